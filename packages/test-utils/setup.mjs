@@ -1,8 +1,8 @@
-/** Rules for every test of the workspace: nothing on the console, no connection except to this machine. */
+/** Rules for every test of the workspace: no console output, no connections except to this machine. */
 import { Socket } from 'node:net';
 import { afterEach, beforeEach } from 'vitest';
 
-/** Files share one process: what they all watch is installed once. */
+/** Files share one process: install the hooks once. */
 const installed = Symbol.for('@winnow/test-utils/setup');
 const methods = ['debug', 'error', 'info', 'log', 'trace', 'warn'];
 const { originals, violations } = (globalThis[installed] ??= install());
@@ -17,7 +17,7 @@ function install() {
     const host = isOptions ? first.host : typeof first === 'number' ? normalized[1] : undefined;
     const isPath = isOptions ? first.path !== undefined : typeof first === 'string';
     if (!isPath && typeof host !== 'function' && !isLoopback(host)) {
-      found.push(`connected to ${host}, tests use this machine only`);
+      found.push(`connected to ${host}, but tests may only connect to this machine`);
       this.destroy(new Error(`tests must not connect to ${host}`));
       return this;
     }

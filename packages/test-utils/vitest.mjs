@@ -17,8 +17,8 @@ export function winnowVitest(overrides = {}) {
         dir: process.cwd(),
         include: ['src/**/*.test.ts', 'test/**/*.test.ts'],
         setupFiles: [fileURLToPath(new URL('./setup.mjs', import.meta.url))],
-        // one process and one copy of the sources for all files of a package: starting them anew for each took longer than
-        // most files; a package whose tests replace modules sets `isolate` to true
+        // one process and one module graph for all files of a package: restarting takes longer than most files; a
+        // package whose tests mock modules sets `isolate` to true
         isolate: false,
         restoreMocks: true,
         unstubEnvs: true,

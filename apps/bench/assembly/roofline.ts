@@ -1,19 +1,19 @@
 /**
- * What finds out what this machine can do from WebAssembly: the probes of the backend, compiled with and without relaxed SIMD,
- * and the loop of a matrix product.
+ * Kernels that measure the machine's peaks from WebAssembly: the probes of the backend, compiled with and without
+ * relaxed SIMD, and the inner loop of a GEMM.
  */
 import { fma, sum4 } from '../../../packages/backend-wasm/assembly/simd/vector';
 
 export { integerDots, multiplyAdds, readMemory } from '../../../packages/backend-wasm/assembly/runtime/roofline-loops';
 
-/** Writes every byte of `[begin, begin + sizeBytes)`, so that all pages are real. */
+/** Writes every byte of `[begin, begin + sizeBytes)`, so that all pages are committed. */
 export function fill(begin: usize, sizeBytes: usize): void {
   memory.fill(begin, 1, sizeBytes);
 }
 
 /**
- * The inner loop of a matrix product as kernels write it: a tile of 4 x 8 sums over packed panels of 128 steps that stay
- * in the first level cache. 8 multiply-adds of 4 lanes per step.
+ * The inner loop of a GEMM as in the kernels: a 4x8 register tile over panels of 128 steps that stay in the L1 cache. 8
+ * multiply-adds of 4 lanes per step.
  */
 export function f32Tile(data: usize, passes: i32): i32 {
   const panelB = data + 128 * 16;

@@ -1,6 +1,6 @@
 /**
  * Compiles assembly/roofline.ts and the probes of the backend that it has, with and without relaxed SIMD, and writes
- * src/roofline/kernels.generated.ts with both modules as base64. Does nothing when the sources are those of the last time. Also
+ * src/roofline/kernels.generated.ts with both modules as base64. Does nothing when the sources are unchanged. Also
  * the global setup of the tests.
  */
 import { createHash } from 'node:crypto';

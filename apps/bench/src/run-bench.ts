@@ -1,4 +1,4 @@
-/** Runs suites: the machine's probes, the environment, the report. Everything of the process comes as a parameter. */
+/** Runs suites: the machine's probes, the environment, the report. Process state is passed in as a parameter. */
 import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Backend } from '@winnow/ops';
@@ -48,17 +48,17 @@ export const suites: readonly Suite[] = [
   agreement,
 ];
 
-/** Names that stand for suites of other names. */
+/** Aliases of suites. */
 const groups: Readonly<Record<string, readonly Suite[]>> = {
   attention: [attention, sparseAttention],
   'dense-attention': [attention],
 };
 
-/** What a run needs of the process. */
+/** The interface of a run to its process. */
 export interface BenchHost {
   out(text: string): void;
   progress(text: string): void;
-  /** Cores that other programs keep busy, watched for this long. */
+  /** Number of cores that other programs keep busy, measured for this long. */
   busyCores(durationMs: number): Promise<number>;
 }
 
@@ -96,7 +96,7 @@ function selectSuites(names: readonly string[]): readonly Suite[] {
   return [...new Set(selected)];
 }
 
-/** As it was typed, for a shell. */
+/** The command as typed, quoted for a shell. */
 function commandOf(programArguments: readonly string[]): string {
   const words = programArguments.map((word) =>
     /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`,
@@ -170,7 +170,7 @@ async function measureAll(
   try {
     for (const suite of selected) for await (const figure of suite.run(context)) add(figure);
   } finally {
-    // suites dispose theirs; after a failure some are left, whose workers would keep the process alive
+    // suites dispose their backends; after a failure some remain, whose workers would keep the process alive
     for (const left of backends) await left.dispose().catch(() => undefined);
     await machine.dispose();
   }
@@ -197,8 +197,8 @@ function helpText(): string {
     'suites',
     ...lines,
     '                   (attention: with sparse-attention; dense-attention: without it)',
-    '  all              all of these but agreement',
-    '  paths            prints where synthetic models and peers are kept',
+    '  all              all of these except agreement',
+    '  paths            prints the folders of synthetic models and peers',
     '',
     optionsHelp,
     '',

@@ -1,4 +1,4 @@
-/** A loopback HTTP server with ranges, whose answers a test can replace one by one. */
+/** A loopback HTTP server with range requests, whose responses a test can replace one by one. */
 import { createServer, type IncomingMessage, type RequestListener, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
@@ -6,9 +6,9 @@ export interface TestServer {
   readonly url: string;
   /** `METHOD path range` of every request so far. */
   readonly requests: string[];
-  /** Body bytes sent so far by the regular answers. */
+  /** Body bytes sent so far by regular responses. */
   readonly sentBytes: number;
-  /** Answers of the next requests, instead of the regular ones. */
+  /** Responses to the next requests, instead of the regular ones. */
   readonly next: RequestListener[];
   close(): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** Where tests find data that is not part of the repository: a folder `shared` beside the checkout. */
+/** Location of test data outside the repository: a folder `shared` next to the checkout. */
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -18,7 +18,7 @@ export const repoRoot: string = findRoot();
 
 /**
  * Path below `<root>/../shared` (or below `WINNOW_SHARED` when that is set), or `undefined` when it does not exist, in
- * which case a test skips itself by name.
+ * which case a test is skipped by name.
  */
 export function sharedDataPath(...parts: string[]): string | undefined {
   const base = process.env['WINNOW_SHARED'] ?? join(repoRoot, '..', 'shared');

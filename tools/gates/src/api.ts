@@ -1,7 +1,7 @@
 /**
- * Public surface of a built package as text, compared with the committed `api.txt`. Follows the re-exports of every entry's
- * declarations to the statements themselves, and from there to the types they mention, so that a changed signature shows
- * however deep it sits. Comments and layout do not count.
+ * The public surface of a built package as text, compared with the committed `api.txt`. Follows the re-exports of every
+ * entry to the declarations themselves, and from there to the types they reference, so that any change of a signature
+ * shows. Comments and layout are ignored.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -16,14 +16,14 @@ interface Target {
 interface Declarations {
   /** Statements by declared name; overloads and merged declarations have several. */
   readonly local: Map<string, Statement[]>;
-  /** Local name to where it comes from; the name `*` stands for a whole module. */
+  /** Local name to its origin; the name `*` stands for a whole module. */
   readonly imported: Map<string, Target>;
   readonly exported: Map<string, Target>;
 }
 
 interface Statement {
   readonly text: string;
-  /** Identifiers it mentions. */
+  /** Referenced identifiers. */
   readonly mentions: ReadonlySet<string>;
 }
 
@@ -57,7 +57,7 @@ class Reader {
           declarations.exported.set(nameOf(item.exported), { file: from, name: nameOf(item.local) });
         }
       } else if (node.type === 'ExportAllDeclaration') {
-        throw new Error(`${file}: "export *" has no place in the public surface`);
+        throw new Error(`${file}: "export *" is not allowed in the public surface`);
       } else {
         const isExport = node.type === 'ExportNamedDeclaration' || node.type === 'ExportDefaultDeclaration';
         const declaration = isExport ? node.declaration : node;
@@ -77,7 +77,7 @@ class Reader {
 
   /** Follows re-exports and imports to the module that declares the name; undefined when that is another package. */
   find(target: Target, depth = 0): Target | undefined {
-    if (depth > 50) throw new Error(`${target.file}: re-exports of "${target.name}" run in a circle`);
+    if (depth > 50) throw new Error(`${target.file}: re-exports of "${target.name}" are circular`);
     if (target.name === '*' || !target.file.endsWith('.d.ts') || !existsSync(target.file)) return undefined;
     const { local, imported, exported } = this.read(target.file);
     if (local.has(target.name)) return target;
@@ -85,7 +85,7 @@ class Reader {
     if (!next || (next.file === target.file && next.name === target.name)) {
       const viaImport = imported.get(target.name);
       if (viaImport) return this.find(viaImport, depth + 1);
-      throw new Error(`${target.file}: "${target.name}" is exported and not declared`);
+      throw new Error(`${target.file}: "${target.name}" is exported but not declared`);
     }
     if (next.file === target.file && imported.has(next.name)) {
       return this.find(imported.get(next.name) ?? next, depth + 1);
@@ -140,7 +140,10 @@ function withoutComments(
     .join('\n');
 }
 
-/** Entry of a name: a comment where the declaration alone does not say what is exported, then the declaration as emitted. */
+/**
+ * Entry of a name: a comment where the declaration alone does not say what is exported, then the declaration as
+ * emitted.
+ */
 function entry(name: string, note: string, statements: readonly Statement[]): string {
   const heading = note === '' ? [] : [`// ${name}: ${note}`];
   return [...heading, ...statements.map(({ text }) => text)].join('\n');

@@ -1,6 +1,6 @@
 /**
  * Layers: declared dependencies and real imports follow layers.json. Imports go down only, packages of one layer never
- * import each other, helpers of development appear in devDependencies and tests only.
+ * import each other, development helpers appear only in devDependencies and tests.
  */
 import { readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
@@ -19,9 +19,9 @@ import {
 interface Layers {
   /** Lowest first. */
   readonly layers: readonly (readonly string[])[];
-  /** Helpers of development, outside the layers. */
+  /** Development helpers, outside the layers. */
   readonly dev: readonly string[];
-  /** Layered packages that helpers of development may use. */
+  /** Layered packages that development helpers may use. */
   readonly devUses: readonly string[];
   /** Layers of the folders inside packages. */
   readonly folders?: FolderLayers;
@@ -40,7 +40,7 @@ export function checkBoundaries(workspace: Workspace): string[] {
   let numImports = 0;
   for (const entry of workspace.packages) {
     if (!layerOf.has(entry.shortName)) {
-      problems.push(`${entry.location}: "${entry.shortName}" has no place in layers.json`);
+      problems.push(`${entry.location}: "${entry.shortName}" is missing in layers.json`);
       continue;
     }
     const rule = (target: WorkspacePackage, forDevelopment: boolean): string | undefined =>
@@ -63,15 +63,15 @@ function violation(
 ): string | undefined {
   const fromLayer = layerOf.get(from.shortName) ?? development;
   const toLayer = layerOf.get(to.shortName);
-  if (toLayer === undefined) return `"${to.shortName}" has no place in layers.json`;
+  if (toLayer === undefined) return `"${to.shortName}" is missing in layers.json`;
   if (toLayer === development) {
     if (fromLayer === development || forDevelopment) return undefined;
-    return `"${to.shortName}" is a helper of development, for devDependencies and tests only`;
+    return `"${to.shortName}" is a development helper, for devDependencies and tests only`;
   }
   if (fromLayer === development) {
-    // Tools at the very end of the build may look at anything while testing; nothing depends on them.
+    // Tools at the end of the build may import anything in tests; nothing depends on them.
     if (forDevelopment || devUses.includes(to.shortName)) return undefined;
-    return `helpers of development may use ${devUses.join(', ')} only, not "${to.shortName}"`;
+    return `development helpers may only use ${devUses.join(', ')} , not "${to.shortName}"`;
   }
   if (toLayer > fromLayer) return `imports go down only: "${to.shortName}" is in layer ${toLayer}, above ${fromLayer}`;
   if (toLayer === fromLayer && !forDevelopment) return `siblings of layer ${fromLayer} never import each other`;
@@ -95,7 +95,7 @@ function checkDeclared(
   }
 }
 
-/** AssemblyScript looks like TypeScript, is none, and imports nothing from outside its folder. */
+/** AssemblyScript looks like TypeScript but is not, and imports nothing from outside its folder. */
 function isModule(path: string): boolean {
   return /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path) && !path.startsWith('assembly/');
 }
@@ -123,7 +123,7 @@ function checkImports(
       const name = packageOfSpecifier(use.specifier);
       if (name === undefined || name === entry.name) continue;
       const target = byName.get(name);
-      if (!target) continue; // knip answers for packages from outside.
+      if (!target) continue; // knip checks external packages.
       const declared = name in runtime || (forDevelopment && name in (manifest.devDependencies ?? {}));
       const reason = rule(target, forDevelopment);
       if (reason) problems.push(`${at}: imports "${name}": ${reason}`);

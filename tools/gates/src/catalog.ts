@@ -1,4 +1,4 @@
-/** Versions live in one place: packages from outside come from the catalog, our own through the workspace. */
+/** Versions live in one place: external packages come from the catalog, our own from the workspace. */
 import { dependencyFields, type Manifest, type Workspace } from './workspace.ts';
 
 export function checkCatalog(workspace: Workspace): string[] {

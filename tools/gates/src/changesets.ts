@@ -15,7 +15,7 @@ interface Changeset {
   readonly bumps: ReadonlyMap<string, string>;
 }
 
-/** Reads the pending changesets and reports those that are not well formed. */
+/** Reads the pending changesets and reports malformed ones. */
 export function readChangesets(workspace: Workspace, problems: string[]): Changeset[] {
   const folder = join(workspace.root, '.changeset');
   const names = new Set(workspace.packages.map(({ name }) => name));
@@ -29,10 +29,10 @@ export function readChangesets(workspace: Workspace, problems: string[]): Change
     }
     const bumps = new Map(Object.entries((parse(match[1] ?? '') ?? {}) as Record<string, string>));
     for (const [name, bump] of bumps) {
-      if (!names.has(name)) problems.push(`.changeset/${file}: "${name}" is no package of the workspace`);
+      if (!names.has(name)) problems.push(`.changeset/${file}: "${name}" is not a package of the workspace`);
       if (!['major', 'minor', 'patch'].includes(bump)) problems.push(`.changeset/${file}: unknown bump "${bump}"`);
     }
-    if ((match[2] ?? '').trim() === '') problems.push(`.changeset/${file}: says nothing about the change`);
+    if ((match[2] ?? '').trim() === '') problems.push(`.changeset/${file}: does not describe the change`);
     changesets.push({ file: `.changeset/${file}`, bumps });
   }
   return changesets;
@@ -57,9 +57,11 @@ export function checkChangesets(
   const found = candidates.find((name) => git('rev-parse', '--verify', '--quiet', `${name}^{commit}`) !== undefined);
   const mergeBase = found && git('merge-base', 'HEAD', found);
   if (!mergeBase) {
-    report.notes.push(`no common ancestor with ${candidates.join(', ')} in this clone: only uncommitted changes count`);
+    report.notes.push(
+      `no common ancestor with ${candidates.join(', ')} in this clone: only uncommitted changes are checked`,
+    );
   }
-  // Compared with the working tree, and with files that git does not know yet.
+  // Compared with the working tree, and with untracked files.
   const changed = new Set([
     ...(git('diff', '--name-only', mergeBase || 'HEAD') ?? '').split('\n'),
     ...(git('ls-files', '--others', '--exclude-standard') ?? '').split('\n'),

@@ -1,4 +1,4 @@
-/** Documents that follow from others: `llms.txt` and the picture of the layers. Both are written by `pnpm check --update`. */
+/** Generated documents: `llms.txt` and the picture of the layers. Both are written by `pnpm check --update`. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { extractExamples } from './examples.ts';
@@ -6,7 +6,7 @@ import { drawLayers, type LayerList } from './layers-picture.ts';
 import { parseDocument, readDocument } from './markdown.ts';
 import { listFiles, readJson, type Workspace, type WorkspacePackage } from './workspace.ts';
 
-/** The root README says that a first answer takes so many lines, imports included. */
+/** The maximum length that the root README promises for a first program, including imports. */
 const maxFirstLines = 5;
 
 /** @returns what is out of date, packages that the root README does not name, and examples in it that are too long */
@@ -48,7 +48,10 @@ function libraries({ packages }: Workspace): WorkspacePackage[] {
   return packages.filter(({ location, manifest }) => location.startsWith('packages/') && manifest.private !== true);
 }
 
-/** The repository for language models, in the form of https://llmstxt.org: title, summary, lists of links with a line each. */
+/**
+ * The repository described for language models, in the format of https://llmstxt.org: title, summary, lists of links
+ * with a line each.
+ */
 function describeForModels(workspace: Workspace): string {
   const { root, packages } = workspace;
   const document = (path: string): string => {

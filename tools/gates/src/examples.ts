@@ -1,7 +1,7 @@
 /**
- * Examples of a README or guide: every block marked `ts` is type-checked and run, with the built packages, as a reader would.
- * `ts continued` goes on with the program of the block before, `ts served` finds `winnow serve` at its address, and `no-run`
- * behind any is type-checked only.
+ * Examples of a README or guide: every block marked `ts` is type-checked and run with the built packages. `ts
+ * continued` continues the program of the previous block, `ts served` finds `winnow serve` at its address, and a block
+ * with `no-run` is only type-checked.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -17,18 +17,18 @@ const runLimitMs = 120_000;
 export interface Example {
   /** Line of the document where its code begins. */
   readonly line: number;
-  /** Code of its blocks, each in the lines that it has in the document, so that errors name them. */
+  /** Code of its blocks at their line numbers in the document, so that errors refer to them. */
   readonly code: string;
-  /** False for a block marked `no-run`: it needs what a test machine does not have, and is type-checked only. */
+  /** False for a block marked `no-run`, which needs something that a test machine lacks: it is only type-checked. */
   readonly run: boolean;
   /** True for a block marked `served`: while it runs, a server with the demo model listens at `documentedAddress`. */
   readonly served: boolean;
 }
 
-/** Where documents say that the server is; the gate's own is at a free port, and takes its place in the code. */
+/** The server address in documents; the gate's own server uses a free port, which is substituted in the code. */
 const documentedAddress = 'http://127.0.0.1:8080';
 
-/** @throws {Error} for a block that continues nothing */
+/** @throws {Error} for a block without a predecessor to continue */
 export function extractExamples(markdown: string): Example[] {
   const examples: Example[] = [];
   const lines = markdown.split(/\r?\n/);
@@ -57,8 +57,8 @@ function numLines(text: string): number {
 }
 
 /**
- * The package itself and everything of the workspace that it needs, directly or not, and what `examplesUse` of layers.json
- * adds for it (turbo.json has to build that before).
+ * The package itself, its direct and indirect workspace dependencies, and those that `examplesUse` of layers.json adds
+ * (turbo.json must build them first).
  */
 export function linkedPackages(workspace: Workspace, entry: WorkspacePackage): WorkspacePackage[] {
   const byName = new Map(workspace.packages.map((other) => [other.name, other]));
@@ -77,8 +77,8 @@ export function linkedPackages(workspace: Workspace, entry: WorkspacePackage): W
 }
 
 /**
- * Checks the examples of `documents` in a scratch folder `<folder>/.cache/examples` that sees `linked` as installed, beside
- * what `folder` has installed. Programs run in the workspace root.
+ * Checks the examples of `documents` in a scratch folder `<folder>/.cache/examples` in which `linked` is installed in
+ * addition to the dependencies of `folder`. Programs run in the workspace root.
  */
 export async function checkExamples(
   workspace: Workspace,
@@ -132,7 +132,7 @@ export async function checkExamples(
 
 /**
  * `winnow serve` with the demo model at a free port of this machine.
- * @throws {Error} when it ends before it says where it listens
+ * @throws {Error} when it exits before it prints its address
  */
 async function startServer(workspace: Workspace): Promise<{ readonly url: string; stop(): void }> {
   const program = join(workspace.root, 'apps', 'cli', 'dist', 'main.js');
@@ -175,8 +175,8 @@ function typeCheck(scratch: string): string[] {
 }
 
 /**
- * Errors without those inside declarations of packages from elsewhere, which may want types that an example has no reason to
- * load, such as those of browsers. Ours are checked: they are links, not in the store of pnpm.
+ * Errors except those inside declarations of external packages, which may need types that an example does not load,
+ * such as those of browsers. Our own packages are checked: they are links outside the pnpm store.
  */
 export function ownErrors(output: string): string {
   let isOurs = true;

@@ -1,6 +1,7 @@
 /**
- * Layers inside a package: `folders` of layers.json lists the folders of `src` by layer, lowest first. A file imports from its
- * own folder and from folders in lower layers; files directly in `src` import from all of them. Tests are exempt.
+ * Layers inside a package: `folders` of layers.json lists the folders of `src` by layer, lowest first. A file imports
+ * from its own folder and from folders in lower layers; files directly in `src` import from all of them. Tests are
+ * exempt.
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
@@ -14,7 +15,7 @@ export function checkFolders(packages: readonly WorkspacePackage[], folders: Fol
   const problems: string[] = [];
   for (const [name, layers] of Object.entries(folders)) {
     const entry = packages.find(({ shortName }) => shortName === name);
-    if (entry === undefined) problems.push(`layers.json: folders of "${name}", which is no package`);
+    if (entry === undefined) problems.push(`layers.json: folders of "${name}", which is not a package`);
     else problems.push(...checkPackage(entry, layers));
   }
   return problems;
@@ -49,7 +50,7 @@ function missingFolders({ folder, location }: WorkspacePackage, layerOf: Readonl
   const unlisted = found.filter(({ name }) => !name.startsWith('__') && !layerOf.has(name));
   const gone = [...layerOf.keys()].filter((name) => !existsSync(join(source, name)));
   return [
-    ...unlisted.map(({ name }) => `${location}/src/${name}: has no place in "folders" of layers.json`),
+    ...unlisted.map(({ name }) => `${location}/src/${name}: is missing in "folders" of layers.json`),
     ...gone.map((name) => `layers.json: ${location}/src has no folder "${name}"`),
   ];
 }

@@ -37,7 +37,9 @@ export function parseFile(path: string, text: string): ReturnType<typeof parseSy
   return result;
 }
 
-/** Specifiers in source order. A dynamic import whose argument is no literal has no specifier and is not reported. */
+/**
+ * Specifiers in source order. A dynamic import whose argument is not a literal has no specifier and is not reported.
+ */
 export function moduleUses(path: string, text: string): ModuleUse[] {
   const uses: ModuleUse[] = [];
   const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
@@ -71,7 +73,9 @@ export function moduleUses(path: string, text: string): ModuleUse[] {
   return uses;
 }
 
-/** `@scope/name` or `name` of a bare specifier; undefined for relative paths, built-in modules and `#internal` names. */
+/**
+ * `@scope/name` or `name` of a bare specifier; undefined for relative paths, built-in modules and `#internal` names.
+ */
 export function packageOfSpecifier(specifier: string): string | undefined {
   if (/^(\.|\/|#|node:|data:|file:)/.test(specifier)) return undefined;
   const parts = specifier.split('/');

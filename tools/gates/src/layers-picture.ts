@@ -5,7 +5,7 @@ export interface LayerList {
   /** Lowest first. */
   readonly layers: readonly (readonly string[])[];
   readonly dev: readonly string[];
-  /** What the picture calls the layers, lowest first. */
+  /** Titles of the layers in the picture, lowest first. */
   readonly titles: readonly string[];
 }
 
@@ -14,7 +14,7 @@ const [width, left, right, maxPerRow] = [960, 150, 20, 5];
 const [boxHeight, gap, layerGap] = [36, 8, 14];
 
 /**
- * SVG with one band per layer, the highest on top. Packages that layers.json names and the workspace lacks are dashed.
+ * SVG with one band per layer, the highest on top. Packages in layers.json that the workspace lacks are dashed.
  * @throws {Error} when layers and titles differ in number
  */
 export function drawLayers({ layers, dev, titles }: LayerList, packages: readonly WorkspacePackage[]): string {

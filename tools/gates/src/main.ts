@@ -1,4 +1,6 @@
-/** Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`; `package` in its folder. */
+/**
+ * Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`; `package` in its folder.
+ */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkApi } from './api.ts';
@@ -27,7 +29,7 @@ function report(gate: string, problems: readonly string[], notes: readonly strin
   for (const problem of problems) process.stdout.write(`     ${problem.replaceAll('\n', '\n     ')}\n`);
 }
 
-/** With locations only what concerns those packages is shown. */
+/** With locations, only problems of those packages are shown. */
 function checkWorkspace(locations: readonly string[]): void {
   const workspace = readWorkspace(root);
   const here = (text: string): boolean =>
@@ -47,7 +49,7 @@ function checkKernels(): void {
   report('kernel lines', checkKernelLines(folder), [note]);
 }
 
-/** Reports what the check finds; a check that throws has found a problem too. */
+/** Reports what the check finds; a check that throws counts as a problem, too. */
 async function attempt(gate: string, check: () => readonly string[] | Promise<readonly string[]>): Promise<void> {
   try {
     report(gate, await check());
@@ -88,7 +90,7 @@ function updateSnapshots(locations: readonly string[]): void {
   }
 }
 
-/** The root README and the guides, with what the package of the documentation has installed. */
+/** The root README and the guides, with the dependencies of the documentation package. */
 async function checkGuides(): Promise<void> {
   const workspace = readWorkspace(root);
   const guides = listFiles(join(root, 'docs', 'guides'), (path) => path.endsWith('.md'));

@@ -1,4 +1,7 @@
-/** What npm would publish: packs the package and looks at the archive with publint and attw and for files that must not go out. */
+/**
+ * Checks what npm would publish: packs the package, runs publint and attw on the archive, and looks for files that must
+ * not be published.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -11,7 +14,7 @@ import { readJson, type Manifest } from './workspace.ts';
 
 const here = dirname(fileURLToPath(import.meta.url));
 
-/** Packs `folder` and gives the archive to `use`; removes it afterwards. */
+/** Packs `folder` and passes the archive to `use`; removes it afterwards. */
 export async function withArchive<T>(folder: string, use: (archive: string) => T | Promise<T>): Promise<T> {
   const target = mkdtempSync(join(tmpdir(), 'winnow-pack-'));
   try {
@@ -44,7 +47,7 @@ export function checkAttw(archive: string): string[] {
   return outcome.code === 0 ? [] : [outcome.output.trim()];
 }
 
-/** The archive holds the build, the sources and the papers, and nothing of the tests. */
+/** The archive contains the build, the sources, README and license, but no tests. */
 export function checkArchive(archive: string): string[] {
   const problems: string[] = [];
   const files = listTarball(readFileSync(archive));
@@ -53,12 +56,12 @@ export function checkArchive(archive: string): string[] {
   }
   for (const name of files.keys()) {
     if (/\.test\.(ts|js|d\.ts)$|__fixtures__|(^|\/)(test|bench)\//.test(name))
-      problems.push(`the archive holds ${name}`);
+      problems.push(`the archive contains ${name}`);
   }
   const manifest = new TextDecoder().decode(files.get('package.json') ?? new Uint8Array());
   const parsed = JSON.parse(manifest === '' ? '{}' : manifest) as Manifest;
   for (const [name, range] of Object.entries({ ...parsed.dependencies, ...parsed.peerDependencies })) {
-    if (/^(workspace|catalog):/.test(range)) problems.push(`the archive asks for ${name}@${range}`);
+    if (/^(workspace|catalog):/.test(range)) problems.push(`the archive depends on ${name}@${range}`);
   }
   return problems;
 }

@@ -1,4 +1,4 @@
-/** Programs started by gates. */
+/** Runs programs for gates. */
 import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -10,7 +10,7 @@ export interface Outcome {
   readonly output: string;
 }
 
-/** Runs a program to its end. A program that cannot start or runs past the limit has code 1 and says so. */
+/** Runs a program to completion. A program that cannot start or exceeds the time limit gets code 1 and a message. */
 export function runProgram(
   command: string,
   programArguments: readonly string[],
@@ -27,13 +27,13 @@ export function runProgram(
   return { code: result.status ?? 1, output: `${problem}${result.stdout ?? ''}${result.stderr ?? ''}` };
 }
 
-/** File of a program that an npm package brings, resolved as `fromFolder` would. */
+/** The executable of an npm package, resolved from `fromFolder`. */
 export function programOf(packageName: string, program: string, fromFolder: string): string {
   const require = createRequire(join(fromFolder, 'package.json'));
   const manifestPath = findManifest(packageName, require);
   const { bin } = readJson<{ bin: string | Record<string, string> }>(manifestPath);
   const file = typeof bin === 'string' ? bin : bin[program];
-  if (file === undefined) throw new Error(`${packageName} brings no program "${program}"`);
+  if (file === undefined) throw new Error(`${packageName} has no executable "${program}"`);
   return join(dirname(manifestPath), file);
 }
 
@@ -43,7 +43,7 @@ function findManifest(packageName: string, require: NodeJS.Require): string {
     try {
       return require.resolve(path);
     } catch {
-      // Look further up.
+      // Continue in the parent folder.
     }
   }
   throw new Error(`${packageName} is not installed`);

@@ -1,4 +1,4 @@
-/** Size of each entry point as a user's bundle carries it: bundled with all it needs, minified, compressed. */
+/** The bundle size of each entry point: bundled with all dependencies, minified, compressed. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -32,7 +32,7 @@ export interface SizeReport {
   readonly lines: string[];
 }
 
-/** Every export with code must have a budget and keep it. */
+/** Every export with code must have a budget and stay within it. */
 export async function checkSize(folder: string, budgets: SizeBudgets): Promise<SizeReport> {
   const manifest = readJson<Manifest>(join(folder, 'package.json'));
   const budget = budgets[manifest.name] ?? {};

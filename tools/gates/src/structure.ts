@@ -1,4 +1,4 @@
-/** House structure: what a package folder holds, what `index.ts` may say, how long files may grow, what text must not name. */
+/** House structure: contents of a package folder, rules for `index.ts`, length of files, forbidden text. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { parseFile } from './imports.ts';
@@ -44,7 +44,8 @@ function checkLibrary(entry: WorkspacePackage, problems: string[]): void {
   }
   if (manifest.type !== 'module') complain('package.json: "type" must be "module"');
   if (manifest.license !== 'MIT') complain('package.json: "license" must be "MIT"');
-  if (manifest.sideEffects !== false) complain('package.json: "sideEffects" must be false, importing does nothing');
+  if (manifest.sideEffects !== false)
+    complain('package.json: "sideEffects" must be false, because imports have no side effects');
   if (manifest.engines?.['node'] !== '>=22.12.0') complain('package.json: engines.node must be ">=22.12.0"');
   for (const wanted of ['dist', 'src', '!src/**/*.test.ts', '!src/**/__fixtures__']) {
     if (!manifest.files?.includes(wanted)) complain(`package.json: "files" must include "${wanted}"`);
@@ -66,7 +67,7 @@ function checkExports(entry: WorkspacePackage, complain: (text: string) => void)
     const [first, ...rest] = Object.entries(target);
     const rightOrder = first?.[0] === '@winnow/source' && hasRightOrder(Object.fromEntries(rest));
     if (!rightOrder)
-      complain(`package.json: exports["${path}"] must give @winnow/source, types, default in this order`);
+      complain(`package.json: exports["${path}"] must have @winnow/source, types, default in this order`);
     for (const source of leaves(first?.[1])) {
       if (!existsSync(join(entry.folder, source))) complain(`exports["${path}"]: no ${source}`);
     }
@@ -75,7 +76,7 @@ function checkExports(entry: WorkspacePackage, complain: (text: string) => void)
   if (!entry.manifest.exports?.['./package.json']) complain('package.json: exports["./package.json"] is missing');
 }
 
-/** `types` first, `default` last; a host's own branch is ordered in itself. */
+/** `types` first, `default` last; the branch of a host has its own order. */
 function hasRightOrder(conditions: object): boolean {
   const names = Object.keys(conditions);
   const nested = Object.values(conditions).filter((value) => typeof value === 'object' && value !== null);
@@ -93,19 +94,19 @@ function checkReadme(entry: WorkspacePackage, complain: (text: string) => void):
   if (!existsSync(path)) return;
   const text = readFileSync(path, 'utf8');
   const numLines = text.trimEnd().split('\n').length;
-  if (numLines > maxReadmeLines) complain(`README.md: ${numLines} lines, at most ${maxReadmeLines} fit a screen`);
+  if (numLines > maxReadmeLines) complain(`README.md: ${numLines} lines, the limit is ${maxReadmeLines}`);
   if (!/^```ts$/m.test(text)) complain('README.md: an example in a ```ts block is missing');
 }
 
-/** An entry file says by name what is public and does nothing else. */
+/** An entry file exports by name and contains nothing else. */
 export function checkIndex(path: string, text: string): string[] {
   const problems: string[] = [];
   for (const node of parseFile(path, text).program.body) {
     if (node.type === 'ExportAllDeclaration')
-      problems.push(`${path}: "export *" hides what is public, name the exports`);
+      problems.push(`${path}: "export *" hides the public surface; export by name`);
     else if (node.type === 'ExportNamedDeclaration' && node.declaration === null) continue;
     else if (node.type !== 'ImportDeclaration')
-      problems.push(`${path}: holds logic (${node.type}), only exports belong here`);
+      problems.push(`${path}: contains logic (${node.type}), only exports are allowed`);
   }
   return problems;
 }
@@ -128,7 +129,7 @@ function checkSource(entry: WorkspacePackage, file: string, findings: Findings):
   const path = `${entry.location}/${file}`;
   const text = readFileSync(join(entry.folder, file), 'utf8');
   const numLines = file.endsWith('.generated.ts') ? 0 : text.trimEnd().split('\n').length;
-  if (numLines > maxFileLines) findings.problems.push(`${path}: ${numLines} lines, more than ${maxFileLines}`);
+  if (numLines > maxFileLines) findings.problems.push(`${path}: ${numLines} lines, the limit is ${maxFileLines}`);
   else if (numLines > warnFileLines) findings.warnings.push(`${path}: ${numLines} lines, aim for ${warnFileLines}`);
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);

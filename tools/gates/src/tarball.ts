@@ -1,4 +1,4 @@
-/** Names and contents of the files of an npm archive (gzip'd ustar with the folder `package/`). */
+/** Reads names and contents of the files of an npm archive (gzip'd ustar with the folder `package/`). */
 import { gunzipSync } from 'node:zlib';
 
 const blockSize = 512;

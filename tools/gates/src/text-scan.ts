@@ -1,11 +1,11 @@
-/** Text that must not be in the repository: paths of one machine and hosts of package registries. */
+/** Forbidden text: paths of a machine and hosts of package registries. */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { isFixture, listFiles } from './workspace.ts';
 
-/** Written in pieces, so that this file does not report itself. */
+/** Split, so that this file does not report itself. */
 const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] = [
-  { what: 'path of one machine', pattern: new RegExp(`(?<![\\w.~-])/(${['work', 'tmp', 'root'].join('|')})/[\\w.@-]`) },
+  { what: 'path of a machine', pattern: new RegExp(`(?<![\\w.~-])/(${['work', 'tmp', 'root'].join('|')})/[\\w.@-]`) },
   { what: 'home folder', pattern: new RegExp(`(?<![\\w.])/(${['home', 'Users'].join('|')})/[a-z][\\w-]*/`) },
   { what: 'home folder', pattern: /[A-Z]:\\\\?Users\\/ },
   { what: 'registry host', pattern: /\b(npmjs|yarnpkg)\.(org|com)\b/ },

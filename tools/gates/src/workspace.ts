@@ -1,4 +1,4 @@
-/** The workspace as the gates see it: its packages with their manifests, read from the folders of pnpm-workspace.yaml. */
+/** The workspace: its packages with their manifests, read from the folders of pnpm-workspace.yaml. */
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { parse } from 'yaml';
@@ -39,17 +39,17 @@ export interface Workspace {
   readonly catalogs: Readonly<Record<string, Readonly<Record<string, string>>>>;
 }
 
-/** Folders that no gate looks into. */
+/** Folders that all gates ignore. */
 const ignoredFolders = new Set(['node_modules', 'dist', '.git', '.turbo', '.cache', '.toolchain', 'coverage']);
 
-/** What a build that runs meanwhile writes beside its settings, and removes again. */
+/** Temporary files of a concurrent build. */
 const passingFile = /^tsup\.config\.bundled_\w+\.mjs$/;
 
 export function readJson<T>(path: string): T {
   return JSON.parse(readFileSync(path, 'utf8')) as T;
 }
 
-/** Manifest fields that name what a package needs. */
+/** Manifest fields that list dependencies. */
 export const dependencyFields = [
   'dependencies',
   'optionalDependencies',
@@ -59,7 +59,7 @@ export const dependencyFields = [
 
 /**
  * Reads the workspace at `root`.
- * @throws {Error} when pnpm-workspace.yaml selects no package: a gate that reads nothing must not pass
+ * @throws {Error} when pnpm-workspace.yaml selects no package: a gate that checks nothing must not pass
  */
 export function readWorkspace(root: string): Workspace {
   const settings = parse(readFileSync(join(root, 'pnpm-workspace.yaml'), 'utf8')) as {
@@ -93,7 +93,7 @@ function expand(root: string, pattern: string): string[] {
     .filter((folder) => statSync(folder).isDirectory());
 }
 
-/** One way into a package: an export path, and the host it is for where hosts differ. */
+/** An entry of a package: an export path, and its host where hosts differ. */
 export interface Entry {
   /** `.`, `./node`, or `. (node)` for the branch of a host. */
   readonly label: string;
@@ -103,7 +103,7 @@ export interface Entry {
 
 type Conditions = string | { readonly [condition: string]: Conditions };
 
-/** Built entries of `exports`, without plain files and without the sources. */
+/** Built entries of `exports`, without plain files and sources. */
 export function entriesOf(manifest: Manifest): Entry[] {
   const entries: Entry[] = [];
   const visit = (label: string, conditions: Readonly<Record<string, Conditions>>): void => {
@@ -141,12 +141,12 @@ export function listFiles(folder: string, accept: (path: string) => boolean = ()
   return found.sort();
 }
 
-/** Data of tests: not ours to lint, format or scan, but it must say where it comes from. */
+/** Test data: not linted, formatted or scanned, but its origin must be documented. */
 export function isFixture(path: string): boolean {
   return /(^|\/)(__fixtures__|test\/fixtures)\//.test(path);
 }
 
-/** Whether a path inside a package is there for tests, benchmarks or configuration only and never published as code. */
+/** Whether a path inside a package is only for tests, benchmarks or configuration, and never published as code. */
 export function isDevelopmentFile(path: string): boolean {
   return !path.startsWith('src/') || /\.test(-d)?\.ts$/.test(path) || isFixture(path);
 }

@@ -28,9 +28,9 @@ describe('links', () => {
     ['a heading that is not there', '[x](a.md#three-words)', 'no such heading'],
     ['a heading of the document itself', '[x](#gone)', 'no such heading'],
     ['a link by reference', '[x][y]\n\n[y]: gone.md', 'no such file'],
-    ['a path from the root', '[x](/docs/a.md)', 'is relative'],
+    ['a path from the root', '[x](/docs/a.md)', 'must be relative'],
     ['a path out of the repository', '[x](../../a.md)', 'out of the repository'],
-    ['build output', '[x](../packages/low/dist/index.js)', 'not in a clone'],
+    ['build output', '[x](../packages/low/dist/index.js)', 'not tracked by git'],
   ])('catches %s', (_, link, message) => {
     expect(check({ 'docs/b.md': `# B\n\n${link}\n`, 'packages/low/dist/index.js': '' })).toContain(message);
   });

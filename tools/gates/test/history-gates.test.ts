@@ -51,8 +51,8 @@ describe('changesets', () => {
 
   it('catches a changeset for another package, an unknown one, and an empty one', () => {
     expect(check(branch({ ...changed, ...changeset('@winnow/high') }))).toContain('@winnow/low changed');
-    expect(check(branch(changeset('@winnow/gone')))).toContain('no package of the workspace');
-    expect(check(branch(changeset('@winnow/low', '')))).toContain('says nothing');
+    expect(check(branch(changeset('@winnow/gone')))).toContain('not a package of the workspace');
+    expect(check(branch(changeset('@winnow/low', '')))).toContain('does not describe the change');
   });
 
   it('says so when the clone has no main line to compare with, and still sees uncommitted changes', () => {

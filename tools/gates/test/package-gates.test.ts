@@ -53,7 +53,7 @@ describe('published archive', () => {
     const folder = createLibrary(libraryFiles('low', { files: ['dist', 'src'] }));
     writeFileSync(join(folder, 'dist/index.js'), '');
     await withArchive(folder, (archive) => {
-      expect(checkArchive(archive)).toContain('the archive holds src/double.test.ts');
+      expect(checkArchive(archive)).toContain('the archive contains src/double.test.ts');
     });
     const empty = createFolder({ 'package.json': { name: 'x', version: '1.0.0', files: [] } });
     await withArchive(empty, (archive) => {

@@ -56,11 +56,11 @@ it('layers: catches siblings', () => {
   expect(problems).toContain('bad.ts:1: imports "@winnow/other": siblings');
 });
 
-it('layers: catches a helper of development in published code and in dependencies', () => {
+it('layers: catches a development helper in published code and in dependencies', () => {
   const declared = libraryFiles('low', { dependencies: { '@winnow/helper': 'workspace:*' } });
   const problems = check({ ...declared, [low]: "import '@winnow/helper';\n" }).join('\n');
-  expect(problems).toContain('package.json: dependencies "@winnow/helper": "helper" is a helper');
-  expect(problems).toContain('bad.ts:1: imports "@winnow/helper": "helper" is a helper');
+  expect(problems).toContain('package.json: dependencies "@winnow/helper": "helper" is a development helper');
+  expect(problems).toContain('bad.ts:1: imports "@winnow/helper": "helper" is a development helper');
 });
 
 it('layers: catches an undeclared import, a devDependency in published code and a path out of the package', () => {
@@ -71,7 +71,7 @@ it('layers: catches an undeclared import, a devDependency in published code and 
 });
 
 it('layers: catches a package without a layer, and a workspace in which nothing was read', () => {
-  expect(check(libraryFiles('stray')).join('\n')).toContain('"stray" has no place in layers.json');
+  expect(check(libraryFiles('stray')).join('\n')).toContain('"stray" is missing in layers.json');
   const empty = createFolder({ 'pnpm-workspace.yaml': 'packages: [packages/*]\n', 'package.json': {} });
   expect(() => readWorkspace(empty)).toThrow('no workspace package');
   const bare = createFolder({
@@ -115,11 +115,11 @@ describe('layers of folders', () => {
   });
 
   it('catches a folder without a layer, a layer without a folder, and a package that does not exist', () => {
-    expect(check({ 'packages/low/src/extra/a.ts': file })).toContain('src/extra: has no place in "folders"');
+    expect(check({ 'packages/low/src/extra/a.ts': file })).toContain('src/extra: is missing in "folders"');
     const root = planted({});
     const problems = checkFolders(readWorkspace(root).packages, { low: [['bottom']], missing: [] }).join('\n');
     expect(problems).toContain('packages/low/src has no folder "bottom"');
-    expect(problems).toContain('folders of "missing", which is no package');
+    expect(problems).toContain('folders of "missing", which is not a package');
   });
 });
 
@@ -132,8 +132,8 @@ describe('house structure', () => {
 
   it.each<[string, Files, string]>([
     ['export *', { 'packages/low/src/index.ts': "export * from './double.js';\n" }, '"export *" hides'],
-    ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'holds logic'],
-    ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: holds logic'],
+    ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'contains logic'],
+    ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: contains logic'],
     ['a long file', { 'packages/low/src/long.ts': 'export {};\n'.repeat(451) }, 'long.ts: 451 lines'],
     ['a long README', { 'packages/low/README.md': '```ts\n```\n'.repeat(60) }, 'README.md: 120 lines'],
     ['a README without an example', { 'packages/low/README.md': '# low\n' }, 'an example in a ```ts block'],
@@ -164,7 +164,7 @@ describe('house structure', () => {
     addFiles(folder, files);
     const problems = checkStructure(readWorkspace(folder)).problems.join('\n');
     expect(problems).toContain('packages/fresh: no test file');
-    expect(problems).toContain('must give @winnow/source, types, default in this order');
+    expect(problems).toContain('must have @winnow/source, types, default in this order');
   });
 
   it('accepts an origin for a part of the fixtures, and catches the part without', () => {

@@ -1,4 +1,6 @@
-/** `pnpm mutants [--filter package] [--sample 5] [--seed text]`: plants defects in turn; every one must be caught. */
+/**
+ * `pnpm mutants [--filter package] [--sample 5] [--seed text]`: plants defects one at a time; every one must be caught.
+ */
 import { availableParallelism } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -28,7 +30,7 @@ function chosenMutants(): readonly Mutant[] {
   return sample === undefined ? wanted : chooseSample(wanted, Number(sample), seed);
 }
 
-/** Each job has a copy of its own and takes the next mutant. */
+/** Each job has its own copy and takes the next mutant. */
 async function runAll(chosen: readonly Mutant[], shared: string): Promise<Map<Mutant, Outcome>> {
   const outcomes = new Map<Mutant, Outcome>();
   const waiting = [...chosen];

@@ -1,16 +1,16 @@
-/** A planted defect, and the rule that it still fits the sources. */
+/** A planted defect, and the check that it still applies to the sources. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 export interface Mutant {
   /** Path from the root of the workspace. */
   readonly file: string;
-  /** A piece of one line that occurs once in the file. */
+  /** Part of one line that occurs exactly once in the file. */
   readonly find: string;
   readonly replace: string;
-  /** Test files that `npm test` runs and that catch it: a path from the root, or from the package of `file`. */
+  /** Test files that are part of `npm test` and catch it: a path from the root, or from the package of `file`. */
   readonly tests: readonly string[];
-  /** A piece of the names of tests, where a file has far more tests than the defect concerns. */
+  /** Part of the test names, for files with far more tests than the defect affects. */
   readonly only?: string;
 }
 
@@ -35,11 +35,12 @@ export function testsByPackage({ file, tests }: Mutant): Map<string, string[]> {
 export function mutated(text: string, { file, find, replace }: Mutant): string {
   const at = text.indexOf(find);
   if (at < 0) throw new Error(`${file}: "${find}" does not occur; choose another line`);
-  if (text.includes(find, at + 1)) throw new Error(`${file}: "${find}" occurs more than once; take more of the line`);
+  if (text.includes(find, at + 1))
+    throw new Error(`${file}: "${find}" occurs more than once; use a longer part of the line`);
   return text.slice(0, at) + replace + text.slice(at + find.length);
 }
 
-/** What keeps a mutant from being planted, one line each. */
+/** Reasons why a mutant cannot be planted, one line each. */
 export function problemsOf(root: string, mutant: Mutant): string[] {
   const { file, find, replace } = mutant;
   if (!existsSync(join(root, file))) return [`${file}: no such file`];
@@ -50,7 +51,7 @@ export function problemsOf(root: string, mutant: Mutant): string[] {
     problems.push((error as Error).message);
   }
   if (find === replace || find.includes('\n') || replace.includes('\n'))
-    problems.push(`${file}: not a change of one line`);
+    problems.push(`${file}: must change exactly one line`);
   for (const [folder, tests] of testsByPackage(mutant)) {
     for (const test of tests)
       if (!existsSync(join(root, folder, test))) problems.push(`${file}: no test ${folder}/${test}`);

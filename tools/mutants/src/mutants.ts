@@ -1,4 +1,4 @@
-/** All planted defects. Each is one that somebody could make, in code that a test has to hold. */
+/** All planted defects. Each is a realistic mistake in code that a test must cover. */
 import { applicationsMutants } from './lists/applications.ts';
 import { coreMutants } from './lists/core.ts';
 import { engineMutants } from './lists/engine.ts';

@@ -1,4 +1,4 @@
-/** Plants a mutant, runs its tests, takes it out again. */
+/** Plants a mutant, runs its tests, and removes it. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { mutated, testsByPackage, type Mutant } from './mutant.ts';
 
-/** Where mutants are planted, and the folder of data beside the checkout, which tests may find. */
+/** The scratch copy, and the data folder next to the checkout for tests. */
 export interface Place {
   readonly scratch: string;
   readonly shared: string;
@@ -40,7 +40,7 @@ async function runTests(
   try {
     return JSON.parse(readFileSync(output, 'utf8')) as Report;
   } catch {
-    // a defect that ends the process, or a build before the tests that fails
+    // a defect that kills the process or breaks the build before the tests
     return { numTotalTests: 1, numFailedTests: 1, numFailedTestSuites: 1, numPassedTests: 0 };
   } finally {
     rmSync(output, { force: true });
@@ -64,7 +64,7 @@ export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> 
   }
 }
 
-/** Test files that fail without a defect, which says nothing about one. */
+/** Test files that fail without a defect, so that their failure proves nothing. */
 export async function failingTests(place: Place, mutants: readonly Mutant[]): Promise<string[]> {
   const files = new Map<string, Set<string>>();
   for (const mutant of mutants) {

@@ -1,4 +1,4 @@
-/** Some mutants by a seed, the same for the same seed. */
+/** A sample of mutants, deterministic for a seed. */
 import { createHash } from 'node:crypto';
 import type { Mutant } from './mutant.ts';
 

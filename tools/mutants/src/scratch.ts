@@ -4,7 +4,7 @@ import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlin
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
-/** Written by builds, ignored by git, read by tests. */
+/** Build outputs that git ignores and tests read. */
 const generated = ['packages/backend-wasm/src/kernels.generated.ts'];
 
 /** @returns the folder; `dispose` removes it */
@@ -26,7 +26,7 @@ export function createScratch(root: string): { readonly folder: string; dispose(
       const modules = join(root, group, name, 'node_modules');
       if (!existsSync(modules) || !existsSync(join(folder, group, name))) continue;
       const isLinked = (source: string): boolean => !/node_modules\/\.[^/]/.test(source.slice(root.length));
-      // links between packages are relative: they lead to the packages of the copy
+      // links between packages are relative: they resolve to the packages of the copy
       cpSync(modules, join(folder, group, name, 'node_modules'), {
         recursive: true,
         verbatimSymlinks: true,

@@ -60,7 +60,7 @@ describe('planting', () => {
       tests: [],
     };
     expect(problemsOf(repoRoot, own)).toEqual([
-      'tools/mutants/src/sample.ts: not a change of one line',
+      'tools/mutants/src/sample.ts: must change exactly one line',
       'tools/mutants/src/sample.ts: names no test',
     ]);
   });

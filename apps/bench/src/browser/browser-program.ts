@@ -1,4 +1,4 @@
-/** A program that runs in a page of Chromium, as the suites use it. */
+/** A program that runs in a Chromium page, as used by the suites. */
 import type { Browser } from 'playwright-core';
 import { bundlePage } from './bundle-page.js';
 import type { PageApi, PageGenerateInput, PageLoadInput, PageResult } from './page-protocol.js';
@@ -6,19 +6,19 @@ import { servePage } from './page-server.js';
 
 export interface BrowserProgram {
   readonly name: string;
-  /** Computes a prompt from nothing, and the token after it. */
+  /** Computes a prompt with an empty cache, and the next token. */
   prefill(prompt: string): Promise<PageResult>;
-  /** Greedy tokens after a prompt whose tokens but the last come from the context, once they are there. */
+  /** Greedy tokens after a prompt that is cached except for its last token. */
   decode(prompt: string, count: number): Promise<PageResult>;
   dispose(): Promise<void>;
 }
 
 export interface ProgramOptions {
   readonly name: string;
-  /** Of the page's module. */
+  /** Path of the page's module. */
   readonly page: 'winnow-page' | 'wllama-page';
   readonly modelPath: string;
-  /** More files that the page asks for, by path below the server. */
+  /** Additional files that the page requests, by path below the server. */
   readonly files: Readonly<Record<string, string>>;
   readonly load: Omit<PageLoadInput, 'modelUrl'>;
 }

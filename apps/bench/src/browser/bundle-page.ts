@@ -1,9 +1,9 @@
-/** The module of a page in one file: sources of the workspace when these run, else what the packages give to browsers. */
+/** Bundles the module of a page: from workspace sources when these run, else from the packages' browser builds. */
 import { fileURLToPath } from 'node:url';
 
-/** @param name of the module beside this one (in the build: of the entry) */
+/** @param name of the module next to this one (in the build: of the entry) */
 export async function bundlePage(name: string): Promise<string> {
-  const { build } = await import('esbuild'); // most runs need none
+  const { build } = await import('esbuild'); // most runs need no browser
   const isSource = import.meta.url.endsWith('.ts');
   const { outputFiles } = await build({
     entryPoints: [fileURLToPath(new URL(`./${name}.${isSource ? 'ts' : 'js'}`, import.meta.url))],

@@ -1,11 +1,11 @@
-/** The browser that programs of WebAssembly are measured in. */
+/** The browser for measuring WebAssembly programs. */
 import { existsSync } from 'node:fs';
 import type { Browser } from 'playwright-core';
 
-/** Where Debian puts it. */
+/** The path on Debian. */
 const defaultPath = '/usr/bin/chromium';
 
-/** Nothing of its own in the background, and pages that are not in front are not slowed down. */
+/** Disables background activity, and throttling of background pages. */
 const flags = [
   '--disable-background-networking',
   '--disable-background-timer-throttling',
@@ -18,7 +18,7 @@ const flags = [
   '--no-first-run',
 ];
 
-/** What is missing, or undefined when Chromium can be started. */
+/** An error message when Chromium is missing; else undefined. */
 export function missingChromium(path: string = chromiumPath()): string | undefined {
   if (existsSync(path)) return undefined;
   return `Chromium is missing: no file ${path}; apt-get install chromium, or name one in WINNOW_CHROMIUM`;
@@ -28,10 +28,10 @@ function chromiumPath(): string {
   return process.env['WINNOW_CHROMIUM'] || defaultPath;
 }
 
-/** Starts headless Chromium with a profile of its own. @throws {Error} that says what to do when it is missing */
+/** Starts headless Chromium with a temporary profile. @throws {Error} with instructions when it is missing */
 export async function launchChromium(): Promise<Browser> {
   const missing = missingChromium();
   if (missing !== undefined) throw new Error(missing);
-  const { chromium } = await import('playwright-core'); // most runs need none
+  const { chromium } = await import('playwright-core'); // most runs need no browser
   return chromium.launch({ executablePath: chromiumPath(), headless: true, args: flags });
 }

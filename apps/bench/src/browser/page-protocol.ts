@@ -1,7 +1,7 @@
-/** What a page with a program offers to the bench: JSON in, JSON out. */
+/** The interface of a page to the bench: JSON in, JSON out. */
 
 export interface PageLoadInput {
-  /** Of the model, below the server. */
+  /** Path of the model below the server. */
   readonly modelUrl: string;
   readonly contextSize: number;
   readonly threads: number;
@@ -15,22 +15,22 @@ export interface PageLoadInput {
 export interface PageGenerateInput {
   readonly prompt: string;
   readonly count: number;
-  /** Whether what is left of the last prompt may be used; else all of it is computed. */
+  /** Whether a cached prefix of the last prompt may be reused; otherwise the whole prompt is computed. */
   readonly keepsContext: boolean;
 }
 
 export interface PageResult {
   readonly timeMs: number;
-  /** Tokens of the prompt that were computed; the others came from the context. */
+  /** Number of computed prompt tokens; the others were cached. */
   readonly numComputed: number;
   readonly numGenerated: number;
   readonly text: string;
 }
 
 export interface PageApi {
-  /** @returns the threads that it uses */
+  /** @returns the number of threads in use */
   load(input: PageLoadInput): Promise<number>;
-  /** Greedy, past end tokens. */
+  /** Generates greedily, ignoring end tokens. */
   generate(input: PageGenerateInput): Promise<PageResult>;
 }
 

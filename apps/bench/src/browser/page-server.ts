@@ -1,4 +1,4 @@
-/** A loopback server for one page that may share memory with its workers, and for the files that it asks for. */
+/** A loopback server for one cross-origin isolated page and the files that it requests. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createServer, type ServerResponse } from 'node:http';

@@ -1,10 +1,10 @@
-/** Processor time of the processes that this one has started, and of theirs: those that run for a measurement. */
+/** CPU time of this process's descendants, which run for a measurement. */
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Milliseconds per clock tick of `/proc`, the same on every Linux that Node runs on. */
 const tickMs = 10;
 
-/** Milliseconds so far, with those of processes that have ended and were waited for; 0 where there is no `/proc`. */
+/** Milliseconds so far, including those of reaped processes; 0 where there is no `/proc`. */
 export function descendantsCpuMs(root: number = process.pid): number {
   const stats = new Map<number, { readonly parent: number; readonly cpuMs: number }>();
   try {
@@ -27,12 +27,12 @@ export function descendantsCpuMs(root: number = process.pid): number {
 
 function readStat(pid: string): { parent: number; cpuMs: number } | undefined {
   try {
-    // the name, in brackets, may hold anything
+    // the name, in parentheses, may contain anything
     const [, fields = ''] = /\) (.*)$/s.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
     const numbers = fields.split(' ').map(Number);
     const [user = 0, system = 0, userOfEnded = 0, systemOfEnded = 0] = numbers.slice(11, 15);
     return { parent: numbers[1] ?? 0, cpuMs: (user + system + userOfEnded + systemOfEnded) * tickMs };
   } catch {
-    return undefined; // it has ended meanwhile
+    return undefined; // it has exited in the meantime
   }
 }

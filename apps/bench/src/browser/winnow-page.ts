@@ -1,4 +1,4 @@
-/** In the page: the engine and its WebAssembly backend, as a web page has them. */
+/** The page with the engine and its WebAssembly backend. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { loadModel, type Session } from '@winnow/engine';
 import { isDType } from '@winnow/tensor';
@@ -8,7 +8,7 @@ let loaded: { readonly session: Session } | undefined;
 
 offer({
   async load({ modelUrl, contextSize, threads, batchSize, kvDType, attention }) {
-    if (!isDType(kvDType)) throw new Error(`${kvDType} is no dtype`);
+    if (!isDType(kvDType)) throw new Error(`${kvDType} is not a dtype`);
     const backend = await createWasmBackend({ numThreads: threads });
     const model = await loadModel(await fetchBlob(modelUrl), {
       ...{ backend, context: contextSize, kvCache: { dtype: kvDType } },

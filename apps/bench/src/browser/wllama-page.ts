@@ -1,8 +1,8 @@
-/** In the page: wllama, which is no dependency and so brings no types. */
+/** The page with wllama, which is not a dependency and therefore has no types. */
 import { firstByteId } from '../models/synthetic-vocabulary.js';
 import { fetchBlob, offer } from './page-protocol.js';
 
-/** What is used of the package. */
+/** The parts of the package in use. */
 interface Wllama {
   loadModel(blobs: Blob[], options: object): Promise<void>;
   getNumThreads(): number;
@@ -15,7 +15,9 @@ interface WllamaModule {
   readonly Wllama: new (paths: object, options: object) => Wllama;
 }
 
-/** A model with random weights chooses bytes that are no UTF-8, which wllama cannot give back: those tokens are out. */
+/**
+ * A model with random weights selects bytes that are not UTF-8, which wllama cannot return: those tokens are excluded.
+ */
 const noBrokenText = Array.from({ length: 128 }, (_, i) => [firstByteId + 128 + i, false] as const);
 
 let wllama: Wllama | undefined;
@@ -40,7 +42,7 @@ offer({
       logit_bias: noBrokenText,
     });
     const timeMs = performance.now() - startMs;
-    if (timings === undefined) throw new Error('wllama told no numbers of tokens');
+    if (timings === undefined) throw new Error('wllama reported no token counts');
     const { prompt_n: numComputed, predicted_n: numGenerated } = timings;
     return { timeMs, numComputed, numGenerated, text: choices[0]?.text ?? '' };
   },

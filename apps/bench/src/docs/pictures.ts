@@ -1,4 +1,4 @@
-/** The pictures of the root README. The same sources and results give the same bytes. */
+/** Generates the pictures of the root README; deterministic for the same sources and results. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel } from '@winnow/engine';
 import { captureAttention, createVisitMaps } from '@winnow/evaluation';
@@ -11,7 +11,7 @@ import type { ReadResults } from './readme-tables.js';
 
 const lengths = Array.from({ length: 9 }, (_, i) => 512 * 2 ** i);
 
-/** Pairs of a head over the length of a prompt, by the formulas of the policies. */
+/** Pairs per head against prompt length, by the formulas of the policies. */
 export async function pairCounts(): Promise<string> {
   const policies = ['subquadratic:window=256', 'subquadratic:window=64,block=32', 'h2o:chunk=1024,local=256,heavy=256'];
   const line = (name: string, count: (length: number) => number): PlotLine => ({
@@ -25,28 +25,28 @@ export async function pairCounts(): Promise<string> {
     throw new Error(`no formula for ${formatPolicy(policy)}`);
   });
   return drawPicture({
-    ...{ name: 'pair-counts', title: 'Pairs of query and key that a head computes for a prompt' },
-    ...{ x: 'tokens of the prompt', y: 'pairs', isLogarithmic: true },
+    ...{ name: 'pair-counts', title: 'Query-key pairs per head for a prompt' },
+    ...{ x: 'prompt length in tokens', y: 'pairs', isLogarithmic: true },
     lines: [line('dense', (length) => (length * (length + 1)) / 2), ...lines],
   });
 }
 
-/** Milliseconds per generated token over the context, of runs with node-llama-cpp. */
+/** Milliseconds per generated token against context length, of runs with node-llama-cpp. */
 export async function timeOverContext(read: ReadResults): Promise<string> {
   const [winnow, other] = ['#1f77b4', '#d62728'];
   const peer = 'node-llama-cpp';
   const line = (file: string, name: string, isPeer: boolean, isDashed: boolean): PlotLine => ({
     name,
-    // where a file has several runs, the latest is the first
+    // in a file with several runs, the latest is the first
     points: decodeTimes(read(file).runs[0]?.figures ?? [], isPeer ? peer : undefined),
     style: { color: isPeer ? other : winnow, isDashed },
   });
   return drawPicture({
     ...{
       name: 'time-over-context',
-      title: 'A token of a 1.1B Llama in Q8_0 on two threads: two runs, in each of which both took turns',
+      title: 'Time per token of a 1.1B Llama in Q8_0 on two threads: two interleaved runs',
     },
-    ...{ x: 'tokens of context', y: 'ms per token' },
+    ...{ x: 'context length in tokens', y: 'ms per token' },
     lines: [
       line('decode-dense', 'Winnow, dense', false, true),
       line('decode-dense', 'node-llama-cpp, in turns with dense', true, true),
@@ -61,14 +61,14 @@ function decodeTimes(figures: readonly Figure[], peer: string | undefined): [num
   for (const { suite, case: name, unit, value, ratioOf } of figures) {
     if (suite !== 'decode' || unit !== 'tokens/s') continue;
     const [, length, rest = ''] = /@(\d+)(?:: (.*))?$/.exec(name) ?? [];
-    // a figure of Winnow is there once per thing that it is compared with
+    // a figure of Winnow occurs once per peer
     const isWanted = peer === undefined ? rest === '' && ratioOf === 'node-llama-cpp' : rest === peer;
     if (isWanted) points.push([Number(length), 1000 / value]);
   }
   return points;
 }
 
-/** Which keys a policy visits in the demo model, with the mass that dense attention gives them. */
+/** The keys that a policy visits in the demo model, with their mass under dense attention. */
 export async function attentionMap(): Promise<string> {
   const text = 'subquadratic:window=32,block=16';
   const policy = parsePolicy(text, 'prefill');
@@ -89,7 +89,7 @@ export async function attentionMap(): Promise<string> {
   return drawVisits({ title, maps });
 }
 
-/** Ours; long enough that most keys lie outside of the window. */
+/** An original text, long enough that most keys lie outside the window. */
 const prompt = [
   'The ship had been at sea for nine days when the captain saw the light. It was low and yellow, and it did not move',
   'with the water. He called the mate, and the mate called the boy, and the three of them stood at the rail without a',
@@ -100,7 +100,7 @@ const prompt = [
   'not know the house; but he took off his hat, and went in, and sat down at the table.',
 ].join(' ');
 
-/** Names of elements count up within a process, so they are made alike. */
+/** Element names are numbered per process, so they are normalized. */
 async function drawPicture(plot: Parameters<typeof drawLines>[0]): Promise<string> {
   return (await drawLines(plot)).replaceAll(/\bzr\d+-/g, 'zr-');
 }

@@ -1,11 +1,11 @@
-/** Tables of the root README, made of results under docs/benchmarks and written between two markers. */
+/** Tables of the root README, generated from results under docs/benchmarks and written between two markers. */
 import type { Figure } from '../harness/figure.js';
 import type { Results } from '../results/results.js';
 
-/** A row: one case of one file, in which Winnow and a peer took turns. */
+/** A row: one case of one file, in which Winnow and a peer were measured in turns. */
 interface RowSource {
   readonly label: string;
-  /** In the folder of the machine, without its ending. */
+  /** File name in the folder of the machine, without extension. */
   readonly file: string;
   readonly suite: string;
   readonly caseName: string;
@@ -53,7 +53,7 @@ const rows: readonly RowSource[] = [
 /** Reads `<name>.json` of the machine's folder. */
 export type ReadResults = (name: string) => Results;
 
-/** @throws {Error} when a case of a row is not in its file */
+/** @throws {Error} when the case of a row is missing in its file */
 export function speedTable(read: ReadResults): string {
   const cells = rows.map(({ label, file, suite, caseName, peer }) => {
     const figures = read(file).runs.flatMap((run) => run.figures);
@@ -76,7 +76,7 @@ function speed(value: number): string {
   return value < 100 ? value.toFixed(1) : value.toFixed(0);
 }
 
-/** As the formatter of the repository leaves it: columns as wide as their widest cell. */
+/** In the format of oxfmt: columns as wide as their widest cell. */
 function formatTable([head = [], ...body]: readonly (readonly string[])[]): string {
   const widths = head.map((_, column) => Math.max(3, ...[head, ...body].map((row) => (row[column] ?? '').length)));
   const line = (row: readonly string[]): string =>
@@ -85,8 +85,8 @@ function formatTable([head = [], ...body]: readonly (readonly string[])[]): stri
 }
 
 /**
- * Replaces what is between `<!-- name -->` and `<!-- /name -->`.
- * @throws {Error} when the markers are not there
+ * Replaces the text between `<!-- name -->` and `<!-- /name -->`.
+ * @throws {Error} when the markers are missing
  */
 export function replaceBetween(text: string, name: string, content: string): string {
   const [begin, end] = [`<!-- ${name} -->`, `<!-- /${name} -->`];

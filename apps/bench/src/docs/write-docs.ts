@@ -1,6 +1,6 @@
 /**
- * What of the documentation is made of results: JSON beside each printed result, the tables of the root README, its
- * pictures. Run by `pnpm --filter @winnow/bench readme-tables`; a test compares.
+ * Generates documentation from results: JSON next to each printed result, the tables and the pictures of the root
+ * README. Run by `pnpm --filter @winnow/bench readme-tables`; a test compares.
  */
 import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,10 +9,10 @@ import { formatResults, parseResults, type Results } from '../results/results.js
 import { attentionMap, pairCounts, timeOverContext } from './pictures.js';
 import { replaceBetween, speedTable } from './readme-tables.js';
 
-/** The results that the README speaks of. */
+/** The results that the README shows. */
 const machine = '2026-11-21-xeon-2-cores';
 
-/** Contents by path below the root of the repository, without writing anything. */
+/** Contents by path below the repository root; writes nothing. */
 export async function generatedDocs(root: string): Promise<ReadonlyMap<string, string>> {
   const files = new Map<string, string>();
   for (const path of globSync('docs/benchmarks/*/*.txt', { cwd: root }).toSorted()) {
@@ -31,7 +31,7 @@ export async function generatedDocs(root: string): Promise<ReadonlyMap<string, s
   return files;
 }
 
-/** @returns the paths of files that were not there or said something else */
+/** @returns the paths of files that were missing or different */
 export async function writeDocs(root: string): Promise<readonly string[]> {
   const changed: string[] = [];
   for (const [path, content] of await generatedDocs(root)) {

@@ -5,7 +5,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 export const backendNames = ['wasm', 'reference'] as const;
 export type BackendName = (typeof backendNames)[number];
 
-/** Where programs run: as users have it, or on workers also when they are very short. */
+/** How programs run: as for users, or on workers even when they are very short. */
 export type Place = 'default' | 'workers';
 
 interface Entry {

@@ -1,4 +1,4 @@
-/** What a result depends on besides the code: the machine and what else it is doing. */
+/** The environment of a result: the machine and its load. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { arch, cpus, loadavg, platform, release, totalmem } from 'node:os';
@@ -7,20 +7,20 @@ import { setTimeout as sleep } from 'node:timers/promises';
 export interface Environment {
   readonly kind: 'env';
   readonly cpu: string;
-  /** Instruction sets that matter here, as the system names them. */
+  /** Relevant instruction sets, as named by the system. */
   readonly cpuFlags: readonly string[];
   readonly cores: number;
   readonly memoryGiB: number;
   readonly system: string;
   readonly node: string;
   readonly v8: string;
-  /** Commit of the working tree, with `+` when files differ from it. */
+  /** Commit of the working tree, with `+` for uncommitted changes. */
   readonly commit: string;
   readonly date: string;
   readonly loadAverage: number;
-  /** Cores that other programs kept busy in the second before the start. */
+  /** Cores kept busy by other programs in the second before the start. */
   readonly busyCores: number;
-  /** Measured although the machine was busy. */
+  /** Whether the machine was busy during the measurement. */
   readonly isNoisy: boolean;
   readonly threads: readonly number[];
   readonly backend: string;
@@ -50,11 +50,11 @@ export async function measureBusyCores(durationMs: number): Promise<number> {
   return meter.otherCores();
 }
 
-/** Watches what other programs take while this one measures. */
+/** Monitors the load of other programs during a measurement. */
 export interface LoadMeter {
-  /** Adds processor time of our own that another process used for us. */
+  /** Adds CPU time that another process spent on our behalf. */
   addOwnMs(ms: number): void;
-  /** Cores that other programs kept busy since the start, on average. */
+  /** Average number of cores kept busy by other programs since the start. */
   otherCores(): number;
 }
 
@@ -88,7 +88,7 @@ function cpuTimes(): { busy: number; total: number } {
   return { busy, total };
 }
 
-/** Where the sources lie: `commit` is asked of git there. */
+/** Folder of the sources, for asking git for the commit. */
 export function commitOf(folder: string): string {
   const git = (...gitArguments: string[]): string =>
     execFileSync('git', gitArguments, { cwd: folder, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();

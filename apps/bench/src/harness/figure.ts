@@ -1,7 +1,7 @@
 /** One line of a benchmark's result. */
 import type { Timing } from './measure.js';
 
-/** A measured value and what it is compared with, both of the same run. */
+/** A measured value and its comparison, both from the same run. */
 export interface Figure {
   readonly suite: string;
   readonly case: string;
@@ -10,7 +10,7 @@ export interface Figure {
   readonly unit: string;
   /** The value at the shortest time. */
   readonly best: number;
-  /** `value` divided by the same figure of what `ratioOf` names. */
+  /** `value` divided by the same figure of `ratioOf`. */
   readonly ratio: number;
   readonly ratioOf: string;
 }
@@ -21,7 +21,7 @@ export interface Rate {
   readonly best: number;
 }
 
-/** Thousand millions of `amount` per second: bytes give GB/s, operations GOP/s. */
+/** Billions of `amount` per second: GB/s for bytes, GOP/s for operations. */
 export function gigaPerSecond(amount: number, { medianMs, minMs }: Timing): Rate {
   return { value: amount / medianMs / 1e6, best: amount / minMs / 1e6 };
 }

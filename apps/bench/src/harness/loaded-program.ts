@@ -13,7 +13,7 @@ export interface LoadedProgram {
   readonly scalars: ScalarBlock;
   /** Weights and caches by name. */
   readonly buffers: ReadonlyMap<string, BufferHandle>;
-  /** Runs it once; the milliseconds of the run alone. Then reads the output, so that a result is needed and seen. */
+  /** Runs it once and returns the milliseconds of the run alone. Then reads the output, so that the result is used. */
   run(): Promise<number>;
   dispose(): Promise<void>;
 }
@@ -22,9 +22,9 @@ export interface LoadedProgram {
 export type FillBuffer = (name: string, target: Uint8Array) => void;
 
 /**
- * @param output name of the program output to look at
- * @param shared buffers by name that are not to be allocated and filled, but taken: those of another program
- * @throws {Error} from `run` when the output holds a number that is not finite: what was timed is not the real work
+ * @param output name of the program output to check
+ * @param shared buffers of another program by name, which are reused instead of allocated and filled
+ * @throws {Error} from `run` when the output contains a non-finite number, because the timed work was not valid
  */
 export async function loadProgram(
   backend: Backend,

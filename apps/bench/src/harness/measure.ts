@@ -1,8 +1,8 @@
-/** Times of several contenders measured in turns, so that whatever else the machine does meets all of them alike. */
+/** Measures several contenders in turns, so that other load affects all of them alike. */
 
 /** One thing to measure. */
 export interface Contender {
-  /** Does the work once; the milliseconds it took, or nothing when the caller shall take the time. */
+  /** Does the work once; returns its milliseconds, or undefined to let the caller measure the time. */
   run(): Promise<number | void>;
 }
 
@@ -13,9 +13,9 @@ export interface Timing {
 }
 
 export interface MeasureOptions {
-  /** Runs of each contender before the first that counts. */
+  /** Number of warm-up runs of each contender. */
   readonly warmups: number;
-  /** Runs of each contender that count. */
+  /** Number of measured runs of each contender. */
   readonly rounds: number;
 }
 
@@ -44,7 +44,7 @@ export function timingOf(samplesMs: readonly number[]): Timing {
   return { medianMs: median(samplesMs), minMs: Math.min(...samplesMs), samplesMs };
 }
 
-/** @throws {Error} when there is nothing to take the median of */
+/** @throws {Error} when there are no values */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const [low, high] = [sorted[(sorted.length - 1) >> 1], sorted[sorted.length >> 1]];

@@ -1,26 +1,26 @@
-/** What the command line asks for, with defaults that depend on `--quick`. */
+/** Options of the command line, with defaults that depend on `--quick`. */
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { isDType, type DType } from '@winnow/tensor';
 import { backendNames, hasThreads, type BackendName } from './backends.js';
 
-/** Programs to measure against; wllama runs in Chromium, beside Winnow in a page of the same browser. */
+/** Programs to measure against; wllama runs in Chromium, as does Winnow in a page of the same browser. */
 const peerNames = ['node-llama-cpp', 'wllama'] as const;
 export type PeerName = (typeof peerNames)[number];
 
 export interface BenchOptions {
   readonly backend: BackendName;
-  /** Thread counts to measure, the smallest first. */
+  /** Thread counts to measure, in ascending order. */
   readonly threads: readonly number[];
   readonly quick: boolean;
   readonly json: boolean;
   readonly force: boolean;
-  /** Where plots go; none are drawn without it. */
+  /** Folder for plots; none are drawn without it. */
   readonly plotsFolder: string | undefined;
-  /** Where the report goes; none is written without it. */
+  /** Folder for the report; none is written without it. */
   readonly reportFolder: string | undefined;
-  /** Cores that others may keep busy. */
+  /** Maximum number of cores kept busy by other programs. */
   readonly loadLimit: number;
   readonly rounds: number | undefined;
   readonly dtypes: readonly DType[] | undefined;
@@ -30,18 +30,18 @@ export interface BenchOptions {
   readonly contexts: readonly number[] | undefined;
   readonly tokens: readonly number[] | undefined;
   readonly kvDType: DType;
-  /** How whole models attend, in the policy language; dense without it. */
+  /** Attention policies of whole models; dense without it. */
   readonly attention: string | undefined;
   readonly batchSize: number;
   readonly peer: PeerName | undefined;
   readonly peerFlash: boolean;
-  /** Where synthetic models are kept. */
+  /** Folder of synthetic models. */
   readonly modelsFolder: string;
-  /** Where peers are installed. */
+  /** Folder of installed peers. */
   readonly peerFolder: string;
 }
 
-/** A command line that asks for something that does not exist. */
+/** An invalid command line. */
 export class UsageError extends Error {}
 
 const flags = {

@@ -1,4 +1,4 @@
-/** The page cache of the system, as far as it can be told something without being root. */
+/** Control of the page cache without root. */
 import { execFile } from 'node:child_process';
 import { stat } from 'node:fs/promises';
 import { promisify } from 'node:util';
@@ -6,8 +6,9 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /**
- * Asks the system to forget the pages of a file (GNU dd: posix_fadvise), and looks whether it has (fincore of util-linux).
- * @returns the share of the file that is still in memory; undefined where that cannot be found out
+ * Asks the system to drop the cached pages of a file (GNU dd: posix_fadvise), and checks the result (fincore of
+ * util-linux).
+ * @returns the share of the file that is still in memory; undefined if unknown
  */
 export async function dropFromPageCache(path: string): Promise<number | undefined> {
   try {

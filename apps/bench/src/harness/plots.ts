@@ -2,9 +2,9 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** What a plot shows; points are added as they are measured. */
+/** The description of a plot; points are added as they are measured. */
 export interface PlotTitle {
-  /** Of the file, without its ending. */
+  /** File name without extension. */
   readonly name: string;
   readonly title: string;
   readonly x: string;
@@ -32,7 +32,7 @@ export interface PlotBook {
   readonly add: AddPoint;
   /** What was added so far. */
   plots(): readonly PlotData[];
-  /** Writes the plots that have a line of two points. @returns their paths */
+  /** Writes the plots that have a line of at least two points. @returns their paths */
   write(folder: string): Promise<readonly string[]>;
 }
 
@@ -69,7 +69,7 @@ export function createPlotBook(): PlotBook {
 const titleStyle = { left: 12, top: 8, textStyle: { fontSize: 14, fontWeight: 'normal' } };
 const splitLine = { lineStyle: { color: '#eeeeee' } };
 
-/** Lines over a length. */
+/** Lines against a length. */
 export function drawLines({ title, x, y, isLogarithmic = false, lines }: PlotData): Promise<string> {
   const axis = { nameLocation: 'middle', nameGap: 40, splitLine };
   return draw(900, 520, {
@@ -108,7 +108,7 @@ export function drawBars(title: string, unit: string, bars: readonly (readonly [
 }
 
 async function draw(width: number, height: number, chart: object): Promise<string> {
-  // loaded only when there is something to draw
+  // loaded on demand
   const [charts, { GridComponent, LegendComponent, TitleComponent }, { init, use }, { SVGRenderer }] =
     await Promise.all([
       import('echarts/charts'),

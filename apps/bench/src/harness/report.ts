@@ -37,7 +37,7 @@ function columns(name: string, value: string, best: string, unit: string, ratio:
   return `${name.padEnd(52)} ${numbers}  ${ratioOf}`;
 }
 
-/** Four significant digits; counts as they are. */
+/** Four significant digits; counts unchanged. */
 export function short(value: number): string {
   if (Number.isSafeInteger(value)) return String(value);
   return Number.isFinite(value) ? `${Number(value.toPrecision(4))}` : '-';

@@ -1,4 +1,4 @@
-/** What a suite is: a name and a run that gives figures as they are measured. */
+/** The interface of a suite: a name and a run that yields figures as they are measured. */
 import type { Backend } from '@winnow/ops';
 import type { Machine } from '../roofline/machine.js';
 import type { Place } from './backends.js';
@@ -11,11 +11,11 @@ export interface SuiteContext {
   readonly options: BenchOptions;
   readonly machine: Machine;
   createBackend(threads: number, place: Place): Promise<Backend>;
-  /** Tells of processor time that a process of ours has used. */
+  /** Reports CPU time used by one of our processes. */
   addOwnMs(ms: number): void;
-  /** Progress for people; not part of the result. */
+  /** Reports progress; not part of the result. */
   say(text: string): void;
-  /** For the plots that `--plots` asks for; does nothing otherwise. */
+  /** Adds points to the plots of `--plots`; otherwise a no-op. */
   readonly plot: AddPoint;
 }
 
@@ -25,7 +25,7 @@ export interface Suite {
   run(context: SuiteContext): AsyncIterable<Figure>;
 }
 
-/** Rounds of a suite: what the command line says, else 2 when quick, else `rounds`. */
+/** Number of rounds of a suite: from the command line, else 2 with `--quick`, else `rounds`. */
 export function measureOptions({ quick, rounds: asked }: BenchOptions, rounds: number): MeasureOptions {
   return { warmups: quick ? 1 : 2, rounds: asked ?? (quick ? 2 : rounds) };
 }

@@ -1,4 +1,7 @@
-/** GGUF files of small hybrids with random weights: most layers are short convolutions, few attend, with two KV heads. */
+/**
+ * GGUF files of small hybrid models with random weights: mostly short convolutions, and a few attention layers with two
+ * KV heads.
+ */
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -7,7 +10,7 @@ import { writeGguf, type GgufTensorInput, type GgufValueInput } from '@winnow/gg
 import { createRng } from '@winnow/tensor';
 import { syntheticVocabulary } from './synthetic-vocabulary.js';
 
-/** Part of the file name: a change of what is written needs a new one. */
+/** Part of the file name: change it when the contents change. */
 const recipe = 'r1';
 const contextLength = 2 ** 21;
 
@@ -17,17 +20,17 @@ export interface HybridShape {
   readonly headDim: number;
   readonly numHeads: number;
   readonly numLayers: number;
-  /** Layers that attend. */
+  /** Attention layers. */
   readonly attending: readonly number[];
   readonly vocabSize: number;
 }
 
-/** All of them have two. */
+/** All of them have two KV heads. */
 export const numKvHeads = 2;
 
 const numTaps = 3;
 
-/** The path of the model's file in `folder`, which is written when it is not there. */
+/** The path of the model's file in `folder`, which is written if missing. */
 export async function hybridModel(shape: HybridShape, folder: string): Promise<string> {
   const { hiddenDim, headDim, numHeads, numLayers, attending } = shape;
   const name = `hybrid-${hiddenDim}-${numHeads}x${headDim}-${attending.length}of${numLayers}`;

@@ -1,4 +1,4 @@
-/** Sizes of known models, without their weights: enough to measure speed. */
+/** Shapes of known models, without their weights: enough to measure speed. */
 
 export interface ModelShape {
   readonly name: string;
@@ -12,7 +12,7 @@ export interface ModelShape {
   readonly ropeBase: number;
   /** The output matrix is the embedding table. */
   readonly isTied: boolean;
-  /** Of the feed-forward blocks. Default `silu`. */
+  /** Activation of the FFN. Default `silu`. */
   readonly activation?: 'relu';
 }
 
@@ -82,7 +82,8 @@ const shapes: readonly ModelShape[] = [
 export const modelNames: readonly string[] = shapes.map(({ name }) => name);
 
 /**
- * `NAME/LAYERS` is a model with so many layers of another one, for lengths at which the whole one would take too long.
+ * `NAME/LAYERS` is a model truncated to a number of layers, for context lengths at which the whole model would take too
+ * long.
  * @throws {Error} for a name that is not in `modelNames`
  */
 export function modelShape(name: string): ModelShape {

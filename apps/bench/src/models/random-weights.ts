@@ -1,20 +1,20 @@
 /**
  * Random weights of any encodable dtype, fast enough for files of gigabytes: a pool of normally distributed values is
- * encoded once, and tensors are put together from pieces that start at random blocks of it.
+ * quantized once, and tensors are assembled from pieces that start at random blocks of it.
  */
 import { createRng, dtypeInfo, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
 
-/** Values of the pool: enough that rows of an embedding table differ. */
+/** Number of values in the pool: enough that rows of an embedding table differ. */
 const poolValues = 2 ** 20;
-/** Values of one piece, at least one block: several pieces to a row, so that hardly two rows are alike. */
+/** Number of values per piece, at least one block: several pieces per row, so that rows hardly repeat. */
 const minPieceValues = 64;
-/** Bytes of a part, about. */
+/** Approximate number of bytes per part. */
 const partBytes = 4 * 2 ** 20;
 
 export interface RandomWeights {
-  /** Fills with valid blocks from the first byte on; the last one is cut where the target ends. */
+  /** Fills the target with valid blocks; the last one may be truncated. */
   fill(target: Uint8Array): void;
-  /** The same in parts, for what is larger than memory should hold. */
+  /** The same in parts, for tensors that should not be in memory as a whole. */
   parts(sizeBytes: number): AsyncGenerator<Uint8Array>;
 }
 
@@ -41,7 +41,7 @@ export function randomWeights(dtype: DType, deviation: number, seed: number): Ra
   return {
     fill,
     async *parts(sizeBytes) {
-      const wholeBytes = Math.floor(partBytes / pieceBytes) * pieceBytes; // a part begins where a block begins
+      const wholeBytes = Math.floor(partBytes / pieceBytes) * pieceBytes; // parts begin at block boundaries
       for (let begin = 0; begin < sizeBytes; begin += wholeBytes) {
         const part = new Uint8Array(Math.min(wholeBytes, sizeBytes - begin));
         fill(part);

@@ -1,4 +1,4 @@
-/** Writes GGUF files of models with random weights. What they say is noise; how long they take is not. */
+/** Writes GGUF files of models with random weights. Their output is noise, but their speed is realistic. */
 import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,12 +9,12 @@ import type { ModelShape } from './model-shapes.js';
 import { randomScales, randomWeights, type RandomWeights } from './random-weights.js';
 import { syntheticVocabulary } from './synthetic-vocabulary.js';
 
-/** Part of the file name: a change of what is written needs a new one. */
+/** Part of the file name: change it when the contents change. */
 const recipe = 'r2';
 const contextLength = 131072;
 const normEps = 1e-5;
 
-/** The path of the model's file in `folder`, which is written when it is not there. */
+/** The path of the model's file in `folder`, which is written if missing. */
 export async function syntheticModel(
   shape: ModelShape,
   dtype: DType,
@@ -38,12 +38,15 @@ function tensorSize({ dtype, shape }: GgufTensorInput): number {
   );
 }
 
-/** What the file is made of: llama.cpp stores the output matrix of low-bit models with 6 bits. */
+/** The tensors of the file: llama.cpp stores the output matrix of low-bit models with 6 bits. */
 function outputDType(dtype: DType): DType {
   return dtype === 'q4_0' || dtype === 'q4_K' || dtype === 'q5_K' ? 'q6_K' : dtype;
 }
 
-/** Formats of blocks that do not divide the rows give way to the next larger of blocks of 32, as in llama.cpp. */
+/**
+ * Formats whose blocks do not divide the rows are replaced by the next larger format with blocks of 32, as in
+ * llama.cpp.
+ */
 function fitting(dtype: DType, rowLength: number): DType {
   if (rowLength % dtypeInfo(dtype).blockSize === 0) return dtype;
   const larger: Partial<Record<DType, DType>> = { q4_K: 'q5_0', q5_K: 'q5_1', q6_K: 'q8_0' };

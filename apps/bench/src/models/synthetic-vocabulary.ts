@@ -12,7 +12,7 @@ export interface SyntheticVocabulary {
 /** Id of the byte 0; the other bytes follow. */
 export const firstByteId: number = 3;
 
-/** First id that is an ordinary word: prompts of random ids are drawn from here on. */
+/** First id of an ordinary word: random prompts use ids from here on. */
 export const firstWordId: number = firstByteId + 256 + 1 + 95;
 
 /** @param size at least `firstWordId` */

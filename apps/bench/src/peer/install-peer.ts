@@ -1,4 +1,4 @@
-/** Brings peers into a scratch folder: programs to measure against, never dependencies of the workspace. */
+/** Installs peers into a scratch folder: programs to compare with, never dependencies of the workspace. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdir, writeFile } from 'node:fs/promises';
@@ -21,9 +21,9 @@ const prebuilt: Readonly<Record<string, string>> = {
 };
 
 /**
- * Installs node-llama-cpp unless it is there already. Only for the CPU, and nothing is compiled.
+ * Installs node-llama-cpp unless it is installed already. CPU only, without compiling.
  * @returns the path of its entry module
- * @throws {Error} that says what to do when it cannot be installed
+ * @throws {Error} with instructions when it cannot be installed
  */
 export async function installPeer(folder: string, say: (text: string) => void): Promise<string> {
   const library = prebuilt[`${platform()} ${arch()}`];
@@ -44,15 +44,15 @@ export function installWllama(folder: string, say: (text: string) => void): Prom
 interface Installation {
   readonly name: string;
   readonly version: string;
-  /** What npm is asked for. */
+  /** The package to install. */
   readonly names: readonly string[];
-  /** Of the package's files. */
+  /** Path within the package. */
   readonly entry: string;
   readonly folder: string;
   say(text: string): void;
 }
 
-/** Asks npm unless the package is there already; no scripts run. */
+/** Runs npm unless the package is installed already; install scripts are disabled. */
 async function install({ name, version, names, entry: file, folder, say }: Installation): Promise<string> {
   const home = join(folder, `${name.replace(/^.*\//, '')}-${version}`);
   const entry = join(home, 'node_modules', name, file);
@@ -73,7 +73,7 @@ async function install({ name, version, names, entry: file, folder, say }: Insta
     const reason = (stderr.trim() || message).split('\n').slice(0, 5).join('\n');
     throw new Error(`${name} ${version} could not be installed; run without --peer.\n${reason}`, { cause: error });
   }
-  if (!existsSync(entry)) throw new Error(`npm succeeded, but ${entry} is not there; delete ${home} and try again`);
+  if (!existsSync(entry)) throw new Error(`npm succeeded, but ${entry} is missing; delete ${home} and try again`);
   await writeFile(stamp, `${version}\n`);
   return entry;
 }

@@ -1,11 +1,11 @@
 /**
- * The process that runs node-llama-cpp: apart from the bench, so that neither shares threads or memory with the other and a
- * crash is only an answer that does not come. Imports nothing of the bench but types.
+ * The process that runs node-llama-cpp: separate from the bench, so that they share no threads or memory and a crash
+ * does not end the bench. Imports only types of the bench.
  */
 import { pathToFileURL } from 'node:url';
 import type { PeerAnswer, PeerRequest, PeerResult, PeerSettings } from './peer-protocol.js';
 
-/** What is used of the package, which is no dependency and so brings no types. */
+/** The parts of the package in use; it is not a dependency and therefore has no types. */
 interface Sequence {
   readonly nextTokenIndex: number;
   clearHistory(): Promise<void>;
@@ -88,7 +88,7 @@ async function answer(request: PeerRequest): Promise<PeerResult> {
   const last = [tokens.at(-1), { generateNext: { logits: true, options: { temperature: 0 } } }];
   const results = await sequence.controlledEvaluate([...tokens.slice(0, -1), last]);
   const logits = results.at(-1)?.next.logits;
-  if (logits === undefined) throw new Error('the peer gave no logits');
+  if (logits === undefined) throw new Error('the peer returned no logits');
   await sequence.clearHistory();
   return { timeMs: 0, tokens: [], logprobs: logprobsOf(logits) };
 }

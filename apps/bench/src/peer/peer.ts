@@ -1,4 +1,4 @@
-/** A peer as the suites use it. */
+/** A peer as used by the suites. */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -6,11 +6,11 @@ import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
 
 export interface Peer {
   readonly name: string;
-  /** Processor time of its process so far. */
+  /** CPU time of its process so far. */
   readonly cpuMs: number;
-  /** Brings the cache of a slot to these tokens. */
+  /** Sets the cache of a slot to these tokens. */
   setContext(slot: number, tokens: readonly number[]): Promise<void>;
-  /** Computes the tokens from nothing, and the one after them. */
+  /** Computes the tokens with an empty cache, and the next one. */
   prefill(tokens: readonly number[]): Promise<{ timeMs: number; tokens: readonly number[] }>;
   /** Greedy tokens after `token`, which follows the context of the slot. */
   decode(slot: number, token: number, count: number): Promise<{ timeMs: number; tokens: readonly number[] }>;
@@ -34,7 +34,7 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
     child.on('exit', (code) => reject(new Error(`the peer's process ended with ${code}\n${errors}`)));
     child.on('error', reject);
   });
-  ended.catch(() => undefined); // an orderly end is no failure
+  ended.catch(() => undefined); // a normal exit is not a failure
 
   async function ask(request: PeerRequest) {
     const answered = once(child, 'message') as Promise<[PeerAnswer]>;

@@ -1,4 +1,4 @@
-/** Results back from the table that the bench prints, with the command before it as docs/benchmarks keep them. */
+/** Parses the tables that the bench prints, with the preceding command, as stored in docs/benchmarks. */
 import type { Figure } from '../harness/figure.js';
 import type { Results, Run, RunEnvironment } from './results.js';
 
@@ -11,7 +11,7 @@ const figureLine = new RegExp(
   `^(?<case>.*?) +(?<value>${number}) +(?<best>${number}) (?<unit>\\S.*?) +(?<ratio>${number})  (?<of>.*)$`,
 );
 
-/** @throws {Error} that names the line when a text is something else */
+/** @throws {Error} that names the line of invalid text */
 export function parseTextResults(text: string, source: string): Results {
   const runs = text
     .split(/^(?=\$ )/m)
@@ -20,7 +20,7 @@ export function parseTextResults(text: string, source: string): Results {
   return { runs };
 }
 
-/** What follows a command: one run, or several of the same command with other parameters. */
+/** The runs after a command: one, or several of the same command with other parameters. */
 function parseCommand([command = '', ...lines]: readonly string[], source: string): Run[] {
   if (!command.startsWith('$ ')) throw new Error(`${source}: expected "$ " and a command, got "${command}"`);
   const begins = lines.flatMap((line, index) => (index === 0 || machineLine.test(line) ? [index] : []));

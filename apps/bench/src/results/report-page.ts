@@ -1,10 +1,10 @@
-/** Results as one HTML file: a table per suite and plots as SVG. Without scripts and without anything from elsewhere. */
+/** Results as one HTML file: a table per suite and plots as SVG, without scripts or external resources. */
 import { drawBars, drawLines, type PlotData } from '../harness/plots.js';
 import type { Figure } from '../harness/figure.js';
 import { short } from '../harness/report.js';
 import type { Results, Run } from './results.js';
 
-/** Bars of one plot; more could not be read. */
+/** Maximum number of bars per plot; more would be illegible. */
 const maxBars = 60;
 
 const style = `
@@ -14,7 +14,7 @@ table { border-collapse: collapse; } td, th { padding: 0.15rem 0.6rem; text-alig
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } code { background: #f5f5f5; padding: 0.1rem 0.3rem; }
 svg { max-width: 100%; height: auto; } .noisy { color: #b00; }`;
 
-/** @param results as they were read from the JSON beside the page */
+/** @param results as read from the JSON next to the page */
 export async function reportPage(results: Results): Promise<string> {
   const runs: string[] = [];
   for (const run of results.runs) runs.push(await runSection(run));
@@ -59,7 +59,7 @@ async function runSection({ command, environment, figures, plots = [] }: Run): P
   return parts.join('\n');
 }
 
-/** Cells carry the exact values, as attributes that tests read. */
+/** Cells carry the exact values as attributes for tests. */
 function figureTable(figures: readonly Figure[]): string {
   const number = (value: number | null): string =>
     `<td class="n" data-value="${value}">${short(value ?? Number.NaN)}</td>`;
@@ -75,12 +75,12 @@ function figureTable(figures: readonly Figure[]): string {
   return `<table class="figures">${head}\n${rows.join('\n')}</table>`;
 }
 
-/** A plot per unit, where there is something to compare. */
+/** A plot per unit with at least two bars. */
 async function barPlots(suite: string, figures: readonly Figure[]): Promise<string[]> {
   const plots: string[] = [];
   for (const unit of new Set(figures.map((figure) => figure.unit))) {
     const bars = new Map<string, number>();
-    // a case that is compared with several things is one bar
+    // a case with several comparisons is one bar
     for (const figure of figures)
       if (figure.unit === unit && figure.value !== null) bars.set(figure.case, figure.value);
     if (bars.size > 1) plots.push(await drawBars(`${suite}: ${unit}`, unit, [...bars].slice(0, maxBars)));

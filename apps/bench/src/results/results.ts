@@ -1,18 +1,18 @@
-/** What runs gave, as it is kept in files: `report.json` of a run, and the JSON under docs/benchmarks. */
+/** The file format of results: `report.json` of a run, and the JSON under docs/benchmarks. */
 import type { Environment } from '../harness/environment.js';
 import type { Figure } from '../harness/figure.js';
 import type { PlotData } from '../harness/plots.js';
 
-/** Fields that printed results have not are optional. */
+/** Fields that printed results lack are optional. */
 export type RunEnvironment = Omit<Environment, 'v8' | 'date' | 'threads'> &
   Partial<Pick<Environment, 'v8' | 'date' | 'threads'>>;
 
 export interface Run {
-  /** As it was typed. */
+  /** The command as typed. */
   readonly command: string;
   readonly environment: RunEnvironment;
   readonly figures: readonly Figure[];
-  /** Lines over a length that suites have measured. */
+  /** Lines against a length, as measured by suites. */
   readonly plots?: readonly PlotData[];
 }
 
@@ -20,7 +20,7 @@ export interface Results {
   readonly runs: readonly Run[];
 }
 
-/** JSON with one line per figure, so that differences can be read. */
+/** JSON with one line per figure, for readable diffs. */
 export function formatResults({ runs }: Results): string {
   const list = (values: readonly unknown[]): string =>
     values.length === 0 ? '[]' : `[\n${values.map((value) => `        ${JSON.stringify(value)}`).join(',\n')}\n      ]`;
@@ -36,7 +36,7 @@ export function formatResults({ runs }: Results): string {
   return `{\n  "runs": [\n${texts.join(',\n')}\n  ]\n}\n`;
 }
 
-/** @throws {Error} when the text is something else */
+/** @throws {Error} when the text is invalid */
 export function parseResults(text: string, source: string): Results {
   const value = JSON.parse(text) as Partial<Results>;
   const isRun = (run: Partial<Run>): boolean =>

@@ -1,4 +1,4 @@
-/** Writes results as JSON, and as a page that is made of what the JSON says. */
+/** Writes results as JSON, and as a page generated from that JSON. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { reportPage } from './report-page.js';

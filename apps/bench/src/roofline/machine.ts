@@ -1,12 +1,12 @@
 /**
- * What this machine can do from WebAssembly: probes that other measurements run side by side with their own work, so that
- * shares of a peak always belong to the same minute.
+ * The peaks of this machine from WebAssembly: probes that other measurements interleave with their own work, so that
+ * shares of a peak refer to the same minute.
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { rooflineModules } from './kernels.generated.js';
 
-/** What the probes are called. */
+/** Names of the probes. */
 export const probeNames = [
   'memory read',
   'cache read',
@@ -19,7 +19,7 @@ export const probeNames = [
 export type ProbeName = (typeof probeNames)[number];
 
 interface Kernel {
-  /** The build that has it: with relaxed SIMD or without. */
+  /** The module that contains it: with or without relaxed SIMD. */
   readonly variant: keyof typeof rooflineModules;
   readonly kernel: string;
   readonly unit: Probe['unit'];
@@ -42,9 +42,9 @@ export interface Probe {
   readonly name: ProbeName;
   readonly threads: number;
   readonly unit: 'GB/s' | 'GFLOP/s' | 'GOP/s';
-  /** Bytes or operations of one run, of all threads together. */
+  /** Total bytes or operations of one run of all threads. */
   readonly amount: number;
-  /** Runs it; milliseconds of the slowest thread. */
+  /** Runs the probe; returns the milliseconds of the slowest thread. */
   run(): Promise<number>;
 }
 
@@ -54,7 +54,7 @@ export interface Machine {
 }
 
 export interface MachineOptions {
-  /** Bytes of memory that the read probe walks through, of all threads together: far more than the caches hold. */
+  /** Total bytes that the read probe reads on all threads: far more than the caches hold. */
   readonly memoryBytes: number;
   /** Operations of one run of an arithmetic probe per thread. */
   readonly opsPerRun: number;
@@ -72,7 +72,7 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
   const pool = new ProbeWorkers();
   let isFilled = false;
 
-  /** Bytes of each thread's part: whole steps of the kernel. */
+  /** Bytes per thread: whole steps of the kernel. */
   const share = (threads: number): number => Math.floor(memoryBytes / threads / pageBytes) * pageBytes;
 
   /** Reads the parts of all threads once, or as much of them as stays in the caches again and again. */
@@ -150,7 +150,7 @@ function compile(text: string): WebAssembly.Module {
   return new WebAssembly.Module(Buffer.from(text, 'base64'));
 }
 
-/** Small normal numbers: sums of them stay finite and no operand is a denormal. */
+/** Small normal numbers: their sums stay finite and no operand is denormal. */
 function fillOperands(memory: WebAssembly.Memory): void {
   const operands = new Float32Array(memory.buffer, operandBegin, (maxThreads * operandBytes) / 4);
   for (let i = 0; i < operands.length; i++) operands[i] = ((i % 7) - 3.5) / 1024;

@@ -1,4 +1,4 @@
-/** One thread of the machine's measurement: runs a kernel when all threads of the round have arrived. */
+/** One thread of a roofline measurement: runs a kernel when all threads of the round have arrived. */
 import { parentPort, workerData } from 'node:worker_threads';
 
 type Kernel = (begin: number, count: number) => number;

@@ -4,7 +4,10 @@ import { greedy, loadContenders, modelCases, type LoadedContenders } from './end
 
 const suite = 'agreement';
 
-/** Not a measurement of speed: whether both programs compute the same thing, without which their times say nothing. */
+/**
+ * Not a speed measurement: checks that both programs compute the same results, without which their times are not
+ * comparable.
+ */
 export const agreement: Suite = {
   name: suite,
   summary: 'do Winnow and the peer compute the same? greedy tokens and log-probabilities; needs --peer',
@@ -36,7 +39,7 @@ async function* comparePrompt(
 ): AsyncIterable<Figure> {
   if (peer === undefined) return;
   const caseName = `${name} @${prompt.length}`;
-  session.reset(); // gives its part of the cache back
+  session.reset(); // releases its part of the cache
   const own = (await model.logprobs(prompt))[0]!;
   const other = await peer.logprobs(prompt);
   let squares = 0;
@@ -62,5 +65,5 @@ async function* comparePrompt(
   let same = 0;
   while (same < count && ownTokens[same] === otherTokens[same]) same++;
   const tokens = { value: same, best: same, unit: 'tokens', ratio: same / count, ratioOf: `${count} greedy tokens` };
-  yield { suite, case: `${caseName}: equal from the start`, ...tokens };
+  yield { suite, case: `${caseName}: equal prefix length`, ...tokens };
 }

@@ -1,4 +1,4 @@
-/** Layers of attention under a policy, over caches full of random numbers. */
+/** Attention layers under a policy, over caches filled with random numbers. */
 import { ProgramBuilder, type Backend, type ProgramTensor } from '@winnow/ops';
 import { createAttentionLowering, type AttentionPhase } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
@@ -6,24 +6,24 @@ import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights } from '../models/random-weights.js';
 
 export interface PolicyCase {
-  /** A policy as text. */
+  /** A policy in its text form. */
   readonly policy: string;
   readonly phase: AttentionPhase;
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly numLayers: number;
-  /** Keys in the cache, those of the step among them. */
+  /** Number of keys in the cache, including those of the step. */
   readonly numKeys: number;
-  /** Queries of a step: the last positions. */
+  /** Number of queries per step: the last positions. */
   readonly numTokens: number;
   readonly kvDType: DType;
 }
 
-/** Tokens per block of the cache; landmarks and pages are of as many or fewer. */
+/** Tokens per block of the cache; landmarks and pages have at most as many. */
 export const cacheBlockSize = 64;
 
-/** The layers as one program; `pairs` of the last layer is an output where the op of the policy reports it. */
+/** Builds the layers as one program; `pairs` of the last layer is an output if the policy's op reports it. */
 export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Promise<LoadedProgram> {
   const { policy, phase, numHeads, numKvHeads, headDim, numLayers, numKeys, numTokens, kvDType } = policyCase;
   const b = new ProgramBuilder({});
@@ -87,7 +87,7 @@ function cacheFiller({ kvDType, numKeys, numKvHeads }: PolicyCase): (name: strin
   };
 }
 
-/** Pairs of query and key per head that the last run visited. */
+/** Query-key pairs per head visited by the last run. */
 export async function pairsOf({ executable }: LoadedProgram, numTokens: number): Promise<number> {
   const pairs = new Int32Array(numTokens);
   await executable.read('pairs', pairs);

@@ -6,7 +6,7 @@ import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { randomWeights } from '../models/random-weights.js';
 
-/** Heads of a Llama with 1.1 thousand million parameters. */
+/** Heads of a 1.1B Llama. */
 const numHeads = 32;
 const numKvHeads = 4;
 const headDim = 64;
@@ -19,7 +19,7 @@ interface AttentionCase {
   readonly numLayers: number;
 }
 
-/** Exact attention over a long cache: one token as in decode, for one layer and for all, and tiles of prefill. */
+/** Dense attention over a long cache: one token as in decode, for one layer and for all, and tiles of prefill. */
 export const attention: Suite = {
   name: 'attention',
   summary: 'dense attention over a cache: share of the memory read rate, share of the float peak',
@@ -126,7 +126,7 @@ async function loadAttention(
     },
     'y',
   );
-  // all keys are visible to all queries of the tile, so that the operations are known
+  // all keys are visible to all queries of the tile, so that the number of operations is known
   loaded.scalars.slot('positions').fill(numKeys + numTokens);
   loaded.scalars.slot('sequences').fill(0);
   loaded.scalars.slot('contextLengths').fill(numKeys);

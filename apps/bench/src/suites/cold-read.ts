@@ -1,4 +1,4 @@
-/** Reading pages with their checksums, and reading the same file as it is: from the disk, not from the page cache. */
+/** Reads pages with their checksums, and the same file sequentially: from the disk, not from the page cache. */
 import { open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createPageStore, openPageRecords } from '@winnow/kv-cache';
@@ -7,11 +7,11 @@ import type { Contender } from '../harness/measure.js';
 import { dropFromPageCache } from '../harness/page-cache.js';
 
 const slotsPerPage = 2048;
-/** Reads under way at a time, as for a chunk of the context. */
+/** Number of concurrent reads, as for a chunk of the context. */
 const numAtOnce = 8;
 
 export interface ColdRead {
-  /** Bytes that each contender reads. */
+  /** Number of bytes that each contender reads. */
   readonly sizeBytes: number;
   readonly contenders: Readonly<Record<'pages' | 'disk', Contender>>;
   dispose(): Promise<void>;

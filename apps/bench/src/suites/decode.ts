@@ -8,7 +8,7 @@ import { decodeBytes } from './model-cost.js';
 
 const suite = 'decode';
 
-/** Tokens after contexts of given lengths, one by one. All lengths are measured in turns, each with a cache of its own. */
+/** Decodes after contexts of given lengths. All lengths are measured in turns, each with its own cache. */
 export const decode: Suite = {
   name: suite,
   summary: 'generation with whole models at several context lengths: tokens per second',
@@ -39,7 +39,7 @@ async function* measureModel(
     for (const length of lengths) {
       const own = timings[`winnow ${length}`]!;
       const speed = perSecond(count, own);
-      // how much of the cache a policy reads is its own affair: weights alone are what it reads at least
+      // the share of the cache that a policy reads varies: the weights are the lower bound
       const numKeys = options.attention === undefined ? length : 0;
       const read = gigaPerSecond(decodeBytes(model, embeddingBytes, numKeys) * count, own).value;
       const caseName = `${loaded.name} @${length}`;
@@ -58,7 +58,7 @@ async function* measureModel(
   }
 }
 
-/** Fills the caches; each contender then decodes `count` tokens after its context, which stays as it is. */
+/** Fills the caches; each contender then decodes `count` tokens after its context, which is restored. */
 async function contendersOf(
   { say }: SuiteContext,
   { name, peer, sessions, tokens }: LoadedContenders,
@@ -71,7 +71,7 @@ async function contendersOf(
     const prompt = tokens(length);
     const session = sessions[slot]!;
     await greedy(session, prompt, 1);
-    // the last token of the prompt is computed anew each time: `count` steps in all
+    // the last token of the prompt is recomputed each time: `count` steps in total
     contenders[`winnow ${length}`] = { run: async () => (await greedy(session, prompt, count)).timeMs };
     if (peer === undefined) continue;
     await peer.setContext(slot, prompt.slice(0, -1));
@@ -80,7 +80,7 @@ async function contendersOf(
   return contenders;
 }
 
-/** What a longer context costs per token: attention, as everything else is the same. */
+/** The cost per token of a longer context: attention, since everything else is equal. */
 function* contextCosts(
   { name, peer }: LoadedContenders,
   [from = 0, ...longer]: readonly number[],
@@ -94,7 +94,7 @@ function* contextCosts(
     const caseName = `${name} @${to}: beyond @${from}`;
     const figure = { suite, case: caseName, value, best: cost('winnow', 'minMs'), unit: 'ms/token' };
     const whole = timings[`winnow ${to}`]!.medianMs / count;
-    yield { ...figure, ratio: value / whole, ratioOf: `the whole time per token @${to}` };
+    yield { ...figure, ratio: value / whole, ratioOf: `the total time per token @${to}` };
     if (peer !== undefined) yield { ...figure, ratio: value / cost('peer', 'medianMs'), ratioOf: peer.name };
   }
 }

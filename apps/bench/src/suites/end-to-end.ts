@@ -1,4 +1,4 @@
-/** What decode, prefill and agreement share: a model loaded in Winnow and, when asked for, in a peer. */
+/** Common code of decode, prefill and agreement: a model loaded in Winnow and, on request, in a peer. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Model, type ModelLocation, type Session } from '@winnow/engine';
 import { createRng, isDType, type DType } from '@winnow/tensor';
@@ -19,7 +19,7 @@ export interface LoadedContenders {
   readonly session: Session;
   readonly peer: Peer | undefined;
   readonly threads: number;
-  /** Random ordinary tokens, always the same: a shorter list is the beginning of a longer one. */
+  /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
   tokens(count: number): number[];
   dispose(): Promise<void>;
 }
@@ -41,7 +41,7 @@ export function* modelCases({ options }: SuiteContext): Generator<ModelCase> {
   }
 }
 
-/** Loads one case with a session for each of the context sizes. The demo model itself is used where no peer has to read it. */
+/** Loads one case with a session per context size. Uses the demo model itself unless a peer has to read it. */
 export async function loadContenders(
   context: SuiteContext,
   { name, dtype }: { name: string; dtype: DType },
@@ -60,7 +60,7 @@ export async function loadContenders(
   try {
     say(`loading ${name} ${dtype}`);
     const { batchSize, kvDType, attention } = options;
-    // the sessions share one cache of blocks, the last of which may be partly empty in each
+    // the sessions share one cache; the last block of each may be partly empty
     const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
     const maxSessions = contextSizes.length;
     const chosen = { kvCache: { dtype: kvDType }, ...(attention === undefined ? {} : { attention }) };
@@ -103,7 +103,7 @@ export async function loadContenders(
   }
 }
 
-/** Greedy tokens after a prompt, without a stop. */
+/** Greedy tokens after a prompt, ignoring end tokens. */
 export function greedy(
   session: Session,
   prompt: readonly number[],

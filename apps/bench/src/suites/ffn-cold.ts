@@ -1,6 +1,6 @@
 /**
- * Neurons from a file: how fast random active sets come into slots, against the same file read as it is, in the same run
- * and with nothing of it in memory (where the system can be told so; else the figures say so).
+ * Neurons from a file: the speed of loading random active sets into slots, compared with reading the same file
+ * sequentially in the same run, with a cold page cache (if the system supports it; otherwise the figures say so).
  */
 import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,21 +14,21 @@ import { measureOptions, type SuiteContext } from '../harness/suite.js';
 
 const suite = 'ffn';
 const matrices = ['gate', 'up', 'down'] as const;
-/** Length and number of the reads of the whole file. */
+/** Size and number of concurrent reads of the whole file. */
 const rawReadBytes = 1024 * 1024;
 const numRawReads = 8;
-/** Still in memory, beyond which a figure is not one of the disk. */
+/** Share in the page cache above which a figure is not one of the disk. */
 const mostResident = 0.02;
 
 interface ColdShape {
   readonly hiddenDim: number;
   readonly ffnDim: number;
   readonly dtype: DType;
-  /** The rows of a neuron side by side, or one matrix after the other. */
+  /** Neuron rows interleaved, or separate matrices. */
   readonly layout: 'bundles' | 'matrices';
 }
 
-/** Reading 5, 10 and 20 % of the neurons of a layer, drawn anew for each reading. */
+/** Reads 5, 10 and 20 % of the neurons of a layer, drawn anew for each run. */
 export async function* ffnColdReads(context: SuiteContext, folder: string): AsyncIterable<Figure> {
   const { quick } = context.options;
   const [hiddenDim, ffnDim] = quick ? [512, 1024] : [4096, 14336];
@@ -77,12 +77,12 @@ async function* coldReadsOf(context: SuiteContext, folder: string, shape: ColdSh
     const from = isOfDisk ? 'disk' : 'page cache';
     for (const [name, { usefulBytes, readBytes }] of readings) {
       const samples = timings[name]!.samplesMs;
-      // each run has its own set, and what was in slots before was not read
+      // each run has its own set; neurons already in slots were not read
       const rates = (bytes: readonly number[]): readonly number[] => {
         const counted = bytes.slice(-samples.length);
         return samples.map((timeMs, round) => counted[round]! / timeMs / 1e6);
       };
-      const common = { suite, unit: 'GB/s', ratioOf: `the ${from}, read as it is` };
+      const common = { suite, unit: 'GB/s', ratioOf: `the ${from}, read sequentially` };
       const label = `cold ${layout} ${hiddenDim} x ${ffnDim} ${dtype}, ${name} active`;
       for (const [what, bytes] of [
         ['neurons', usefulBytes],
@@ -104,7 +104,7 @@ async function* coldReadsOf(context: SuiteContext, folder: string, shape: ColdSh
 interface Reading {
   readonly cache: NeuronCache;
   readonly run: () => Promise<number>;
-  /** Of each run: bytes of the neurons that were read, and all bytes. */
+  /** Per run: bytes of the neurons read, and all bytes. */
   readonly usefulBytes: number[];
   readonly readBytes: number[];
 }
@@ -165,7 +165,7 @@ async function writeRandom(path: string, sizeBytes: number): Promise<void> {
   await file.close();
 }
 
-/** The whole file in long reads, several at a time: what the disk gives at best. */
+/** Reads the whole file in large concurrent reads: the peak of the disk. */
 async function readAll(file: FileHandle, sizeBytes: number, drop: () => Promise<void>): Promise<number> {
   const buffers = Array.from({ length: numRawReads }, () => new Uint8Array(rawReadBytes));
   await drop();

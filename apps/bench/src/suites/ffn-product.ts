@@ -1,4 +1,7 @@
-/** SwiGLU blocks that guess gate and up first: the time of guesses, choice and chosen neurons together, against dense blocks. */
+/**
+ * SwiGLU blocks with low-rank predictors of gate and up: the time of prediction, selection and active neurons, compared
+ * with dense blocks.
+ */
 import { ProgramBuilder, type Backend, type Program, type ProgramTensor } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
@@ -9,15 +12,17 @@ import { randomWeights } from '../models/random-weights.js';
 import { loadDense, type FfnCase } from './ffn-programs.js';
 
 const suite = 'ffn-product';
-/** Of each of the two guesses. Which rank a model needs is a matter of quality, of which times say nothing. */
+/**
+ * Rank of each of the two predictors. The rank that a model needs is a question of quality, which is not measured here.
+ */
 const ranks = [256, 128];
-/** What the targets for SwiGLU leave: 40 and 50 % skipped. */
+/** The targets for SwiGLU: 40 and 50 % skipped. */
 const ratios = [0.6, 0.5];
 
-/** The blocks that a calibration of the kind `low-rank-product` gives, over random weights and other inputs in every run. */
+/** The blocks of a `low-rank-product` calibration, over random weights and with different inputs in every run. */
 export const ffnProduct: Suite = {
   name: suite,
-  summary: 'SwiGLU blocks with 60 and 50 % of the neurons, guesses of gate and up included',
+  summary: 'SwiGLU blocks with 60 and 50 % of the neurons, including prediction of gate and up',
   run: measureProducts,
 };
 
@@ -25,7 +30,7 @@ interface GuessedCase extends FfnCase {
   readonly rank: number;
 }
 
-/** `act(Qg (Pg x)) * (Qu (Pu x))`: P has 8 bits, Q has 4, as calibrations write them. */
+/** `act(Qg (Pg x)) * (Qu (Pu x))`: P has 8 bits, Q has 4, as in calibrations. */
 function guess(
   b: ProgramBuilder,
   { hiddenDim, ffnDim, rank }: GuessedCase,
@@ -41,7 +46,7 @@ function guess(
   return b.activation('gated-activation', { gate, up }, { kind: 'silu' });
 }
 
-/** All layers read the same x, so that what each of them guesses is known beforehand. */
+/** All layers read the same x, so that their predictions are known beforehand. */
 function guessedProgram(ffn: GuessedCase): Program {
   const { dtype, hiddenDim, ffnDim, numLayers, numTokens } = ffn;
   const b = new ProgramBuilder({});
@@ -62,7 +67,7 @@ function guessedProgram(ffn: GuessedCase): Program {
   return b.build();
 }
 
-/** What the guesses of all layers give. */
+/** The predictions of all layers. */
 function scoresProgram(ffn: GuessedCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [ffn.numTokens, ffn.hiddenDim]);
@@ -70,16 +75,16 @@ function scoresProgram(ffn: GuessedCase): Program {
   return b.build();
 }
 
-/** An input, and thresholds of its layers. */
+/** An input, and the thresholds of its layers. */
 interface Draw {
   readonly x: Uint8Array;
   readonly thresholds: readonly Uint8Array[];
 }
 
 interface GuessedBlocks extends LoadedProgram {
-  /** Draws an input, with thresholds that just `count` neurons of every layer reach. */
+  /** Draws an input, with thresholds that exactly `count` neurons of every layer reach. */
   draw(count: number): Promise<Draw>;
-  /** What the next run reads. */
+  /** The input of the next run. */
   put(draw: Draw): Promise<void>;
 }
 
@@ -132,7 +137,7 @@ async function* measureProducts(context: SuiteContext): AsyncIterable<Figure> {
     const backend = await context.createBackend(threads, 'workers');
     try {
       const dense = await loadDense(backend, shape);
-      // the first run after others wakes threads up, as in `ffn`
+      // the first run after others wakes the threads, as in `ffn`
       const contenders: Record<string, Contender> = { dense: { run: async () => (await dense.run(), dense.run()) } };
       for (const rank of ofRanks) {
         const blocks = await loadGuessed(backend, { ...shape, rank });
@@ -146,7 +151,7 @@ async function* measureProducts(context: SuiteContext): AsyncIterable<Figure> {
       for (const rank of ofRanks) {
         for (const ratio of ratios) {
           const timing = timings[`${rank} ${ratio}`]!;
-          const label = `${name}: ${Math.round(100 * ratio)} % active, guesses of rank ${rank}`;
+          const label = `${name}: ${Math.round(100 * ratio)} % active, predictors of rank ${rank}`;
           const ratioToDense = { ratio: timing.medianMs / whole.medianMs, ratioOf: 'dense' };
           yield { suite, case: label, ...milliseconds(timing, numLayers), unit: 'ms', ...ratioToDense };
           const gained = { value: whole.medianMs / timing.medianMs, best: whole.minMs / timing.minMs, unit: 'x' };
@@ -159,7 +164,7 @@ async function* measureProducts(context: SuiteContext): AsyncIterable<Figure> {
   }
 }
 
-/** Two runs, of which the second counts: what the first one read is not what the second one needs. */
+/** Two runs, of which the second is measured: the first one reads different neurons. */
 function contender(blocks: GuessedBlocks, count: number): Contender {
   return {
     async run() {

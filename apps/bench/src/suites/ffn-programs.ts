@@ -1,16 +1,16 @@
-/** Programs of feed-forward blocks, dense and with some of the neurons, over weights that no cache holds. */
+/** Programs of FFN blocks, dense and sparse, over weights larger than the caches. */
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights, type RandomWeights } from '../models/random-weights.js';
 
-/** Gated blocks `down(silu(gate x) * up x)`, one after the other, each with weights of its own. */
+/** Sequential GLU blocks `down(silu(gate x) * up x)`, each with its own weights. */
 export interface FfnCase {
   readonly dtype: DType;
   readonly hiddenDim: number;
   readonly ffnDim: number;
   readonly numLayers: number;
-  /** How many of the blocks have weights of their own, all of them unless given; the others read those again in turn. */
+  /** Number of blocks with their own weights, default all; the others reuse them in turn. */
   readonly numWeights?: number;
   readonly numTokens: number;
 }
@@ -47,7 +47,7 @@ function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLay
   return b.build();
 }
 
-/** With the neurons whose scores reach 0; the rows of a neuron lie side by side. */
+/** Sparse, with the neurons whose scores are at least 0; neuron rows are interleaved. */
 function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens }: FfnCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
@@ -70,7 +70,7 @@ function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLa
   return b.build();
 }
 
-/** `Q (P x)` of `rank` for all layers: what finds out beforehand which neurons will be active. */
+/** `Q (P x)` of `rank` for all layers: low-rank predictors of active neurons. */
 function predictorProgram({ hiddenDim, ffnDim, numLayers, numTokens }: FfnCase, rank: number): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
@@ -104,9 +104,12 @@ export function loadPredictor(backend: Backend, ffn: FfnCase, rank: number): Pro
   return loadProgram(backend, predictorProgram(ffn, rank), fillWith('q8_0'), 'y');
 }
 
-/** A sparse program whose active neurons can be drawn anew, so that no cache holds those of the next run. */
+/** A sparse program whose active neurons can be redrawn, so that those of the next run are not cached. */
 export interface SparseFfn extends LoadedProgram {
-  /** The same over the same weights with neurons of its own: run right before, it wakes threads up without reading what `run` will. */
+  /**
+   * The same over the same weights with different neurons: run just before, it wakes the threads without reading what
+   * `run` will read.
+   */
   readonly other: LoadedProgram;
   /** Draws `count` neurons for every layer of both. */
   draw(count: number): Promise<void>;

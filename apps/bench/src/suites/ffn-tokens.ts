@@ -1,4 +1,4 @@
-/** Whole tokens of a model of real proportions with and without most of its neurons. */
+/** Decoding with a model of realistic proportions, dense and sparse. */
 import { loadModel, type Model } from '@winnow/engine';
 import type { Sidecar, SparseLayer, StoredMatrix } from '@winnow/sparse-inference';
 import { createRng, encode, sizeOf } from '@winnow/tensor';
@@ -12,19 +12,19 @@ import { greedy } from './end-to-end.js';
 
 const suite = 'ffn-tokens';
 const dtype = 'q8_0';
-/** Of standard normal scores, which are above it with a probability of 12 %. */
+/** Threshold of standard normal scores, which exceed it with a probability of 12 %. */
 const threshold = 1.175;
-/** Tokens in the cache, and tokens of a run. */
+/** Number of tokens in the cache, and of a run. */
 const [promptTokens, runTokens] = [64, 16];
 
 /**
- * A Llama with ReLU gates and the blocks of TinyLlama, of which 8 of 22 layers, so that the output matrix weighs more than in the
- * whole one. Weights are random, and so are the predictors of the calibration, whose thresholds let about 12 % of the neurons
- * pass: times are those of a model that is as sparse as that, tokens mean nothing.
+ * A Llama with ReLU gates and the blocks of TinyLlama, but only 8 of 22 layers, so that the output matrix weighs more.
+ * The weights are random, and so are the predictors of the calibration, whose thresholds select about 12 % of the
+ * neurons: the times are those of an equally sparse model, the tokens are meaningless.
  */
 export const ffnTokens: Suite = {
   name: suite,
-  summary: 'whole tokens of a model of real proportions, with all neurons and with 12 % of them',
+  summary: 'decoding with a model of realistic proportions, with all neurons and with 12 % of them',
   run: measureTokens,
 };
 
@@ -79,7 +79,7 @@ async function* measureTokens(context: SuiteContext): AsyncIterable<Figure> {
   }
 }
 
-/** Decodes after a context that stays as it is. */
+/** Decodes after a context that is restored. */
 async function decoder(model: Model, { vocabSize }: ModelShape): Promise<() => Promise<number>> {
   const rng = createRng(11);
   const prompt = Array.from({ length: promptTokens }, () => firstWordId + rng.nextInt(vocabSize - firstWordId));
@@ -88,7 +88,7 @@ async function decoder(model: Model, { vocabSize }: ModelShape): Promise<() => P
   return async () => (await greedy(session, prompt, runTokens)).timeMs;
 }
 
-/** Predictors of the rank that calibrations have by default, with scores of unit variance. */
+/** Predictors of the default rank of calibrations, with scores of unit variance. */
 function randomSidecar({ hiddenDim, ffnDim, numLayers }: ModelShape, modelHash: string): Sidecar {
   const rank = Math.min(256, Math.max(32, Math.round(hiddenDim / 128) * 32));
   const rng = createRng(23);

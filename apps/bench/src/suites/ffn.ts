@@ -7,7 +7,7 @@ import { ffnColdReads } from './ffn-cold.js';
 import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './ffn-programs.js';
 
 const suite = 'ffn';
-/** Shares of the neurons that are active. */
+/** Ratios of active neurons. */
 const fullRatios = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1];
 const quickRatios = [0.25, 1];
 /** Hidden and FFN sizes of Llama 3 8B and TinyLlama. */
@@ -18,18 +18,22 @@ const fullShapes = [
 /** Ranks of predictors. */
 const fullRanks = [64, 128];
 /**
- * Weights that the blocks of one run read, as 24 blocks of Llama 3 8B, and most blocks. Starting and ending a run takes up to 0.2 ms where threads
- * sleep in between, which a token's other ops share: it must not count as time of its blocks.
+ * Bytes of weights read per run, as in 24 blocks of Llama 3 8B, and maximum number of blocks. Starting and ending a run
+ * takes up to 0.2 ms when threads sleep in between; the other ops of a token share this, so it must not count as time
+ * of the blocks.
  */
 const runWeights = 24 * 3 * 4096 * 14336;
 const maxBlocks = 128;
-/** Weights in memory, as those of all blocks of TinyLlama in q4_0; blocks read them again in turn, with other neurons, as tokens do. */
+/**
+ * Bytes of weights in memory, as in all blocks of TinyLlama in q4_0; blocks reuse them in turn, with other neurons,
+ * like successive tokens.
+ */
 const streamedBytes = 384 * 2 ** 20;
 
-/** Feed-forward blocks with some of their neurons against all of them. */
+/** Sparse FFN blocks compared with dense ones. */
 export const ffn: Suite = {
   name: suite,
-  summary: 'sparse feed-forward blocks: time against dense and against bytes read, break-even, predictors, cold reads',
+  summary: 'sparse FFN blocks: time against dense and against bytes read, break-even, predictors, cold reads',
   async *run(context) {
     const { quick, threads, dtypes = ['q8_0', 'q4_0'], modelsFolder } = context.options;
     for (const [hiddenDim, ffnDim] of context.options.shapes ?? (quick ? ([[64, 256]] as const) : fullShapes)) {
@@ -80,7 +84,7 @@ async function contendersOf(
 ): Promise<Record<string, Contender>> {
   const contenders: Record<string, Contender> = {};
   const dense = await loadDense(backend, shape);
-  // the first run after others wakes threads up and has them spread over cores; decoding runs token after token
+  // the first run after others wakes the threads and spreads them over cores; decoding runs token after token
   contenders['dense'] = {
     async run() {
       await dense.run();
@@ -91,7 +95,7 @@ async function contendersOf(
   for (const ratio of ratios) {
     contenders[`sparse ${ratio}`] = {
       async run() {
-        // as for dense: threads that slept while neurons were drawn would be late
+        // as for dense: threads that slept while neurons were drawn would start late
         await sparse.draw(countOf(ratio, shape));
         await sparse.other.run();
         return sparse.run();
@@ -136,7 +140,7 @@ function* sparseFigures(
   yield { suite, case: `${label}: bytes`, ...read, unit: 'GB/s', ratio: read.value / memoryRate, ratioOf };
 }
 
-/** The share of active neurons from which on dense takes less time, between the ratios that were measured. */
+/** The ratio of active neurons above which dense is faster, interpolated between measured ratios. */
 function breakEven(name: string, ratios: readonly number[], timings: Readonly<Record<string, Timing>>): Figure {
   const shareAt = (time: (timing: Timing) => number): number => {
     const limit = time(timings['dense']!);

@@ -9,10 +9,10 @@ const fullShapes: readonly (readonly [number, number])[] = [
   [2048, 5632],
 ];
 
-/** Products of many rows, as in prefill: bound by arithmetic. */
+/** GEMM, as in prefill: compute-bound. */
 export const gemm: Suite = {
   name: 'gemm',
-  summary: 'matrix products of many rows: share of the arithmetic peak',
+  summary: 'GEMM: share of the arithmetic peak',
   async *run(context) {
     const { options } = context;
     for (const numTokens of options.tokens ?? [options.quick ? 16 : 256]) {

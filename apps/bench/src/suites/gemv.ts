@@ -12,13 +12,13 @@ const fullShapes: readonly (readonly [number, number])[] = [
   [2048, 5632],
   [32000, 2048],
 ];
-/** Weights of one run: far more than caches hold, as in the decoding of a model. */
+/** Bytes of weights per run: far more than the caches hold, as in decode. */
 const streamedBytes = 256 * 2 ** 20;
 
-/** Products of one row over many matrices, as in decode: bound by reading the weights. */
+/** GEMV over many matrices, as in decode: memory-bound. */
 export const gemv: Suite = {
   name: 'gemv',
-  summary: 'matrix products of one row, weights from memory: share of the memory read rate',
+  summary: 'GEMV with weights from memory: share of the memory read bandwidth',
   async *run(context) {
     const { options } = context;
     for (const dtype of dtypesOf(options)) {
@@ -42,7 +42,7 @@ async function* measureCase(context: SuiteContext, matmul: MatmulCase): AsyncIte
     const backend = await context.createBackend(threads, 'workers');
     closers.push(() => backend.dispose());
     const work = await loadMatmul(backend, matmul);
-    // the first run after others wakes threads up and has them spread over cores; decoding runs token after token
+    // the first run after others wakes the threads and spreads them over cores; decoding runs token after token
     contenders[`work ${threads}`] = {
       async run() {
         await work.run();

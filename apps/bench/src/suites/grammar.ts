@@ -1,4 +1,4 @@
-/** What a grammar costs per token: masks of new states, of known ones, and over a whole text. */
+/** The cost of a grammar per token: masks of new states, of cached ones, and over a whole text. */
 import { createTokenGrammar, createTokenTrie, jsonSchemaGrammar, type TokenTrie } from '@winnow/grammar';
 import { createRng } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
@@ -34,7 +34,7 @@ const text = JSON.stringify({
   summary: summary.repeat(4),
 });
 
-/** Masks over synthetic vocabularies: bytes, then words and their parts, as long as those of real ones on average. */
+/** Masks over synthetic vocabularies: bytes, then words and subwords with realistic average lengths. */
 export const grammar: Suite = {
   name: suite,
   summary: 'time of token masks: JSON by a schema, vocabularies of 32K and 128K tokens',
@@ -51,7 +51,7 @@ export const grammar: Suite = {
         for (const token of tokens) {
           if (matcher.mask().numTokens === 0 || !matcher.accept(token)) throw new Error('the text does not match');
         }
-        if (!matcher.canEnd) throw new Error('the text has not come to its end');
+        if (!matcher.canEnd) throw new Error('the text is incomplete');
       };
       write(used);
       const contenders: Record<string, Contender> = {
@@ -76,7 +76,7 @@ export const grammar: Suite = {
   },
 };
 
-/** The first mask after the opening of a string, where nearly every token may follow. */
+/** The first mask after the opening quote of a string, where nearly every token may follow. */
 function oneWalk(fresh: () => ReturnType<typeof createTokenGrammar>, tokens: readonly number[]): Promise<number> {
   const matcher = fresh().start();
   for (const token of tokens.slice(0, numTokensToString)) matcher.accept(token);
@@ -88,7 +88,7 @@ function oneWalk(fresh: () => ReturnType<typeof createTokenGrammar>, tokens: rea
 /** `{"title":"` and a letter or more. */
 const numTokensToString = 12;
 
-/** The longest token at each place, as a model would mostly write it. */
+/** Greedy longest-match tokens, as a model would usually generate them. */
 function tokenise(source: string, trie: TokenTrie): number[] {
   const bytes = new TextEncoder().encode(source);
   const ids: number[] = [];

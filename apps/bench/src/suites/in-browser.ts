@@ -36,7 +36,7 @@ export async function* decodeInBrowser(context: SuiteContext, modelCase: ModelCa
       say(`${programs.name}: context of ${length} tokens`);
       const prompt = promptOf(length);
       const contender = async (program: BrowserProgram) => {
-        // from the second time on, only the last token of the prompt is computed: `count` steps in all
+        // from the second run on, only the last token of the prompt is computed: `count` steps in total
         await program.decode(prompt, count);
         return { run: () => inTurn(async () => timeOf(program, 1, await program.decode(prompt, count))) };
       };
@@ -50,14 +50,15 @@ export async function* decodeInBrowser(context: SuiteContext, modelCase: ModelCa
   }
 }
 
-/** @throws {Error} when the program has not computed what it was asked to */
+/** @throws {Error} when the program has not computed the requested tokens */
 function timeOf({ name }: BrowserProgram, numWanted: number, { timeMs, numComputed }: PageResult): number {
   if (numComputed === numWanted) return timeMs;
   throw new Error(`${name} computed ${numComputed} tokens of the prompt instead of ${numWanted}`);
 }
 
 /**
- * A prompt of `numTokens` tokens of the synthetic vocabulary: a begin token, a space, and letters. wllama takes text only.
+ * A prompt of `numTokens` tokens of the synthetic vocabulary: a begin token, a space, and letters. wllama accepts only
+ * text.
  * @param index prompts of different indices differ in their first two letters
  */
 function promptOf(numTokens: number, index = 0): string {
@@ -67,7 +68,7 @@ function promptOf(numTokens: number, index = 0): string {
   return letters.map((letter) => String.fromCharCode(97 + letter)).join('');
 }
 
-/** Threads of the program whose turn it was wait for work in a loop before they sleep, which would slow down the next one. */
+/** The threads of the previous program spin before they sleep, which would slow down the next one. */
 async function inTurn(time: () => Promise<number>): Promise<number> {
   await sleep(250);
   return time();
@@ -77,7 +78,7 @@ export async function* prefillInBrowser(context: SuiteContext, modelCase: ModelC
   const { options } = context;
   const lengths = options.tokens ?? (options.quick ? [32] : [128, 2048]);
   const programs = await openPrograms(context, modelCase, Math.max(...lengths) + 1);
-  // every prompt has a beginning of its own: what was computed before must not help
+  // every prompt has a unique beginning, so that cached prefixes do not help
   let numPrompts = 0;
   try {
     for (const length of lengths) {

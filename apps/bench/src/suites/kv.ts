@@ -28,10 +28,10 @@ const shape: HybridShape = {
   vocabSize: 1024,
 };
 
-/** One layer that attends, so that 200K tokens, each of which meets all before it, take minutes. */
+/** One attention layer, so that 200K tokens with quadratic attention take minutes. */
 const promptShape: HybridShape = { ...shape, headDim: 32, numLayers: 4, attending: [2] };
 
-/** As the layers that attend in a hybrid of 24 layers, 4 KiB per layer and token in f32: 4.9 GB at 200K. */
+/** Like the attention layers of a hybrid model with 24 layers, 4 KiB per layer and token in f32: 4.9 GB at 200K. */
 const largeShape: HybridShape = {
   ...shape,
   headDim: 256,
@@ -39,10 +39,10 @@ const largeShape: HybridShape = {
   attending: [3, 7, 11, 15, 19, 23],
 };
 
-/** The key-value cache: what a token takes, how fast it is stored, attended to, and brought back from lower tiers. */
+/** The KV cache: bytes per token, and speed of appending, attention, and loading from lower tiers. */
 export const kv: Suite = {
   name: suite,
-  summary: 'the cache: bytes per token, storing, attending by tier, cold reads, contexts of 200K and 1M tokens',
+  summary: 'KV cache: bytes per token, append, attention by tier, cold reads, contexts of 200K and 1M tokens',
   async *run(context) {
     const { modelsFolder, quick } = context.options;
     const path = await hybridModel(shape, modelsFolder);
@@ -58,7 +58,7 @@ export const kv: Suite = {
 
 const largest = ({ options }: SuiteContext): number => options.threads.at(-1) ?? 1;
 
-/** Bytes of the buffers that the engine allocates, per slot, against the formula. */
+/** Bytes of the engine's buffers per slot, compared with the formula. */
 async function* sizes(context: SuiteContext, path: string): AsyncIterable<Figure> {
   for (const kvDType of dtypes) {
     const backend = await context.createBackend(largest(context), 'default');
@@ -76,7 +76,7 @@ async function* sizes(context: SuiteContext, path: string): AsyncIterable<Figure
   }
 }
 
-/** Storing a chunk of a prompt. The rate is that of the f32 values that come in. */
+/** Appends a chunk of a prompt. The rate refers to the f32 input. */
 async function* appends(context: SuiteContext): AsyncIterable<Figure> {
   const threads = largest(context);
   const backend = await context.createBackend(threads, 'workers');
@@ -117,7 +117,7 @@ async function appendOf(backend: Backend, dtype: DType, numTokens: number): Prom
 
 const tierNames = ['hot', 'warm', 'cold'] as const;
 
-/** One token after contexts of several lengths, with what it attends to in each of the tiers. */
+/** One token after contexts of several lengths, with the KV cache in each of the tiers. */
 async function* tiers(context: SuiteContext, path: string, folder: string): AsyncIterable<Figure> {
   const { options, say } = context;
   const lengths = options.contexts ?? (options.quick ? [1024] : [4096, 16384, 65536]);
@@ -176,14 +176,14 @@ function loadTier(path: string, backend: Backend, { tier, kvDType, numTokens, fo
   const common: LoadOptions = { context: numTokens + 64, maxSessions: 1, backend };
   const { headDim, attending } = shape;
   const ofLayer = kvBytesPerToken({ numKvHeads, headDim, keyDType: kvDType, valueDType: kvDType });
-  // so that blocks leave in runs of the largest size, where the context is much longer
+  // so that blocks are offloaded in runs of the largest size when the context is much longer
   const budget = (numTokens < 16384 ? 12 : 132) * 64 * (attending.length * ofLayer + 4);
   if (tier === 'hot') return loadModel(path, { ...common, kvCache });
   const offload = tier === 'warm' ? { memory: 2 ** 30 } : { folder };
   return loadModel(path, { ...common, kvCache: { ...kvCache, budget, offload } });
 }
 
-/** Generates one token after the session's, which stays as it is but for the token that asks for it. */
+/** Generates one token after the session's context, which then grows only by the token that is fed in. */
 function oneToken(session: Session, numTokens: number, vocabSize: number): Contender {
   const tokens = [...longTokens(numTokens, vocabSize)];
   let next = 3;
@@ -216,7 +216,7 @@ async function* coldReads(context: SuiteContext, folder: string): AsyncIterable<
         ...rate,
         unit: 'GB/s',
         ratio: rate.value / disk.value,
-        ratioOf: 'the disk, read as it is',
+        ratioOf: 'the disk, read sequentially',
       };
     } finally {
       await dispose();
@@ -224,7 +224,7 @@ async function* coldReads(context: SuiteContext, folder: string): AsyncIterable<
   }
 }
 
-/** Each in a process of its own, whose peak of memory the system tells. */
+/** Each in a separate process, whose peak memory the system reports. */
 async function* longRuns(context: SuiteContext, path: string, folder: string): AsyncIterable<Figure> {
   for (const [name, task] of Object.entries(await longTasks(context, path, folder))) {
     if (context.options.tokens?.includes(task.numTokens) === false) continue;
@@ -244,7 +244,7 @@ async function longTasks(
   const promptPath = await hybridModel(promptShape, context.options.modelsFolder);
   const largePath = await hybridModel(largeShape, context.options.modelsFolder);
   const common = { path, folder, batchSize: 1024, numThreads: largest(context), numAsked: 256, numGenerated: 8 };
-  // hot, warm, and the chunks on their way are 1 GiB together
+  // hot, warm and staging buffers are 1 GiB in total
   const large = {
     ...common,
     path: largePath,
@@ -339,7 +339,7 @@ function* speedFigures(name: string, task: LongTask, outcome: LongOutcome): Iter
     ...rate,
     unit: 'tokens/s',
     ratio: waited,
-    ratioOf: 'share of the run that waited for pages',
+    ratioOf: 'share of the run spent waiting for pages',
   };
   const time = milliseconds(perToken, task.numGenerated);
   const readRatio = outcome.generateReadBytes / task.numGenerated / (task.numTokens * outcome.kvBytesPerToken);
@@ -349,7 +349,7 @@ function* speedFigures(name: string, task: LongTask, outcome: LongOutcome): Iter
     ...time,
     unit: 'ms',
     ratio: readRatio,
-    ratioOf: 'read from files, of the whole cache',
+    ratioOf: 'read from files, as a share of the whole cache',
   };
 }
 

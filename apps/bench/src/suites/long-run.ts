@@ -1,6 +1,6 @@
 /**
- * A process of its own for a context of a great length, so that the operating system's peak of its memory is that of the
- * run. Reads its task as JSON from the arguments and prints the outcome as JSON.
+ * A separate process for a very long context, so that its peak memory is that of the run. Reads its task as JSON from
+ * the arguments and prints the result as JSON.
  */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,9 +13,9 @@ import type { DType } from '@winnow/tensor';
 
 export interface LongTask {
   readonly path: string;
-  /** Tokens of the context. */
+  /** Context length in tokens. */
   readonly numTokens: number;
-  /** How they come in: computed, or from a session file that is made of a short one. */
+  /** Source of the context: computed, or a session file extended from a short one. */
   readonly from: 'prompt' | 'session';
   readonly kvDType: DType;
   /** Policy. Default: dense. */
@@ -25,25 +25,25 @@ export interface LongTask {
   readonly folder: string;
   readonly batchSize: number;
   readonly numThreads: number;
-  /** Tokens of a question after them, and tokens to generate then. */
+  /** Number of tokens of a question after the context, and of tokens to generate. */
   readonly numAsked: number;
   readonly numGenerated: number;
 }
 
 export interface LongOutcome {
-  /** Until the context is there. */
+  /** Time until the context is ready. */
   readonly contextMs: number;
-  /** Until the question is computed. */
+  /** Time until the question is computed. */
   readonly askedMs: number;
   readonly generateMs: number;
   readonly tokens: readonly number[];
   readonly peakBytes: number;
-  /** The same when the model was loaded, before the first token. */
+  /** The same after loading the model, before the first token. */
   readonly loadedBytes: number;
   readonly kvBytes: number;
   readonly kvBytesPerToken: number;
   readonly tiers: TierMetrics | undefined;
-  /** What was read from files for the generated tokens. */
+  /** Bytes read from files for the generated tokens. */
   readonly generateReadBytes: number;
   readonly cpuMs: number;
 }
@@ -85,7 +85,7 @@ export async function runLong(task: LongTask): Promise<LongOutcome> {
     await session.generate(question, { ...generation, maxTokens: 0 }).result();
     const askedMs = performance.now() - startMs - contextMs;
     const bytesRead = model.metrics().tiers?.bytesRead ?? 0;
-    // the token that asks for the first one is a generated one as well
+    // the token that is fed in first is a generated one as well
     const asked = { ...generation, promptPhase: 'decode' } as const;
     const { tokens } = await session.generate([...question, 3], asked).result();
     const { tiers } = model.metrics();
@@ -108,7 +108,10 @@ export async function runLong(task: LongTask): Promise<LongOutcome> {
   }
 }
 
-/** Writes a session of many tokens. Repeats the blocks of a short one: what its tokens attend to is of no meaning, how long it takes is. */
+/**
+ * Writes a long session by repeating the blocks of a short one: its contents are meaningless, but its speed is
+ * realistic.
+ */
 export async function writeLongSession(
   task: Pick<LongTask, 'path' | 'kvDType' | 'numTokens' | 'numThreads' | 'attention'>,
   path: string,
@@ -150,7 +153,7 @@ export async function writeLongSession(
   await writeSession(await fileSink(path), { modelHash, options, metadata, sections });
 }
 
-/** Bytes over and over again. */
+/** Repeats bytes. */
 function section(name: string, bytes: Uint8Array, numTimes: number): SessionSection {
   return {
     name,

@@ -1,4 +1,4 @@
-/** What gemm and gemv share: programs of matrix products over weights of the shapes of real models. */
+/** Common code of gemm and gemv: programs of `matmul` with weight shapes of real models. */
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { sizeOf, type DType } from '@winnow/tensor';
 import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
@@ -11,7 +11,7 @@ export interface MatmulCase {
   readonly numOutputs: number;
   readonly numInputs: number;
   readonly numTokens: number;
-  /** Products, each with weights of its own. */
+  /** Number of matrices, each with its own weights. */
   readonly numMatrices: number;
 }
 
@@ -30,7 +30,7 @@ export function shapesOf(
   return shapes ?? (quick ? quickShapes : full);
 }
 
-/** The arithmetic peak that products with these weights are held against. */
+/** The arithmetic peak for weights of this dtype. */
 export function peakOf(dtype: DType): ProbeName {
   return dtype === 'f32' || dtype === 'f16' || dtype === 'bf16' ? 'f32 relaxed madd' : 'i8 relaxed dot';
 }
@@ -43,7 +43,7 @@ export function numOperations({ numOutputs, numInputs, numTokens, numMatrices }:
   return 2 * numMatrices * numTokens * numOutputs * numInputs;
 }
 
-/** `numMatrices` products of one input; the output is that of the last. */
+/** `numMatrices` products of one input; the last one is the output. */
 function matmulProgram({ dtype, numOutputs, numInputs, numTokens, numMatrices }: MatmulCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, numInputs]);

@@ -1,4 +1,4 @@
-/** Decoding with one model over different numbers of WebAssembly memories: what the way from one to the next costs. */
+/** Decoding with one model over different numbers of WebAssembly memories: the cost of crossing between them. */
 import { createWasmBackend, type WasmBackend } from '@winnow/backend-wasm';
 import { loadModel, type Model } from '@winnow/engine';
 import { createRng, sizeOf } from '@winnow/tensor';
@@ -13,12 +13,12 @@ import { decodeBytes } from './model-cost.js';
 
 const suite = 'memories';
 const promptLength = 32;
-/** Room for programs in each of the small memories. */
+/** Space for programs in each of the small memories. */
 const reservedBytes = 2 ** 28;
 const pageBytes = 2 ** 16;
-/** A model that fits into one memory is measured beside itself in about so many. */
+/** A model that fits into one memory is compared with itself in about this many. */
 const numSmall = 4;
-/** Largest model of which two fit beside each other. */
+/** Largest model of which two copies fit. */
 const maxTwiceBytes = 5 * 2 ** 30;
 
 interface Loaded {
@@ -26,7 +26,7 @@ interface Loaded {
   readonly model: Model;
 }
 
-/** Whatever the backend chosen, it is the WebAssembly backend that has memories. */
+/** Regardless of the selected backend: only the WebAssembly backend has several memories. */
 export const memories: Suite = {
   name: suite,
   summary: 'generation with models in one WebAssembly memory and in several, or larger than one: tokens per second',
@@ -39,7 +39,7 @@ export const memories: Suite = {
 async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase): AsyncIterable<Figure> {
   const { options, say } = context;
   const path = await syntheticModel(modelShape(name), dtype, options.modelsFolder, say);
-  /** With `room` bytes for weights and caches in each memory, or as much as there can be. */
+  /** With `room` bytes for weights and caches in each memory, or the maximum. */
   const load = async (room?: number): Promise<Loaded> => {
     const limits = room === undefined ? {} : { bytesPerMemory: room + reservedBytes, reservedBytes };
     const backend = await createWasmBackend({ numThreads: options.threads.at(-1) ?? 1, ...limits });

@@ -6,11 +6,11 @@ import { measureOptions, threadsText, type Suite, type SuiteContext } from '../h
 
 const suite = 'overhead';
 
-/** Chains of additions. The names say how much each of them has to do. */
+/** Chains of additions, named by their size. */
 interface Chain {
   readonly name: string;
   readonly numRecords: number;
-  /** Rows in use of the `maxRows` that the program is made for. */
+  /** Rows in use, out of the `maxRows` of the program. */
   readonly numRows: number;
   readonly maxRows: number;
 }
@@ -27,10 +27,10 @@ function chainsOf(quick: boolean): Record<'empty' | 'tiny' | 'shared' | 'run', C
   };
 }
 
-/** What one op costs when it has little or nothing to do, what threads pay to meet, and what a run costs at all. */
+/** The cost of an op with little or no work, of a barrier between threads, and of a run. */
 export const overhead: Suite = {
   name: suite,
-  summary: 'cost of ops with no work in a long program, of sharing an op, and of running a program at all',
+  summary: 'overhead of an op without work, of a barrier, and of a run',
   async *run(context) {
     const { threads: threadCounts, quick } = context.options;
     const [fewest = 1] = threadCounts;
@@ -40,7 +40,7 @@ export const overhead: Suite = {
       milliseconds(timings[`${key} ${threads}`]!, chains[key].numRecords / 1000);
     for (const key of Object.keys(chains) as (keyof typeof chains)[]) {
       for (const threads of threadCounts) {
-        // against another kind of op at the fewest threads, against itself at more
+        // compared with another kind of op at the fewest threads, with itself at more
         const other = threads > fewest ? key : key === 'empty' ? 'tiny' : 'empty';
         const rate = cost(key, threads);
         const ratio = rate.value / cost(other, fewest).value;
@@ -53,11 +53,11 @@ export const overhead: Suite = {
         const meeting = { value: rate.value - ideal.value * share, best: rate.best - ideal.best * share };
         yield {
           suite,
-          case: `${caseName}: beyond its share`,
+          case: `${caseName}: excess over its share`,
           ...meeting,
           unit: 'us',
           ratio: meeting.value / rate.value,
-          ratioOf: 'the whole',
+          ratioOf: 'the total',
         };
       }
     }
@@ -86,7 +86,7 @@ async function loadChain(backend: Backend, chain: Chain): Promise<LoadedProgram>
   return loaded;
 }
 
-/** The chain, and one more addition of fixed size, so that there is an output to look at. */
+/** The chain, and one more addition of fixed size, so that there is an output to check. */
 function chainProgram({ numRecords, maxRows }: Chain): Program {
   const b = new ProgramBuilder({ T: maxRows });
   const table = b.external('table', 'weights', 'f32', [1, rowLength]);

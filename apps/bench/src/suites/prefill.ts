@@ -6,7 +6,7 @@ import { greedy, loadContenders, modelCases } from './end-to-end.js';
 import { peakOf } from './matmul-cases.js';
 import { matmulWeights } from './model-cost.js';
 
-/** From a prompt to its first token, with an empty cache. */
+/** Time from a prompt to its first token, with an empty cache. */
 export const prefill: Suite = {
   name: 'prefill',
   summary: 'prompt processing of whole models: tokens per second and time to the first token',
@@ -27,7 +27,7 @@ async function* measureModel(
   try {
     for (const length of lengths) {
       const tokens = loaded.tokens(length);
-      // every prompt begins with a token of its own: the engine keeps the beginnings that it has seen
+      // every prompt begins with a unique token, because the engine caches prefixes
       let numPrompts = 0;
       const prompt = (): number[] => [tokens[numPrompts++ % length]!, ...tokens.slice(1)];
       const peak = await machine.probe(peakOf(modelCase.dtype), threads);
@@ -42,7 +42,7 @@ async function* measureModel(
       };
       if (peer !== undefined) contenders['peer'] = { run: async () => (await peer.prefill(tokens)).timeMs };
       const rounds = length > 1024 ? 3 : 5;
-      // long prompts take minutes, and warm up within their first percent; the probe does not
+      // long prompts take minutes and warm up within their first percent; the probe needs a warm-up
       const warmups = length > 4096 ? 0 : 1;
       if (warmups === 0) await peak.run();
       const timings = await measure(contenders, { ...measureOptions(options, rounds), warmups });

@@ -3,7 +3,7 @@ import { measure } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite } from '../harness/suite.js';
 import { probeNames, type Probe, type ProbeName } from '../roofline/machine.js';
 
-/** What each probe is compared with at one thread; at more threads it is compared with itself at one. */
+/** The baseline of each probe at one thread; with more threads it is compared with itself at one. */
 const counterparts: Readonly<Record<ProbeName, ProbeName>> = {
   'memory read': 'cache read',
   'cache read': 'memory read',
@@ -14,7 +14,7 @@ const counterparts: Readonly<Record<ProbeName, ProbeName>> = {
   'i8 relaxed dot': 'i16 dot',
 };
 
-/** The peaks of this machine as WebAssembly reaches them, all measured in turns. */
+/** The peaks of this machine from WebAssembly, all measured in turns. */
 export const roofline: Suite = {
   name: 'roofline',
   summary: 'peaks of this machine through WebAssembly: memory, float and integer multiply-adds',

@@ -2,7 +2,7 @@
 import type { PlotTitle } from '../harness/plots.js';
 
 const keys = 'keys';
-const prompt = 'tokens of the prompt';
+const prompt = 'prompt length in tokens';
 
 export const promptTimePlot: PlotTitle = {
   name: 'subquadratic-prompt',
@@ -21,15 +21,15 @@ export const promptRatePlot: PlotTitle = {
 
 export const sparqPlot: PlotTitle = {
   name: 'sparq-speed-up',
-  title: 'SparQ: speed-up over dense, reached and possible by elements moved',
+  title: 'SparQ: speed-up over dense, measured and the limit by elements moved',
   x: keys,
-  y: 'times as fast as dense',
+  y: 'speed-up over dense',
 };
 
 export const crossoverPlot: PlotTitle = {
   name: 'crossover',
-  title: 'A token under a policy: it pays where the line is below 1',
+  title: 'Decode under a policy: faster than dense below 1',
   x: keys,
-  y: 'time by that of dense',
+  y: 'time relative to dense',
   isLogarithmic: true,
 };

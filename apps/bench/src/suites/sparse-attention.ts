@@ -10,11 +10,11 @@ const suite = 'sparse-attention';
 /** The problem of the specification: window 128, blocks of 64. */
 const table = { phase: 'prefill', numHeads: 8, numKvHeads: 8, headDim: 64, numLayers: 1 } as const;
 const tablePolicy = 'subquadratic:window=128,block=64,globals=0,landmarks=compat';
-/** Longest prompt that dense attention is measured on; beyond it, its last queries tell the time of a pair. */
+/** Longest prompt measured with dense attention; beyond it, the time is extrapolated from the last queries. */
 const longestDense = 8192;
 const lastQueries = 1024;
 
-/** Layers of a Llama with 1.1 thousand million parameters, enough of them that calling a program does not count. */
+/** Layers of a 1.1B Llama, enough of them that the overhead of a run is negligible. */
 const decodeShape = { phase: 'decode', numHeads: 32, numKvHeads: 4, headDim: 64, numTokens: 1 } as const;
 const decodeLayers = 4;
 const sparq = 'sparq:rank=16,topk=128,layout=both';
@@ -33,7 +33,7 @@ const promptPolicies = ['h2o:chunk=1024,local=256,heavy=256', 'streaming:window=
 /** Attention under policies: the table of the subquadratic specification, and decoding over long contexts. */
 export const sparseAttention: Suite = {
   name: suite,
-  summary: 'attention policies: pairs and time of prompts, time of a token against context length, from where they pay',
+  summary: 'attention policies: pairs and time of prompts, time per token against context length, break-even',
   async *run(context) {
     const { quick, contexts, threads } = context.options;
     const [fewest = 1] = threads;
@@ -62,7 +62,7 @@ async function* measureTable(
     const denseMs = timings['dense']!.medianMs * (densePairs / pairsOfLast(numQueries, numKeys));
     const name = `prompt of ${numKeys}, ${threadsText(threads)}`;
     const ratio = measured.medianMs / denseMs;
-    const ratioOf = numQueries === numKeys ? 'dense' : `dense, by the pairs of its last ${numQueries} queries`;
+    const ratioOf = numQueries === numKeys ? 'dense' : `dense, extrapolated from its last ${numQueries} queries`;
     yield { suite, case: name, ...milliseconds(measured), unit: 'ms', ratio, ratioOf };
     context.plot(promptTimePlot, 'subquadratic', numKeys, measured.medianMs);
     context.plot(promptTimePlot, 'dense', numKeys, denseMs);
@@ -92,7 +92,7 @@ async function* measurePrompts(
     const name = `prompt of ${numKeys}, ${policy}, ${threadsText(threads)}`;
     yield { suite, case: name, ...sparse, unit: 'tokens/s', ratio: sparse.value / dense.value, ratioOf: 'dense' };
     context.plot(promptRatePlot, policy, numKeys, sparse.value);
-    context.plot(promptRatePlot, `dense beside ${policy.split(':', 1)[0]}`, numKeys, dense.value);
+    context.plot(promptRatePlot, `dense with ${policy.split(':', 1)[0]}`, numKeys, dense.value);
     crossover.add(numKeys, dense.value / sparse.value);
   }
   yield* crossover.figures();
@@ -121,7 +121,7 @@ async function* measureDecode(
   yield* crossover.figures();
 }
 
-/** What SparQ moves, what that would gain if only moving counted, and what it gains. */
+/** Elements moved by SparQ, the resulting limit of the speed-up, and the measured speed-up. */
 function* measureSpeedUp(
   context: SuiteContext,
   name: string,
@@ -136,17 +136,17 @@ function* measureSpeedUp(
   const reached = { value: dense.medianMs / work.medianMs, best: dense.minMs / work.minMs, unit: 'x' };
   const ofPossible = {
     ratio: reached.value / possibleSpeedup,
-    ratioOf: `possible by elements, ${possibleSpeedup.toFixed(2)}`,
+    ratioOf: `limit by elements, ${possibleSpeedup.toFixed(2)}`,
   };
   yield { suite, case: `${name}: speed-up`, ...reached, ...ofPossible };
   context.plot(sparqPlot, `reached, ${sparq}`, numKeys, reached.value);
   context.plot(sparqPlot, 'possible', numKeys, possibleSpeedup);
 }
 
-/** Times of dense attention below which a policy pays: nearer to 1 is noise, or both compute the same. */
+/** Time relative to dense below which a policy is faster: closer to 1 is noise. */
 const paying = 0.95;
 
-/** From which length on a policy takes less time than dense attention. */
+/** The context length from which a policy is faster than dense attention. */
 function createCrossover(context: SuiteContext, name: string) {
   let from: number | undefined;
   let longest = 1;
@@ -155,7 +155,7 @@ function createCrossover(context: SuiteContext, name: string) {
     add(length: number, ratio: number): void {
       longest = length;
       if (ratio < paying) from ??= length;
-      else from = undefined; // it has to pay from there on
+      else from = undefined; // it must stay faster from there on
     },
     *figures(): Iterable<Figure> {
       if (from === undefined) {
@@ -163,12 +163,12 @@ function createCrossover(context: SuiteContext, name: string) {
         return;
       }
       const value = { value: from, best: from, unit: 'keys', ratio: from / longest, ratioOf: `${longest} keys` };
-      yield { suite, case: `${name}: pays from`, ...value };
+      yield { suite, case: `${name}: faster from`, ...value };
     },
   };
 }
 
-/** Causal pairs of query and key of the last `numQueries` queries. */
+/** Causal query-key pairs of the last `numQueries` queries. */
 function pairsOfLast(numQueries: number, numKeys: number): number {
   return numQueries * numKeys - (numQueries * (numQueries - 1)) / 2;
 }

@@ -164,7 +164,7 @@ export const coreMutants: readonly Mutant[] = [
     only: 'activation',
   },
   {
-    file: 'packages/ops/src/program-builder.ts',
+    file: 'packages/ops/src/draft-program.ts',
     find: 'peakBytes: plan.sizeBytes + scalarBytes,',
     replace: 'peakBytes: plan.sizeBytes,',
     tests: ['src/program-builder.test.ts'],
