@@ -28,6 +28,28 @@ export interface CallContext {
   readonly rotate: Rotate | undefined;
 }
 
+/** Keys `[tokens, numKvHeads, headDim]` and values of new tokens. */
+export interface NewTokens {
+  readonly k: Tensor3;
+  readonly v: Tensor3;
+}
+
+/** Lets the next run of a program store the tokens `[begin, end)` at the next positions. @throws {CapacityError} */
+export async function storeTokens(
+  program: BoundProgram,
+  slots: SlotMap,
+  { k, v }: NewTokens,
+  begin: number,
+  end: number,
+): Promise<void> {
+  const first = slots.length;
+  slots.append(end - begin);
+  const words = program.scalars.slot('slots');
+  for (let t = 0; t < end - begin; t++) words[t] = slots.slotOf(first + t);
+  await program.write('k', k.slice(begin, end).data);
+  await program.write('v', v.slice(begin, end).data);
+}
+
 /** Numbers that the probabilities of one run may take. */
 const maxProbabilities = 2 ** 22;
 
@@ -36,14 +58,18 @@ export class AttendCall {
   readonly #q: Tensor3;
   readonly #begin: number;
   readonly #options: AttendOptions;
+  readonly #newTokens: NewTokens | undefined;
   readonly #variant: AttendVariant;
   readonly #out: Tensor3;
   readonly #rows: { certificate?: Float32Array; errorBound?: Float32Array; pages?: Int32Array; alpha?: Float32Array } =
     {};
   #pairs = 0;
 
-  /** @throws {ShapeError} for tensors of other shapes */
-  constructor(context: CallContext, q: Tensor3, begin: number, options: AttendOptions) {
+  /**
+   * @param newTokens keys and values of the queries, where they are not in the cache yet
+   * @throws {ShapeError} for tensors of other shapes
+   */
+  constructor(context: CallContext, q: Tensor3, begin: number, options: AttendOptions, newTokens?: NewTokens) {
     const { shape, policy } = context;
     const { numHeads, numKvHeads, headDim, valueDim } = shape;
     const { out = Tensor3.create(q.seqLen, numHeads, valueDim) } = options;
@@ -54,6 +80,7 @@ export class AttendCall {
     this.#q = q;
     this.#begin = begin;
     this.#options = options;
+    this.#newTokens = newTokens;
     this.#out = out;
     this.#variant = variantOf(context, options);
     if (policy.kind === 'sparq') this.#rows.alpha = new Float32Array(q.seqLen * numHeads);
@@ -68,17 +95,22 @@ export class AttendCall {
     return { out: this.#out, pairs: this.#pairs, ...this.#rows };
   }
 
-  /** Attends with queries `[first, end)` of the call. @param stateFrom state to continue from, -1 for a new one */
+  /** Stores the new tokens `[first, end)` of the call and attends with their queries. @param stateFrom state to continue from, -1 for a new one */
   async run(first: number, end: number, stateFrom = -1): Promise<void> {
     const { maxTokens, numHeads } = this.#variant;
     const program = await this.#context.programs.attend(this.#variant);
     const numRuns = this.#context.shape.numHeads / numHeads;
     for (let at = first; at < end; at += maxTokens) {
       const count = Math.min(maxTokens, end - at);
+      program.scalars.slot('slots').fill(-1);
+      if (this.#newTokens !== undefined) {
+        await storeTokens(program, this.#context.slots, this.#newTokens, at, at + count);
+      }
       for (let run = 0; run < numRuns; run++) {
         await this.#writeQueries(program, at, count, run);
         this.#fillScalars(program, at, count, at === first ? stateFrom : 0);
         await program.run(this.#options.signal === undefined ? {} : { signal: this.#options.signal });
+        program.scalars.slot('slots').fill(-1); // they are stored now
         await this.#readRows(program, at, count, run);
         await this.#readPairs(program, at, count);
         if (this.#variant.mass) await this.#readMass(program, at, count, run);

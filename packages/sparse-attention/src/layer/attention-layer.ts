@@ -6,7 +6,7 @@ import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
 import { supportsPhase } from '../policy/policy-fields.js';
 import { parsePolicy } from '../policy/policy-text.js';
 import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/policy-types.js';
-import { AttendCall, densePairs, type Rotate } from './attend-call.js';
+import { AttendCall, densePairs, storeTokens, type NewTokens, type Rotate } from './attend-call.js';
 import type { AttendOptions, AttentionResult } from './attend-options.js';
 import { HeavyHitterState, type HeavyHitters } from './heavy-hitters.js';
 import { LayerPrograms } from './layer-programs.js';
@@ -117,7 +117,7 @@ export class AttentionLayer {
   append(k: Tensor3, v: Tensor3): Promise<void> {
     return this.#exclusively(async () => {
       this.#checkKeys(k, v);
-      for (const [begin, end] of this.#pieces(k.seqLen)) await this.#append(k, v, begin, end);
+      await this.#append({ k, v });
     });
   }
 
@@ -188,13 +188,15 @@ export class AttentionLayer {
     this.#checkKeys(k, v);
     checkTensor('queries', q, k.seqLen, this.#shape.numHeads, this.#shape.headDim);
     const base = this.length;
-    const call = this.#call(phase, q, base, options);
+    const newTokens = { k, v };
+    const call = this.#call(phase, q, base, options, this.#causal ? newTokens : undefined);
     this.#slots.checkAppend(k.seqLen);
-    for (const [begin, end] of this.#pieces(k.seqLen)) {
-      await this.#append(k, v, begin, end);
-      if (this.#causal) await this.#attend(phase, call, base, begin, end);
+    if (this.#causal) {
+      for (const [begin, end] of this.#pieces(k.seqLen)) await this.#attend(phase, call, base, begin, end);
+    } else {
+      await this.#append(newTokens);
+      await this.#attend(phase, call, base, 0, q.seqLen);
     }
-    if (!this.#causal) await this.#attend(phase, call, base, 0, q.seqLen);
     return this.#finish(phase, call);
   }
 
@@ -212,27 +214,23 @@ export class AttentionLayer {
     checkTensor('values', v, k.seqLen, numKvHeads, valueDim);
   }
 
-  async #append(k: Tensor3, v: Tensor3, begin: number, end: number): Promise<void> {
+  async #append(newTokens: NewTokens): Promise<void> {
     const program = await this.#programs.append();
-    const first = this.length;
-    this.#slots.append(end - begin);
-    const [positions, slots] = [program.scalars.slot('positions'), program.scalars.slot('slots')];
-    for (let t = 0; t < end - begin; t++) {
-      positions[t] = first + t;
-      slots[t] = this.#slots.slotOf(first + t);
+    const positions = program.scalars.slot('positions');
+    for (const [begin, end] of this.#pieces(newTokens.k.seqLen)) {
+      for (let t = 0; t < end - begin; t++) positions[t] = this.length + t;
+      program.scalars.bind('T', end - begin);
+      await storeTokens(program, this.#slots, newTokens, begin, end);
+      await program.run();
     }
-    program.scalars.bind('T', end - begin);
-    await program.write('k', k.slice(begin, end).data);
-    await program.write('v', v.slice(begin, end).data);
-    await program.run();
   }
 
-  #call(phase: AttentionPhase, q: Tensor3, begin: number, options: AttendOptions): AttendCall {
+  #call(phase: AttentionPhase, q: Tensor3, begin: number, options: AttendOptions, newTokens?: NewTokens): AttendCall {
     const policy = this.#policies[phase];
     if (policy.kind === 'h2o-prefill') this.#heavyHitters?.checkBegin(begin);
     const [shape, programs, slots] = [this.#shape, this.#programs, this.#slots];
     const context = { shape, programs, slots, policy, causal: this.#causal, rotate: this.#rotate };
-    return new AttendCall(context, q, begin, options);
+    return new AttendCall(context, q, begin, options, newTokens);
   }
 
   async #attend(phase: AttentionPhase, call: AttendCall, base: number, first: number, end: number): Promise<void> {

@@ -1,4 +1,4 @@
-/** The programs of a layer over one cache: one that appends keys and values, and one for each way to attend. */
+/** The programs of a layer over one cache: one that appends keys and values, and one that also attends for each way to do so. */
 import {
   BoundProgram,
   type Backend,
@@ -48,13 +48,19 @@ export class LayerPrograms {
 
   /** Stores `k` and `v` in slots of the cache and brings side data up to date. */
   append(): Promise<BoundProgram> {
-    return this.#prepare('append', this.#options.shape.maxTokens, (b) => this.#buildAppend(b));
+    return this.#prepare('append', this.#options.shape.maxTokens, (b) => this.#buildAppend(b, stepScalars(b)));
   }
 
-  /** Attends with `q` over the cache; outputs as the op of the policy names them. */
-  async attend(variant: AttendVariant): Promise<BoundProgram> {
-    await this.append(); // owns the buffers of the cache
-    return this.#prepare(JSON.stringify(variant), variant.maxTokens, (b) => this.#buildAttend(b, variant));
+  /**
+   * The same, and attends with `q` over the cache; outputs as the op of the policy names them. Negative slots store nothing:
+   * then it only attends.
+   */
+  attend(variant: AttendVariant): Promise<BoundProgram> {
+    return this.#prepare(JSON.stringify(variant), variant.maxTokens, (b) => {
+      const scalars = stepScalars(b);
+      this.#buildAppend(b, scalars);
+      this.#buildAttend(b, scalars, variant);
+    });
   }
 
   /** Memory of an external tensor; undefined where no program that is prepared has it. */
@@ -87,9 +93,8 @@ export class LayerPrograms {
     return program;
   }
 
-  #buildAppend(b: ProgramBuilder): void {
+  #buildAppend(b: ProgramBuilder, { rows, positions, slots }: StepScalars): void {
     const { shape, policies } = this.#options;
-    const [rows, positions, slots] = tokenScalars(b, 'rows', 'positions', 'slots');
     const k = stepInput(b, shape, rows, 'k', shape.numKvHeads, shape.headDim);
     const v = stepInput(b, shape, rows, 'v', shape.numKvHeads, shape.valueDim);
     const { slotPositions, keys, values } = cacheOf(b, shape);
@@ -98,16 +103,17 @@ export class LayerPrograms {
     appendSideData(b, { layer: 0, kv: { keys, values }, slots }, policies);
   }
 
-  #buildAttend(b: ProgramBuilder, { policy, numHeads, mass, hasSinkQueries, causal }: AttendVariant): void {
+  #buildAttend(b: ProgramBuilder, { rows, positions, slots }: StepScalars, variant: AttendVariant): void {
+    const { policy, numHeads, mass, hasSinkQueries, causal } = variant;
     const { shape, policies, notice, allowsLargeMemory } = this.#options;
     const { scale, headDim, numBlocks } = shape;
-    const [rows, positions, sequences] = tokenScalars(b, 'rows', 'positions', 'sequences');
+    const sequences = b.scalar('sequences', ['T']);
     const q = stepInput(b, shape, rows, queryInput(numHeads), numHeads, headDim);
     const blockTable = b.scalar('blockTable', [1, numBlocks]);
     const kv = { ...cacheOf(b, shape), blockTable, contextLengths: b.scalar('contextLengths', [1]) };
     let states: SequenceStates | undefined;
     const request: LayerAttention = {
-      ...{ layer: 0, q, k: q, v: q, positions, sequences, slots: positions, kv, scale, window: 0, softCap: 0 },
+      ...{ layer: 0, q, k: q, v: q, positions, sequences, slots, kv, scale, window: 0, softCap: 0 },
       rotateQuery: () => (hasSinkQueries ? stepInput(b, shape, rows, 'sinkQ', numHeads, headDim) : q),
       states: () => {
         states ??= { numStates: 1, stateFrom: b.scalar('stateFrom', [1]), stateTo: b.scalar('stateTo', [1]) };
@@ -128,11 +134,11 @@ export function queryInput(numHeads: number): string {
   return `q${numHeads}`;
 }
 
-function tokenScalars<const Names extends readonly string[]>(
-  b: ProgramBuilder,
-  ...names: Names
-): { [Index in keyof Names]: ProgramTensor } {
-  return names.map((name) => b.scalar(name, ['T'])) as { [Index in keyof Names]: ProgramTensor };
+/** Scalars `[T]` of the tokens of a run. */
+type StepScalars = Readonly<Record<'rows' | 'positions' | 'slots', ProgramTensor>>;
+
+function stepScalars(b: ProgramBuilder): StepScalars {
+  return { rows: b.scalar('rows', ['T']), positions: b.scalar('positions', ['T']), slots: b.scalar('slots', ['T']) };
 }
 
 /** The rows `[T, heads, dim]` of this step, which the host writes into a buffer of `maxTokens` rows. */
