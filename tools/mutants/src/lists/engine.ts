@@ -64,8 +64,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/kv-offload/page-list.ts',
-    find: 'return listed.sort((a, b) => a.first - b.first);',
-    replace: 'return listed;',
+    find: 'const slots = ofBlock.subarray(part * pageSize, (part + 1) * pageSize);',
+    replace: 'const slots = ofBlock.subarray(0, pageSize);',
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {
