@@ -3,7 +3,6 @@ import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens } from './step.js';
-import { fuseProgram } from '../plan/fuse-program.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
@@ -58,13 +57,12 @@ export function planEmbedding(
   const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
   const maxTexts = Math.min(maxTokens, count('maxTexts', options.maxTexts ?? defaultMaxTexts));
-  const built = description.buildEmbeddingProgram({
+  const program = description.buildEmbeddingProgram({
     maxTokens: Math.max(maxTokens, minStepTokens),
     maxSequences: maxTexts + 1, // a filler
     contextSize: Math.max(contextSize, minStepTokens),
     pooling,
   });
-  const program = fuseProgram(built);
   const weightsBytes = weightBytesOf([program]);
   let kvBytes = 0;
   for (const { name, usage, sizeBytes } of program.buffers) {

@@ -6,7 +6,6 @@ import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
-import { fuseProgram } from './fuse-program.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
@@ -239,14 +238,14 @@ function buildPrograms(
     decodeBatch: { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences },
   };
   const build = (step: keyof typeof steps, phase: StepPhase): Program =>
-    fuseProgram(description.buildProgram({ ...common, ...attention.programOptions(phase), ...steps[step] }));
+    description.buildProgram({ ...common, ...attention.programOptions(phase), ...steps[step] });
   const decode = build('decode', 'decode');
   const batch = build('batch', 'prefill');
   const decodeBatch = !attention.isUniform && maxSequences > 1 ? [build('decodeBatch', 'decode')] : [];
   const tiers =
     offload.tiers &&
     planTiers(offload.tiers, { maxTokens, maxSequences }, (step, lowering) =>
-      fuseProgram(description.buildProgram({ ...common, attention: lowering, ...steps[step] })),
+      description.buildProgram({ ...common, attention: lowering, ...steps[step] }),
     );
   return { programs: [decode, batch, ...decodeBatch], tiers };
 }
