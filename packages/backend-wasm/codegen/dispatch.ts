@@ -33,8 +33,10 @@ function switchLines<T>(all: readonly T[], label: (one: T) => string, result: (o
 
 function importLines(): string[] {
   const calls = [
-    ...ops.flatMap(({ file, functionName, sharedBytes, localBytes }) =>
-      [functionName, sharedBytes, localBytes].flatMap((name) => (name === undefined ? [] : [[file, name] as const])),
+    ...ops.flatMap(({ file, functionName, sharedBytes, localBytes, localLayout }) =>
+      [functionName, sharedBytes, localBytes, localLayout].flatMap((name) =>
+        name === undefined ? [] : [[file, name] as const],
+      ),
     ),
     ...jobs.map(({ file, call }) => [file, call.slice(0, call.indexOf('('))] as const),
   ];
@@ -50,14 +52,19 @@ const opCase = ({ name, opcode }: Op): string => `case ${opcode}: // ${name}`;
 const jobCase = ({ name }: (typeof jobs)[number]): string => `case JOB_OPCODE_${constantName(name)}:`;
 const parallel = ops.filter(({ isSerial }) => !isSerial);
 
+function localBytesOf({ localBytes, localLayout }: Op): string | undefined {
+  if (localBytes !== undefined) return `${localBytes}()`;
+  return localLayout === undefined ? undefined : `<u64>${localLayout}(0) + ALIGNMENT_BYTES`;
+}
+
 /** A function that gives what the functions beside the kernels give, 0 for ops without one. */
-function scratchFunction(doc: string, name: string, functionOf: (op: Op) => string | undefined): string[] {
-  const owners = ops.filter((op) => functionOf(op) !== undefined);
+function scratchFunction(doc: string, name: string, bytesOf: (op: Op) => string | undefined): string[] {
+  const owners = ops.filter((op) => bytesOf(op) !== undefined);
   return [
     `/** ${doc} */`,
     `export function ${name}(opcode: i32): u64 {`,
     'switch (opcode) {',
-    ...owners.flatMap((op) => [opCase(op), `return ${functionOf(op)}();`]),
+    ...owners.flatMap((op) => [opCase(op), `return ${bytesOf(op)};`]),
     'default: return 0;',
     '}',
     '}',
@@ -70,6 +77,9 @@ const source = [
   `import { ${jobs.map(({ name }) => `JOB_OPCODE_${constantName(name)}`).join(', ')} } from './layout.generated';`,
   `import { attributeI, countElements, dim } from './record';`,
   ...importLines(),
+  '',
+  '/** Room for scratch that begins at multiples of 16 or 64 bytes. */',
+  'const ALIGNMENT_BYTES: u64 = 256;',
   '',
   '/** How many inputs and outputs the record of an opcode has. */',
   'export function numOperands(opcode: i32): i32 {',
@@ -94,9 +104,9 @@ const source = [
   ...scratchFunction(
     'Bytes of scratch that all threads share for the record at hand.',
     'sharedBytesOf',
-    (op) => op.sharedBytes,
+    ({ sharedBytes }) => sharedBytes && `${sharedBytes}()`,
   ),
-  ...scratchFunction('Bytes of scratch per thread for the record at hand.', 'localBytesOf', (op) => op.localBytes),
+  ...scratchFunction('Bytes of scratch per thread for the record at hand.', 'localBytesOf', localBytesOf),
   '/** Computes the share of this thread. */',
   'export function execute(opcode: i32): void {',
   'switch (opcode) {',

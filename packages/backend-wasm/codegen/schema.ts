@@ -47,9 +47,13 @@ export interface Op {
   readonly functionName: string;
   /** Whether that function exists; records of other ops run on the reference. */
   readonly hasKernel: boolean;
-  /** Functions beside the kernel that say how much scratch a record needs: for all threads together, and for each. */
+  /**
+   * Functions beside the kernel that say how much scratch a record needs: for all threads together, and for each; or that lay
+   * out the scratch of a thread at an address and return its end.
+   */
   readonly sharedBytes: string | undefined;
   readonly localBytes: string | undefined;
+  readonly localLayout: string | undefined;
 }
 
 function lettersOf(contract: string): string[] {
@@ -117,5 +121,6 @@ export const ops: readonly Op[] = opSpecs.map((spec, opcode) => {
     ...{ file, functionName, hasKernel: hasFunction(file, functionName) },
     sharedBytes: existing(file, `${functionName}SharedBytes`),
     localBytes: existing(file, `${functionName}LocalBytes`),
+    localLayout: existing(file, `${functionName}Scratch`),
   };
 });

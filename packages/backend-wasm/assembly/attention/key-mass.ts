@@ -2,19 +2,20 @@
  * Attention mass of visited keys, `[T, K, M, S]`: a second pass over the keys, once the maximum and the sum of each lane are
  * known. Its work item owns all query heads of its (token, KV head), so that no two threads add to the same number.
  */
+import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants';
 import { weight4, withLane } from '../simd/vector';
 import { maxSlots, numKvHeads } from './kv-cache-view';
 import * as panels from './query-panels';
 
 let masses: usize = 0;
-let hasMass: bool = false;
+/** Whether the record asks for masses. */
+export let hasMass: bool = false;
 
-/** Sets where masses go, 0 when the record asks for none; returns whether it asks for them. */
-export function enterMass(address: usize): bool {
+/** Sets where masses go, 0 when the record asks for none. */
+export function enterMass(address: usize): void {
   masses = address;
   hasMass = address !== 0;
-  return hasMass;
 }
 
 /** Where the masses of a token lie. */
@@ -29,8 +30,7 @@ export function clearMass(t0: i32, t1: i32, kvHead: i32): void {
 
 /** Adds to the mass of a logical slot. */
 export function addMass(row: usize, slot: i32, probability: f32): void {
-  const at = row + ((<usize>slot) << 2);
-  store<f32>(at, load<f32>(at) + probability);
+  setFloat(row, slot, floatAt(row, slot) + probability);
 }
 
 /**
@@ -59,7 +59,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
       const logit = v128.load(at);
       const hidden = f32x4.eq(logit, none); // also when the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
-      const slot = slots === 0 ? firstSlot + j : load<i32>(slots + ((<usize>j) << 2));
+      const slot = slots === 0 ? firstSlot + j : intAt(slots, j);
       addMass(row0, slot, f32x4.extract_lane(v, 0));
       addMass(row1, slot, f32x4.extract_lane(v, 1));
       addMass(row2, slot, f32x4.extract_lane(v, 2));

@@ -2,6 +2,7 @@
 import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { dequantizeHalves } from '../quant/dequantize-f16';
+import { intAt } from '../runtime/arrays';
 import { tanh4 } from '../simd/vector';
 
 export let numTokens: i32 = 0;
@@ -25,15 +26,12 @@ export let maxDistance: i32 = 0;
 
 /** Base-2 logarithm of the block size, or -1. */
 let blockShift: i32 = 0;
-let keyType: i32 = 0;
-let valueType: i32 = 0;
-let keyBytes: usize = 0;
-let valueBytes: usize = 0;
-let keys: usize = 0;
-let values: usize = 0;
+/** Dtypes of keys and values, and the bytes of one. */
+export let keyType: i32 = 0;
+export let valueType: i32 = 0;
+export let keyBytes: usize = 0;
+export let valueBytes: usize = 0;
 let slotPositions: usize = 0;
-let table: usize = 0;
-let maxBlocks: i32 = 0;
 
 /** Reads the operands of the current record. */
 export function enterCache(): void {
@@ -51,12 +49,8 @@ export function enterCache(): void {
   valueType = inputs.values.dtype;
   keyBytes = bytesOf(keyType, headDim);
   valueBytes = bytesOf(valueType, valueDim);
-  keys = inputs.keys.address;
-  values = inputs.values.address;
   slotPositions = inputs.slotPositions.address;
-  table = inputs.blockTable.address;
-  maxBlocks = inputs.blockTable.maxBlocks;
-  maxSlots = maxBlocks * blockSize;
+  maxSlots = inputs.blockTable.maxBlocks * blockSize;
   scale = inputs.attributes.scale;
   softCap = inputs.attributes.softCap;
   const isCausal = inputs.attributes.causal;
@@ -66,13 +60,13 @@ export function enterCache(): void {
 }
 
 export function positionOfToken(token: i32): i32 {
-  return load<i32>(inputs.positions.address + ((<usize>token) << 2));
+  return intAt(inputs.positions.address, token);
 }
 export function sequenceOfToken(token: i32): i32 {
-  return load<i32>(inputs.sequences.address + ((<usize>token) << 2));
+  return intAt(inputs.sequences.address, token);
 }
 export function contextOfSequence(sequence: i32): i32 {
-  return load<i32>(inputs.contextLengths.address + ((<usize>sequence) << 2));
+  return intAt(inputs.contextLengths.address, sequence);
 }
 /** The query in row `token * numHeads + head`, which is also its row in the outputs. */
 export function queryAt(row: i32): usize {
@@ -96,12 +90,19 @@ export function capLogits(logits: v128): v128 {
 
 export function cacheBlock(sequence: i32, slot: i32): i32 {
   const block = blockShift >= 0 ? slot >> blockShift : slot / blockSize;
-  return load<i32>(table + ((<usize>(sequence * maxBlocks + block)) << 2));
+  return intAt(inputs.blockTable.address, sequence * inputs.blockTable.maxBlocks + block);
 }
 
 /** Index of a logical slot in the whole cache. */
 export function slotIndex(sequence: i32, slot: i32): i32 {
   return cacheBlock(sequence, slot) * blockSize + (blockShift >= 0 ? slot & (blockSize - 1) : slot % blockSize);
+}
+
+/** Index of the slot of a position where logical slot `j` of a sequence holds position `j`, -1 when that slot is empty. */
+export function indexOfPosition(sequence: i32, position: i32): i32 {
+  if (position < 0 || position >= contextOfSequence(sequence)) return -1;
+  const index = slotIndex(sequence, position);
+  return positionAt(index) === position ? index : -1;
 }
 
 /** Slots of one block from a logical slot on, at most `limit`. */
@@ -111,10 +112,16 @@ export function slotsInBlock(slot: i32, limit: i32): i32 {
 
 /** Position that a slot of the cache holds, negative when it is empty. */
 export function positionAt(index: i32): i32 {
-  return load<i32>(slotPositions + ((<usize>index) << 2));
+  return intAt(slotPositions, index);
 }
 export function positionsAt(index: i32): usize {
   return slotPositions + ((<usize>index) << 2);
+}
+
+/** Whether consecutive slots hold the positions from `position` on. */
+export function holdsPositions(index: i32, count: i32, position: i32): bool {
+  for (let i = 0; i < count; i++) if (positionAt(index + i) !== position + i) return false;
+  return true;
 }
 
 function rowAt(index: i32, kvHead: i32): usize {
@@ -128,10 +135,10 @@ export function isPlain(): bool {
 }
 /** Address of the key of a slot, as it is stored. */
 export function keyRowAt(index: i32, kvHead: i32): usize {
-  return keys + rowAt(index, kvHead) * keyBytes;
+  return inputs.keys.address + rowAt(index, kvHead) * keyBytes;
 }
 export function valueRowAt(index: i32, kvHead: i32): usize {
-  return values + rowAt(index, kvHead) * valueBytes;
+  return inputs.values.address + rowAt(index, kvHead) * valueBytes;
 }
 
 /** Address of the keys of `count` slots of one block as f32: in the cache, or dequantized to `to`. */
@@ -141,21 +148,24 @@ export function keysOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
 export function valuesOf(index: i32, kvHead: i32, count: i32, to: usize): usize {
   return toF32(valueType, valueRowAt(index, kvHead), to, count * valueDim);
 }
-/** The same for one slot. */
-export function keyOf(index: i32, kvHead: i32, to: usize): usize {
-  return toF32(keyType, keyRowAt(index, kvHead), to, headDim);
-}
-export function valueOf(index: i32, kvHead: i32, to: usize): usize {
-  return toF32(valueType, valueRowAt(index, kvHead), to, valueDim);
-}
 /** Copies a key to `to` as f32. */
 export function copyKey(index: i32, kvHead: i32, to: usize): void {
-  const from = keyOf(index, kvHead, to);
+  const from = keysOf(index, kvHead, 1, to);
   if (from !== to) memory.copy(to, from, keyStride);
 }
 export function copyValue(index: i32, kvHead: i32, to: usize): void {
-  const from = valueOf(index, kvHead, to);
+  const from = valuesOf(index, kvHead, 1, to);
   if (from !== to) memory.copy(to, from, valueStride);
+}
+/** Copies a key and a value; zeros for a negative index. */
+export function gatherRow(index: i32, kvHead: i32, key: usize, value: usize): void {
+  if (index < 0) {
+    memory.fill(key, 0, keyStride);
+    memory.fill(value, 0, valueStride);
+  } else {
+    copyKey(index, kvHead, key);
+    copyValue(index, kvHead, value);
+  }
 }
 
 /** Address of `count` numbers as f32: where they are, or dequantized to `to`. */

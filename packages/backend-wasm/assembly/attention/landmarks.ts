@@ -3,64 +3,58 @@
  * pivot, the last block that is complete before them. Landmarks follow the rows of a window in one step of the softmax, or
  * take a step of their own.
  */
+import { hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
-import { ENTRY_BYTES } from './online-softmax-row';
+import { LIST_VALUES } from './online-softmax-row';
 import * as panels from './query-panels';
+import * as tile from './query-tiles';
 import * as edges from './subquadratic-edges';
 import * as op from '../operands/subquadratic-attention.generated';
-import { rowPairBytes } from './scratch-sizes';
+import { intAt, setInt } from '../runtime/arrays';
 
 /** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
 const PIVOT_ROWS: i32 = 32;
 const GLOBAL_ROWS: i32 = 8;
 export const LANDMARK_ROWS: i32 = PIVOT_ROWS + GLOBAL_ROWS;
 
+/** Fields of a list: sequence, KV head, pivot and size, then the addresses of keys, then of values. */
+const SEQUENCE: i32 = 0;
+const KV_HEAD: i32 = 1;
+const PIVOT: i32 = 2;
+const SIZE: i32 = 3;
+const KEYS: i32 = 4;
+const VALUES: i32 = KEYS + PIVOT_ROWS;
+const LIST_BYTES: usize = <usize>(VALUES + PIVOT_ROWS) * 4;
+
 /** Whether landmarks depend on the pivot alone, so that they can be rows of panels. */
 export let sharesLandmarks: bool = false;
 /** Whether globals are rows of panels too. */
 export let sharesGlobals: bool = false;
 
-// addresses of the keys, then the values, of the landmarks of the most recent even and odd pivots
-let pivots: usize = 0;
-let pivotEven: i32 = -2;
-let pivotOdd: i32 = -2;
-let sizeEven: i32 = 0;
-let sizeOdd: i32 = 0;
-let listedHead: i32 = -1;
-let listedSequence: i32 = -1;
-
-// contiguous copies of the landmarks of one pivot, followed by the globals
+/** Lists of the most recent even and odd pivots. */
+let lists: usize = 0;
+// contiguous copies of the landmarks of one list, followed by the globals
 let gatheredKeys: usize = 0;
-let gatheredValues: usize = 0;
-let gatheredPivot: i32 = -1;
-let gatheredHead: i32 = -1;
-let gatheredSequence: i32 = -1;
+export let gatheredValues: usize = 0;
+let gatheredList: usize = 0;
 let numGathered: i32 = 0;
 let numSharedGlobals: i32 = 0;
-/** Bit set of the panels that attended to their landmarks. */
-let panelsDone: u32 = 0;
 
-/** Lays out scratch, after `layEdges`, and returns its end. Masses need globals in the lists of edges. */
-export function layLandmarks(scratch: usize, hasMass: bool): usize {
+/** Lays out scratch and returns its end. */
+export function layLandmarks(scratch: usize): usize {
   gatheredKeys = scratch;
   gatheredValues = gatheredKeys + <usize>LANDMARK_ROWS * cache.keyStride;
-  pivots = gatheredValues + <usize>LANDMARK_ROWS * cache.valueStride;
+  lists = gatheredValues + <usize>LANDMARK_ROWS * cache.valueStride;
+  return lists + 2 * LIST_BYTES;
+}
+
+/** Reads the record, after `enterEdges`. Masses need globals in the lists of edges. */
+export function enterLandmarks(): void {
   sharesLandmarks = op.attributes.landmarks === 1 && op.attributes.causal && cache.maxDistance === i32.MAX_VALUE;
   sharesGlobals = sharesLandmarks && !hasMass && edges.numGlobals <= GLOBAL_ROWS;
   numSharedGlobals = sharesGlobals ? edges.numGlobals : 0;
-  // no pivot is cached; -1 would be the pivot of queries before the first complete block
-  gatheredSequence = -1;
-  listedSequence = -1;
-  return pivots + <usize>PIVOT_ROWS * 16;
-}
-
-/** Starts another tile. */
-export function clearLandmarks(): void {
-  panelsDone = 0;
-}
-/** Whether a panel attended to its landmarks. */
-export function hasLandmarks(panel: i32): bool {
-  return ((panelsDone >> panel) & 1) !== 0;
+  gatheredList = 0;
+  for (let pivot = 0; pivot < 2; pivot++) setInt(listOf(pivot), SEQUENCE, -1);
 }
 
 /** The last block that is complete at a position, -1 before the first. */
@@ -68,62 +62,45 @@ export function pivotOf(position: i32): i32 {
   return (position + 1) / edges.partSize - 1;
 }
 
-/** How often the pivot changes between neighboring lanes. */
-function countChanges(first: i32, last: i32): i32 {
+/** How often the pivot changes between neighboring lanes of a panel. */
+export function countChanges(panel: i32): i32 {
   let changes = 0;
-  for (let lane = first + 1; lane < last; lane++) {
+  for (let lane = panels.firstLaneOf(panel) + 1; lane < panels.lastLaneOf(panel); lane++) {
     if (pivotOf(panels.positionOfLane(lane)) !== pivotOf(panels.positionOfLane(lane - 1))) changes += 1;
   }
   return changes;
 }
 
-/** Whether the lanes of a panel have at most two pivots, as consecutive tokens do. */
-export function hasFewPivots(first: i32, last: i32): bool {
-  return countChanges(first, last) <= 1;
-}
-
-/** Lists the landmarks of a pivot, once for all panels that share it; returns their number. */
-export function listPivot(pivot: i32): i32 {
-  if (edges.sequence !== listedSequence || edges.kvHead !== listedHead) {
-    pivotEven = -2;
-    pivotOdd = -2;
-    listedSequence = edges.sequence;
-    listedHead = edges.kvHead;
-  }
-  const isOdd = (pivot & 1) !== 0;
-  if (pivot === (isOdd ? pivotOdd : pivotEven)) return isOdd ? sizeOdd : sizeEven;
-  const count = pivot < 0 ? 0 : edges.listLandmarks((pivot + 1) * edges.partSize - 1, 0);
-  const to = addressesOf(pivot);
-  for (let i = 0; i < count; i++) {
-    const entry = edges.edgeEntries + <usize>i * ENTRY_BYTES;
-    store<u32>(to + ((<usize>i) << 2), load<u32>(entry));
-    store<u32>(to + ((<usize>(PIVOT_ROWS + i)) << 2), load<u32>(entry, 4));
-  }
-  if (isOdd) {
-    pivotOdd = pivot;
-    sizeOdd = count;
-  } else {
-    pivotEven = pivot;
-    sizeEven = count;
-  }
-  return count;
-}
-
-function addressesOf(pivot: i32): usize {
-  return pivots + <usize>((pivot & 1) * PIVOT_ROWS * 8);
+function listOf(pivot: i32): usize {
+  return lists + <usize>(pivot & 1) * LIST_BYTES;
 }
 
 /** Number of landmarks of one of the two most recent pivots. */
 export function sizeOfPivot(pivot: i32): i32 {
-  return (pivot & 1) !== 0 ? sizeOdd : sizeEven;
+  return intAt(listOf(pivot), SIZE);
+}
+
+/** Lists the landmarks of a pivot, once for all panels that share it; returns their number. */
+export function listPivot(pivot: i32): i32 {
+  const list = listOf(pivot);
+  const isListed = intAt(list, SEQUENCE) === tile.sequence && intAt(list, KV_HEAD) === tile.kvHead;
+  if (isListed && intAt(list, PIVOT) === pivot) return intAt(list, SIZE);
+  const count = pivot < 0 ? 0 : edges.listLandmarks((pivot + 1) * edges.partSize - 1, 0);
+  memory.copy(list + KEYS * 4, edges.edgeList, (<usize>count) << 2);
+  memory.copy(list + VALUES * 4, edges.edgeList + LIST_VALUES, (<usize>count) << 2);
+  setInt(list, SEQUENCE, tile.sequence);
+  setInt(list, KV_HEAD, tile.kvHead);
+  setInt(list, PIVOT, pivot);
+  setInt(list, SIZE, count);
+  if (gatheredList === list) gatheredList = 0;
+  return count;
 }
 
 /** Appends the addresses of the landmarks of a listed pivot to a list of rows, from `row` on. */
 export function takePivot(pivot: i32, rowKeys: usize, rowValues: usize, row: i32): void {
-  const from = addressesOf(pivot);
   const bytes = (<usize>sizeOfPivot(pivot)) << 2;
-  memory.copy(rowKeys + ((<usize>row) << 2), from, bytes);
-  memory.copy(rowValues + ((<usize>row) << 2), from + <usize>PIVOT_ROWS * 4, bytes);
+  memory.copy(rowKeys + ((<usize>row) << 2), listOf(pivot) + KEYS * 4, bytes);
+  memory.copy(rowValues + ((<usize>row) << 2), listOf(pivot) + VALUES * 4, bytes);
 }
 
 /** Adds the bias of complete blocks to the logits of landmarks. */
@@ -136,17 +113,15 @@ export function biasLandmarks(row: i32, count: i32): void {
 /** Hides landmarks from the lanes of another pivot. */
 export function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
   // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
-  for (let i = 0; i < count; i++)
-    panels.hideRow(panel, row + i, (pivot + 1) * edges.partSize - 1, 0, edges.partSize - 1);
+  const first = (pivot + 1) * edges.partSize - 1;
+  for (let i = 0; i < count; i++) panels.hideRow(panel, row + i, first, 0, edges.partSize - 1);
 }
 
 /** Logits of the landmarks and globals of a panel whose lanes have one pivot, from row `row` on; returns their number. */
 export function scoreLandmarks(panel: i32, row: i32): i32 {
-  const first = panels.firstLaneOf(panel);
-  if (!sharesLandmarks || countChanges(first, panels.lastLaneOf(panel)) > 0) return 0;
-  const count = gatherLandmarks(panels.positionOfLane(first)) + numSharedGlobals;
+  if (!sharesLandmarks || countChanges(panel) > 0) return 0;
+  const count = gatherLandmarks(panels.positionOfLane(panels.firstLaneOf(panel))) + numSharedGlobals;
   if (count > 0) panels.scoreRows(panel, gatheredKeys, count, row);
-  panelsDone |= 1 << panel;
   return count;
 }
 
@@ -160,14 +135,10 @@ export function completeLandmarks(panel: i32, row: i32): void {
   }
 }
 
-/** Adds their values; `count` is what `scoreLandmarks` returned. */
-export function sumLandmarks(panel: i32, count: i32, row: i32): void {
-  panels.sumRows(panel, gatheredValues, count, row);
-}
-
 /** The same as separate steps of the softmax, one for each pivot of the lanes. */
-export function attendLandmarks(panel: i32, first: i32, last: i32): void {
-  for (let lane = first; lane < last; lane++) {
+export function attendLandmarks(panel: i32): void {
+  const first = panels.firstLaneOf(panel);
+  for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const position = panels.positionOfLane(lane);
     const pivot = pivotOf(position);
     if (lane > first && pivot === pivotOf(panels.positionOfLane(lane - 1))) continue;
@@ -184,49 +155,29 @@ export function attendLandmarks(panel: i32, first: i32, last: i32): void {
   }
 }
 
-/** Gathers the landmarks of the pivot of a position and the shared globals; returns the number of landmarks. */
-export function gatherLandmarks(position: i32): i32 {
-  const pivot = pivotOf(position);
-  if (pivot === gatheredPivot && edges.sequence === gatheredSequence && edges.kvHead === gatheredHead)
-    return numGathered;
-  numGathered = listPivot(pivot);
-  const from = addressesOf(pivot);
-  for (let i: usize = 0; i < <usize>numGathered; i++) {
-    memory.copy(gatheredKeys + i * cache.keyStride, load<u32>(from + (i << 2)), cache.keyStride);
-    memory.copy(
-      gatheredValues + i * cache.valueStride,
-      load<u32>(from + ((<usize>PIVOT_ROWS + i) << 2)),
-      cache.valueStride,
-    );
-  }
-  for (let i = 0; i < numSharedGlobals; i++) {
-    const key = gatheredKeys + <usize>(numGathered + i) * cache.keyStride;
-    const value = gatheredValues + <usize>(numGathered + i) * cache.valueStride;
-    if (edges.isThere(edges.globalAt(i))) {
-      const index = cache.slotIndex(edges.sequence, edges.globalAt(i));
-      cache.copyKey(index, edges.kvHead, key);
-      cache.copyValue(index, edges.kvHead, value);
-    } else {
-      memory.fill(key, 0, cache.keyStride);
-      memory.fill(value, 0, cache.valueStride);
-    }
-  }
-  gatheredPivot = pivot;
-  gatheredSequence = edges.sequence;
-  gatheredHead = edges.kvHead;
-  return numGathered;
-}
-
-/** Number of globals that a position sees as rows of its panel. */
-export function countSharedGlobals(position: i32): i32 {
-  let count = 0;
+/** Number of landmarks and globals that a position sees as rows of its panel. */
+export function countShared(position: i32): i32 {
+  let count = listPivot(pivotOf(position));
   for (let i = 0; i < numSharedGlobals; i++) {
     if (position - edges.globalAt(i) > edges.local && edges.isThere(edges.globalAt(i))) count += 1;
   }
   return count;
 }
 
-/** What `layLandmarks` lays out. */
-export function landmarksBytes(): u64 {
-  return LANDMARK_ROWS * rowPairBytes() + PIVOT_ROWS * 16;
+/** Gathers the landmarks of the pivot of a position and the shared globals; returns the number of landmarks. */
+function gatherLandmarks(position: i32): i32 {
+  numGathered = listPivot(pivotOf(position));
+  const list = listOf(pivotOf(position));
+  if (list === gatheredList) return numGathered;
+  gatheredList = list;
+  for (let i = 0; i < numGathered; i++) {
+    memory.copy(gatheredKeys + <usize>i * cache.keyStride, <usize>intAt(list, KEYS + i), cache.keyStride);
+    memory.copy(gatheredValues + <usize>i * cache.valueStride, <usize>intAt(list, VALUES + i), cache.valueStride);
+  }
+  for (let i = 0; i < numSharedGlobals; i++) {
+    const row = <usize>(numGathered + i);
+    const index = cache.indexOfPosition(tile.sequence, edges.globalAt(i));
+    cache.gatherRow(index, tile.kvHead, gatheredKeys + row * cache.keyStride, gatheredValues + row * cache.valueStride);
+  }
+  return numGathered;
 }

@@ -36,26 +36,11 @@ export function prefetchLater(keys: usize, keyBytes: usize, values: usize, value
 
 export function prefetchSome(): void {
   const stop = min<usize>(end, at + bytesOfTurn);
-  const both = min<usize>(stop, min<usize>(keysEnd, valuesEnd));
   // the sum is stored, so that the loads are not eliminated
   let sum = sink;
-  for (; at + STEP <= both; at += STEP) {
-    const a = keysLow + at;
-    const b = keysHigh + at;
-    const c = valuesLow + at;
-    const d = valuesHigh + at;
-    sum += load<i32>(a) + load<i32>(b) + load<i32>(c) + load<i32>(d);
-    sum += load<i32>(a, 64) + load<i32>(b, 64) + load<i32>(c, 64) + load<i32>(d, 64);
-  }
   for (; at < stop; at += LINE) {
     if (at < keysEnd) sum += load<i32>(keysLow + at) + load<i32>(keysHigh + at);
     if (at < valuesEnd) sum += load<i32>(valuesLow + at) + load<i32>(valuesHigh + at);
   }
   sink = sum;
-}
-
-/** Prefetches everything at once. */
-export function prefetchAll(keys: usize, keyBytes: usize, values: usize, valueBytes: usize): void {
-  prefetchLater(keys, keyBytes, values, valueBytes, 1);
-  prefetchSome();
 }

@@ -3,9 +3,13 @@
  * are contiguous f32. Each panel computes the logits of some rows, one step of the online softmax, and the sum of the values.
  */
 import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
+import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants';
+import { storeColumns } from '../simd/transpose';
+import { weight4 } from '../simd/vector';
 import * as cache from './kv-cache-view';
-import { factorOfHigh, factorOfLow, softmaxStep4, softmaxStep8 } from './online-softmax';
+import { softmaxWeights4, softmaxWeights8 } from './microkernels.generated';
+import { mergeMaxima, otherFactor, ownFactor } from './partial-states';
 
 /** Maximum number of queries in a tile. */
 export const LANES: i32 = 64;
@@ -14,6 +18,7 @@ export const PANEL_ROWS: i32 = 256;
 /** Offset of the sums of lanes from their maxima. */
 const SUMS: usize = LANES * 4;
 
+let canSwizzle: bool = false;
 let panelShift: i32 = 3;
 let rowBytes: usize = 32;
 let queryBytes: usize = 0;
@@ -23,20 +28,26 @@ let outputs: usize = 0;
 let maxima: usize = 0;
 let lanePositions: usize = 0;
 let logits: usize = 0;
-let firstToken: i32 = 0;
 let firstHead: i32 = 0;
 let tileHeads: i32 = 1;
-let lowShrink: v128 = f32x4.splat(1);
-let highShrink: v128 = f32x4.splat(1);
 
+/** The factors of older sums and outputs of lanes 0 to 3, and of lanes 4 to 7, after `softmaxRows`. */
+export let lowFactor: v128 = f32x4.splat(1);
+export let highFactor: v128 = f32x4.splat(1);
+
+export let firstToken: i32 = 0;
 export let numLanes: i32 = 0;
 export let numPanels: i32 = 0;
 /** Range of the positions of the lanes that were scanned last. */
 export let lowestLane: i32 = 0;
 export let highestLane: i32 = 0;
 
-/** Lays out the scratch of a tile with steps of `rows` rows and returns its end. */
-export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
+/**
+ * Lays out the scratch of a tile with steps of `rows` rows and returns its end.
+ * @param isSwizzled whether panels of eight lanes will meet keys in the order of `dequantize-f16-swizzled.ts`
+ */
+export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS, isSwizzled: bool = false): usize {
+  canSwizzle = isSwizzled;
   queries = scratch;
   outputs = queries + <usize>LANES * cache.keyStride;
   maxima = outputs + <usize>((cache.valueDim + 7) & ~7) * <usize>LANES * 4;
@@ -45,11 +56,8 @@ export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS): usize {
   return logits + <usize>(rows + 8) * 32;
 }
 
-/**
- * Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)` with empty states and the queries of the record.
- * @param isSwizzled whether panels of eight lanes will meet swizzled keys
- */
-export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32, isSwizzled: bool = false): void {
+/** Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)` with empty states and the queries of the record. */
+export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
   firstToken = t0;
   firstHead = h0;
   tileHeads = h1 - h0;
@@ -60,21 +68,17 @@ export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32, isSwizzled: bool 
   queryBytes = <usize>cache.headDim * rowBytes;
   outputBytes = <usize>((cache.valueDim + 7) & ~7) * rowBytes;
   for (let lane = 0; lane < numPanels << panelShift; lane++) {
-    const position = cache.positionOfToken(tokenOfLane(min<i32>(lane, numLanes - 1)));
-    store<i32>(lanePositions + ((<usize>lane) << 2), position);
+    setInt(lanePositions, lane, cache.positionOfToken(tokenOfLane(min<i32>(lane, numLanes - 1))));
   }
   for (let panel = 0; panel < numPanels; panel++) clearPanel(panel);
-  loadQueries(cache.queryAt(0), isSwizzled && panelShift === 3);
+  loadQueries(cache.queryAt(0));
 }
 
-/**
- * Loads other queries `[T, N, H]` into the lanes; the states stay.
- * @param isSwizzled whether the keys are in the order of `dequantize-f16-swizzled.ts`
- */
-export function loadQueries(from: usize, isSwizzled: bool): void {
+/** Loads other queries `[T, N, H]` into the lanes; the states stay. */
+export function loadQueries(from: usize): void {
   for (let lane = 0; lane < numPanels << panelShift; lane += 4) {
     const to = queries + <usize>(lane >> panelShift) * queryBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
-    loadFour(from, lane, to, isSwizzled);
+    loadFour(from, lane, to, canSwizzle && panelShift === 3);
   }
 }
 
@@ -88,25 +92,16 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   // swizzled: of every eight numbers, the even ones come before the odd ones
   const second = isSwizzled ? 4 * rowBytes : rowBytes;
   const third = isSwizzled ? rowBytes : 2 * rowBytes;
-  const bytes = cache.keyStride;
-  const stride = rowBytes;
   let i: usize = 0;
-  for (; i + 16 <= bytes; i += 16) {
+  for (; i + 16 <= cache.keyStride; i += 16) {
     const a = f32x4.mul(v128.load(q0 + i), factor);
     const b = f32x4.mul(v128.load(q1 + i), factor);
     const c = f32x4.mul(v128.load(q2 + i), factor);
     const d = f32x4.mul(v128.load(q3 + i), factor);
-    const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
-    const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
-    v128.store(to, i64x2.shuffle(ab, cd, 0, 2));
-    v128.store(to + second, i64x2.shuffle(ab, cd, 1, 3));
-    const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
-    const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
-    v128.store(to + third, i64x2.shuffle(ef, gh, 0, 2));
-    v128.store(to + second + third, i64x2.shuffle(ef, gh, 1, 3));
-    to += !isSwizzled ? 4 * stride : (i & 16) === 0 ? 2 * stride : 6 * stride;
+    storeColumns(a, b, c, d, to, second, third);
+    to += !isSwizzled ? 4 * rowBytes : (i & 16) === 0 ? 2 * rowBytes : 6 * rowBytes;
   }
-  for (; i < bytes; i += 4, to += stride) {
+  for (; i < cache.keyStride; i += 4, to += rowBytes) {
     const column = f32x4(load<f32>(q0 + i), load<f32>(q1 + i), load<f32>(q2 + i), load<f32>(q3 + i));
     v128.store(to, f32x4.mul(column, factor));
   }
@@ -144,24 +139,27 @@ export function lastLaneOf(panel: i32): i32 {
   return min<i32>(numLanes, (panel + 1) << panelShift);
 }
 export function positionOfLane(lane: i32): i32 {
-  return load<i32>(lanePositions + ((<usize>lane) << 2));
+  return intAt(lanePositions, lane);
 }
 export function maximumOfLane(lane: i32): f32 {
-  return load<f32>(maxima + ((<usize>lane) << 2));
+  return floatAt(maxima, lane);
 }
 export function sumOfLane(lane: i32): f32 {
-  return load<f32>(maxima + SUMS + ((<usize>lane) << 2));
+  return floatAt(maxima + SUMS, lane);
 }
 /** Merges maximum and sum of another state into those of a lane, without its values: `addMassOfRows` needs no more. */
 export function mergeLane(lane: i32, top: f32, sum: f32): void {
-  const at = (<usize>lane) << 2;
-  const own = load<f32>(maxima + at);
-  const most = max<f32>(own, top);
-  if (most === -Infinity) return;
-  const factor: f32 = own === -Infinity ? 0 : <f32>Math.exp(<f64>own - <f64>most);
-  const other: f32 = top === -Infinity ? 0 : <f32>Math.exp(<f64>top - <f64>most);
-  store<f32>(maxima + at, most);
-  store<f32>(maxima + SUMS + at, load<f32>(maxima + SUMS + at) * factor + sum * other);
+  setFloat(maxima, lane, mergeMaxima(maximumOfLane(lane), top));
+  setFloat(maxima + SUMS, lane, sumOfLane(lane) * ownFactor + sum * otherFactor);
+}
+/** Merges the state of another lane into that of a lane. */
+export function mergeLanes(lane: i32, other: i32): void {
+  mergeLane(lane, maximumOfLane(other), sumOfLane(other));
+  let to = outputOfLane(lane);
+  let from = outputOfLane(other);
+  for (let i = 0; i < cache.valueDim; i++, to += rowBytes, from += rowBytes) {
+    store<f32>(to, load<f32>(to) * ownFactor + load<f32>(from) * otherFactor);
+  }
 }
 /** The weighted sum of values of a lane; its numbers are `outputStride()` bytes apart. */
 export function outputOfLane(lane: i32): usize {
@@ -198,7 +196,7 @@ export function clearPanel(panel: i32): void {
     v128.store(maxima + at + part, minusInfinity());
     v128.store(maxima + SUMS + at + part, f32x4.splat(0));
   }
-  memory.fill(outputs + <usize>panel * outputBytes, 0, outputBytes);
+  memory.fill(outputsOf(panel), 0, outputBytes);
 }
 
 /** Writes `y = o / l` of a lane; false where it is not finite. */
@@ -207,19 +205,19 @@ export function writeLane(lane: i32, y: usize): bool {
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
   const from = outputOfLane(lane);
   let check: f32 = sum;
-  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
-    const value = load<f32>(from + i * rowBytes) * factor;
+  for (let i = 0; i < cache.valueDim; i++) {
+    const value = load<f32>(from + <usize>i * rowBytes) * factor;
     check += value * 0;
-    store<f32>(y + (i << 2), value);
+    setFloat(y, i, value);
   }
   return abs<f32>(check) < Infinity;
 }
 
 /** Computes the logits of `count` keys, which become rows from `row` on. Call it in ascending order of rows. */
 export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
-  const q = queries + <usize>panel * queryBytes;
+  const q = queriesOf(panel);
   const stride = cache.keyStride;
-  let to = logits + <usize>row * rowBytes;
+  let to = logitsOf(row);
   if (panelShift === 2) {
     for (let j = 0; j < count; j += 8, to += 128) {
       gemm8x4(to, keys + <usize>j * stride, stride, count - j, q, cache.headDim);
@@ -240,25 +238,38 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
 /** Applies the soft cap to rows `[0, count)`, after all logits are computed and before any is hidden. */
 export function capRows(count: i32): void {
   if (cache.softCap === 0) return;
-  const end = logits + <usize>count * rowBytes;
+  const end = logitsOf(count);
   for (let at = logits; at < end; at += 16) v128.store(at, cache.capLogits(v128.load(at)));
 }
 
 /** Hides a row from the lanes whose distance to `position` is not in `[low, high]`. */
 export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32): void {
-  const none = minusInfinity();
-  const at = logits + <usize>row * rowBytes;
-  for (let part: usize = 0; part < rowBytes; part += 16) {
-    const lanes = v128.load(lanePositions + (((<usize>panel) << 2) << panelShift) + part);
-    const distance = i32x4.sub(lanes, i32x4.splat(position));
-    const hidden = v128.or(i32x4.lt_s(distance, i32x4.splat(low)), i32x4.gt_s(distance, i32x4.splat(high)));
-    v128.store(at + part, v128.bitselect(none, v128.load(at + part), hidden));
-  }
+  for (let part: usize = 0; part < rowBytes; part += 16) hideLanes(panel, row, part, position, low, high);
+}
+
+/** The same for the four lanes at an offset of `part` bytes. */
+export function hideLanes(panel: i32, row: i32, part: usize, position: i32, low: i32, high: i32): void {
+  const at = logitsOf(row) + part;
+  const lanes = v128.load(lanePositions + (((<usize>panel) << 2) << panelShift) + part);
+  v128.store(at, v128.bitselect(minusInfinity(), v128.load(at), hiddenFrom(lanes, position, low, high)));
+}
+
+/** The lanes whose distance to `position` is not in `[low, high]`. */
+function hiddenFrom(lanes: v128, position: i32, low: i32, high: i32): v128 {
+  const distance = i32x4.sub(lanes, i32x4.splat(position));
+  return v128.or(i32x4.lt_s(distance, i32x4.splat(low)), i32x4.gt_s(distance, i32x4.splat(high)));
+}
+
+/** Hides rows of positions `[begin, end)` from lanes of the scanned panel that are more than `back` after or `ahead` before them. */
+export function hideOutside(panel: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
+  // all lanes see [highestLane - back, lowestLane + ahead]
+  for (let j = begin; j < min<i32>(end, highestLane - back); j++) hideRow(panel, j - begin, j, -ahead, back);
+  for (let j = max<i32>(begin, lowestLane + ahead + 1); j < end; j++) hideRow(panel, j - begin, j, -ahead, back);
 }
 
 /** Adds a bias to the logits of a row. */
 export function raiseRow(row: i32, amount: f32): void {
-  const at = logits + <usize>row * rowBytes;
+  const at = logitsOf(row);
   for (let part: usize = 0; part < rowBytes; part += 16) {
     v128.store(at + part, f32x4.add(v128.load(at + part), f32x4.splat(amount)));
   }
@@ -266,43 +277,93 @@ export function raiseRow(row: i32, amount: f32): void {
 
 /** Hides a row from all lanes. */
 export function dropRow(row: i32): void {
-  const at = logits + <usize>row * rowBytes;
+  const at = logitsOf(row);
   for (let part: usize = 0; part < rowBytes; part += 16) v128.store(at + part, minusInfinity());
 }
 
 /**
- * One step of the online softmax: the logits of rows `[0, count)` become weights.
+ * One step of the online softmax: the logits of rows `[0, count)` become weights relative to the new maxima.
  * @param positions of the rows, for the causal mask and the window; 0 when nothing is left to hide
  * @param isCapped whether this step applies the soft cap
  */
 export function softmaxRows(panel: i32, count: i32, positions: usize = 0, isCapped: bool = false): void {
   const lane = ((<usize>panel) << 2) << panelShift;
   const state = maxima + lane;
-  const at = lanePositions + lane;
-  if (panelShift === 3 && positions === 0 && !isCapped) {
-    softmaxStep8(logits, count, state, SUMS);
-    lowShrink = factorOfLow();
-    highShrink = factorOfHigh();
+  const end = logitsOf(count);
+  const oldLow = v128.load(state);
+  const oldHigh = v128.load(state, 16);
+  if (positions !== 0 || isCapped) {
+    for (let part: usize = 0; part < rowBytes; part += 16)
+      maskRows(logits + part, end, lane + part, positions, isCapped);
+  } else if (isPanelOfEight()) {
+    maxRows8(end, state);
+  } else {
+    let top = oldLow;
+    for (let at = logits; at < end; at += 16) top = f32x4.pmax(top, v128.load(at)); // a NaN makes the sum one
+    v128.store(state, top);
+  }
+  const low = shiftOf(state);
+  lowFactor = weight4(f32x4.sub(oldLow, low));
+  if (!isPanelOfEight()) {
+    softmaxWeights4(logits, end, 16, state + SUMS, low, lowFactor);
     return;
   }
-  lowShrink = softmaxStep4(logits, rowBytes, count, isCapped, positions, at, state, SUMS);
-  if (panelShift === 2) return;
-  highShrink = softmaxStep4(logits + 16, rowBytes, count, isCapped, positions, at + 16, state + 16, SUMS);
+  const high = shiftOf(state + 16);
+  highFactor = weight4(f32x4.sub(oldHigh, high));
+  softmaxWeights8(logits, end, 32, state + SUMS, low, high, lowFactor, highFactor);
 }
 
-/** The factors of older outputs of lanes 0 to 3, and of lanes 4 to 7, after `softmaxRows`. */
-export function shrinkOfLow(): v128 {
-  return lowShrink;
+/** What is subtracted from the logits of four lanes: zero where a lane saw nothing yet, which keeps -Infinity. */
+function shiftOf(state: usize): v128 {
+  const top = v128.load(state);
+  return v128.andnot(top, f32x4.eq(top, minusInfinity()));
 }
-export function shrinkOfHigh(): v128 {
-  return highShrink;
+
+/** Raises the maxima of eight lanes. */
+function maxRows8(end: usize, state: usize): void {
+  let low = v128.load(state);
+  let high = v128.load(state, 16);
+  let nextLow = low;
+  let nextHigh = high;
+  let at = logits;
+  for (; at + 64 <= end; at += 64) {
+    low = f32x4.pmax(low, v128.load(at)); // a NaN makes the sum one
+    high = f32x4.pmax(high, v128.load(at, 16));
+    nextLow = f32x4.pmax(nextLow, v128.load(at, 32));
+    nextHigh = f32x4.pmax(nextHigh, v128.load(at, 48));
+  }
+  if (at < end) {
+    low = f32x4.pmax(low, v128.load(at));
+    high = f32x4.pmax(high, v128.load(at, 16));
+  }
+  v128.store(state, f32x4.pmax(low, nextLow));
+  v128.store(state, f32x4.pmax(high, nextHigh), 16);
+}
+
+/** Caps logits and hides keys from the four lanes at an offset that do not see them; raises their maxima. */
+function maskRows(at: usize, end: usize, lane: usize, positions: usize, isCapped: bool): void {
+  const lanes = v128.load(lanePositions + lane);
+  let top = v128.load(maxima + lane);
+  for (; at < end; at += rowBytes) {
+    let logit = v128.load(at);
+    if (isCapped) logit = cache.capLogits(logit);
+    if (positions !== 0) {
+      const position = load<i32>(positions);
+      const hidden = hiddenFrom(lanes, position, cache.minDistance, cache.maxDistance);
+      logit = position < 0 ? minusInfinity() : v128.bitselect(minusInfinity(), logit, hidden);
+      positions += 4;
+    }
+    v128.store(at, logit);
+    top = f32x4.pmax(top, logit);
+  }
+  v128.store(maxima + lane, top);
 }
 
 /** Adds the weighted values of `count` rows from `row` on; the first call after `softmaxRows` starts at row 0. */
 export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
-  const out = outputs + <usize>panel * outputBytes;
-  const weights = logits + <usize>row * rowBytes;
-  const low = row === 0 ? lowShrink : f32x4.splat(1);
+  const out = outputsOf(panel);
+  const weights = logitsOf(row);
+  const low = row === 0 ? lowFactor : f32x4.splat(1);
   if (panelShift === 2) {
     for (let d = 0; d < cache.valueDim; d += 8) {
       const column = (<usize>d) << 2;
@@ -310,7 +371,7 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
     }
     return;
   }
-  const high = row === 0 ? highShrink : f32x4.splat(1);
+  const high = row === 0 ? highFactor : f32x4.splat(1);
   // an even number of tiles of six columns, so that tiles of four cover the rest and stay within the padded columns
   const wide = (cache.valueDim / 12) * 12;
   let d = 0;

@@ -1,5 +1,6 @@
-/** Lists of the cache slots that a query sees, in the order of logical slots. */
+/** Lists of the cache slots that a token sees, in the order of logical slots. */
 import * as cache from './kv-cache-view';
+import * as tile from './query-tiles';
 import { hiddenLanes, isVisible } from './slot-positions';
 
 export let numListed: i32 = 0;
@@ -16,33 +17,32 @@ export function openList(slots: usize, slotPositions: usize, logicalSlots: usize
   numListed = 0;
 }
 
-/** Appends the visible slots of a whole context. */
-export function listContext(sequence: i32, query: i32): void {
-  const context = cache.contextOfSequence(sequence);
-  for (let slot = 0; slot < context;) {
-    const count = cache.slotsInBlock(slot, context - slot);
-    listBlock(sequence, slot, count, query);
+/** Appends the slots of the whole context that the token sees. */
+export function listContext(): void {
+  for (let slot = 0; slot < tile.context;) {
+    const count = cache.slotsInBlock(slot, tile.context - slot);
+    listBlock(slot, count);
     slot += count;
   }
 }
 
-/** Appends the visible ones of `count` slots of one block. */
-export function listBlock(sequence: i32, slot: i32, count: i32, query: i32): void {
-  let index = cache.slotIndex(sequence, slot);
+/** Appends those among `count` slots of one block. */
+export function listBlock(slot: i32, count: i32): void {
+  let index = cache.slotIndex(tile.sequence, slot);
   const end = index + count;
   const shift = slot - index;
   const lanes = i32x4(0, 1, 2, 3);
   let at = (<usize>numListed) << 2;
   for (; index + 4 <= end; index += 4, at += 16) {
     const four = v128.load(cache.positionsAt(index));
-    if (v128.any_true(hiddenLanes(query, four, cache.minDistance, cache.maxDistance))) break;
+    if (v128.any_true(hiddenLanes(tile.position, four, cache.minDistance, cache.maxDistance))) break;
     v128.store(list + at, i32x4.add(i32x4.splat(index), lanes));
     if (positions !== 0) v128.store(positions + at, four);
     if (logical !== 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), lanes));
   }
   for (; index < end; index++) {
     const position = cache.positionAt(index);
-    if (!isVisible(query, position, cache.minDistance, cache.maxDistance)) continue;
+    if (!isVisible(tile.position, position, cache.minDistance, cache.maxDistance)) continue;
     store<i32>(list + at, index);
     if (positions !== 0) store<i32>(positions + at, position);
     if (logical !== 0) store<i32>(logical + at, index + shift);

@@ -1,4 +1,5 @@
 /** Runs of tokens of one sequence, and the rows of recurrent state that each begins with and leaves. */
+import { intAt } from '../runtime/arrays';
 
 export let runBegin: i32 = 0;
 export let runEnd: i32 = 0;
@@ -23,14 +24,17 @@ export function openRuns(sequenceOfToken: usize, fromOfSequence: usize, toOfSequ
 export function nextRun(): bool {
   if (runEnd >= numTokens) return false;
   runBegin = runEnd;
-  const sequence = sequenceAt(runBegin);
+  const sequence = intAt(sequences, runBegin);
   do runEnd += 1;
-  while (runEnd < numTokens && sequenceAt(runEnd) === sequence);
-  stateFrom = load<i32>(rowsFrom + (sequence << 2));
-  stateTo = load<i32>(rowsTo + (sequence << 2));
+  while (runEnd < numTokens && intAt(sequences, runEnd) === sequence);
+  stateFrom = intAt(rowsFrom, sequence);
+  stateTo = intAt(rowsTo, sequence);
   return true;
 }
 
-function sequenceAt(token: i32): usize {
-  return <usize>load<u32>(sequences + ((<usize>token) << 2));
+/** Copies `sizeBytes` at `offset` of the row that the run begins with to the row that it leaves; zeros for a fresh sequence. */
+export function carryState(states: usize, rowBytes: usize, offset: usize, sizeBytes: usize): void {
+  const to = states + <usize>stateTo * rowBytes + offset;
+  if (stateFrom < 0) memory.fill(to, 0, sizeBytes);
+  else if (stateFrom !== stateTo) memory.copy(to, states + <usize>stateFrom * rowBytes + offset, sizeBytes);
 }

@@ -1,4 +1,5 @@
 /** Stores the outputs of panels: lanes are transposed, merged with the states of single queries, and normalized. */
+import { storeColumns } from '../simd/transpose';
 import { fma, weight4 } from '../simd/vector';
 import { valueStride } from './kv-cache-view';
 import { ROW_STATE } from './online-softmax-row';
@@ -6,21 +7,13 @@ import * as panels from './query-panels';
 
 /** Transposes four lanes, whose numbers are `stride` bytes apart, into rows. */
 export function transposeLanes(from: usize, stride: usize, to: usize): void {
-  const bytes = valueStride;
   let i: usize = 0;
-  for (; i + 16 <= bytes; i += 16, from += 4 * stride) {
+  for (; i + 16 <= valueStride; i += 16, from += 4 * stride) {
     const a = v128.load(from);
     const b = v128.load(from + stride);
     const c = v128.load(from + 2 * stride);
     const d = v128.load(from + 3 * stride);
-    const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
-    const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
-    v128.store(to + i, i64x2.shuffle(ab, cd, 0, 2));
-    v128.store(to + valueStride + i, i64x2.shuffle(ab, cd, 1, 3));
-    const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
-    const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
-    v128.store(to + 2 * valueStride + i, i64x2.shuffle(ef, gh, 0, 2));
-    v128.store(to + 3 * valueStride + i, i64x2.shuffle(ef, gh, 1, 3));
+    storeColumns(a, b, c, d, to + i, valueStride, 2 * valueStride);
   }
   for (; i < valueStride; i += 4, from += stride) {
     for (let lane: usize = 0; lane < 4; lane++) {
@@ -30,20 +23,14 @@ export function transposeLanes(from: usize, stride: usize, to: usize): void {
 }
 
 /**
- * Merges the states of the lanes `[first, last)` of a panel with those of `online-softmax-row.ts` at `states`, one per lane,
- * and writes the outputs to rows `[T, N, D]`; returns false when a number is not finite.
+ * Merges the states of the lanes of a panel with those of `online-softmax-row.ts` at `states`, one per lane, and writes the
+ * outputs to rows `[T, N, D]`; returns false when a number is not finite.
  * @param rows scratch of four values
  */
-export function writeMerged(
-  first: i32,
-  last: i32,
-  states: usize,
-  stateBytes: usize,
-  rows: usize,
-  outputs: usize,
-): bool {
+export function writeMerged(panel: i32, states: usize, stateBytes: usize, rows: usize, outputs: usize): bool {
   let check = f32x4.splat(0);
-  for (let lane = first; lane < last; lane++) {
+  const first = panels.firstLaneOf(panel);
+  for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const i = <usize>(lane - first);
     if ((i & 3) === 0) transposeLanes(panels.outputOfLane(lane), panels.outputStride(), rows);
     check = writeLaneMerged(lane, states + i * stateBytes, rows + (i & 3) * valueStride, outputs, check);

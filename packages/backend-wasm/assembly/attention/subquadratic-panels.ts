@@ -11,15 +11,14 @@ import * as landmarks from './landmarks';
 import * as panels from './query-panels';
 import { scaleOutput, transposeLanes } from './store-outputs';
 import * as edges from './subquadratic-edges';
+import * as tile from './query-tiles';
+import * as op from '../operands/subquadratic-attention.generated';
+import { intAt, setInt } from '../runtime/arrays';
 
 /** Maximum number of distances beyond the window. */
 const MAX_DISTANCES: i32 = 32;
 /** Lanes of a vector, which are also the rows at either end of a window that only half of a panel sees. */
 const HALF: i32 = 4;
-
-/** Masks of the lanes after, and of the lanes before, lane i. */
-const afterLane = memory.data<i32>([0, -1, -1, -1, 0, 0, -1, -1, 0, 0, 0, -1, 0, 0, 0, 0], 16);
-const beforeLane = memory.data<i32>([0, 0, 0, 0, -1, 0, 0, 0, -1, -1, 0, 0, -1, -1, -1, 0], 16);
 
 let isPossible: bool = false;
 
@@ -30,9 +29,9 @@ let queryRows: usize = 0;
 let farKeys: usize = 0; // [distance, 8]
 let farValues: usize = 0;
 let farHidden: usize = 0; // i32, -1 where a query has no such key
-let farCounts: usize = 0; // i32[8]
 let noRow: usize = 0;
-let sums: usize = 0; // [8, valueDim]
+/** Scratch for the outputs of eight lanes. */
+export let laneOutputs: usize = 0;
 
 let heldBegin: i32 = 0;
 let heldEnd: i32 = 0;
@@ -52,33 +51,32 @@ let sharedRows: i32 = 0;
 let farRow: i32 = 0;
 let numFar: i32 = 0;
 
-/** Lays out scratch of `wholeBytes`, after `layEdges` and `layLandmarks`. */
-export function layWhole(scratch: usize): void {
-  isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
+/** Lays out scratch and returns its end. */
+export function layWhole(scratch: usize): usize {
   rowKeys = scratch;
   rowValues = rowKeys + (<usize>panels.PANEL_ROWS + 16) * 4;
   queryRows = rowValues + (<usize>panels.PANEL_ROWS + 16) * 4;
   farKeys = queryRows + 32;
   farValues = farKeys + <usize>MAX_DISTANCES * 32;
   farHidden = farValues + <usize>MAX_DISTANCES * 32;
-  farCounts = farHidden + <usize>MAX_DISTANCES * 32;
-  noRow = farCounts + 32;
-  sums = noRow + max<usize>(cache.keyStride, cache.valueStride);
-  if (isPossible) memory.fill(noRow, 0, max<usize>(cache.keyStride, cache.valueStride));
-  heldSequence = -1;
+  laneOutputs = farHidden + <usize>MAX_DISTANCES * 32;
+  noRow = laneOutputs + 8 * cache.valueStride;
+  return noRow + max<usize>(cache.keyStride, cache.valueStride);
 }
 
-/** Scratch for the outputs of eight lanes. */
-export function laneRows(): usize {
-  return sums;
+/** Reads the record, after `enterLandmarks`. */
+export function enterWhole(): void {
+  isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
+  if (isPossible) memory.fill(noRow, 0, max<usize>(cache.keyStride, cache.valueStride));
+  heldSequence = -1;
 }
 
 /** Attends a panel to all of its keys; returns false, without effect, when the panel does not meet the conditions. */
 export function attendWhole(panel: i32, back: i32): bool {
   if (!isPossible || !panels.isPanelOfEight()) return false;
-  findPositions(panels.firstLaneOf(panel), panels.lastLaneOf(panel));
+  findPositions(panel);
   windowBegin = max<i32>(0, firstPosition - back);
-  if (lastPosition >= edges.context || lastPosition - firstPosition > panels.PANEL_ROWS) return false;
+  if (lastPosition >= tile.context || lastPosition - firstPosition > panels.PANEL_ROWS) return false;
   const pivot = landmarks.pivotOf(firstPosition);
   const lastPivot = landmarks.pivotOf(lastPosition);
   if (lastPivot > pivot + 1) return false;
@@ -109,16 +107,13 @@ export function attendWhole(panel: i32, back: i32): bool {
   return true;
 }
 
-function findPositions(first: i32, last: i32): void {
-  firstPosition = panels.positionOfLane(first);
-  lastPosition = firstPosition;
-  isConsecutive = last - first === 8;
-  for (let lane = first + 1; lane < last; lane++) {
-    const position = panels.positionOfLane(lane);
-    if (position !== panels.positionOfLane(lane - 1) + 1) isConsecutive = false;
-    firstPosition = min<i32>(firstPosition, position);
-    lastPosition = max<i32>(lastPosition, position);
-  }
+function findPositions(panel: i32): void {
+  panels.scanPanel(panel);
+  firstPosition = panels.lowestLane;
+  lastPosition = panels.highestLane;
+  const first = panels.firstLaneOf(panel);
+  isConsecutive = panels.lastLaneOf(panel) - first === 8;
+  for (let i = 0; i < 8 && isConsecutive; i++) isConsecutive = panels.positionOfLane(first + i) === firstPosition + i;
 }
 
 /** Computes the capped logits of the shared rows and of the rows that half of the panel sees. */
@@ -141,28 +136,16 @@ function scoreShared(panel: i32): void {
 /** Hides the rows at the ends of the window from the lanes that do not see them. */
 function hideWindow(panel: i32, back: i32): void {
   if (splits === 0) {
-    // rows that all lanes see are [lastPosition - back, firstPosition]
-    const limit = lastPosition - back;
-    for (let j = windowBegin; j < limit; j++) panels.hideRow(panel, j - windowBegin, j, 0, back);
-    for (let j = max<i32>(windowBegin, firstPosition + 1); j <= lastPosition; j++) {
-      panels.hideRow(panel, j - windowBegin, j, 0, back);
-    }
+    panels.hideOutside(panel, windowBegin, lastPosition + 1, back, 0);
     return;
   }
-  // consecutive positions: three rows at either end, and the rows of half panels
-  const none = minusInfinity();
+  // consecutive positions: rows at either end, and the rows of half panels
   for (let i = 0; i < HALF; i++) {
-    const after = v128.load(afterLane + ((<usize>i) << 4));
-    const before = v128.load(beforeLane + ((<usize>i) << 4));
-    hide(panels.logitsOf(i) + 16, none, after);
-    hide(panels.logitsOf(windowRows - HALF + i), none, before);
-    hide(panels.logitsOf(sharedRows + i), none, after);
-    hide(panels.logitsOf(sharedRows + i) + 16, none, before);
+    panels.hideRow(panel, i, windowBegin + HALF + i, 0, back);
+    panels.hideRow(panel, windowRows - HALF + i, lastPosition + 1 - 2 * HALF + i, 0, back);
+    panels.hideLanes(panel, sharedRows + i, 0, windowBegin + i, 0, back);
+    panels.hideLanes(panel, sharedRows + i, 16, lastPosition + 1 - HALF + i, 0, back);
   }
-}
-
-function hide(at: usize, none: v128, mask: v128): void {
-  v128.store(at, v128.bitselect(none, v128.load(at), mask));
 }
 
 /** Hides globals, rows from `row` on, from the lanes that have them in their windows. */
@@ -192,23 +175,18 @@ function sumShared(outputs: usize): void {
 /** Number of keys that a query of the most recent panel sees. */
 export function countWhole(lane: i32, back: i32): i32 {
   const position = panels.positionOfLane(lane);
-  const far = load<i32>(farCounts + ((<usize>(lane & 7)) << 2));
-  return (
-    far +
-    landmarks.sizeOfPivot(landmarks.pivotOf(position)) +
-    landmarks.countSharedGlobals(position) +
-    min<i32>(position, back) +
-    1
-  );
+  let count = landmarks.countShared(position) + min<i32>(position, back) + 1;
+  for (let i = 0; i < numFar; i++) if (intAt(farHidden, 8 * i + (lane & 7)) === 0) count += 1;
+  return count;
 }
 
 /** Appends the globals to the list of rows, from `row` on; returns its end. */
 function takeGlobals(row: i32): i32 {
   for (let i = 0; i < edges.numGlobals; i++) {
-    if (!edges.isThere(edges.globalAt(i))) continue;
-    const index = cache.slotIndex(edges.sequence, edges.globalAt(i));
-    store<u32>(rowKeys + ((<usize>row) << 2), <u32>cache.keyRowAt(index, edges.kvHead));
-    store<u32>(rowValues + ((<usize>row) << 2), <u32>cache.valueRowAt(index, edges.kvHead));
+    const index = cache.indexOfPosition(tile.sequence, edges.globalAt(i));
+    if (index < 0) continue;
+    setInt(rowKeys, row, <i32>cache.keyRowAt(index, tile.kvHead));
+    setInt(rowValues, row, <i32>cache.valueRowAt(index, tile.kvHead));
     row += 1;
   }
   return row;
@@ -216,14 +194,14 @@ function takeGlobals(row: i32): i32 {
 
 /** Whether the slots `[begin, end)` hold their positions; a positive answer stays valid for the whole record. */
 function holdsWindow(begin: i32, end: i32): bool {
-  if (edges.sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
-    heldSequence = edges.sequence;
+  if (tile.sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
+    heldSequence = tile.sequence;
     heldBegin = begin;
     heldEnd = begin;
   }
   while (heldEnd < end) {
     const count = cache.slotsInBlock(heldEnd, end - heldEnd);
-    if (!holdsRun(cache.slotIndex(edges.sequence, heldEnd), count, heldEnd)) return false;
+    if (!cache.holdsPositions(cache.slotIndex(tile.sequence, heldEnd), count, heldEnd)) return false;
     heldEnd += count;
   }
   return true;
@@ -234,9 +212,9 @@ function listRows(row: i32, begin: i32, end: i32): void {
   let at = (<usize>row) << 2;
   for (let slot = begin; slot < end;) {
     const count = cache.slotsInBlock(slot, end - slot);
-    const index = cache.slotIndex(edges.sequence, slot);
-    listRun(rowKeys + at, cache.keyRowAt(index, edges.kvHead), cache.keyStride, count);
-    listRun(rowValues + at, cache.valueRowAt(index, edges.kvHead), cache.valueStride, count);
+    const index = cache.slotIndex(tile.sequence, slot);
+    listRun(rowKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, count);
+    listRun(rowValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, count);
     at += (<usize>count) << 2;
     slot += count;
   }
@@ -252,64 +230,42 @@ function listRun(to: usize, row: usize, stride: usize, count: i32): void {
   }
 }
 
-/** Whether consecutive slots hold the positions from `position` on. */
-function holdsRun(index: i32, count: i32, position: i32): bool {
-  let at = cache.positionsAt(index);
-  let expected = i32x4.add(i32x4.splat(position), i32x4(0, 1, 2, 3));
-  const four = i32x4.splat(4);
-  let differs = i32x4.splat(0);
-  let i = 0;
-  for (; i + 4 <= count; i += 4, at += 16) {
-    differs = v128.or(differs, v128.xor(v128.load(at), expected));
-    expected = i32x4.add(expected, four);
-  }
-  for (; i < count; i++, at += 4) if (load<i32>(at) !== position + i) return false;
-  return !v128.any_true(differs);
-}
-
 /** Finds the keys at distances beyond the window, for the eight lanes from `first` on. */
 function listFar(first: i32): void {
   numFar = 0;
-  let seenLow = i32x4.splat(0);
-  let seenHigh = seenLow;
-  for (let s = edges.firstStride(); edges.hasStride && s <= lastPosition && s > 0; s <<= 1) {
+  for (let s = edges.firstStride(); op.attributes.logStride && s <= lastPosition && s > 0; s <<= 1) {
     const at = (<usize>numFar) << 5;
     if (!isConsecutive || !listFarRun(at, firstPosition - s)) listFarLanes(at, first, s);
-    // hidden keys are -1
-    seenLow = i32x4.add(seenLow, i32x4.add(i32x4.splat(1), v128.load(farHidden + at)));
-    seenHigh = i32x4.add(seenHigh, i32x4.add(i32x4.splat(1), v128.load(farHidden + at, 16)));
     numFar += 1;
   }
-  v128.store(farCounts, seenLow);
-  v128.store(farCounts, seenHigh, 16);
 }
 
 /** Lists eight consecutive keys; false when they are not, or one of them is a global. */
 function listFarRun(at: usize, key: i32): bool {
-  if (key < 0 || key + 8 > edges.context || cache.slotsInBlock(key, 8) < 8) return false;
+  if (key < 0 || key + 8 > tile.context || cache.slotsInBlock(key, 8) < 8) return false;
   for (let i = 0; i < edges.numGlobals; i++) if (edges.globalAt(i) >= key && edges.globalAt(i) < key + 8) return false;
-  const index = cache.slotIndex(edges.sequence, key);
-  if (!holdsRun(index, 8, key)) return false;
-  listRun(farKeys + at, cache.keyRowAt(index, edges.kvHead), cache.keyStride, 8);
-  listRun(farValues + at, cache.valueRowAt(index, edges.kvHead), cache.valueStride, 8);
+  const index = cache.slotIndex(tile.sequence, key);
+  if (!cache.holdsPositions(index, 8, key)) return false;
+  listRun(farKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, 8);
+  listRun(farValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, 8);
   v128.store(farHidden + at, i32x4.splat(0));
   v128.store(farHidden + at, i32x4.splat(0), 16);
   return true;
 }
 
 function listFarLanes(at: usize, first: i32, distance: i32): void {
-  for (let i = 0; i < 8; i++, at += 4) {
+  for (let i = 0; i < 8; i++) {
     const key = panels.positionOfLane(first + i) - distance;
-    const index = edges.isThere(key) && !edges.isGlobal(key) ? cache.slotIndex(edges.sequence, key) : -1;
-    store<u32>(farKeys + at, <u32>(index < 0 ? noRow : cache.keyRowAt(index, edges.kvHead)));
-    store<u32>(farValues + at, <u32>(index < 0 ? noRow : cache.valueRowAt(index, edges.kvHead)));
-    store<i32>(farHidden + at, index < 0 ? -1 : 0);
+    const index = edges.isGlobal(key) ? -1 : cache.indexOfPosition(tile.sequence, key);
+    setInt(farKeys + at, i, <i32>(index < 0 ? noRow : cache.keyRowAt(index, tile.kvHead)));
+    setInt(farValues + at, i, <i32>(index < 0 ? noRow : cache.valueRowAt(index, tile.kvHead)));
+    setInt(farHidden + at, i, index < 0 ? -1 : 0);
   }
 }
 
 /** Computes the logits of the distances as rows after the shared ones. */
 function scoreFar(first: i32): void {
-  for (let i = 0; i < 8; i++) store<u32>(queryRows + ((<usize>i) << 2), <u32>panels.queryOfLane(first + i));
+  for (let i = 0; i < 8; i++) setInt(queryRows, i, <i32>panels.queryOfLane(first + i));
   const factor = f32x4.splat(cache.scale);
   const none = minusInfinity();
   for (let i = 0; i < numFar; i++) {
@@ -325,22 +281,16 @@ function scoreFar(first: i32): void {
 export function writeWhole(panel: i32, outputs: usize): bool {
   const first = panels.firstLaneOf(panel);
   const stride = cache.valueStride;
-  transposeLanes(panels.outputsOf(panel), 32, sums);
-  transposeLanes(panels.outputsOf(panel) + 16, 32, sums + 4 * stride);
+  transposeLanes(panels.outputsOf(panel), 32, laneOutputs);
+  transposeLanes(panels.outputsOf(panel) + 16, 32, laneOutputs + 4 * stride);
   let check = f32x4.splat(0);
   for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const at = <usize>(lane - first);
     const sum = panels.sumOfLane(lane);
     const y = outputs + panels.rowOfLane(lane) * stride;
     const weights = panels.logitsOf(farRow) + (at << 2);
-    axpyListed(y, sums + at * stride, 1, farValues + (at << 2), weights, 32, numFar, stride, stride);
+    axpyListed(y, laneOutputs + at * stride, 1, farValues + (at << 2), weights, 32, numFar, stride, stride);
     check = scaleOutput(y, sum === 0 ? 0 : 1 / sum, f32x4.add(check, f32x4.splat(sum * 0)));
   }
   return !v128.any_true(f32x4.ne(check, check));
-}
-
-/** What `layWhole` lays out: addresses of rows, of queries and of far rows by distance, a row of zeros, sums. */
-export function wholeBytes(): u64 {
-  const addresses = 2 * (panels.PANEL_ROWS + 16) * 4 + 64 + MAX_DISTANCES * 96;
-  return <u64>addresses + max<usize>(cache.keyStride, cache.valueStride) + 8 * cache.valueStride;
 }

@@ -1,6 +1,7 @@
 /** Parts of cache blocks that a step appends to, for ops that keep a summary of each part. */
 import { counts, keys, slots, values } from '../operands/summary-inputs.generated';
 import { bytesOf } from '../quant/dequantize';
+import { intAt, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { toF32 } from './kv-cache-view';
 
@@ -24,9 +25,9 @@ export function openParts(kvHead: i32): void {
 /** Moves to the next part and updates its count; false after the last one. */
 export function nextPart(): bool {
   const numTokens = slots.numTokens;
-  while (token < numTokens && slotAt(token) < 0) token += 1;
+  while (token < numTokens && intAt(slots.address, token) < 0) token += 1;
   if (token >= numTokens) return false;
-  const slot = slotAt(token);
+  const slot = intAt(slots.address, token);
   const partSize = keys.blockSize / counts.numParts;
   const block = slot / keys.blockSize;
   const inside = slot - block * keys.blockSize;
@@ -39,15 +40,10 @@ export function nextPart(): bool {
   do {
     endRow += 1;
     token += 1;
-  } while (endRow < partSize && token < numTokens && slotAt(token) === slot + endRow - offset);
-  const count = counts.address + (summary << 2);
-  firstRow = load<i32>(count) === offset ? offset : 0;
-  store<i32>(count, endRow);
+  } while (endRow < partSize && token < numTokens && intAt(slots.address, token) === slot + endRow - offset);
+  firstRow = intAt(counts.address, <i32>summary) === offset ? offset : 0;
+  setInt(counts.address, <i32>summary, endRow);
   return true;
-}
-
-function slotAt(token: i32): i32 {
-  return load<i32>(slots.address + ((<usize>token) << 2));
 }
 
 /** Address of the key of a row of the part as f32. */

@@ -10,15 +10,13 @@ import * as op from '../operands/attention-mass.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
-import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 let logits: usize = 0; // a row per head of the group
 let rowBytes: usize = 0;
 let keyRows: usize = 0;
 
 export function attentionMass(): void {
-  cache.enterCache();
-  layScratch(localScratch());
+  attentionMassScratch(localScratch());
   const massBytes = (<usize>cache.maxSlots) << 2;
   const numItems = op.contextLengths.numSequences * cache.numKvHeads;
   for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
@@ -33,8 +31,9 @@ export function attentionMass(): void {
   }
 }
 
-/** Lays out scratch and returns its end. */
-function layScratch(base: usize): usize {
+/** Reads the record, lays out scratch and returns its end. */
+export function attentionMassScratch(base: usize): usize {
+  cache.enterCache();
   logits = base;
   rowBytes = (<usize>cache.maxSlots + 4) << 2;
   keyRows = logits + <usize>cache.groupSize * rowBytes;
@@ -88,10 +87,4 @@ function addHead(row: usize, context: i32, mass: usize): void {
     v128.store(mass + j, f32x4.add(v128.load(mass + j), f32x4.mul(v128.load(row + j), f32x4.splat(factor))));
   }
   for (; j < bytes; j += 4) store<f32>(mass + j, load<f32>(mass + j) + load<f32>(row + j) * factor);
-}
-
-/** Bytes of scratch per thread. */
-export function attentionMassLocalBytes(): u64 {
-  cache.enterCache();
-  return layScratch(0) + ALIGNMENT_BYTES;
 }

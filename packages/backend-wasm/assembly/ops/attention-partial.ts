@@ -1,5 +1,5 @@
 /** Partial states of attention, a split of the context each. */
-import { attendSplits, enterFlashAttention, flashAttentionBytes } from '../attention/flash-attention';
+import { attendSplits, enterFlashAttention, layFlashAttention } from '../attention/flash-attention';
 import * as op from '../operands/attention-partial.generated';
 
 export function attentionPartial(): void {
@@ -7,6 +7,6 @@ export function attentionPartial(): void {
   attendSplits(op.attributes.numParts, false);
 }
 
-export function attentionPartialLocalBytes(): u64 {
-  return flashAttentionBytes();
+export function attentionPartialScratch(base: usize): usize {
+  return layFlashAttention(base);
 }

@@ -2,10 +2,11 @@
  * Scaled dot-product attention over the paged cache. Few tokens split long contexts among threads (split-KV) and merge the
  * partial states; the splits depend on shapes and context lengths alone.
  */
-import { attendSplits, enterFlashAttention, flashAttentionBytes } from '../attention/flash-attention';
-import { contextOfSequence, sequenceOfToken, valueDim } from '../attention/kv-cache-view';
-import { finishState, mergeState } from '../attention/partial-states';
+import { attendSplits, enterFlashAttention, layFlashAttention } from '../attention/flash-attention';
+import { contextOfSequence, sequenceOfToken, valueDim, valueStride } from '../attention/kv-cache-view';
+import { finishState, mergeState, openState } from '../attention/partial-states';
 import * as op from '../operands/attention.generated';
+import { floatAt } from '../runtime/arrays';
 import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 
@@ -33,11 +34,10 @@ export function attention(): void {
   attendSplits(numSplits, true);
   phaseBarrier();
   for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
-    for (let split = 1; split < numSplits; split++) {
-      mergeState(m, l, o, row, m, l, o, split * rows + row, valueDim);
-    }
-    const at = (<usize>row * <usize>valueDim) << 2;
-    finishState(load<f32>(l + ((<usize>row) << 2)), o + at, y + at, valueDim);
+    openState(m, l, o, row, valueDim);
+    for (let split = 1; split < numSplits; split++) mergeState(m, l, o, split * rows + row);
+    const at = <usize>row * valueStride;
+    finishState(floatAt(l, row), o + at, y + at, valueDim);
   }
 }
 
@@ -49,8 +49,8 @@ function countSplits(): i32 {
   return max<i32>(1, min<i32>(min<i32>(MAX_SPLITS, WORK_ITEMS / op.keys.numKvHeads), longest / MIN_SPLIT));
 }
 
-export function attentionLocalBytes(): u64 {
-  return flashAttentionBytes();
+export function attentionScratch(base: usize): usize {
+  return layFlashAttention(base);
 }
 
 /** States of the splits of a long context. */

@@ -1,15 +1,7 @@
 /** Boxes around the keys of each part of a block, and the largest norm of its values. */
-import {
-  endRow,
-  firstRow,
-  keyOfPart,
-  nextPart,
-  openParts,
-  summary,
-  summaryBytes,
-  valueOfPart,
-} from '../attention/summary-parts';
+import * as parts from '../attention/summary-parts';
 import * as op from '../operands/block-box-append.generated';
+import { floatAt, setFloat } from '../runtime/arrays';
 import { takeUnits } from '../runtime/threads';
 
 /** Norms are rounded up: they are bounds. */
@@ -19,46 +11,38 @@ const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
 export function blockBoxAppend(): void {
   const keyBytes = (<usize>op.keys.headDim) << 2;
   for (let head = takeUnits(1); head < op.keys.numKvHeads; head = takeUnits(1)) {
-    openParts(head);
-    while (nextPart()) {
-      const low = op.keyMin.address + summary * keyBytes;
-      const high = op.keyMax.address + summary * keyBytes;
-      const norm = op.valueNorms.address + (summary << 2);
-      for (let row = firstRow; row < endRow; row++) {
-        const key = keyOfPart(row);
+    parts.openParts(head);
+    while (parts.nextPart()) {
+      const low = op.keyMin.address + parts.summary * keyBytes;
+      const high = op.keyMax.address + parts.summary * keyBytes;
+      const norm = op.valueNorms.address + (parts.summary << 2);
+      for (let row = parts.firstRow; row < parts.endRow; row++) {
+        const key = parts.keyOfPart(row);
         if (row === 0) {
           memory.copy(low, key, keyBytes);
           memory.copy(high, key, keyBytes);
-          store<f32>(norm, normOf(valueOfPart(row)));
-        } else {
-          extendBox(low, high, key, op.keys.headDim);
-          store<f32>(norm, max<f32>(load<f32>(norm), normOf(valueOfPart(row))));
+          store<f32>(norm, 0);
         }
+        extendBox(low, high, key, op.keys.headDim);
+        store<f32>(norm, max<f32>(load<f32>(norm), normOf(parts.valueOfPart(row))));
       }
     }
   }
 }
 
 function extendBox(low: usize, high: usize, x: usize, length: i32): void {
-  for (const whole = low + ((<usize>(length & ~3)) << 2); low < whole; low += 16, high += 16, x += 16) {
-    const v = v128.load(x);
-    v128.store(low, f32x4.min(v128.load(low), v));
-    v128.store(high, f32x4.max(v128.load(high), v));
-  }
-  for (const end = low + ((<usize>(length & 3)) << 2); low < end; low += 4, high += 4, x += 4) {
-    const v = load<f32>(x);
-    store<f32>(low, min<f32>(load<f32>(low), v));
-    store<f32>(high, max<f32>(load<f32>(high), v));
+  for (let i = 0; i < length; i++) {
+    setFloat(low, i, min<f32>(floatAt(low, i), floatAt(x, i)));
+    setFloat(high, i, max<f32>(floatAt(high, i), floatAt(x, i)));
   }
 }
 
 function normOf(x: usize): f32 {
   let squares: f64 = 0;
-  const end = x + ((<usize>op.values.valueDim) << 2);
-  for (; x < end; x += 4) squares += <f64>load<f32>(x) * <f64>load<f32>(x);
+  for (let i = 0; i < op.values.valueDim; i++) squares += <f64>floatAt(x, i) * <f64>floatAt(x, i);
   return <f32>(Math.sqrt(squares) * NORM_MARGIN);
 }
 
 export function blockBoxAppendLocalBytes(): u64 {
-  return summaryBytes();
+  return parts.summaryBytes();
 }

@@ -1,19 +1,21 @@
 /**
  * Heavy-hitter oracle (H2O), fused: each panel of queries attends to its chunk and to the memory in two softmaxes, whose
  * weights are summed as scores of the keys; the two states are merged when the output is written. The first phase copies
- * the states, in work items of (sequence, KV head). Then, chunk by chunk, one phase attends in work items of (sequence, some
- * tokens, KV head) with their own sums of weights, and the next one adds these sums in a fixed order and selects the next
+ * the states, in work items of (sequence, KV head). Then, chunk by chunk, one phase attends in work items of (sequence, KV
+ * head, some tokens) with their own sums of weights, and the next one adds these sums in a fixed order and selects the next
  * memory, in work items of (sequence, KV head).
  */
-import { addMassOfRows, clearMass, enterMass } from '../attention/key-mass';
+import { addMassOfRows, clearMass, enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import * as panels from '../attention/query-panels';
-import { selectLargest } from '../attention/select-top-k';
+import * as tile from '../attention/query-tiles';
+import { BINS_BYTES, selectLargest } from '../attention/select-top-k';
+import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
 import * as op from '../operands/h2o-attention.generated';
+import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
 import { withLane } from '../simd/vector';
-import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 /** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
@@ -22,367 +24,247 @@ const ITEM_TOKENS: i32 = 64;
 
 let chunk: i32 = 1;
 let capacity: i32 = 0;
+/** Tokens of a work item. */
 let itemTokens: i32 = 1;
-let hasMass: bool = false;
+/** Work items of a piece and a KV head, at most. */
+let numParts: i32 = 1;
 
 // the state of a KV head
-let next: i32 = 0;
 let count: i32 = 0;
-let progressAt: usize = 0; // i32 next, count
+let progressAt: usize = 0; // i32 [2]: the next position, the number of keys in the memory
 let memoryAt: usize = 0; // i32 [E]
 let scoresAt: usize = 0; // f32 [E]
 let sumsAt: usize = 0; // f32 [U]
 
-// a piece: the tokens of a sequence in one chunk; the pieces of a sequence are numbered
-let pieceNumber: i32 = 0;
-let pieceRun: i32 = 0;
-let runBegin: i32 = 0;
-let runLimit: i32 = 0;
+// a piece: the tokens of a run in one chunk
 let pieceBegin: i32 = 0;
 let pieceEnd: i32 = 0;
-/** Work items of the piece, for all KV heads. */
-let firstItem: i32 = 0;
-let endItem: i32 = 0;
-
-// sums of weights of a work item, in the scratch of all threads
-let chunkWeights: usize = 0; // f32 [U]
-let memoryWeights: usize = 0; // f32 [E]
 
 // scratch
-let present: usize = 0; // i32 [U] whether the cache holds a row of the chunk
-let candidates: usize = 0; // i32 [E + U]
-let candidateScores: usize = 0; // f32
-let rest: usize = 0; // f32 scores, -Infinity for candidates that always stay
+let rest: usize = 0; // f32 [E + U] scores, -Infinity for candidates that always stay
 let work: usize = 0;
 let chosen: usize = 0;
-let chunkKeys: usize = 0;
-let chunkValues: usize = 0;
-let memoryKeys: usize = 0;
-let memoryValues: usize = 0;
+// rows of the chunk, then, from row `chunk` on, of the memory
+let weights: usize = 0; // f32 sums, in the scratch of all threads
+let positions: usize = 0; // i32, -1 where the cache does not hold it
+let keys: usize = 0;
+let values: usize = 0;
+let firstOfChunk: i32 = 0;
 let numChunkRows: i32 = 0;
-let memoryPresent: usize = 0;
 
 export function h2oAttention(): void {
-  cache.enterCache();
-  hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
-  layScratch(localScratch());
-  let numPieces = 0;
+  h2oAttentionScratch(localScratch());
+  enterMass(op.mass.isPresent ? op.mass.address : 0);
   let numRuns = 0;
-  for (openPieces(0); nextPiece();) {
-    numRuns += 1;
-    let number = 1;
-    while (findPiece(number)) number += 1;
-    numPieces = max<i32>(numPieces, number);
-  }
-  for (let item = takeUnits(1); item < numRuns * cache.numKvHeads; item = takeUnits(1)) {
-    openPieces(0);
-    do nextPiece();
-    while (pieceRun < item / cache.numKvHeads);
-    beginState(runBegin, runLimit, item % cache.numKvHeads);
-  }
+  let numPieces = 0;
+  for (; findPiece(numRuns, 0); numRuns++) while (findPiece(numRuns, numPieces)) numPieces += 1;
+  const numStates = numRuns * cache.numKvHeads;
+  for (let state = takeUnits(1); state < numStates; state = takeUnits(1)) beginState(state);
   for (let number = 0; number < numPieces; number++) {
     phaseBarrier();
-    openPieces(number);
-    while (nextPiece()) continue;
-    const numItems = endItem;
-    for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) attendItem(item, number);
+    for (let item = takeUnits(1); item < numStates * numParts; item = takeUnits(1)) attendItem(item, number);
     phaseBarrier();
-    for (let item = takeUnits(1); item < numRuns * cache.numKvHeads; item = takeUnits(1)) {
-      endPiece(item / cache.numKvHeads, item % cache.numKvHeads, number);
-    }
+    for (let state = takeUnits(1); state < numStates; state = takeUnits(1)) endPiece(state, number);
   }
 }
 
-/** Reads the attributes, lays out scratch and returns its end. */
-function layScratch(base: usize): usize {
+/** Reads the record, lays out scratch and returns its end. */
+export function h2oAttentionScratch(base: usize): usize {
+  cache.enterCache();
   chunk = op.attributes.chunk;
   capacity = op.memory.memorySize;
-  const both = (<usize>(chunk + capacity)) << 2;
-  present = panels.layPanels(base, max<i32>(chunk, capacity));
-  memoryPresent = present + ((<usize>chunk) << 2);
-  candidates = memoryPresent + ((<usize>capacity) << 2);
-  candidateScores = candidates + both;
-  rest = candidateScores + both;
-  work = rest + both;
-  chosen = work + both;
-  chunkKeys = chosen + both;
-  chunkValues = chunkKeys + <usize>chunk * cache.keyStride;
-  memoryKeys = chunkValues + <usize>chunk * cache.valueStride;
-  memoryValues = memoryKeys + <usize>capacity * cache.keyStride;
-  const tokenTile = max<i32>(1, TILE / min<i32>(cache.groupSize, TILE));
+  const tokenTile = tile.tokensOfTile(TILE);
   itemTokens = max<i32>(1, ITEM_TOKENS / tokenTile) * tokenTile;
-  return memoryValues + <usize>capacity * cache.valueStride;
+  numParts = (min<i32>(cache.numTokens, chunk) + itemTokens - 1) / itemTokens;
+  const numRows = <usize>(chunk + capacity);
+  positions = panels.layPanels(base, max<i32>(chunk, capacity));
+  rest = positions + (numRows << 2);
+  work = rest + (numRows << 2);
+  chosen = work + (numRows << 2) + BINS_BYTES;
+  keys = chosen + (numRows << 2);
+  values = keys + numRows * cache.keyStride;
+  return values + numRows * cache.valueStride;
 }
 
-/** Starts a walk over the pieces with this number, one per sequence at most. */
-function openPieces(number: i32): void {
-  pieceNumber = number;
-  pieceRun = -1;
-  runLimit = 0;
-  firstItem = 0;
-  endItem = 0;
-}
-
-/** Moves to the next piece; false after the last one. */
-function nextPiece(): bool {
-  while (runLimit < cache.numTokens) {
-    runBegin = runLimit;
-    runLimit = cache.runEnd(runBegin, cache.numTokens);
-    pieceRun += 1;
-    if (!findPiece(pieceNumber)) continue;
-    firstItem = endItem;
-    endItem += itemsOfHead() * cache.numKvHeads;
-    return true;
+/** Finds a run of tokens of one sequence and its piece with a number; false when there is none. */
+function findPiece(run: i32, number: i32): bool {
+  openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, cache.numTokens);
+  for (let i = 0; i <= run; i++) if (!nextRun()) return false;
+  pieceEnd = runBegin;
+  for (let i = 0; i <= number; i++) {
+    pieceBegin = pieceEnd;
+    if (pieceBegin === runEnd) return false;
+    const index = cache.positionOfToken(pieceBegin) / chunk;
+    while (pieceEnd < runEnd && cache.positionOfToken(pieceEnd) / chunk === index) pieceEnd++;
   }
-  return false;
+  return true;
 }
 
-/** Finds the piece of the run with this number; false when there is none. */
-function findPiece(number: i32): bool {
-  for (let t = runBegin; t < runLimit; number--) {
-    const index = cache.positionOfToken(t) / chunk;
-    let end = t + 1;
-    while (end < runLimit && cache.positionOfToken(end) / chunk === index) end++;
-    if (number === 0) {
-      pieceBegin = t;
-      pieceEnd = end;
-      return true;
-    }
-    t = end;
-  }
-  return false;
-}
-
-/** Number of work items of the piece for each KV head. */
-function itemsOfHead(): i32 {
-  return (pieceEnd - pieceBegin + itemTokens - 1) / itemTokens;
-}
-
-/** Finds the sums of weights of a work item. */
-function openWeights(item: i32): void {
-  chunkWeights = sharedScratch() + <usize>item * ((<usize>(chunk + capacity)) << 2);
-  memoryWeights = chunkWeights + ((<usize>chunk) << 2);
-}
-
-/** Opens the state that a sequence leaves. */
-function openState(sequence: i32, kvHead: i32): void {
-  const row = <usize>(load<i32>(op.stateTo.address + ((<usize>sequence) << 2)) * cache.numKvHeads + kvHead);
+/** Opens the state that the run leaves. */
+function openState(kvHead: i32): void {
+  const row = <usize>(stateTo * cache.numKvHeads + kvHead);
   memoryAt = op.memory.address + row * ((<usize>capacity) << 2);
   scoresAt = op.memoryScores.address + row * ((<usize>capacity) << 2);
   sumsAt = op.chunkScores.address + row * ((<usize>chunk) << 2);
   progressAt = op.progress.address + (row << 3);
-  next = load<i32>(progressAt);
-  count = load<i32>(progressAt, 4);
+  count = intAt(progressAt, 1);
 }
 
-function saveProgress(): void {
-  store<i32>(progressAt, next);
-  store<i32>(progressAt, count, 4);
-}
-
-/** Copies the state of a sequence, whose tokens are `[begin, end)`, to its target row, or clears it. */
-function beginState(begin: i32, end: i32, kvHead: i32): void {
-  const sequence = cache.sequenceOfToken(begin);
-  const from = load<i32>(op.stateFrom.address + ((<usize>sequence) << 2));
-  clearMass(begin, end, kvHead);
-  openState(sequence, kvHead);
-  if (from >= 0 && cache.positionOfToken(begin) !== 0) {
-    const row = <usize>(from * cache.numKvHeads + kvHead);
-    next = load<i32>(op.progress.address + (row << 3));
-    count = load<i32>(op.progress.address + (row << 3), 4);
+/** Copies the state of a sequence to its target row, or clears it. */
+function beginState(state: i32): void {
+  findPiece(state / cache.numKvHeads, 0);
+  const kvHead = state % cache.numKvHeads;
+  clearMass(runBegin, runEnd, kvHead);
+  openState(kvHead);
+  const position = cache.positionOfToken(runBegin);
+  let next = 0;
+  if (stateFrom >= 0 && position !== 0) {
+    const row = <usize>(stateFrom * cache.numKvHeads + kvHead);
+    next = intAt(op.progress.address + (row << 3), 0);
+    count = intAt(op.progress.address + (row << 3), 1);
     memory.copy(memoryAt, op.memory.address + row * ((<usize>capacity) << 2), (<usize>count) << 2);
     memory.copy(scoresAt, op.memoryScores.address + row * ((<usize>capacity) << 2), (<usize>count) << 2);
     memory.copy(sumsAt, op.chunkScores.address + row * ((<usize>chunk) << 2), (<usize>chunk) << 2);
   } else {
-    next = 0;
     count = 0;
     memory.fill(sumsAt, 0, (<usize>chunk) << 2);
   }
-  reachPosition(cache.positionOfToken(begin));
-  saveProgress();
+  reachPosition(next, position);
 }
 
 /** Attends some tokens of one piece. */
 function attendItem(item: i32, number: i32): void {
+  const state = item / numParts;
+  if (!findPiece(state / cache.numKvHeads, number)) return;
+  const begin = pieceBegin + (item % numParts) * itemTokens;
+  if (begin >= pieceEnd) return;
+  openState(state % cache.numKvHeads);
   openWeights(item);
-  memory.fill(chunkWeights, 0, (<usize>(chunk + capacity)) << 2);
-  openPieces(number);
-  do nextPiece();
-  while (item >= endItem);
-  const kvHead = (item - firstItem) % cache.numKvHeads;
-  const begin = pieceBegin + ((item - firstItem) / cache.numKvHeads) * itemTokens;
-  const sequence = cache.sequenceOfToken(runBegin);
-  openState(sequence, kvHead);
-  attendChunk(begin, min<i32>(pieceEnd, begin + itemTokens), sequence, kvHead, cache.positionOfToken(begin) / chunk);
+  memory.fill(weights, 0, (<usize>(chunk + capacity)) << 2);
+  attendChunk(begin, min<i32>(pieceEnd, begin + itemTokens), state % cache.numKvHeads);
+}
+
+/** Finds the sums of weights of a work item. */
+function openWeights(item: i32): void {
+  weights = sharedScratch() + <usize>item * ((<usize>(chunk + capacity)) << 2);
 }
 
 /** Adds the sums of weights of all work items of a piece, and closes the chunk when it is complete. */
-function endPiece(run: i32, kvHead: i32, number: i32): void {
-  openPieces(number);
-  while (pieceRun < run) if (!nextPiece()) return;
-  if (pieceRun > run) return;
-  openState(cache.sequenceOfToken(runBegin), kvHead);
-  for (let item = firstItem + kvHead; item < endItem; item += cache.numKvHeads) {
+function endPiece(state: i32, number: i32): void {
+  if (!findPiece(state / cache.numKvHeads, number)) return;
+  openState(state % cache.numKvHeads);
+  for (let begin = pieceBegin, item = state * numParts; begin < pieceEnd; begin += itemTokens, item++) {
     openWeights(item);
-    addAll(sumsAt, chunkWeights, chunk);
-    addAll(scoresAt, memoryWeights, count);
+    addAll(sumsAt, weights, chunk);
+    addAll(scoresAt, weights + ((<usize>chunk) << 2), count);
   }
-  reachPosition(cache.positionOfToken(pieceEnd - 1) + 1);
-  if (pieceEnd < runLimit) {
-    reachPosition(cache.positionOfToken(pieceEnd));
-  } else {
-    for (let e = count; e < capacity; e++) {
-      store<i32>(memoryAt + ((<usize>e) << 2), -1);
-      store<f32>(scoresAt + ((<usize>e) << 2), 0);
-    }
+  const next = cache.positionOfToken(pieceEnd - 1) + 1;
+  reachPosition(cache.positionOfToken(pieceBegin), next);
+  if (pieceEnd < runEnd) {
+    reachPosition(next, cache.positionOfToken(pieceEnd));
+    return;
   }
-  saveProgress();
+  for (let e = count; e < capacity; e++) {
+    setInt(memoryAt, e, -1);
+    setFloat(scoresAt, e, 0);
+  }
 }
 
 function addAll(to: usize, from: usize, length: i32): void {
-  for (const end = to + ((<usize>length) << 2); to < end; to += 4, from += 4) {
-    store<f32>(to, load<f32>(to) + load<f32>(from));
-  }
+  for (let i = 0; i < length; i++) setFloat(to, i, floatAt(to, i) + floatAt(from, i));
 }
 
-/** All positions below `position` were seen: closes the chunks that are complete. */
-function reachPosition(position: i32): void {
-  const end = position / chunk;
-  for (let index = next / chunk; index < end; index++) closeChunk(index);
-  next = position;
+/** All positions below `position` were seen, after those below `next`: closes the chunks that are complete. */
+function reachPosition(next: i32, position: i32): void {
+  for (let index = next / chunk; index < position / chunk; index++) closeChunk(index * chunk);
+  setInt(progressAt, 0, position);
+  setInt(progressAt, 1, count);
 }
 
-function closeChunk(index: i32): void {
-  const first = index * chunk;
-  const local = op.attributes.local;
-  const sinks = op.attributes.sinks;
-  const numCandidates = count + chunk;
+/** Selects the next memory from the memory and the chunk that begins at position `first`. */
+function closeChunk(first: i32): void {
+  const numKeys = count;
   let numRest = 0;
-  for (let i = 0; i < numCandidates; i++) {
-    const at = (<usize>i) << 2;
-    const inChunk = (<usize>(i - count)) << 2;
-    const position = i < count ? load<i32>(memoryAt + at) : first + i - count;
-    const score = i < count ? load<f32>(scoresAt + at) : load<f32>(sumsAt + inChunk);
-    const isKept = position < sinks || position >= first + chunk - local;
-    store<i32>(candidates + at, position);
-    store<f32>(candidateScores + at, score);
-    store<f32>(rest + at, isKept ? -Infinity : score);
+  for (let i = 0; i < numKeys + chunk; i++) {
+    const position = i < numKeys ? intAt(memoryAt, i) : first + i - numKeys;
+    const isKept = position < op.attributes.sinks || position >= first + chunk - op.attributes.local;
+    setFloat(rest, i, isKept ? -Infinity : i < numKeys ? floatAt(scoresAt, i) : floatAt(sumsAt, i - numKeys));
     if (!isKept) numRest += 1;
   }
-  const numChosen = selectLargest(rest, numCandidates, min<i32>(op.attributes.heavy, numRest), work, chosen);
+  const numChosen = selectLargest(rest, numKeys + chunk, min<i32>(op.attributes.heavy, numRest), work, chosen);
   count = 0;
   let nextChosen = 0;
-  for (let i = 0; i < numCandidates; i++) {
-    const at = (<usize>i) << 2;
-    const isChosen = nextChosen < numChosen && load<i32>(chosen + ((<usize>nextChosen) << 2)) === i;
+  for (let i = 0; i < numKeys + chunk; i++) {
+    const isChosen = nextChosen < numChosen && intAt(chosen, nextChosen) === i;
     if (isChosen) nextChosen += 1;
-    if (!isChosen && load<f32>(rest + at) !== -Infinity) continue;
-    const to = (<usize>count) << 2;
-    store<i32>(memoryAt + to, load<i32>(candidates + at));
-    store<f32>(scoresAt + to, load<f32>(candidateScores + at));
+    if (!isChosen && floatAt(rest, i) !== -Infinity) continue;
+    // no entry is overwritten before it is read
+    setInt(memoryAt, count, i < numKeys ? intAt(memoryAt, i) : first + i - numKeys);
+    setFloat(scoresAt, count, i < numKeys ? floatAt(scoresAt, i) : floatAt(sumsAt, i - numKeys));
     count += 1;
   }
   memory.fill(sumsAt, 0, (<usize>chunk) << 2);
 }
 
-/** Attends tokens `[t0, t1)`, all of which are in chunk `index`. */
-function attendChunk(t0: i32, t1: i32, sequence: i32, kvHead: i32, index: i32): void {
-  const first = index * chunk;
+/** Attends tokens `[t0, t1)`, all of which are in one chunk. */
+function attendChunk(t0: i32, t1: i32, kvHead: i32): void {
+  firstOfChunk = (cache.positionOfToken(t0) / chunk) * chunk;
   let last = 0;
   for (let t = t0; t < t1; t++) last = max<i32>(last, cache.positionOfToken(t));
-  numChunkRows = last + 1 - first;
-  for (let j = 0; j < numChunkRows; j++) {
-    bringPosition(first + j, <usize>j, sequence, kvHead, chunkKeys, chunkValues, present);
-  }
-  for (let e: usize = 0; e < <usize>count; e++) {
-    bringPosition(load<i32>(memoryAt + (e << 2)), e, sequence, kvHead, memoryKeys, memoryValues, memoryPresent);
-  }
-  const headTile = min<i32>(cache.groupSize, TILE);
-  const tokenTile = max<i32>(1, TILE / headTile);
-  for (let t = t0; t < t1; t += tokenTile) {
-    for (let h = 0; h < cache.groupSize; h += headTile) {
-      const head = kvHead * cache.groupSize + h;
-      panels.openPanels(
-        t,
-        min<i32>(t1, t + tokenTile),
-        head,
-        min<i32>((kvHead + 1) * cache.groupSize, head + headTile),
-      );
-      const numOwn = panels.numPanels;
-      for (let panel = 0; panel < numOwn; panel++) attendPanel(panel, numOwn + panel, first, kvHead);
+  numChunkRows = last + 1 - firstOfChunk;
+  for (let j = 0; j < numChunkRows; j++) gatherPosition(firstOfChunk + j, j, t0, kvHead);
+  for (let e = 0; e < count; e++) gatherPosition(intAt(memoryAt, e), chunk + e, t0, kvHead);
+  tile.attendTokens(t0, t1, kvHead, TILE, attendTile);
+}
+
+/** Gathers key and value of a position as row `row`, zeros when the cache does not hold them. */
+function gatherPosition(position: i32, row: i32, token: i32, kvHead: i32): void {
+  const index = cache.indexOfPosition(cache.sequenceOfToken(token), position);
+  setInt(positions, row, index < 0 ? -1 : position);
+  cache.gatherRow(index, kvHead, keys + <usize>row * cache.keyStride, values + <usize>row * cache.valueStride);
+}
+
+/** Each panel attends to the chunk, and its second panel to the memory. */
+function attendTile(): void {
+  const numOwn = panels.numPanels;
+  for (let panel = 0; panel < numOwn; panel++) {
+    const second = numOwn + panel;
+    panels.clearPanel(second);
+    attendRows(panel, panel, 0);
+    attendRows(panel, second, chunk);
+    const shift = panels.firstLaneOf(second) - panels.firstLaneOf(panel);
+    for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
+      panels.mergeLanes(lane, lane + shift);
+      panels.writeLane(lane, op.y.address + panels.rowOfLane(lane) * cache.valueStride);
+      if (panels.headOfLane(lane) === tile.kvHead * cache.groupSize) countPairs(lane);
     }
+    if (!hasMass) continue;
+    // the masses of the same rows in the softmax over both
+    addMassOfRows(panel, scorePanel(panel, 0), tile.kvHead, 0, firstOfChunk);
+    addMassOfRows(panel, scorePanel(panel, chunk), tile.kvHead, memoryAt, 0);
   }
 }
 
-/** Copies key and value of a position to row `row` and flags whether the cache holds them; the row is zero if it does not. */
-function bringPosition(
-  position: i32,
-  row: usize,
-  sequence: i32,
-  kvHead: i32,
-  keys: usize,
-  values: usize,
-  flags: usize,
-): void {
-  const index = position < cache.contextOfSequence(sequence) ? cache.slotIndex(sequence, position) : -1;
-  const isThere = index >= 0 && cache.positionAt(index) === position;
-  store<i32>(flags + (row << 2), isThere ? 1 : 0);
-  const key = keys + row * cache.keyStride;
-  const value = values + row * cache.valueStride;
-  if (isThere) {
-    cache.copyKey(index, kvHead, key);
-    cache.copyValue(index, kvHead, value);
-  } else {
-    memory.fill(key, 0, cache.keyStride);
-    memory.fill(value, 0, cache.valueStride);
-  }
-}
-
-/** A panel attends to the chunk that starts at `first`, and its second panel to the memory. */
-function attendPanel(panel: i32, second: i32, first: i32, kvHead: i32): void {
-  panels.clearPanel(second);
-  attendRows(panel, panel, chunkKeys, chunkValues, first);
-  attendRows(panel, second, memoryKeys, memoryValues, -1);
-  const shift = panels.firstLaneOf(second) - panels.firstLaneOf(panel);
-  for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
-    writeLaneOfBoth(lane, lane + shift);
-    const token = panels.tokenOfLane(lane);
-    if (panels.headOfLane(lane) === kvHead * cache.groupSize) countPairs(token, panels.positionOfLane(lane), kvHead);
-    if (hasMass) panels.mergeLane(lane, panels.maximumOfLane(lane + shift), panels.sumOfLane(lane + shift));
-  }
-  if (!hasMass) return;
-  measureRows(panel, chunkKeys, first, kvHead);
-  measureRows(panel, memoryKeys, -1, kvHead);
-}
-
-/** Computes the logits of a panel with the chunk that starts at `first`, or with the memory (-1); returns their number. */
-function scorePanel(panel: i32, keys: usize, first: i32): i32 {
+/** Computes the logits of a panel with the rows of the chunk or the memory, from row `first` on; returns their number. */
+function scorePanel(panel: i32, first: i32): i32 {
   panels.scanPanel(panel);
-  const isMemory = first < 0;
-  const rows = isMemory ? count : min<i32>(numChunkRows, panels.highestLane + 1 - first);
+  const rows = first > 0 ? count : min<i32>(numChunkRows, panels.highestLane + 1 - firstOfChunk);
   if (rows <= 0) return 0;
-  panels.scoreRows(panel, keys, rows, 0);
+  panels.scoreRows(panel, keys + <usize>first * cache.keyStride, rows, 0);
   panels.capRows(rows);
-  const flags = isMemory ? memoryPresent : present;
   for (let j = 0; j < rows; j++) {
-    const position = isMemory ? load<i32>(memoryAt + ((<usize>j) << 2)) : first + j;
-    if (load<i32>(flags + ((<usize>j) << 2)) === 0) panels.dropRow(j);
+    const position = intAt(positions, first + j);
+    if (position < 0) panels.dropRow(j);
     else if (position > panels.lowestLane || panels.highestLane - position > cache.maxDistance)
       panels.hideRow(panel, j, position, 0, cache.maxDistance);
   }
   return rows;
 }
 
-/** Adds the masses of the same rows in the softmax over both. */
-function measureRows(panel: i32, keys: usize, first: i32, kvHead: i32): void {
-  const rows = scorePanel(panel, keys, first);
-  if (rows > 0) addMassOfRows(panel, rows, kvHead, first < 0 ? memoryAt : 0, first);
-}
-
 /** A panel attends to the chunk or to the memory in a separate softmax, and adds its weights to the scores. */
-function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, first: i32): void {
-  const rows = scorePanel(panel, keys, first);
-  if (rows <= 0) return;
+function attendRows(panel: i32, statePanel: i32, first: i32): void {
+  const rows = scorePanel(panel, first);
+  if (rows === 0) return;
   panels.softmaxRows(statePanel, rows);
   const numLanes = panels.lastLaneOf(panel) - panels.firstLaneOf(panel);
   let low4 = f32x4.splat(0);
@@ -393,58 +275,36 @@ function attendRows(panel: i32, statePanel: i32, keys: usize, values: usize, fir
     if (i < 4) low4 = withLane(low4, i, inverse);
     else high4 = withLane(high4, i - 4, inverse);
   }
-  let to = first < 0 ? memoryWeights : chunkWeights;
-  for (let j = 0; j < rows; j++, to += 4) {
+  for (let j = 0; j < rows; j++) {
     const at = panels.logitsOf(j);
     let v = f32x4.mul(v128.load(at), low4);
-    if (panels.outputStride() === 32) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
+    if (panels.isPanelOfEight()) v = f32x4.add(v, f32x4.mul(v128.load(at, 16), high4));
     const weight =
       f32x4.extract_lane(v, 0) + f32x4.extract_lane(v, 1) + (f32x4.extract_lane(v, 2) + f32x4.extract_lane(v, 3));
-    store<f32>(to, load<f32>(to) + weight);
+    setFloat(weights, first + j, floatAt(weights, first + j) + weight);
   }
-  panels.sumRows(statePanel, values, rows, 0);
+  panels.sumRows(statePanel, values + <usize>first * cache.valueStride, rows, 0);
 }
 
-/** Merges the states of chunk and memory, one lane each, and writes the output. */
-function writeLaneOfBoth(lane: i32, second: i32): void {
-  const a = panels.maximumOfLane(lane);
-  const b = panels.maximumOfLane(second);
-  const top = max<f32>(a, b);
-  const factorA: f32 = a === -Infinity ? 0 : <f32>Math.exp(<f64>a - <f64>top);
-  const factorB: f32 = b === -Infinity ? 0 : <f32>Math.exp(<f64>b - <f64>top);
-  const sum = panels.sumOfLane(lane) * factorA + panels.sumOfLane(second) * factorB;
-  const inverse: f32 = sum === 0 ? 0 : 1 / sum;
-  let from = panels.outputOfLane(lane);
-  let memoryFrom = panels.outputOfLane(second);
-  let y = op.y.address + panels.rowOfLane(lane) * cache.valueStride;
-  for (let i = 0; i < cache.valueDim; i++, y += 4, from += panels.outputStride(), memoryFrom += panels.outputStride()) {
-    store<f32>(y, (load<f32>(from) * factorA + load<f32>(memoryFrom) * factorB) * inverse);
-  }
+function countPairs(lane: i32): void {
+  const position = panels.positionOfLane(lane);
+  const pairs = countRows(0, position + 1 - firstOfChunk, position) + countRows(chunk, chunk + count, position);
+  setInt(op.pairs.address, panels.tokenOfLane(lane) * cache.numKvHeads + tile.kvHead, pairs);
 }
 
-function countPairs(token: i32, position: i32, kvHead: i32): void {
-  const first = (position / chunk) * chunk;
-  let numKeys = 0;
-  for (let j = first; j <= position; j++) {
-    if (position - j <= cache.maxDistance) numKeys += load<i32>(present + ((<usize>(j - first)) << 2));
+/** How many of the rows `[begin, end)` a query sees. */
+function countRows(begin: i32, end: i32, query: i32): i32 {
+  let numSeen = 0;
+  for (let row = begin; row < end; row++) {
+    const position = intAt(positions, row);
+    if (position >= 0 && query - position <= cache.maxDistance) numSeen += 1;
   }
-  for (let e: usize = 0; e < <usize>count; e++) {
-    if (position - load<i32>(memoryAt + (e << 2)) <= cache.maxDistance) numKeys += load<i32>(memoryPresent + (e << 2));
-  }
-  store<i32>(op.pairs.address + ((<usize>(token * cache.numKvHeads + kvHead)) << 2), numKeys);
+  return numSeen;
 }
 
-/** Bytes of scratch per thread. */
-export function h2oAttentionLocalBytes(): u64 {
-  cache.enterCache();
-  return layScratch(0) + ALIGNMENT_BYTES;
-}
-
-/** Sums of weights of each work item: KV heads times parts of the tokens, of which each sequence may begin one more. */
+/** Sums of weights of each work item. */
 export function h2oAttentionSharedBytes(): u64 {
-  cache.enterCache();
-  layScratch(0);
-  const numSequences = op.contextLengths.numSequences;
-  const numParts = (min<i32>(op.q.numTokens, numSequences * chunk) + itemTokens - 1) / itemTokens;
-  return <u64>(numParts + numSequences) * cache.numKvHeads * ((chunk + capacity) << 2);
+  h2oAttentionScratch(0);
+  const numStates = min<i32>(cache.numTokens, op.contextLengths.numSequences) * cache.numKvHeads;
+  return (<u64>(numStates * numParts) * (chunk + capacity)) << 2;
 }

@@ -1,9 +1,13 @@
 /** Causal depthwise convolution. Work items: ranges of channels. */
 import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../attention/state-runs';
+import { KIND_SILU } from '../operands/activation.generated';
 import * as op from '../operands/short-conv.generated';
+import { setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { exp4, fma } from '../simd/vector';
 import { takeUnits } from '../runtime/threads';
+import { loadTail, storeTail } from '../simd/tail';
+import { fma } from '../simd/vector';
+import { activate } from './pointwise';
 
 /** Channels of a work item. */
 const UNIT: i32 = 256;
@@ -28,28 +32,8 @@ export function shortConv(): void {
 /** Transposes taps to `[tap, channel]`, so that vectors hold the same tap of several channels. */
 function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
   let from = op.weight.address + ((<usize>(first * numTaps)) << 2);
-  let channel = 0;
-  if (numTaps === 4) {
-    for (; channel + 4 <= count; channel += 4, from += 64) {
-      const a = v128.load(from);
-      const b = v128.load(from, 16);
-      const c = v128.load(from, 32);
-      const d = v128.load(from, 48);
-      const ab = i32x4.shuffle(a, b, 0, 4, 1, 5);
-      const cd = i32x4.shuffle(c, d, 0, 4, 1, 5);
-      const ef = i32x4.shuffle(a, b, 2, 6, 3, 7);
-      const gh = i32x4.shuffle(c, d, 2, 6, 3, 7);
-      const to = taps + ((<usize>channel) << 2);
-      v128.store(to, i64x2.shuffle(ab, cd, 0, 2));
-      v128.store(to, i64x2.shuffle(ab, cd, 1, 3), UNIT * 4);
-      v128.store(to, i64x2.shuffle(ef, gh, 0, 2), UNIT * 8);
-      v128.store(to, i64x2.shuffle(ef, gh, 1, 3), UNIT * 12);
-    }
-  }
-  for (; channel < count; channel++) {
-    for (let tap = 0; tap < numTaps; tap++, from += 4) {
-      store<f32>(taps + ((<usize>(tap * UNIT + channel)) << 2), load<f32>(from));
-    }
+  for (let channel = 0; channel < count; channel++) {
+    for (let tap = 0; tap < numTaps; tap++, from += 4) setFloat(taps, tap * UNIT + channel, load<f32>(from));
   }
 }
 
@@ -64,42 +48,15 @@ function inputAt(t: i32, first: i32, zeros: usize): usize {
 }
 
 function convolve(first: i32, count: i32, t: i32, taps: usize, zeros: usize): void {
-  const numTaps = op.weight.numTaps;
-  const hasSilu = op.attributes.activation === op.ACTIVATION_SILU;
-  const oldest = t - numTaps + 1;
+  const oldest = t - op.weight.numTaps + 1;
   const y = op.y.address + ((<usize>(t * op.x.numChannels + first)) << 2);
-  // three taps at a time; later taps add to the output
-  let tap = 0;
-  for (; tap + 3 <= numTaps; tap += 3) {
-    const x0 = inputAt(oldest + tap, first, zeros);
-    const x1 = inputAt(oldest + tap + 1, first, zeros);
-    const x2 = inputAt(oldest + tap + 2, first, zeros);
-    threeTaps(y, x0, x1, x2, taps + <usize>(tap * UNIT * 4), count, tap > 0);
+  for (let tap = 0; tap < op.weight.numTaps; tap++) {
+    addTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
   }
-  for (; tap < numTaps; tap++) {
-    oneTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
-  }
-  if (hasSilu) silu(y, count);
+  if (op.attributes.activation === op.ACTIVATION_SILU) silu(y, count);
 }
 
-function threeTaps(y: usize, x0: usize, x1: usize, x2: usize, w: usize, count: i32, add: bool): void {
-  let at: usize = 0;
-  const end = (<usize>count) << 2;
-  for (; at + 16 <= end; at += 16) {
-    let sum = add ? v128.load(y + at) : f32x4.splat(0);
-    sum = fma(v128.load(x0 + at), v128.load(w + at), sum);
-    sum = fma(v128.load(x1 + at), v128.load(w + at, UNIT * 4), sum);
-    v128.store(y + at, fma(v128.load(x2 + at), v128.load(w + at, UNIT * 8), sum));
-  }
-  for (; at < end; at += 4) {
-    let sum: f32 = add ? load<f32>(y + at) : 0;
-    sum += load<f32>(x0 + at) * load<f32>(w + at);
-    sum += load<f32>(x1 + at) * load<f32>(w + at, UNIT * 4);
-    store<f32>(y + at, sum + load<f32>(x2 + at) * load<f32>(w + at, UNIT * 8));
-  }
-}
-
-function oneTap(y: usize, x: usize, w: usize, count: i32, add: bool): void {
+function addTap(y: usize, x: usize, w: usize, count: i32, add: bool): void {
   let at: usize = 0;
   const end = (<usize>count) << 2;
   for (; at + 16 <= end; at += 16) {
@@ -113,16 +70,8 @@ function oneTap(y: usize, x: usize, w: usize, count: i32, add: bool): void {
 }
 
 function silu(y: usize, count: i32): void {
-  const one = f32x4.splat(1);
-  let i = count;
-  for (; i >= 4; i -= 4, y += 16) {
-    const v = v128.load(y);
-    v128.store(y, f32x4.div(v, f32x4.add(one, exp4(f32x4.neg(v)))));
-  }
-  for (; i > 0; i--, y += 4) {
-    const v = load<f32>(y);
-    store<f32>(y, v / (1 + f32x4.extract_lane(exp4(f32x4.splat(-v)), 0)));
-  }
+  for (; count >= 4; count -= 4, y += 16) v128.store(y, activate(KIND_SILU, v128.load(y)));
+  storeTail(y, activate(KIND_SILU, loadTail(y, count)), count);
 }
 
 /** Copies the last inputs to the state, the oldest first, so that nothing is overwritten before it is copied. */

@@ -1,27 +1,29 @@
 /**
  * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the
- * rest. Work items: (token, KV head), or (token, head) when heads choose for themselves and no masses are asked for.
+ * rest.
  */
-import { addMassOfSlots, attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
-import { clearMass, enterMass } from '../attention/key-mass';
+import { attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
+import { enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import { scoreColumns2x16 } from '../attention/microkernels.generated';
 import * as panels from '../attention/query-panels';
-import { selectLargest } from '../attention/select-top-k';
+import * as tile from '../attention/query-tiles';
+import { BINS_BYTES, selectLargest } from '../attention/select-top-k';
 import { listContext, numListed, openList } from '../attention/slot-list';
 import { countVisible } from '../attention/slot-positions';
 import { bytesOf, dequantize } from '../quant/dequantize';
 import * as op from '../operands/sparq-attention.generated';
+import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
 import { max4, sum4, weight4 } from '../simd/vector';
-import { ALIGNMENT_BYTES } from '../attention/scratch-sizes';
 
 /** Number of heads that select their keys together. */
 let groupSize: i32 = 1;
 let rank: i32 = 0;
 let numVisible: i32 = 0;
 let numChosen: i32 = 0;
+/** Whether all visible slots are attended to. */
+let isDense: bool = false;
 /** Bytes of a row with one number per slot, padded by a vector tile. */
 let slotBytes: usize = 0;
 
@@ -38,25 +40,17 @@ let components: usize = 0; // i32 [rank]
 let columns: usize = 0; // f32 [rank, S]
 let mean: usize = 0; // f64 [D]
 let row: usize = 0; // f32 [D]
-let logical: usize = 0; // i32 logical slot of each visible slot, then of each chosen one; 0 without masses
+let logical: usize = 0; // i32 logical slot of each visible slot, then of each chosen one, for masses
 
 export function sparqAttention(): void {
-  cache.enterCache();
-  layScratch(localScratch());
-  const hasMass = enterMass(op.mass.isPresent ? op.mass.address : 0);
-  const headsOfItem = hasMass ? cache.groupSize : groupSize;
-  const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
-    const token = (item * headsOfItem) / cache.numHeads;
-    const firstHead = (item * headsOfItem) % cache.numHeads;
-    const kvHead = firstHead / cache.groupSize;
-    clearMass(token, token + 1, kvHead);
-    for (let head = firstHead; head < firstHead + headsOfItem; head += groupSize) attendGroup(token, head, kvHead);
-  }
+  sparqAttentionScratch(localScratch());
+  enterMass(op.mass.isPresent ? op.mass.address : 0);
+  tile.attendGroups(groupSize, attendGroup);
 }
 
-/** Reads the attributes, lays out scratch and returns its end. */
-function layScratch(base: usize): usize {
+/** Reads the record, lays out scratch and returns its end. */
+export function sparqAttentionScratch(base: usize): usize {
+  cache.enterCache();
   groupSize = op.attributes.grouped ? cache.groupSize : 1;
   rank = min<i32>(op.attributes.rank, cache.headDim);
   slotBytes = ((<usize>cache.maxSlots) << 2) + 64;
@@ -65,64 +59,59 @@ function layScratch(base: usize): usize {
   slots = chosen + slotBytes;
   totals = slots + slotBytes;
   work = totals + slotBytes;
-  weights = work + slotBytes;
+  weights = work + max<usize>(slotBytes, cache.keyStride) + BINS_BYTES;
   queries = weights + <usize>cache.groupSize * slotBytes;
   magnitudes = queries + <usize>cache.groupSize * cache.keyStride;
-  components = magnitudes + 2 * cache.keyStride; // scratch of the selection follows
+  components = magnitudes + cache.keyStride;
   columns = components + cache.keyStride;
   mean = (columns + <usize>rank * ((<usize>cache.blockSize) << 2) + 31) & ~15;
   row = mean + 2 * cache.valueStride;
-  const end = (row + cache.valueStride + 15) & ~15;
-  logical = op.mass.isPresent ? end : 0;
-  return op.mass.isPresent ? end + slotBytes : end;
+  logical = (row + cache.valueStride + 15) & ~15;
+  return logical + slotBytes;
 }
 
-function attendGroup(token: i32, firstHead: i32, kvHead: i32): void {
-  const position = cache.positionOfToken(token);
-  const sequence = cache.sequenceOfToken(token);
-  openList(visible, slots, logical);
-  listContext(sequence, position);
+function attendGroup(firstHead: i32): void {
+  openList(visible, slots, hasMass ? logical : 0);
+  listContext();
   numVisible = numListed;
-  const isDense = numVisible <= op.attributes.topK;
-  if (isDense) numChosen = numVisible;
-  else chooseSlots(token, firstHead, kvHead, position);
-  const hasMean = op.attributes.meanValue && !isDense;
-  if (hasMean) sumValues(position, sequence, kvHead);
+  numChosen = numListed;
+  isDense = numVisible <= op.attributes.topK;
+  if (!isDense) chooseSlots();
+  if (op.attributes.meanValue && !isDense) sumValues();
+  tile.attendHeads(attendTile);
+  if (firstHead === 0) setInt(op.pairs.address, tile.token, numChosen);
+}
+
+function attendTile(): void {
   const list = isDense ? visible : slots;
-  for (let first = firstHead; first < firstHead + groupSize; first += panels.LANES) {
-    panels.openPanels(token, token + 1, first, min<i32>(firstHead + groupSize, first + panels.LANES));
-    attendSlots(list, numChosen, kvHead);
-    if (logical !== 0) addMassOfSlots(list, logical, numChosen, kvHead);
-    for (let lane = 0; lane < panels.numLanes; lane++) {
-      const index = <usize>(token * cache.numHeads + first + lane);
-      const y = op.y.address + index * cache.valueStride;
-      panels.writeLane(lane, y);
-      const share: f32 = isDense ? 1 : shareOf(first - firstHead + lane);
-      store<f32>(op.alpha.address + (index << 2), share);
-      if (hasMean) blendMean(y, share);
-    }
+  attendSlots(list, numChosen, 0);
+  if (hasMass) attendSlots(list, numChosen, logical);
+  for (let lane = 0; lane < panels.numLanes; lane++) {
+    const y = op.y.address + panels.rowOfLane(lane) * cache.valueStride;
+    panels.writeLane(lane, y);
+    const share: f32 = isDense ? 1 : shareOf(panels.headOfLane(lane) - tile.firstHead);
+    setFloat(op.alpha.address, <i32>panels.rowOfLane(lane), share);
+    if (op.attributes.meanValue && !isDense) blendMean(y, share);
   }
-  if (firstHead === 0) store<i32>(op.pairs.address + ((<usize>token) << 2), numChosen);
 }
 
 /** Selects the slots of the largest total weight; the last `local` positions are always selected. */
-function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): void {
-  const q = cache.queryAt(token * cache.numHeads + firstHead);
+function chooseSlots(): void {
+  const q = cache.queryAt(tile.token * cache.numHeads + tile.firstHead);
   chooseComponents(q);
   for (let g: usize = 0; g < <usize>groupSize; g++) reduceQuery(q + g * cache.keyStride, queries + g * cache.keyStride);
-  if (op.columns.isPresent) scoreColumns(kvHead);
-  else scoreKeys(token, firstHead, kvHead);
+  if (op.columns.isPresent) scoreColumns();
+  else tile.attendHeads(scoreKeys);
   memory.fill(totals, 0, (<usize>numVisible) << 2);
   for (let g = 0; g < groupSize; g++) normalize(weights + <usize>g * slotBytes);
-  const oldest = position - op.attributes.local;
-  for (let i: usize = 0; i < (<usize>numVisible) << 2; i += 4) {
-    if (load<i32>(slots + i) > oldest) store<f32>(totals + i, Infinity); // `slots` still holds positions
-  }
+  const oldest = tile.position - op.attributes.local;
+  // `slots` still holds positions
+  for (let i = 0; i < numVisible; i++) if (intAt(slots, i) > oldest) setFloat(totals, i, Infinity);
   numChosen = selectLargest(totals, numVisible, op.attributes.topK, work, chosen);
-  for (let i: usize = 0; i < (<usize>numChosen) << 2; i += 4) {
-    const from = (<usize>load<i32>(chosen + i)) << 2; // not before i
-    store<i32>(slots + i, load<i32>(visible + from));
-    if (logical !== 0) store<i32>(logical + i, load<i32>(logical + from));
+  for (let i = 0; i < numChosen; i++) {
+    const from = intAt(chosen, i); // not before i
+    setInt(slots, i, intAt(visible, from));
+    if (hasMass) setInt(logical, i, intAt(logical, from));
   }
 }
 
@@ -130,15 +119,15 @@ function chooseSlots(token: i32, firstHead: i32, kvHead: i32, position: i32): vo
 function shareOf(head: i32): f32 {
   const own = weights + <usize>head * slotBytes;
   let share: f32 = 0;
-  for (let i = 0; i < numChosen; i++) share += load<f32>(own + ((<usize>load<i32>(chosen + ((<usize>i) << 2))) << 2));
+  for (let i = 0; i < numChosen; i++) share += floatAt(own, intAt(chosen, i));
   return min<f32>(1, share);
 }
 
 /** `y = share * y + (1 - share) * mean` */
 function blendMean(y: usize, share: f32): void {
-  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
-    const rest = (<f32>1 - share) * <f32>(load<f64>(mean + (i << 3)) / <f64>numVisible);
-    store<f32>(y + (i << 2), share * load<f32>(y + (i << 2)) + rest);
+  for (let i = 0; i < cache.valueDim; i++) {
+    const rest = (<f32>1 - share) * <f32>(load<f64>(mean + ((<usize>i) << 3)) / <f64>numVisible);
+    setFloat(y, i, share * floatAt(y, i) + rest);
   }
 }
 
@@ -150,7 +139,7 @@ function chooseComponents(q: usize): void {
       store<f32>(magnitudes + i, load<f32>(magnitudes + i) + abs<f32>(load<f32>(q + i)));
     }
   }
-  selectLargest(magnitudes, cache.headDim, rank, magnitudes + cache.keyStride, components);
+  selectLargest(magnitudes, cache.headDim, rank, work, components);
 }
 
 /** Reduces a query to the chosen components, divided by the temperature. */
@@ -170,45 +159,41 @@ function reduceQuery(from: usize, to: usize): void {
 
 /** Byte offset of a chosen component in a row. */
 function componentAt(c: i32): usize {
-  return (<usize>load<i32>(components + ((<usize>c) << 2))) << 2;
+  return (<usize>intAt(components, c)) << 2;
 }
 
 /** Approximate logits from whole keys and reduced queries. */
-function scoreKeys(token: i32, firstHead: i32, kvHead: i32): void {
-  for (let first = 0; first < groupSize; first += panels.LANES) {
-    const head = firstHead + first;
-    panels.openPanels(token, token + 1, head, min<i32>(firstHead + groupSize, head + panels.LANES));
-    // `queries` has rows for these heads only
-    panels.loadQueries(queries - <usize>(token * cache.numHeads + firstHead) * cache.keyStride, false);
-    for (let begin = 0; begin < numVisible; begin += panels.PANEL_ROWS) {
-      const rows = min<i32>(panels.PANEL_ROWS, numVisible - begin);
-      const keys = gatherKeys(visible + ((<usize>begin) << 2), rows, kvHead);
-      for (let panel = 0; panel < panels.numPanels; panel++) {
-        panels.scoreRows(panel, keys, rows, 0);
-        panels.capRows(rows);
-        for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
-          const to = weights + <usize>(first + lane) * slotBytes + ((<usize>begin) << 2);
-          const column = (<usize>(lane - panels.firstLaneOf(panel))) << 2;
-          for (let i = 0; i < rows; i++) store<f32>(to + ((<usize>i) << 2), load<f32>(panels.logitsOf(i) + column));
-        }
+function scoreKeys(): void {
+  // `queries` has rows for the heads of the group only
+  panels.loadQueries(queries - <usize>(tile.token * cache.numHeads + tile.firstHead) * cache.keyStride);
+  for (let begin = 0; begin < numVisible; begin += panels.PANEL_ROWS) {
+    const rows = min<i32>(panels.PANEL_ROWS, numVisible - begin);
+    const keys = gatherKeys(visible + ((<usize>begin) << 2), rows);
+    for (let panel = 0; panel < panels.numPanels; panel++) {
+      panels.scoreRows(panel, keys, rows, 0);
+      panels.capRows(rows);
+      const first = panels.firstLaneOf(panel);
+      for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
+        const own = weights + <usize>(panels.headOfLane(lane) - tile.firstHead) * slotBytes;
+        for (let i = 0; i < rows; i++) setFloat(own, begin + i, floatAt(panels.logitsOf(i), lane - first));
       }
     }
   }
 }
 
 /** Approximate logits from the transposed keys, of which only the chosen columns are read. */
-function scoreColumns(kvHead: i32): void {
+function scoreColumns(): void {
   const dtype = op.columns.dtype;
   const stride = (<usize>cache.blockSize) << 2;
   for (let begin = 0; begin < numVisible;) {
     // a run of consecutive slots in one block
-    const index = load<i32>(visible + ((<usize>begin) << 2));
+    const index = intAt(visible, begin);
     const block = index / cache.blockSize;
     const offset = index - block * cache.blockSize;
     let end = begin + 1;
     const limit = min<i32>(numVisible, begin + cache.blockSize - offset);
-    while (end < limit && load<i32>(visible + ((<usize>end) << 2)) === index + end - begin) end++;
-    const first = <usize>(block * cache.numKvHeads + kvHead) * <usize>cache.headDim;
+    while (end < limit && intAt(visible, end) === index + end - begin) end++;
+    const first = <usize>(block * cache.numKvHeads + tile.kvHead) * <usize>cache.headDim;
     for (let c: usize = 0; c < <usize>rank; c++) {
       const at = (first + (componentAt(<i32>c) >> 2)) * <usize>cache.blockSize + <usize>offset;
       dequantize(dtype, op.columns.address + at * bytesOf(dtype, 1), columns + c * stride, end - begin);
@@ -231,19 +216,11 @@ function scoreColumns(kvHead: i32): void {
 /** Logits of 16 slots from `begin` on for two heads; logits beyond the run are overwritten or never read. */
 function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
   const at = weights + ((<usize>begin) << 2);
+  const y = at + <usize>head * slotBytes;
+  const z = at + <usize>other * slotBytes;
   const q = queries + <usize>head * cache.keyStride;
   const p = queries + <usize>other * cache.keyStride;
-  const stride = (<usize>cache.blockSize) << 2;
-  scoreColumns2x16(
-    at + <usize>head * slotBytes,
-    at + <usize>other * slotBytes,
-    q,
-    p,
-    column,
-    stride,
-    rank,
-    cache.scale,
-  );
+  scoreColumns2x16(y, z, q, p, column, (<usize>cache.blockSize) << 2, rank, cache.scale);
 }
 
 /** Turns the logits of a head into weights by a softmax, and adds them to the totals. */
@@ -270,43 +247,38 @@ function normalize(own: usize): void {
 }
 
 /** Sums the values of all visible keys, by the means of blocks that are visible as a whole. */
-function sumValues(position: i32, sequence: i32, kvHead: i32): void {
-  const context = cache.contextOfSequence(sequence);
+function sumValues(): void {
   const hasMeans = op.valueMeans.isPresent;
   const numParts = hasMeans ? op.valueMeans.numParts : 1;
   const partSize = cache.blockSize / numParts;
   memory.fill(mean, 0, 2 * cache.valueStride);
-  for (let slot = 0; slot < context;) {
-    const count = min<i32>(cache.slotsInBlock(slot, context - slot), partSize - (slot % partSize));
-    const index = cache.slotIndex(sequence, slot);
+  for (let slot = 0; slot < tile.context;) {
+    const count = min<i32>(cache.slotsInBlock(slot, tile.context - slot), partSize - (slot % partSize));
+    const index = cache.slotIndex(tile.sequence, slot);
     slot += count;
-    const numSeen = countVisible(position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
+    const numSeen = countSeen(index, count);
     if (hasMeans && numSeen === partSize) {
       const part = (index / cache.blockSize) * numParts + (index % cache.blockSize) / partSize;
-      const summary = <usize>(part * cache.numKvHeads + kvHead);
-      if (load<i32>(op.meanCounts.address + (summary << 2)) === partSize) {
+      const summary = <usize>(part * cache.numKvHeads + tile.kvHead);
+      if (intAt(op.meanCounts.address, <i32>summary) === partSize) {
         addValue(op.valueMeans.address + summary * cache.valueStride, <f64>partSize);
         continue;
       }
     }
     for (let i = index; i < index + count; i++) {
-      const isSeen =
-        numSeen === count ||
-        countVisible(position, cache.positionsAt(i), 1, cache.minDistance, cache.maxDistance) === 1;
-      if (isSeen) addValue(cache.valueOf(i, kvHead, row), 1);
+      if (numSeen === count || countSeen(i, 1) === 1) addValue(cache.valuesOf(i, tile.kvHead, 1, row), 1);
     }
   }
 }
 
-function addValue(value: usize, count: f64): void {
-  for (let i: usize = 0; i < <usize>cache.valueDim; i++) {
-    const at = mean + (i << 3);
-    store<f64>(at, load<f64>(at) + count * <f64>load<f32>(value + (i << 2)));
-  }
+/** How many of `count` slots of a block the query sees. */
+function countSeen(index: i32, count: i32): i32 {
+  return countVisible(tile.position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
 }
 
-/** Bytes of scratch per thread. */
-export function sparqAttentionLocalBytes(): u64 {
-  cache.enterCache();
-  return layScratch(0) + ALIGNMENT_BYTES;
+function addValue(value: usize, count: f64): void {
+  for (let i = 0; i < cache.valueDim; i++) {
+    const at = mean + ((<usize>i) << 3);
+    store<f64>(at, load<f64>(at) + count * <f64>floatAt(value, i));
+  }
 }

@@ -20,8 +20,8 @@ import { activation, gatedActivation, add, softCap, multiply, scale } from '../o
 import { gatherRows } from '../ops/gather-rows';
 import { positionAppend } from '../ops/position-append';
 import { kvAppend } from '../ops/kv-append';
-import { attention, attentionSharedBytes, attentionLocalBytes } from '../ops/attention';
-import { attentionPartial, attentionPartialLocalBytes } from '../ops/attention-partial';
+import { attention, attentionSharedBytes, attentionScratch } from '../ops/attention';
+import { attentionPartial, attentionPartialScratch } from '../ops/attention-partial';
 import { attentionMerge } from '../ops/attention-merge';
 import { attentionFinish } from '../ops/attention-finish';
 import { argMax } from '../ops/arg-max';
@@ -38,15 +38,15 @@ import { blockMeanAppend, blockMeanAppendLocalBytes } from '../ops/block-mean-ap
 import { blockBoxAppend, blockBoxAppendLocalBytes } from '../ops/block-box-append';
 import { keyColumnsAppend, keyColumnsAppendLocalBytes } from '../ops/key-columns-append';
 import { clampPositions } from '../ops/clamp-positions';
-import { subquadraticAttention, subquadraticAttentionLocalBytes } from '../ops/subquadratic-attention';
-import { streamingAttention, streamingAttentionLocalBytes } from '../ops/streaming-attention';
-import { sparqAttention, sparqAttentionLocalBytes } from '../ops/sparq-attention';
-import { pageTopkAttention, pageTopkAttentionLocalBytes } from '../ops/page-topk-attention';
-import { oracleTopkAttention, oracleTopkAttentionLocalBytes } from '../ops/oracle-topk-attention';
-import { h2oAttention, h2oAttentionSharedBytes, h2oAttentionLocalBytes } from '../ops/h2o-attention';
+import { subquadraticAttention, subquadraticAttentionScratch } from '../ops/subquadratic-attention';
+import { streamingAttention, streamingAttentionScratch } from '../ops/streaming-attention';
+import { sparqAttention, sparqAttentionScratch } from '../ops/sparq-attention';
+import { pageTopkAttention, pageTopkAttentionScratch } from '../ops/page-topk-attention';
+import { oracleTopkAttention, oracleTopkAttentionScratch } from '../ops/oracle-topk-attention';
+import { h2oAttention, h2oAttentionSharedBytes, h2oAttentionScratch } from '../ops/h2o-attention';
 import { poolRows } from '../ops/pool-rows';
 import { stateCarry } from '../ops/state-carry';
-import { attentionMass, attentionMassLocalBytes } from '../ops/attention-mass';
+import { attentionMass, attentionMassScratch } from '../ops/attention-mass';
 import { hadamard } from '../ops/hadamard';
 import { activeNeurons, activeNeuronsSharedBytes } from '../ops/active-neurons';
 import { sparseMatmul, sparseMatmulSharedBytes, sparseMatmulLocalBytes } from '../ops/sparse-matmul';
@@ -61,6 +61,9 @@ import { scatterRows } from '../ops/scatter-rows';
 import { repackWeights, restoreWeights } from '../gemm/repack';
 import { repackNeurons, restoreNeurons } from '../ffn/repack-neurons';
 import { probe } from './probe';
+
+/** Room for scratch that begins at multiples of 16 or 64 bytes. */
+const ALIGNMENT_BYTES: u64 = 256;
 
 /** How many inputs and outputs the record of an opcode has. */
 export function numOperands(opcode: i32): i32 {
@@ -249,9 +252,9 @@ export function localBytesOf(opcode: i32): u64 {
     case 3: // matmul
       return matmulLocalBytes();
     case 13: // attention
-      return attentionLocalBytes();
+      return <u64>attentionScratch(0) + ALIGNMENT_BYTES;
     case 14: // attention-partial
-      return attentionPartialLocalBytes();
+      return <u64>attentionPartialScratch(0) + ALIGNMENT_BYTES;
     case 24: // expert-route
       return expertRouteLocalBytes();
     case 25: // expert-matmul
@@ -267,19 +270,19 @@ export function localBytesOf(opcode: i32): u64 {
     case 31: // key-columns-append
       return keyColumnsAppendLocalBytes();
     case 33: // subquadratic-attention
-      return subquadraticAttentionLocalBytes();
+      return <u64>subquadraticAttentionScratch(0) + ALIGNMENT_BYTES;
     case 34: // streaming-attention
-      return streamingAttentionLocalBytes();
+      return <u64>streamingAttentionScratch(0) + ALIGNMENT_BYTES;
     case 35: // sparq-attention
-      return sparqAttentionLocalBytes();
+      return <u64>sparqAttentionScratch(0) + ALIGNMENT_BYTES;
     case 36: // page-topk-attention
-      return pageTopkAttentionLocalBytes();
+      return <u64>pageTopkAttentionScratch(0) + ALIGNMENT_BYTES;
     case 37: // oracle-topk-attention
-      return oracleTopkAttentionLocalBytes();
+      return <u64>oracleTopkAttentionScratch(0) + ALIGNMENT_BYTES;
     case 38: // h2o-attention
-      return h2oAttentionLocalBytes();
+      return <u64>h2oAttentionScratch(0) + ALIGNMENT_BYTES;
     case 41: // attention-mass
-      return attentionMassLocalBytes();
+      return <u64>attentionMassScratch(0) + ALIGNMENT_BYTES;
     case 44: // sparse-matmul
       return sparseMatmulLocalBytes();
     case 46: // sparse-combine

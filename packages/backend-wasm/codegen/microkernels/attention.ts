@@ -1,100 +1,50 @@
 /**
- * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means of rows,
+ * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums of rows,
  * weights of the softmax, rows of a memory under the gated delta rule. Accumulators stay in registers for a whole loop.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
-/** Columns in passes of several vectors, of single ones, of single numbers; every pass goes over all rows. */
-interface ColumnPasses {
-  /** How many bytes are computed in vectors, and in all. */
-  readonly vectorBytes: string;
-  readonly sizeBytes: string;
-  /** Where results go, seen from `column`. */
-  readonly target: string;
-  readonly rowLoop: string;
-  /** What the rows of a loop need where they are vectors. */
-  readonly rowLines: string;
-  readonly begin: (offset: number) => string;
-  readonly add: (sum: string, row: string) => string;
-  readonly beginScalar: string;
-  readonly addScalar: string;
-}
-
-function columnPasses({ vectorBytes, target, rowLoop, begin, ...passes }: ColumnPasses): string {
-  const pass = (width: number): string => `
-    for (; column + ${16 * width} <= ${vectorBytes}; column += ${16 * width}) {
-      ${times(width, (i) => `let a${i} = ${begin(16 * i)};`)}
-      ${rowLoop} { ${passes.rowLines} ${times(width, (i) => `a${i} = ${passes.add(`a${i}`, load('row', 16 * i))};`)} }
-      ${times(width, (i) => store(`${target} + column`, `a${i}`, 16 * i))}
+/** Columns in passes of several vectors or of single ones; every pass goes over all rows. */
+const axpyPass = (width: number): string => `
+    for (; column + ${16 * width} <= vectorBytes; column += ${16 * width}) {
+      ${times(width, (i) => `let a${i} = f32x4.mul(${load('x + column', 16 * i)}, f);`)}
+      for (let at = rows, w = weights; at < end; at += stride, w += stride) {
+        const weight = v128.load32_splat(w);
+        const row = <usize>load<u32>(at) + column;
+        ${times(width, (i) => `a${i} = fma(${load('row', 16 * i)}, weight, a${i});`)}
+      }
+      ${times(width, (i) => store('y + column', `a${i}`, 16 * i))}
     }`;
-  return `
-    let column: usize = 0;
-    ${pass(8)}
-    ${pass(1)}
-    for (; column < ${passes.sizeBytes}; column += 4) {
-      let a: f32 = ${passes.beginScalar};
-      ${rowLoop} { a += ${passes.addScalar}; }
-      store<f32>(${target} + column, a);
-    }`;
-}
-
 const axpyListed = `
   /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns behind \`vectorBytes\` are computed one by one. */
   export function axpyListed(
     y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32, vectorBytes: usize, sizeBytes: usize): void {
     const end = rows + <usize>count * stride;
     const f = f32x4.splat(factor);
-    ${columnPasses({
-      ...{ vectorBytes: 'vectorBytes', sizeBytes: 'sizeBytes', target: 'y' },
-      rowLoop: 'for (let at = rows, w = weights; at < end; at += stride, w += stride)',
-      rowLines: 'const weight = v128.load32_splat(w); const row = <usize>load<u32>(at) + column;',
-      begin: (offset) => `f32x4.mul(${load('x + column', offset)}, f)`,
-      add: (sum, row) => `fma(${row}, weight, ${sum})`,
-      beginScalar: 'load<f32>(x + column) * factor',
-      addScalar: 'load<f32>(<usize>load<u32>(at) + column) * load<f32>(w)',
-    })}
+    let column: usize = 0;
+    ${axpyPass(8)}
+    ${axpyPass(1)}
+    for (; column < sizeBytes; column += 4) {
+      let a: f32 = load<f32>(x + column) * factor;
+      for (let at = rows, w = weights; at < end; at += stride, w += stride) { a += load<f32>(<usize>load<u32>(at) + column) * load<f32>(w); }
+      store<f32>(y + column, a);
+    }
   }`;
 
-const updateMean = `
-  /** \`mean += (x - mean) * (1 / count)\` for rows of \`bytes\` side by side that make counts of \`before + 1\` to \`after\`. */
-  export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
-    if (before === 0) memory.fill(mean, 0, bytes);
-    ${columnPasses({
-      ...{ vectorBytes: 'bytes', sizeBytes: 'bytes', target: 'mean' },
-      rowLoop: 'for (let n = before + 1, row = x + column; n <= after; n++, row += bytes)',
-      rowLines: 'const share = f32x4.splat(<f32>1 / <f32>n);',
-      begin: (offset) => load('mean + column', offset),
-      add: (sum, row) => `fma(f32x4.sub(${row}, ${sum}), share, ${sum})`,
-      beginScalar: 'load<f32>(mean + column)',
-      addScalar: '(load<f32>(row) - a) * (<f32>1 / <f32>n)',
-    })}
-  }`;
-
-interface FourSums {
-  readonly name: string;
-  readonly doc: string;
-  /** Rows that the four sums share, and the four rows. */
-  readonly shared: readonly string[];
-  readonly rows: readonly string[];
-  /** A sum plus the product of a row with the shared ones, in vectors and in columns of four rows. */
-  readonly add: (sum: string, row: string) => string;
-  readonly addColumn: string;
-}
-
-function fourSums({ name, doc, shared, rows, add, addColumn }: FourSums): string {
-  const sums = names('s', 4);
+/** Sums of four rows that share others: \`add\` makes what is added to a sum, \`addColumn\` to the four of a single column. */
+function fourSums(header: string, shared: readonly string[], add: (i: number) => string, addColumn: string): string {
+  const each = (make: (i: number) => string): string => Array.from({ length: 4 }, (_, i) => make(i)).join();
   return `
-    /** ${doc} */
-    export function ${name}(${[...shared, ...rows, 'bytes'].join(': usize, ')}: usize): v128 {
-      ${accumulators(sums, 'f32x4.splat(0)')}
+    ${header} {
+      ${accumulators(names('s', 4), 'f32x4.splat(0)')}
       let i: usize = 0;
       for (; i + 16 <= bytes; i += 16) {
         ${shared.map((row) => `const ${row}4 = ${load(`${row} + i`)};`).join('\n')}
-        ${rows.map((row, index) => `s${index} = ${add(`s${index}`, load(`${row} + i`))};`).join('\n')}
+        ${times(4, (k) => `s${k} = ${add(k)};`)}
       }
-      let result = f32x4(${sums.map((sum) => `sum4(${sum})`).join()});
+      let result = f32x4(${each((k) => `sum4(s${k})`)});
       for (; i < bytes; i += 4) {
-        const column = f32x4(${rows.map((row) => `load<f32>(${row} + i)`).join()});
+        const column = f32x4(${each((k) => `load<f32>(w${k} + i)`)});
         ${shared.map((row) => `const ${row}4 = ${splat32(`${row} + i`)};`).join('\n')}
         result = f32x4.add(result, ${addColumn});
       }
@@ -102,21 +52,20 @@ function fourSums({ name, doc, shared, rows, add, addColumn }: FourSums): string
     }`;
 }
 
-const dot4 = fourSums({
-  name: 'dot4',
-  doc: 'Dot products of one row with four others.',
-  ...{ shared: ['x'], rows: names('w', 4) },
-  add: (sum, row) => `fma(x4, ${row}, ${sum})`,
-  addColumn: 'f32x4.mul(x4, column)',
-});
-
-const boxBound4 = fourSums({
-  name: 'boxBound4',
-  doc: 'Upper bounds of the dot products of four queries with any key in a box.',
-  ...{ shared: ['low', 'high'], rows: names('q', 4) },
-  add: (sum, row) => `boundAdded(${sum}, ${row}, low4, high4)`,
-  addColumn: 'f32x4.max(f32x4.mul(column, low4), f32x4.mul(column, high4))',
-});
+const dot4 = fourSums(
+  `/** Dot products of one row with four others. */
+  export function dot4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, bytes: usize): v128`,
+  ['x'],
+  (i) => `fma(x4, ${load(`w${i} + i`)}, s${i})`,
+  'f32x4.mul(x4, column)',
+);
+const boxBound4 = fourSums(
+  `/** Upper bounds of the dot products of four queries with any key in a box. */
+  export function boxBound4(low: usize, high: usize, w0: usize, w1: usize, w2: usize, w3: usize, bytes: usize): v128`,
+  ['low', 'high'],
+  (i) => `boundAdded(s${i}, ${load(`w${i} + i`)}, low4, high4)`,
+  'f32x4.max(f32x4.mul(column, low4), f32x4.mul(column, high4))',
+);
 
 const imports = `
   import { fma, sum4 } from '../simd/vector';
@@ -221,7 +170,7 @@ export const attentionFiles: ReadonlyMap<string, string> = new Map([
   [
     'attention/microkernels.generated.ts',
     file('Microkernels of attention and recurrent states; the templates say how they work.', imports, [
-      ...[axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
+      ...[axpyListed, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
     ]),
   ],
 ]);

@@ -1,0 +1,120 @@
+/**
+ * Tiles of queries: tokens of one sequence with query heads of one KV head, so that each row of keys and values is read
+ * once for all of them.
+ */
+import { takeUnits } from '../runtime/threads';
+import { clearMass, hasMass } from './key-mass';
+import * as cache from './kv-cache-view';
+import * as panels from './query-panels';
+
+/** The first token, and its position. */
+export let token: i32 = 0;
+export let position: i32 = 0;
+export let sequence: i32 = 0;
+export let context: i32 = 0;
+export let kvHead: i32 = 0;
+/** The heads of a group. */
+export let firstHead: i32 = 0;
+let lastHead: i32 = 0;
+/** The part of the context that the tile attends to. */
+export let split: i32 = 0;
+
+/** Sum of touched numbers, so that the loads are not eliminated. */
+let touched: i32 = 0;
+
+/**
+ * Calls `attend` for each tile, with its panels open and its masses cleared. Work items: (KV heads, token tile, split of the
+ * context), all of whose head tiles are computed by one thread.
+ */
+export function attendTiles(headsOfItem: i32, numSplits: i32, y: usize, attend: () => void): void {
+  const tokenTile = tokensOfTile(panels.LANES);
+  const numTokenTiles = (cache.numTokens + tokenTile - 1) / tokenTile;
+  const numItems = numTokenTiles * numSplits * ((cache.numKvHeads + headsOfItem - 1) / headsOfItem);
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    split = item % numSplits;
+    const rest = item / numSplits;
+    // the last tokens of a prompt see the most keys, so they go first
+    const first = (numTokenTiles - 1 - (rest % numTokenTiles)) * tokenTile;
+    const last = min<i32>(cache.numTokens, first + tokenTile);
+    const begin = (rest / numTokenTiles) * headsOfItem;
+    const end = min<i32>(cache.numKvHeads, begin + headsOfItem);
+    if (headsOfItem > 1) {
+      touchRows(cache.queryAt(0), first, last, begin * cache.groupSize, end * cache.groupSize, cache.headDim);
+      touchRows(y, first, last, begin * cache.groupSize, end * cache.groupSize, cache.valueDim);
+    }
+    for (let head = begin; head < end; head++) {
+      for (let t = first; t < last; t = cache.runEnd(t, last)) {
+        clearMass(t, cache.runEnd(t, last), head);
+        attendTokens(t, cache.runEnd(t, last), head, panels.LANES, attend);
+      }
+    }
+  }
+}
+
+/** Calls `attend` for tiles of at most `lanes` queries, which tokens `[t0, t1)` of one sequence have for a KV head. */
+export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: () => void): void {
+  openToken(t0, head);
+  const end = (head + 1) * cache.groupSize;
+  const tokenTile = tokensOfTile(lanes);
+  for (let t = t0; t < t1; t += tokenTile) {
+    for (let h = head * cache.groupSize; h < end; h += lanes) {
+      panels.openPanels(t, min<i32>(t1, t + tokenTile), h, min<i32>(end, h + lanes));
+      attend();
+    }
+  }
+}
+
+/**
+ * Calls `attend` with the first head of each token and group of heads. Work items: (token, group), or (token, KV head) where
+ * masses are asked for.
+ */
+export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): void {
+  const headsOfItem = hasMass ? cache.groupSize : groupSize;
+  const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
+  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+    const first = (item * headsOfItem) % cache.numHeads;
+    openToken((item * headsOfItem) / cache.numHeads, first / cache.groupSize);
+    clearMass(token, token + 1, kvHead);
+    for (let head = first; head < first + headsOfItem; head += groupSize) {
+      firstHead = head;
+      lastHead = head + groupSize;
+      attend(head);
+    }
+  }
+}
+
+/** Calls `attend` for tiles of the token and the group of heads. */
+export function attendHeads(attend: () => void): void {
+  for (let h = firstHead; h < lastHead; h += panels.LANES) {
+    panels.openPanels(token, token + 1, h, min<i32>(lastHead, h + panels.LANES));
+    attend();
+  }
+}
+
+function openToken(t: i32, head: i32): void {
+  token = t;
+  position = cache.positionOfToken(t);
+  sequence = cache.sequenceOfToken(t);
+  context = cache.contextOfSequence(sequence);
+  kvHead = head;
+}
+
+/** Tokens in a tile of at most `lanes` queries. */
+export function tokensOfTile(lanes: i32): i32 {
+  return max<i32>(1, lanes / min<i32>(cache.groupSize, lanes));
+}
+
+/**
+ * Touches every cache line of heads `[h0, h1)` in rows `[T, N, length]`: reading row by row is twice as fast as loading or
+ * storing eight rows of one head at a time.
+ */
+function touchRows(rows: usize, t0: i32, t1: i32, h0: i32, h1: i32, length: i32): void {
+  const stride = (<usize>(cache.numHeads * length)) << 2;
+  const bytes = (<usize>((h1 - h0) * length)) << 2;
+  let row = rows + <usize>t0 * stride + ((<usize>(h0 * length)) << 2);
+  let sum = 0;
+  for (let t = t0; t < t1; t++, row += stride) {
+    for (let i: usize = 0; i < bytes; i += 64) sum += load<i32>(row + i);
+  }
+  touched += sum;
+}
