@@ -31,7 +31,7 @@ export interface CaptureResult {
   readonly skippedLayers: readonly number[];
 }
 
-/** Runs the tokens through a model that was loaded with `traceAttention`. @throws {ArgumentError} when it was not */
+/** Runs the tokens through a model that was loaded with `trace.attention`. @throws {ArgumentError} when it was not */
 export async function captureAttention(
   model: Model,
   tokens: Int32Array,
