@@ -57,6 +57,7 @@ describe('wrong command lines exit with 2 and one line', () => {
   test.each([
     ['rum', "unknown command 'rum'"],
     ['run --temperature 1 -p x', "unknown option '--temperature'"],
+    ['run --kv-rotatoin none -p x', 'Did you mean --kv-rotation?'],
     ['run a b -p x', 'too many arguments'],
     ['run -p', 'argument missing'],
     ['run -p x -f y', '--prompt: expected one source of text'],

@@ -4,10 +4,12 @@ import { flag, isAdvanced } from './builders.js';
 
 const completeHelp = new WeakSet<Command>();
 
-/** Hides advanced flags unless `--help-all` was given. */
+/** Hides advanced flags from the text of `--help`. Suggestions for an unknown flag, which have no width, know all of them. */
 export function visibleOptions(this: Help, command: Command): Option[] {
   const visible = Help.prototype.visibleOptions.call(this, command);
-  return completeHelp.has(command) ? visible : visible.filter((option) => !isAdvanced(option));
+  return completeHelp.has(command) || this.helpWidth === undefined
+    ? visible
+    : visible.filter((option) => !isAdvanced(option));
 }
 
 /** Sets description and examples, and adds `--help-all` where flags are hidden. Call it after all flags were added. */
