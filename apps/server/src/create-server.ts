@@ -11,6 +11,7 @@ import Fastify, {
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import { checkOptions, type OptionNames } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
 import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
@@ -18,7 +19,7 @@ import { trackConnections } from './connections.js';
 import { engineApiError, frameworkApiError } from './error-mapping.js';
 import { ModelRegistry } from './model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
-import { defaultLimits, type ServerLimits, type ServerOptions } from './options.js';
+import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
 import { meaningfulBody } from './request-body.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
@@ -51,6 +52,9 @@ export interface WinnowServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
+const listenOptionNames: OptionNames<ListenOptions> = { port: true, host: true };
+const closeOptionNames: OptionNames<CloseOptions> = { graceMs: true };
+
 const defaultPort = 8080;
 const defaultGraceMs = 30_000;
 /** A body must arrive within this time; otherwise slow clients would occupy connections. */
@@ -58,9 +62,11 @@ const receiveTimeoutMs = 60_000;
 
 /**
  * The server does not listen before `listen` is called.
+ * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} when no model is given, two have the same id, or an API key is empty
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
+  checkOptions(options, serverOptionNames);
   const limits: Required<ServerLimits> = { ...defaultLimits };
   for (const name of Object.keys(defaultLimits) as (keyof ServerLimits)[]) limitFrom(options, limits, name);
   const registry = new ModelRegistry(options, limits);
@@ -113,13 +119,17 @@ class HttpServer implements WinnowServer {
     await app.ready();
   }
 
-  async listen({ port = defaultPort, host = '127.0.0.1' }: ListenOptions = {}): Promise<string> {
+  async listen(options: ListenOptions = {}): Promise<string> {
+    checkOptions(options, listenOptionNames);
+    const { port = defaultPort, host = '127.0.0.1' } = options;
     this.#boundHost = host;
     return this.#app.listen({ port, host });
   }
 
-  close({ graceMs = defaultGraceMs }: CloseOptions = {}): Promise<void> {
-    return (this.#closing ??= this.#end(graceMs));
+  async close(options: CloseOptions = {}): Promise<void> {
+    checkOptions(options, closeOptionNames);
+    const { graceMs = defaultGraceMs } = options;
+    await (this.#closing ??= this.#end(graceMs));
   }
 
   openApi(): object {

@@ -1,5 +1,5 @@
 /** The models of a server and its limits. */
-import type { EmbeddingModel, Model } from '@winnow/engine';
+import type { EmbeddingModel, Model, OptionNames } from '@winnow/engine';
 
 /** What the server requires of a generative model. */
 export type GenerativeModel = Pick<
@@ -63,6 +63,28 @@ export interface ServerOptions extends ServerLimits {
   /** Called for internal errors. */
   readonly onError?: (error: unknown) => void;
 }
+
+const limitNames: OptionNames<ServerLimits> = {
+  maxQueued: true,
+  queueTimeoutMs: true,
+  requestTimeoutMs: true,
+  stallTimeoutMs: true,
+  keepAliveMs: true,
+  maxBodyBytes: true,
+  maxConnections: true,
+};
+const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxConcurrent: true };
+const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
+
+export const serverOptionNames: OptionNames<ServerOptions> = {
+  ...limitNames,
+  models: servedModelNames,
+  embeddingModels: servedEmbeddingModelNames,
+  apiKeys: true,
+  corsOrigins: true,
+  onRequest: true,
+  onError: true,
+};
 
 export const defaultLimits: Required<ServerLimits> = {
   maxQueued: 64,
