@@ -4,6 +4,7 @@ import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
+import { StepReports } from '../memory/step-reports.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import { checkOptions, type OptionNames } from '../options/check.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
@@ -284,14 +285,13 @@ export class TextEmbedder implements EmbeddingModel {
       const expected = `1 to ${this.contextSize} tokens`;
       throw new ArgumentError({ argument: 'tokens', expected, actual: `${ids.length} tokens` });
     }
+    const reports = new StepReports();
     this.#step.add(ids);
-    try {
-      await this.#step.run(signal);
-    } finally {
-      this.#step.clear();
-    }
-    const read = (output: string, target: Float32Array | Int32Array): Promise<void> => executable.read(output, target);
-    await readFeedForward(traced?.layers ?? [], read, { begin: 0, numTokens: ids.length }, onLayer);
+    await this.#step.run(signal, () => {
+      reports.begin(0);
+      const step = { begin: 0, numTokens: ids.length, reports };
+      return readFeedForward(traced?.layers ?? [], (...wanted) => executable.read(...wanted), step, onLayer);
+    });
   }
 }
 

@@ -70,8 +70,9 @@ export class EmbeddingStep {
   /**
    * Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. After the loss of a device it
    * computes them once more on another one.
+   * @param readMore reads further outputs, from each device that computes the batch
    */
-  async run(signal: AbortSignal | undefined): Promise<Float32Array> {
+  async run(signal: AbortSignal | undefined, readMore?: () => Promise<void>): Promise<Float32Array> {
     const count = this.#numTexts;
     if (this.#numTokens < minStepTokens) this.add(new Int32Array(minStepTokens - this.#numTokens));
     this.#scalars.bind('T', this.#numTokens);
@@ -82,6 +83,7 @@ export class EmbeddingStep {
       await this.#executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
       const vectors = this.#vectors.subarray(0, count * this.#sizes.hiddenDim);
       await this.#executable.read('embeddings', vectors);
+      await readMore?.();
       return vectors;
     });
   }

@@ -5,6 +5,7 @@ import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { Sequence } from '../runtime/sequence.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
+import { StepReports } from '../memory/step-reports.js';
 import type { FeedForwardTrace, FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { readFeedForward } from '../sparsity/feed-forward-trace.js';
 
@@ -37,14 +38,15 @@ export const logitsOptionNames: OptionNames<LogitsOptions> = {
   signal: true,
 };
 
-/** Reads further outputs of a step that was this sequence's own. */
-export type ReadStep = (
-  read: ReadOutput,
-  step: { readonly begin: number; readonly numTokens: number },
-) => Promise<void>;
+/** A trace of the layers of a model: what they are, and who takes what they compute. */
+interface LayerTrace {
+  readonly layers: readonly FeedForwardLayer[];
+  readonly onLayer: (trace: FeedForwardTrace) => void | Promise<void>;
+}
 
 interface RunOptions extends LogitsOptions {
-  readonly onStep?: ReadStep;
+  /** Takes what the FFNs of a sequence's own steps see. */
+  readonly feedForward?: LayerTrace;
 }
 
 /** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
@@ -104,6 +106,7 @@ class RowReader {
   readonly #model: LoadedModel;
   readonly #options: RunOptions;
   readonly #numSharedBefore: number;
+  readonly #reports = new StepReports();
 
   constructor(model: LoadedModel, options: RunOptions) {
     this.#model = model;
@@ -112,14 +115,15 @@ class RowReader {
   }
 
   async read(output: ReadOutput, begin: number, numTokens: number, outputRows: readonly number[]): Promise<void> {
-    const { onAttention, onStep } = this.#options;
-    if (onAttention !== undefined || onStep !== undefined) {
+    const { onAttention, feedForward } = this.#options;
+    const reports = this.#reports;
+    reports.begin(begin);
+    if (onAttention !== undefined || feedForward !== undefined) {
       checkAlone(this.#model.scheduler.statistics().numSharedSteps - this.#numSharedBefore);
     }
-    if (onAttention !== undefined) {
-      await readTraces(this.#model.tracedLayers, output, { begin, numTokens }, onAttention);
-    }
-    await onStep?.(output, { begin, numTokens });
+    const step = { begin, numTokens, reports };
+    if (onAttention !== undefined) await readTraces(this.#model.tracedLayers, output, step, onAttention);
+    if (feedForward !== undefined) await readFeedForward(feedForward.layers, output, step, feedForward.onLayer);
     if (outputRows.length > 0) await this.#readRows(output, begin, outputRows);
   }
 
@@ -135,7 +139,7 @@ class RowReader {
       const logprobs = logits.slice(row * vocabSize, (row + 1) * vocabSize);
       for (let id = 0; id < logprobs.length; id++) logprobs[id] = (logprobs[id] as number) - shift;
       if (onRow === undefined) this.rows.set(begin + token, logprobs);
-      else await onRow(begin + token, logprobs);
+      else if (this.#reports.take()) await onRow(begin + token, logprobs);
     }
   }
 }
@@ -181,6 +185,6 @@ export async function traceFeedForward(
   await computeLogprobs(loaded, ids, {
     ...options,
     onRow: () => undefined,
-    onStep: (read, step) => readFeedForward(layers, read, step, onLayer),
+    feedForward: { layers, onLayer },
   });
 }

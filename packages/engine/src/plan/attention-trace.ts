@@ -2,6 +2,7 @@
 import { lowerDenseAttention, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { ReadOutput } from '../memory/step-outputs.js';
+import type { TracedStep } from '../memory/step-reports.js';
 
 /** What one layer attends with in one step: rows of tokens, flat. */
 export interface AttentionTrace {
@@ -61,7 +62,7 @@ export function createTraceLowering(
 export async function readTraces(
   layers: readonly TracedLayer[] | undefined,
   read: ReadOutput,
-  { begin, numTokens }: { readonly begin: number; readonly numTokens: number },
+  { begin, numTokens, reports }: TracedStep,
   onAttention: (trace: AttentionTrace) => void | Promise<void>,
 ): Promise<void> {
   if (layers === undefined) {
@@ -76,6 +77,7 @@ export async function readTraces(
     };
     const [q, unrotatedQ] = [await rows('q'), await rows('unrotatedQ')];
     const [k, v] = [await rows('k'), await rows('v')];
+    if (!reports.take()) continue;
     await onAttention({ layer, begin, numTokens, q, unrotatedQ, k, v, scale, window, softCap });
   }
 }

@@ -6,6 +6,7 @@ import type { FeedForwardAccess, FeedForwardLayer, FeedForwardMatrix, FeedForwar
 import { neuronRows } from './neuron-rows.js';
 import { withFeedForward } from './with-feed-forward.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
+import type { TracedStep } from '../memory/step-reports.js';
 
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
 
@@ -54,7 +55,7 @@ export function withFeedForwardTrace<D extends EmbedderDescription | ModelDescri
 export async function readFeedForward(
   layers: readonly FeedForwardLayer[],
   read: ReadOutput,
-  { begin, numTokens }: { readonly begin: number; readonly numTokens: number },
+  { begin, numTokens, reports }: TracedStep,
   onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
 ): Promise<void> {
   for (const { layer, hiddenDim, ffnDim, isGated } of layers) {
@@ -64,7 +65,8 @@ export async function readFeedForward(
       return values;
     };
     const [x, up] = [await rows('x', hiddenDim), await rows('up', ffnDim)];
-    await onLayer({ layer, begin, numTokens, x, up, ...(isGated ? { gate: await rows('gate', ffnDim) } : {}) });
+    const gate = isGated ? { gate: await rows('gate', ffnDim) } : {};
+    if (reports.take()) await onLayer({ layer, begin, numTokens, x, up, ...gate });
   }
 }
 
