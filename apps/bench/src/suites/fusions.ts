@@ -1,12 +1,20 @@
 /** What fusing records of a layer gains: matmuls of the same activations side by side, and what fused kernels could gain at most. */
-import { groupMatmuls, ProgramBuilder, rewriteProgram, type Program, type ProgramTensor } from '@winnow/ops';
+import {
+  groupMatmuls,
+  ProgramBuilder,
+  rewriteProgram,
+  type Backend,
+  type Program,
+  type ProgramTensor,
+} from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
 import { loadProgram, type FillBuffer, type LoadedProgram } from '../harness/loaded-program.js';
-import { measure } from '../harness/measure.js';
+import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { modelShape, type ModelShape } from '../models/model-shapes.js';
 import { randomWeights } from '../models/random-weights.js';
+import { greedy, loadContenders, type LoadedContenders } from './end-to-end.js';
 
 const suite = 'fusions';
 const dtype: DType = 'q8_0';
@@ -14,7 +22,7 @@ const dtype: DType = 'q8_0';
 export const fusions: Suite = {
   name: suite,
   summary:
-    'fused records of a layer: query, key and value; and layers without norms and gates, which fused kernels cannot beat',
+    'fused records of a layer and of whole models: query, key and value; and layers without norms and gates, which fused kernels cannot beat',
   async *run(context) {
     const { models, quick, threads } = context.options;
     for (const name of models ?? (quick ? ['winnow-tiny'] : ['smollm2-135m', 'tinyllama-1.1b'])) {
@@ -22,6 +30,7 @@ export const fusions: Suite = {
         for (const numTokens of quick ? [1, 4] : [1, 16]) {
           yield* measureLayer(context, modelShape(name), numThreads, numTokens);
         }
+        yield* measureModel(context, name, numThreads);
       }
     }
   },
@@ -60,6 +69,61 @@ async function* measureLayer(
   } finally {
     await backend.dispose();
   }
+}
+
+const promptLength = 128;
+
+/** Prompts and generation of a whole model, whose backend rewrites every program or none. */
+async function* measureModel(context: SuiteContext, name: string, numThreads: number): AsyncIterable<Figure> {
+  const numDecoded = context.options.quick ? 4 : 16;
+  const sizes = [promptLength + numDecoded, promptLength + 1];
+  const options = { ...context.options, threads: [numThreads] };
+  const rewritten: SuiteContext['createBackend'] = async (...chosen) =>
+    withGroupedMatmuls(await context.createBackend(...chosen));
+  const open: LoadedContenders[] = [];
+  try {
+    for (const createBackend of [context.createBackend, rewritten]) {
+      open.push(await loadContenders({ ...context, options, createBackend }, { name, dtype }, sizes));
+    }
+    const [asWritten, grouped] = open.map((loaded) => contendersOf(loaded, numDecoded));
+    for (const phase of ['prefill', 'decode'] as const) {
+      const contenders = { written: asWritten![phase], grouped: grouped![phase] };
+      const timings = await measure(contenders, measureOptions(options, 41));
+      const rate = milliseconds(timings['grouped']!);
+      const ratio = rate.best / milliseconds(timings['written']!).best;
+      const caseName = `${open[0]!.name} ${phase} @${promptLength}: query, key and value together`;
+      yield { suite, case: caseName, ...rate, unit: 'ms', ratio, ratioOf: 'as written' };
+    }
+  } finally {
+    for (const loaded of open.toReversed()) await loaded.dispose();
+  }
+}
+
+function withGroupedMatmuls(backend: Backend): Backend {
+  return {
+    ...backend,
+    prepare: (program, options) => backend.prepare(rewriteProgram(program, [groupMatmuls]), options),
+  };
+}
+
+/** Generation after a prompt that is cached, and prompts that differ in their first token, so that nothing of them is cached. */
+function contendersOf(
+  { sessions, tokens }: LoadedContenders,
+  numDecoded: number,
+): Readonly<Record<'prefill' | 'decode', Contender>> {
+  const [decoding, prefilling] = sessions;
+  const prompt = tokens(promptLength);
+  let numPrompts = 0;
+  const nextPrompt = (): number[] => [prompt[numPrompts++ % promptLength]!, ...prompt.slice(1)];
+  return {
+    decode: { run: async () => (await greedy(decoding!, prompt, numDecoded)).timeMs },
+    prefill: {
+      async run() {
+        prefilling!.reset();
+        return (await greedy(prefilling!, nextPrompt(), 1)).timeMs;
+      },
+    },
+  };
 }
 
 function formsOf(shape: ModelShape, numTokens: number): LayerForms {
