@@ -10,7 +10,8 @@ import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
 import { convertToGguf } from './to-gguf.js';
-import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
+import type { ConvertOptions, ConvertResult, ConvertSource } from './conversion.js';
+import type { ConvertTarget } from './write-files.js';
 
 export interface ConvertFilesOptions extends ConvertOptions {
   /** Overwrite existing files. Default false: an existing file is an error. */

@@ -1,3 +1,4 @@
 export { convertToFolder, folderTypes } from './to-folder.js';
 export { convertToGguf } from './to-gguf.js';
-export type { ConvertOptions, ConvertProgress, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
+export type { ConvertOptions, ConvertProgress, ConvertResult, ConvertSource } from './conversion.js';
+export type { ConvertTarget } from './write-files.js';

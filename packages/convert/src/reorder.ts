@@ -1,8 +1,7 @@
 /**
  * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5, experts' matrices.
  */
-import type { Fields, ModelFile, Weight } from '@winnow/models';
-import type { EmbedderDescription } from '@winnow/models';
+import type { Fields, ModelFile, Weight, EmbedderDescription } from '@winnow/models';
 import { gatheredColumnsView, gatheredRowsView, matrixRowsView } from './views.js';
 
 /** Reorders the weights of a description for the other format. */

@@ -17,8 +17,8 @@ import { layOut } from './layout.js';
 import { reorderWeights } from './reorder.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToJson } from './tokenizer-to-json.js';
-import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
-import { splitBySize, writeTogether, type FileSet } from './write-files.js';
+import { WriteProgress, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import { splitBySize, writeTogether, type ConvertTarget, type FileSet } from './write-files.js';
 
 /** Weight types of Hugging Face folders. */
 export const folderTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
@@ -37,7 +37,7 @@ export async function convertToFolder(
   target: ConvertTarget,
   options: ConvertOptions = {},
 ): Promise<ConvertResult> {
-  const { type, splitSizeBytes = usualSplitBytes, signal, onProgress } = options;
+  const { type, splitSizeBytes = usualSplitBytes, signal } = options;
   if (type !== undefined && !folderTypes.includes(type)) {
     throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });
   }
@@ -60,16 +60,11 @@ export async function convertToFolder(
     texts.set('tokenizer_config.json', tokenizer.config);
   }
   for (const [name, json] of poolingFiles(source.file)) texts.set(name, json);
-  const totalBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  let writtenBytes = 0;
-  const onBytes = (numBytes: number): void => {
-    writtenBytes += numBytes;
-    onProgress?.({ writtenBytes, totalBytes });
-  };
+  const progress = new WriteProgress(tensors, options);
   return writeTogether(target, async (files) => {
     let sizeBytes = await writeWeights(
       files,
-      tensors.map((tensor) => counted(tensor, onBytes)),
+      tensors.map((tensor) => counted(tensor, progress)),
       splitSizeBytes,
       signal,
     );
@@ -82,12 +77,12 @@ export async function convertToFolder(
   });
 }
 
-function counted(tensor: StoredTensor, onBytes: (numBytes: number) => void): StoredTensor {
+function counted(tensor: StoredTensor, progress: WriteProgress): StoredTensor {
   return {
     ...tensor,
     async read(bytes, options) {
       await tensor.read(bytes, options);
-      onBytes(bytes.length);
+      progress.add(bytes.length);
     },
   };
 }

@@ -21,8 +21,8 @@ import { reorderWeights } from './reorder.js';
 import type { GgufPairs } from './rope-values.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToGguf } from './tokenizer-to-gguf.js';
-import type { ConvertOptions, ConvertResult, ConvertSource, ConvertTarget } from './types.js';
-import { piecesOf, splitBySize, writeTogether } from './write-files.js';
+import { WriteProgress, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import { piecesOf, splitBySize, writeTogether, type ConvertTarget } from './write-files.js';
 
 /** Values of `general.file_type`. */
 const fileTypes: Partial<Readonly<Record<DType, number>>> = {
@@ -58,17 +58,12 @@ export async function convertToGguf(
   fileName: string,
   options: ConvertOptions = {},
 ): Promise<ConvertResult> {
-  const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal, onProgress } = options;
+  const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal } = options;
   if (type !== undefined) checkQuantizeType('type', type);
   const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);
   const { tensors, kept, notices } = content;
   const pairs = withFileType(content.pairs, tensors, type);
-  const totalBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  let writtenBytes = 0;
-  const onBytes = (numBytes: number): void => {
-    writtenBytes += numBytes;
-    onProgress?.({ writtenBytes, totalBytes });
-  };
+  const progress = new WriteProgress(tensors, options);
   const parts = splitBySize(tensors, splitSizeBytes);
   return writeTogether(target, async (files) => {
     let sizeBytes = 0;
@@ -91,7 +86,7 @@ export async function convertToGguf(
           name: tensor.name,
           dtype: tensor.dtype,
           shape: tensor.shape,
-          data: piecesOf(tensor, onBytes, signal),
+          data: piecesOf(tensor, progress, signal),
         })),
         ...(signal === undefined ? {} : { signal }),
       });

@@ -1,6 +1,12 @@
 /** Writes several files that appear together or not at all. */
 import type { ByteSink, StoredTensor } from '@winnow/bytes';
-import type { ConvertTarget } from './types.js';
+import type { WriteProgress } from './conversion.js';
+
+/** Destination of the files: a file must not become visible before its sink is closed. */
+export interface ConvertTarget {
+  /** @param name of the file, relative to the target */
+  open(name: string): Promise<ByteSink>;
+}
 
 /** Number of bytes read and written at a time. */
 const chunkBytes = 4 * 1024 * 1024;
@@ -41,10 +47,10 @@ export async function writeTogether<T>(target: ConvertTarget, write: (files: Fil
   }
 }
 
-/** The bytes of a tensor in pieces; `onBytes` is called for each. */
+/** The bytes of a tensor in pieces; each counts as written when the next one is taken. */
 export async function* piecesOf(
   tensor: StoredTensor,
-  onBytes: (numBytes: number) => void,
+  progress: WriteProgress,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(Math.min(chunkBytes, tensor.sizeBytes));
@@ -53,7 +59,7 @@ export async function* piecesOf(
     const piece = buffer.subarray(0, Math.min(buffer.length, tensor.sizeBytes - byteOffset));
     await tensor.read(piece, signal === undefined ? { byteOffset } : { byteOffset, signal });
     yield piece;
-    onBytes(piece.length);
+    progress.add(piece.length);
   }
 }
 

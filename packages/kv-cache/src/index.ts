@@ -1,18 +1,15 @@
-export type {
-  AppendedSlots,
-  AttachedPage,
-  BlockChanges,
-  BlockCopy,
-  BlockManager,
-  BlockManagerOptions,
-  BlockStatistics,
-  BlockUsage,
-  CreateSequenceOptions,
-  DetachedPage,
-  SequenceContents,
-  SequenceView,
-} from './blocks/types.js';
-export { createBlockManager } from './blocks/block-manager.js';
+export type { AppendedSlots, BlockChanges, BlockCopy } from './blocks/slot-writer.js';
+export {
+  createBlockManager,
+  type AttachedPage,
+  type BlockManager,
+  type BlockManagerOptions,
+  type BlockStatistics,
+  type BlockUsage,
+  type CreateSequenceOptions,
+} from './blocks/block-manager.js';
+export type { DetachedPage, SequenceView } from './blocks/sequence-state.js';
+export type { SequenceContents } from './blocks/restore-sequence.js';
 export {
   createHeavyHitters,
   type HeavyHitterOptions,

@@ -49,9 +49,21 @@ export {
   type FeedForwardMatrix,
   type MaxActiveRatio,
 } from './lowering/sparse-matrices.js';
-export { createNeuronCache } from './cache/neuron-cache.js';
-export { neuronItemBytes, type NeuronItemBytes } from './cache/item-layout.js';
-export { neuronStagingBytes } from './cache/staging.js';
+export {
+  createNeuronCache,
+  type NeuronCache,
+  type NeuronCacheOptions,
+  type NeuronCacheStatistics,
+} from './cache/neuron-cache.js';
+export {
+  neuronItemBytes,
+  type NeuronItemBytes,
+  type ColdEncoding,
+  type NeuronLayer,
+  type NeuronPiece,
+  type WarmEncoding,
+} from './cache/item-layout.js';
+export { neuronStagingBytes, type NeuronReadOptions } from './cache/staging.js';
 export { NeuronLoadError } from './cache/load-error.js';
 export {
   planNeuronTiers,
@@ -60,14 +72,5 @@ export {
   type PlannedLayer,
   type PlannedLayerInput,
 } from './cache/plan-tiers.js';
-export type {
-  ColdEncoding,
-  NeuronCache,
-  NeuronCacheOptions,
-  NeuronCacheStatistics,
-  NeuronLayer,
-  NeuronLayerStatistics,
-  NeuronPiece,
-  SlotMemory,
-  WarmEncoding,
-} from './cache/types.js';
+export type { NeuronLayerStatistics } from './cache/layer/counters.js';
+export type { SlotMemory } from './cache/slot-loads.js';

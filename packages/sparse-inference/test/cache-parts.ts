@@ -1,7 +1,8 @@
 /** Sources, slot memories and items for tests of the neuron cache. */
 import type { ByteSource } from '@winnow/bytes';
 import { createRng, decode, encode, IoError, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import type { NeuronPiece, SlotMemory } from '../src/cache/types.js';
+import type { NeuronPiece } from '../src/cache/item-layout.js';
+import type { SlotMemory } from '../src/cache/slot-loads.js';
 
 export interface TestSource extends ByteSource {
   readonly bytes: Uint8Array;

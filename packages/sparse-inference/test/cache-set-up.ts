@@ -2,7 +2,7 @@
 import { IoError } from '@winnow/tensor';
 import { expect } from 'vitest';
 import { createNeuronCache, NeuronLoadError, type NeuronCache, type NeuronCacheOptions } from '../src/index.js';
-import type { NeuronLayer } from '../src/cache/types.js';
+import type { NeuronLayer } from '../src/cache/item-layout.js';
 import { testMemory, testPieces, type TestMemory, type TestSource } from './cache-parts.js';
 
 export const shapes = [

@@ -48,7 +48,7 @@ import {
 } from './codecs/q32.js';
 import { encodeQ4_0, encodeQ4_1, encodeQ5_0, encodeQ5_1, encodeQ8_0 } from './codecs/q32-encode.js';
 import { decodeTq1_0, decodeTq2_0 } from './codecs/ternary.js';
-import type { Decoder, Encoder } from './codecs/types.js';
+import type { Decoder, Encoder } from './codecs/signatures.js';
 import { dtypeInfo, sizeOf, type DType } from './dtype.js';
 import { ArgumentError, DTypeError, ShapeError } from './errors.js';
 

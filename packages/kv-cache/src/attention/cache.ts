@@ -3,7 +3,7 @@
  * contiguous and paged caches run the same programs.
  */
 import type { PartialStates } from '@winnow/ops';
-import type { SequenceView } from '../blocks/types.js';
+import type { SequenceView } from '../blocks/sequence-state.js';
 import type { KvSizes } from '../memory.js';
 import type { AttendOptions } from './programs.js';
 import { KvPool } from './pool.js';

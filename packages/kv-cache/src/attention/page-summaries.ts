@@ -5,7 +5,7 @@
  */
 import type { BufferHandle } from '@winnow/ops';
 import { ArgumentError, invariant } from '@winnow/tensor';
-import type { BlockCopy } from '../blocks/types.js';
+import type { BlockCopy } from '../blocks/slot-writer.js';
 import { Limiter } from '../limiter.js';
 import type { KvStorage } from './storage.js';
 import { SummaryPrograms } from './summary-programs.js';

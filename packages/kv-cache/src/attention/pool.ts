@@ -1,7 +1,8 @@
 /** Blocks of one layer and their memory on a backend, shared by sequences. */
 import type { Backend, PartialStates } from '@winnow/ops';
-import { createBlockManager } from '../blocks/block-manager.js';
-import type { BlockChanges, BlockManager, SequenceView } from '../blocks/types.js';
+import { createBlockManager, type BlockManager } from '../blocks/block-manager.js';
+import type { BlockChanges } from '../blocks/slot-writer.js';
+import type { SequenceView } from '../blocks/sequence-state.js';
 import { Limiter } from '../limiter.js';
 import { AttentionPrograms, type AttendOptions, type AttentionCall } from './programs.js';
 import { KvStorage, type KvStorageOptions } from './storage.js';

@@ -4,7 +4,7 @@
  */
 import { BoundProgram, copyBytes, createReferenceBackend, type Backend, type BufferHandle } from '@winnow/ops';
 import { ArgumentError, decode, ShapeError } from '@winnow/tensor';
-import type { BlockCopy } from '../blocks/types.js';
+import type { BlockCopy } from '../blocks/slot-writer.js';
 import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './shape.js';
 
 export interface KvStorageOptions extends KvShapeOptions {

@@ -4,7 +4,7 @@
  */
 import { createReferenceBackend, createStates, mergeState, type Backend, type PartialStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { DetachedPage } from '../blocks/types.js';
+import type { DetachedPage } from '../blocks/sequence-state.js';
 import type { KvSizes } from '../memory.js';
 import { PageError } from '../pages/error.js';
 import type { PageStore } from '../pages/store.js';

@@ -1,9 +1,15 @@
-/** Sequences over a pool of blocks: see `BlockManager` for the contract. */
+/**
+ * Sequences over a pool of blocks, without tensors: every call returns what the owner of the tensors has to do.
+ *
+ * A block is a range of `blockSize` physical slots of the pool; physical slot `s` is slot `s % blockSize` of block
+ * `floor(s / blockSize)`. A sequence has a block table; its logical slot `j` is slot `j % blockSize` of block
+ * `blocks[floor(j / blockSize)]`. Position is not slot: a sequence knows which position each logical slot holds, -1 for none.
+ */
 import { ArgumentError } from '@winnow/tensor';
 import { BlockPool } from './block-pool.js';
 import { PageReferences } from './page-references.js';
 import { PrefixIndex } from './prefix-index.js';
-import { restoreState } from './restore-sequence.js';
+import { restoreState, type SequenceContents } from './restore-sequence.js';
 import {
   checkSequence,
   countFilled,
@@ -12,27 +18,72 @@ import {
   removeBlock,
   tableIndexOf,
   type SequenceState,
+  type SequenceView,
 } from './sequence-state.js';
-import { noChanges, SlotWriter, type Changes } from './slot-writer.js';
-import type {
-  AppendedSlots,
-  AttachedPage,
-  BlockChanges,
-  BlockManager,
-  BlockManagerOptions,
-  BlockStatistics,
-  BlockUsage,
-  CreateSequenceOptions,
-  SequenceContents,
-  SequenceView,
-} from './types.js';
+import { noChanges, SlotWriter, type AppendedSlots, type BlockChanges, type Changes } from './slot-writer.js';
+
+/** A detached page back in the pool. The caller fills `block` with its bytes before anything reads it. */
+export interface AttachedPage extends BlockChanges {
+  readonly block: number;
+  /** Index in the block table. */
+  readonly tableIndex: number;
+  readonly positions: Int32Array;
+}
+
+export interface BlockManagerOptions {
+  readonly numBlocks: number;
+  /** Slots per block, 64 or 256 for example. */
+  readonly blockSize: number;
+  /** Width of the block tables of kernels. Default: `numBlocks`. */
+  readonly maxBlocksPerSequence?: number;
+  /** Keep blocks that nothing refers to for reuse by an equal prefix. Default true. */
+  readonly prefixSharing?: boolean;
+  /** Called when the content with this id leaves the cache, so that you can drop what you stored beside it. */
+  readonly onContentDropped?: (contentId: number) => void;
+  /** Hash of a block's tokens, chained from the hash before; any 32-bit integer. For tests: equal hashes do no harm. */
+  readonly hash?: (previous: number, tokens: Int32Array) => number;
+}
+
+export interface CreateSequenceOptions {
+  /** Tokens whose leading full blocks may be taken from the cache. The sequence then starts with as many as were found. */
+  readonly prefix?: ArrayLike<number>;
+  /** Sequences share blocks only with others of the same salt: attention policy, adapter, whatever changes the values. */
+  readonly salt?: string;
+  /**
+   * Asked for each cached prefix, longest first; the first accepted one is used. A model with recurrent state accepts
+   * only those whose snapshot it has under `contentId`.
+   */
+  readonly acceptPrefix?: (contentId: number, numTokens: number) => boolean;
+}
+
+/** Blocks of the pool by state. The three counts add up to `numBlocks`. */
+export interface BlockUsage {
+  readonly numFreeBlocks: number;
+  /** Referred to by nothing, kept for prefix sharing, taken when no free block is left. */
+  readonly numCachedBlocks: number;
+  readonly numUsedBlocks: number;
+}
+
+/** Counters since creation. */
+export interface BlockStatistics {
+  readonly numSharedTokens: number;
+  readonly numCopies: number;
+  readonly numEvictedTokens: number;
+  readonly numReclaimedBlocks: number;
+}
 
 /** @throws {ArgumentError} for sizes that are not positive integers */
 export function createBlockManager(options: BlockManagerOptions): BlockManager {
-  return new PagedBlockManager(options);
+  return new BlockManager(options);
 }
 
-class PagedBlockManager implements BlockManager {
+/**
+ * Blocks and sequences as plain data. A call that throws changes nothing.
+ *
+ * A step: `append` gives slots, the caller performs the changes and stores keys and values, then `commit` makes them
+ * shareable; after a failure `rollback`.
+ */
+export class BlockManager {
   readonly numBlocks: number;
   readonly blockSize: number;
   readonly maxBlocksPerSequence: number;
@@ -64,6 +115,7 @@ class PagedBlockManager implements BlockManager {
     return [...this.#sequences.keys()];
   }
 
+  /** A new sequence. Shared blocks need no work: their contents are there. */
   createSequence({ prefix = [], salt = '', acceptPrefix = () => true }: CreateSequenceOptions = {}): SequenceView {
     const found = this.#prefixSharing ? this.#prefixes.match(prefix, salt, this.maxBlocksPerSequence) : [];
     let numShared = found.length;
@@ -85,6 +137,12 @@ class PagedBlockManager implements BlockManager {
     return state.view;
   }
 
+  /**
+   * A sequence with the slots of a saved one, in blocks of its own. The caller fills all of them, then calls `commit`, which
+   * makes them shareable where that is possible.
+   * @throws {ArgumentError} for positions that no sequence can have
+   * @throws {CapacityError} when the pool or the block table has no room
+   */
   restoreSequence(contents: SequenceContents): SequenceView {
     const state = restoreState(this.#nextId, contents, this.blockSize);
     for (const { pageId } of state.detached) this.#pages.checkUnused(pageId);
@@ -97,15 +155,18 @@ class PagedBlockManager implements BlockManager {
     return state.view;
   }
 
+  /** How many leading tokens of `prefix` a new sequence would find. */
   countCached(prefix: ArrayLike<number>, salt = ''): number {
     if (!this.#prefixSharing) return 0;
     return this.blockSize * this.#prefixes.match(prefix, salt, this.maxBlocksPerSequence).length;
   }
 
+  /** @throws {ArgumentError} when there is no such sequence */
   sequence(id: number): SequenceView {
     return this.#stateOf(id).view;
   }
 
+  /** Blocks that `append` of that many tokens would take from the pool. */
   countNewBlocks(id: number, numTokens: number): number {
     return this.#writer.planAppend(this.#stateOf(id), numTokens).numBlocksNeeded;
   }
@@ -114,6 +175,7 @@ class PagedBlockManager implements BlockManager {
     return this.#writer.canCarryOut(this.#writer.planAppend(this.#stateOf(id), numTokens));
   }
 
+  /** @throws {CapacityError} when the pool or the block table has no room */
   append(id: number, tokens: ArrayLike<number>): AppendedSlots {
     const state = this.#stateOf(id);
     for (let i = 0; i < tokens.length; i++) {
@@ -122,17 +184,20 @@ class PagedBlockManager implements BlockManager {
     return this.#writer.append(state, tokens);
   }
 
+  /** Marks the keys and values of all appended tokens as stored. */
   commit(id: number): void {
     const state = this.#stateOf(id);
     state.numCommitted = state.tokens.length;
     if (this.#prefixSharing && state.isShareable) this.#prefixes.register(state);
   }
 
+  /** Forgets what was appended since the last commit. */
   rollback(id: number): BlockChanges {
     const state = this.#stateOf(id);
     return this.#truncate(state, state.numCommitted);
   }
 
+  /** A second sequence with the same contents, which share their blocks. @throws {ArgumentError} with uncommitted tokens */
   fork(id: number): SequenceView {
     const state = this.#stateOf(id);
     const numUncommitted = state.tokens.length - state.numCommitted;
@@ -144,6 +209,10 @@ class PagedBlockManager implements BlockManager {
     return copy.view;
   }
 
+  /**
+   * Forgets positions from `numTokens` on. Evicted positions stay evicted: see `numEvicted`.
+   * @throws {CapacityError} when a shared block with holes has to be copied and there is no room
+   */
   truncate(id: number, numTokens: number): BlockChanges {
     if (!Number.isSafeInteger(numTokens) || numTokens < 0) refuse('numTokens', 'a non-negative integer', numTokens);
     return this.#truncate(this.#stateOf(id), numTokens);
@@ -159,6 +228,12 @@ class PagedBlockManager implements BlockManager {
     return changes;
   }
 
+  /**
+   * Empties logical slots. Blocks without any position left leave the table, the others keep holes that the next tokens
+   * fill. Logical slots change: read the view again.
+   * @throws {ArgumentError} for empty, uncommitted or unknown slots
+   * @throws {CapacityError} when a shared block has to be copied and there is no room
+   */
   evict(id: number, logicalSlots: ArrayLike<number>): BlockChanges {
     const state = this.#stateOf(id);
     const slots = [...new Set(Array.from(logicalSlots))];
@@ -174,6 +249,11 @@ class PagedBlockManager implements BlockManager {
     return changes;
   }
 
+  /**
+   * Takes blocks out of the pool without forgetting them. Call it after their bytes are stored under ids of your choice
+   * that are not in use.
+   * @param pages index in the block table and page id of each
+   */
   detach(id: number, pages: readonly { readonly tableIndex: number; readonly pageId: number }[]): BlockChanges {
     const state = this.#stateOf(id);
     const leaving = new Map(pages.map(({ tableIndex, pageId }) => [tableIndex, pageId]));
@@ -195,6 +275,10 @@ class PagedBlockManager implements BlockManager {
     return noChanges();
   }
 
+  /**
+   * Forgets detached pages: their positions are evicted.
+   * @throws {ArgumentError} for pages that the sequence does not have
+   */
   dropPages(id: number, pageIds: readonly number[]): BlockChanges {
     const state = this.#stateOf(id);
     const leaving = new Set(pageIds);
@@ -212,6 +296,7 @@ class PagedBlockManager implements BlockManager {
     return changes;
   }
 
+  /** @throws {CapacityError} when there is no room for the block */
   attach(id: number, pageId: number): AttachedPage {
     const state = this.#stateOf(id);
     const index = state.detached.findIndex((page) => page.pageId === pageId);
@@ -225,6 +310,7 @@ class PagedBlockManager implements BlockManager {
     return { ...changes, ...attached, positions };
   }
 
+  /** Id of the content that the first `numTokens` tokens have in the cache, for whole blocks of shareable sequences. */
   contentId(id: number, numTokens: number): number | undefined {
     const { chain } = this.#stateOf(id);
     if (numTokens <= 0 || numTokens % this.blockSize !== 0) return undefined;
@@ -232,6 +318,7 @@ class PagedBlockManager implements BlockManager {
     return found !== undefined && this.#pool.hasContent(found) ? found : undefined;
   }
 
+  /** Forgets cached blocks that nothing refers to. */
   dropCached(): void {
     this.#pool.dropCached();
   }
@@ -254,10 +341,12 @@ class PagedBlockManager implements BlockManager {
     };
   }
 
+  /** Sequences that refer to a block. */
   refCount(block: number): number {
     return this.#pool.refCount(block);
   }
 
+  /** @throws {Error} when any invariant is broken: a bug in Winnow */
   checkIntegrity(): void {
     const references = new Int32Array(this.numBlocks);
     for (const state of this.#sequences.values()) {

@@ -1,6 +1,6 @@
 /** How many sequences refer to each detached page. */
 import { ArgumentError, invariant } from '@winnow/tensor';
-import type { DetachedPage } from './types.js';
+import type { DetachedPage } from './sequence-state.js';
 
 export class PageReferences {
   readonly #counts = new Map<number, number>();

@@ -1,7 +1,18 @@
 /** Checks what a saved sequence claims to hold, and makes its state. */
 import { ArgumentError } from '@winnow/tensor';
-import { countFilled, createSequenceState, type SequenceState } from './sequence-state.js';
-import type { SequenceContents } from './types.js';
+import { countFilled, createSequenceState, type SequenceState, type DetachedPage } from './sequence-state.js';
+
+/** A saved sequence: what `SequenceView` showed of it. */
+export interface SequenceContents {
+  readonly tokens: ArrayLike<number>;
+  /** Position of each logical slot, -1 for empty ones; some in every block. */
+  readonly positions: ArrayLike<number>;
+  readonly salt?: string;
+  /** Whether its blocks may be shared, if they hold every position in order. Default true. */
+  readonly isShareable?: boolean;
+  /** Pages that are stored already, under ids that are not in use. */
+  readonly detachedPages?: readonly DetachedPage[];
+}
 
 /**
  * The state of a restored sequence, its block table still empty.

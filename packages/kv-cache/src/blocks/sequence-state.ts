@@ -1,7 +1,36 @@
 /** The state of one sequence: tokens, block table, the position of each logical slot, holes, detached pages. */
 import { invariant } from '@winnow/tensor';
-import type { DetachedPage, SequenceView } from './types.js';
+
 import { IntList } from './int-list.js';
+
+/** A page that left the pool but still belongs to the sequence: attention reads it from a lower tier. */
+export interface DetachedPage {
+  readonly pageId: number;
+  /** Position of each of its `blockSize` slots, -1 for none. */
+  readonly positions: Int32Array;
+}
+
+/** A sequence as others see it. Arrays are views that are valid until the next call that changes the sequence. */
+export interface SequenceView {
+  readonly id: number;
+  readonly salt: string;
+  /** Tokens so far; also the position of the next one. */
+  readonly numTokens: number;
+  /** Leading tokens whose keys and values have been stored. */
+  readonly numCommitted: number;
+  /** Logical slots in use, empty ones included: the context length of kernels. */
+  readonly numSlots: number;
+  /** Positions that are neither in the pool nor in a detached page. */
+  readonly numEvicted: number;
+  /** Block table. */
+  readonly blocks: readonly number[];
+  readonly tokens: Int32Array;
+  /** Position of each logical slot, -1 for empty ones. */
+  readonly positions: Int32Array;
+  readonly detachedPages: readonly DetachedPage[];
+  /** Whether blocks that fill up from now on can be shared: nothing was evicted before. */
+  readonly isShareable: boolean;
+}
 
 export interface SequenceState {
   readonly id: number;

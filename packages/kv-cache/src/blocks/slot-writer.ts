@@ -5,7 +5,33 @@
 import { CapacityError } from '@winnow/tensor';
 import type { BlockPool } from './block-pool.js';
 import { removeBlock, type SequenceState } from './sequence-state.js';
-import type { AppendedSlots, BlockChanges, BlockCopy } from './types.js';
+
+/** The first `numSlots` slots of block `from` (keys, values, positions, summaries) go to block `to`. */
+export interface BlockCopy {
+  readonly from: number;
+  readonly to: number;
+  readonly numSlots: number;
+}
+
+/** What the owner of the tensors does after a call, in this order, before anything else is written or read. */
+export interface BlockChanges {
+  /** Blocks that now belong to the sequence and hold nothing yet. */
+  readonly newBlocks: readonly number[];
+  /** Copies to perform. Sources stay in use by other sequences. */
+  readonly copies: readonly BlockCopy[];
+  /** Physical slots that are empty now: position -1. */
+  readonly clearedSlots: readonly number[];
+  /** Detached pages that no sequence refers to any more: you can delete their stored bytes. */
+  readonly droppedPages: readonly number[];
+}
+
+/** Where new tokens go. */
+export interface AppendedSlots extends BlockChanges {
+  /** Physical slot of each token. */
+  readonly slots: Int32Array;
+  /** Position of each token. */
+  readonly positions: Int32Array;
+}
 
 /** `BlockChanges` while they are collected. */
 export interface Changes extends BlockChanges {

@@ -3,7 +3,7 @@
  * the positions with the smallest sums are evicted. Globals and the most recent positions are protected.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
-import type { SequenceView } from '../blocks/types.js';
+import type { SequenceView } from '../blocks/sequence-state.js';
 
 export interface HeavyHitterOptions {
   /** Maximum number of positions in the pool, those of the next step included. */

@@ -6,7 +6,7 @@
  * is at `numTokens`, everything between the sinks and `numTokens - window + 1` can be evicted.
  */
 import { ArgumentError } from '@winnow/tensor';
-import type { SequenceView } from '../blocks/types.js';
+import type { SequenceView } from '../blocks/sequence-state.js';
 
 export interface WindowOptions {
   /** Positions that a query sees, its own included. */

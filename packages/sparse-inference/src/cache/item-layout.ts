@@ -1,8 +1,43 @@
 /** Where the pieces of an item are: in its slot, in the copies of the lower tiers, and in the sources. */
 import type { ByteSource } from '@winnow/bytes';
-import { ArgumentError, FormatError, sizeOf } from '@winnow/tensor';
+import { ArgumentError, FormatError, sizeOf, type DType } from '@winnow/tensor';
 import { pieceCopy, type PieceCopy } from './piece-copy.js';
-import type { ColdEncoding, NeuronLayer, NeuronPiece, WarmEncoding } from './types.js';
+
+/** One part of every item of a layer: the row of one matrix for a neuron, the whole matrix for an expert. */
+export interface NeuronPiece {
+  /** For messages: `gate`, `up`, `down`. */
+  readonly name: string;
+  readonly dtype: DType;
+  /** Values per item. An item takes `sizeOf(dtype, valuesPerItem)` bytes. */
+  readonly valuesPerItem: number;
+  /** Where the items are: number `i` at `byteOffset + i * strideBytes`. The cache reads it and leaves it open. */
+  readonly source: ByteSource;
+  readonly byteOffset: number;
+  /** Default: the bytes of an item. Larger where the pieces of an item are side by side: then they are read together. */
+  readonly strideBytes?: number;
+}
+
+/** One layer: its items, its slots and what is in which tier at first. */
+export interface NeuronLayer {
+  readonly numItems: number;
+  readonly pieces: readonly NeuronPiece[];
+  /** Items that fit into the slot memory of this layer. */
+  readonly slots: number;
+  /** Items that are loaded at creation and never leave their slots. */
+  readonly hot?: ArrayLike<number>;
+  /** Items that fit into the warm tier of this layer. Default 0. */
+  readonly warmSlots?: number;
+  /** Items that are loaded into the warm tier at creation. */
+  readonly warm?: ArrayLike<number>;
+  /** Share of the tokens for which each item is active, from calibration. Default: all 0, then what is observed. */
+  readonly frequencies?: ArrayLike<number>;
+}
+
+/** How the warm tier keeps items: wide rows (f32, f16, bf16) in 8 bit, or all as they are. */
+export type WarmEncoding = 'q8_0' | 'same';
+
+/** Where the cold tier is: in the file, or as a copy of 4 bit in memory, so that the file is not read again. */
+export type ColdEncoding = 'file' | 'q4_0';
 
 export interface PieceLayout {
   readonly index: number;

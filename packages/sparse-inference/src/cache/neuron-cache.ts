@@ -2,12 +2,82 @@
 import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { bulkRead } from './bulk-read.js';
 import { ColdCopy } from './copy-tiers.js';
-import { itemLayout, type ItemLayout, type PieceLayout } from './item-layout.js';
-import { sumOf } from './layer/counters.js';
+import {
+  itemLayout,
+  type ItemLayout,
+  type PieceLayout,
+  type NeuronLayer,
+  type WarmEncoding,
+  type ColdEncoding,
+} from './item-layout.js';
+import { sumOf, type NeuronLayerStatistics } from './layer/counters.js';
 import { LayerTiers } from './layer/tiers.js';
 import { ReadQueue } from './read-queue.js';
-import { defaultMaxGapBytes, defaultMaxReads, defaultReadBytes } from './staging.js';
-import type { NeuronCache, NeuronCacheOptions, NeuronCacheStatistics, NeuronLayer } from './types.js';
+import { defaultMaxGapBytes, defaultMaxReads, defaultReadBytes, type NeuronReadOptions } from './staging.js';
+import type { SlotMemory } from './slot-loads.js';
+
+export interface NeuronCacheOptions extends NeuronReadOptions {
+  readonly layers: readonly NeuronLayer[];
+  readonly slotMemory: (layer: number, piece: number) => SlotMemory;
+  /** Default `q8_0`. With `same` and `coldEncoding: 'file'` a slot always holds the very bytes of the source. */
+  readonly warmEncoding?: WarmEncoding;
+  /** Default `file`. With `q4_0` the warm tier keeps the items of its list and takes no others. */
+  readonly coldEncoding?: ColdEncoding;
+  /** Called for each piece read from a source; `false` makes it a damaged one. `bytes` is valid during the call. */
+  readonly verify?: (layer: number, piece: number, item: number, bytes: Uint8Array) => boolean;
+  /** Name of an item in messages. Default `neuron`. */
+  readonly itemName?: string;
+  /** Aborts the loading at creation. */
+  readonly signal?: AbortSignal;
+  /** Progress of the loading at creation. */
+  readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
+}
+
+export interface NeuronCacheStatistics extends NeuronLayerStatistics {
+  readonly layers: readonly NeuronLayerStatistics[];
+  /** Reads of the sources, and their bytes: all, and those of items that were wanted (the others lay in gaps). */
+  readonly numReads: number;
+  readonly bytesRead: number;
+  readonly usefulBytesRead: number;
+  readonly failedReads: number;
+  /** Memory in bytes: slots, warm tier, 4-bit copy, and the most that was in use for reads. */
+  readonly bytes: { readonly hot: number; readonly warm: number; readonly cold: number; readonly staging: number };
+}
+
+export interface NeuronCache {
+  /**
+   * Makes `ids[0 ... count)` resident and writes their slots to `rowsOut[0 ... count)`. The items keep their slots until
+   * the next `ensure` or `release` of this layer. One call per layer at a time; ids may repeat and have any order.
+   * After a failure the cache is usable and holds none of the ids; what arrived stays.
+   * @throws {CapacityError} when the ids need more slots than there are; nothing has changed then (see `fit`)
+   * @throws {NeuronLoadError} when items cannot be read or are damaged
+   * @throws {ArgumentError} when an id, a count or the layer is out of range, or the layer is being ensured
+   * @throws {ReleasedError} when the cache is or gets closed
+   * @throws the reason of `signal` when it fires
+   */
+  ensure(layer: number, ids: Int32Array, count: number, rowsOut: Int32Array, signal?: AbortSignal): Promise<void>;
+  /** How many of `ids[begin ... end)`, from the first on, one `ensure` can take. */
+  fit(layer: number, ids: Int32Array, begin: number, end: number): number;
+  /** Releases the items that the last `ensure` of the layer held. */
+  release(layer: number): void;
+  /**
+   * Starts to load items that will be needed, as far as there are slots that no `ensure` holds. It reports no failure: an
+   * item that could not be loaded is read again when it is needed, and fails then. The signal drops what no `ensure` has
+   * asked for by then.
+   * @throws {ArgumentError} when an id, the count or the layer is out of range
+   * @throws {ReleasedError} when the cache is closed
+   */
+  prefetch(layer: number, ids: Int32Array, count?: number, options?: { readonly signal?: AbortSignal }): void;
+  /** Drops what is being prefetched, for one layer or all, but for items that an `ensure` waits for. */
+  cancelPrefetch(layer?: number): void;
+  /** The fastest tier that has an item now. */
+  tierOf(layer: number, id: number): 'hot' | 'warm' | 'cold';
+  statistics(): NeuronCacheStatistics;
+  /** Checks the bookkeeping. @throws when it contradicts itself, which is a bug */
+  checkIntegrity(): void;
+  /** Ends what is under way and frees the memory of the tiers. The sources stay open. */
+  close(): Promise<void>;
+}
 
 const damaged = 'is damaged: its bytes differ from the expected ones';
 

@@ -8,7 +8,14 @@ import type { CopyTier, WarmTier } from './copy-tiers.js';
 import { planReads, type ItemLayout, type PieceGroup } from './item-layout.js';
 import type { ReadJob, ReadQueue } from './read-queue.js';
 import type { SlotTable } from './slot-table.js';
-import type { SlotMemory } from './types.js';
+
+/** The memory of the slots of one piece: slot `s` is at `s * (bytes of an item)`. */
+export interface SlotMemory {
+  /** The memory if this program can reach it; asked anew for each load. It always can, or it never can. */
+  view(): Uint8Array | undefined;
+  /** Used where there is no view. `bytes` may change once the promise is settled. */
+  write(byteOffset: number, bytes: Uint8Array): Promise<void>;
+}
 
 /** What went wrong with items of one read. */
 export interface LoadFailure {

@@ -1,5 +1,14 @@
 /** How many reads are under way at a time, how long they are, and what memory that takes. */
-import type { NeuronCacheOptions } from './types.js';
+
+/** How a cache reads its sources. */
+export interface NeuronReadOptions {
+  /** Reads under way at a time. Default: 8, fewer for items of more than 1 MiB. */
+  readonly maxReads?: number;
+  /** Longest read; rounded up to one item. Default 256 KiB. Memory for reads: at most `maxReads` times this. */
+  readonly readBytes?: number;
+  /** Neighbors with at most so many bytes between them are read together. Default 32 KiB. */
+  readonly maxGapBytes?: number;
+}
 
 /** More than a system's worker threads bring no more. */
 const mostReads = 8;
@@ -20,10 +29,7 @@ export function defaultMaxReads(bufferBytes: number): number {
  * Memory for reads that a cache makes at most, an input of `planNeuronTiers`.
  * @param largestBytes the longest range of a source that one item takes: one piece, or all that are side by side
  */
-export function neuronStagingBytes(
-  largestBytes: number,
-  options: Pick<NeuronCacheOptions, 'maxReads' | 'readBytes'> = {},
-): number {
+export function neuronStagingBytes(largestBytes: number, options: NeuronReadOptions = {}): number {
   const bufferBytes = Math.max(options.readBytes ?? defaultReadBytes, largestBytes);
   return (options.maxReads ?? defaultMaxReads(bufferBytes)) * bufferBytes;
 }

@@ -7,7 +7,7 @@
  */
 import { halfTable } from '../half.js';
 import { iq1Grid, iq2SGrid, iq2XsGrid, iq2XxsGrid, iq3SGrid, iq3XxsGrid } from './iq-grids.js';
-import type { Decoder } from './types.js';
+import type { Decoder } from './signatures.js';
 
 /** Seven stored sign bits; the eighth makes the parity even. */
 function evenSigns(seven: number): number {

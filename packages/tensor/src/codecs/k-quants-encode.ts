@@ -7,7 +7,7 @@
 import { floatToHalf, halfToFloat } from '../half.js';
 import { saturateToHalfRange, writeHalf } from './q32-encode.js';
 import { errorOf, fitAffine, fitSymmetric, roundToCode, type AffineFit } from './scale-search.js';
-import type { Encoder } from './types.js';
+import type { Encoder } from './signatures.js';
 
 const fit: AffineFit = { scale: 0, min: 0 };
 const realScales = new Float64Array(16);

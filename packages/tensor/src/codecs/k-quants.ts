@@ -7,7 +7,7 @@
  */
 import { halfTable } from '../half.js';
 import { iq4Values } from './iq4-values.js';
-import type { Decoder } from './types.js';
+import type { Decoder } from './signatures.js';
 
 /** [16 bytes min << 4 | scale][64 bytes of 2-bit codes][d][dmin]; 16 sub-blocks of 16 values. */
 export const decodeQ2_K: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {

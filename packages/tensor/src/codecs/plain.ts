@@ -1,6 +1,6 @@
 /** Plain numbers, little-endian at any byte offset. Integers are rounded to nearest even and clamped; NaN becomes 0. */
 import { floatToBfloat16, floatToHalf, halfTable } from '../half.js';
-import type { Decoder, Encoder } from './types.js';
+import type { Decoder, Encoder } from './signatures.js';
 
 const floatScratch = new Float32Array(1);
 const bitScratch = new Uint32Array(floatScratch.buffer);

@@ -5,7 +5,7 @@
  * We differ where a scale exceeds binary16: it saturates at 65504 instead of becoming infinite.
  */
 import { floatToHalf } from '../half.js';
-import type { Encoder } from './types.js';
+import type { Encoder } from './signatures.js';
 
 const { fround } = Math;
 

@@ -6,7 +6,7 @@
  */
 import { halfTable } from '../half.js';
 import { iq4Values } from './iq4-values.js';
-import type { Decoder } from './types.js';
+import type { Decoder } from './signatures.js';
 
 /** 16 bytes of nibbles: the low ones are values 0..15, the high ones 16..31. */
 export const decodeQ4_0: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {

@@ -3,7 +3,7 @@
  * Source of the layouts: https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
  */
 import { halfTable } from '../half.js';
-import type { Decoder } from './types.js';
+import type { Decoder } from './signatures.js';
 
 /**
  * Five trits per byte, as a fixed-point fraction: multiplying by 3^n modulo 256 brings trit n to the top, and the

@@ -1,4 +1,23 @@
-import type { NeuronLayerStatistics } from '../types.js';
+/** Counters of one layer since creation. An id that occurs twice in one `ensure` counts once. */
+export interface NeuronLayerStatistics {
+  /** Items asked for by `ensure`: `hits + misses`. */
+  readonly requests: number;
+  /** In a slot, or on the way into one. */
+  readonly hits: number;
+  /** Hits that a prefetch brought and that were not requested before. */
+  readonly prefetchHits: number;
+  /** `warmHits + coldReads`. */
+  readonly misses: number;
+  readonly warmHits: number;
+  readonly coldReads: number;
+  /** Items evicted from a slot, and from the warm tier. */
+  readonly evictions: number;
+  readonly warmEvictions: number;
+  /** Items that `prefetch` began to load, could not for lack of slots, and dropped before they arrived. */
+  readonly prefetches: number;
+  readonly prefetchesRefused: number;
+  readonly prefetchesDropped: number;
+}
 
 /** Counters of a layer; `misses` and the evictions of the warm tier are derived. */
 export interface LayerCounters {

@@ -6,17 +6,16 @@ import { ArgumentError, invariant, ReleasedError, type CapacityError } from '@wi
 import { Activity } from '../activity.js';
 import { WarmTier, type ColdCopy } from '../copy-tiers.js';
 import { EnsureWait } from '../ensure-wait.js';
-import type { ItemLayout } from '../item-layout.js';
+import type { ItemLayout, NeuronLayer } from '../item-layout.js';
 import { ItemMarks } from '../item-marks.js';
-import { createCounters, statisticsOf, type LayerCounters } from './counters.js';
+import { createCounters, statisticsOf, type LayerCounters, type NeuronLayerStatistics } from './counters.js';
 import { busyError, checkIds, loadError, tooManyError } from './errors.js';
 import { LayerPrefetch } from './prefetch.js';
 import { loadItems } from '../load-items.js';
 import type { ReadQueue } from '../read-queue.js';
-import { SlotLoads, type LoadFailure } from '../slot-loads.js';
+import { SlotLoads, type LoadFailure, type SlotMemory } from '../slot-loads.js';
 import { SlotSearch, type SlotRules } from '../slot-search.js';
 import { SlotTable } from '../slot-table.js';
-import type { NeuronLayer, NeuronLayerStatistics, SlotMemory } from '../types.js';
 
 export interface LayerTiersOptions {
   readonly index: number;

@@ -1,5 +1,5 @@
-/** Inputs and results of conversions. */
-import type { ByteSink } from '@winnow/bytes';
+/** What a conversion takes and gives, whatever the formats. */
+import type { StoredTensor } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
 import type { KeptWeight, ModelFile } from '@winnow/models';
@@ -9,12 +9,6 @@ import type { DType } from '@winnow/tensor';
 export type ConvertSource =
   | { readonly format: 'gguf'; readonly gguf: GgufFile; readonly file: ModelFile }
   | { readonly format: 'safetensors'; readonly hub: HubModel; readonly file: ModelFile };
-
-/** Destination of the files: a file must not become visible before its sink is closed. */
-export interface ConvertTarget {
-  /** @param name of the file, relative to the target */
-  open(name: string): Promise<ByteSink>;
-}
 
 export interface ConvertProgress {
   readonly writtenBytes: number;
@@ -41,4 +35,21 @@ export interface ConvertResult {
   readonly kept: readonly KeptWeight[];
   /** Limitations of the new files, one sentence each. */
   readonly notices: readonly string[];
+}
+
+/** Reports how much of some tensors has been written. */
+export class WriteProgress {
+  readonly #totalBytes: number;
+  readonly #onProgress: ConvertOptions['onProgress'];
+  #writtenBytes = 0;
+
+  constructor(tensors: readonly StoredTensor[], { onProgress }: ConvertOptions) {
+    this.#totalBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+    this.#onProgress = onProgress;
+  }
+
+  add(numBytes: number): void {
+    this.#writtenBytes += numBytes;
+    this.#onProgress?.({ writtenBytes: this.#writtenBytes, totalBytes: this.#totalBytes });
+  }
 }
