@@ -18,7 +18,8 @@ interface Golden {
     Record<string, { readonly prompts: readonly PromptGolden[]; readonly perplexity: { readonly perplexity: number } }>
   >;
   readonly perplexityTokens: readonly number[];
-  readonly tokenize: readonly { readonly text: string; readonly tokens: readonly number[] }[];
+  /** Not of babyllama-tok105. */
+  readonly tokenize?: readonly { readonly text: string; readonly tokens: readonly number[] }[];
 }
 
 /** Limits of the goldens' documentation: log-probability, perplexity ratio, smallest margin that fixes a greedy id. */
@@ -102,6 +103,7 @@ for (const { name, kind, backendName, createBackend } of cases) {
       const answers = golden?.files[`${name}.${dtype}.gguf`];
       let model: Model;
       beforeAll(async () => {
+        expect(answers?.prompts.length).toBeGreaterThan(0);
         model = await loadModel(path as string, createBackend());
       });
       afterAll(() => model?.dispose());
@@ -129,11 +131,15 @@ for (const { name, kind, backendName, createBackend } of cases) {
         });
       }
 
-      test('tokenized texts', () => {
-        for (const { text, tokens } of golden?.tokenize ?? []) {
-          expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
-        }
-      });
+      if (name !== 'babyllama-tok105') {
+        test('tokenized texts', () => {
+          const texts = golden?.tokenize ?? [];
+          expect(texts.length).toBeGreaterThan(0);
+          for (const { text, tokens } of texts) {
+            expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
+          }
+        });
+      }
     },
   );
 }

@@ -169,13 +169,13 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s beside tiers', (name) 
   const path = archPath(name, 'model.gguf');
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(path === undefined)(`the same tokens, also after a cut and from a file${missing}`, async () => {
-    if (path === undefined) return;
+    const file = path as string;
     const size = { context: 512, maxSessions: 2, batchSize: 32, kvCache: { prefixSharing: false } };
-    await using whole = await loadModel(path, size);
+    await using whole = await loadModel(file, size);
     const prompt = ids(330);
     const expected = (await whole.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens;
     const kv = { budget: 7 * 64 * whole.plan.kvBytesPerToken, offload: { memory: 2 ** 22 } };
-    await using model = await loadModel(path, { ...size, kvCache: { ...kv, prefixSharing: false } });
+    await using model = await loadModel(file, { ...size, kvCache: { ...kv, prefixSharing: false } });
     using session = model.createSession();
     const result = await session.generate(prompt, { ...greedy, maxTokens: 60 }).result();
     expect(result.tokens).toEqual(expected);

@@ -114,13 +114,13 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
   const hybrid = archPath(name, 'model.gguf');
   const missing = hybrid === undefined ? ' (needs ../shared/data/goldens)' : '';
   test.skipIf(hybrid === undefined)(`saved and restored${missing}`, async () => {
-    if (hybrid === undefined) return;
-    await using model = await loadModel(hybrid, { context: 256, maxSessions: 3 });
+    const file = hybrid as string;
+    await using model = await loadModel(file, { context: 256, maxSessions: 3 });
     const whole = (await model.generate(ids(70), { ...drawn, maxTokens: 60 }).result()).tokens;
     using session = model.createSession();
     await session.generate(ids(70), { ...drawn, maxTokens: 25 }).result();
     const bytes = await save(session);
-    await using other = await loadModel(hybrid, { context: 192, maxSessions: 1 });
+    await using other = await loadModel(file, { context: 192, maxSessions: 1 });
     using restored = await other.restoreSession(memorySource(bytes));
     const rest = await restored.resume({ maxTokens: 35 }).result();
     expect([rest.cachedTokens, rest.tokens]).toEqual([94, whole.slice(25)]);

@@ -76,6 +76,7 @@ for (const name of names) {
             const { feedForward } = tiered.metrics();
             expect(feedForward?.cache?.misses).toBeGreaterThan(0);
             expect(feedForward?.cache?.bytesRead).toBeGreaterThan(0);
+            expect(feedForward?.layers.length).toBeGreaterThan(0);
             const { numChosen, numExperts } = tiered.config.experts as { numChosen: number; numExperts: number };
             for (const { activeRatio } of feedForward?.layers ?? [])
               expect(activeRatio).toBeCloseTo(numChosen / numExperts);
