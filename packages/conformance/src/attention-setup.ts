@@ -21,6 +21,8 @@ export interface AttentionSetup {
   readonly queries: readonly (readonly [number, number])[];
   /** Whether logical slots hold positions in random order with gaps, some slots being empty. */
   readonly isShuffled: boolean;
+  /** Whether some slots are empty, and the others hold their own positions. Default: false. */
+  readonly hasGaps?: boolean;
   readonly causal: boolean;
   readonly window: number;
   readonly softCap: number;
@@ -120,7 +122,7 @@ function createCache(setup: AttentionSetup, rng: Rng): Cache {
       blockTable[sequence * maxBlocks + block] = freeBlocks.pop() as number;
     }
     return order.map((position, j): Slot => {
-      if (setup.isShuffled && j % 5 === 3) return { position: -1, keys: [], values: [] };
+      if ((setup.isShuffled || setup.hasGaps === true) && j % 5 === 3) return { position: -1, keys: [], values: [] };
       const block = blockTable[sequence * maxBlocks + Math.floor(j / blockSize)];
       const offset = j % blockSize;
       slotPositions[block * blockSize + offset] = position;

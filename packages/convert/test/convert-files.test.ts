@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { memorySink, type ByteSink } from '@winnow/bytes';
 import { loadModel, openTokenizer } from '@winnow/engine';
 import { openGgufFile } from '@winnow/gguf/node';
-import { openHubFolder } from '@winnow/hub';
+import { memoryFolder, openHubFolder } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
 import { Fields, type DecoderConfig } from '@winnow/models';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -180,6 +180,42 @@ test('a disk that fills up leaves nothing behind', async () => {
   expect(states.filter((state) => state.startsWith('closed'))).toEqual([]);
   expect(states.length).toBeGreaterThan(0);
   await gguf.close();
+});
+
+test('the unknown token of a unigram vocabulary keeps its type, though it is an added token as well', async () => {
+  const { tokenizerToGguf } = await import('../src/tokenizer-to-gguf.js');
+  const without = (pattern: string, content: string): object => ({
+    type: 'Replace',
+    pattern: { Regex: pattern },
+    content,
+  });
+  const files = memoryFolder({
+    'config.json': '{}',
+    'tokenizer.json': JSON.stringify({
+      added_tokens: [
+        { id: 0, content: '<unk>', special: true },
+        { id: 1, content: '</s>', special: true },
+      ],
+      normalizer: {
+        type: 'Sequence',
+        normalizers: [without('(?<![\\s\\S]) +| +(?![\\s\\S])', ''), without(' {2,}', ' ')],
+      },
+      pre_tokenizer: { type: 'Metaspace', replacement: '\u2581', prepend_scheme: 'always', split: true },
+      post_processor: null,
+      decoder: { type: 'Metaspace', replacement: '\u2581', prepend_scheme: 'always', split: true },
+      model: {
+        ...{ type: 'Unigram', unk_id: 0, byte_fallback: false },
+        vocab: [['<unk>', 0], ['</s>', 0], ['\u2581', -2], ...Array.from('abcdefgh', (text) => [text, -3])],
+      },
+    }),
+  });
+  const config = { vocabSize: 11, architecture: 'llama' } as DecoderConfig;
+  const notices: string[] = [];
+  const pairs = new Map(await tokenizerToGguf(await openHubFolder(files), config, notices));
+  expect(notices).toEqual([]);
+  expect(pairs.get('tokenizer.ggml.model')).toBe('t5');
+  const types = pairs.get('tokenizer.ggml.token_type') as { readonly value: Int32Array };
+  expect([...types.value].slice(0, 3)).toEqual([2, 3, 1]); // unknown, control, normal
 });
 
 test.skipIf(sharedDataPath('data', 'tokenizers') === undefined)(

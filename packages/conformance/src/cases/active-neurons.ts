@@ -70,8 +70,8 @@ export const activeNeuronsCases: readonly KernelCase[] = [
     activityCase({ numTokens: 3, numNeurons, level: 0.5, absolute: true, maxRatio: 0.75 }),
   ]),
   ...[0, 1, 2, 5].flatMap((numTokens) => [
-    activityCase({ numTokens, numNeurons: 70, level: 0, content: 'ties' }),
-    activityCase({ numTokens, numNeurons: 70, level: 0, absolute: true, content: 'ties', maxRatio: 0.9 }),
+    activityCase({ numTokens, numNeurons: 79, level: 0, content: 'ties' }),
+    activityCase({ numTokens, numNeurons: 79, level: 0, absolute: true, content: 'ties', maxRatio: 0.9 }),
     activityCase({ numTokens, numNeurons: 70, level: 3, content: 'special' }),
     activityCase({ numTokens, numNeurons: 70, level: 3, absolute: true, content: 'special' }),
     activityCase({ numTokens, numNeurons: 5000, level: 2 }),
