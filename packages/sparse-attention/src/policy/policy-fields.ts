@@ -34,7 +34,7 @@ export interface CombinationProblem {
   readonly actual: string;
 }
 
-/** Landmark defaults were chosen by measured quality, see docs/guides/sparse-attention.md. */
+/** Landmark defaults were chosen by measured quality, see docs/benchmarks/sparse-attention.md. */
 const defaultLandmarks = 'compat';
 const defaultLandmarkBias = 'log-count';
 
