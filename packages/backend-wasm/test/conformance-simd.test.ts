@@ -1,4 +1,5 @@
 import { describeWasm } from './conformance-suite.js';
+import { createScattered } from './scattered.js';
 
 describeWasm(
   {
@@ -7,4 +8,10 @@ describeWasm(
     'simd, 4 threads, all ops shared': { relaxedSimd: false, numThreads: 4, minSharedWork: 0 },
   },
   ['simd, 1 thread, jobs by message'],
+  {
+    'simd, 2 threads, every buffer in another memory': async () => {
+      const options = { relaxedSimd: false, numThreads: 2, activations: 'f32', maxCallerMs: 0 } as const;
+      return (await createScattered(3, options)).backend;
+    },
+  },
 );

@@ -13,25 +13,23 @@ const maxMemoryBytes = 2 ** 26;
 /**
  * Variants with activations in f32, which is what the bounds of the suite are derived for.
  * @param contractOf variants that differ from the others in more than kernels and the number of threads
+ * @param others backends that are made otherwise, with their contract
  */
 export function describeWasm(
   variants: Readonly<Record<string, CreateWasmBackendOptions>>,
   contractOf: readonly string[],
+  others: Readonly<Record<string, () => Promise<Backend>>> = {},
 ): void {
   const creators = Object.entries(variants).map(([name, options]) => {
     const create = (): Promise<Backend> =>
       createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options });
     return [name, create] as const;
   });
+  const all = { ...Object.fromEntries(creators), ...others };
   describeVariants({
-    variants: Object.fromEntries(creators),
+    variants: all,
     expectedSupport,
     coverage: testCoverage,
-    contractOf: testCoverage === 'full' ? Object.keys(variants) : contractOf,
+    contractOf: testCoverage === 'full' ? Object.keys(all) : [...contractOf, ...Object.keys(others)],
   });
-}
-
-/** The same for a backend that is made otherwise. */
-export function describeOther(name: string, create: () => Promise<Backend>): void {
-  describeVariants({ variants: { [name]: create }, expectedSupport, coverage: testCoverage });
 }

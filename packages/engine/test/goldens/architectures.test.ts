@@ -107,19 +107,25 @@ for (const name of names) {
 
           test('greedy ids', () => expectGreedy(model, prompts));
 
-          test.skipIf(longPrompts === undefined)('in the long context', async () => {
-            const long = await load(longContextSize as number);
-            await expectLogprobs(long, longPrompts as Prompt[], (exact as Exact).longLogprobs as string[][], 7);
-            await expectGreedy(long, longPrompts as Prompt[]);
-            await long.dispose();
-          });
+          if (longPrompts !== undefined) {
+            test('in the long context', async () => {
+              const long = await load(longContextSize as number);
+              await expectLogprobs(long, longPrompts, (exact as Exact).longLogprobs as string[][], 7);
+              await expectGreedy(long, longPrompts);
+              await long.dispose();
+            });
+          }
 
           // the hf folders of the goldens hold no tokenizer
-          test.skipIf(file === 'hf' || backendName === 'reference')('tokenized texts', () => {
-            for (const { text, tokens } of (golden as Golden).tokenize) {
-              expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
-            }
-          });
+          if (file === 'model.gguf' && backendName === 'WebAssembly') {
+            test('tokenized texts', () => {
+              const { tokenize } = golden as Golden;
+              expect(tokenize.length).toBeGreaterThan(0);
+              for (const { text, tokens } of tokenize) {
+                expect([...model.tokenizer.encode(text, { addSpecialTokens: false })]).toEqual(tokens);
+              }
+            });
+          }
         });
       }
     });
