@@ -1,3 +1,5 @@
 import { winnowTsup } from '@winnow/test-utils/tsup';
 
-export default winnowTsup(['src/index.ts', 'src/index.node.ts']);
+export default winnowTsup(['src/index.ts', 'src/host.node.ts', 'src/host.browser.ts'], {
+  external: [/^node:/, '#host'],
+});

@@ -31,7 +31,7 @@ onmessage = ({ data: start }) => {
 `;
 
 /** A browser, or anything with its Worker, Blob and URL. */
-export function createBrowserHost(): WasmHost {
+export function createHost(): WasmHost {
   const browser = globalThis as unknown as Browser;
   return {
     availableParallelism: browser.navigator?.hardwareConcurrency ?? 1,

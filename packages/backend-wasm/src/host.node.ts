@@ -10,7 +10,7 @@ ${workerBody}
 `;
 
 /** Node with `worker_threads`. */
-export function createNodeHost(): WasmHost {
+export function createHost(): WasmHost {
   return {
     availableParallelism: availableParallelism(),
     totalMemoryBytes: totalmem(),

@@ -2,7 +2,7 @@
 import { createScalarBlock, ProgramBuilder, type Attributes, type BufferHandle } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createWasmBackend, type WasmBackend } from '../src/index.node.js';
+import { createWasmBackend, type WasmBackend } from '../src/index.js';
 
 const [numTokens, blockSize, numBlocks] = [3, 8, 3];
 const numKeys = numBlocks * blockSize;

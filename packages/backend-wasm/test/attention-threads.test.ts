@@ -11,7 +11,7 @@ import {
 import { createScalarBlock, type Backend, type BufferHandle } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 
 const ops = [
   'attention',

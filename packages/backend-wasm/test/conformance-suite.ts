@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describeVariants, type SupportTable } from '@winnow/conformance';
 import type { Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
 
 const expectedSupport = JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable;
 

@@ -11,7 +11,7 @@ import {
 } from '@winnow/ops';
 import { encode, sizeOf } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 import { createScattered } from './scattered.js';
 
 /** The backend without its kernel for an op. */

@@ -2,7 +2,7 @@
 import { ProgramBuilder } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 
 const dtypes: readonly DType[] = ['iq1_s', 'iq1_m', 'iq2_xxs', 'iq2_xs', 'iq2_s', 'iq3_xxs', 'iq3_s', 'tq1_0', 'tq2_0'];
 const scaleAt: Readonly<Record<string, number>> = { tq1_0: 52, tq2_0: 64 };

@@ -5,7 +5,7 @@
 import { createScalarBlock, ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, type DType } from '@winnow/tensor';
 import { afterAll, describe, expect, test } from 'vitest';
-import { createWasmBackend, type WasmBackend } from '../src/index.node.js';
+import { createWasmBackend, type WasmBackend } from '../src/index.js';
 
 const [numHeads, numKvHeads, headDim, blockSize, numBlocks] = [16, 2, 64, 64, 5];
 const numKeys = 4 * blockSize + 40;

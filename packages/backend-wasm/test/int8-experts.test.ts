@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest';
 import { borrowBackend, shapesFor, variants } from './int8-setup.js';
 
 const unit = 2 ** -24;
-const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
+const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const shapes = [
   { numTokens: 1, numExperts: 8, numChoices: 2, numInputs: 256, numOutputs: 36 },
   { numTokens: 9, numExperts: 4, numChoices: 3, numInputs: 768, numOutputs: 44 },
@@ -105,8 +105,8 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
 }
 
 describe.each(Object.entries(variants))('%s', (name, options) => {
-  describe.each(packed)('%s', (dtype) => {
-    test.each(shapesFor(shapes, name, packed.indexOf(dtype)))(
+  describe.each(repacked)('%s', (dtype) => {
+    test.each(shapesFor(shapes, name, repacked.indexOf(dtype)))(
       '$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs',
       (shape) => checkShape(options, dtype, shape),
     );

@@ -2,7 +2,7 @@
 import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.node.js';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
 import {
   borrowBackend,
   bytesOf,

@@ -4,7 +4,7 @@ import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { borrowBackend, shapesFor, variants, type TestBackend } from './int8-setup.js';
 
-const packed: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
+const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
 
 interface Matrix {
@@ -142,7 +142,7 @@ async function checkProducts(
   const z = new Float32Array(numTokens * 8);
   await executable.read('z', z);
   expectProducts(z, x, other.values, numInputs, new Float32Array(8));
-  // whoever asks gets the bytes that were written, and the next run packs them again
+  // whoever asks gets the bytes that were written, and the next run repacks them
   const bytes = new Uint8Array(weight.bytes.length);
   await backend.read(handles.get('weight') as BufferHandle, 0, bytes);
   expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
@@ -323,8 +323,8 @@ async function checkSharedWeights(options: Options): Promise<void> {
 }
 
 describe.each(Object.entries(variants))('%s', (name, options) => {
-  describe.each(packed)('%s', (dtype) => {
-    test.each(shapesFor(shapes, name, packed.indexOf(dtype)))('$numTokens x $numInputs -> $numOutputs', (shape) =>
+  describe.each(repacked)('%s', (dtype) => {
+    test.each(shapesFor(shapes, name, repacked.indexOf(dtype)))('$numTokens x $numInputs -> $numOutputs', (shape) =>
       checkProducts(options, dtype, shape),
     );
 
@@ -335,16 +335,16 @@ describe.each(Object.entries(variants))('%s', (name, options) => {
     test('a table that is read row by row and multiplied with', () => checkSharedTable(options, dtype));
   });
 
-  test.each(packed)('%s weights with scales that are not finite are computed in f32', (dtype) =>
+  test.each(repacked)('%s weights with scales that are not finite are computed in f32', (dtype) =>
     checkInfiniteScale(options, dtype),
   );
 
-  test.each(packed)('%s weights with scales of every size up to 64 come back as they were', (dtype) =>
+  test.each(repacked)('%s weights with scales of every size up to 64 come back as they were', (dtype) =>
     checkSmallScales(options, dtype),
   );
 
-  test.each(packed)('%s weights with a scale of 64 are computed in f32', (dtype) => checkLargeScale(options, dtype));
+  test.each(repacked)('%s weights with a scale of 64 are computed in f32', (dtype) => checkLargeScale(options, dtype));
 
-  test('weights written after prepare, and shared with a program that cannot use them packed', () =>
+  test('weights written after prepare, and shared with a program that cannot use them repacked', () =>
     checkSharedWeights(options));
 });

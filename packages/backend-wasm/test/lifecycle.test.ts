@@ -6,8 +6,8 @@ import { createScalarBlock, ProgramBuilder, type Backend, type Executable, type 
 import { ArgumentError, BackendError, CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
-import { createNodeHost } from '../src/host.node.js';
-import { createWasmBackend, type WasmHost } from '../src/index.node.js';
+import { createHost } from '../src/host.node.js';
+import { createWasmBackend, type WasmHost } from '../src/index.js';
 
 const small = { maxMemoryBytes: 2 ** 22 };
 
@@ -35,7 +35,7 @@ function scalarsOf(program: Program, numTokens: number, token = 0): Int32Array {
 
 /** Counts the workers of a host that are alive. */
 function countingHost(): { host: WasmHost; count: () => number } {
-  const host = createNodeHost();
+  const host = createHost();
   let numAlive = 0;
   return {
     host: {
@@ -207,7 +207,7 @@ test('dispose in the middle of a run', async () => {
 });
 
 test('a worker that dies rejects the run and every later one', async () => {
-  const node = createNodeHost();
+  const node = createHost();
   const dying: WasmHost = {
     ...node,
     startWorker(start, events) {
@@ -271,7 +271,7 @@ test.each([0, 100])(
 
 test('a program that takes too long on the calling thread goes to the workers', async () => {
   let ms = 0;
-  const host: WasmHost = { ...createNodeHost(), now: () => (ms += 10) };
+  const host: WasmHost = { ...createHost(), now: () => (ms += 10) };
   const started: number[] = [];
   const counting: WasmHost = {
     ...host,

@@ -1,13 +1,13 @@
 /** The probes of the machine: what they give, not how much. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { createNodeHost } from '../src/host.node.js';
-import { measurePeaks } from '../src/index.node.js';
+import { createHost } from '../src/host.node.js';
+import { measurePeaks } from '../src/index.js';
 
 const small = { memoryBytes: 2 ** 21, probeMs: 1 };
 
 test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers leave', async (numThreads) => {
-  const host = createNodeHost();
+  const host = createHost();
   let numAlive = 0;
   const counting: typeof host = {
     ...host,

@@ -5,13 +5,8 @@ import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, typ
 import { CapacityError, DeviceLostError, encode, ReleasedError, sizeOf } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createNodeHost } from '../src/host.node.js';
-import {
-  createWasmBackend,
-  type CreateWasmBackendOptions,
-  type WasmBackend,
-  type WasmHost,
-} from '../src/index.node.js';
+import { createHost } from '../src/host.node.js';
+import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
 import { heapBase } from '../src/layout.generated.js';
 import { createScattered } from './scattered.js';
 
@@ -296,7 +291,7 @@ async function several(
 }
 
 test('a run ends between two records when it is aborted, in whatever memory, and can be repeated', async () => {
-  const { backend, program, buffers } = await several(createNodeHost());
+  const { backend, program, buffers } = await several(createHost());
   const executable = await backend.prepare(program, { buffers, profile: true });
   const scalars = scalarsOf(
     program,
@@ -330,7 +325,7 @@ test('a run ends between two records when it is aborted, in whatever memory, and
 });
 
 test('a worker that dies in one memory ends those of the others', async () => {
-  const node = createNodeHost();
+  const node = createHost();
   const workers: Worker[] = [];
   let numAlive = 0;
   const host: WasmHost = {
@@ -362,7 +357,7 @@ test('a worker that dies in one memory ends those of the others', async () => {
 const numLoads = testCoverage === 'full' ? 100 : 10;
 
 test(`${numLoads} times load, run and free leave no memory and no worker behind`, async () => {
-  const node = createNodeHost();
+  const node = createHost();
   let numAlive = 0;
   const host: WasmHost = {
     ...node,

@@ -2,7 +2,7 @@
 import { createScalarBlock, ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, encode, tensorBytes, type DType } from '@winnow/tensor';
 import { afterAll, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 
 const backend = await createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 26 });
 afterAll(() => backend.dispose());

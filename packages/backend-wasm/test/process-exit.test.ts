@@ -18,7 +18,7 @@ registerHooks({
 });`;
 
 const program = `
-const { createWasmBackend } = await import(${JSON.stringify(new URL('../src/index.node.ts', import.meta.url).href)});
+const { createWasmBackend } = await import(${JSON.stringify(new URL('../src/index.ts', import.meta.url).href)});
 const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 22 });
 // the workers come up, and the news of it waits in the event loop while the backend is disposed of
 for (const end = Date.now() + 300; Date.now() < end; );

@@ -1,7 +1,7 @@
 /** On 8-bit integers, too, neurons that are computed in several passes have the bits of one pass. */
 import { contractChecks, type ContractCheck } from '@winnow/conformance';
 import { expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 
 const check = contractChecks['neurons in several passes have the bits of one pass'] as ContractCheck;
 

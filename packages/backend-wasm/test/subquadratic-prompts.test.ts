@@ -14,7 +14,7 @@ import {
 import { createRng } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createWasmBackend } from '../src/index.node.js';
+import { createWasmBackend } from '../src/index.js';
 
 interface Prompt {
   /** Positions of the tokens of each sequence, `[begin, end)`. */

@@ -1,10 +1,10 @@
+import { createHost } from '#host';
 import type { WasmBackendOptions } from './backend-options.js';
 import { createBackend, type WasmBackend } from './backend.js';
 import type { WasmHost } from './host.js';
-import { createNodeHost } from './host.node.js';
 import { measurePeaksOn, type MachinePeaks, type PeakOptions } from './measure-peaks.js';
 
-/** As `WasmBackendOptions`, on the workers of Node by default. */
+/** As `WasmBackendOptions`, on the workers of Node or of the browser by default. */
 export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host'> {
   readonly host?: WasmHost;
 }
@@ -15,10 +15,10 @@ export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host
  * @throws {BackendError} when the engine lacks what an option demands
  */
 export function createWasmBackend(options: CreateWasmBackendOptions = {}): Promise<WasmBackend> {
-  return createBackend({ ...options, host: options.host ?? createNodeHost() });
+  return createBackend({ ...options, host: options.host ?? createHost() });
 }
 
-/** As `PeakOptions`, on the workers of Node by default. */
+/** As `PeakOptions`, on the workers of Node or of the browser by default. */
 export interface MeasurePeaksOptions extends PeakOptions {
   readonly host?: WasmHost;
 }
@@ -30,5 +30,5 @@ export interface MeasurePeaksOptions extends PeakOptions {
  * @throws {CapacityError} when there is no room for the memory to read
  */
 export function measurePeaks({ host, ...options }: MeasurePeaksOptions = {}): Promise<MachinePeaks> {
-  return measurePeaksOn(host ?? createNodeHost(), options);
+  return measurePeaksOn(host ?? createHost(), options);
 }
