@@ -1,17 +1,17 @@
-/** Correlation coefficients of two lists of the same length. */
+/** Cosines and correlation coefficients of two lists of the same length. */
+import { dotProduct } from '@winnow/ops';
+import { covarianceOf } from './logits/statistics.js';
 
-/** Pearson's correlation: the cosine of the deviations from the means. 0 when one list is constant. */
-export function pearson(a: readonly number[], b: readonly number[]): number {
-  const [meanA, meanB] = [mean(a), mean(b)];
-  let [ab, aa, bb] = [0, 0, 0];
-  for (let i = 0; i < a.length; i++) {
-    const x = (a[i] as number) - meanA;
-    const y = (b[i] as number) - meanB;
-    ab += x * y;
-    aa += x * x;
-    bb += y * y;
-  }
-  return aa === 0 || bb === 0 ? 0 : ab / Math.sqrt(aa * bb);
+/** Cosine of vectors of length 1. */
+export function cosineOf(a: Float32Array, b: Float32Array): number {
+  return dotProduct(a, 0, b, 0, a.length);
+}
+
+/** Pearson's correlation: the cosine of the deviations from the means. 1 when both lists are constant, 0 when one is. */
+export function pearson(a: ArrayLike<number>, b: ArrayLike<number>): number {
+  const scale = Math.sqrt(covarianceOf(a, a) * covarianceOf(b, b));
+  if (scale > 0) return Math.max(-1, Math.min(1, covarianceOf(a, b) / scale));
+  return covarianceOf(a, a) === covarianceOf(b, b) ? 1 : 0;
 }
 
 /** Spearman's rank correlation; ties share the mean of their ranks. */
@@ -30,8 +30,4 @@ function ranks(values: readonly number[]): number[] {
     begin = end;
   }
   return result;
-}
-
-function mean(values: readonly number[]): number {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
 }

@@ -1,7 +1,7 @@
 /** Semantic textual similarity: how well cosines of embeddings rank sentence pairs compared with human scores. */
 import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import { pearson, spearman } from './correlation.js';
+import { cosineOf, pearson, spearman } from './correlation.js';
 
 /** Two sentences and their human similarity score. */
 export interface SentencePair {
@@ -83,7 +83,7 @@ export async function evaluateSts(
   }
   const embedded = await model.embedTexts([...rows.keys()], { ...options, normalize: true });
   const vectorOf = (text: string): Float32Array => embedded[rows.get(text) as number]?.vector as Float32Array;
-  const cosines = pairs.map(({ first, second }) => dot(vectorOf(first), vectorOf(second)));
+  const cosines = pairs.map(({ first, second }) => cosineOf(vectorOf(first), vectorOf(second)));
   const scores = pairs.map(({ score }) => score);
   const sumOf = (field: 'numTokens' | 'numDroppedTokens'): number =>
     embedded.reduce((sum, text) => sum + text[field], 0);
@@ -95,12 +95,6 @@ export async function evaluateSts(
     spearman: spearman(cosines, scores),
     pearson: pearson(cosines, scores),
   };
-}
-
-function dot(a: Float32Array, b: Float32Array): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
-  return sum;
 }
 
 /** Formats the report. */

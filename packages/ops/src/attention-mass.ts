@@ -3,6 +3,7 @@ import { attentionAttributes, checkAttention, visibility } from './attention-vis
 import { f32Only } from './dtypes.js';
 import { attentionAxes, kvReader } from './kv-view.js';
 import type { OpSpec } from './op-spec.js';
+import { softmaxRow } from './softmax.js';
 import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf } from './sparse-inputs.js';
 
 /**
@@ -41,19 +42,15 @@ export const attentionMass: OpSpec = {
     function addHead(token: number, head: number, sequence: number): void {
       const kvHead = Math.floor(head / groupSize);
       const contextLength = cache.contextLength(sequence);
-      let max = -Infinity;
       for (let j = 0; j < contextLength; j++) {
         const slot = cache.physicalSlot(sequence, j);
         logits[j] = -Infinity;
         if (!isVisible(positions.data[token], cache.position(slot))) continue;
         cache.readKey(slot, kvHead, key);
         logits[j] = logit((token * numHeads + head) * headDim, key);
-        max = Math.max(max, logits[j]);
       }
-      if (max === -Infinity) return;
-      let sum = 0;
-      for (let j = 0; j < contextLength; j++) sum += Math.exp(logits[j] - max);
-      for (let j = 0; j < contextLength; j++) sums[j] += Math.exp(logits[j] - max) / sum;
+      softmaxRow(logits, 0, contextLength, logits);
+      for (let j = 0; j < contextLength; j++) sums[j] += logits[j];
     }
 
     return () => {

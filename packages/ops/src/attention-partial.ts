@@ -4,6 +4,7 @@ import { f32Only, i32Only } from './dtypes.js';
 import { attentionAxes, kvReader, kvViewInputs, type KvReader } from './kv-view.js';
 import type { Attributes, OpSpec, RecordDTypes, RecordShapes } from './op-spec.js';
 import { clearState, type PartialStates } from './partial-softmax.js';
+import { bindLogit } from './sparse-inputs.js';
 
 /**
  * Attention of this step's queries over a cache, as partial states of `numParts` ranges of the context. Part `p` holds
@@ -109,8 +110,7 @@ export type Attend = (
  */
 export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
   const { numKvHeads, headDim, valueDim } = cache;
-  const scale = attributes['scale'] as number;
-  const softCap = attributes['softCap'] as number;
+  const logitOf = bindLogit(q, cache, attributes);
   const isVisible = visibility(attributes);
   const key = new Float32Array(headDim);
   const value = new Float32Array(valueDim);
@@ -125,10 +125,7 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
       const slot = cache.physicalSlot(sequence, logicalSlot);
       if (!isVisible(position, cache.position(slot))) continue;
       cache.readKey(slot, kvHead, key);
-      let logit = 0;
-      for (let i = 0; i < headDim; i++) logit += q[queryBegin + i] * key[i];
-      logit *= scale;
-      if (softCap !== 0) logit = softCap * Math.tanh(logit / softCap);
+      const logit = logitOf(queryBegin, key);
       if (logit === -Infinity) continue;
       if (logit > max || Number.isNaN(logit)) {
         const shrink = max === -Infinity ? 0 : Math.exp(max - logit);

@@ -18,6 +18,7 @@ export {
 } from './backend.js';
 export { BoundProgram, type BoundProgramOptions } from './bound-program.js';
 export type { Dim } from './dims.js';
+export { dotProduct } from './dot-product.js';
 export { dispatchProgram, type KernelBackend } from './fallback/dispatch.js';
 export { decodeProgram, encodeProgram, resolveDims, type DecodedRecord, type DecodedTensor } from './encode-program.js';
 export {
@@ -65,6 +66,7 @@ export { groupMatmuls } from './rewrite/group-matmuls.js';
 export { rewriteProgram, type RewriteRule } from './rewrite/rewrite-program.js';
 export { ropeFrequencies, type RopeOptions, type RopeScaling, type RopeTable } from './rope-frequencies.js';
 export { checkScalars, createScalarBlock, type ScalarBlock, type ScalarLayout, type ScalarSlot } from './scalars.js';
+export { softmaxRow } from './softmax.js';
 export { selectTopK } from './top-k.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';

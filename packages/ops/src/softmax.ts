@@ -21,15 +21,18 @@ export const softmax: OpSpec = {
     return () => {
       const numRows = countRows(x.shape);
       const length = x.shape[x.shape.length - 1];
-      for (let row = 0; row < numRows; row++) {
-        const begin = row * length;
-        let max = -Infinity;
-        for (let i = begin; i < begin + length; i++) if (xs[i] > max || Number.isNaN(xs[i])) max = xs[i];
-        let sum = 0;
-        if (max !== -Infinity) for (let i = begin; i < begin + length; i++) sum += Math.exp(xs[i] - max);
-        for (let i = begin; i < begin + length; i++) ys[i] = sum === 0 ? 0 : Math.exp(xs[i] - max) / sum;
-      }
+      for (let row = 0; row < numRows; row++) softmaxRow(xs, row * length, length, ys);
     };
   },
   flops: ({ x }) => 4 * x.reduce((product, dim) => product * dim, 1),
 };
+
+/** The softmax of `x[begin...]` in f64, written to the same elements of `y`, which may be `x`. */
+export function softmaxRow<T extends Float32Array | Float64Array>(x: T, begin: number, length: number, y: T): void {
+  const end = begin + length;
+  let max = -Infinity;
+  for (let i = begin; i < end; i++) if (x[i] > max || Number.isNaN(x[i])) max = x[i];
+  let sum = 0;
+  if (max !== -Infinity) for (let i = begin; i < end; i++) sum += Math.exp(x[i] - max);
+  for (let i = begin; i < end; i++) y[i] = sum === 0 ? 0 : Math.exp(x[i] - max) / sum;
+}

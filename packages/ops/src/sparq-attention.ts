@@ -1,6 +1,7 @@
 import { ArgumentError } from '@winnow/tensor';
 import { attentionAttributes, checkAttention, visibility } from './attention-visibility.js';
 import { checkSummaries } from './block-mean-append.js';
+import { dotProduct } from './dot-product.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { columnDTypes } from './key-columns-append.js';
 import { bindKeyMass, massAttribute, massOutput, type KeyMass } from './key-mass.js';
@@ -16,6 +17,7 @@ import {
   type Logit,
 } from './sparse-inputs.js';
 import { rowReader, type RowReader } from './row-access.js';
+import { softmaxRow } from './softmax.js';
 import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
 
@@ -200,23 +202,12 @@ class SparqReference {
     const qs = this.#call.inputs['q'].data as Float32Array;
     const weights = this.#weights.subarray(g * this.#totals.length, (g + 1) * this.#totals.length);
     const factor = (this.#call.attributes['scale'] as number) * this.#temperatureOf(queryBegin);
-    let max = -Infinity;
     for (let i = 0; i < numVisible; i++) {
       this.#readApproximate(this.#slots[i], kvHead);
-      let product = 0;
-      for (let h = 0; h < this.#cache.headDim; h++) product += qs[queryBegin + h] * this.#key[h];
-      weights[i] = this.#cap(factor * product);
-      max = Math.max(max, weights[i]);
+      weights[i] = this.#cap(factor * dotProduct(qs, queryBegin, this.#key, 0, this.#cache.headDim));
     }
-    let denominator = 0;
-    for (let i = 0; i < numVisible; i++) {
-      weights[i] = Math.exp(weights[i] - max);
-      denominator += weights[i];
-    }
-    for (let i = 0; i < numVisible; i++) {
-      weights[i] /= denominator;
-      this.#totals[i] += weights[i];
-    }
+    softmaxRow(weights, 0, numVisible, weights);
+    for (let i = 0; i < numVisible; i++) this.#totals[i] += weights[i];
   }
 
   /** The stored components of a key that the approximate logits use; zeros elsewhere. */

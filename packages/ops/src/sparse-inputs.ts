@@ -1,4 +1,5 @@
 /** What sparse attention ops have in common: inputs, logits, and the choice of the best. */
+import { dotProduct } from './dot-product.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvViewInputs, type KvReader } from './kv-view.js';
 import type { Attributes, InputSpec } from './op-spec.js';
@@ -21,11 +22,7 @@ export type Logit = (queryBegin: number, key: Float32Array) => number;
 export function bindLogit(q: Float32Array, { headDim }: KvReader, attributes: Attributes): Logit {
   const scale = attributes['scale'] as number;
   const cap = bindCap(attributes);
-  return (queryBegin, key) => {
-    let logit = 0;
-    for (let i = 0; i < headDim; i++) logit += q[queryBegin + i] * key[i];
-    return cap(logit * scale);
-  };
+  return (queryBegin, key) => cap(dotProduct(q, queryBegin, key, 0, headDim) * scale);
 }
 
 export function bindCap(attributes: Attributes): (logit: number) => number {

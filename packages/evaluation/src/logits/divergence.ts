@@ -3,7 +3,8 @@
  * statistics of `llama-perplexity --kl-divergence`.
  */
 import { ShapeError } from '@winnow/tensor';
-import { correlation, covarianceOf, estimate, meanOf, percentile, type Estimate } from './statistics.js';
+import { pearson } from '../correlation.js';
+import { covarianceOf, estimate, meanOf, percentile, type Estimate } from './statistics.js';
 
 /** Quantiles of the divergence to report. */
 export const divergencePercentiles = [0.999, 0.99, 0.95, 0.9, 0.5, 0.1, 0.05, 0.01] as const;
@@ -107,7 +108,7 @@ export class DivergenceCollector {
     return {
       numTokens: rows.length,
       ...perplexities(base, tested),
-      correlation: correlation(base, tested),
+      correlation: pearson(base, tested),
       divergence: {
         ...divergence,
         max: sorted.at(-1) ?? 0,

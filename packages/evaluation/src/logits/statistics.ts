@@ -1,4 +1,4 @@
-/** Means with standard errors, percentiles, correlation. */
+/** Means with standard errors, percentiles, covariance. */
 
 /** A mean and its standard error. */
 export interface Estimate {
@@ -26,14 +26,6 @@ export function percentile(sorted: ArrayLike<number>, p: number): number {
   const below = Math.floor(place);
   const above = Math.min(below + 1, sorted.length - 1);
   return sorted[below] + (place - below) * (sorted[above] - sorted[below]);
-}
-
-/** Pearson's correlation; 1 when both are constant, 0 when one is. */
-export function correlation(a: ArrayLike<number>, b: ArrayLike<number>): number {
-  const covariance = covarianceOf(a, b);
-  const scale = Math.sqrt(covarianceOf(a, a) * covarianceOf(b, b));
-  if (scale > 0) return Math.max(-1, Math.min(1, covariance / scale));
-  return covarianceOf(a, a) === covarianceOf(b, b) ? 1 : 0;
 }
 
 /** Covariance. */

@@ -6,6 +6,7 @@ import type { EmbeddingModel, FeedForwardMetrics } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError } from '@winnow/tensor';
+import { cosineOf } from '../correlation.js';
 import { evaluateSts, type SentencePair, type StsReport } from '../sts.js';
 
 export interface EvaluateSparseEmbeddingsOptions {
@@ -54,7 +55,7 @@ export async function evaluateSparseEmbeddings(
   const cosines: number[] = [];
   for (const [index, text] of texts.entries()) {
     const [[exact], [tested]] = [await dense.embed([text], embedding), await sparse.embed([text], embedding)];
-    cosines.push(dot(exact as Float32Array, tested as Float32Array));
+    cosines.push(Math.min(1, cosineOf(exact as Float32Array, tested as Float32Array)));
     onProgress?.('texts', index + 1, texts.length);
   }
   const computedRatio = computedShare(sparse.feedForwardMetrics());
@@ -84,11 +85,4 @@ function computedShare(metrics: FeedForwardMetrics | undefined): number {
     numSteps += layer.numSteps + layer.numBatches;
   }
   return numSteps === 0 ? 1 : sum / numSteps;
-}
-
-/** Cosine of vectors of length 1, clamped to 1. */
-function dot(a: Float32Array, b: Float32Array): number {
-  let sum = 0;
-  for (let i = 0; i < a.length; i++) sum += (a[i] as number) * (b[i] as number);
-  return Math.min(1, sum);
 }

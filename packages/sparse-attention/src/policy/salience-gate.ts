@@ -2,7 +2,10 @@
  * A learned gate that decides which log-stride tokens are worth keeping: a FastGRNN cell (arXiv:1901.02358) over the keys
  * in order, and a threshold on a read-out of its state. Causal: a decision never changes when later tokens come.
  */
+import { activationFunction } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
+
+const sigmoid = activationFunction('sigmoid');
 
 /** Weights of the gate; the matrices are row-major. */
 export interface FastGrnnWeights {
@@ -72,8 +75,4 @@ export class FastGrnnGate {
 
   /** Whether a token stays a log-stride candidate; give it as `keepStride`. Tokens not seen yet stay. */
   readonly keeps = (position: number): boolean => position >= this.#length || this.#keep[position] === 1;
-}
-
-function sigmoid(x: number): number {
-  return 1 / (1 + Math.exp(-x));
 }

@@ -1,4 +1,5 @@
 /** Attention-level quality: how far an output is from dense, and how much of the exact softmax the visited keys hold. */
+import { dotProduct, softmaxRow } from '@winnow/ops';
 import { ShapeError, type Tensor3 } from '@winnow/tensor';
 
 /** A distribution over rows. */
@@ -52,20 +53,11 @@ export function exactWeights(
   scale: number = 1 / Math.sqrt(k.headDim),
 ): Float64Array {
   const weights = new Float64Array(numKeys);
-  let max = -Infinity;
   for (let j = 0; j < numKeys; j++) {
     const begin = (j * k.numHeads + kvHead) * k.headDim;
-    let sum = 0;
-    for (let d = 0; d < k.headDim; d++) sum += query[d] * k.data[begin + d];
-    weights[j] = sum * scale;
-    max = Math.max(max, weights[j]);
+    weights[j] = scale * dotProduct(query, 0, k.data, begin, k.headDim);
   }
-  let total = 0;
-  for (let j = 0; j < numKeys; j++) {
-    weights[j] = Math.exp(weights[j] - max);
-    total += weights[j];
-  }
-  for (let j = 0; j < numKeys; j++) weights[j] /= total;
+  softmaxRow(weights, 0, numKeys, weights);
   return weights;
 }
 

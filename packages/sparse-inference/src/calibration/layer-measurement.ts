@@ -1,4 +1,5 @@
 /** What the predictor of one layer does on a text: counts over all tokens, outputs compared for some of them. */
+import { dotProduct } from '@winnow/ops';
 import type { MatrixProducts } from '../training/matrix-products.js';
 import type { LayerReport, PredictorTables } from '../sidecar/sidecar.js';
 import {
@@ -165,12 +166,8 @@ function keepChosen(values: Float32Array, scores: Float32Array, thresholds: Floa
 }
 
 function cosineOf(a: Float32Array, b: Float32Array, begin: number, length: number): number {
-  let [aa, bb, ab] = [0, 0, 0];
-  for (let i = begin; i < begin + length; i++) {
-    aa += a[i] * a[i];
-    bb += b[i] * b[i];
-    ab += a[i] * b[i];
-  }
+  const aa = dotProduct(a, begin, a, begin, length);
+  const bb = dotProduct(b, begin, b, begin, length);
   if (aa === 0 || bb === 0) return aa === bb ? 1 : 0;
-  return ab / Math.sqrt(aa * bb);
+  return dotProduct(a, begin, b, begin, length) / Math.sqrt(aa * bb);
 }

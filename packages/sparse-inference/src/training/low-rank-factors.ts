@@ -1,4 +1,5 @@
 /** The factors of a low-rank predictor while they are trained, and where they start. */
+import { dotProduct } from '@winnow/ops';
 import type { Rng } from '@winnow/tensor';
 import { orthonormalizeRows } from './orthonormalize.js';
 import { transpose, type MatrixProducts } from './matrix-products.js';
@@ -89,9 +90,7 @@ async function secondMoments(products: MatrixProducts, start: FactorStart): Prom
 function rootMeanSquares(a: Float32Array, b: Float32Array, numRows: number, length: number): Float32Array {
   const roots = new Float32Array(numRows);
   for (let row = 0; row < numRows; row++) {
-    let sum = 0;
-    for (let i = row * length; i < (row + 1) * length; i++) sum += a[i] * b[i];
-    roots[row] = Math.sqrt(Math.max(0, sum));
+    roots[row] = Math.sqrt(Math.max(0, dotProduct(a, row * length, b, row * length, length)));
   }
   return roots;
 }

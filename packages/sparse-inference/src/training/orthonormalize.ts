@@ -1,3 +1,4 @@
+import { dotProduct } from '@winnow/ops';
 import type { Rng } from '@winnow/tensor';
 
 /**
@@ -33,13 +34,10 @@ export function orthonormalizeRows(matrix: Float32Array, numRows: number, length
 }
 
 function normOf(matrix: Float32Array, begin: number, length: number): number {
-  let squares = 0;
-  for (let i = begin; i < begin + length; i++) squares += matrix[i] * matrix[i];
-  return Math.sqrt(squares);
+  return Math.sqrt(dotProduct(matrix, begin, matrix, begin, length));
 }
 
 function removeComponent(matrix: Float32Array, row: number, other: number, length: number): void {
-  let dot = 0;
-  for (let i = 0; i < length; i++) dot += matrix[row + i] * matrix[other + i];
-  for (let i = 0; i < length; i++) matrix[row + i] -= dot * matrix[other + i];
+  const product = dotProduct(matrix, row, matrix, other, length);
+  for (let i = 0; i < length; i++) matrix[row + i] -= product * matrix[other + i];
 }

@@ -1,7 +1,10 @@
 /** Training of low-rank predictors: binary cross-entropy with class weights, Adam, products on a backend. */
+import { activationFunction } from '@winnow/ops';
 import { adamStep, createMoments, type AdamMoments } from './adam.js';
 import type { LowRankFactors } from './low-rank-factors.js';
 import { transpose, type MatrixProducts } from './matrix-products.js';
+
+const sigmoid = activationFunction('sigmoid');
 
 /** State of training between batches. */
 export interface TrainingState {
@@ -81,7 +84,7 @@ function lossGradient(
   const activeScale = positiveWeight * scale;
   for (let at = 0; at < scores.length; at += F) {
     for (let id = 0; id < F; id++) {
-      const share = 1 / (1 + Math.exp(-scores[at + id] - bias[id]));
+      const share = sigmoid(scores[at + id] + bias[id]);
       const gradient = labels[at + id] === 0 ? share * scale : (share - 1) * activeScale;
       scores[at + id] = gradient;
       biasGradient[id] += gradient;
