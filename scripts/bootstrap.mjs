@@ -27,7 +27,7 @@ const demoArguments = [
   '--display-prompt',
   '-n',
   '100',
-  '--temp',
+  '--temperature',
   '0.7',
   '--seed',
   '7',

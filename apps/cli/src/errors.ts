@@ -1,6 +1,7 @@
 /** Errors of the command line, and the conversion of errors to one line and an exit code. */
 import { CommanderError } from 'commander';
 import { WinnowError } from '@winnow/tensor';
+import { flagOf, optionsWithFlags } from './flags/names.js';
 
 /** Exit codes. */
 export const exitCodes = {
@@ -17,7 +18,7 @@ export const exitCodes = {
   interrupted: 130,
 } as const;
 
-/** An invalid flag or argument: `"--temp: expected a number from 0, got 'hot'"`. */
+/** An invalid flag or argument: `"--temperature: expected a number from 0, got 'hot'"`. */
 export class UsageError extends Error {
   override readonly name: string = 'UsageError';
 }
@@ -60,53 +61,18 @@ export function exitCodeOf(error: unknown): number {
   return exitCodes.failure;
 }
 
-/** Flags by the engine's option names. */
-const flagOfOption: Readonly<Record<string, string>> = {
-  context: '--context',
-  batchSize: '--batch-size',
-  'kvCache.dtype': '--kv-dtype',
-  'kvCache.rotation': '--kv-rotation',
-  'kvCache.eviction': '--kv-eviction',
-  'kvCache.capacity': '--kv-capacity',
-  'kvCache.budget': '--kv-budget',
-  'kvCache.offload.memory': '--kv-offload-memory',
-  'kvCache.offload.folder': '--kv-offload-folder',
-  'memory.budget': '--memory',
-  'memory.hot': '--memory-hot',
-  'memory.warm': '--memory-warm',
-  'memory.cold': '--memory-cold',
-  'memory.folder': '--memory-folder',
-  memory: '--memory',
-  'sparsity.calibration': '--sparsity',
-  'sparsity.maxActive': '--sparsity-max-active',
-  'sparsity.verify': '--sparsity-verify',
-  threads: '--threads',
-  overflow: '--overflow',
-  quantize: '--quantize',
-  allowRequantize: '--allow-requantize',
-  maxTokens: '--n-predict',
-  temperature: '--temp',
-  topK: '--top-k',
-  topP: '--top-p',
-  minP: '--min-p',
-  repetitionPenalty: '--repeat-penalty',
-  penaltyWindow: '--repeat-last-n',
-  presencePenalty: '--presence-penalty',
-  frequencyPenalty: '--frequency-penalty',
-  positions: '--positions',
-};
-/** Option names that are English words are replaced only at the start of a message, the others anywhere. */
-const isWord = (name: string): boolean => /^[a-z]+$/.test(name);
-const namesOf = (names: readonly string[]): string => names.join('|').replaceAll('.', '\\.');
-const optionNames = new RegExp(
-  `\\b(${namesOf(Object.keys(flagOfOption).filter((name) => !isWord(name)))})\\b` +
-    `|(?<=^(?:options\\.)?)(${namesOf(Object.keys(flagOfOption).filter(isWord))})(?=[:.])`,
+/** Options that are English words are replaced only where a message begins with `<option>: expected`, the others anywhere. */
+const isWord = (path: string): boolean => /^[a-z]+$/.test(path);
+const alternatives = (paths: readonly string[]): string => paths.join('|').replaceAll('.', '\\.');
+const optionPaths = new RegExp(
+  `\\b(${alternatives(optionsWithFlags.filter((path) => !isWord(path)))})\\b` +
+    `|(?<=^(?:options\\.)?)(${alternatives(optionsWithFlags.filter(isWord))})(?=: \\w+ |\\.)`,
   'g',
 );
 
-/** Replaces option names in a message of the engine by flags. */
+/** Replaces options in a message of the engine by flags. */
 export function withFlags(text: string): string {
-  return text.replaceAll(optionNames, (name) => flagOfOption[name] ?? name);
+  return text.replaceAll(optionPaths, flagOf);
 }
 
 /** Formats an error as one line; unexpected failures are marked as such. */

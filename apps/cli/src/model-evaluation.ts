@@ -5,7 +5,7 @@ import { createReferenceBackend } from '@winnow/ops';
 import { UsageError } from './errors.js';
 import { loadOptionsOf } from './flags/engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
-import { contextOf, type LoadFlags } from './flags/load.js';
+import type { LoadFlags } from './flags/load.js';
 
 /** Reports once per op what falls back to the reference. */
 export async function createModelOpener(
@@ -21,7 +21,7 @@ export async function createModelOpener(
     const loaded = await engine.loadModel(location, {
       ...ofFlags,
       ...options,
-      context: Math.max(options.context, contextOf(flags) ?? 0),
+      context: Math.max(options.context, flags.context ?? 0),
       kvCache: { ...ofFlags.kvCache, ...options.kvCache, prefixSharing: false }, // every run computes all of its tokens
       signal: context.signal,
       randomSeed: context.io.randomSeed,

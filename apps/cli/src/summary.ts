@@ -19,7 +19,7 @@ export function summaryLine({ tokens, promptTokens, cachedTokens, timings, finis
 const cuts: Readonly<Record<GenerationResult['finishReason'], string>> = {
   eos: 'the end token',
   stop: 'a stop sequence',
-  length: 'the token limit (try a larger --n-predict)',
+  length: 'the token limit (try a larger --max-tokens)',
   context: 'the full context (try a larger --context)',
 };
 

@@ -16,7 +16,18 @@ test('a folder to GGUF, which runs, and back', async () => {
   const path = join(folder, 'tiny.gguf');
   const made = await runCli(engine, ['convert', demo, path, '--type', 'Q8_0']);
   expect(made).toMatchObject({ code: 0, stdout: 'tiny.gguf\n' });
-  const run = await runCli(engine, ['run', path, '-p', 'Once upon a time', '-n', '4', '--temp', '0', '--json', '-q']);
+  const run = await runCli(engine, [
+    'run',
+    path,
+    '-p',
+    'Once upon a time',
+    '-n',
+    '4',
+    '--temperature',
+    '0',
+    '--json',
+    '-q',
+  ]);
   expect(run.code).toBe(0);
   expect(await runCli(engine, ['convert', path, join(folder, 'back'), '--type', 'f16', '-q'])).toMatchObject({
     code: 0,

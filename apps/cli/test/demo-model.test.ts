@@ -24,7 +24,7 @@ const json = async (argv: readonly string[], stdin?: string): Promise<Record<str
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   return JSON.parse(stdout) as Record<string, unknown>;
 };
-const greedy = ['-n', '64', '--temp', '0', '--ignore-eos'];
+const greedy = ['-n', '64', '--temperature', '0', '--ignore-eos'];
 
 test.each([sea, doctor])('winnow run: greedy text of $text', async (golden) => {
   expect(await run(['run', '-p', golden.text, ...greedy])).toEqual({
@@ -52,7 +52,7 @@ test('winnow run: --json has the golden tokens', async () => {
 
 test('winnow run: --chat finds the number, ended by the end of the turn', async () => {
   const question = 'The code of Alice is 31407. The code of Peter is 86952.\n\nWhat is the code of Peter?';
-  const result = await json(['run', '--chat', '-p', question, '--temp', '0']);
+  const result = await json(['run', '--chat', '-p', question, '--temperature', '0']);
   expect(result['text']).toContain('86952');
   expect(result['finishReason']).toBe('eos');
 });
@@ -65,7 +65,7 @@ test('winnow run: the same seed draws the same text, another seed another one', 
 });
 
 test('winnow run: a stop text ends it and is not printed', async () => {
-  const result = await json(['run', '-p', sea.text, '--temp', '0', '-e', '--stop', String.raw`.\n`]);
+  const result = await json(['run', '-p', sea.text, '--temperature', '0', '-e', '--stop', String.raw`.\n`]);
   expect(result).toMatchObject({ text: ' the other', finishReason: 'stop' });
 });
 
@@ -81,7 +81,7 @@ test('winnow run: too long: refused with 4, or shortened and told', async () => 
 });
 
 test('winnow run: keys and values in f16, small batches: the same greedy beginning', async () => {
-  const result = await json(['run', '-p', sea.text, '-n', '8', '--temp', '0', '--kv-dtype', 'f16', '-b', '3']);
+  const result = await json(['run', '-p', sea.text, '-n', '8', '--temperature', '0', '--kv-dtype', 'f16', '-b', '3']);
   expect(result['tokens']).toEqual(sea.greedy.slice(0, 8));
   expect(await run(['run', '-p', 'Hi', '--kv-dtype', 'q2_K'])).toMatchObject({
     code: 2,
@@ -172,7 +172,7 @@ describe('winnow chat', () => {
       '/history',
       '/stats',
     ];
-    const { code, stdout, stderr } = await run(['chat', '--temp', '0'], `${lines.join('\n')}\n`);
+    const { code, stdout, stderr } = await run(['chat', '--temperature', '0'], `${lines.join('\n')}\n`);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/^[^\n]*86952/);
     expect(stdout).toContain('\nuser: The code of Alice is 31407.');

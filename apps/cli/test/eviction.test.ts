@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { runCli } from './run-cli.js';
 
 const run = (...argv: readonly string[]): ReturnType<typeof runCli> =>
-  runCli(engine, ['run', '-p', 'The old man', '-n', '150', '--temp', '0', '--ignore-eos', '--json', ...argv]);
+  runCli(engine, ['run', '-p', 'The old man', '-n', '150', '--temperature', '0', '--ignore-eos', '--json', ...argv]);
 const tokensOf = ({ stdout }: { readonly stdout: string }): number[] =>
   (JSON.parse(stdout) as { readonly tokens: number[] }).tokens;
 

@@ -25,8 +25,8 @@ describe('constrained text', () => {
     const file = join(folder, 'color.gbnf');
     await writeFile(file, `# a color\n${grammar}\n`);
     const [direct, fromFile] = [
-      await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', grammar]),
-      await runCli(engine, ['run', '-p', 'The whale is', '--temp', '0', '--grammar', file]),
+      await runCli(engine, ['run', '-p', 'The whale is', '--temperature', '0', '--grammar', grammar]),
+      await runCli(engine, ['run', '-p', 'The whale is', '--temperature', '0', '--grammar', file]),
     ];
     expect([direct.stderr, direct.code]).toEqual(['', 0]);
     expect(direct.stdout).toMatch(/^ (black|white)\.$/);
@@ -70,7 +70,7 @@ describe('constrained text', () => {
 
 test('a text that is cut before it matches is a failure; one that may end there is none', async () => {
   const cut = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--json-schema', schema]);
-  expect(cut).toMatchObject({ code: 4, stderr: expect.stringMatching(/cut by the token limit .*--n-predict/) });
+  expect(cut).toMatchObject({ code: 4, stderr: expect.stringMatching(/cut by the token limit .*--max-tokens/) });
   expect(cut.stdout).toMatch(/^\{/);
   const json = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--json-schema', schema, '--json']);
   expect([json.code, JSON.parse(json.stdout)]).toMatchObject([

@@ -24,7 +24,19 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
 }
 
 test('tiers change where keys and values are, not the tokens', async () => {
-  const options = ['-p', 'Once upon a time', '-n', '420', '-c', '512', '-b', '16', '--temp', '0', '--ignore-eos'];
+  const options = [
+    '-p',
+    'Once upon a time',
+    '-n',
+    '420',
+    '-c',
+    '512',
+    '-b',
+    '16',
+    '--temperature',
+    '0',
+    '--ignore-eos',
+  ];
   const { plan } = JSON.parse((await runCli(engine, ['inspect', '--json'])).stdout) as engine.ModelInfo;
   const tiers = ['--kv-budget', String(5 * 64 * plan.kvBytesPerToken), '--kv-offload-folder', join(folder, 'kv')];
   const whole = await runJson(options);

@@ -50,7 +50,7 @@ describe('winnow serve as a process', () => {
   test.skipIf(process.platform === 'win32')('answers, finishes what runs after SIGTERM, and exits with 0', async () => {
     const demo = fileURLToPath(demoModelUrl);
     const { child, texts, ended } = start([
-      ...['serve', demo, '--alias', 'winnow-tiny', '--port', '0'],
+      ...['serve', demo, '--model-id', 'winnow-tiny', '--port', '0'],
       ...['--embedding-model', demo, '--pooling', 'mean'],
     ]);
     while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
@@ -98,7 +98,7 @@ describe('winnow serve as a process', () => {
 
 test('the process: prints what it generates', async () => {
   const { code, stdout, stderr } = await runProcess(
-    ['run', '-n', '3', '--temp', '0'],
+    ['run', '-n', '3', '--temperature', '0'],
     'The old man looked at the sea and\n',
   );
   expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: ' the other.', stderr: '' });
@@ -146,7 +146,7 @@ test('the process: a repository comes from the cache of the hub, without a reque
     mkdirSync(join(repo, 'refs'));
     writeFileSync(join(repo, 'refs', 'main'), commit);
     const env = { HF_HUB_OFFLINE: '1', HF_HUB_CACHE: cache };
-    const prompt = ['-p', 'The old man looked at the sea and', '-n', '3', '--temp', '0'];
+    const prompt = ['-p', 'The old man looked at the sea and', '-n', '3', '--temperature', '0'];
     for (const name of ['some/model', 'hf:some/model', 'hf:some/model@main']) {
       expect(await runProcess(['run', name, ...prompt], '', env)).toEqual({
         code: 0,

@@ -27,7 +27,7 @@ test('the demo model runs quantized', async () => {
     'Once upon a time',
     '-n',
     '8',
-    '--temp',
+    '--temperature',
     '0',
     '--quantize',
     'q8_0',

@@ -55,7 +55,7 @@ test('without anything serves the demo model to this machine', async () => {
   expect({ code, stdout }).toEqual({ code: 0, stdout: 'listening on http://127.0.0.1:8080\n' });
   expect(server.listened).toEqual([{ port: 8080, host: '127.0.0.1' }]);
   expect(server.created).toMatchObject([
-    { models: [{ id: 'winnow-tiny', maxConcurrent: 4 }], embeddingModels: [], apiKeys: [] },
+    { models: [{ id: 'winnow-tiny', maxSessions: 4 }], embeddingModels: [], apiKeys: [] },
   ]);
   expect(server.created[0]).not.toHaveProperty('corsOrigins');
   expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, kvCache: { whenFull: 'wait' } } }]);
@@ -65,8 +65,20 @@ test('without anything serves the demo model to this machine', async () => {
 test('flags are the options of engine and server', async () => {
   const { fake, server } = await serve([
     ...['a.gguf', 'b.gguf', '--alias', 'small', '--port', '0', '--host', '::1', '--api-key', 'k1', '--api-key', 'k2'],
-    ...['--cors', 'https://app.example', '--parallel', '2', '--kv-capacity', '4096', '--queue', '0', '-c', '512'],
-    ...['--queue-timeout', '1.5', '--timeout', '90', '--body-limit', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
+    ...[
+      '--cors-origin',
+      'https://app.example',
+      '--parallel',
+      '2',
+      '--kv-capacity',
+      '4096',
+      '--max-queued',
+      '0',
+      '-c',
+      '512',
+    ],
+    ...['--queue-timeout', '1.5', '--request-timeout', '90', '--max-body', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
+    ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9'],
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
@@ -78,13 +90,16 @@ test('flags are the options of engine and server', async () => {
   }
   expect(server.created).toMatchObject([
     {
-      models: [{ id: 'small', maxConcurrent: 2 }, { maxConcurrent: 2 }],
+      models: [{ id: 'small', maxSessions: 2 }, { maxSessions: 2 }],
       apiKeys: ['k1', 'k2'],
       corsOrigins: ['https://app.example'],
       maxQueued: 0,
       queueTimeoutMs: 1500,
       requestTimeoutMs: 90_000,
       maxBodyBytes: 2 ** 20,
+      stallTimeoutMs: 5000,
+      keepAliveMs: 2000,
+      maxConnections: 9,
     },
   ]);
   expect(server.listened).toEqual([{ port: 0, host: '::1' }]);
@@ -136,9 +151,9 @@ test('requests are a line each, unless quiet', async () => {
 
 test.each([
   ['--port 70000', "--port: expected a port from 0 to 65535, got '70000'"],
-  ['--parallel 0', "--parallel: expected an integer of at least 1, got '0'"],
-  ['--timeout 0', "--timeout: expected a number above 0, got '0'"],
-  ['a.gguf --alias x --alias y', '--alias: expected at most 1, one per model, got 2'],
+  ['--max-sessions 0', "--max-sessions: expected an integer of at least 1, got '0'"],
+  ['--request-timeout 0', "--request-timeout: expected a number above 0, got '0'"],
+  ['a.gguf --model-id x --model-id y', '--model-id: expected at most 1, one per model, got 2'],
 ])('winnow serve %s exits with 2', async (line, message) => {
   const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);
   expect([code, stderr]).toEqual([2, expect.stringContaining(message)]);

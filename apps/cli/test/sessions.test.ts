@@ -32,7 +32,7 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
 }
 
 describe('winnow run on the demo model', () => {
-  const drawn = ['--temp', '1', '--top-k', '0', '--ignore-eos'];
+  const drawn = ['--temperature', '1', '--top-k', '0', '--ignore-eos'];
 
   test('--save-session and --load-session: two runs are one', async () => {
     const file = join(folder, 'story');
@@ -70,7 +70,7 @@ describe('winnow run on the demo model', () => {
   });
 
   test('--kv-dtype: keys and values of their own', async () => {
-    const options = ['-p', 'Once upon a time', '-n', '6', '--temp', '0', '--kv-dtype'];
+    const options = ['-p', 'Once upon a time', '-n', '6', '--temperature', '0', '--kv-dtype'];
     const pair = await runJson([...options, 'f32,bf16']);
     expect(pair.tokens).toHaveLength(6);
     expect(pair.tokens).toEqual((await runJson([...options, 'f32'])).tokens);
@@ -79,7 +79,7 @@ describe('winnow run on the demo model', () => {
 
 test('--attention, --prefill, --decode: the policy of each phase', async () => {
   const text = 'The old man looked at the sea and said nothing for a long time. '.repeat(8);
-  const options = ['-p', text, '-n', '30', '--temp', '1', '--top-k', '0', '-s', '7', '--ignore-eos'];
+  const options = ['-p', text, '-n', '30', '--temperature', '1', '--top-k', '0', '-s', '7', '--ignore-eos'];
   const dense = await runJson(options);
   const everything = await runJson([...options, '--prefill', 'streaming:window=2000,sinks=4']);
   expect(everything.tokens).toEqual(dense.tokens);
@@ -142,7 +142,7 @@ describe('flags', () => {
 
   test('chat on the demo model: the loaded conversation is cached', async () => {
     const file = join(folder, 'chat');
-    const flags = ['--temp', '0', '-n', '8'];
+    const flags = ['--temperature', '0', '-n', '8'];
     const first = await runCli(engine, ['chat', ...flags, '--save-session', file], { stdin: 'What is your name?\n' });
     expect(first.code).toBe(0);
     expect(existsSync(file)).toBe(true);

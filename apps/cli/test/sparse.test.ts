@@ -21,7 +21,7 @@ interface RunResult {
   readonly metrics: engine.ModelMetrics;
 }
 
-const prompt = ['-p', 'The captain looked at the sea', '-n', '24', '-c', '256', '--temp', '0', '--ignore-eos'];
+const prompt = ['-p', 'The captain looked at the sea', '-n', '24', '-c', '256', '--temperature', '0', '--ignore-eos'];
 
 async function runJson(argv: readonly string[]): Promise<RunResult> {
   const { code, stdout, stderr } = await runCli(engine, ['run', ...prompt, ...argv, '--json', '-q']);

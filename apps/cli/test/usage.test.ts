@@ -40,7 +40,9 @@ describe('help and version', () => {
     const all = await runCli(fake.api, ['run', '--help-all']);
     expect([all.code, all.stderr]).toEqual([0, '']);
     const every = flagsOf(all.stdout).filter((name) => !name.startsWith('--help'));
-    expect(every).toEqual(expect.arrayContaining([...everyday, '--kv-offload-folder', '--repeat-penalty', '--tokens']));
+    expect(every).toEqual(
+      expect.arrayContaining([...everyday, '--kv-offload-folder', '--repetition-penalty', '--tokens']),
+    );
     expect(short.stdout).toContain(`${every.length - everyday.length} more flags: winnow run --help-all`);
     expect(all.stdout).not.toContain('more flags:');
     expect(fake.loads).toEqual([]);
@@ -56,16 +58,16 @@ describe('help and version', () => {
 describe('wrong command lines exit with 2 and one line', () => {
   test.each([
     ['rum', "unknown command 'rum'"],
-    ['run --temperature 1 -p x', "unknown option '--temperature'"],
+    ['run --temperatur 1 -p x', "unknown option '--temperatur'"],
     ['run --kv-rotatoin none -p x', 'Did you mean --kv-rotation?'],
     ['run a b -p x', 'too many arguments'],
     ['run -p', 'argument missing'],
     ['run -p x -f y', '--prompt: expected one source of text'],
     ['run a -m b -p x', '--model: expected one model'],
-    ['run -p x -n abc', "--n-predict: expected an integer of at least 0, or -1, got 'abc'"],
-    ['run -p x -n 1.5', "--n-predict: expected an integer of at least 0, or -1, got '1.5'"],
-    ['run -p x --temp nan', "--temp: expected a number from 0, got 'nan'"],
-    ['run -p x --temp -1', "--temp: expected a number from 0, got '-1'"],
+    ['run -p x -n abc', "--max-tokens: expected an integer of at least 0, or -1, got 'abc'"],
+    ['run -p x -n 1.5', "--max-tokens: expected an integer of at least 0, or -1, got '1.5'"],
+    ['run -p x --temperature nan', "--temperature: expected a number from 0, got 'nan'"],
+    ['run -p x --temperature -1', "--temperature: expected a number from 0, got '-1'"],
     ['run -p x --top-p 0', "--top-p: expected a number above 0, at most 1, got '0'"],
     ['run -p x --min-p 2', "--min-p: expected a number from 0 to 1, got '2'"],
     ['run -p x -c -5', "--context: expected an integer of at least 0, got '-5'"],

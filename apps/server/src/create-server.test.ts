@@ -6,8 +6,8 @@ import type { ServerOptions } from './options.js';
 test.each([
   [{ maxQueue: 4 }, 'unknown option "maxQueue"; did you mean "maxQueued"?'],
   [
-    { models: [{ id: 'a', maxConcurent: 4 }] },
-    'unknown option "models[0].maxConcurent"; did you mean "models[0].maxConcurrent"?',
+    { models: [{ id: 'a', maxSesions: 4 }] },
+    'unknown option "models[0].maxSesions"; did you mean "models[0].maxSessions"?',
   ],
 ])('rejects %j', async (options, message) => {
   const error = await createServer(options as unknown as ServerOptions).catch((thrown: unknown) => thrown);

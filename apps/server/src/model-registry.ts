@@ -35,13 +35,13 @@ export class ModelRegistry {
     const { maxQueued, queueTimeoutMs } = limits;
     const slotsOf = (numSlots: number): Slots =>
       new Slots({ numSlots, maxQueued, queueTimeoutMs, now: () => performance.now() });
-    for (const { id, model, maxConcurrent = defaultConcurrency } of models) {
+    for (const { id, model, maxSessions = defaultConcurrency } of models) {
       checkNew(this.#generative, 'models', id);
-      if (!Number.isSafeInteger(maxConcurrent) || maxConcurrent < 1) {
-        const actual = String(maxConcurrent);
-        throw new ArgumentError({ argument: 'maxConcurrent', expected: 'an integer from 1', actual });
+      if (!Number.isSafeInteger(maxSessions) || maxSessions < 1) {
+        const actual = String(maxSessions);
+        throw new ArgumentError({ argument: 'maxSessions', expected: 'an integer from 1', actual });
       }
-      this.#generative.set(id, { kind: 'generative', id, model, slots: slotsOf(maxConcurrent) });
+      this.#generative.set(id, { kind: 'generative', id, model, slots: slotsOf(maxSessions) });
     }
     for (const { id, model } of embeddingModels) {
       checkNew(this.#embedding, 'embeddingModels', id);

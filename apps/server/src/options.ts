@@ -15,8 +15,8 @@ export interface ServedModel {
   /** Model id in requests. */
   readonly id: string;
   readonly model: GenerativeModel;
-  /** Maximum number of concurrent generations, at most the `maxSessions` of the model. Default 4. */
-  readonly maxConcurrent?: number;
+  /** Maximum number of concurrent requests, each with a session: at most the `maxSessions` that the model was loaded with. Default 4. */
+  readonly maxSessions?: number;
 }
 
 export interface ServedEmbeddingModel {
@@ -73,7 +73,7 @@ const limitNames: OptionNames<ServerLimits> = {
   maxBodyBytes: true,
   maxConnections: true,
 };
-const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxConcurrent: true };
+const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxSessions: true };
 const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
 
 export const serverOptionNames: OptionNames<ServerOptions> = {

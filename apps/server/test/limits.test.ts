@@ -80,7 +80,7 @@ describe('many clients', () => {
         await new Promise((resolve) => setImmediate(resolve));
       }
     });
-    const demo = await start({ models: [{ id: demoId, model: slow, maxConcurrent: 3 }] });
+    const demo = await start({ models: [{ id: demoId, model: slow, maxSessions: 3 }] });
     const answers = await Promise.all(Array.from({ length: 12 }, () => demo.client.completions.create(body)));
     expect(answers.map(({ choices }) => choices[0]?.text)).toEqual(new Array(12).fill('abc'));
     expect([slow.maxRunning, slow.numRunning]).toEqual([3, 0]);
@@ -90,7 +90,7 @@ describe('many clients', () => {
 describe('the queue', () => {
   test('a full one is 429 with a time to come back, and whoever waits gets a turn', async () => {
     const held = scripted(model, speechless);
-    const demo = await start({ models: [{ id: demoId, model: held, maxConcurrent: 1 }], maxQueued: 1 });
+    const demo = await start({ models: [{ id: demoId, model: held, maxSessions: 1 }], maxQueued: 1 });
     const first = await askSilently(demo.url, { ...body, stream: true });
     const second = demo.client.completions.create({ ...body, stream: true });
     const queued = async (): Promise<string | undefined> =>
@@ -113,7 +113,7 @@ describe('the queue', () => {
 
   test('who waits too long gets 503, who leaves while waiting leaves the line', async () => {
     const held = scripted(model, speechless);
-    const demo = await start({ models: [{ id: demoId, model: held, maxConcurrent: 1 }], queueTimeoutMs: 50 });
+    const demo = await start({ models: [{ id: demoId, model: held, maxSessions: 1 }], queueTimeoutMs: 50 });
     const first = await askSilently(demo.url, { ...body, stream: true });
     const refused = await postJson(`${demo.url}/v1/completions`, body);
     expect([refused.status, await refused.json()]).toMatchObject([503, { error: { code: 'queue_timeout' } }]);
@@ -291,7 +291,7 @@ describe('the end', () => {
       await finished;
       yield ' last';
     });
-    const demo = await startServer({ models: [{ id: demoId, model: patient, maxConcurrent: 1 }] });
+    const demo = await startServer({ models: [{ id: demoId, model: patient, maxSessions: 1 }] });
     const stream = await demo.client.completions.create({ ...body, stream: true });
     const waiting = postJson(`${demo.url}/v1/completions`, body);
     await until(async () => {

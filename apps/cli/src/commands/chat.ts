@@ -31,7 +31,7 @@ const examples = `
 Examples:
   $ winnow chat
   $ winnow chat model.gguf --system 'Answer in one sentence.' -c 8192
-  $ printf 'Hello\\n/stats\\n' | winnow chat ./model-folder --temp 0
+  $ printf 'Hello\\n/stats\\n' | winnow chat ./model-folder --temperature 0
 
 /help lists the commands of the chat. Ctrl-C stops a reply; pressed twice, it leaves the chat (exit code 130). Piped
 input is one message per line, and the first error ends the program.

@@ -21,7 +21,7 @@ import { readText } from '../read-text.js';
 import { openSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarize } from '../sparse-report.js';
 import { openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
-import { contextOf, type SparseFlags, type LoadFlags } from '../flags/load.js';
+import type { SparseFlags, LoadFlags } from '../flags/load.js';
 
 type SparsityFlags = Omit<SparseFlags, 'sparsity'>;
 
@@ -62,7 +62,7 @@ export async function evaluateSidecar(
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
   if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generative one');
   const { plain, sparse: sparseFlags } = partsOf(flags);
-  const size = Math.max(flags.tokens, contextOf(flags) ?? 0);
+  const size = Math.max(flags.tokens, flags.context ?? 0);
   const shared = { context: size, kvCache: { prefixSharing: false } };
   await using dense = await openModel(modelName, plain, context, undefined, {
     ...shared,

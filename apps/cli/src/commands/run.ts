@@ -45,7 +45,7 @@ interface RunFlags extends LoadFlags, GenerationFlags, TextFlags, SessionFlags {
 const examples = `
 Examples:
   $ winnow run -p 'Once upon a time' -n 100 --seed 7
-  $ winnow run model.gguf -f story.txt --temp 0 --stop 'The End'
+  $ winnow run model.gguf -f story.txt --temperature 0 --stop 'The End'
   $ echo 'What is a winnow?' | winnow run ./model-folder --chat
   $ winnow run -p 'Once upon a time' -n 50 --save-session story && winnow run --load-session story -n 50
   $ winnow run hf:owner/name:q4_k_m -p 'Hello' --json

@@ -7,7 +7,16 @@ import { attentionOf, defined } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
-import { addGroup, flag, listOption, numberOption, numberRules, sizeOption } from '../flags/builders.js';
+import {
+  addGroup,
+  flag,
+  listOption,
+  listWithAliases,
+  numberOption,
+  numberRules,
+  sizeOption,
+  withAliases,
+} from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
 import { poolingOption, openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
@@ -16,25 +25,28 @@ interface ServeFlags extends LoadFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: readonly string[];
-  readonly cors?: readonly string[];
-  readonly alias?: readonly string[];
+  readonly corsOrigin?: readonly string[];
+  readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly pooling?: EmbeddingFlags['pooling'];
-  readonly parallel: number;
+  readonly maxSessions: number;
   readonly kvCapacity?: number;
-  readonly queue?: number;
+  readonly maxQueued?: number;
   readonly queueTimeout?: number;
-  readonly timeout?: number;
-  readonly bodyLimit?: number;
+  readonly requestTimeout?: number;
+  readonly stallTimeout?: number;
+  readonly keepAlive?: number;
+  readonly maxBody?: number;
+  readonly maxConnections?: number;
   readonly grace: number;
 }
 
 const examples = `
 Examples:
   $ winnow serve
-  $ winnow serve model.gguf --port 8080 -c 8192 --parallel 4 --kv-capacity 16384
+  $ winnow serve model.gguf --port 8080 -c 8192 --max-sessions 4 --kv-capacity 16384
   $ winnow serve hf:owner/name:q4_k_m --embedding-model ./bge-small-en-v1.5
-  $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors https://app.example
+  $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors-origin https://app.example
 
 OpenAI clients use http://127.0.0.1:8080/v1 as their base URL; GET /v1/models lists the models. Without --host only this
 machine can connect. All requests to a model share one KV cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests
@@ -55,18 +67,35 @@ function addServerOptions(command: Command): void {
       numberOption('--port <n>', 'port; 0: any free port', port).default(8080),
       flag('--host <address>', 'address to listen on; 0.0.0.0: all interfaces').default('127.0.0.1'),
       listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
-      listOption('--cors <origin>', 'allow pages of this origin, * for all; may be repeated'),
-      listOption('--alias <name>', 'model names in the API, in the order of the models; may be repeated'),
+      listOption('--cors-origin <origin>', 'allow pages of this origin, * for all; may be repeated'),
+      ...listWithAliases(
+        listOption('--model-id <id>', 'id of a model in the API, in the order of the models; may be repeated'),
+        '--alias <id>',
+      ),
       listOption('--embedding-model <model>', 'model for /v1/embeddings; may be repeated'),
-      numberOption('--parallel <n>', 'maximum number of concurrent requests per model', count).default(4),
+      ...withAliases(
+        numberOption('--max-sessions <n>', 'maximum number of concurrent requests per model', count).default(4),
+        '--parallel <n>',
+      ),
     ],
     advanced: [
       poolingOption(),
       numberOption('--kv-capacity <n>', 'KV cache of a model in tokens, for all requests (default: --context)', count),
-      numberOption('--queue <n>', 'maximum number of waiting requests per model; more get 429 (default: 64)', fromZero),
+      numberOption(
+        '--max-queued <n>',
+        'maximum number of waiting requests per model; more get 429 (default: 64)',
+        fromZero,
+      ),
       numberOption('--queue-timeout <s>', 'seconds a request may wait before it gets 503 (default: 60)', positive),
-      numberOption('--timeout <s>', 'total seconds a request may take (default: 600)', positive),
-      sizeOption('--body-limit <size>', 'maximum size of a request body (default: 4MiB)'),
+      numberOption('--request-timeout <s>', 'total seconds a request may take (default: 600)', positive),
+      numberOption('--stall-timeout <s>', 'seconds a client may leave its stream unread (default: 60)', positive),
+      numberOption(
+        '--keep-alive <s>',
+        'idle seconds before a stream gets a keep-alive comment (default: 10)',
+        positive,
+      ),
+      sizeOption('--max-body <size>', 'maximum size of a request body (default: 4MiB)'),
+      numberOption('--max-connections <n>', 'maximum number of open connections (default: 512)', count),
       numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
   });
@@ -89,10 +118,10 @@ export function registerServe(program: Command, host: CommandHost): void {
 
 async function serve(names: readonly string[], flags: ServeFlags, context: CommandContext): Promise<void> {
   const { io, out, warn } = context;
-  const { embeddingModel: embeddingNames = [], alias = [] } = flags;
+  const { embeddingModel: embeddingNames = [], modelId: ids = [] } = flags;
   const wanted = names.length > 0 || embeddingNames.length > 0 ? names : [undefined];
-  if (alias.length > wanted.length) {
-    throw new UsageError(`--alias: expected at most ${wanted.length}, one per model, got ${alias.length}`);
+  if (ids.length > wanted.length) {
+    throw new UsageError(`--model-id: expected at most ${wanted.length}, one per model, got ${ids.length}`);
   }
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
   const owned: AsyncDisposable[] = [];
@@ -101,7 +130,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     for (const [index, name] of wanted.entries()) {
       const model = await openModel(name, flags, context, attentionOf(flags), sharedBy(flags));
       owned.push(model);
-      models.push({ id: alias[index] ?? displayName(name, model.name), model, maxConcurrent: flags.parallel });
+      models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
     }
     const embeddingModels: ServedEmbeddingModel[] = [];
     for (const name of embeddingNames) {
@@ -138,19 +167,22 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
 }
 
 /** Requests share the cache, and wait when it is full. */
-function sharedBy({ parallel, kvCapacity }: ServeFlags): LoadOptions {
-  return { maxSessions: parallel, kvCache: { whenFull: 'wait', ...defined<KvCacheOptions>({ capacity: kvCapacity }) } };
+function sharedBy({ maxSessions, kvCapacity }: ServeFlags): LoadOptions {
+  return { maxSessions, kvCache: { whenFull: 'wait', ...defined<KvCacheOptions>({ capacity: kvCapacity }) } };
 }
 
-function serverOptionsOf({ cors, queue, queueTimeout, timeout, bodyLimit }: ServeFlags): ServerOptions {
+function serverOptionsOf(flags: ServeFlags): ServerOptions {
   const milliseconds = (seconds: number | undefined): number | undefined =>
     seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
   return defined<ServerOptions>({
-    corsOrigins: cors,
-    maxQueued: queue,
-    queueTimeoutMs: milliseconds(queueTimeout),
-    requestTimeoutMs: milliseconds(timeout),
-    maxBodyBytes: bodyLimit,
+    corsOrigins: flags.corsOrigin,
+    maxQueued: flags.maxQueued,
+    queueTimeoutMs: milliseconds(flags.queueTimeout),
+    requestTimeoutMs: milliseconds(flags.requestTimeout),
+    stallTimeoutMs: milliseconds(flags.stallTimeout),
+    keepAliveMs: milliseconds(flags.keepAlive),
+    maxBodyBytes: flags.maxBody,
+    maxConnections: flags.maxConnections,
   });
 }
 

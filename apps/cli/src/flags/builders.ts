@@ -1,5 +1,6 @@
 /** Builders of flags: values are validated when they are parsed, and errors name the flag. */
 import { Option, type Command } from 'commander';
+import { UsageError } from '../errors.js';
 import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
 
 type RuleName = 'count' | 'fromZero' | 'orMinusOne' | 'temperature' | 'share' | 'shareOrZero' | 'positive' | 'any';
@@ -55,6 +56,43 @@ export function listOption(flags: string, description: string): Option {
     if (text === '') throw refuse(longName(flags), 'a text', text);
     return [...(previous ?? []), text];
   });
+}
+
+/** Another name of a flag, such as that of llama.cpp. Help does not show it. */
+class AliasOption extends Option {
+  readonly #original: Option;
+
+  constructor(flags: string, original: Option) {
+    super(flags);
+    this.#original = original;
+    if (original.parseArg !== undefined) this.argParser(original.parseArg);
+    this.hidden = true;
+  }
+
+  override attributeName(): string {
+    return this.#original.attributeName();
+  }
+}
+
+/** A flag that may be repeated, and its other names. */
+export function listWithAliases(option: Option, ...aliases: readonly string[]): Option[] {
+  return [option, ...aliases.map((flags) => new AliasOption(flags, option))];
+}
+
+/** A flag and its other names, of which a command line may have one. */
+export function withAliases(option: Option, ...aliases: readonly string[]): Option[] {
+  const options = listWithAliases(option, ...aliases);
+  let given: string | undefined;
+  for (const each of options) {
+    const { parseArg } = each;
+    const name = longName(each.flags);
+    each.argParser((text, previous) => {
+      if (given !== undefined && given !== name) throw new UsageError(`${name}: cannot be combined with ${given}`);
+      given = name;
+      return parseArg?.(text, previous) ?? text;
+    });
+  }
+  return options;
 }
 
 const advancedOptions = new WeakSet<Option>();

@@ -12,8 +12,7 @@ import {
   addSparseOptions,
   backendOption,
   batchSizeOptions,
-  contextAliases,
-  contextOf,
+  contextOptions,
   memoryOption,
   quantizeOption,
   threadsOption,
@@ -23,10 +22,7 @@ import {
 
 export interface EmbeddingFlags extends CommonFlags, SparseFlags {
   readonly context?: number;
-  readonly ctxSize?: number;
-  readonly ctx?: number;
   readonly batchSize?: number;
-  readonly batch?: number;
   readonly threads?: number;
   readonly backend?: 'wasm' | 'reference';
   readonly activations?: 'f32' | 'int8';
@@ -54,9 +50,9 @@ export function addEmbeddingOptions(command: Command): Command {
       flag('--prefix <text>', "prefix of each text, instead of the model's own"),
       flag('--prompt-name <name>', "name of one of the model's prompts, such as query"),
       numberOption('--dimensions <n>', 'keep the first n dimensions of a Matryoshka model', count),
-      numberOption('-c, --context <n>', 'maximum number of tokens per text (default: as the model declares)', count),
+      ...contextOptions('maximum number of tokens per text (default: as the model declares)', count),
     ],
-    advanced: [...contextAliases(count), ...batchSizeOptions('maximum number of tokens per step (default: 512)')],
+    advanced: batchSizeOptions('maximum number of tokens per step (default: 512)'),
   });
   addGroup(command, { heading: 'Weights and memory', common: [memoryOption()], advanced: [quantizeOption()] });
   addSparseOptions(command);
@@ -91,8 +87,8 @@ export async function openEmbeddingModel(
         backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
         threads: flags.threads,
         activations: flags.activations,
-        context: contextOf(flags),
-        batchSize: flags.batchSize ?? flags.batch,
+        context: flags.context,
+        batchSize: flags.batchSize,
         pooling: flags.pooling,
         quantize: flags.quantize,
         ...sparseOptionsOf(flags),

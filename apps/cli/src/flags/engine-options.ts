@@ -15,7 +15,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
 import { numberRules } from './builders.js';
 import { type GenerationFlags } from './generation.js';
-import { contextOf, type AttentionFlags, type LoadFlags, type SparseFlags } from './load.js';
+import type { AttentionFlags, LoadFlags, SparseFlags } from './load.js';
 import { parseNumber, unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
@@ -31,13 +31,12 @@ function group<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }):
 
 /** `--backend reference` uses the reference ops; the default is the engine's. */
 export function loadOptionsOf(flags: LoadFlags): LoadOptions {
-  const context = contextOf(flags);
   return defined<LoadOptions>({
     backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     threads: flags.threads,
     activations: flags.activations,
-    context: context === 0 ? undefined : context,
-    batchSize: flags.batchSize ?? flags.batch,
+    context: flags.context === 0 ? undefined : flags.context,
+    batchSize: flags.batchSize,
     kvCache: kvCacheOf(flags),
     maxSessions: 1, // requirements of one command
     ...sparseOptionsOf(flags),
@@ -120,12 +119,12 @@ export function resumedSampling(flags: GenerationFlags): SamplingOptions {
 
 function samplingFlags(flags: GenerationFlags): SamplingOptions {
   return defined<SamplingOptions>({
-    temperature: flags.temp,
+    temperature: flags.temperature,
     topK: flags.topK,
     topP: flags.topP,
     minP: flags.minP,
-    repetitionPenalty: flags.repeatPenalty,
-    penaltyWindow: flags.repeatLastN,
+    repetitionPenalty: flags.repetitionPenalty,
+    penaltyWindow: flags.penaltyWindow,
     presencePenalty: flags.presencePenalty,
     frequencyPenalty: flags.frequencyPenalty,
   });
@@ -137,11 +136,11 @@ export function seedOf(flags: GenerationFlags, randomSeed: () => number): number
 
 /** Options of one generation except sampling and signal. */
 export function limitsOf(flags: GenerationFlags): GenerateOptions {
-  const stop = [...(flags.stop ?? []), ...(flags.reversePrompt ?? [])];
+  const { maxTokens, stop, escape } = flags;
   return defined<GenerateOptions>({
-    maxTokens: flags.nPredict === -1 ? undefined : flags.nPredict,
+    maxTokens: maxTokens === -1 ? undefined : maxTokens,
     ignoreEos: flags.ignoreEos,
-    stop: stop.length === 0 ? undefined : flags.escape === true ? stop.map(unescapeText) : stop,
+    stop: escape === true ? stop?.map(unescapeText) : stop,
     overflow: flags.overflow,
   });
 }

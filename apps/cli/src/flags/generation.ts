@@ -1,7 +1,16 @@
-/** Flags of sampling, stopping, constraints and sessions. Names follow llama.cpp where it has the flag. */
+/** Flags of sampling, stopping, constraints and sessions. Names are those of the engine's options (`names.ts`); llama.cpp's are aliases. */
 import type { Command } from 'commander';
 import type { OverflowPolicy } from '@winnow/engine';
-import { addGroup, choiceOption, flag, listOption, numberOption, numberRules } from './builders.js';
+import {
+  addGroup,
+  choiceOption,
+  flag,
+  listOption,
+  listWithAliases,
+  numberOption,
+  numberRules,
+  withAliases,
+} from './builders.js';
 
 /** What the generated text must match. */
 export interface ConstraintFlags {
@@ -11,19 +20,18 @@ export interface ConstraintFlags {
 
 /** Sampling, and when to stop. */
 export interface GenerationFlags extends ConstraintFlags {
-  readonly nPredict: number;
-  readonly temp?: number;
+  readonly maxTokens: number;
+  readonly temperature?: number;
   readonly topK?: number;
   readonly topP?: number;
   readonly minP?: number;
-  readonly repeatPenalty?: number;
-  readonly repeatLastN?: number;
+  readonly repetitionPenalty?: number;
+  readonly penaltyWindow?: number;
   readonly presencePenalty?: number;
   readonly frequencyPenalty?: number;
   readonly seed?: number;
   readonly ignoreEos?: boolean;
   readonly stop?: readonly string[];
-  readonly reversePrompt?: readonly string[];
   readonly escape?: boolean;
   readonly overflow?: OverflowPolicy;
 }
@@ -43,15 +51,21 @@ export function addGenerationOptions(command: Command, maxTokens: number, what: 
     addGroup(command, {
       heading: 'Generation',
       common: [
-        numberOption('-n, --n-predict <n>', length, orMinusOne).default(maxTokens),
-        listOption('--stop <text>', 'stop sequence; may be repeated'),
+        ...withAliases(
+          numberOption('-n, --max-tokens <n>', length, orMinusOne).default(maxTokens),
+          '--n-predict <n>',
+          '--predict <n>',
+        ),
+        ...listWithAliases(
+          listOption('--stop <text>', 'stop sequence; may be repeated'),
+          '-r, --reverse-prompt <text>',
+        ),
         flag('--json-schema <schema>', 'generate JSON that this schema accepts: a file or the schema itself'),
         flag('--grammar <gbnf>', 'generate text that this grammar accepts: a GBNF file or the grammar itself'),
       ],
       advanced: [
-        listOption('-r, --reverse-prompt <text>', 'alias of --stop'),
         flag('--ignore-eos', 'continue after the end token'),
-        flag('-e, --escape', 'process \\n, \\t, \\r, \\\\, \\" and \\\' in -p, --stop and -r'),
+        flag('-e, --escape', 'process \\n, \\t, \\r, \\\\, \\" and \\\' in -p and --stop'),
         choiceOption('--overflow <policy>', 'when the context is full', overflowPolicies, 'stop'),
       ],
     }),
@@ -63,15 +77,21 @@ function addSamplingOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Sampling',
     common: [
-      numberOption('--temp <t>', 'temperature; 0: greedy', temperature),
+      ...withAliases(numberOption('--temperature <t>', '0: greedy', temperature), '--temp <t>'),
       numberOption('--top-k <k>', 'sample from the k most probable tokens; 0: all', fromZero),
       numberOption('--top-p <p>', 'sample from the smallest set of tokens with probability p; 1: all', share),
       numberOption('-s, --seed <n>', 'random seed; -1: random', orMinusOne),
     ],
     advanced: [
       numberOption('--min-p <p>', 'drop tokens below p times the best probability; 0: none', shareOrZero),
-      numberOption('--repeat-penalty <x>', 'penalty for repeated tokens; 1: off', positive),
-      numberOption('--repeat-last-n <n>', 'number of tokens that penalties consider; -1: all', orMinusOne),
+      ...withAliases(
+        numberOption('--repetition-penalty <x>', 'penalty for repeated tokens; 1: off', positive),
+        '--repeat-penalty <x>',
+      ),
+      ...withAliases(
+        numberOption('--penalty-window <n>', 'number of last tokens that penalties consider; -1: all', orMinusOne),
+        '--repeat-last-n <n>',
+      ),
       numberOption('--presence-penalty <x>', 'subtracted once from tokens that occurred; 0: off', any),
       numberOption('--frequency-penalty <x>', 'subtracted per occurrence of a token; 0: off', any),
     ],

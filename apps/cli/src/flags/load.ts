@@ -1,4 +1,4 @@
-/** Flags for loading a model, named like the options of `loadModel`. llama.cpp's names are accepted as aliases. */
+/** Flags for loading a model, named like the options of `loadModel` (`names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
 import type { KvDTypes } from '@winnow/engine';
 import type { DType } from '@winnow/tensor';
@@ -12,6 +12,7 @@ import {
   numberRules,
   parsedOption,
   sizeOption,
+  withAliases,
 } from './builders.js';
 import { parseDType, parseIds, parseKvDType, refuse, type NumberRule } from './parse-values.js';
 
@@ -44,14 +45,10 @@ export interface SparseFlags {
 /** Flags for loading a model. */
 export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
   readonly context?: number;
-  /** llama.cpp's names of `context`. */
-  readonly ctxSize?: number;
-  readonly ctx?: number;
   readonly threads?: number;
   readonly activations?: 'f32' | 'int8';
   readonly backend?: 'wasm' | 'reference';
   readonly batchSize?: number;
-  readonly batch?: number;
   readonly kvDtype?: DType | KvDTypes;
   readonly kvRotation?: 'none' | 'hadamard';
   readonly kvEviction?: 'oldest' | 'least-attended';
@@ -121,27 +118,12 @@ export function memoryOption(): Option {
   return sizeOption('--memory <size>', 'total memory budget, such as 2GB; experts and sparse FFNs stay in the file');
 }
 
-function alias(flags: string, of: string, rule: NumberRule): Option {
-  return numberOption(flags, 'alias', rule).conflicts(of).hideHelp();
-}
-
-/** llama.cpp's names of `--context`. */
-export function contextAliases(rule: NumberRule): Option[] {
-  return [alias('--ctx-size <n>', 'context', rule), alias('--ctx <n>', 'context', rule)];
+export function contextOptions(description: string, rule: NumberRule): Option[] {
+  return withAliases(numberOption('-c, --context <n>', description, rule), '--ctx-size <n>', '--ctx <n>');
 }
 
 export function batchSizeOptions(description: string): Option[] {
-  const { count } = numberRules;
-  return [numberOption('-b, --batch-size <n>', description, count), alias('--batch <n>', 'batchSize', count)];
-}
-
-/** The context length from any of its aliases. */
-export function contextOf({
-  context,
-  ctxSize,
-  ctx,
-}: Pick<LoadFlags, 'context' | 'ctxSize' | 'ctx'>): number | undefined {
-  return context ?? ctxSize ?? ctx;
+  return withAliases(numberOption('-b, --batch-size <n>', description, numberRules.count), '--batch <n>');
 }
 
 /** Flags of the KV cache and of the context. */
@@ -150,7 +132,7 @@ export function addContextOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Context and KV cache',
     common: [
-      numberOption('-c, --context <n>', 'context length in tokens; 0: as trained, at most 4096', fromZero),
+      ...contextOptions('context length in tokens; 0: as trained, at most 4096', fromZero),
       parsedOption(
         '--kv-dtype <type>',
         'KV cache type: f32 (default), f16, bf16, q8_0, ...; two: keys,values',
@@ -158,7 +140,6 @@ export function addContextOptions(command: Command): Command {
       ),
     ],
     advanced: [
-      ...contextAliases(fromZero),
       choiceOption('--kv-rotation <kind>', 'rotate keys before they are quantized', ['none', 'hadamard'], 'none'),
       choiceOption(
         '--kv-eviction <rule>',

@@ -8,9 +8,9 @@ describe('parseNumber', () => {
   test.each(['', ' ', 'abc', '1x', '0x10', '1_000', 'nan', 'Infinity', '1e400', '--1', '1 2'])(
     'refuses %j and names the flag',
     (text) => {
-      expect(() => parseNumber('--temp', text, numberRules.temperature)).toThrow(UsageError);
-      expect(() => parseNumber('--temp', text, numberRules.temperature)).toThrow(
-        `--temp: expected a number from 0, got '${text}'`,
+      expect(() => parseNumber('--temperature', text, numberRules.temperature)).toThrow(UsageError);
+      expect(() => parseNumber('--temperature', text, numberRules.temperature)).toThrow(
+        `--temperature: expected a number from 0, got '${text}'`,
       );
     },
   );

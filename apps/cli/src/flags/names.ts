@@ -1,0 +1,34 @@
+/** Names of flags: a flag has the name of its option, so that who knows one knows the other. */
+
+/** The option that gives a group its purpose; its flag has the name of the group. */
+const principalOptions: ReadonlySet<string> = new Set(['memory.budget', 'sparsity.calibration', 'lora.adapters']);
+
+/** Lists, whose flags are repeated and in the singular. */
+const lists: ReadonlySet<string> = new Set(['adapters', 'apiKeys', 'corsOrigins', 'embeddingModels', 'models']);
+
+/**
+ * The flag of an option: the words of its path in kebab case, with `kv` for `kvCache`, and without the unit, which the
+ * flag's value has: `kvCache.offload.folder` is `--kv-offload-folder`, `queueTimeoutMs` is `--queue-timeout 5`.
+ */
+export function flagOf(path: string): string {
+  const names = path.split('.');
+  if (principalOptions.has(path)) names.pop();
+  const words = names.map((name) => {
+    if (name === 'kvCache') return 'kv';
+    const bare = lists.has(name) ? name.slice(0, -1) : name.replace(/(Ms|Bytes)$/, '');
+    return bare.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
+  });
+  return `--${words.join('-')}`;
+}
+
+/** The options of the engine that have a flag. */
+export const optionsWithFlags: readonly string[] = [
+  ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'backend', 'profile', 'attention', 'quantize'],
+  ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
+  ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters'],
+  ...['memory', 'memory.budget', 'memory.hot', 'memory.warm', 'memory.cold', 'memory.folder'],
+  ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
+  ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema'],
+  ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
+  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions'],
+];

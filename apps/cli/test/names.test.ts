@@ -1,0 +1,126 @@
+/** One name for one thing: options in TypeScript, settings of the server, flags, and what the guides write. */
+import type { GenerateOptions, LoadOptions, OptionNames } from '@winnow/engine';
+import type { CloseOptions, ListenOptions, ServedModel, ServerOptions } from '@winnow/server';
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, test } from 'vitest';
+import { flagOf, optionsWithFlags } from '../src/flags/names.js';
+import { createFakeEngine } from './fake-engine.js';
+import { runCli, type CliRun } from './run-cli.js';
+
+type Names = { readonly [name: string]: true | Names };
+
+/** Every option of `loadModel`: the type rejects one that is missing or wrong. */
+const loadNames: OptionNames<LoadOptions> = {
+  ...{ fetch: true, signal: true, onProgress: true, onEvent: true, now: true, randomSeed: true },
+  ...{ backend: true, createBackend: true, threads: true, activations: true, onUnsupported: true, profile: true },
+  ...{ context: true, batchSize: true, maxSessions: true, attention: true, quantize: true },
+  lora: { adapters: true, mode: true },
+  sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },
+  trace: { attention: true, feedForward: true },
+  memory: { budget: true, hot: true, warm: true, cold: true, folder: true },
+  kvCache: {
+    ...{ dtype: true, rotation: true, eviction: { firstTokens: true, recentTokens: true }, capacity: true },
+    ...{ budget: true, offload: { memory: true, folder: true }, prefixSharing: true, whenFull: true },
+  },
+};
+const generateNames: OptionNames<GenerateOptions> = {
+  ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
+  ...{ frequencyPenalty: true, penaltyWindow: true, seed: true, maxTokens: true, stop: true, ignoreEos: true },
+  ...{ numTopLogprobs: true, grammar: true, jsonSchema: true, showTokens: true, overflow: true, promptPhase: true },
+  ...{ signal: true, onPromptProgress: true },
+};
+const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
+  ...{ maxQueued: true, queueTimeoutMs: true, requestTimeoutMs: true, stallTimeoutMs: true, keepAliveMs: true },
+  ...{ maxBodyBytes: true, maxConnections: true, apiKeys: true, corsOrigins: true, port: true, host: true },
+  models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
+  ...{ graceMs: true, embeddingModels: true, onRequest: true, onError: true },
+};
+
+/** The models are the arguments of `winnow serve`, which loads each with as many sessions as the server uses. */
+const serveArguments = ['models', 'models.model', 'models.maxSessions'];
+/** Objects and functions that only a program can pass, and settings that the commands choose. */
+const programOnly = [
+  ...serveArguments,
+  ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported', 'lora.mode'],
+  ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.prefixSharing', 'kvCache.whenFull'],
+  ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.offload', 'kvCache', 'lora'],
+  ...['numTopLogprobs', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
+];
+/** What a command does with files and terminals, parts of the policy, and flags with two values. */
+const commandOnly = [
+  ...['--model', '--prompt', '--file', '--tokens', '--chat', '--no-chat', '--system', '--escape', '--json', '--quiet'],
+  ...['--display-prompt', '--summary', '--load-session', '--save-session', '--help', '--help-all'],
+  ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
+];
+
+/** Names of llama.cpp, and flags of npm and of llama-perplexity, that the guides mention. */
+const foreignFlags = [
+  '--silent',
+  '--kl-divergence',
+  '--ctx-size',
+  '--ctx',
+  '--n-predict',
+  '--temp',
+  '--repeat-penalty',
+  '--repeat-last-n',
+  '--alias',
+  '--parallel',
+];
+
+const pathsOf = (names: Names, prefix = ''): string[] =>
+  Object.entries(names).flatMap(([name, inner]) => [
+    prefix + name,
+    ...(inner === true ? [] : pathsOf(inner, `${prefix}${name}.`)),
+  ]);
+const isFlagged = (path: string): boolean => !programOnly.includes(path);
+const enginePaths = pathsOf({ ...loadNames, ...generateNames }).filter(isFlagged);
+const serverPaths = pathsOf(serverNames).filter(isFlagged);
+
+async function flagsOf(command: readonly string[]): Promise<string[]> {
+  const help = (flag: string): Promise<CliRun> => runCli(createFakeEngine().api, [...command, flag]);
+  const all = await help('--help-all');
+  const { stdout } = all.code === 0 ? all : await help('--help');
+  return [...stdout.matchAll(/^  (?:-\w, )?(--[a-z-]+)/gm)].map(([, name = '']) => name);
+}
+
+test('every option has the flag of its name, unless only a program can set it', async () => {
+  const flags = new Set([...(await flagsOf(['run'])), ...(await flagsOf(['serve']))]);
+  const missing = [...enginePaths, ...serverPaths].filter((path) => path !== 'sparsity' && !flags.has(flagOf(path)));
+  expect(missing).toEqual([]);
+  expect(programOnly.filter((path) => flags.has(flagOf(path)) && path !== 'models' && path !== 'lora')).toEqual([]);
+});
+
+test('every flag has the name of an option, unless it concerns the command alone', async () => {
+  const named = new Set([...enginePaths, ...serverPaths].map(flagOf));
+  const flags = [...(await flagsOf(['run'])), ...(await flagsOf(['chat'])), ...(await flagsOf(['serve']))];
+  expect(flags.filter((name) => !named.has(name) && !commandOnly.includes(name))).toEqual([]);
+});
+
+test('messages translate every option that has a flag', () => {
+  const translated = new Set(optionsWithFlags);
+  expect(enginePaths.filter((path) => path !== 'sparsity' && !translated.has(path))).toEqual([]);
+});
+
+describe('guides', () => {
+  const folder = new URL('../../../docs/guides/', import.meta.url);
+  const guides = readdirSync(folder).map((file) => [file, readFileSync(new URL(file, folder), 'utf8')] as const);
+
+  test('the guide of the command line shows every flag of run, chat and serve', async () => {
+    const text = readFileSync(new URL('cli.md', folder), 'utf8');
+    const flags = [...(await flagsOf(['run'])), ...(await flagsOf(['chat'])), ...(await flagsOf(['serve']))];
+    expect([...new Set(flags)].filter((name) => !text.includes(`\`${name}`) && !text.includes(`, ${name}`))).toEqual(
+      [],
+    );
+  });
+
+  test.each(guides)('%s names flags that a command has', async (_file, text) => {
+    const commands = ['run', 'chat', 'serve', 'tokenize', 'detokenize', 'logits', 'inspect', 'convert', 'embed'];
+    const all = [...commands, 'calibrate', 'eval', 'explain-attention'].map((name) => [name]);
+    const flags = new Set((await Promise.all([...all, ['eval', 'sts'], ['eval', 'h2o']].map(flagsOf))).flat());
+    const code = text
+      .split('\n')
+      .map((line) => (/\bwinnow [a-z]/.test(line) ? line : line.replaceAll(/(?<!`)--/g, '')));
+    const named = [...code.join('\n').matchAll(/(?<=[`\s(])--[a-z][a-z-]+/g)].map(([name]) => name);
+    expect([...new Set(named)].filter((name) => !flags.has(name) && !foreignFlags.includes(name))).toEqual([]);
+  });
+});
