@@ -37,7 +37,7 @@ interface Gemma2Settings {
 export const gemma2: Architecture = {
   name: 'gemma2',
   models: 'Gemma 2',
-  limits: ['GGUF files have no key for the attention scale: a model with 46 layers gets that of the 27B model.'],
+  limits: ['GGUF files have no key for the attention scale: a model with 46 layers gets the scale of the 27B model.'],
   ggufNames: ['gemma2'],
   hubNames: ['gemma2'],
   async describe(file) {

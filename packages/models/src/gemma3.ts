@@ -49,7 +49,7 @@ export const gemma3: Architecture = {
   name: 'gemma3',
   models: 'Gemma 3, also the language model of multimodal checkpoints',
   limits: [
-    'GGUF files have no key for the attention scale: a model with 62 layers gets that of the 27B model.',
+    'GGUF files have no key for the attention scale: a model with 62 layers gets the scale of the 27B model.',
     'Only the language model of multimodal checkpoints is read; bidirectional attention is not supported.',
   ],
   ggufNames: ['gemma3'],

@@ -21,7 +21,7 @@ import { collectWeights } from './weights.js';
 export const mixtral: DecoderArchitecture = {
   name: 'mixtral',
   models: 'Mixtral 8x7B and 8x22B',
-  limits: ['GGUF files call it `llama`, with `llama.expert_count`.'],
+  limits: ['In GGUF files its architecture is `llama`, with `llama.expert_count`.'],
   ggufNames: [],
   hubNames: ['mixtral'],
   async describe(file) {

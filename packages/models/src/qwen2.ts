@@ -15,7 +15,7 @@ export const qwen2: Architecture = {
   name: 'qwen2',
   models: 'Qwen 2, 2.5',
   limits: [
-    'A window is applied from config.json (`use_sliding_window`); GGUF files have no key for it that llama.cpp acts on.',
+    'A window is applied from config.json (`use_sliding_window`); llama.cpp reads no key for it from GGUF files.',
   ],
   ggufNames: ['qwen2'],
   hubNames: ['qwen2'],

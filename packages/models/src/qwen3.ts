@@ -16,7 +16,7 @@ export const qwen3: Architecture = {
   name: 'qwen3',
   models: 'Qwen 3 (dense)',
   limits: [
-    'A window is applied from config.json (`use_sliding_window`); GGUF files have no key for it that llama.cpp acts on.',
+    'A window is applied from config.json (`use_sliding_window`); llama.cpp reads no key for it from GGUF files.',
   ],
   ggufNames: ['qwen3'],
   hubNames: ['qwen3'],

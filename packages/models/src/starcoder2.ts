@@ -21,7 +21,7 @@ import { collectWeights, type WeightRequest } from './weights.js';
 export const starcoder2: Architecture = {
   name: 'starcoder2',
   models: 'StarCoder 2',
-  limits: ['A window is applied from config.json; GGUF files have no key for it that llama.cpp acts on.'],
+  limits: ['A window is applied from config.json; llama.cpp reads no key for it from GGUF files.'],
   ggufNames: ['starcoder2'],
   hubNames: ['starcoder2'],
   async describe(file) {
