@@ -8,17 +8,18 @@ import { F16 } from '../quant/dequantize';
 import { splitHalves, splitIndex } from '../quant/dequantize-f16-swizzled';
 import { floatAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { attendF64 } from './attention-f64';
 import { enterMass } from './key-mass';
 import * as cache from './kv-cache-view';
 import { finishState } from './partial-states';
-import { prefetchLater, prefetchSome } from './prefetch';
 import * as panels from './query-panels';
 import * as tile from './query-tiles';
-import * as slots from './slot-positions';
 
 /** Maximum number of keys in a chunk, which is a part of a block. */
 const CHUNK: i32 = 64;
+/** Bytes of a cache line. */
+const LINE: usize = 64;
+/** Bytes of each half that one step prefetches. */
+const STEP: usize = 2 * LINE;
 
 // where the states of the splits go; a single split is finished at once
 let stateM: usize = 0;
@@ -43,6 +44,20 @@ let chunkPositions: usize = 0;
 let nextSlot: i32 = 0;
 let endSlot: i32 = 0;
 
+// What is prefetched, a few cache lines between one register tile and the next: the two halves of keys and values in turn,
+// because hardware prefetchers work page by page, so that four streams keep more lines in flight than one.
+let keysLow: usize = 0;
+let keysHigh: usize = 0;
+let valuesLow: usize = 0;
+let valuesHigh: usize = 0;
+/** Bytes of a half of the keys, and of the values. */
+let keysEnd: usize = 0;
+let valuesEnd: usize = 0;
+let prefetched: usize = 0;
+let prefetchEnd: usize = 0;
+let bytesOfTurn: usize = 0;
+let sink: i32 = 0;
+
 /** Reads the current record; states go to `m`, `l` and `o`, or finished outputs to `o` when `m` and `l` are 0. */
 export function enterFlashAttention(m: usize, l: usize, o: usize): void {
   enterMass(0);
@@ -65,7 +80,7 @@ export function layFlashAttention(base: usize): usize {
 export function attendSplits(splits: i32, isAligned: bool): void {
   numSplits = splits;
   roundsUp = isAligned;
-  tile.attendTiles(1, splits, 0, attendTile);
+  tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
 function attendTile(): void {
@@ -85,7 +100,6 @@ function canSwizzleKeys(): bool {
 
 /** Attends the queries of the tile to the logical slots `[begin, end)`, chunk by chunk. */
 function attendRange(begin: i32, end: i32): void {
-  const isCapped = cache.softCap !== 0;
   panels.scanLanes(0, panels.numLanes);
   nextSlot = begin;
   endSlot = end;
@@ -106,7 +120,7 @@ function attendRange(begin: i32, end: i32): void {
       prefetchChunk(isOpen ? 1 : 0);
       prefetchSome();
       panels.scoreRows(0, keys, count, 0);
-      panels.softmaxRows(0, count, positions, isCapped);
+      softmaxChunk(0, count, positions);
       panels.sumRows(0, values, count, 0);
       continue;
     }
@@ -116,7 +130,7 @@ function attendRange(begin: i32, end: i32): void {
     for (let panel = 0; panel < panels.numPanels; panel++) {
       scoreChunk(panels.logitsOf(0), keys, count, panels.queriesOf(panel));
       dequantizeRest();
-      panels.softmaxRows(panel, count, positions, isCapped);
+      softmaxChunk(panel, count, positions);
       if (isOpen && swizzlesKeys && panel === panels.numPanels - 1)
         dequantizeBeside(cache.keyRowAt(chunkIndex, tile.kvHead), keyRows, chunkCount * cache.headDim);
       sumChunk(panels.outputsOf(panel), values, count, panels.logitsOf(0));
@@ -132,12 +146,12 @@ function nextChunk(): bool {
     const count = cache.slotsInBlock(nextSlot, min<i32>(CHUNK, endSlot - nextSlot));
     nextSlot += count;
     const positions = cache.positionsAt(index);
-    slots.scanPositions(positions, count);
-    if (slots.highestPosition < 0) continue;
-    const farthest = panels.lowestLane - slots.highestPosition;
-    const nearest = panels.highestLane - slots.lowestPosition;
+    cache.scanPositions(positions, count);
+    if (cache.highestPosition < 0) continue;
+    const farthest = panels.lowestLane - cache.highestPosition;
+    const nearest = panels.highestLane - cache.lowestPosition;
     if (farthest > cache.maxDistance || nearest < cache.minDistance) continue;
-    const isSeen = !slots.hasEmptySlot && farthest >= cache.minDistance && nearest <= cache.maxDistance;
+    const isSeen = !cache.hasEmptySlot && farthest >= cache.minDistance && nearest <= cache.maxDistance;
     chunkPositions = isSeen ? 0 : positions;
     chunkIndex = index;
     chunkCount = count;
@@ -149,9 +163,28 @@ function nextChunk(): bool {
 /** Has the next `turns` calls of `prefetchSome` prefetch the chunk; nothing when there are none. */
 function prefetchChunk(turns: i32): void {
   const count = <usize>(turns === 0 ? 0 : chunkCount);
-  const keys = cache.keyRowAt(chunkIndex, tile.kvHead);
-  const values = cache.valueRowAt(chunkIndex, tile.kvHead);
-  prefetchLater(keys, count * cache.keyBytes, values, count * cache.valueBytes, max<i32>(turns, 1));
+  keysEnd = ((count * cache.keyBytes) >> 1) & ~(LINE - 1);
+  valuesEnd = ((count * cache.valueBytes) >> 1) & ~(LINE - 1);
+  keysLow = cache.keyRowAt(chunkIndex, tile.kvHead);
+  keysHigh = keysLow + keysEnd;
+  valuesLow = cache.valueRowAt(chunkIndex, tile.kvHead);
+  valuesHigh = valuesLow + valuesEnd;
+  prefetched = 0;
+  prefetchEnd = max<usize>(keysEnd, valuesEnd);
+  const steps = (prefetchEnd + STEP - 1) / STEP;
+  const numTurns = <usize>max<i32>(turns, 1);
+  bytesOfTurn = ((steps + numTurns - 1) / numTurns) * STEP;
+}
+
+function prefetchSome(): void {
+  const stop = min<usize>(prefetchEnd, prefetched + bytesOfTurn);
+  // the sum is stored, so that the loads are not eliminated
+  let sum = sink;
+  for (; prefetched < stop; prefetched += LINE) {
+    if (prefetched < keysEnd) sum += load<i32>(keysLow + prefetched) + load<i32>(keysHigh + prefetched);
+    if (prefetched < valuesEnd) sum += load<i32>(valuesLow + prefetched) + load<i32>(valuesHigh + prefetched);
+  }
+  sink = sum;
 }
 
 /** Logits of `count` rows of keys for eight queries, prefetching and dequantizing between register tiles. */
@@ -165,6 +198,13 @@ function scoreChunk(logits: usize, keys: usize, count: i32, queries: usize): voi
     const fourth = min<usize>(last, keys + 3 * stride);
     gemm4x8Dequantizing(logits, keys, second, third, fourth, queries, cache.headDim);
   }
+}
+
+/** The logits of a chunk become weights, after the soft cap and where some query does not see all of its positions. */
+function softmaxChunk(panel: i32, count: i32, positions: usize): void {
+  panels.capRows(count);
+  if (positions !== 0) panels.maskRows(panel, count, positions, cache.minDistance, cache.maxDistance);
+  panels.softmaxRows(panel, count);
 }
 
 /** Adds the values of `count` rows to the outputs of eight queries. */
@@ -202,4 +242,48 @@ function writeState(lane: i32, begin: i32, end: i32): void {
   if (isFinal) return;
   store<f32>(stateM + (row << 2), m);
   store<f32>(stateL + (row << 2), l);
+}
+
+/**
+ * A lane attends to slots `[begin, limit)` one by one, in f64 as @winnow/ops defines it: m and l to `state`, o to `output`.
+ * Scratch follows `state`: key, value, sums in f64.
+ */
+function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usize): void {
+  const query = panels.queryOfLane(lane);
+  const key = state + 16;
+  const value = key + ((<usize>cache.headDim) << 2);
+  const sums = (value + ((<usize>cache.valueDim) << 2) + 7) & ~7;
+  const end = sums + ((<usize>cache.valueDim) << 3);
+  memory.fill(sums, 0, end - sums);
+  let top: f64 = -Infinity;
+  let denominator: f64 = 0;
+  for (let slot = begin; slot < limit; slot++) {
+    const index = cache.slotIndex(tile.sequence, slot);
+    if (!cache.isVisible(panels.positionOfLane(lane), cache.positionAt(index), cache.minDistance, cache.maxDistance))
+      continue;
+    let logit = dotF64(query, cache.keysOf(index, tile.kvHead, 1, key), cache.headDim) * <f64>cache.scale;
+    if (cache.softCap !== 0) logit = <f64>cache.softCap * Math.tanh(logit / <f64>cache.softCap);
+    if (logit === -Infinity) continue;
+    if (logit > top || logit !== logit) {
+      const shrink = top === -Infinity ? 0 : Math.exp(top - logit);
+      denominator *= shrink;
+      for (let at = sums; at < end; at += 8) store<f64>(at, load<f64>(at) * shrink);
+      top = logit;
+    }
+    const weight = Math.exp(logit - top);
+    denominator += weight;
+    const row = cache.valuesOf(index, tile.kvHead, 1, value);
+    for (let at = sums, i = 0; at < end; at += 8, i++) store<f64>(at, load<f64>(at) + weight * <f64>floatAt(row, i));
+  }
+  setFloat(state, 0, <f32>top);
+  // the sums are relative to the maximum as it is stored
+  const rounding = top === -Infinity ? 0 : Math.exp(top - <f64>(<f32>top));
+  setFloat(state, 1, <f32>(denominator * rounding));
+  for (let at = sums, i = 0; at < end; at += 8, i++) setFloat(output, i, <f32>(load<f64>(at) * rounding));
+}
+
+function dotF64(a: usize, b: usize, count: i32): f64 {
+  let sum: f64 = 0;
+  for (let i = 0; i < count; i++) sum += <f64>floatAt(a, i) * <f64>floatAt(b, i);
+  return sum;
 }

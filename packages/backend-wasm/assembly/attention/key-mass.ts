@@ -4,7 +4,7 @@
  */
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants';
-import { weight4, withLane } from '../simd/vector';
+import { weight4 } from '../simd/vector';
 import { maxSlots, numKvHeads } from './kv-cache-view';
 import * as panels from './query-panels';
 
@@ -40,15 +40,10 @@ export function addMass(row: usize, slot: i32, probability: f32): void {
 export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize, firstSlot: i32): void {
   const last = panels.lastLaneOf(panel) - 1;
   for (let base = panels.firstLaneOf(panel); base <= last; base += 4) {
-    let top = f32x4.splat(0);
-    let factor = f32x4.splat(0);
-    for (let i = 0; i < 4; i++) {
-      // lanes beyond the last query repeat it and add nothing
-      const lane = min<i32>(base + i, last);
-      const sum = panels.sumOfLane(lane);
-      top = withLane(top, i, sum === 0 ? <f32>0 : panels.maximumOfLane(lane));
-      factor = withLane(factor, i, sum === 0 || base + i > last ? <f32>0 : 1 / sum);
-    }
+    const top = panels.maximaOf(base);
+    const factor = panels.inverseSums(base);
+    // lanes beyond the last query repeat it and add nothing
+    const repeated = v128.not(panels.ownLanes(base));
     const row0 = massOf(panels.tokenOfLane(base), kvHead);
     const row1 = massOf(panels.tokenOfLane(min<i32>(base + 1, last)), kvHead);
     const row2 = massOf(panels.tokenOfLane(min<i32>(base + 2, last)), kvHead);
@@ -57,7 +52,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     let at = panels.logitsOf(0) + ((<usize>(base - panels.firstLaneOf(panel))) << 2);
     for (let j = 0; j < count; j++, at += panels.outputStride()) {
       const logit = v128.load(at);
-      const hidden = f32x4.eq(logit, none); // also when the sum is not a number
+      const hidden = v128.or(repeated, f32x4.eq(logit, none)); // also when the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
       const slot = slots === 0 ? firstSlot + j : intAt(slots, j);
       addMass(row0, slot, f32x4.extract_lane(v, 0));

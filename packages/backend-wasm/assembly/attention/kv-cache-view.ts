@@ -3,7 +3,7 @@ import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { dequantizeHalves } from '../quant/dequantize-f16';
 import { intAt } from '../runtime/arrays';
-import { tanh4 } from '../simd/vector';
+import { maxI4, minU4, sumI4, tanh4 } from '../simd/vector';
 
 export let numTokens: i32 = 0;
 export let numHeads: i32 = 1;
@@ -31,7 +31,15 @@ export let keyType: i32 = 0;
 export let valueType: i32 = 0;
 export let keyBytes: usize = 0;
 export let valueBytes: usize = 0;
+let keys: usize = 0;
+let values: usize = 0;
 let slotPositions: usize = 0;
+let table: usize = 0;
+let maxBlocks: i32 = 0;
+/** Range of the positions that were scanned last; the highest is negative when all slots were empty. */
+export let lowestPosition: i32 = 0;
+export let highestPosition: i32 = 0;
+export let hasEmptySlot: bool = false;
 
 /** Reads the operands of the current record. */
 export function enterCache(): void {
@@ -49,8 +57,12 @@ export function enterCache(): void {
   valueType = inputs.values.dtype;
   keyBytes = bytesOf(keyType, headDim);
   valueBytes = bytesOf(valueType, valueDim);
+  keys = inputs.keys.address;
+  values = inputs.values.address;
   slotPositions = inputs.slotPositions.address;
-  maxSlots = inputs.blockTable.maxBlocks * blockSize;
+  table = inputs.blockTable.address;
+  maxBlocks = inputs.blockTable.maxBlocks;
+  maxSlots = maxBlocks * blockSize;
   scale = inputs.attributes.scale;
   softCap = inputs.attributes.softCap;
   const isCausal = inputs.attributes.causal;
@@ -90,7 +102,7 @@ export function capLogits(logits: v128): v128 {
 
 export function cacheBlock(sequence: i32, slot: i32): i32 {
   const block = blockShift >= 0 ? slot >> blockShift : slot / blockSize;
-  return intAt(inputs.blockTable.address, sequence * inputs.blockTable.maxBlocks + block);
+  return intAt(table, sequence * maxBlocks + block);
 }
 
 /** Index of a logical slot in the whole cache. */
@@ -118,6 +130,53 @@ export function positionsAt(index: i32): usize {
   return slotPositions + ((<usize>index) << 2);
 }
 
+/** Finds the range of `count` positions. */
+export function scanPositions(at: usize, count: i32): void {
+  // as unsigned numbers, the negative positions of empty slots are the largest
+  let low = i32x4.splat(-1);
+  let high = low;
+  let top = i32x4.splat(0);
+  let i = 0;
+  for (; i + 4 <= count; i += 4, at += 16) {
+    const four = v128.load(at);
+    low = i32x4.min_u(low, four);
+    high = i32x4.max_s(high, four);
+    top = i32x4.max_u(top, four);
+  }
+  for (; i < count; i++, at += 4) {
+    const one = v128.load32_splat(at);
+    low = i32x4.min_u(low, one);
+    high = i32x4.max_s(high, one);
+    top = i32x4.max_u(top, one);
+  }
+  lowestPosition = <i32>minU4(low);
+  highestPosition = maxI4(high);
+  hasEmptySlot = v128.any_true(i32x4.lt_s(top, i32x4.splat(0)));
+}
+
+/** Whether a query sees a key at a distance of `near` to `far`. */
+export function isVisible(query: i32, key: i32, near: i32, far: i32): bool {
+  const distance = query - key;
+  return key >= 0 && distance >= near && distance <= far;
+}
+
+/** Lanes of four keys that a query does not see. */
+export function hiddenLanes(query: i32, keys: v128, near: i32, far: i32): v128 {
+  const distance = i32x4.sub(i32x4.splat(query), keys);
+  const isOutside = v128.or(i32x4.lt_s(distance, i32x4.splat(near)), i32x4.gt_s(distance, i32x4.splat(far)));
+  return v128.or(i32x4.lt_s(keys, i32x4.splat(0)), isOutside);
+}
+
+/** How many of `count` keys a query sees at distances of `near` to `far`. */
+export function countVisible(query: i32, at: usize, count: i32, near: i32, far: i32): i32 {
+  let hidden = i32x4.splat(0); // -1 for each
+  let i = 0;
+  for (; i + 4 <= count; i += 4, at += 16) hidden = i32x4.add(hidden, hiddenLanes(query, v128.load(at), near, far));
+  let seen = i + sumI4(hidden);
+  for (; i < count; i++, at += 4) if (isVisible(query, load<i32>(at), near, far)) seen += 1;
+  return seen;
+}
+
 /** Whether consecutive slots hold the positions from `position` on. */
 export function holdsPositions(index: i32, count: i32, position: i32): bool {
   for (let i = 0; i < count; i++) if (positionAt(index + i) !== position + i) return false;
@@ -135,10 +194,10 @@ export function isPlain(): bool {
 }
 /** Address of the key of a slot, as it is stored. */
 export function keyRowAt(index: i32, kvHead: i32): usize {
-  return inputs.keys.address + rowAt(index, kvHead) * keyBytes;
+  return keys + rowAt(index, kvHead) * keyBytes;
 }
 export function valueRowAt(index: i32, kvHead: i32): usize {
-  return inputs.values.address + rowAt(index, kvHead) * valueBytes;
+  return values + rowAt(index, kvHead) * valueBytes;
 }
 
 /** Address of the keys of `count` slots of one block as f32: in the cache, or dequantized to `to`. */

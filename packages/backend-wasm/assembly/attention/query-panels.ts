@@ -147,6 +147,18 @@ export function maximumOfLane(lane: i32): f32 {
 export function sumOfLane(lane: i32): f32 {
   return floatAt(maxima + SUMS, lane);
 }
+/** The maxima of the four lanes from a lane on, and their reciprocal sums, 0 where a lane saw nothing. */
+export function maximaOf(lane: i32): v128 {
+  return v128.load(maxima + ((<usize>lane) << 2));
+}
+export function inverseSums(lane: i32): v128 {
+  const sums = v128.load(maxima + SUMS + ((<usize>lane) << 2));
+  return v128.andnot(f32x4.div(f32x4.splat(1), sums), f32x4.eq(sums, f32x4.splat(0)));
+}
+/** Which of the four lanes from a lane on do not repeat the last query. */
+export function ownLanes(lane: i32): v128 {
+  return i32x4.lt_s(i32x4(0, 1, 2, 3), i32x4.splat(numLanes - lane));
+}
 /** Merges maximum and sum of another state into those of a lane, without its values: `addMassOfRows` needs no more. */
 export function mergeLane(lane: i32, top: f32, sum: f32): void {
   setFloat(maxima, lane, mergeMaxima(maximumOfLane(lane), top));
@@ -251,13 +263,25 @@ export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32
 export function hideLanes(panel: i32, row: i32, part: usize, position: i32, low: i32, high: i32): void {
   const at = logitsOf(row) + part;
   const lanes = v128.load(lanePositions + (((<usize>panel) << 2) << panelShift) + part);
-  v128.store(at, v128.bitselect(minusInfinity(), v128.load(at), hiddenFrom(lanes, position, low, high)));
+  const distance = i32x4.sub(lanes, i32x4.splat(position));
+  const hidden = v128.or(i32x4.lt_s(distance, i32x4.splat(low)), i32x4.gt_s(distance, i32x4.splat(high)));
+  v128.store(at, v128.bitselect(minusInfinity(), v128.load(at), hidden));
 }
 
-/** The lanes whose distance to `position` is not in `[low, high]`. */
-function hiddenFrom(lanes: v128, position: i32, low: i32, high: i32): v128 {
-  const distance = i32x4.sub(lanes, i32x4.splat(position));
-  return v128.or(i32x4.lt_s(distance, i32x4.splat(low)), i32x4.gt_s(distance, i32x4.splat(high)));
+/** Hides rows of `positions` from the lanes, all of them scanned, that do not see them; those from `limit` on from all. */
+export function maskRows(
+  panel: i32,
+  count: i32,
+  positions: usize,
+  low: i32,
+  high: i32,
+  limit: i32 = i32.MAX_VALUE,
+): void {
+  for (let j = 0; j < count; j++) {
+    const position = intAt(positions, j);
+    if (position < 0 || position >= limit) dropRow(j);
+    else if (lowestLane - position < low || highestLane - position > high) hideRow(panel, j, position, low, high);
+  }
 }
 
 /** Hides rows of positions `[begin, end)` from lanes of the scanned panel that are more than `back` after or `ahead` before them. */
@@ -281,21 +305,13 @@ export function dropRow(row: i32): void {
   for (let part: usize = 0; part < rowBytes; part += 16) v128.store(at + part, minusInfinity());
 }
 
-/**
- * One step of the online softmax: the logits of rows `[0, count)` become weights relative to the new maxima.
- * @param positions of the rows, for the causal mask and the window; 0 when nothing is left to hide
- * @param isCapped whether this step applies the soft cap
- */
-export function softmaxRows(panel: i32, count: i32, positions: usize = 0, isCapped: bool = false): void {
-  const lane = ((<usize>panel) << 2) << panelShift;
-  const state = maxima + lane;
+/** One step of the online softmax: the logits of rows `[0, count)` become weights relative to the new maxima. */
+export function softmaxRows(panel: i32, count: i32): void {
+  const state = maxima + (((<usize>panel) << 2) << panelShift);
   const end = logitsOf(count);
   const oldLow = v128.load(state);
   const oldHigh = v128.load(state, 16);
-  if (positions !== 0 || isCapped) {
-    for (let part: usize = 0; part < rowBytes; part += 16)
-      maskRows(logits + part, end, lane + part, positions, isCapped);
-  } else if (isPanelOfEight()) {
+  if (isPanelOfEight()) {
     maxRows8(end, state);
   } else {
     let top = oldLow;
@@ -338,25 +354,6 @@ function maxRows8(end: usize, state: usize): void {
   }
   v128.store(state, f32x4.pmax(low, nextLow));
   v128.store(state, f32x4.pmax(high, nextHigh), 16);
-}
-
-/** Caps logits and hides keys from the four lanes at an offset that do not see them; raises their maxima. */
-function maskRows(at: usize, end: usize, lane: usize, positions: usize, isCapped: bool): void {
-  const lanes = v128.load(lanePositions + lane);
-  let top = v128.load(maxima + lane);
-  for (; at < end; at += rowBytes) {
-    let logit = v128.load(at);
-    if (isCapped) logit = cache.capLogits(logit);
-    if (positions !== 0) {
-      const position = load<i32>(positions);
-      const hidden = hiddenFrom(lanes, position, cache.minDistance, cache.maxDistance);
-      logit = position < 0 ? minusInfinity() : v128.bitselect(minusInfinity(), logit, hidden);
-      positions += 4;
-    }
-    v128.store(at, logit);
-    top = f32x4.pmax(top, logit);
-  }
-  v128.store(maxima + lane, top);
 }
 
 /** Adds the weighted values of `count` rows from `row` on; the first call after `softmaxRows` starts at row 0. */

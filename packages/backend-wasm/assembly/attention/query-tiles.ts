@@ -25,16 +25,17 @@ let touched: i32 = 0;
 /**
  * Calls `attend` for each tile, with its panels open and its masses cleared. Work items: (KV heads, token tile, split of the
  * context), all of whose head tiles are computed by one thread.
+ * @param lastFirst whether to begin with the last tokens: those of a prompt may see the most keys
  */
-export function attendTiles(headsOfItem: i32, numSplits: i32, y: usize, attend: () => void): void {
+export function attendTiles(headsOfItem: i32, numSplits: i32, lastFirst: bool, y: usize, attend: () => void): void {
   const tokenTile = tokensOfTile(panels.LANES);
   const numTokenTiles = (cache.numTokens + tokenTile - 1) / tokenTile;
   const numItems = numTokenTiles * numSplits * ((cache.numKvHeads + headsOfItem - 1) / headsOfItem);
   for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
     split = item % numSplits;
     const rest = item / numSplits;
-    // the last tokens of a prompt see the most keys, so they go first
-    const first = (numTokenTiles - 1 - (rest % numTokenTiles)) * tokenTile;
+    const index = rest % numTokenTiles;
+    const first = (lastFirst ? numTokenTiles - 1 - index : index) * tokenTile;
     const last = min<i32>(cache.numTokens, first + tokenTile);
     const begin = (rest / numTokenTiles) * headsOfItem;
     const end = min<i32>(cache.numKvHeads, begin + headsOfItem);

@@ -1,13 +1,18 @@
-/** Lists of the cache slots that a token sees, in the order of logical slots. */
+/** Lists of the cache slots that a token sees, in the order of logical slots, and panels that attend to such lists. */
+import { intAt } from '../runtime/arrays';
+import { addMassOfRows } from './key-mass';
 import * as cache from './kv-cache-view';
+import * as panels from './query-panels';
 import * as tile from './query-tiles';
-import { hiddenLanes, isVisible } from './slot-positions';
 
 export let numListed: i32 = 0;
 
 let list: usize = 0;
 let positions: usize = 0;
 let logical: usize = 0;
+// rows of gathered keys and values
+let keyRows: usize = 0;
+let valueRows: usize = 0;
 
 /** Starts an empty list of cache slots; positions and logical slots are listed too unless their addresses are 0. */
 export function openList(slots: usize, slotPositions: usize, logicalSlots: usize): void {
@@ -35,18 +40,55 @@ export function listBlock(slot: i32, count: i32): void {
   let at = (<usize>numListed) << 2;
   for (; index + 4 <= end; index += 4, at += 16) {
     const four = v128.load(cache.positionsAt(index));
-    if (v128.any_true(hiddenLanes(tile.position, four, cache.minDistance, cache.maxDistance))) break;
+    if (v128.any_true(cache.hiddenLanes(tile.position, four, cache.minDistance, cache.maxDistance))) break;
     v128.store(list + at, i32x4.add(i32x4.splat(index), lanes));
     if (positions !== 0) v128.store(positions + at, four);
     if (logical !== 0) v128.store(logical + at, i32x4.add(i32x4.splat(index + shift), lanes));
   }
   for (; index < end; index++) {
     const position = cache.positionAt(index);
-    if (!isVisible(tile.position, position, cache.minDistance, cache.maxDistance)) continue;
+    if (!cache.isVisible(tile.position, position, cache.minDistance, cache.maxDistance)) continue;
     store<i32>(list + at, index);
     if (positions !== 0) store<i32>(positions + at, position);
     if (logical !== 0) store<i32>(logical + at, index + shift);
     at += 4;
   }
   numListed = <i32>(at >> 2);
+}
+
+/** Lays out scratch for PANEL_ROWS rows and returns its end. */
+export function layGathered(scratch: usize): usize {
+  keyRows = scratch;
+  valueRows = keyRows + <usize>panels.PANEL_ROWS * cache.keyStride;
+  return valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64;
+}
+
+/** All panels attend to the cache slots in `list`; or add their masses, once they did, where `logical` lists logical slots. */
+export function attendSlots(list: usize, count: i32, logical: usize): void {
+  for (let begin = 0; begin < count; begin += panels.PANEL_ROWS) {
+    const rows = min<i32>(panels.PANEL_ROWS, count - begin);
+    const at = list + ((<usize>begin) << 2);
+    gatherKeys(at, rows);
+    for (let i = 0; logical === 0 && i < rows; i++) {
+      cache.copyValue(intAt(at, i), tile.kvHead, valueRows + <usize>i * cache.valueStride);
+    }
+    for (let panel = 0; panel < panels.numPanels; panel++) {
+      panels.scoreRows(panel, keyRows, rows, 0);
+      panels.capRows(rows);
+      if (logical !== 0) {
+        addMassOfRows(panel, rows, tile.kvHead, logical + ((<usize>begin) << 2), 0);
+        continue;
+      }
+      panels.softmaxRows(panel, rows);
+      panels.sumRows(panel, valueRows, rows, 0);
+    }
+  }
+}
+
+/** Gathers the keys of at most PANEL_ROWS slots and returns their address. */
+export function gatherKeys(list: usize, count: i32): usize {
+  for (let i = 0; i < count; i++) {
+    cache.copyKey(intAt(list, i), tile.kvHead, keyRows + <usize>i * cache.keyStride);
+  }
+  return keyRows;
 }

@@ -5,7 +5,6 @@
  */
 import * as cache from '../attention/kv-cache-view';
 import { logits4 } from '../attention/online-softmax-row';
-import { isVisible } from '../attention/slot-positions';
 import * as op from '../operands/attention-mass.generated';
 import { localScratch } from '../runtime/record';
 import { takeUnits } from '../runtime/threads';
@@ -59,7 +58,7 @@ function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
         v128.store(row + ((<usize>i) << 2), logits4(query, k0, k1, k2, min<usize>(k2 + cache.keyStride, last)));
       }
       for (let i = 0; i < count; i++) {
-        const isSeen = isVisible(position, cache.positionAt(index + i), cache.minDistance, cache.maxDistance);
+        const isSeen = cache.isVisible(position, cache.positionAt(index + i), cache.minDistance, cache.maxDistance);
         if (!isSeen) store<f32>(row + ((<usize>i) << 2), -Infinity);
       }
     }

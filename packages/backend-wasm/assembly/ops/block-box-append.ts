@@ -31,7 +31,12 @@ export function blockBoxAppend(): void {
 }
 
 function extendBox(low: usize, high: usize, x: usize, length: i32): void {
-  for (let i = 0; i < length; i++) {
+  for (const whole = low + ((<usize>(length & ~3)) << 2); low < whole; low += 16, high += 16, x += 16) {
+    const v = v128.load(x);
+    v128.store(low, f32x4.min(v128.load(low), v));
+    v128.store(high, f32x4.max(v128.load(high), v));
+  }
+  for (let i = 0; i < (length & 3); i++) {
     setFloat(low, i, min<f32>(floatAt(low, i), floatAt(x, i)));
     setFloat(high, i, max<f32>(floatAt(high, i), floatAt(x, i)));
   }

@@ -15,7 +15,6 @@ import * as op from '../operands/h2o-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, takeUnits } from '../runtime/threads';
-import { withLane } from '../simd/vector';
 
 /** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
@@ -252,12 +251,7 @@ function scorePanel(panel: i32, first: i32): i32 {
   if (rows <= 0) return 0;
   panels.scoreRows(panel, keys + <usize>first * cache.keyStride, rows, 0);
   panels.capRows(rows);
-  for (let j = 0; j < rows; j++) {
-    const position = intAt(positions, first + j);
-    if (position < 0) panels.dropRow(j);
-    else if (position > panels.lowestLane || panels.highestLane - position > cache.maxDistance)
-      panels.hideRow(panel, j, position, 0, cache.maxDistance);
-  }
+  panels.maskRows(panel, rows, positions + ((<usize>first) << 2), 0, cache.maxDistance);
   return rows;
 }
 
@@ -266,15 +260,10 @@ function attendRows(panel: i32, statePanel: i32, first: i32): void {
   const rows = scorePanel(panel, first);
   if (rows === 0) return;
   panels.softmaxRows(statePanel, rows);
-  const numLanes = panels.lastLaneOf(panel) - panels.firstLaneOf(panel);
-  let low4 = f32x4.splat(0);
-  let high4 = f32x4.splat(0);
-  for (let i = 0; i < numLanes; i++) {
-    const sum = panels.sumOfLane(panels.firstLaneOf(statePanel) + i);
-    const inverse: f32 = sum === 0 ? 0 : 1 / sum;
-    if (i < 4) low4 = withLane(low4, i, inverse);
-    else high4 = withLane(high4, i - 4, inverse);
-  }
+  const lane = panels.firstLaneOf(panel);
+  const stateLane = panels.firstLaneOf(statePanel);
+  const low4 = v128.and(panels.inverseSums(stateLane), panels.ownLanes(lane));
+  const high4 = v128.and(panels.inverseSums(stateLane + 4), panels.ownLanes(lane + 4));
   for (let j = 0; j < rows; j++) {
     const at = panels.logitsOf(j);
     let v = f32x4.mul(v128.load(at), low4);
@@ -288,18 +277,9 @@ function attendRows(panel: i32, statePanel: i32, first: i32): void {
 
 function countPairs(lane: i32): void {
   const position = panels.positionOfLane(lane);
-  const pairs = countRows(0, position + 1 - firstOfChunk, position) + countRows(chunk, chunk + count, position);
-  setInt(op.pairs.address, panels.tokenOfLane(lane) * cache.numKvHeads + tile.kvHead, pairs);
-}
-
-/** How many of the rows `[begin, end)` a query sees. */
-function countRows(begin: i32, end: i32, query: i32): i32 {
-  let numSeen = 0;
-  for (let row = begin; row < end; row++) {
-    const position = intAt(positions, row);
-    if (position >= 0 && query - position <= cache.maxDistance) numSeen += 1;
-  }
-  return numSeen;
+  const inChunk = cache.countVisible(position, positions, position + 1 - firstOfChunk, 0, cache.maxDistance);
+  const inMemory = cache.countVisible(position, positions + ((<usize>chunk) << 2), count, 0, cache.maxDistance);
+  setInt(op.pairs.address, panels.tokenOfLane(lane) * cache.numKvHeads + tile.kvHead, inChunk + inMemory);
 }
 
 /** Sums of weights of each work item. */

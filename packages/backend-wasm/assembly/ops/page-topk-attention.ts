@@ -1,13 +1,11 @@
 /** Attends to pages in the order of their upper bounds until a budget or a certificate is met. */
-import { attendSlots, layGathered } from '../attention/gather-kv';
 import { enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import { boxBound4 } from '../attention/microkernels.generated';
 import * as panels from '../attention/query-panels';
 import * as tile from '../attention/query-tiles';
 import { BINS_BYTES, selectLargest } from '../attention/select-top-k';
-import { listBlock, numListed, openList } from '../attention/slot-list';
-import * as slots from '../attention/slot-positions';
+import { attendSlots, layGathered, listBlock, numListed, openList } from '../attention/slot-list';
 import * as op from '../operands/page-topk-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
@@ -98,7 +96,7 @@ function chooseBest(): void {
   sumUnchosen();
 }
 
-/** Attends to all listed slots. */
+/** Attends to all listed cache. */
 function attendList(): void {
   attendSlots(list, numListed, 0);
   writeTile();
@@ -146,14 +144,14 @@ function scanPages(): void {
   for (let page = 0; page * pageSize < tile.context; page++) {
     const count = slotsOfPage(page);
     const at = cache.positionsAt(cache.slotIndex(tile.sequence, page * pageSize));
-    slots.scanPositions(at, count);
+    cache.scanPositions(at, count);
     let scan = count;
     const isInside =
-      tile.position - slots.highestPosition >= max<i32>(local, 0) && tile.position - slots.lowestPosition <= reach;
-    if (slots.hasEmptySlot || slots.lowestPosition < sinks || !isInside) {
-      scan = slots.countVisible(tile.position, at, count, 0, reach);
-      const numLocal = slots.countVisible(tile.position, at, count, 0, min<i32>(local - 1, reach));
-      const numSinks = slots.countVisible(tile.position, at, count, max<i32>(firstSink, 0), reach);
+      tile.position - cache.highestPosition >= max<i32>(local, 0) && tile.position - cache.lowestPosition <= reach;
+    if (cache.hasEmptySlot || cache.lowestPosition < sinks || !isInside) {
+      scan = cache.countVisible(tile.position, at, count, 0, reach);
+      const numLocal = cache.countVisible(tile.position, at, count, 0, min<i32>(local - 1, reach));
+      const numSinks = cache.countVisible(tile.position, at, count, max<i32>(firstSink, 0), reach);
       if (numLocal + numSinks > 0) scan = ~scan;
     }
     setInt(scans, page, scan);

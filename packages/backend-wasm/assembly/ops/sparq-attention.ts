@@ -2,15 +2,13 @@
  * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the
  * rest.
  */
-import { attendSlots, gatherKeys, layGathered } from '../attention/gather-kv';
 import { enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import { scoreColumns2x16 } from '../attention/microkernels.generated';
 import * as panels from '../attention/query-panels';
 import * as tile from '../attention/query-tiles';
 import { BINS_BYTES, selectLargest } from '../attention/select-top-k';
-import { listContext, numListed, openList } from '../attention/slot-list';
-import { countVisible } from '../attention/slot-positions';
+import { attendSlots, gatherKeys, layGathered, listContext, numListed, openList } from '../attention/slot-list';
 import { bytesOf, dequantize } from '../quant/dequantize';
 import * as op from '../operands/sparq-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
@@ -273,7 +271,7 @@ function sumValues(): void {
 
 /** How many of `count` slots of a block the query sees. */
 function countSeen(index: i32, count: i32): i32 {
-  return countVisible(tile.position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
+  return cache.countVisible(tile.position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
 }
 
 function addValue(value: usize, count: f64): void {

@@ -4,7 +4,6 @@ import { addMassOfRows, enterMass, hasMass } from '../attention/key-mass';
 import { closeRow, flushRow, layRow, openRow, pushSlot } from '../attention/online-softmax-row';
 import * as panels from '../attention/query-panels';
 import * as tile from '../attention/query-tiles';
-import * as slots from '../attention/slot-positions';
 import * as op from '../operands/streaming-attention.generated';
 import { localScratch } from '../runtime/record';
 import { setInt } from '../runtime/arrays';
@@ -31,7 +30,7 @@ export function streamingAttention(): void {
   streamingAttentionScratch(localScratch());
   enterMass(op.mass.isPresent ? op.mass.address : 0);
   scannedRun = -1;
-  tile.attendTiles(1, 1, op.y.address, attendTile);
+  tile.attendTiles(1, 1, false, op.y.address, attendTile);
 }
 
 /** Reads the record, lays out scratch and returns its end. */
@@ -87,7 +86,7 @@ function findRanges(): void {
   for (let slot = 0; slot < tile.context;) {
     const begin = slot;
     slot += cache.slotsInBlock(slot, min<i32>(panels.PANEL_ROWS, tile.context - slot));
-    slots.scanPositions(cache.positionsAt(cache.slotIndex(tile.sequence, begin)), slot - begin);
+    cache.scanPositions(cache.positionsAt(cache.slotIndex(tile.sequence, begin)), slot - begin);
     choosePass(false);
     if (!isOutside(panels.lowestLane, panels.highestLane)) {
       windowBegin = min<i32>(windowBegin, begin);
@@ -108,14 +107,14 @@ function isNear(position: i32, first: i32, last: i32): bool {
 
 /** Whether no query of positions `[first, last]` sees the slots that were scanned. */
 function isOutside(first: i32, last: i32): bool {
-  const isFar = first - slots.highestPosition > far || last - slots.lowestPosition < near;
-  return slots.highestPosition < 0 || slots.lowestPosition >= limit || isFar;
+  const isFar = first - cache.highestPosition > far || last - cache.lowestPosition < near;
+  return cache.highestPosition < 0 || cache.lowestPosition >= limit || isFar;
 }
 
 /** Whether some query of positions `[first, last]` does not see all slots that were scanned. */
 function needsMask(first: i32, last: i32): bool {
-  const isPartial = last - slots.lowestPosition > far || first - slots.highestPosition < near;
-  return slots.hasEmptySlot || slots.highestPosition >= limit || isPartial;
+  const isPartial = last - cache.lowestPosition > far || first - cache.highestPosition < near;
+  return cache.hasEmptySlot || cache.highestPosition >= limit || isPartial;
 }
 
 /** All panels attend to the slots `[from, to)`. */
@@ -128,7 +127,7 @@ function attendRange(from: i32, to: i32): void {
     let index = cache.slotIndex(tile.sequence, slot);
     let begin = slot;
     slot += count;
-    slots.scanPositions(cache.positionsAt(index), count);
+    cache.scanPositions(cache.positionsAt(index), count);
     if (isOutside(first, last)) continue;
     if (needsMask(first, last)) {
       // drop slots at both ends that no query sees
@@ -148,13 +147,8 @@ function attendRows(panel: i32, keys: usize, values: usize, index: i32, count: i
   if (isOutside(panels.lowestLane, panels.highestLane)) return;
   panels.scoreRows(panel, keys, count, 0);
   panels.capRows(count);
-  if (needsMask(panels.lowestLane, panels.highestLane)) {
-    for (let j = 0; j < count; j++) {
-      const position = cache.positionAt(index + j);
-      if (position < 0 || position >= limit) panels.dropRow(j);
-      else panels.hideRow(panel, j, position, near, far);
-    }
-  }
+  if (needsMask(panels.lowestLane, panels.highestLane))
+    panels.maskRows(panel, count, cache.positionsAt(index), near, far, limit);
   if (isMeasuring) {
     addMassOfRows(panel, count, tile.kvHead, 0, begin);
     return;
@@ -174,8 +168,8 @@ function countPairs(token: i32): void {
     const numSlots = cache.slotsInBlock(slot, tile.context - slot);
     slot += numSlots;
     count +=
-      slots.countVisible(position, at, numSlots, 0, windowReach) +
-      slots.countVisible(position, at, numSlots, firstSink, cache.maxDistance);
+      cache.countVisible(position, at, numSlots, 0, windowReach) +
+      cache.countVisible(position, at, numSlots, firstSink, cache.maxDistance);
   }
   setInt(op.pairs.address, token, count);
 }
@@ -190,7 +184,7 @@ function attendAlone(row: i32, position: i32, y: usize): void {
     for (let slot = 0; slot < tile.context; slot++) {
       const index = cache.slotIndex(tile.sequence, slot);
       const key = cache.positionAt(index);
-      if (key < limit && slots.isVisible(position, key, near, far)) pushSlot(query, index, tile.kvHead);
+      if (key < limit && cache.isVisible(position, key, near, far)) pushSlot(query, index, tile.kvHead);
     }
     flushRow(query);
   }

@@ -9,16 +9,8 @@ import * as landmarks from '../attention/landmarks';
 import * as single from '../attention/online-softmax-row';
 import * as panels from '../attention/query-panels';
 import * as tile from '../attention/query-tiles';
-import { writeMerged } from '../attention/store-outputs';
 import * as edges from '../attention/subquadratic-edges';
-import {
-  attendWhole,
-  countWhole,
-  enterWhole,
-  laneOutputs,
-  layWhole,
-  writeWhole,
-} from '../attention/subquadratic-panels';
+import * as whole from '../attention/subquadratic-panels';
 import * as op from '../operands/subquadratic-attention.generated';
 import { floatAt, intAt, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
@@ -52,10 +44,10 @@ export function subquadraticAttention(): void {
   enterMass(op.mass.isPresent ? op.mass.address : 0);
   edges.enterEdges();
   landmarks.enterLandmarks();
-  enterWhole();
+  whole.enterWhole();
   const numTiles = (cache.numTokens / tile.tokensOfTile(panels.LANES)) * cache.numKvHeads;
   const headsOfItem = numTiles < 16 * threads() ? 1 : min<i32>(cache.numKvHeads, ITEM_HEADS);
-  tile.attendTiles(headsOfItem, 1, op.y.address, attendTile);
+  tile.attendTiles(headsOfItem, 1, false, op.y.address, attendTile);
 }
 
 /** Reads the record, lays out scratch and returns its end. */
@@ -67,7 +59,7 @@ export function subquadraticAttentionScratch(base: usize): usize {
   states = valueRows + <usize>SPAN * cache.valueStride + 64;
   stateBytes = single.ROW_STATE + ((<usize>((cache.valueDim + 7) & ~3)) << 2);
   const end = single.layRow(states + 8 * stateBytes, keyRows, valueRows);
-  return layWhole(landmarks.layLandmarks(edges.layEdges(end)));
+  return whole.layWhole(landmarks.layLandmarks(edges.layEdges(end)));
 }
 
 function attendTile(): void {
@@ -81,11 +73,11 @@ function attendTile(): void {
   wholePanels = 0;
   landmarkPanels = 0;
   for (let panel = 0; panel < panels.numPanels; panel++) {
-    if (!attendWhole(panel, back)) continue;
+    if (!whole.attendWhole(panel, back)) continue;
     wholePanels |= 1 << panel;
-    const isFinite = writeWhole(panel, op.y.address);
+    const isFinite = whole.writeWhole(panel, op.y.address);
     for (let lane = panels.firstLaneOf(panel); lane < panels.lastLaneOf(panel); lane++) {
-      if (countsPairs(lane)) storePairs(lane, countWhole(lane, back));
+      if (countsPairs(lane)) storePairs(lane, whole.countWhole(lane, back));
       if (!isFinite) attendAlone(lane);
     }
   }
@@ -133,7 +125,7 @@ function completePanel(panel: i32): void {
     single.pushRows(panels.queryOfLane(lane), edges.edgeList, numEdges, state);
     if (hasMass) addMassOfEdges(lane, numEdges, state);
   }
-  const isFinite = writeMerged(panel, states, stateBytes, laneOutputs, op.y.address);
+  const isFinite = whole.writeMerged(panel, states, stateBytes, whole.laneOutputs, op.y.address);
   for (let lane = first; hasMass && lane < last; lane++) {
     const state = states + <usize>(lane - first) * stateBytes;
     panels.mergeLane(lane, floatAt(state, 0), floatAt(state, 1));

@@ -2,7 +2,15 @@
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 
 /** Stores the columns of four rows of f32 at `to`, and `second`, `third` and both of these distances after it. */
-export function storeColumns(a: v128, b: v128, c: v128, d: v128, to: usize, second: usize, third: usize): void {
+/* @inline */ export function storeColumns(
+  a: v128,
+  b: v128,
+  c: v128,
+  d: v128,
+  to: usize,
+  second: usize,
+  third: usize,
+): void {
   const ab = lowWords(a, b);
   const cd = lowWords(c, d);
   v128.store(to, lowTwos(ab, cd));

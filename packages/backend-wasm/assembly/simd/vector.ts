@@ -90,14 +90,6 @@ export function minU4(v: v128): u32 {
   );
 }
 
-/** The vector with another number in lane `lane`, 0 to 3. */
-export function withLane(v: v128, lane: i32, value: f32): v128 {
-  if (lane === 0) return f32x4.replace_lane(v, 0, value);
-  if (lane === 1) return f32x4.replace_lane(v, 1, value);
-  if (lane === 2) return f32x4.replace_lane(v, 2, value);
-  return f32x4.replace_lane(v, 3, value);
-}
-
 const halfTable = memory.data<u32>([
   0x0fffe000, 0x80000000, 0x00800000, 0x0f7fffff, 0x38000000, 0x38800000, 0x38800000, 0x7f800000,
 ]);
