@@ -21,7 +21,7 @@ export { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes, type K
 export type { AttendOptions } from './attention/programs.js';
 export { createContiguousCache, createPagedCache, type KvCache } from './attention/cache.js';
 export { KvPool, type KvPoolOptions } from './attention/pool.js';
-export type { KvShape, KvShapeOptions } from './attention/shape.js';
+export type { KvBlocks, KvShape, KvShapeOptions } from './attention/shape.js';
 export { KvStorage, type KvStorageOptions } from './attention/storage.js';
 export { PageSummaries, type PageSummaryOptions } from './attention/page-summaries.js';
 export { Rotation, type RotationOptions } from './attention/rotation.js';

@@ -43,23 +43,24 @@ export async function compareBlock({ storage, summaries }: KvPool, block: number
     const each = (f: (components: number[]) => number): Float32Array =>
       Float32Array.from({ length: headDim }, (_, i) => f(component(i)));
     expectSame(
-      await summaries.minKey(block, head),
+      await summaries.read('keyMin', block, head),
       each((xs) => Math.min(Infinity, ...xs)),
     );
     expectSame(
-      await summaries.maxKey(block, head),
+      await summaries.read('keyMax', block, head),
       each((xs) => Math.max(-Infinity, ...xs)),
     );
+    const columns = await summaries.read('columns', block, head);
     for (const i of [0, 5, headDim - 1]) {
       const expected = new Float32Array(blockSize);
       slots.forEach((slot, t) => (expected[slot % blockSize] = keys[t]![i]!));
-      expectSame(await summaries.keyComponent(block, head, i), expected);
+      expectSame(columns.slice(i * blockSize, (i + 1) * blockSize), expected);
     }
     const norm = Math.max(0, ...values.map((value) => Math.hypot(...value)));
-    const bound = await summaries.maxValueNorm(block, head);
+    const [bound] = await summaries.read('valueNorms', block, head);
     expect(bound).toBeGreaterThanOrEqual(norm);
     expect(bound).toBeLessThanOrEqual(norm * (1 + 2 ** -17));
-    expectMean(await summaries.meanKey(block, head), keys);
-    expectMean(await summaries.meanValue(block, head), values);
+    expectMean(await summaries.read('keyMeans', block, head), keys);
+    expectMean(await summaries.read('valueMeans', block, head), values);
   }
 }

@@ -28,7 +28,7 @@ export {
   type SequenceStates,
 } from './attention-lowering.js';
 export type { LayerFeedForward, FeedForwardLowering, NeuronPass } from './feed-forward-lowering.js';
-export type { KvView } from './kv-view.js';
+export { externalKv, type KvRows, type KvTensors, type KvView } from './kv-view.js';
 export type {
   Attributes,
   AttributeSpec,

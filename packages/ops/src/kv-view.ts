@@ -2,11 +2,11 @@
  * What a kernel sees of a KV cache: where the slots of a sequence lie and which position each holds. Position is not
  * slot: masks, windows and rotary phases always go by position, so that eviction, rings and paging may move slots.
  */
-import { ShapeError } from '@winnow/tensor';
+import { ShapeError, type DType } from '@winnow/tensor';
 import type { Dim } from './dims.js';
 import { cacheDTypes, i32Only } from './dtypes.js';
 import type { InputSpec, TensorView } from './op-spec.js';
-import type { ProgramTensor } from './program-builder.js';
+import type { ProgramBuilder, ProgramTensor } from './program-builder.js';
 import { rowReader, type RowReader } from './row-access.js';
 
 /**
@@ -20,6 +20,36 @@ export interface KvView {
   readonly blockTable: ProgramTensor; // [B, M] i32
   readonly contextLengths: ProgramTensor; // [B] i32, slots in use
 }
+
+/** Rows of a cache: S slots per block, K KV heads, head sizes H and D. */
+export interface KvRows {
+  readonly blockSize: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+  readonly valueDim: number;
+  readonly keyDType: DType;
+  readonly valueDType: DType;
+}
+
+/** The tensors of a `KvView` that hold tokens. */
+export type KvTensors = Pick<KvView, 'keys' | 'values' | 'slotPositions'>;
+
+/** Declares the memory of a cache of `numBlocks` blocks. @param names of the external tensors. Default: as in `KvView` */
+export function externalKv(
+  b: ProgramBuilder,
+  { blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType }: KvRows,
+  numBlocks: number,
+  names: Readonly<Record<keyof KvTensors, string>> = kvNames,
+): KvTensors {
+  const rows = [numBlocks, numKvHeads, blockSize];
+  return {
+    keys: b.external(names.keys, 'kv', keyDType, [...rows, headDim]),
+    values: b.external(names.values, 'kv', valueDType, [...rows, valueDim]),
+    slotPositions: b.external(names.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
+  };
+}
+
+const kvNames = { keys: 'keys', values: 'values', slotPositions: 'slotPositions' } as const;
 
 /** Input specs of every op that reads a cache. */
 export const kvViewInputs: Readonly<Record<string, InputSpec>> = {

@@ -40,14 +40,8 @@ afterAll(disposeBackends);
 
 describe.each(testBackends)('attend on $name', ({ name, backend }) => {
   it.each(['f32', 'q8_0'] as const)('equals a full softmax over keys in %s', async (keyDType) => {
-    await using pool = await KvPool.create({
-      ...sizes,
-      backend,
-      numBlocks: 60,
-      blockSize: 4,
-      keyDType,
-      valueDType: 'f16',
-    });
+    const dtypes = { keyDType, valueDType: 'f16' } as const;
+    await using pool = await KvPool.create({ ...sizes, ...dtypes, backend }, { numBlocks: 60, blockSize: 4 });
     await fill(createPagedCache(pool), 3, 3); // another sequence, so that this one is not the first
     const cache = createPagedCache(pool);
     await fill(cache, 1, 147, 1, 1, 1);
@@ -60,7 +54,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
   });
 
   it('returns the probability of each slot', async () => {
-    const cache = await createContiguousCache({ ...sizes, backend, capacity: 50 });
+    const cache = await createContiguousCache({ ...sizes, backend }, 50);
     await fill(cache, 1, 50);
     const q = gaussians(createRng(2), numHeads * headDim);
     const masses = new Float32Array(50).fill(1);
@@ -74,7 +68,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
   });
 
   it('caps logits and sees a window', async () => {
-    const cache = await createContiguousCache({ ...sizes, backend, capacity: 50 });
+    const cache = await createContiguousCache({ ...sizes, backend }, 50);
     await fill(cache, 1, 50);
     const q = gaussians(createRng(2), numHeads * headDim);
     const [all, capped, recent] = [
@@ -99,7 +93,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
 
 describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
   it('give zeros when nothing is visible, and refuse queries that do not fit', async () => {
-    await using pool = await KvPool.create({ ...sizes, backend, numBlocks: 1, blockSize: 50 });
+    await using pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 1, blockSize: 50 });
     const cache = createPagedCache(pool);
     expect((await cache.attend(new Float32Array(numHeads * headDim))).every((value) => value === 0)).toBe(true);
     await expect(cache.attend(new Float32Array(3 * headDim))).rejects.toThrow(ShapeError);
@@ -109,7 +103,7 @@ describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
   });
 
   it('keep the programs of the last few parameters, and take turns', async () => {
-    const cache = await createContiguousCache({ ...sizes, backend, capacity: 50 });
+    const cache = await createContiguousCache({ ...sizes, backend }, 50);
     await fill(cache, 1, 20);
     const q = gaussians(createRng(2), numHeads * headDim);
     const windows = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10];
@@ -129,8 +123,8 @@ describe.each(testBackends)('paged equals contiguous on $name', ({ name, backend
   ];
   it.each(dtypes)('keys %s, values %s, rotation %s', async (keyDType, valueDType, rotateKeys) => {
     const options = { ...sizes, keyDType, valueDType, rotateKeys, backend };
-    const contiguous = await createContiguousCache({ ...options, capacity: 100 });
-    await using pool = await KvPool.create({ ...options, numBlocks: 40, blockSize: 7 });
+    const contiguous = await createContiguousCache(options, 100);
+    await using pool = await KvPool.create(options, { numBlocks: 40, blockSize: 7 });
     const other = createPagedCache(pool);
     const paged = createPagedCache(pool);
     const rngs = [createRng(9), createRng(9)];
@@ -184,7 +178,7 @@ describe.each(testBackends)('sinks and window without touching stored keys on $n
   it('two query phases equal keys rotated anew at positions 0 .. S + W - 1', async () => {
     const options = { window: 20, numSinks: 4 };
     const total = options.window + options.numSinks;
-    await using pool = await KvPool.create({ ...sizes, backend, numBlocks: 10, blockSize: 4 });
+    await using pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 10, blockSize: 4 });
     const cache = createPagedCache(pool);
     const rng = createRng(20);
     const raw: { k: Float32Array; v: Float32Array }[] = [];
@@ -202,7 +196,7 @@ describe.each(testBackends)('sinks and window without touching stored keys on $n
     await cache.attendPartial(ropeHeads(q, 299), states, { window: options.window });
     const twoPhases = finishStates(states);
 
-    const remapped = await createContiguousCache({ ...sizes, backend, capacity: total });
+    const remapped = await createContiguousCache({ ...sizes, backend }, total);
     const kept = [...Array(options.numSinks).keys(), ...Array.from({ length: options.window }, (_, i) => 280 + i)];
     for (const [index, position] of kept.entries()) {
       await remapped.append(ropeHeads(raw[position].k, index), raw[position].v);

@@ -4,16 +4,13 @@
  */
 import type { PartialStates } from '@winnow/ops';
 import type { SequenceView } from '../blocks/sequence-state.js';
-import type { KvSizes } from '../memory.js';
 import type { AttendOptions } from './programs.js';
 import { KvPool } from './pool.js';
 import type { KvStorageOptions } from './storage.js';
 
 /** A cache of fixed capacity in one piece. `close` its pool when you are done. */
-export async function createContiguousCache(
-  options: KvSizes & { readonly capacity: number } & Pick<KvStorageOptions, 'rotateKeys' | 'backend'>,
-): Promise<KvCache> {
-  return createPagedCache(await KvPool.create({ ...options, numBlocks: 1, blockSize: options.capacity }));
+export async function createContiguousCache(options: KvStorageOptions, capacity: number): Promise<KvCache> {
+  return createPagedCache(await KvPool.create(options, { numBlocks: 1, blockSize: capacity }));
 }
 
 /**

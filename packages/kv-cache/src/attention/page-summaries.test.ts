@@ -67,7 +67,7 @@ describe.each(testBackends)('summaries equal recomputation on $name', ({ backend
     const options = { numKvHeads, headDim, keyDType, rotateKeys, backend, summaries: everything, prefixSharing: true };
     for (let seed = 0; seed < 3; seed++) {
       const rng = createRng(seed);
-      await using pool = await KvPool.create({ ...options, numBlocks: 40, blockSize: 4 });
+      await using pool = await KvPool.create(options, { numBlocks: 40, blockSize: 4 });
       const caches = [createPagedCache(pool)];
       for (let command = 0; command < 60; command++) {
         await runCommand(pool, caches, rng, command);
@@ -84,23 +84,24 @@ describe.each(testBackends)('summaries equal recomputation on $name', ({ backend
 });
 
 describe.each(testBackends)('summaries on $name', ({ backend }) => {
-  const small = { numKvHeads: 1, headDim: 2, numBlocks: 1, blockSize: 4 };
+  const small = { numKvHeads: 1, headDim: 2 };
+  const oneBlock = { numBlocks: 1, blockSize: 4 };
 
   it('recover from values that are not finite', async () => {
-    await using pool = await KvPool.create({ ...small, backend, summaries: everything });
+    await using pool = await KvPool.create({ ...small, backend, summaries: everything }, oneBlock);
     const cache = createPagedCache(pool);
     await cache.append(Float32Array.of(1, 2, Infinity, NaN, 3, 6), Float32Array.of(1, 2, 3, 4, 5, 6));
     await pool.summaries?.refresh();
     await cache.evict([1]);
-    expect([...((await pool.summaries?.meanKey(0, 0)) ?? [])]).toEqual([2, 4]);
+    expect([...((await pool.summaries?.read('keyMeans', 0, 0)) ?? [])]).toEqual([2, 4]);
   });
 
   it('are empty for blocks that hold nothing, and refuse what they do not keep', async () => {
-    await using pool = await KvPool.create({ ...small, backend, summaries: { bounds: true } });
+    await using pool = await KvPool.create({ ...small, backend, summaries: { bounds: true } }, oneBlock);
     const { summaries } = pool;
-    expect([...((await summaries?.minKey(0, 0)) ?? [])]).toEqual([Infinity, Infinity]);
-    expect(await summaries?.maxValueNorm(0, 0)).toBe(0);
-    await expect(summaries?.meanKey(0, 0)).rejects.toThrow(ArgumentError);
+    expect([...((await summaries?.read('keyMin', 0, 0)) ?? [])]).toEqual([Infinity, Infinity]);
+    expect([...((await summaries?.read('valueNorms', 0, 0)) ?? [])]).toEqual([0]);
+    await expect(summaries?.read('keyMeans', 0, 0)).rejects.toThrow(ArgumentError);
     expect([...(summaries?.buffers.keys() ?? [])]).toEqual(['boxCounts', 'keyMin', 'keyMax', 'valueNorms']);
     expect(summaries?.sizeBytes).toBe(4 * (1 + 2 + 2 + 1) + 4 + 4);
   });

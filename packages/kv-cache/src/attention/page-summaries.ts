@@ -19,9 +19,14 @@ export interface PageSummaryOptions {
   readonly transposedKeys?: boolean;
 }
 
+/** What the bounds of no keys are. */
+const emptyBounds: ReadonlyMap<string, number> = new Map([
+  ['keyMin', Infinity],
+  ['keyMax', -Infinity],
+]);
+
 export class PageSummaries {
   readonly #storage: KvStorage;
-  readonly #options: PageSummaryOptions;
   readonly #programs: SummaryPrograms;
   readonly #turns = new Limiter(1);
   readonly #isFilled: Uint8Array;
@@ -36,7 +41,6 @@ export class PageSummaries {
   constructor(storage: KvStorage, options: PageSummaryOptions) {
     const { numBlocks, blockSize } = storage.shape;
     this.#storage = storage;
-    this.#options = options;
     this.#programs = new SummaryPrograms(storage, options);
     this.#isFilled = new Uint8Array(numBlocks * blockSize);
     this.#counts = new Int32Array(numBlocks);
@@ -60,38 +64,22 @@ export class PageSummaries {
     return this.#counts[block];
   }
 
-  /** Mean `[H]` of the keys of a block; zeros for an empty one. */
-  meanKey(block: number, kvHead: number): Promise<Float32Array> {
-    return this.#read('landmarks', 'keyMeans', block, kvHead, 0);
-  }
-
-  /** Mean `[D]` of the values of a block; zeros for an empty one. */
-  meanValue(block: number, kvHead: number): Promise<Float32Array> {
-    return this.#read('landmarks', 'valueMeans', block, kvHead, 0);
-  }
-
-  /** `Infinity` for an empty block. */
-  minKey(block: number, kvHead: number): Promise<Float32Array> {
-    return this.#read('bounds', 'keyMin', block, kvHead, Infinity);
-  }
-
-  /** `-Infinity` for an empty block. */
-  maxKey(block: number, kvHead: number): Promise<Float32Array> {
-    return this.#read('bounds', 'keyMax', block, kvHead, -Infinity);
-  }
-
-  /** An upper bound of the Euclidean norms of the values, at most `2^-17` above the largest; 0 for an empty block. */
-  async maxValueNorm(block: number, kvHead: number): Promise<number> {
-    const [norm] = await this.#read('bounds', 'valueNorms', block, kvHead, 0);
-    return norm;
-  }
-
-  /** Component `i` of the keys: one value per slot, 0 in empty ones. */
-  async keyComponent(block: number, kvHead: number, component: number): Promise<Float32Array> {
-    const { blockSize } = this.#storage.shape;
-    const columns = await this.#read('transposedKeys', 'columns', block, kvHead, 0);
-    const row = columns.slice(component * blockSize, (component + 1) * blockSize);
-    return row.map((value, i) => (this.#isFilled[block * blockSize + i] === 1 ? value : 0));
+  /**
+   * What a tensor holds for a block and KV head: `keyMeans` and `keyMin` are `[H]`, `valueMeans` is `[D]`, `columns` is `[H, S]`;
+   * one number for the rest. `valueNorms` is at most `2^-17` above the largest norm. Of an empty block all means, norms and
+   * columns are 0, its `keyMin` is `Infinity` and its `keyMax` is `-Infinity`.
+   * @throws {ArgumentError} for a tensor of a summary that is not kept
+   */
+  async read(name: string, block: number, kvHead: number): Promise<Float32Array> {
+    if (!this.buffers.has(name)) {
+      throw new ArgumentError({ argument: 'name', expected: [...this.buffers.keys()].join(' | '), actual: name });
+    }
+    await this.refresh();
+    const { numKvHeads, blockSize } = this.#storage.shape;
+    const row = await this.#programs.readRow(name, block * numKvHeads + kvHead);
+    if (this.#counts[block] === 0) return row.fill(emptyBounds.get(name) ?? 0);
+    if (name !== 'columns') return row;
+    return row.map((value, i) => (this.#isFilled[block * blockSize + (i % blockSize)] === 1 ? value : 0));
   }
 
   /**
@@ -189,20 +177,5 @@ export class PageSummaries {
       if (this.#isFilled[slot] === 1) slots.push(slot);
     }
     return slots;
-  }
-
-  async #read(
-    option: keyof PageSummaryOptions,
-    name: string,
-    block: number,
-    kvHead: number,
-    empty: number,
-  ): Promise<Float32Array> {
-    if (this.#options[option] !== true) {
-      throw new ArgumentError({ argument: option, expected: 'a summary that is kept', actual: 'not kept' });
-    }
-    await this.refresh();
-    const row = await this.#programs.readRow(name, block * this.#storage.shape.numKvHeads + kvHead);
-    return this.#counts[block] === 0 ? row.fill(empty) : row;
   }
 }

@@ -5,6 +5,7 @@ import type { BlockChanges } from '../blocks/slot-writer.js';
 import type { SequenceView } from '../blocks/sequence-state.js';
 import { Limiter } from '../limiter.js';
 import { AttentionPrograms, type AttendOptions, type AttentionCall } from './programs.js';
+import type { KvBlocks } from './shape.js';
 import { KvStorage, type KvStorageOptions } from './storage.js';
 import { PageSummaries, type PageSummaryOptions } from './page-summaries.js';
 
@@ -31,10 +32,11 @@ export class KvPool {
   }
 
   /** @throws {ArgumentError | ShapeError} for sizes and dtypes that a cache cannot have; {CapacityError} without memory */
-  static async create(options: KvPoolOptions): Promise<KvPool> {
-    const { numBlocks, blockSize, prefixSharing = false } = options;
-    const storage = await KvStorage.create(options);
+  static async create(options: KvPoolOptions, blocks: KvBlocks): Promise<KvPool> {
+    const { prefixSharing = false } = options;
+    const storage = await KvStorage.create(options, blocks);
     const summaries = options.summaries && new PageSummaries(storage, options.summaries);
+    const { numBlocks, blockSize } = blocks;
     return new KvPool(createBlockManager({ numBlocks, blockSize, prefixSharing }), storage, summaries);
   }
 
@@ -103,5 +105,5 @@ export class KvPool {
 }
 
 function callOf({ blocks, numSlots, numTokens }: SequenceView, q: Float32Array, options: AttendOptions): AttentionCall {
-  return { q, blocks, numSlots, options: { ...options, position: options.position ?? numTokens - 1 } };
+  return { q, blocks, numSlots, position: options.position ?? numTokens - 1, options };
 }

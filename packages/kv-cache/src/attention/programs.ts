@@ -1,7 +1,6 @@
 /** Attention of one token's queries over cached slots: programs of a few ops, prepared once per shape and parameters. */
-import { BoundProgram, createStates, mergeState, type PartialStates } from '@winnow/ops';
+import { BoundProgram, createStates, externalKv, mergeState, type PartialStates } from '@winnow/ops';
 import { ArgumentError, ShapeError } from '@winnow/tensor';
-import { cacheTensors } from './shape.js';
 import type { KvStorage } from './storage.js';
 
 export interface AttendOptions {
@@ -23,7 +22,9 @@ export interface AttentionCall {
   readonly blocks: ArrayLike<number>;
   /** Logical slots in use. */
   readonly numSlots: number;
-  readonly options: AttendOptions & { readonly position: number };
+  /** Of the query, whatever the options say. */
+  readonly position: number;
+  readonly options: AttendOptions;
 }
 
 type Result = 'output' | 'mass' | 'partial';
@@ -86,7 +87,8 @@ export class AttentionPrograms {
   }
 
   async #run(result: Result, call: AttentionCall): Promise<BoundProgram> {
-    const { position, signal } = call.options;
+    const { position } = call;
+    const { signal } = call.options;
     if (!Number.isInteger(position) || position !== (position | 0)) {
       throw new ArgumentError({ argument: 'position', expected: 'a 32-bit integer', actual: String(position) });
     }
@@ -132,7 +134,7 @@ export class AttentionPrograms {
         q: shape.rotateKeys ? b.activation('hadamard', { x: query }) : query,
         positions: b.scalar('positions', [1]),
         sequences: b.scalar('sequences', [1]),
-        ...cacheTensors(b, shape),
+        ...externalKv(b, shape, shape.numBlocks),
         blockTable: b.scalar('blockTable', [1, this.#maxBlocks]),
         contextLengths: b.scalar('contextLengths', [1]),
       };

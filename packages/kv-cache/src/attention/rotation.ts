@@ -5,7 +5,7 @@ import { ShapeError } from '@winnow/tensor';
 export interface RotationOptions {
   /** Values per row; rows are rotated in pieces of `hadamardSize(dim)`. */
   readonly dim: number;
-  /** What computes. Default: a reference backend of its own. */
+  /** What computes. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
 
@@ -19,21 +19,18 @@ const chunkRows = 64;
 export class Rotation {
   readonly #dim: number;
   readonly #program: BoundProgram;
-  readonly #ownBackend: Backend | undefined;
 
-  private constructor(dim: number, program: BoundProgram, ownBackend: Backend | undefined) {
+  private constructor(dim: number, program: BoundProgram) {
     this.#dim = dim;
     this.#program = program;
-    this.#ownBackend = ownBackend;
   }
 
   /** @throws {ShapeError} when `dim` is odd: then there is nothing to spread over */
-  static async create({ dim, backend }: RotationOptions): Promise<Rotation> {
-    const ownBackend = backend === undefined ? createReferenceBackend() : undefined;
-    const program = await BoundProgram.prepare({ backend: backend ?? (ownBackend as Backend) }, (b) => {
+  static async create({ dim, backend = createReferenceBackend() }: RotationOptions): Promise<Rotation> {
+    const program = await BoundProgram.prepare({ backend }, (b) => {
       b.output('y', b.activation('hadamard', { x: b.external('x', 'kv', 'f32', [chunkRows, dim]) }));
     });
-    return new Rotation(dim, program, ownBackend);
+    return new Rotation(dim, program);
   }
 
   /** Rotates rows in place. One call at a time. */
@@ -50,9 +47,8 @@ export class Rotation {
     }
   }
 
-  async close(): Promise<void> {
-    await this.#program.close();
-    await this.#ownBackend?.dispose();
+  close(): Promise<void> {
+    return this.#program.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -33,7 +33,7 @@ afterAll(disposeBackends);
 describe.each(testBackends)('storage on $name', ({ backend }) => {
   const dtypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'] as const;
   it.each(dtypes)('stores what the codec of %s stores', async (dtype) => {
-    const cache = await createContiguousCache({ ...sizes, backend, capacity: 70, keyDType: dtype, valueDType: dtype });
+    const cache = await createContiguousCache({ ...sizes, backend, keyDType: dtype, valueDType: dtype }, 70);
     const rng = createRng(4);
     const k = gaussians(rng, 70 * numKvHeads * headDim);
     const v = gaussians(rng, 70 * numKvHeads * valueDim);
@@ -50,7 +50,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
   });
 
   it('refuses values that spoil a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
-    const cache = await createContiguousCache({ ...sizes, backend, capacity: 3, keyDType: 'q8_0' });
+    const cache = await createContiguousCache({ ...sizes, backend, keyDType: 'q8_0' }, 3);
     const k = new Float32Array(numKvHeads * headDim);
     const v = new Float32Array(numKvHeads * valueDim);
     const spoiled = k.map(() => NaN);
@@ -61,11 +61,11 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await expect(cache.append(k, v)).rejects.toThrow(CapacityError);
     expect(cache.numTokens).toBe(3);
     await cache.pool.close();
-    const create = (options: object): Promise<unknown> =>
-      createContiguousCache({ ...sizes, backend, capacity: 3, ...options });
+    const create = (options: object, capacity = 3): Promise<unknown> =>
+      createContiguousCache({ ...sizes, backend, ...options }, capacity);
     await expect(create({ keyDType: 'iq2_xxs', headDim: 256 })).rejects.toThrow(ArgumentError);
     await expect(create({ valueDType: 'q8_0', valueDim: 40 })).rejects.toThrow(ShapeError);
-    await expect(create({ capacity: 0 })).rejects.toThrow(ArgumentError);
+    await expect(create({}, 0)).rejects.toThrow(ArgumentError);
     await expect(create({ headDim: 33, rotateKeys: true })).rejects.toThrow(ArgumentError);
   });
 });
@@ -73,7 +73,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
 describe.each(testBackends)('memory on $name', ({ backend }) => {
   it.each([1, 4096])('copies shared blocks before one sequence writes, aligned to %d bytes', async (copyAlignment) => {
     const aligned = { ...backend, limits: { ...backend.limits, copyAlignment } };
-    await using pool = await KvPool.create({ ...sizes, backend: aligned, numBlocks: 4, blockSize: 4 });
+    await using pool = await KvPool.create({ ...sizes, backend: aligned }, { numBlocks: 4, blockSize: 4 });
     const cache = createPagedCache(pool);
     const rng = createRng(4);
     const [k, v] = [gaussians(rng, 6 * numKvHeads * headDim), gaussians(rng, 6 * numKvHeads * valueDim)];
@@ -93,11 +93,11 @@ describe.each(testBackends)('memory on $name', ({ backend }) => {
   });
 
   it('frees its memory, but not a backend of somebody else', async () => {
-    const storage = await KvStorage.create({ ...sizes, backend, numBlocks: 2, blockSize: 4 });
+    const storage = await KvStorage.create({ ...sizes, backend }, { numBlocks: 2, blockSize: 4 });
     expect(storage.sizeBytes).toBe(2 * (storage.shape.pageBytes + 4 * 4));
     await storage.close();
     await expect(storage.readKey(0, 0)).rejects.toThrow(ReleasedError);
-    const other = await KvStorage.create({ ...sizes, backend, numBlocks: 2, blockSize: 4 });
+    const other = await KvStorage.create({ ...sizes, backend }, { numBlocks: 2, blockSize: 4 });
     await other.close();
   });
 });
@@ -126,9 +126,9 @@ describe.each(testBackends)('rotation on $name', ({ name, backend }) => {
 
   it('makes 4-bit keys with outlier channels more exact', async () => {
     const errorWith = async (rotateKeys: boolean): Promise<number> => {
-      const options = { ...sizes, backend, capacity: 64 };
-      const exact = await createContiguousCache(options);
-      const rounded = await createContiguousCache({ ...options, keyDType: 'q4_0', rotateKeys });
+      const options = { ...sizes, backend };
+      const exact = await createContiguousCache(options, 64);
+      const rounded = await createContiguousCache({ ...options, keyDType: 'q4_0', rotateKeys }, 64);
       const rng = createRng(12);
       const k = gaussians(rng, 64 * numKvHeads * headDim).map((value, i) => (i % headDim === 5 ? value * 20 : value));
       const v = gaussians(rng, 64 * numKvHeads * valueDim);

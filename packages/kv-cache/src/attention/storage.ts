@@ -2,13 +2,20 @@
  * The memory of one layer's cache on a backend, in the layout of `KvView` of @winnow/ops. Ops store keys and values, so that
  * they are rotated and quantized by the same kernels that read them.
  */
-import { BoundProgram, copyBytes, createReferenceBackend, type Backend, type BufferHandle } from '@winnow/ops';
+import {
+  BoundProgram,
+  copyBytes,
+  createReferenceBackend,
+  externalKv,
+  type Backend,
+  type BufferHandle,
+} from '@winnow/ops';
 import { ArgumentError, decode, ShapeError } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/slot-writer.js';
-import { cacheTensors, resolveKvShape, type KvShape, type KvShapeOptions } from './shape.js';
+import { resolveKvShape, type KvBlocks, type KvShape, type KvShapeOptions } from './shape.js';
 
 export interface KvStorageOptions extends KvShapeOptions {
-  /** Holds the cache and computes on it. Default: a reference backend of its own. */
+  /** Holds the cache and computes on it. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
 
@@ -21,13 +28,11 @@ export class KvStorage {
   readonly backend: Backend;
   /** `keys`, `values` and `slotPositions`, as the inputs of attention ops name them. */
   readonly buffers: ReadonlyMap<string, BufferHandle>;
-  readonly #ownsBackend: boolean;
   readonly #programs = new Map<number, Promise<BoundProgram>>();
 
-  private constructor(shape: KvShape, backend: Backend, ownsBackend: boolean) {
+  private constructor(shape: KvShape, backend: Backend) {
     this.shape = shape;
     this.backend = backend;
-    this.#ownsBackend = ownsBackend;
     const { numBlocks, blockSize, keyBlockBytes, valueBlockBytes } = shape;
     const sizes = { keys: keyBlockBytes, values: valueBlockBytes, slotPositions: 4 * blockSize };
     const buffers = new Map<string, BufferHandle>();
@@ -43,9 +48,9 @@ export class KvStorage {
   }
 
   /** @throws {ArgumentError | ShapeError} for sizes and dtypes that a cache cannot have; {CapacityError} without memory */
-  static async create(options: KvStorageOptions): Promise<KvStorage> {
-    const shape = resolveKvShape(options);
-    const storage = new KvStorage(shape, options.backend ?? createReferenceBackend(), options.backend === undefined);
+  static async create(options: KvStorageOptions, blocks: KvBlocks): Promise<KvStorage> {
+    const shape = resolveKvShape(options, blocks);
+    const storage = new KvStorage(shape, options.backend ?? createReferenceBackend());
     await storage.setPositions(0, new Int32Array(shape.numBlocks * shape.blockSize).fill(-1));
     return storage;
   }
@@ -122,13 +127,12 @@ export class KvStorage {
     await this.setPositions(block * blockSize, positions);
   }
 
-  /** Frees the memory, and the backend if it was made for this storage. */
+  /** Frees the memory on the backend. */
   async close(): Promise<void> {
     const programs = await Promise.all(this.#programs.values());
     this.#programs.clear();
     for (const program of programs) await program.close();
-    if (this.#ownsBackend) await this.backend.dispose();
-    else for (const buffer of this.buffers.values()) this.backend.free(buffer);
+    for (const buffer of this.buffers.values()) this.backend.free(buffer);
   }
 
   #buffer(name: string): BufferHandle {
@@ -176,7 +180,7 @@ export class KvStorage {
     const { shape, backend, buffers } = this;
     const { numKvHeads, headDim, valueDim, rotateKeys } = shape;
     return BoundProgram.prepare({ backend, buffers }, (b) => {
-      const { keys, values, slotPositions } = cacheTensors(b, shape);
+      const { keys, values, slotPositions } = externalKv(b, shape, shape.numBlocks);
       const slots = b.scalar('slots', [maxTokens]);
       const k = b.external('k', 'kv', 'f32', [maxTokens, numKvHeads, headDim]);
       const v = b.external('v', 'kv', 'f32', [maxTokens, numKvHeads, valueDim]);

@@ -31,7 +31,7 @@ interface Setup {
 
 /** A cache of 50 tokens of which all full blocks but the last two went to the store. */
 async function setUp(backend: Backend, file: PageFile, warmBytes = 0): Promise<Setup> {
-  const pool = await KvPool.create({ ...sizes, backend, numBlocks: 13, blockSize });
+  const pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 13, blockSize });
   const cache = createPagedCache(pool);
   const rng = createRng(1);
   await cache.append(gaussians(rng, 50 * 64), gaussians(rng, 50 * 64));

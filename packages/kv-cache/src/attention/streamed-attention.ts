@@ -2,23 +2,20 @@
  * Attention over pages that are not in the pool. Pages are read in chunks, each chunk gives a partial state, and the states merge.
  * The next chunk is read while one is computed. Memory: two chunks, whatever the context.
  */
-import { createReferenceBackend, createStates, mergeState, type Backend, type PartialStates } from '@winnow/ops';
+import { createStates, mergeState, type PartialStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { DetachedPage } from '../blocks/sequence-state.js';
-import type { KvSizes } from '../memory.js';
 import { PageError } from '../pages/error.js';
 import type { PageStore } from '../pages/store.js';
 import { AttentionPrograms, type AttendOptions } from './programs.js';
-import { KvStorage } from './storage.js';
+import { resolveKvShape } from './shape.js';
+import { KvStorage, type KvStorageOptions } from './storage.js';
 
-export interface StreamedAttentionOptions extends KvSizes {
+export interface StreamedAttentionOptions extends KvStorageOptions {
   /** Its pages hold `kvPageBytes` bytes as `KvStorage.readPage` gives them. */
   readonly store: PageStore;
-  readonly rotateKeys?: boolean;
   /** Pages per chunk. Default 8. */
   readonly chunkPages?: number;
-  /** What computes. Default: a reference backend of its own. */
-  readonly backend?: Backend;
 }
 
 /** Memory for one chunk of pages, and the programs that attend to it. */
@@ -54,10 +51,11 @@ class Chunk {
     q: Float32Array,
     numPages: number,
     states: PartialStates,
-    options: AttendOptions & { readonly position: number },
+    position: number,
+    options: AttendOptions,
   ): Promise<void> {
     const numSlots = numPages * this.storage.shape.blockSize;
-    return this.#programs.mergePartial({ q, blocks: this.#blocks, numSlots, options }, states);
+    return this.#programs.mergePartial({ q, blocks: this.#blocks, numSlots, position, options }, states);
   }
 
   async close(): Promise<void> {
@@ -69,28 +67,23 @@ class Chunk {
 export class StreamedAttention {
   readonly #store: PageStore;
   readonly #chunks: readonly [Chunk, Chunk];
-  readonly #ownBackend: Backend | undefined;
 
-  private constructor(store: PageStore, chunks: readonly [Chunk, Chunk], ownBackend: Backend | undefined) {
+  private constructor(store: PageStore, chunks: readonly [Chunk, Chunk]) {
     this.#store = store;
     this.#chunks = chunks;
-    this.#ownBackend = ownBackend;
   }
 
   /** @throws {ArgumentError} when the store's pages are of another size */
-  static async create({ store, chunkPages = 8, ...options }: StreamedAttentionOptions): Promise<StreamedAttention> {
-    const ownBackend = options.backend === undefined ? createReferenceBackend() : undefined;
-    const backend = options.backend ?? (ownBackend as Backend);
-    const createChunk = async (): Promise<Chunk> =>
-      new Chunk(await KvStorage.create({ ...options, backend, numBlocks: chunkPages, blockSize: store.blockSize }));
-    const first = await createChunk();
-    const { pageBytes } = first.storage.shape;
+  static async create(options: StreamedAttentionOptions): Promise<StreamedAttention> {
+    const { store, chunkPages = 8 } = options;
+    const blocks = { numBlocks: chunkPages, blockSize: store.blockSize };
+    const { pageBytes } = resolveKvShape(options, blocks);
     if (pageBytes !== store.pageBytes) {
-      await first.close();
       const expected = `pages of ${pageBytes} bytes`;
       throw new ArgumentError({ argument: 'store', expected, actual: String(store.pageBytes) });
     }
-    return new StreamedAttention(store, [first, await createChunk()], ownBackend);
+    const createChunk = async (): Promise<Chunk> => new Chunk(await KvStorage.create(options, blocks));
+    return new StreamedAttention(store, [await createChunk(), await createChunk()]);
   }
 
   /** Memory of the two chunks. */
@@ -126,7 +119,7 @@ export class StreamedAttention {
         await loading;
         options.signal?.throwIfAborted();
         if (index + 1 < numChunks) loading = load(index + 1);
-        await this.#chunks[index % 2].attend(q, pagesOf(index).length, merged, { ...options, position });
+        await this.#chunks[index % 2].attend(q, pagesOf(index).length, merged, position, options);
       }
     } finally {
       await loading.catch(() => undefined); // the chunks are free again when this call ends
@@ -136,7 +129,6 @@ export class StreamedAttention {
 
   async close(): Promise<void> {
     for (const chunk of this.#chunks) await chunk.close();
-    await this.#ownBackend?.dispose();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

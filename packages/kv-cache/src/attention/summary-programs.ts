@@ -1,5 +1,5 @@
 /** Memory of page summaries and the programs that fill it. */
-import { BoundProgram, type BufferHandle, type ProgramBuilder, type ProgramTensor } from '@winnow/ops';
+import { BoundProgram, externalKv, type BufferHandle, type ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import type { KvShape } from './shape.js';
 import type { KvStorage } from './storage.js';
 import type { PageSummaryOptions } from './page-summaries.js';
@@ -23,15 +23,14 @@ function rowLengths({ landmarks, bounds, transposedKeys }: PageSummaryOptions, s
 function appendSummaries(
   b: ProgramBuilder,
   { landmarks, bounds }: PageSummaryOptions,
-  { numBlocks, numKvHeads, blockSize, headDim, valueDim, keyDType, valueDType }: KvShape,
+  shape: KvShape,
+  numBlocks: number,
   slots: ProgramTensor,
 ): void {
-  const rows = [numBlocks, 1, numKvHeads];
-  const inputs = {
-    slots,
-    keys: b.external('keys', 'kv', keyDType, [numBlocks, numKvHeads, blockSize, headDim]),
-    values: b.external('values', 'kv', valueDType, [numBlocks, numKvHeads, blockSize, valueDim]),
-  };
+  const { headDim, valueDim } = shape;
+  const rows = [numBlocks, 1, shape.numKvHeads];
+  const { keys, values } = externalKv(b, shape, numBlocks);
+  const inputs = { slots, keys, values };
   const tensor = (name: string, ...dims: number[]): ProgramTensor => b.external(name, 'kv', 'f32', [...rows, ...dims]);
   if (landmarks === true) {
     const counts = b.external('meanCounts', 'kv', 'i32', rows);
@@ -90,10 +89,8 @@ export class SummaryPrograms {
   /** Brings the summaries of blocks without holes up to date. @param lastSlots the last filled slot of each */
   async summarize(lastSlots: readonly number[]): Promise<void> {
     if (!this.#hasCounts()) return;
-    this.#summarizing ??= this.#prepareSummaries(this.#storage.shape, chunkSlots, [
-      ...this.#storage.buffers,
-      ...this.buffers,
-    ]);
+    const { shape, buffers } = this.#storage;
+    this.#summarizing ??= this.#prepareSummaries(shape.numBlocks, chunkSlots, [...buffers, ...this.buffers]);
     await runInChunks(await this.#summarizing, lastSlots);
   }
 
@@ -110,7 +107,7 @@ export class SummaryPrograms {
   async summarizeSparse(block: number, filled: readonly number[]): Promise<void> {
     if (!this.#hasCounts()) return;
     const { backend, shape } = this.#storage;
-    this.#packing ??= this.#prepareSummaries({ ...shape, numBlocks: 1 }, 1, []);
+    this.#packing ??= this.#prepareSummaries(1, 1, []);
     const program = await this.#packing;
     const page = new Uint8Array(shape.pageBytes);
     await this.#storage.readPage(block, page);
@@ -140,20 +137,21 @@ export class SummaryPrograms {
   }
 
   #prepareSummaries(
-    shape: KvShape,
+    numBlocks: number,
     maxSlots: number,
     buffers: Iterable<[string, BufferHandle]>,
   ): Promise<BoundProgram> {
-    return BoundProgram.prepare({ backend: this.#storage.backend, buffers: new Map(buffers) }, (b) =>
-      appendSummaries(b, this.#options, shape, b.scalar('slots', [maxSlots])),
+    const { backend, shape } = this.#storage;
+    return BoundProgram.prepare({ backend, buffers: new Map(buffers) }, (b) =>
+      appendSummaries(b, this.#options, shape, numBlocks, b.scalar('slots', [maxSlots])),
     );
   }
 
   #prepareTranspose(): Promise<BoundProgram> {
     const { backend, shape, buffers } = this.#storage;
-    const { numBlocks, numKvHeads, blockSize, headDim, keyDType } = shape;
+    const { numBlocks, numKvHeads, blockSize, headDim } = shape;
     return BoundProgram.prepare({ backend, buffers: new Map([...buffers, ...this.buffers]) }, (b) => {
-      const keys = b.external('keys', 'kv', keyDType, [numBlocks, numKvHeads, blockSize, headDim]);
+      const { keys } = externalKv(b, shape, numBlocks);
       const columns = b.external('columns', 'kv', 'f32', [numBlocks, numKvHeads, headDim, blockSize]);
       b.append('key-columns-append', { slots: b.scalar('slots', [chunkSlots]), keys }, {}, { columns });
     });

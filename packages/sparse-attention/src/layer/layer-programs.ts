@@ -1,9 +1,9 @@
 /** The programs of a layer over one cache: one that appends keys and values, and one that also attends for each way to do so. */
 import {
   BoundProgram,
+  externalKv,
   type Backend,
   type BufferHandle,
-  type KvView,
   type LayerAttention,
   type ProgramBuilder,
   type ProgramTensor,
@@ -13,6 +13,9 @@ import { lowerPolicy } from '../lowering/lower-policy.js';
 import { appendSideData } from '../lowering/side-data.js';
 import type { AttentionPolicy } from '../policy/policy-types.js';
 import type { LayerShape } from './layer-shape.js';
+
+/** As `lowering/side-data.ts` names what belongs to layer 0. */
+const cacheNames = { keys: 'kv.0.keys', values: 'kv.0.values', slotPositions: 'kv.slotPositions' } as const;
 
 /** One way to attend. */
 export interface AttendVariant {
@@ -97,7 +100,7 @@ export class LayerPrograms {
     const { shape, policies } = this.#options;
     const k = stepInput(b, shape, rows, 'k', shape.numKvHeads, shape.headDim);
     const v = stepInput(b, shape, rows, 'v', shape.numKvHeads, shape.valueDim);
-    const { slotPositions, keys, values } = cacheOf(b, shape);
+    const { slotPositions, keys, values } = externalKv(b, shape, shape.numBlocks, cacheNames);
     b.append('position-append', { slots, positions }, {}, { slotPositions });
     b.append('kv-append', { k, v, slots }, {}, { keys, values });
     appendSideData(b, { layer: 0, kv: { keys, values }, slots }, policies);
@@ -110,7 +113,11 @@ export class LayerPrograms {
     const sequences = b.scalar('sequences', ['T']);
     const q = stepInput(b, shape, rows, queryInput(numHeads), numHeads, headDim);
     const blockTable = b.scalar('blockTable', [1, numBlocks]);
-    const kv = { ...cacheOf(b, shape), blockTable, contextLengths: b.scalar('contextLengths', [1]) };
+    const kv = {
+      ...externalKv(b, shape, numBlocks, cacheNames),
+      blockTable,
+      contextLengths: b.scalar('contextLengths', [1]),
+    };
     let states: SequenceStates | undefined;
     const request: LayerAttention = {
       ...{ layer: 0, q, k: q, v: q, positions, sequences, slots, kv, scale, window: 0, softCap: 0 },
@@ -152,16 +159,4 @@ function stepInput(
 ): ProgramTensor {
   const x = b.external(name, 'kv', 'f32', [maxTokens, numHeads * dim]);
   return b.reshape(b.activation('gather-rows', { x, rows }), ['T', numHeads, dim]);
-}
-
-function cacheOf(
-  b: ProgramBuilder,
-  { numBlocks, numKvHeads, blockSize, headDim, valueDim, keyDType, valueDType }: LayerShape,
-): Pick<KvView, 'keys' | 'values' | 'slotPositions'> {
-  const rows = [numBlocks, numKvHeads, blockSize];
-  return {
-    keys: b.external('kv.0.keys', 'kv', keyDType, [...rows, headDim]),
-    values: b.external('kv.0.values', 'kv', valueDType, [...rows, valueDim]),
-    slotPositions: b.external('kv.slotPositions', 'kv', 'i32', [numBlocks, blockSize]),
-  };
 }
