@@ -1,10 +1,11 @@
 /** Plants a mutant, runs its tests, and removes it. */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { mutated, testsByPackage, type Mutant } from './mutant.ts';
+import { mutated, packageOf, testsByPackage, type Mutant } from './mutant.ts';
+import { compiledFiles } from './scratch.ts';
 
 /** The scratch copy, and the data folder next to the checkout for tests. */
 export interface Place {
@@ -34,7 +35,13 @@ async function runTests(
   const output = join(cwd, 'mutant-report.json');
   const argv = ['run', ...tests, '--bail=1', '--reporter=json', `--outputFile=${output}`];
   if (only !== undefined) argv.push('-t', only);
-  const env = { ...process.env, WINNOW_SHARED: shared, WINNOW_TEST: '', WINNOW_TEST_REPORT: '' };
+  const env = {
+    ...process.env,
+    WINNOW_SHARED: shared,
+    WINNOW_TEST: '',
+    WINNOW_TEST_REPORT: '',
+    WINNOW_KERNELS: 'quick',
+  };
   const child = spawn(process.execPath, [vitest, ...argv], { cwd, env, stdio: 'ignore' });
   await once(child, 'close');
   try {
@@ -47,11 +54,20 @@ async function runTests(
   }
 }
 
+/** Writes the kernels of a template again, so that a defect in it arrives in them. @throws when the generator fails */
+function regenerate({ scratch }: Place, file: string): void {
+  if (!file.includes('/codegen/')) return;
+  execFileSync(process.execPath, ['codegen/generate.ts'], { cwd: join(scratch, packageOf(file)), stdio: 'ignore' });
+}
+
 export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> {
   const path = join(place.scratch, mutant.file);
   const text = readFileSync(path, 'utf8');
+  const compiled = compiledFiles.map((file) => join(place.scratch, file)).filter((file) => existsSync(file));
+  const before = compiled.map((file) => readFileSync(file));
   writeFileSync(path, mutated(text, mutant));
   try {
+    regenerate(place, mutant.file);
     let numTests = 0;
     for (const [folder, tests] of testsByPackage(mutant)) {
       const report = await runTests(place, folder, tests, mutant.only);
@@ -61,6 +77,8 @@ export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> 
     return numTests === 0 ? 'no test ran' : 'survived';
   } finally {
     writeFileSync(path, text);
+    regenerate(place, mutant.file);
+    for (const [index, file] of compiled.entries()) writeFileSync(file, before[index] as Buffer);
   }
 }
 

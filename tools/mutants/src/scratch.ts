@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 /** Build outputs that git ignores and tests read. */
-const generated = ['packages/backend-wasm/src/kernels.generated.ts'];
+export const compiledFiles: readonly string[] = ['packages/backend-wasm/src/kernels.generated.ts'];
 
 /** @returns the folder; `dispose` removes it */
 export function createScratch(root: string): { readonly folder: string; dispose(): void } {
@@ -15,7 +15,7 @@ export function createScratch(root: string): { readonly folder: string; dispose(
     .toString('utf8')
     .split('\0')
     .filter((file) => file !== '');
-  for (const file of [...files, ...generated]) {
+  for (const file of [...files, ...compiledFiles]) {
     if (!existsSync(join(root, file))) continue;
     mkdirSync(dirname(join(folder, file)), { recursive: true });
     cpSync(join(root, file), join(folder, file));
