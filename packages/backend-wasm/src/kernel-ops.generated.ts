@@ -7,7 +7,7 @@ export const kernelOps: ReadonlySet<string> = new Set([
   'rope',
   'softmax',
   'activation',
-  'gated-activation',
+  'glu',
   'add',
   'soft-cap',
   'gather-rows',

@@ -124,7 +124,7 @@ async function runMatrices(setup: Setup, options: CreateWasmBackendOptions): Pro
   const inputs = { x: b.external('x', 'weights', 'f32', [numTokens, width]), ...chosen };
   const gate = b.activation('sparse-matmul', { ...inputs, weight: matrix('gate', 0) });
   const up = b.activation('sparse-matmul', { ...inputs, weight: matrix('up', 1) });
-  const h = b.activation('gated-activation', { gate, up, count: chosen.count }, { kind: 'silu' });
+  const h = b.activation('glu', { gate, up, count: chosen.count }, { kind: 'silu' });
   const y = b.activation('sparse-combine', { h, weight: matrix('down', 2), ...chosen });
   return yOf(b, y, contents, setup, options);
 }

@@ -185,7 +185,7 @@ describe('a program', () => {
 });
 
 describe('a program of a transformer', () => {
-  it.each(['rope', 'attention', 'kv-append', 'position-append', 'attention-merge', 'gated-activation', 'rms-norm'])(
+  it.each(['rope', 'attention', 'kv-append', 'position-append', 'attention-merge', 'glu', 'rms-norm'])(
     'of a transformer without %s is caught',
     async (op) => {
       const changed = withProgram((program) => ({

@@ -138,7 +138,7 @@ export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTen
   return lowerFeedForward(step, layer, x, true, () => {
     const gate = linear(step, `blk.${layer}.ffn_gate`, x);
     const up = linear(step, `blk.${layer}.ffn_up`, x);
-    const y = step.b.activation('gated-activation', { gate, up }, { kind: step.config.activation });
+    const y = step.b.activation('glu', { gate, up }, { kind: step.config.activation });
     return linear(step, `blk.${layer}.ffn_down`, y);
   });
 }

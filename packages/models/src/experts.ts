@@ -238,7 +238,7 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
       gate = product('gate', input);
       up = product('up', input);
     }
-    return product('down', b.activation('gated-activation', { gate, up }, { kind: config.activation }));
+    return product('down', b.activation('glu', { gate, up }, { kind: config.activation }));
   };
   const site: ExpertSite = {
     layer,
@@ -277,7 +277,7 @@ function sharedExpert(step: DecoderStep, layer: number, x: ProgramTensor): Progr
   const own = `blk.${layer}`;
   const gate = linear(step, `${own}.ffn_gate_shexp`, x);
   const up = linear(step, `${own}.ffn_up_shexp`, x);
-  const hidden = b.activation('gated-activation', { gate, up }, { kind: config.activation });
+  const hidden = b.activation('glu', { gate, up }, { kind: config.activation });
   const y = linear(step, `${own}.ffn_down_shexp`, hidden);
   // files store the gate as a vector or as a matrix of one row
   const row = b.reshape(weight(`${own}.ffn_gate_inp_shexp.weight`), [1, config.hiddenDim]);

@@ -90,7 +90,7 @@ function gatedAttention(step: DecoderStep, layer: number, x: ProgramTensor, rota
     scale: 1 / Math.sqrt(headDim),
     rotateQuery: (at) => rotary.rotate(step, query, at),
   });
-  const gated = b.activation('gated-activation', { gate, up: y }, { kind: 'sigmoid' });
+  const gated = b.activation('glu', { gate, up: y }, { kind: 'sigmoid' });
   return linear(step, `${own}.attn_output`, b.reshape(gated, ['T', numHeads * headDim]));
 }
 
@@ -124,7 +124,7 @@ function deltaMixer(step: DecoderStep, layer: number, x: ProgramTensor, delta: D
   );
   const normed = rmsNorm(step, `${own}.ssm_norm`, recalled['y'] as ProgramTensor);
   const gate = b.reshape(z, ['T', numValueHeads, valueDim]);
-  const y = b.activation('gated-activation', { gate, up: normed }, { kind: 'silu' });
+  const y = b.activation('glu', { gate, up: normed }, { kind: 'silu' });
   return linear(step, `${own}.ssm_out`, b.reshape(y, ['T', numValueHeads * valueDim]));
 }
 

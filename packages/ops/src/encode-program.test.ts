@@ -173,7 +173,7 @@ describe('opcodes', () => {
       'rope',
       'softmax',
       'activation',
-      'gated-activation',
+      'glu',
       'add',
       'soft-cap',
       'gather-rows',

@@ -1,6 +1,6 @@
 import { activationKinds } from './activation-functions.js';
 import { f32Only, weightDTypes } from './dtypes.js';
-import { gatedActivation } from './gated-activation.js';
+import { glu } from './glu.js';
 import { matmul } from './matmul.js';
 import type { OpSpec, TensorView } from './op-spec.js';
 
@@ -9,7 +9,7 @@ import type { OpSpec, TensorView } from './op-spec.js';
  * and never stores them.
  *
  * Shapes: x `[T, I]` f32, gate and up `[O, I]` in any weight dtype, y `[T, O]` f32. Numerics: as two `matmul` and a
- * `gated-activation`, bit by bit.
+ * `glu`, bit by bit.
  */
 export const gatedMatmul: OpSpec = {
   name: 'gated-matmul',
@@ -29,7 +29,7 @@ export const gatedMatmul: OpSpec = {
     const products = { gate: product(), up: product() };
     const ofGate = matmul.bindReference({ inputs: { x, weight: gate }, outputs: { y: products.gate }, attributes: {} });
     const ofUp = matmul.bindReference({ inputs: { x, weight: up }, outputs: { y: products.up }, attributes: {} });
-    const activate = gatedActivation.bindReference({ inputs: products, outputs: { y }, attributes });
+    const activate = glu.bindReference({ inputs: products, outputs: { y }, attributes });
     return () => {
       ofGate();
       ofUp();

@@ -1,4 +1,4 @@
-/** The ops that work value by value: activation, gated-activation, add, soft-cap. */
+/** The ops that work value by value: activation, glu, add, soft-cap. */
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../test/run-op.js';
 import { activationKinds } from './activation-functions.js';
@@ -34,19 +34,19 @@ describe('activation', () => {
   });
 });
 
-describe('gated-activation', () => {
+describe('glu', () => {
   it.each(activationKinds)('%s is the activation times the other half', (kind) => {
     const gate = floats([-3, -0.5, 0, 0.25, 2, 9], 2, 3);
     const up = floats([1, -2, 4, 8, -16, 0.5], 2, 3);
     const plain = runOp('activation', { x: gate }, { kind })['y'];
-    const gated = runOp('gated-activation', { gate, up }, { kind })['y'];
+    const gated = runOp('glu', { gate, up }, { kind })['y'];
     // powers of two change no digit, so both round alike
     expect(gated).toEqual(plain.map((value, i) => value * up.data[i]));
   });
 
   it('leaves columns from the count on at 0', () => {
     const inputs = { gate: floats([1, NaN, 3, 4], 2, 2), up: floats([5, 6, 7, 8], 2, 2), count: ints([1], 1) };
-    expect(runOp('gated-activation', inputs, { kind: 'relu' })).toEqual({ y: [5, 0, 21, 0] });
+    expect(runOp('glu', inputs, { kind: 'relu' })).toEqual({ y: [5, 0, 21, 0] });
   });
 });
 

@@ -16,7 +16,7 @@ import { embeddingLookup } from './embedding-lookup.js';
 import { expertCombine } from './expert-combine.js';
 import { expertMatmul } from './expert-matmul.js';
 import { expertRoute } from './expert-route.js';
-import { gatedActivation } from './gated-activation.js';
+import { glu } from './glu.js';
 import { gatedDelta } from './gated-delta.js';
 import { gatedMatmul } from './gated-matmul.js';
 import { gatherColumns } from './gather-columns.js';
@@ -62,7 +62,7 @@ export const opSpecs: readonly OpSpec[] = [
   rope,
   softmax,
   activation,
-  gatedActivation,
+  glu,
   add,
   softCap,
   gatherRows,

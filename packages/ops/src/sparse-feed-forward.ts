@@ -9,7 +9,7 @@ import { neuronGroup } from './sparse-combine.js';
 /**
  * A gated feed-forward block of the chosen neurons, whose three rows lie side by side: `y[t] = previous[t] +
  * sum_{j < count} kind(g[t, j]) * u[t, j] * weight[rows[j], 2]` with `g[t, j] = x[t] . weight[rows[j], 0]` and `u[t, j] = x[t] .
- * weight[rows[j], 1]`, without `previous` from 0. The same as two `sparse-matmul`, a `gated-activation` and a `sparse-combine`, but
+ * weight[rows[j], 1]`, without `previous` from 0. The same as two `sparse-matmul`, a `glu` and a `sparse-combine`, but
  * for memory it is one long stretch for each neuron instead of three short ones.
  *
  * Shapes: x `[T, E]` f32; weight `[S, M, E]` in any weight dtype, M = 3: the rows of gate, up and down; rows `[F]` i32 below S,

@@ -114,7 +114,7 @@ describe('sparse-feed-forward', () => {
       );
     const product = (index: number) => runOp('sparse-matmul', { x, weight: part(index), rows, count })['y'] as number[];
     const [gate, up] = [floats(product(0), 1, 3), floats(product(1), 1, 3)];
-    const h = runOp('gated-activation', { gate, up, count }, { kind: 'silu' })['y'] as number[];
+    const h = runOp('glu', { gate, up, count }, { kind: 'silu' })['y'] as number[];
     const inputs = { h: floats(h, 1, 3), weight: part(2), rows, count };
     expect(runOp('sparse-feed-forward', { x, weight, rows, count }, { kind: 'silu' })['y']).toEqual(
       runOp('sparse-combine', inputs)['y'],

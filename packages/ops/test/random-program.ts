@@ -42,7 +42,7 @@ export function randomProgram(seed: number, numOps: number, isFusible = false): 
     () => b.activation('layer-norm', { x: pick(), weight }, { eps: 1e-5 }),
     () => b.activation('add', { a: pick(), b: pick() }),
     () => b.activation('activation', { x: pick() }, { kind: 'gelu-erf' }),
-    () => b.activation('gated-activation', { gate: pick(), up: pick() }, { kind: 'silu' }),
+    () => b.activation('glu', { gate: pick(), up: pick() }, { kind: 'silu' }),
     () => b.activation('soft-cap', { x: pick() }, { cap: 30 }),
     () => b.activation('softmax', { x: pick() }),
     () => b.activation('matmul', { x: pick(), weight: b.rows(matrix, 3, 3 + width) }),
@@ -85,7 +85,7 @@ function fusibleSteps(
   const multiply = (x: ProgramTensor, begin: number): ProgramTensor =>
     b.activation('matmul', { x, weight: b.rows(matrix, begin, begin + width) });
   const gated = (gate: ProgramTensor, up: ProgramTensor): ProgramTensor =>
-    b.activation('gated-activation', { gate, up }, { kind: 'silu' });
+    b.activation('glu', { gate, up }, { kind: 'silu' });
   return [
     () => multiply(b.activation('rms-norm', { x: pick(), weight }, { eps: 1e-5 }), 2),
     () => {

@@ -43,7 +43,7 @@ function guess(
     return b.activation('matmul', { x: b.activation('matmul', { x, weight: p }), weight: q });
   };
   const [gate, up] = [of('gate'), of('up')];
-  return b.activation('gated-activation', { gate, up }, { kind: 'silu' });
+  return b.activation('glu', { gate, up }, { kind: 'silu' });
 }
 
 /** All layers read the same x, so that their predictions are known beforehand. */

@@ -40,7 +40,7 @@ function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLay
     b.setLayer(layer);
     const gate = b.activation('matmul', { x, weight: gateWeight });
     const up = b.activation('matmul', { x, weight: upWeight });
-    const h = b.activation('gated-activation', { gate, up }, { kind });
+    const h = b.activation('glu', { gate, up }, { kind });
     y = b.activation('matmul', { x: h, weight: downWeight });
   }
   b.output('y', y);

@@ -41,7 +41,7 @@ interface LayerForms {
   readonly 'as written': Program;
   readonly 'query, key and value together': Program;
   readonly 'without norms': Program;
-  readonly 'without the gated activation': Program;
+  readonly 'without the activation': Program;
 }
 
 async function* measureLayer(
@@ -132,7 +132,7 @@ function formsOf(shape: ModelShape, numTokens: number): LayerForms {
     'as written': written,
     'query, key and value together': rewriteProgram(written, [groupMatmuls]),
     'without norms': layerProgram(shape, numTokens, { hasNorms: false, isGated: true }),
-    'without the gated activation': layerProgram(shape, numTokens, { hasNorms: true, isGated: false }),
+    'without the activation': layerProgram(shape, numTokens, { hasNorms: true, isGated: false }),
   };
 }
 
@@ -165,7 +165,7 @@ function layerProgram(
   const inputs = norm(hidden);
   const gate = linear('gate', inputs, hiddenDim, ffnDim);
   const up = linear('up', inputs, hiddenDim, ffnDim);
-  const active = isGated ? b.activation('gated-activation', { gate, up }, { kind: 'silu' }) : gate;
+  const active = isGated ? b.activation('glu', { gate, up }, { kind: 'silu' }) : gate;
   b.output('up', up);
   b.output('y', b.activation('add', { a: hidden, b: linear('down', active, ffnDim, hiddenDim) }));
   return b.build();

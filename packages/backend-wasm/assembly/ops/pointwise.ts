@@ -1,10 +1,10 @@
 /**
- * Pointwise ops: add, multiply, scale, soft-cap, activation, gated-activation. Units: runs of elements; with a count of columns,
+ * Pointwise ops: add, multiply, scale, soft-cap, activation, glu. Units: runs of elements; with a count of columns,
  * runs of a row's first columns.
  */
 import * as Activation from '../operands/activation.generated';
 import * as Add from '../operands/add.generated';
-import * as Gated from '../operands/gated-activation.generated';
+import * as Glu from '../operands/glu.generated';
 import * as Multiply from '../operands/multiply.generated';
 import * as Scale from '../operands/scale.generated';
 import * as SoftCap from '../operands/soft-cap.generated';
@@ -20,7 +20,7 @@ const LIGHT_UNIT: i32 = 4096;
 
 const ADD: i32 = 0;
 const ACTIVATION: i32 = 1;
-const GATED: i32 = 2;
+const GLU: i32 = 2;
 const SOFT_CAP: i32 = 3;
 
 export function add(): void {
@@ -70,11 +70,10 @@ export function activation(): void {
   if (Activation.count.isPresent) runColumns(ACTIVATION, kind, from, from, to, Activation.count.address);
   else run(ACTIVATION, kind, from, from, to, Activation.x.numElements, 0);
 }
-export function gatedActivation(): void {
-  const kind = Gated.attributes.kind;
-  if (Gated.count.isPresent)
-    runColumns(GATED, kind, Gated.gate.address, Gated.up.address, Gated.y.address, Gated.count.address);
-  else run(GATED, kind, Gated.gate.address, Gated.up.address, Gated.y.address, Gated.gate.numElements, 0);
+export function glu(): void {
+  const kind = Glu.attributes.kind;
+  if (Glu.count.isPresent) runColumns(GLU, kind, Glu.gate.address, Glu.up.address, Glu.y.address, Glu.count.address);
+  else run(GLU, kind, Glu.gate.address, Glu.up.address, Glu.y.address, Glu.gate.numElements, 0);
 }
 
 function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: f32): void {
@@ -85,7 +84,7 @@ function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: 
 
 /** Columns below the count only; zeros from there on, which the last run of a row writes. */
 function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: usize): void {
-  // x of activation and gate of gated-activation are both the first operand
+  // x of activation and gate of glu are both the first operand
   const numColumns = lastDim(Activation.x.index);
   const count = min<i32>(load<i32>(countAt), numColumns);
   const perRow = max<i32>(1, (count + UNIT - 1) / UNIT);
@@ -113,7 +112,7 @@ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, beg
 
 function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
   if (op === ADD) return f32x4.add(a, b);
-  if (op === GATED) return f32x4.mul(activate(kind, a), b);
+  if (op === GLU) return f32x4.mul(activate(kind, a), b);
   if (op === ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(cap);
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));

@@ -6,7 +6,7 @@
  * op reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that this one stands for.
  */
 import * as combine from '../operands/sparse-combine.generated';
-import * as gated from '../operands/gated-activation.generated';
+import * as gated from '../operands/glu.generated';
 import * as product from '../operands/sparse-matmul.generated';
 import { attributes, count, previous, rows, weight, x, y } from '../operands/sparse-feed-forward.generated';
 import { axpy, beginAxpy } from '../ffn/axpy';
@@ -18,7 +18,7 @@ import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../
 import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
-import { activate, gatedActivation } from './pointwise';
+import { activate, glu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
@@ -259,7 +259,7 @@ function matrixByMatrix(): void {
   setMatrix(gated.up.index, F32, up, numTokens, maxActive);
   setMatrix(gated.count.index, I32, countAt, 1, 1);
   setMatrix(gated.y.index, F32, gate, numTokens, maxActive);
-  gatedActivation();
+  glu();
   phaseBarrier();
   // h is where gate was
   selectMatrix(2);

@@ -16,7 +16,7 @@ import { layerNorm } from '../ops/layer-norm';
 import { matmul, matmulSharedBytes, matmulLocalBytes } from '../ops/matmul';
 import { rope } from '../ops/rope';
 import { softmax } from '../ops/softmax';
-import { activation, gatedActivation, add, softCap, multiply, scale } from '../ops/pointwise';
+import { activation, glu, add, softCap, multiply, scale } from '../ops/pointwise';
 import { gatherRows } from '../ops/gather-rows';
 import { positionAppend } from '../ops/position-append';
 import { kvAppend } from '../ops/kv-append';
@@ -85,7 +85,7 @@ export function numOperands(opcode: i32): i32 {
     case 2: // layer-norm
     case 3: // matmul
     case 4: // rope
-    case 7: // gated-activation
+    case 7: // glu
     case 24: // expert-route
     case 39: // pool-rows
     case 40: // state-carry
@@ -176,7 +176,7 @@ export function workOf(opcode: i32): f64 {
     case 45: // gather-columns
     case 48: // scatter-rows
       return <f64>countElements(0);
-    case 7: // gated-activation
+    case 7: // glu
       return 8 * <f64>countElements(0);
     case 13: // attention
     case 14: // attention-partial
@@ -318,8 +318,8 @@ export function execute(opcode: i32): void {
     case 6: // activation
       activation();
       return;
-    case 7: // gated-activation
-      gatedActivation();
+    case 7: // glu
+      glu();
       return;
     case 8: // add
       add();

@@ -16,7 +16,7 @@ import { embeddingLookupCases } from './embedding-lookup.js';
 import { expertCombineCases } from './expert-combine.js';
 import { expertMatmulCases } from './expert-matmul.js';
 import { expertRouteCases } from './expert-route.js';
-import { gatedActivationCases } from './gated-activation.js';
+import { gluCases } from './glu.js';
 import { gatedDeltaCases } from './gated-delta.js';
 import { gatedMatmulCases } from './gated-matmul.js';
 import { gatherColumnsCases } from './gather-columns.js';
@@ -61,7 +61,7 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   rope: ropeCases,
   softmax: softmaxCases,
   activation: activationCases,
-  'gated-activation': gatedActivationCases,
+  glu: gluCases,
   add: addCases,
   'soft-cap': softCapCases,
   'gather-rows': gatherRowsCases,

@@ -158,7 +158,7 @@ function buildTransformer(weightDType: DType, cacheDType: DType): Program {
     x = b.activation('add', { a: x, b: linear(b.reshape(y, ['T', numHeads * headDim]), `o${layer}`) });
     const f = norm(x, `ffnNorm${layer}`);
     const [gate, up] = [linear(f, `gate${layer}`), linear(f, `up${layer}`)];
-    const activated = b.activation('gated-activation', { gate, up }, { kind: 'silu' });
+    const activated = b.activation('glu', { gate, up }, { kind: 'silu' });
     x = b.activation('add', { a: x, b: linear(activated, `down${layer}`) });
   }
   b.setLayer(-1);

@@ -37,7 +37,7 @@ function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): Fe
     const hidden =
       gate === undefined
         ? b.activation('activation', { x: up }, { kind: activation })
-        : b.activation('gated-activation', { gate, up }, { kind: activation });
+        : b.activation('glu', { gate, up }, { kind: activation });
     return product(hidden, site.down(), site.downBias?.());
   };
 }

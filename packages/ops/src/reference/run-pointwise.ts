@@ -2,7 +2,7 @@
 import type { Attributes, TensorView } from '../op-spec.js';
 import { opSpec } from '../registry.js';
 
-/** Runs the reference of a pointwise op, such as `gated-activation`, on arrays of one length. */
+/** Runs the reference of a pointwise op, such as `glu`, on arrays of one length. */
 export function runPointwise(
   op: string,
   inputs: Readonly<Record<string, Float32Array>>,

@@ -4,7 +4,7 @@ import { matchPattern, type RecordPattern } from './pattern.js';
 import type { RewriteRule } from './rewrite-program.js';
 
 const pattern: RecordPattern = {
-  op: 'gated-activation',
+  op: 'glu',
   inputs: {
     gate: { op: 'matmul', inputs: { x: 'x', weight: 'gate' } },
     up: { op: 'matmul', inputs: { x: 'x', weight: 'up' } },

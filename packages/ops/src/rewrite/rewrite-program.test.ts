@@ -121,7 +121,7 @@ describe('query, key and value', () => {
 
 describe('gate, up and activation', () => {
   const gated = (b: ProgramBuilder, gate: ProgramTensor, up: ProgramTensor): ProgramTensor =>
-    b.activation('gated-activation', { gate, up }, { kind: 'silu' });
+    b.activation('glu', { gate, up }, { kind: 'silu' });
 
   it('become one record', () => {
     const program = programOf((b, x, weight) =>

@@ -134,7 +134,7 @@ export class BlockLowering {
   #activate(up: ProgramTensor, gate?: ProgramTensor, count?: ProgramTensor): ProgramTensor {
     const kind = this.#request.activation;
     if (gate === undefined) return this.#b.activation('activation', { x: up, count }, { kind });
-    return this.#b.activation('gated-activation', { gate, up, count }, { kind });
+    return this.#b.activation('glu', { gate, up, count }, { kind });
   }
 
   #addDownBias(y: ProgramTensor): ProgramTensor {

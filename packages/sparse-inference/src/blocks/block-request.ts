@@ -19,9 +19,7 @@ export function lowerValues(b: ProgramBuilder, request: LayerFeedForward): Dense
   const up = b.activation('matmul', { x, weight: upWeight(), bias: upBias?.() });
   const gate = gateWeight && b.activation('matmul', { x, weight: gateWeight(), bias: gateBias?.() });
   const values =
-    gate === undefined
-      ? b.activation('activation', { x: up }, { kind })
-      : b.activation('gated-activation', { gate, up }, { kind });
+    gate === undefined ? b.activation('activation', { x: up }, { kind }) : b.activation('glu', { gate, up }, { kind });
   return { gate, up, values };
 }
 

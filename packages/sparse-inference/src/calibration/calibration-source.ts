@@ -103,6 +103,6 @@ export function neuronValues(
 ): Float32Array {
   const values = new Float32Array(up.length);
   if (gate === undefined) runPointwise('activation', { x: up }, values, { kind });
-  else runPointwise('gated-activation', { gate, up }, values, { kind });
+  else runPointwise('glu', { gate, up }, values, { kind });
   return values;
 }

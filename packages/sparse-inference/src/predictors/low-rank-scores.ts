@@ -46,5 +46,5 @@ export function appendScores(
   };
   const [first, second] = estimatesOf(predictor).map(append);
   if (second === undefined) return first as ProgramTensor;
-  return b.activation('gated-activation', { gate: first, up: second }, { kind });
+  return b.activation('glu', { gate: first, up: second }, { kind });
 }

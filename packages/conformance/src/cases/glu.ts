@@ -5,9 +5,9 @@ import type { KernelCase } from '../kernel-case.js';
 import { close, gaussian, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
 
 /** The bound of the activation times the other factor, and one more rounding; with a count, 0 beyond it. */
-function gatedCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
+function gluCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
   return {
-    op: 'gated-activation',
+    op: 'glu',
     name: `${kind}, ${numRows} x ${count === undefined ? '' : `${count} of `}${length}`,
     dtypes: {},
     attributes: { kind },
@@ -27,7 +27,7 @@ function gatedCase(kind: ActivationKind, numRows: number, length: number, count?
   };
 }
 
-export const gatedActivationCases: readonly KernelCase[] = activationKinds.flatMap((kind) => [
-  ...lengths.map((length) => gatedCase(kind, 3, length)),
-  ...countedColumns.map(([numRows, count, length]) => gatedCase(kind, numRows, length, count)),
+export const gluCases: readonly KernelCase[] = activationKinds.flatMap((kind) => [
+  ...lengths.map((length) => gluCase(kind, 3, length)),
+  ...countedColumns.map(([numRows, count, length]) => gluCase(kind, numRows, length, count)),
 ]);

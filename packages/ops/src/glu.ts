@@ -3,13 +3,13 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * A gated non-linearity: `y = kind(gate) * up` (SwiGLU, GeGLU, ReGLU). Source: arXiv:2002.05202 eq. 5. With a count, such as
- * that of the rows that `sparse-matmul` chose, only columns below it are computed; the others are 0.
+ * Gated linear unit: `y = kind(gate) * up` (SwiGLU, GeGLU, ReGLU). Source: arXiv:2002.05202 eq. 5. With a count, such as
+ * the number of active neurons of `sparse-matmul`, only columns below it are computed; the others are 0.
  *
  * Shapes: gate, up and y `[...]` f32, count `[1]` i32 up to the last axis; y may take the memory of gate.
  */
-export const gatedActivation: OpSpec = {
-  name: 'gated-activation',
+export const glu: OpSpec = {
+  name: 'glu',
   inputs: {
     gate: { dtypes: f32Only, shape: '...' },
     up: { dtypes: f32Only, shape: '...' },
