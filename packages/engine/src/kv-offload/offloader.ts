@@ -9,7 +9,8 @@ import { IoError } from '@winnow/tensor';
 import type { KvBuffer, KvMemory } from '../memory/kv-memory.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { TierMetrics } from '../metrics/model-metrics.js';
-import type { TierPlan } from './plan.js';
+import type { OffloadParts } from './parts.js';
+import type { TierSizes } from './plan.js';
 import type { ReadRow, TierStore } from './store.js';
 import type { TierStream } from './stream.js';
 import { VictimSelector, type Victim, type VictimRun } from './victims.js';
@@ -18,15 +19,6 @@ import { VictimSelector, type Victim, type VictimRun } from './victims.js';
 export interface RoomRequest {
   readonly view: SequenceView;
   readonly numTokens: number;
-}
-
-export interface KvOffloaderParts {
-  readonly manager: BlockManager;
-  readonly memory: KvMemory;
-  readonly plan: TierPlan;
-  readonly store: TierStore;
-  readonly stream: TierStream;
-  readonly report: ReportEvent;
 }
 
 /** The run of a buffer that was read last. */
@@ -39,7 +31,7 @@ export class KvOffloader {
   readonly stream: TierStream;
   readonly #manager: BlockManager;
   readonly #memory: KvMemory;
-  readonly #plan: TierPlan;
+  readonly #sizes: TierSizes;
   readonly #store: TierStore;
   readonly #report: ReportEvent;
   readonly #victims: VictimSelector;
@@ -50,14 +42,15 @@ export class KvOffloader {
   #numDemotedBlocks = 0;
   #numPromotedBlocks = 0;
 
-  constructor({ manager, memory, plan, store, stream, report }: KvOffloaderParts) {
+  constructor({ pool, plan, store }: OffloadParts, stream: TierStream) {
+    const { manager, memory } = pool;
     this.stream = stream;
     this.#manager = manager;
     this.#memory = memory;
-    this.#plan = plan;
+    this.#sizes = plan.sizes;
     this.#store = store;
-    this.#report = report;
-    this.#victims = new VictimSelector(manager, plan);
+    this.#report = pool.report;
+    this.#victims = new VictimSelector(manager, plan.sizes.runBlocks, plan.reads);
     this.#storedBuffers = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
     this.#positionBuffer = memory.blockBuffers.find(({ name }) => name === slotPositionsName);
     this.#storedBlockBytes = this.#storedBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
@@ -100,7 +93,7 @@ export class KvOffloader {
 
   /** Stores blocks that come from elsewhere. As `TierStore.put`, for any number of blocks. */
   async store(positions: readonly Int32Array[], readRow: ReadRow): Promise<readonly number[]> {
-    const { runBlocks } = this.#plan;
+    const { runBlocks } = this.#sizes;
     const pageIds: number[] = [];
     try {
       for (let begin = 0; begin < positions.length; begin += runBlocks) {
@@ -141,7 +134,7 @@ export class KvOffloader {
     const { blockSize } = this.#manager;
     const statistics = this.#store.statistics();
     return {
-      hotBytes: this.#plan.numBlocks * this.#memory.blockBytes,
+      hotBytes: this.#sizes.numBlocks * this.#memory.blockBytes,
       warmBytes: statistics.warmBytes,
       coldBytes: statistics.coldBytes,
       residentBytes: statistics.residentBytes,
@@ -230,7 +223,7 @@ export class KvOffloader {
   #readRun(runId: number, buffer: KvBuffer): Promise<Uint8Array> {
     const last = this.#lastRuns.get(buffer);
     if (last?.runId === runId) return last.bytes;
-    const target = new Uint8Array(this.#plan.runBlocks * buffer.rowBytes);
+    const target = new Uint8Array(this.#sizes.runBlocks * buffer.rowBytes);
     const bytes = this.#store.readRun(runId, buffer, target).then(() => target);
     this.#lastRuns.set(buffer, { runId, bytes });
     return bytes;
@@ -272,7 +265,7 @@ export class KvOffloader {
   async #promoteNewest(view: SequenceView, wanted: number): Promise<void> {
     if (view.numEvicted > 0 || view.detachedPages.length === 0) return; // after evictions slots are in another order
     const { maxBlocksPerSequence } = this.#manager;
-    const reserve = wanted + this.#plan.runBlocks + this.#victims.numRecent;
+    const reserve = wanted + this.#sizes.runBlocks + this.#victims.numRecent;
     const room = (): number =>
       Math.min(this.#numAvailable() - reserve, maxBlocksPerSequence - wanted - view.blocks.length);
     if (room() <= 0) return;

@@ -4,16 +4,16 @@
  */
 import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
-import type { Attributes, Executable, Program } from '@winnow/ops';
+import type { Attributes, Executable } from '@winnow/ops';
 import { boxBufferNames, pageTopKAttributes, type PageTopKPolicy } from '@winnow/sparse-attention';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { OffloadBuffers } from './buffers.js';
 import { BoxReader } from './page-boxes.js';
 import { choosePages, listPages, takePages, type PageChoice } from './page-list.js';
 import { PageStaging, type PageItem } from './page-staging.js';
-import type { ChosenProgram, TierPlan } from './plan.js';
+import type { OffloadParts } from './parts.js';
+import type { ChosenProgram } from './plan.js';
 import { tierBuffers, type StreamShape, type TieredLayer } from './program.js';
-import type { TierStore } from './store.js';
 
 /** A token of a step. */
 export interface PageQuery {
@@ -21,16 +21,6 @@ export interface PageQuery {
   /** Its row in the buffers of queries and states. */
   readonly row: number;
   readonly position: number;
-}
-
-export interface PageAttentionOptions {
-  readonly buffers: OffloadBuffers;
-  readonly plan: TierPlan;
-  readonly blockSize: number;
-  readonly blockBuffers: readonly KvBuffer[];
-  readonly executables: ReadonlyMap<Program, Executable>;
-  readonly store: TierStore;
-  readonly now: () => number;
 }
 
 /** With an error bound, pages of a query that are attended to before it is computed again. */
@@ -51,17 +41,19 @@ interface OpenChoice extends PageChoice {
 }
 
 export class PageAttention {
-  readonly #options: PageAttentionOptions;
+  readonly #parts: OffloadParts;
+  readonly #buffers: OffloadBuffers;
   readonly #layers: ReadonlyMap<string, Layer>;
   #numChunks = 0;
   #waitedMs = 0;
   #numChosenPages = 0;
 
-  constructor(options: PageAttentionOptions) {
-    this.#options = options;
+  constructor(parts: OffloadParts, buffers: OffloadBuffers) {
+    this.#parts = parts;
+    this.#buffers = buffers;
     this.#layers = new Map(
-      options.plan.layers.flatMap((layer) =>
-        layer.policy === undefined ? [] : [[layer.boundary, layerOf(options, layer, layer.policy)] as const],
+      parts.plan.layers.flatMap((layer) =>
+        layer.policy === undefined ? [] : [[layer.boundary, layerOf(parts, buffers, layer, layer.policy)] as const],
       ),
     );
   }
@@ -94,10 +86,10 @@ export class PageAttention {
     const { numHeads, numKvHeads, headDim } = shape;
     const { pageSize } = policy;
     const groupSize = numHeads / numKvHeads;
-    const list = listPages(view, { blockSize: this.#options.blockSize, pageSize }, position, attributes);
+    const list = listPages(view, { blockSize: this.#parts.pool.manager.blockSize, pageSize }, position, attributes);
     const boxOf = await boxes.read(list);
     const length = numHeads * headDim;
-    const q = await this.#options.buffers.readFloats(tierBuffers.queries, row * length * 4, length);
+    const q = await this.#buffers.readFloats(tierBuffers.queries, row * length * 4, length);
     return Array.from({ length: numKvHeads }, (_, kvHead) => {
       const queries = { q, begin: kvHead * groupSize * headDim, groupSize, headDim };
       const choice = choosePages(list, (page) => boxOf(page, kvHead), queries, pageSize, attributes);
@@ -126,7 +118,7 @@ export class PageAttention {
 
   /** Choices that may miss more than the bound, and have candidates left. */
   async #openChoices({ shape, policy }: Layer, choices: readonly OpenChoice[]): Promise<readonly OpenChoice[]> {
-    const { buffers } = this.#options;
+    const buffers = this.#buffers;
     const groupSize = shape.numHeads / shape.numKvHeads;
     const open: OpenChoice[] = [];
     for (const choice of choices) {
@@ -167,18 +159,23 @@ export class PageAttention {
   }
 
   async #wait(loading: Promise<void>): Promise<void> {
-    const startMs = this.#options.now();
+    const startMs = this.#parts.host.now();
     await loading;
-    this.#waitedMs += this.#options.now() - startMs;
+    this.#waitedMs += this.#parts.host.now() - startMs;
   }
 }
 
-function layerOf(options: PageAttentionOptions, { layer, shape }: TieredLayer, policy: PageTopKPolicy): Layer {
-  const { buffers, plan, blockSize, blockBuffers, executables, store } = options;
+function layerOf(
+  { host, pool, plan, store }: OffloadParts,
+  buffers: OffloadBuffers,
+  { layer, shape }: TieredLayer,
+  policy: PageTopKPolicy,
+): Layer {
   const { numKvHeads, headDim, scale, softCap, window } = shape;
   const { pageSize } = policy;
   const attributes = { scale, softCap, window, causal: true, ...pageTopKAttributes(policy) };
-  const blockBuffer = (name: string): KvBuffer => blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
+  const blockBuffer = (name: string): KvBuffer =>
+    pool.memory.blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
   const { keys, values } = kvBufferNames(layer);
   const names = boxBufferNames(layer, pageSize);
   const boxes = {
@@ -190,12 +187,12 @@ function layerOf(options: PageAttentionOptions, { layer, shape }: TieredLayer, p
   const staging = new PageStaging({
     buffers,
     store,
-    executable: executables.get(chosen.program) as Executable,
+    executable: host.executables.get(chosen.program) as Executable,
     chosen,
     keys: blockBuffer(keys),
     values: blockBuffer(values),
     numKvHeads,
-    blockSize,
+    blockSize: pool.manager.blockSize,
     pageSize,
   });
   const reader = new BoxReader({ buffers, store, boxes, numKvHeads, headDim });

@@ -7,7 +7,6 @@ import {
   buildStreamProgram,
   createTierWriter,
   type StreamShape,
-  type StreamSizes,
   type TieredLayer,
 } from './program.js';
 import type { ColdFiles } from '../memory/cold-files.js';
@@ -70,7 +69,8 @@ export interface ChosenProgram {
   readonly maxPages: number;
 }
 
-export interface TierPlan extends TierSizes {
+export interface TierPlan {
+  readonly sizes: TierSizes;
   readonly reads: TierAttention['reads'];
   /** Rows of the buffers of queries and states. */
   readonly numRows: number;
@@ -90,6 +90,12 @@ export interface TierPlan extends TierSizes {
 /** Tokens up to which the program for few is used. */
 export function isFew(numTokens: number): boolean {
   return numTokens <= fewTokens;
+}
+
+/** The sizes, and the attention that they are for. */
+export interface SizedTiers {
+  readonly sizes: TierSizes;
+  readonly attention: TierAttention;
 }
 
 interface SizeFacts {
@@ -117,7 +123,7 @@ export function sizeTiers(
   options: KvTierOptions | undefined,
   facts: SizeFacts,
   attention: () => TierAttention,
-): (TierSizes & { readonly attention: TierAttention }) | undefined {
+): SizedTiers | undefined {
   const { budget, offload } = options ?? {};
   if (budget === undefined && offload === undefined) return undefined;
   const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
@@ -150,7 +156,8 @@ export function sizeTiers(
   const runBytes = runBlocks * (keyRowBytes + valueRowBytes);
   const maxRuns = isChosen ? maxChosenChunkRuns : maxChunkRuns;
   const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxRuns);
-  return { hotBytes, warmBytes, cold: offload?.folder, numBlocks, runBlocks, chunkRuns, attention: own };
+  const sizes = { hotBytes, warmBytes, cold: offload?.folder, numBlocks, runBlocks, chunkRuns };
+  return { sizes, attention: own };
 }
 
 /** Blocks that all sessions together need in the pool for what they read. */
@@ -169,17 +176,15 @@ export interface StepSizes {
 
 /** @param build makes the program of a step */
 export function planTiers(
-  { attention, ...sizes }: TierSizes & { readonly attention: TierAttention },
+  { sizes, attention }: SizedTiers,
   { maxTokens, maxSequences }: StepSizes,
   build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionLowering) => Program,
 ): TierPlan {
   const { reads, choosing } = attention;
   const noPrograms = { layers: [], streams: new Map(), chosen: new Map(), programs: [] };
-  if (reads !== undefined) return { ...sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
+  if (reads !== undefined) return { sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
   const layers = new Map<number, TieredLayer>();
-  const onLayer = (layer: TieredLayer): void => {
-    layers.set(layer.layer, { ...layer, policy: layer.policy ?? layers.get(layer.layer)?.policy });
-  };
+  const onLayer = (layer: TieredLayer): void => void layers.set(layer.layer, layer);
   const write = (mayChoose: boolean, numParts: number): AttentionLowering =>
     createTierWriter({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
   const isChosen = choosing.size > 0;
@@ -193,15 +198,10 @@ export function planTiers(
   const made = new Map<string, StreamPrograms>();
   const streams = new Map<number, StreamPrograms>();
   const chosen = new Map<number, ChosenProgram>();
-  const streamSizes: StreamSizes = {
-    maxTokens,
-    numRows: maxTokens,
-    chunkBlocks: sizes.chunkRuns * sizes.runBlocks,
-    numParts: 1,
-  };
+  const chunkBlocks = sizes.chunkRuns * sizes.runBlocks;
   for (const { layer, shape } of layers.values()) {
     const key = JSON.stringify(shape);
-    const programs = made.get(key) ?? streamPrograms(shape, streamSizes);
+    const programs = made.get(key) ?? streamPrograms(shape, maxTokens, chunkBlocks);
     made.set(key, programs);
     streams.set(layer, programs);
   }
@@ -215,7 +215,7 @@ export function planTiers(
   }
   const all = [...made.values()].flatMap(({ few, many }) => (few === many ? [few] : [few, many]));
   return {
-    ...sizes,
+    sizes,
     reads,
     numRows: maxTokens,
     steps,
@@ -236,13 +236,11 @@ function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, ma
   return { program: buildChosenProgram(shape, sizes), stagedPages, maxPages };
 }
 
-function streamPrograms(shape: StreamShape, sizes: StreamSizes): StreamPrograms {
-  const few = buildStreamProgram(shape, {
-    ...sizes,
-    maxTokens: Math.min(fewTokens, sizes.maxTokens),
-    numParts: numFewParts,
-  });
-  return { few, many: isFew(sizes.maxTokens) ? few : buildStreamProgram(shape, sizes) };
+function streamPrograms(shape: StreamShape, numRows: number, chunkBlocks: number): StreamPrograms {
+  const build = (maxTokens: number, numParts: number): Program =>
+    buildStreamProgram(shape, { maxTokens, numRows, chunkBlocks, numParts });
+  const few = build(Math.min(fewTokens, numRows), numFewParts);
+  return { few, many: isFew(numRows) ? few : build(numRows, 1) };
 }
 
 /** Blocks that a step of a cache may need: those of a chunk, and one that each further sequence begins. */

@@ -5,16 +5,17 @@
  * Rows of these buffers belong to tokens of sequences that have such pages; the last row is the empty state of the others.
  */
 import {
+  externalKv,
   ProgramBuilder,
   type LayerAttention,
   type AttentionLowering,
   type Dim,
+  type KvRows,
   type OpInputs,
   type Program,
   type ProgramTensor,
 } from '@winnow/ops';
 import type { PageTopKPolicy } from '@winnow/sparse-attention';
-import type { DType } from '@winnow/tensor';
 import type { TierAttention } from './attention.js';
 
 /** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
@@ -38,14 +39,8 @@ export const tierBuffers = {
 export const numStages = 3;
 
 /** What a layer's attention over a chunk needs to be: equal for layers that can share a program. */
-export interface StreamShape {
+export interface StreamShape extends KvRows {
   readonly numHeads: number;
-  readonly headDim: number;
-  readonly valueDim: number;
-  readonly numKvHeads: number;
-  readonly blockSize: number;
-  readonly keyDType: DType;
-  readonly valueDType: DType;
   readonly scale: number;
   readonly window: number;
   readonly softCap: number;
@@ -57,7 +52,7 @@ export interface TieredLayer {
   /** Name of the boundary at which its queries are there. */
   readonly boundary: string;
   readonly shape: StreamShape;
-  /** When it attends only to pages that it chooses. */
+  /** When it attends only to pages that it chooses, for generated tokens. */
   readonly policy: PageTopKPolicy | undefined;
 }
 
@@ -68,9 +63,11 @@ interface TierTensors {
   readonly outputs: ProgramTensor; // [rows + 1, N * D]
 }
 
-function tierTensors(b: ProgramBuilder, { numHeads, headDim, valueDim }: StreamShape, numRows: number): TierTensors {
+type HeadShape = Pick<StreamShape, 'numHeads' | 'headDim' | 'valueDim'>;
+
+function tierTensors(b: ProgramBuilder, { numHeads, headDim, valueDim }: HeadShape, numRows: number): TierTensors {
   const rows = (name: string, width: number): ProgramTensor =>
-    b.external(name, 'kv', 'f32', [numRows + 1, numHeads * width]);
+    b.external(name, 'kv', 'f32', [numRows, numHeads * width]);
   return {
     queries: rows(tierBuffers.queries, headDim),
     maxima: rows(tierBuffers.maxima, 1),
@@ -84,7 +81,7 @@ function gatherStates(
   b: ProgramBuilder,
   { maxima, sums, outputs }: TierTensors,
   rows: ProgramTensor,
-  { numHeads, valueDim }: StreamShape,
+  { numHeads, valueDim }: Omit<HeadShape, 'headDim'>,
 ): { readonly m: ProgramTensor; readonly l: ProgramTensor; readonly o: ProgramTensor } {
   const gather = (x: ProgramTensor): ProgramTensor => b.activation('gather-rows', { x, rows });
   return {
@@ -141,15 +138,15 @@ export function createTierWriter({
     };
     const shape = shapeOf(site);
     const boundary = `tiers.${layer}`;
-    const tensors = tierTensors(b, shape, numRows);
-    const policy = mayChoose ? attention.choosing.get(layer) : undefined;
+    const tensors = tierTensors(b, shape, numRows + 1);
+    const policy = attention.choosing.get(layer);
     attention.appendSideData(b, site);
     const x = b.reshape(q, ['T', shape.numHeads * shape.headDim]);
     b.append('scatter-rows', { x, rows: scalars.queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
     onLayer({ layer, boundary, shape, policy });
     const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
-    if (policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
+    if (mayChoose && policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
     const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
     return finish(b, { ...hot, m2, l2, o2 });
   };
@@ -170,11 +167,14 @@ export interface StreamSizes {
   readonly numParts: number;
 }
 
+/** Blocks of the staging buffers, and how a program reads them. */
 interface Staging {
-  readonly keys: string;
-  readonly values: string;
-  readonly slotPositions: string;
+  readonly names: Readonly<Record<'keys' | 'values' | 'slotPositions', string>>;
   readonly numBlocks: number;
+  readonly blockSize: number;
+  /** Parts into which the KV heads of a token are split, each with a block table of its own: 1, or one for each KV head. */
+  readonly numSplits: number;
+  readonly scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>;
 }
 
 /**
@@ -182,8 +182,13 @@ interface Staging {
  * and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
  */
 export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
-  const staging = { ...tierBuffers, numBlocks: numStages * sizes.chunkBlocks };
-  return buildAddition(shape, sizes, staging, { blockTable: [1, sizes.chunkBlocks], contextLengths: [1] });
+  return buildAddition(shape, sizes, {
+    names: tierBuffers,
+    numBlocks: numStages * sizes.chunkBlocks,
+    blockSize: shape.blockSize,
+    numSplits: 1,
+    scalars: { blockTable: [1, sizes.chunkBlocks], contextLengths: [1] },
+  });
 }
 
 /** Sizes of a program that adds chosen pages to the states. */
@@ -199,53 +204,40 @@ export interface ChosenSizes extends StreamSizes {
  * above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
  */
 export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Program {
-  const { numKvHeads, numHeads } = shape;
-  const own = { ...shape, numHeads: numHeads / numKvHeads, numKvHeads: 1, blockSize: sizes.pageSize };
   const { chosenKeys, chosenValues, chosenPositions } = tierBuffers;
-  const names = { keys: chosenKeys, values: chosenValues, slotPositions: chosenPositions };
-  return buildAddition(
-    own,
-    { ...sizes, maxTokens: sizes.maxTokens * numKvHeads, numRows: (sizes.numRows + 1) * numKvHeads - 1 },
-    { ...names, numBlocks: 2 * sizes.stagedPages },
-    { blockTable: ['T', sizes.chunkBlocks], contextLengths: ['T'] },
-  );
+  return buildAddition(shape, sizes, {
+    names: { keys: chosenKeys, values: chosenValues, slotPositions: chosenPositions },
+    numBlocks: 2 * sizes.stagedPages,
+    blockSize: sizes.pageSize,
+    numSplits: shape.numKvHeads,
+    scalars: { blockTable: ['T', sizes.chunkBlocks], contextLengths: ['T'] },
+  });
 }
 
-function buildAddition(
-  shape: StreamShape,
-  sizes: StreamSizes,
-  staging: Staging,
-  scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>,
-): Program {
-  const { numHeads, headDim, valueDim, numKvHeads, blockSize, scale, window, softCap } = shape;
-  const { maxTokens, numRows, numParts } = sizes;
-  const { numBlocks } = staging;
-  const b = new ProgramBuilder({ T: maxTokens });
-  const tensors = tierTensors(b, shape, numRows);
+function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging): Program {
+  const { headDim, valueDim, keyDType, valueDType, scale, window, softCap } = shape;
+  const { blockSize, numSplits, scalars } = staging;
+  const [numHeads, numKvHeads] = [shape.numHeads / numSplits, shape.numKvHeads / numSplits];
+  const b = new ProgramBuilder({ T: sizes.maxTokens * numSplits });
+  const tensors = tierTensors(b, { numHeads, headDim, valueDim }, (sizes.numRows + 1) * numSplits);
   const rows = b.scalar('rows', ['T']);
-  const q = b.reshape(b.activation('gather-rows', { x: tensors.queries, rows }), ['T', numHeads, headDim]);
-  const {
-    m: m2,
-    l: l2,
-    o: o2,
-  } = b.append(
-    'attention-partial',
-    {
-      q,
-      positions: b.scalar('positions', ['T']),
-      sequences: b.scalar('sequences', ['T']),
-      keys: b.external(staging.keys, 'kv', shape.keyDType, [numBlocks, numKvHeads, blockSize, headDim]),
-      values: b.external(staging.values, 'kv', shape.valueDType, [numBlocks, numKvHeads, blockSize, valueDim]),
-      slotPositions: b.external(staging.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
-      blockTable: b.scalar('blockTable', scalars.blockTable),
-      contextLengths: b.scalar('contextLengths', scalars.contextLengths),
-    },
-    { scale, window, softCap, numParts },
-  );
-  const { m, l, o } = b.append('attention-merge', { ...gatherStates(b, tensors, rows, shape), m2, l2, o2 }) as Record<
-    'm' | 'l' | 'o',
-    ProgramTensor
-  >;
+  const inputs = {
+    q: b.reshape(b.activation('gather-rows', { x: tensors.queries, rows }), ['T', numHeads, headDim]),
+    positions: b.scalar('positions', ['T']),
+    sequences: b.scalar('sequences', ['T']),
+    ...externalKv(
+      b,
+      { blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType },
+      staging.numBlocks,
+      staging.names,
+    ),
+    blockTable: b.scalar('blockTable', scalars.blockTable),
+    contextLengths: b.scalar('contextLengths', scalars.contextLengths),
+  };
+  const { numParts } = sizes;
+  const { m: m2, l: l2, o: o2 } = b.append('attention-partial', inputs, { scale, window, softCap, numParts });
+  const states = gatherStates(b, tensors, rows, { numHeads, valueDim });
+  const { m, l, o } = b.append('attention-merge', { ...states, m2, l2, o2 }) as Record<'m' | 'l' | 'o', ProgramTensor>;
   const store = (x: ProgramTensor, width: number, y: ProgramTensor): void =>
     void b.append('scatter-rows', { x: b.reshape(x, ['T', numHeads * width]), rows }, {}, { y });
   store(o, valueDim, tensors.outputs);

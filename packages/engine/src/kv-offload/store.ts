@@ -9,6 +9,7 @@ import {
   PageError,
   type PageFile,
   type PageMove,
+  type PageRecords,
   type PageStatistics,
   type PageStore,
 } from '@winnow/kv-cache';
@@ -243,9 +244,12 @@ async function openPageStores(options: TierStoreOptions): Promise<PageStores> {
     for (const rowBytes of new Set(buffers.map((buffer) => buffer.rowBytes))) {
       const own = buffers.filter((buffer) => buffer.rowBytes === rowBytes);
       const share = (own.length * rowBytes) / totalRowBytes;
-      const shape = { pageBytes: runBlocks * rowBytes, blockSize: runBlocks * blockSize };
-      const records = cold === undefined ? {} : { records: await openRecords(await cold.create('kv'), shape) };
-      const store = createPageStore({ ...shape, warmBytes: Math.floor(warmBytes * share), ...records, onMove });
+      const [pageBytes, pageSlots] = [runBlocks * rowBytes, runBlocks * blockSize];
+      const records = cold && (await openRecords(await cold.create('kv'), pageBytes, pageSlots));
+      const store = createPageStore({
+        ...{ pageBytes, blockSize: pageSlots, warmBytes: Math.floor(warmBytes * share), onMove },
+        ...(records === undefined ? {} : { records }),
+      });
       stores.push(store);
       for (const buffer of own) byBuffer.set(buffer, store);
     }
@@ -256,12 +260,9 @@ async function openPageStores(options: TierStoreOptions): Promise<PageStores> {
   }
 }
 
-async function openRecords(
-  file: PageFile,
-  shape: { readonly pageBytes: number; readonly blockSize: number },
-): ReturnType<typeof openPageRecords> {
+async function openRecords(file: PageFile, pageBytes: number, blockSize: number): Promise<PageRecords> {
   try {
-    return await openPageRecords(file, shape);
+    return await openPageRecords(file, { pageBytes, blockSize });
   } catch (error) {
     await file.close();
     throw error;

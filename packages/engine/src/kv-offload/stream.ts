@@ -4,12 +4,13 @@
  */
 import type { AppendedSlots, SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
-import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
+import type { Executable, Program } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import { OffloadBuffers, settleAll } from './buffers.js';
 import { ChunkProgram, type ChunkJob, type LayerStream } from './chunk-program.js';
 import { chunksOf, type Chunk } from './chunks.js';
 import { PageAttention, type PageQuery } from './page-attention.js';
+import type { OffloadParts } from './parts.js';
 import { isFew, type StreamPrograms, type TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';
 import type { TierStore } from './store.js';
@@ -26,18 +27,6 @@ export interface StreamStatistics {
   readonly numChosenPages: number;
 }
 
-export interface TierStreamOptions {
-  readonly backend: Backend;
-  readonly plan: TierPlan;
-  readonly blockSize: number;
-  readonly blockBuffers: readonly KvBuffer[];
-  /** Memory of the programs, by buffer name. */
-  readonly buffers: ReadonlyMap<string, BufferHandle>;
-  readonly executables: ReadonlyMap<Program, Executable>;
-  readonly store: TierStore;
-  readonly now: () => number;
-}
-
 export class TierStream {
   readonly buffers: OffloadBuffers;
   /** Attention of layers that select their pages. */
@@ -50,22 +39,23 @@ export class TierStream {
   #numChunks = 0;
   #waitedMs = 0;
 
-  private constructor(options: TierStreamOptions) {
-    const { plan, blockBuffers, executables } = options;
-    this.buffers = new OffloadBuffers(options.backend, options.buffers);
-    this.pages = new PageAttention({ ...options, buffers: this.buffers });
-    this.now = options.now;
+  private constructor(parts: OffloadParts) {
+    const { host, pool, plan, store } = parts;
+    this.buffers = new OffloadBuffers(host.backend, host.buffers);
+    this.pages = new PageAttention(parts, this.buffers);
+    this.now = host.now;
     this.#plan = plan;
-    this.#blockSize = options.blockSize;
-    this.#store = options.store;
+    this.#blockSize = pool.manager.blockSize;
+    this.#store = store;
     const prepared = new Map<Program, ChunkProgram>();
-    const chunkBlocks = plan.runBlocks * plan.chunkRuns;
+    const chunkBlocks = plan.sizes.runBlocks * plan.sizes.chunkRuns;
     const prepare = (program: Program): ChunkProgram => {
-      const made = prepared.get(program) ?? new ChunkProgram(executables.get(program) as Executable, chunkBlocks);
+      const made = prepared.get(program) ?? new ChunkProgram(host.executables.get(program) as Executable, chunkBlocks);
       prepared.set(program, made);
       return made;
     };
-    const blockBuffer = (name: string): KvBuffer => blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
+    const blockBuffer = (name: string): KvBuffer =>
+      pool.memory.blockBuffers.find((buffer) => buffer.name === name) as KvBuffer;
     this.layers = plan.layers.map(({ layer, boundary, shape }) => {
       const { keys, values } = kvBufferNames(layer);
       const { few, many } = plan.streams.get(layer) as StreamPrograms;
@@ -80,9 +70,9 @@ export class TierStream {
     });
   }
 
-  static async create(options: TierStreamOptions): Promise<TierStream> {
-    const stream = new TierStream(options);
-    if (options.plan.steps !== undefined) await stream.clearStates(options.plan.numRows + 1);
+  static async create(parts: OffloadParts): Promise<TierStream> {
+    const stream = new TierStream(parts);
+    if (parts.plan.steps !== undefined) await stream.clearStates(parts.plan.numRows + 1);
     return stream;
   }
 
@@ -118,12 +108,12 @@ export class TierStream {
   }
 
   chunksOf(view: SequenceView): Chunk[] {
-    return chunksOf(view, this.#store, this.#plan);
+    return chunksOf(view, this.#store, this.#plan.sizes);
   }
 
   /** Reads a chunk into one of the stages. */
   async load({ layer, chunk }: ChunkJob, stage: number): Promise<void> {
-    const { runBlocks, chunkRuns } = this.#plan;
+    const { runBlocks, chunkRuns } = this.#plan.sizes;
     const chunkBlocks = runBlocks * chunkRuns;
     const firstBlock = stage * chunkBlocks;
     const reads = chunk.runIds.flatMap((runId, index) => {
@@ -161,7 +151,7 @@ export class TierStream {
   }
 
   #loadRun(name: string, buffer: KvBuffer, runId: number, firstBlock: number): Promise<void> {
-    const runBytes = this.#plan.runBlocks * buffer.rowBytes;
+    const runBytes = this.#plan.sizes.runBlocks * buffer.rowBytes;
     return this.buffers.fill(name, firstBlock * buffer.rowBytes, runBytes, async (target) => {
       const warm = this.#store.peekRun(runId, buffer);
       if (warm === undefined) return this.#store.readRun(runId, buffer, target);

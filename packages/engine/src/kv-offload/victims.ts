@@ -19,25 +19,24 @@ export interface VictimRun {
   readonly victims: readonly Victim[];
 }
 
-export interface VictimSelectorOptions {
-  /** Maximum number of blocks that leave together. */
-  readonly runBlocks: number;
-  /** With a policy that attends to nothing outside the pool: positions that have to be in the pool for a step. */
-  readonly reads: KeptPositions | undefined;
-}
-
 export class VictimSelector {
   /** Newest blocks of a sequence that stay while others can leave; the last one always stays. */
   readonly numRecent: number;
   readonly #manager: BlockManager;
-  readonly #options: VictimSelectorOptions;
+  readonly #runBlocks: number;
+  readonly #reads: KeptPositions | undefined;
   /** Sequences whose next step is about to run. */
   #running: ReadonlySet<number> = new Set();
 
-  constructor(manager: BlockManager, options: VictimSelectorOptions) {
+  /**
+   * @param runBlocks maximum number of blocks that leave together
+   * @param reads with a policy that attends to nothing outside the pool: positions that have to be in the pool for a step
+   */
+  constructor(manager: BlockManager, runBlocks: number, reads: KeptPositions | undefined) {
     this.numRecent = Math.max(1, Math.min(4, manager.numBlocks >> 3));
     this.#manager = manager;
-    this.#options = options;
+    this.#runBlocks = runBlocks;
+    this.#reads = reads;
   }
 
   /** Protects what the next step of these sequences reads. */
@@ -54,7 +53,7 @@ export class VictimSelector {
   select(view: SequenceView, numKept: number): Victim[] {
     const victims: Victim[] = [];
     for (let tableIndex = 1; tableIndex < view.blocks.length - numKept; tableIndex++) {
-      if (victims.length === this.#options.runBlocks) break;
+      if (victims.length === this.#runBlocks) break;
       if (!this.#isMovable(view, tableIndex, numKept)) continue;
       const block = view.blocks[tableIndex] as number;
       const others = this.#manager.refCount(block) === 1 ? [] : this.#othersOf(view.id, block, numKept);
@@ -65,7 +64,7 @@ export class VictimSelector {
 
   /** Offloaded pages that have to be in the pool before the next step. */
   missingPages(view: SequenceView): readonly DetachedPage[] {
-    if (this.#options.reads === undefined) return [];
+    if (this.#reads === undefined) return [];
     return view.detachedPages.filter(({ positions }) => positions.some((position) => this.#isRead(view, position)));
   }
 
@@ -112,7 +111,7 @@ export class VictimSelector {
   }
 
   #isRead({ numTokens }: SequenceView, position: number): boolean {
-    const { reads } = this.#options;
+    const reads = this.#reads;
     if (reads === undefined || position < 0) return false;
     return position < reads.sinks || position > numTokens - reads.window;
   }

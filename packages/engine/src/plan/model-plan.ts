@@ -7,7 +7,14 @@ import { planAttention, type AttentionPlan, type StepPhase } from './attention-p
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
-import { countStepBlocks, planTiers, sizeTiers, type TierPlan } from '../kv-offload/plan.js';
+import {
+  countStepBlocks,
+  planTiers,
+  sizeTiers,
+  type SizedTiers,
+  type TierPlan,
+  type TierSizes,
+} from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import {
@@ -166,7 +173,7 @@ function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked:
 
 /** The tiers of the KV cache, if any are needed. */
 interface OffloadSizes {
-  readonly tiers: ReturnType<typeof sizeTiers>;
+  readonly tiers: SizedTiers | undefined;
   /** Bytes of a block beside keys and values, over all layers. */
   readonly sideBytes: number;
   readonly numCacheBlocks: number;
@@ -208,7 +215,7 @@ function cacheShape(
   { blockSize }: AttentionPlan,
   { tiers, numCacheBlocks, numContextBlocks }: OffloadSizes,
 ): KvCacheShape {
-  const numBlocks = tiers?.numBlocks ?? numCacheBlocks;
+  const numBlocks = tiers?.sizes.numBlocks ?? numCacheBlocks;
   // cut where no block begins, a sequence has one more; and one while blocks are on their way out
   const maxBlocksPerSequence = tiers === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
   return { numBlocks, blockSize, maxBlocksPerSequence, keyDType: kv.keys, valueDType: kv.values };
@@ -261,7 +268,7 @@ function memoryOf(
   const hotBytes = kvBytesOf(programs);
   const budgets =
     tiers &&
-    tierBudgets(tiers, kvBytes - hotBytes, {
+    tierBudgets(tiers.sizes, kvBytes - hotBytes, {
       numTokens: contextSize * maxSessions,
       bytesPerToken: kvBytesPerToken - 4,
       sideBytesPerToken,
@@ -299,7 +306,7 @@ function checkMeasurable({ text }: AttentionPlan, { trace }: PlanOptions, hasTie
 }
 
 function tierBudgets(
-  { warmBytes, cold }: TierPlan,
+  { warmBytes, cold }: TierSizes,
   chunkBytes: number,
   all: {
     readonly numTokens: number;

@@ -1,8 +1,8 @@
 /** Puts together what runs a loaded model: KV pool, model runner, scheduler. */
 import { createBlockManager } from '@winnow/kv-cache';
-import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
+import type { Executable, Program } from '@winnow/ops';
 import { openKvOffload } from '../kv-offload/open.js';
-import type { OpenColdFolder } from '../memory/cold-files.js';
+import type { OffloadHost } from '../kv-offload/parts.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { KvMemory } from '../memory/kv-memory.js';
 import { guardedListener, type EngineEvent } from '../metrics/events.js';
@@ -19,15 +19,9 @@ export interface RuntimeOptions {
   readonly onEvent?: (event: EngineEvent) => void;
 }
 
-export interface RuntimeParts {
-  readonly backend: Backend;
-  readonly buffers: ReadonlyMap<string, BufferHandle>;
+export interface RuntimeParts extends OffloadHost {
   readonly plan: ModelPlan;
-  /** All programs of the plan, prepared. */
-  readonly executables: ReadonlyMap<Program, Executable>;
   readonly options: RuntimeOptions;
-  readonly openFolder: OpenColdFolder;
-  readonly now: () => number;
   readonly deviceRecovery: DeviceRecovery;
 }
 
@@ -71,15 +65,8 @@ function executablesOf({ executables }: RuntimeParts, { decode, batch, decodeBat
   return { decode: prepared(decode), batch: prepared(batch), decodeBatch: decodeBatch && prepared(decodeBatch) };
 }
 
-async function createPool({
-  backend,
-  buffers,
-  plan,
-  executables,
-  options,
-  openFolder,
-  now,
-}: RuntimeParts): Promise<KvPool> {
+async function createPool(parts: RuntimeParts): Promise<KvPool> {
+  const { backend, buffers, plan, options } = parts;
   const { numStates, heavyHitters } = plan;
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
   const report = guardedListener(options.onEvent);
@@ -93,18 +80,6 @@ async function createPool({
     prefixSharing: (options.kvCache?.prefixSharing ?? true) && heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
-  const tiers =
-    plan.tiers &&
-    (await openKvOffload({
-      backend,
-      buffers,
-      executables,
-      manager,
-      memory,
-      openFolder,
-      report,
-      now,
-      plan: plan.tiers,
-    }));
+  const tiers = plan.tiers && (await openKvOffload(parts, { manager, memory, report }, plan.tiers));
   return new KvPool({ manager, memory, states, tiers, heavyHitters, report });
 }
