@@ -52,13 +52,14 @@ function constraintOf(source: string): readonly [param?: string, code?: string] 
 }
 
 function capacityApiError(error: CapacityError, promptParam: string): ApiError {
-  const { resource, needed, available, unit } = error;
+  const { resource, needed, available, unit, source = '' } = error;
+  const [constrained, constraintCode] = constraintOf(source);
+  if (constrained !== undefined) {
+    const { message } = error;
+    return new ApiError({ status: 400, message, param: constrained, code: constraintCode }, { cause: error });
+  }
   if (unit === 'tokens' && (resource === 'context' || resource.startsWith('texts'))) {
     return contextExceeded(promptParam, needed, available);
-  }
-  if (unit === 'rules' || unit === 'schemas') {
-    const message = `The schemas of the request are too large: ${error.message}`;
-    return new ApiError({ status: 400, message, code: 'invalid_json_schema' }, { cause: error });
   }
   if (resource.startsWith('tokenizer')) return badRequest(promptParam, error.message);
   const message = 'The server has no capacity for this request now';

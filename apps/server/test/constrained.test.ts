@@ -107,6 +107,28 @@ test('a schema beyond all bounds is 400', async () => {
   await expect(asked).rejects.toMatchObject({ status: 400 });
 });
 
+test('a schema or grammar beyond the budget is 400 and says where: no retry helps', async () => {
+  const ask = (more: object): Promise<unknown> =>
+    demo.client.chat.completions.create({ ...base, ...more } as typeof base);
+  const schema = { type: 'object', properties: { a: { type: 'string', pattern: '^(a|b)*a(a|b){30}$' } } };
+  const format = { type: 'json_schema', json_schema: { name: 'large', schema } };
+  await expect(ask({ response_format: format })).rejects.toMatchObject({
+    ...{ status: 400, param: 'response_format', code: 'invalid_json_schema' },
+    message: expect.stringContaining('#/properties/a/pattern') as string,
+  });
+  const tool = { type: 'function', function: { name: 'large', parameters: schema } };
+  await expect(ask({ tools: [tool] })).rejects.toMatchObject({
+    ...{ status: 400, param: 'tools', code: 'invalid_json_schema' },
+    message: expect.stringContaining('parameters of tool large: #/properties/a/pattern') as string,
+  });
+  for (const grammar of ['root ::= "a" rest\nrest ::= ("a"{900}){900}', `root ::= "a"\nrest ::= ${'('.repeat(300)}`]) {
+    await expect(ask({ grammar })).rejects.toMatchObject({
+      ...{ status: 400, param: 'grammar', code: 'invalid_grammar' },
+      message: expect.stringContaining('rest') as string,
+    });
+  }
+});
+
 describe('grammar', () => {
   const grammar = 'root ::= "yes" | "no"';
 

@@ -47,6 +47,8 @@ class GrammarParser {
   readonly #references = new Map<string, number>();
   #position = 0;
   #depth = 0;
+  /** The rule that is read. */
+  #rule = '';
 
   constructor(text: string) {
     this.#text = text;
@@ -65,6 +67,7 @@ class GrammarParser {
   #readRule(): void {
     const at = this.#position;
     const name = this.#readName('rule');
+    this.#rule = name;
     this.#skipSpace(false);
     if (!this.#text.startsWith('::=', this.#position)) this.#fail(name, `expected ::=, got ${this.#found()}`);
     if (this.#rules.has(name)) this.#fail(name, 'expected a single definition of this rule, got a second one', at);
@@ -82,6 +85,10 @@ class GrammarParser {
   #fail(field: string, message: string, at = this.#position): never {
     const byteOffset = new TextEncoder().encode(this.#text.slice(0, at)).length;
     throw new FormatError({ source: 'grammar', byteOffset, field, message });
+  }
+
+  #refuse(resource: string, needed: number, available: number, unit: string): never {
+    throw new CapacityError({ source: 'grammar', field: this.#rule, resource, needed, available, unit });
   }
 
   #found(at = this.#position): string {
@@ -189,8 +196,7 @@ class GrammarParser {
     const min = least === '' ? 0 : Number(least);
     const max = comma === undefined ? min : most === '' ? undefined : Number(most);
     if (Math.max(min, max ?? 0) > maxRepetitions) {
-      const needed = Math.max(min, max ?? 0);
-      throw new CapacityError({ resource: 'grammar repetition', needed, available: maxRepetitions, unit: 'times' });
+      this.#refuse('repetition', Math.max(min, max ?? 0), maxRepetitions, 'times');
     }
     if (max !== undefined && max < min)
       this.#fail('repetition', `expected at least ${min} as the upper bound, got ${max}`);
@@ -208,14 +214,7 @@ class GrammarParser {
     }
     if (char === '(') {
       const start = this.#position++;
-      if (++this.#depth > maxDepth) {
-        throw new CapacityError({
-          resource: 'grammar groups',
-          needed: this.#depth,
-          available: maxDepth,
-          unit: 'levels',
-        });
-      }
+      if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
       this.#skipSpace(true);
       const group = this.#readAlternatives(true);
       if (this.#text[this.#position] !== ')')
@@ -240,9 +239,10 @@ class GrammarParser {
       if (item === undefined) break;
       this.#skipSpace(isNested);
       let whole = item;
-      for (;;) {
+      for (let depth = 1; ; depth++) {
         const repeated = this.#readRepetition(whole);
         if (repeated === undefined) break;
+        if (depth > maxDepth) this.#refuse('repetitions of repetitions', depth, maxDepth, 'levels');
         whole = repeated;
         this.#skipSpace(isNested);
       }

@@ -3,6 +3,7 @@ import { allCodePoints } from './code-points.js';
 import type { GrammarNode } from './grammar.js';
 import { complementDfa, trim } from './regular/dfa.js';
 import { regexDfa } from './regular/regex.js';
+import { WorkBudget } from './work-budget.js';
 import { automatonRules, encodePlain } from './schema/json-text.js';
 
 /** Any character. */
@@ -13,5 +14,6 @@ export const anyCharacter: GrammarNode = { kind: 'class', ranges: allCodePoints 
  * @param pattern a regular expression of ECMAScript without backreferences
  */
 export function textWithout(rules: Map<string, GrammarNode>, name: string, pattern: string): GrammarNode {
-  return automatonRules(trim(complementDfa(regexDfa(pattern))), rules, name, encodePlain);
+  const budget = new WorkBudget('pattern');
+  return automatonRules(trim(complementDfa(regexDfa(pattern, budget), budget)), rules, name, encodePlain);
 }

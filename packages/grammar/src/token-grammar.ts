@@ -1,6 +1,7 @@
 /** A grammar over the tokens of a vocabulary: computes token masks. */
-import { Automaton, deadState, type Configuration } from './automaton.js';
-import { compileNetwork } from './compile.js';
+import { Automaton, deadState } from './automaton/automaton.js';
+import type { Configuration } from './automaton/closure.js';
+import { compileNetwork } from './network/network.js';
 import type { Grammar } from './grammar.js';
 import type { TokenTrie } from './token-trie.js';
 
@@ -201,7 +202,7 @@ class TokenMatcher implements GrammarMatcher {
   /** The current state number, looked up again after states were discarded. */
   #current(): number {
     const { automaton } = this.#masks;
-    automaton.trim();
+    automaton.begin();
     if (this.#epoch !== automaton.epoch) {
       this.#state = automaton.stateOf(this.#configuration);
       this.#configuration = automaton.configuration(this.#state);

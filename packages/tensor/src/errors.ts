@@ -102,17 +102,30 @@ export class CapacityError extends WinnowError {
   readonly needed: number;
   readonly available: number;
   readonly unit: string;
+  /** The input that is too large, if it is the input: it will be at every attempt. */
+  readonly source: string | undefined;
+  /** The place in that input. */
+  readonly field: string | undefined;
 
-  constructor(fields: { resource: string; needed: number; available: number; unit: string; hint?: string }) {
+  constructor(fields: {
+    resource: string;
+    needed: number;
+    available: number;
+    unit: string;
+    hint?: string;
+    source?: string;
+    field?: string;
+  }) {
+    const { resource, needed, available, unit, source, field } = fields;
     const hint = fields.hint === undefined ? '' : ` (${fields.hint})`;
-    super(
-      'capacity',
-      `${fields.resource}: needed ${fields.needed} ${fields.unit}, available ${fields.available} ${fields.unit}${hint}`,
-    );
-    this.resource = fields.resource;
-    this.needed = fields.needed;
-    this.available = fields.available;
-    this.unit = fields.unit;
+    const place = [source, field].filter((part) => part !== undefined && part !== '').map((part) => `${part}: `);
+    super('capacity', `${place.join('')}${resource}: needed ${needed} ${unit}, available ${available} ${unit}${hint}`);
+    this.resource = resource;
+    this.needed = needed;
+    this.available = available;
+    this.unit = unit;
+    this.source = source;
+    this.field = field;
   }
 
   static override isInstance(value: unknown): value is CapacityError {

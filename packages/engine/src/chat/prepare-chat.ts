@@ -1,6 +1,6 @@
 /** One turn of a conversation with tools: the prompt, what the answer may be, and how to read it. */
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { checkOptions, type OptionNames } from '../options/check.js';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
@@ -70,6 +70,7 @@ export interface ChatTurn {
  * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the same
  *   name, or a choice of none of them
  * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
+ * @throws {CapacityError} for schemas that are too large, likewise
  */
 export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
   checkOptions(request, chatRequestNames);
@@ -120,9 +121,7 @@ function optionsOf(
     try {
       return writer.write(parameters ?? { type: 'object', additionalProperties: false });
     } catch (error) {
-      if (!FormatError.isInstance(error)) throw error;
-      const [source, message] = [`parameters of tool ${name}`, error.message];
-      throw new FormatError({ source, field: error.field, message }, { cause: error });
+      throw ofTool(name, error);
     }
   }
 
@@ -133,6 +132,17 @@ function optionsOf(
     if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
     return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
   }
+}
+
+/** The same error of a schema, whose source names the tool. */
+function ofTool(name: string, error: unknown): unknown {
+  const source = `parameters of tool ${name}`;
+  if (FormatError.isInstance(error)) {
+    return new FormatError({ source, field: error.field, message: error.message }, { cause: error });
+  }
+  if (!CapacityError.isInstance(error)) return error;
+  const { resource, needed, available, unit, field = '#' } = error;
+  return new CapacityError({ source, field, resource, needed, available, unit });
 }
 
 function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {

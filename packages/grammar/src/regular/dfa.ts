@@ -1,9 +1,9 @@
 /** Deterministic finite automata over characters, for patterns, lengths and excluded names. */
-import { CapacityError } from '@winnow/tensor';
-import { allCodePoints, difference, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
+import { allCodePoints, complement, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
+import type { WorkBudget } from '../work-budget.js';
 
 /** Maximum number of states of an automaton, which bounds the cost of a pattern. */
-const maxStates = 20_000;
+const maxStates = 40_000;
 
 export interface DfaEdge {
   readonly on: CodePoints;
@@ -16,9 +16,9 @@ export interface Dfa {
   readonly isAccepting: readonly boolean[];
 }
 
-export function checkSize(numStates: number): void {
-  if (numStates <= maxStates) return;
-  throw new CapacityError({ resource: 'states of a pattern', needed: numStates, available: maxStates, unit: 'states' });
+/** @throws {CapacityError} for an automaton that would be too large */
+export function checkSize(numStates: number, budget: WorkBudget): void {
+  if (numStates > maxStates) budget.refuse('states of a pattern', numStates, maxStates, 'states');
 }
 
 export function accepts({ edges, isAccepting }: Dfa, text: string): boolean {
@@ -33,10 +33,11 @@ export function accepts({ edges, isAccepting }: Dfa, text: string): boolean {
 }
 
 /** The complement. */
-export function complementDfa(dfa: Dfa): Dfa {
+export function complementDfa(dfa: Dfa, budget: WorkBudget): Dfa {
   const sink = dfa.edges.length;
   const edges = dfa.edges.map((own) => {
-    const missing = own.reduce<CodePoints>((rest, { on }) => difference(rest, on), allCodePoints);
+    budget.spend(10 + numRanges(own));
+    const missing = complement(normalize(own.flatMap(({ on }) => on)));
     return missing.length === 0 ? own : [...own, { on: missing, target: sink }];
   });
   return {
@@ -45,8 +46,12 @@ export function complementDfa(dfa: Dfa): Dfa {
   };
 }
 
+function numRanges(edges: readonly DfaEdge[]): number {
+  return edges.reduce((sum, { on }) => sum + on.length, 0);
+}
+
 /** The intersection. */
-export function intersectDfa(a: Dfa, b: Dfa): Dfa {
+export function intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Dfa {
   const index = new Map<string, number>([['0,0', 0]]);
   const pairs: [number, number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];
@@ -55,13 +60,14 @@ export function intersectDfa(a: Dfa, b: Dfa): Dfa {
     const own: DfaEdge[] = [];
     for (const edgeA of a.edges[left] as readonly DfaEdge[]) {
       for (const edgeB of b.edges[right] as readonly DfaEdge[]) {
+        budget.spend(5 + 2 * (edgeA.on.length + edgeB.on.length));
         const on = intersect(edgeA.on, edgeB.on);
         if (on.length === 0) continue;
         const key = `${edgeA.target},${edgeB.target}`;
         let target = index.get(key);
         if (target === undefined) {
           target = pairs.push([edgeA.target, edgeB.target]) - 1;
-          checkSize(target);
+          checkSize(target, budget);
           index.set(key, target);
         }
         own.push({ on, target });
@@ -72,19 +78,76 @@ export function intersectDfa(a: Dfa, b: Dfa): Dfa {
   return trim({ edges, isAccepting: pairs.map(([l, r]) => (a.isAccepting[l] && b.isAccepting[r]) as boolean) });
 }
 
-/** All texts of `min` to `max` characters. */
-export function lengthDfa(min: number, max: number | undefined): Dfa {
-  checkSize(Math.max(min, max ?? 0));
-  const last = max ?? min;
+/**
+ * The texts of `min` to `max` characters: a copy of the automaton for each length that has to be told apart, with the same sets of
+ * characters. A bound that all its texts keep anyway costs nothing.
+ */
+export function limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Dfa {
+  const { shortest, longest } = lengthsOf(dfa, budget);
+  const [least, most] = [shortest >= min ? 0 : min, max === undefined || longest <= max ? undefined : max];
+  if (least === 0 && most === undefined) return dfa;
+  const last = most ?? least; // without an upper bound, longer texts are not told apart
+  const index = new Map<string, number>([['0,0', 0]]);
+  const pairs: [state: number, length: number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];
-  for (let length = 0; length < last; length++) edges.push([{ on: allCodePoints, target: length + 1 }]);
-  edges.push(max === undefined ? [{ on: allCodePoints, target: last }] : []);
-  return { edges, isAccepting: edges.map((_, length) => length >= min) };
+  for (let number = 0; number < pairs.length; number++) {
+    const [state, length] = pairs[number] as [number, number];
+    const own: DfaEdge[] = [];
+    edges.push(own);
+    if (length === most) continue;
+    for (const { on, target } of dfa.edges[state] as readonly DfaEdge[]) {
+      budget.spend(20);
+      const next: [number, number] = [target, Math.min(length + 1, last)];
+      const key = next.join();
+      let copy = index.get(key);
+      if (copy === undefined) {
+        copy = pairs.push(next) - 1;
+        checkSize(copy, budget);
+        index.set(key, copy);
+      }
+      own.push({ on, target: copy });
+    }
+  }
+  return trim({
+    edges,
+    isAccepting: pairs.map(([state, length]) => dfa.isAccepting[state] === true && length >= least),
+  });
+}
+
+/** Lengths of the texts of a trimmed automaton, in characters; the longest one may be infinite. */
+function lengthsOf({ edges, isAccepting }: Dfa, budget: WorkBudget): { shortest: number; longest: number } {
+  const distances = new Map<number, number>([[0, 0]]);
+  let shortest = Infinity;
+  for (const [state, distance] of distances) {
+    if (isAccepting[state] === true) shortest = Math.min(shortest, distance);
+    for (const { target } of edges[state] as readonly DfaEdge[]) {
+      budget.spend(2);
+      if (!distances.has(target)) distances.set(target, distance + 1);
+    }
+  }
+  return { shortest, longest: longestPath(edges, budget) };
+}
+
+/** Edges of the longest path from state 0; infinite when there is a cycle. */
+function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
+  const numSources = new Int32Array(edges.length);
+  for (const own of edges) for (const { target } of own) numSources[target]!++;
+  const lengths = new Int32Array(edges.length);
+  const order = numSources[0] === 0 ? [0] : [];
+  for (const state of order) {
+    for (const { target } of edges[state] as readonly DfaEdge[]) {
+      budget.spend(2);
+      lengths[target] = Math.max(lengths[target]!, lengths[state]! + 1);
+      if (--numSources[target]! === 0) order.push(target);
+    }
+  }
+  return order.length < edges.length ? Infinity : lengths.reduce((most, length) => Math.max(most, length), 0);
 }
 
 /** Multiples of an integer, with an optional minus sign. */
-export function multipleDfa(divisor: number): Dfa {
-  checkSize(divisor + 2);
+export function multipleDfa(divisor: number, budget: WorkBudget): Dfa {
+  checkSize(divisor + 2, budget);
+  budget.spend(50 * divisor);
   const digits = (remainder: number): DfaEdge[] => {
     const targets = new Map<number, [number, number][]>();
     for (let digit = 0; digit < 10; digit++) {

@@ -1,5 +1,6 @@
 /** Nondeterministic automata with the assertions `^` and `$`, and their determinization. */
 import type { CodePoints } from '../code-points.js';
+import type { WorkBudget } from '../work-budget.js';
 import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 
 /** When an epsilon transition is allowed: always, only before the first character, only after the last one. */
@@ -9,9 +10,15 @@ export type When = 'always' | 'start' | 'end';
 export class Nfa {
   readonly #moves: { on: CodePoints; to: number }[][] = [];
   readonly #jumps: { to: number; when: When }[][] = [];
+  readonly #budget: WorkBudget;
+
+  constructor(budget: WorkBudget) {
+    this.#budget = budget;
+  }
 
   add(): number {
-    checkSize(this.#moves.length);
+    checkSize(this.#moves.length, this.#budget);
+    this.#budget.spend(10);
     this.#jumps.push([]);
     return this.#moves.push([]) - 1;
   }
@@ -28,6 +35,7 @@ export class Nfa {
     const seen = new Set(from);
     const queue = [...from];
     for (let state = queue.pop(); state !== undefined; state = queue.pop()) {
+      this.#budget.spend(5);
       for (const { to, when } of this.#jumps[state] as { to: number; when: When }[]) {
         if ((when === 'start' && !isStart) || (when === 'end' && !isEnd) || seen.has(to)) continue;
         seen.add(to);
@@ -40,6 +48,7 @@ export class Nfa {
   /** Partitions characters by the states they lead to. */
   *#split(states: readonly number[]): Generator<{ on: CodePoints; targets: number[] }> {
     const own = states.flatMap((state) => this.#moves[state] as { on: CodePoints; to: number }[]);
+    this.#budget.spend(own.reduce((sum, { on }) => sum + 10 + 10 * on.length, 0));
     const places = new Set<number>();
     for (const { on } of own) for (const [first, last] of on) places.add(first).add(last + 1);
     const bounds = [...places].sort((a, b) => a - b);
@@ -59,6 +68,7 @@ export class Nfa {
       for (const index of ends) active.delete(index);
       for (const index of begins) active.add(index);
       if (active.size === 0) continue;
+      this.#budget.spend(5 * active.size);
       const targets = [...new Set([...active].map((index) => (own[index] as { to: number }).to))].sort((a, b) => a - b);
       const key = targets.join();
       const group = groups.get(key) ?? { on: [], targets };
@@ -69,7 +79,7 @@ export class Nfa {
   }
 
   /** @param from first state @param to the accepting state */
-  determinise(from: number, to: number): Dfa {
+  determinize(from: number, to: number): Dfa {
     const first = this.#close([from], true, false);
     const index = new Map<string, number>([[`^${first.join()}`, 0]]);
     const sets = [first];
@@ -85,7 +95,7 @@ export class Nfa {
         let target = index.get(key);
         if (target === undefined) {
           target = sets.push(next) - 1;
-          checkSize(target);
+          checkSize(target, this.#budget);
           index.set(key, target);
         }
         own.push({ on, target });

@@ -9,13 +9,14 @@ import {
   type Grammar,
   type GrammarNode,
 } from '../grammar.js';
-import { prune } from '../prune.js';
+import { prune } from '../network/prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import { itemOf, propertyOf, type Conjunction, type Facts, type JsonSchema, type Kind, allKinds } from './facts.js';
 import { encodeInString, encodePlain } from './json-text.js';
 import { MemberList } from './member-list.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
+import { WorkBudget } from '../work-budget.js';
 import { fail, locate } from './keywords.js';
 import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
@@ -59,7 +60,8 @@ export interface SchemaWriter {
 
 /** @param rules receives rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
-  const shared = new SharedRules(rules, options.whitespace ?? 'single');
+  const budget = new WorkBudget('JSON schema');
+  const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;
   return {
     rules,
@@ -67,7 +69,7 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
     write(schema): GrammarNode {
       const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
       const node = converter.valueOf([{ schema, path: '#' }]);
-      if (!isProductive(rules, node)) fail('#', 'a schema that accepts no value that can be generated');
+      if (!isProductive(rules, node, budget)) fail('#', 'a schema that accepts no value that can be generated');
       return node;
     },
   };
@@ -84,22 +86,26 @@ class SchemaConverter {
 
   constructor(root: JsonSchema, rules: SharedRules, prefix: string) {
     this.#rules = rules;
-    this.#resolver = new Resolver(root);
+    this.#resolver = new Resolver(root, rules.budget);
     this.#prefix = prefix;
   }
 
   /** The rule of a conjunction of schemas: one for each set, so that recursion terminates. */
   valueOf(conjunction: Conjunction): GrammarNode {
     const parts = this.#resolver.follow(conjunction);
+    const { budget } = this.#rules;
     if (parts.length === 0) return this.#anything();
     const key = JSON.stringify(parts.map(({ path }) => path).sort());
     const known = this.#names.get(key);
     if (known !== undefined) return ruleReference(known);
     const name = `${this.#prefix}-${this.#names.size}`;
     this.#names.set(key, name);
+    const { place } = budget;
+    budget.place = parts[0]?.path ?? place;
     this.#rules.set(name, literal(''));
     const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts, name));
     this.#rules.set(name, { kind: 'choice', alternatives });
+    budget.place = place;
     return ruleReference(name);
   }
 
@@ -136,18 +142,26 @@ class SchemaConverter {
       if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
       return sequence(literal('"'), repeat(this.#rules.char(), minLength, maxLength), literal('"'));
     }
-    return sequence(literal('"'), this.#automaton(stringDfa(facts) as Dfa, encodeInString), literal('"'));
+    return sequence(
+      literal('"'),
+      this.#automaton(stringDfa(facts, this.#rules.budget) as Dfa, encodeInString),
+      literal('"'),
+    );
   }
 
   #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
     if (isDecimal && minimum === undefined && maximum === undefined) {
       return this.#rules.shared('json-number', () =>
-        this.#rules.automaton(wholeRegexDfa(anyDecimal), 'json-n', encodePlain),
+        this.#rules.automaton(wholeRegexDfa(anyDecimal, this.#rules.budget), 'json-n', encodePlain),
       );
     }
     const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum);
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
-    const dfa = divisors.reduce((rest, divisor) => intersectDfa(rest, multipleDfa(divisor)), wholeRegexDfa(regex));
+    const { budget } = this.#rules;
+    const dfa = divisors.reduce(
+      (rest, divisor) => intersectDfa(rest, multipleDfa(divisor, budget), budget),
+      wholeRegexDfa(regex, budget),
+    );
     return this.#automaton(dfa, encodePlain);
   }
 
@@ -209,17 +223,18 @@ class SchemaConverter {
     declared: readonly string[],
     keyFacts: readonly Facts[] | undefined,
   ): GrammarNode | undefined {
+    const { budget } = this.#rules;
     const value = facts.additional ?? [];
     if (this.#resolver.resolve(value).length === 0) return undefined;
-    let dfa: Dfa | undefined = declared.length === 0 ? undefined : complementDfa(textsDfa(declared));
+    let dfa: Dfa | undefined = declared.length === 0 ? undefined : complementDfa(textsDfa(declared, budget), budget);
     if (keyFacts !== undefined) {
       if (keyFacts.length === 0) return undefined;
       const [only] = keyFacts;
       if (keyFacts.length > 1 || only === undefined)
         fail(`${keywordPath(facts)}/propertyNames`, 'expected a single schema of property names, got several');
       const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
-      const own = names === undefined ? stringDfa(only) : textsDfa(names as string[]);
-      if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own);
+      const own = names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
+      if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own, budget);
     }
     const key =
       dfa === undefined
@@ -235,7 +250,7 @@ function keywordPath({ additional, keys }: Facts): string {
   return path.replace(/\/(propertyNames|additionalProperties)$/, '');
 }
 
-function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode): boolean {
-  const pruned = prune({ root: ' ', rules: new Map([...rules, [' ', node]]) }).rules.get(' ');
+function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode, budget: WorkBudget): boolean {
+  const pruned = prune({ root: ' ', rules: new Map([...rules, [' ', node]]) }, budget).rules.get(' ');
   return !(pruned?.kind === 'choice' && pruned.alternatives.length === 0);
 }

@@ -80,22 +80,32 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   if (minimum !== undefined) result.minimum = minimum;
   const maximum = tighter(a.maximum, b.maximum, -1);
   if (maximum !== undefined) result.maximum = maximum;
-  if (a.patterns ?? b.patterns) result.patterns = [...(a.patterns ?? []), ...(b.patterns ?? [])];
-  if (a.divisors ?? b.divisors) result.divisors = [...(a.divisors ?? []), ...(b.divisors ?? [])];
-  if (a.keys ?? b.keys) result.keys = [...(a.keys ?? []), ...(b.keys ?? [])];
+  if (a.patterns ?? b.patterns) result.patterns = joined(a.patterns, b.patterns);
+  if (a.divisors ?? b.divisors) result.divisors = joined(a.divisors, b.divisors);
+  if (a.keys ?? b.keys) result.keys = conjoined(a.keys, b.keys);
   if (a.required ?? b.required) result.required = new Set([...(a.required ?? []), ...(b.required ?? [])]);
   if (a.properties ?? b.properties ?? a.additional ?? b.additional) {
     const names = new Set([...(a.properties?.keys() ?? []), ...(b.properties?.keys() ?? [])]);
     // a property that one of them does not declare is one of its additional properties
-    result.properties = new Map([...names].map((name) => [name, [...propertyOf(a, name), ...propertyOf(b, name)]]));
-    result.additional = [...(a.additional ?? []), ...(b.additional ?? [])];
+    result.properties = new Map([...names].map((name) => [name, conjoined(propertyOf(a, name), propertyOf(b, name))]));
+    result.additional = conjoined(a.additional, b.additional);
   }
   if (a.prefix ?? b.prefix ?? a.items ?? b.items) {
     const length = Math.max(a.prefix?.length ?? 0, b.prefix?.length ?? 0);
-    result.prefix = Array.from({ length }, (_, index) => [...itemOf(a, index), ...itemOf(b, index)]);
-    result.items = [...(a.items ?? []), ...(b.items ?? [])];
+    result.prefix = Array.from({ length }, (_, index) => conjoined(itemOf(a, index), itemOf(b, index)));
+    result.items = conjoined(a.items, b.items);
   }
   return result;
+}
+
+/** Both lists without repetitions: the same schema may be met in very many ways. */
+function joined<T>(a: readonly T[] = [], b: readonly T[] = []): readonly T[] {
+  return [...new Set([...a, ...b])];
+}
+
+/** The same for schemas, which are known by their places. */
+function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction {
+  return [...new Map([...a, ...b].map((located) => [located.path, located])).values()];
 }
 
 /** The schema of a property. */

@@ -56,6 +56,9 @@ export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', Grammar
   none: literal(''),
 };
 
+/** Larger sets of characters, such as those of a Unicode property, are rules of their own. */
+const maxInlineRanges = 8;
+
 /**
  * Rules for the language of an automaton, one per state.
  * @param encode how a set of characters is encoded
@@ -67,9 +70,22 @@ export function automatonRules(
   name: string,
   encode: (on: CodePoints) => readonly GrammarNode[],
 ): GrammarNode {
+  const encoded = new Map<CodePoints, readonly GrammarNode[]>();
+  const encodeOnce = (on: CodePoints): readonly GrammarNode[] => {
+    let nodes = encoded.get(on);
+    if (nodes !== undefined) return nodes;
+    nodes = encode(on);
+    if (on.length > maxInlineRanges) {
+      const rule = `${name}-c${encoded.size}`;
+      rules.set(rule, { kind: 'choice', alternatives: nodes });
+      nodes = [ruleReference(rule)];
+    }
+    encoded.set(on, nodes);
+    return nodes;
+  };
   for (const [state, own] of edges.entries()) {
     const alternatives = own.flatMap(({ on, target }) =>
-      encode(on).map((node) => sequence(node, ruleReference(`${name}-${target}`))),
+      encodeOnce(on).map((node) => sequence(node, ruleReference(`${name}-${target}`))),
     );
     if (isAccepting[state]) alternatives.push(literal(''));
     rules.set(`${name}-${state}`, { kind: 'choice', alternatives });

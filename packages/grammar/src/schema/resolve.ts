@@ -1,5 +1,5 @@
 /** Resolves schemas to facts: follows references, distributes alternatives, rejects unknown keywords. */
-import { CapacityError } from '@winnow/tensor';
+import type { WorkBudget } from '../work-budget.js';
 import { allKinds, both, type Conjunction, type Facts, type JsonSchema, type Located } from './facts.js';
 import { areDisjoint } from './disjoint.js';
 import { annotations, escapePointer, factsOf, fail, locate } from './keywords.js';
@@ -8,14 +8,18 @@ import { annotations, escapePointer, factsOf, fail, locate } from './keywords.js
 const maxAlternatives = 1000;
 
 export class Resolver {
+  readonly budget: WorkBudget;
   readonly #root: JsonSchema;
   readonly #anchors = new Map<string, Located>();
   /** Locations of the schemas whose branches are being compared. */
   readonly #checking = new Set<string>();
+  /** Alternatives by the location of a schema. */
+  readonly #expanded = new Map<string, readonly Facts[]>();
 
-  constructor(root: JsonSchema) {
+  constructor(root: JsonSchema, budget: WorkBudget) {
+    this.budget = budget;
     this.#root = root;
-    collectAnchors(root, '#', this.#anchors, 0);
+    collectAnchors(root, '#', this.#anchors, 0, budget);
   }
 
   #target(reference: unknown, path: string): Located {
@@ -52,19 +56,23 @@ export class Resolver {
     return [...result.values()];
   }
 
-  #expand({ schema, path }: Located, open: ReadonlySet<string>): readonly Facts[] {
+  /** The alternatives of a schema, each place once: references may lead to the same place in very many ways. */
+  #expand(located: Located, open: ReadonlySet<string>): readonly Facts[] {
+    const known = this.#expanded.get(located.path);
+    if (known !== undefined) return known;
+    const alternatives = this.#expandOnce(located, open);
+    this.#expanded.set(located.path, alternatives);
+    return alternatives;
+  }
+
+  #expandOnce({ schema, path }: Located, open: ReadonlySet<string>): readonly Facts[] {
     if (schema === true) return [{ kinds: new Set(allKinds) }];
     if (schema === false) return [];
     if (open.has(path)) fail(path, 'a schema that refers to itself without consuming a value');
     const inside = new Set(open).add(path);
     let alternatives: readonly Facts[] = factsOf(schema, path);
     const and = (more: readonly Facts[]): void => {
-      const product = alternatives.flatMap((a) => more.flatMap((b) => both(a, b) ?? []));
-      if (product.length > maxAlternatives) {
-        const [needed, available] = [product.length, maxAlternatives];
-        throw new CapacityError({ resource: `alternatives of ${path}`, needed, available, unit: 'schemas' });
-      }
-      alternatives = product;
+      alternatives = this.#product(alternatives, more, path);
     };
     if (schema['$ref'] !== undefined) and(this.#expand(this.#target(schema['$ref'], `${path}/$ref`), inside));
     for (const part of listOf(schema, 'allOf', path)) and(this.#expand(part, inside));
@@ -110,28 +118,54 @@ export class Resolver {
   /** The alternatives of a conjunction of schemas; empty when no value is valid. */
   resolve(conjunction: Conjunction): readonly Facts[] {
     let alternatives: readonly Facts[] = [{ kinds: new Set(allKinds) }];
-    for (const part of conjunction) {
-      const own = this.#expand(part, new Set());
-      alternatives = alternatives.flatMap((a) => own.flatMap((b) => both(a, b) ?? []));
-      if (alternatives.length > maxAlternatives) {
-        const [needed, available] = [alternatives.length, maxAlternatives];
-        throw new CapacityError({ resource: `alternatives of ${part.path}`, needed, available, unit: 'schemas' });
-      }
-    }
+    for (const part of conjunction)
+      alternatives = this.#product(alternatives, this.#expand(part, new Set()), part.path);
     return alternatives;
   }
+
+  /** Both of each two. @throws {CapacityError} for too many */
+  #product(some: readonly Facts[], others: readonly Facts[], path: string): readonly Facts[] {
+    const product: Facts[] = [];
+    for (const a of some) {
+      for (const b of others) {
+        this.budget.spend(50 + 10 * (sizeOf(a) + sizeOf(b)));
+        const facts = both(a, b);
+        if (facts !== undefined) product.push(facts);
+      }
+    }
+    if (product.length > maxAlternatives) {
+      this.budget.place = path;
+      this.budget.refuse('alternatives', product.length, maxAlternatives, 'schemas');
+    }
+    return product;
+  }
+}
+
+function sizeOf({ properties, required, values, prefix }: Facts): number {
+  return (properties?.size ?? 0) + (required?.size ?? 0) + (values?.length ?? 0) + (prefix?.length ?? 0);
 }
 
 function isPlainReference(schema: Exclude<JsonSchema, boolean>): boolean {
   return schema['$ref'] !== undefined && Object.keys(schema).every((name) => name === '$ref' || annotations.has(name));
 }
 
-function collectAnchors(value: unknown, path: string, anchors: Map<string, Located>, depth: number): void {
+/** Maximum nesting of a schema, since what reads it recurses. */
+const maxDepth = 200;
+
+function collectAnchors(
+  value: unknown,
+  path: string,
+  anchors: Map<string, Located>,
+  depth: number,
+  budget: WorkBudget,
+): void {
   if (typeof value !== 'object' || value === null) return;
-  if (depth > 200) throw new CapacityError({ resource: 'JSON schema', needed: depth, available: 200, unit: 'levels' });
+  budget.spend(5);
+  budget.place = path;
+  if (depth > maxDepth) budget.refuse('levels', depth, maxDepth, 'levels');
   for (const [name, inner] of Object.entries(value)) {
     if (name === '$anchor' && typeof inner === 'string') anchors.set(`#${inner}`, locate(value, path));
-    collectAnchors(inner, `${path}/${escapePointer(name)}`, anchors, depth + 1);
+    collectAnchors(inner, `${path}/${escapePointer(name)}`, anchors, depth + 1, budget);
   }
 }
 

@@ -1,7 +1,8 @@
 /** Rules shared by the schemas of one grammar: whitespace, strings, characters, and named rules. */
-import { CapacityError } from '@winnow/tensor';
 import { literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
+import { maxNetworkStates } from '../network/states.js';
 import type { Dfa } from '../regular/dfa.js';
+import type { WorkBudget } from '../work-budget.js';
 import { automatonRules, charNode, spaceNodes, type encodePlain } from './json-text.js';
 
 /** Maximum number of rules that a schema may expand to. */
@@ -9,9 +10,12 @@ const maxRules = 50_000;
 
 export class SharedRules {
   readonly space: GrammarNode;
+  readonly budget: WorkBudget;
   readonly #rules: Map<string, GrammarNode>;
+  #numStates = 0;
 
-  constructor(rules: Map<string, GrammarNode>, whitespace: keyof typeof spaceNodes) {
+  constructor(rules: Map<string, GrammarNode>, whitespace: keyof typeof spaceNodes, budget: WorkBudget) {
+    this.budget = budget;
     this.#rules = rules;
     this.space = this.shared('json-space', () => spaceNodes[whitespace]);
   }
@@ -24,9 +28,13 @@ export class SharedRules {
     return this.shared('json-char', () => charNode);
   }
 
-  /** @throws {CapacityError} when there are too many rules */
+  /** @throws {CapacityError} when there are too many rules, or too many states to expand them to */
   set(name: string, node: GrammarNode): void {
     this.#checkSize(this.#rules.size + 1);
+    this.#numStates += countStates(node, this.budget);
+    if (this.#numStates > maxNetworkStates) {
+      this.budget.refuse('states', this.#numStates, maxNetworkStates, 'states');
+    }
     this.#rules.set(name, node);
   }
 
@@ -41,13 +49,32 @@ export class SharedRules {
 
   /** A node for the language of the automaton. @param name prefix of its rule names */
   automaton(dfa: Dfa, name: string, encode: typeof encodePlain): GrammarNode {
+    this.budget.spend(20 * dfa.edges.length);
     const node = automatonRules(dfa, this.#rules, name, encode);
     this.#checkSize(this.#rules.size);
     return node;
   }
 
   #checkSize(needed: number): void {
-    if (needed <= maxRules) return;
-    throw new CapacityError({ resource: 'rules of a JSON schema', needed, available: maxRules, unit: 'rules' });
+    this.budget.spend(10);
+    if (needed > maxRules) this.budget.refuse('rules', needed, maxRules, 'rules');
+  }
+}
+
+/** At least so many states: repetitions are expanded. The network counts them exactly, but without the places of the schema. */
+function countStates(node: GrammarNode, budget: WorkBudget): number {
+  budget.spend(1);
+  switch (node.kind) {
+    case 'literal':
+      return node.text.length;
+    case 'class':
+    case 'rule':
+      return 1;
+    case 'sequence':
+      return node.items.reduce((sum, item) => sum + countStates(item, budget), 0);
+    case 'choice':
+      return node.alternatives.reduce((sum, alternative) => sum + countStates(alternative, budget), 0);
+    case 'repeat':
+      return countStates(node.item, budget) * (node.max ?? node.min + 1);
   }
 }

@@ -1,37 +1,47 @@
 /** Compiles constraints on strings to automata. */
-import { accepts, intersectDfa, isEmptyDfa, lengthDfa, type Dfa } from '../regular/dfa.js';
-import { escapeRegex, regexDfa, RegexRefusal, wholeRegexDfa } from '../regular/regex.js';
+import { allCodePoints } from '../code-points.js';
+import { accepts, intersectDfa, isEmptyDfa, limitLength, type Dfa } from '../regular/dfa.js';
+import { RegexRefusal } from '../regular/regex-writer.js';
+import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
+import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
 import { fail } from './keywords.js';
 
+const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
+
 /** The conjunction of patterns and lengths; undefined when there are no constraints. */
-export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts): Dfa | undefined {
-  const parts = patterns.map(patternDfa);
-  if (minLength > 0 || maxLength !== undefined) parts.push(lengthDfa(minLength, maxLength));
-  return parts.length === 0 ? undefined : parts.reduce(intersectDfa);
+export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts, budget: WorkBudget): Dfa | undefined {
+  const parts = patterns.map((pattern) => patternDfa(pattern, budget));
+  if (parts.length === 0 && minLength === 0 && maxLength === undefined) return undefined;
+  const [first = anyText, ...others] = parts;
+  const whole = others.reduce((rest, part) => intersectDfa(rest, part, budget), first);
+  return limitLength(whole, minLength, maxLength, budget);
 }
 
 /** Whether a string satisfies the constraints. */
-export function isString(facts: Facts, text: string): boolean {
+export function isString(facts: Facts, text: string, budget: WorkBudget): boolean {
   const length = Array.from(text).length;
   if (length < (facts.minLength ?? 0) || length > (facts.maxLength ?? Infinity)) return false;
-  return (facts.patterns ?? []).every((pattern) => accepts(patternDfa(pattern), text));
+  return (facts.patterns ?? []).every((pattern) => accepts(patternDfa(pattern, budget), text));
 }
 
 /** Exactly these texts. */
-export function textsDfa(texts: readonly string[]): Dfa {
-  return wholeRegexDfa(texts.length === 0 ? '[]' : texts.map(escapeRegex).join('|'));
+export function textsDfa(texts: readonly string[], budget: WorkBudget): Dfa {
+  return wholeRegexDfa(texts.length === 0 ? '[]' : texts.map(escapeRegex).join('|'), budget);
 }
 
 const known = new WeakMap<Pattern, Dfa>();
 
-function patternDfa(pattern: Pattern): Dfa {
+function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
   const ready = known.get(pattern);
   if (ready !== undefined) return ready;
+  const { place } = budget;
+  budget.place = pattern.path;
   try {
-    const dfa = pattern.isWhole ? wholeRegexDfa(pattern.source) : regexDfa(pattern.source);
+    const dfa = (pattern.isWhole ? wholeRegexDfa : regexDfa)(pattern.source, budget);
     if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
     known.set(pattern, dfa);
+    budget.place = place;
     return dfa;
   } catch (error) {
     if (error instanceof RegexRefusal)

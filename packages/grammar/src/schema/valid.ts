@@ -12,7 +12,7 @@ export function meets(value: unknown, facts: Facts, resolver: Resolver): boolean
   const kind = kindOf(value);
   if (kind === undefined || !facts.kinds.has(kind)) return false;
   if (facts.values !== undefined && !facts.values.some(isSame(value))) return false;
-  if (typeof value === 'string') return isString(facts, value);
+  if (typeof value === 'string') return isString(facts, value, resolver.budget);
   if (typeof value === 'number') return isNumber(value, facts);
   if (Array.isArray(value)) {
     if (value.length < (facts.minItems ?? 0) || value.length > (facts.maxItems ?? Infinity)) return false;

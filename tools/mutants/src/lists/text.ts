@@ -38,16 +38,22 @@ export const textMutants: readonly Mutant[] = [
     tests: ['src/json/from-json.test.ts'],
   },
   {
-    file: 'packages/grammar/src/compile.ts',
-    find: 'return node.min === 0 || canBeEmpty(node.item, isNullable);',
-    replace: 'return canBeEmpty(node.item, isNullable);',
+    file: 'packages/grammar/src/network/left-recursion.ts',
+    find: 'return node.min === 0 || canBeEmpty(node.item, isNullable, budget);',
+    replace: 'return canBeEmpty(node.item, isNullable, budget);',
     tests: ['test/gbnf.test.ts'],
   },
   {
-    file: 'packages/grammar/src/stack-sets.ts',
-    find: 'if (depth > maxDepth) {',
-    replace: 'if (depth > maxDepth * 100) {',
+    file: 'packages/grammar/src/automaton/stack-sets.ts',
+    find: 'if (depth > maxDepth) this',
+    replace: 'if (depth > maxDepth * 100) this',
     tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/network/writer.ts',
+    find: 'const hasEmpty = max !== 1 && this.#canBeEmpty(item);',
+    replace: 'const hasEmpty = false;',
+    tests: ['test/budgets.test.ts'],
   },
   {
     file: 'packages/grammar/src/schema/numbers.ts',

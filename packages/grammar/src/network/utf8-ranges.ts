@@ -1,5 +1,5 @@
 /** Ranges of characters as sequences of byte ranges of their UTF-8 encodings. */
-import type { CodePoints } from './code-points.js';
+import type { CodePoints } from '../code-points.js';
 
 /** First and last byte at one position. */
 export type ByteRange = readonly [first: number, last: number];

@@ -1,23 +1,18 @@
 /** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
-import type { Grammar, GrammarNode } from './grammar.js';
+import type { Grammar, GrammarNode } from '../grammar.js';
+import type { WorkBudget } from '../work-budget.js';
+import { usersOf } from './left-recursion.js';
 
 /** An equivalent grammar without alternatives that never terminate. */
-export function prune({ root, rules }: Grammar): Grammar {
+export function prune({ root, rules }: Grammar, budget: WorkBudget): Grammar {
   const productive = new Set<string>();
-  const users = new Map<string, Set<string>>();
-  for (const [name, node] of rules) {
-    for (const used of usedRules(node, [])) {
-      let all = users.get(used);
-      if (all === undefined) users.set(used, (all = new Set()));
-      all.add(name);
-    }
-  }
+  const users = usersOf(rules, budget);
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
     const node = rules.get(name);
-    if (node === undefined || productive.has(name) || !canEnd(node, productive)) continue;
+    if (node === undefined || productive.has(name) || !canEnd(node, productive, budget)) continue;
     productive.add(name);
-    queue.push(...(users.get(name) ?? []));
+    for (const user of users.get(name) ?? []) queue.push(user);
   }
   if (productive.size === rules.size && ![...rules.values()].some(hasEmptyPart)) return { root, rules };
   return { root, rules: new Map([...rules].map(([name, node]) => [name, cut(node, productive) ?? nothing])) };
@@ -25,26 +20,19 @@ export function prune({ root, rules }: Grammar): Grammar {
 
 const nothing: GrammarNode = { kind: 'choice', alternatives: [] };
 
-function usedRules(node: GrammarNode, found: string[]): string[] {
-  if (node.kind === 'rule') found.push(node.name);
-  if (node.kind === 'sequence') for (const item of node.items) usedRules(item, found);
-  if (node.kind === 'choice') for (const alternative of node.alternatives) usedRules(alternative, found);
-  if (node.kind === 'repeat') usedRules(node.item, found);
-  return found;
-}
-
-function canEnd(node: GrammarNode, productive: ReadonlySet<string>): boolean {
+function canEnd(node: GrammarNode, productive: ReadonlySet<string>, budget: WorkBudget): boolean {
+  budget.spend(1);
   switch (node.kind) {
     case 'literal':
       return true;
     case 'class':
       return node.ranges.length > 0;
     case 'sequence':
-      return node.items.every((item) => canEnd(item, productive));
+      return node.items.every((item) => canEnd(item, productive, budget));
     case 'choice':
-      return node.alternatives.some((alternative) => canEnd(alternative, productive));
+      return node.alternatives.some((alternative) => canEnd(alternative, productive, budget));
     case 'repeat':
-      return node.min === 0 || canEnd(node.item, productive);
+      return node.min === 0 || canEnd(node.item, productive, budget);
     case 'rule':
       return productive.has(node.name);
   }

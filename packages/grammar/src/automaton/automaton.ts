@@ -1,0 +1,201 @@
+/**
+ * Runs a network as a lazily built deterministic automaton: a state is the set of all network states that the text so
+ * far may be in, each with its possible call stacks. Transitions are cached in a table, so that a repeated step is a
+ * single lookup.
+ */
+import { invariant } from '@winnow/tensor';
+import type { Network } from '../network/network.js';
+import { WorkBudget } from '../work-budget.js';
+import { Closure, type Configuration } from './closure.js';
+import { StackSets, type StackSet } from './stack-sets.js';
+
+/** No text with this prefix can match. */
+export const deadState = -1;
+const unknownState = -2;
+
+/** Number of states beyond which all states except those in use are discarded. */
+const defaultMaxStates = 20_000;
+/** Memory beyond which they are discarded, in entries of about 20 bytes: states of configurations, stacks, and transitions. */
+const maxEntries = 4_000_000;
+/** What may be added before the cache can be trimmed, compared with these limits. */
+const hardFactor = 4;
+/** Steps of one mask or one token, each a few tens of nanoseconds. */
+const maxStepsPerCall = 2_000_000;
+
+const deadConfiguration: Configuration = { states: new Int32Array(0), stacks: [], isAccepting: false };
+
+export class Automaton {
+  readonly classOfByte: Uint8Array; // [256]
+  readonly numClasses: number;
+  readonly #network: Network;
+  readonly #maxStates: number;
+  readonly #budget = new WorkBudget('grammar', maxStepsPerCall);
+  #stackSets!: StackSets;
+  #closure!: Closure;
+  #known: Configuration[] = [];
+  /** States by the hash of their configuration. */
+  #index = new Map<number, number[]>();
+  #table = new Int32Array(0);
+  #numEntries = 0;
+  #epoch = 0;
+  #startState!: number;
+
+  constructor(network: Network, maxStates: number = defaultMaxStates) {
+    this.#network = network;
+    this.#maxStates = maxStates;
+    this.classOfByte = network.classOfByte;
+    this.numClasses = network.byteOfClass.length;
+    this.#begin();
+  }
+
+  /**
+   * Transitions by state and class: a state, `deadState`, or a smaller value for one that `step` has to compute. The
+   * table may be reallocated by `step`: read it again after each call.
+   */
+  get table(): Int32Array {
+    return this.#table; // [capacity, numClasses]
+  }
+
+  get startState(): number {
+    return this.#startState;
+  }
+
+  /** Changes when states were discarded, which invalidates all state numbers. */
+  get epoch(): number {
+    return this.#epoch;
+  }
+
+  isAccepting(state: number): boolean {
+    return state >= 0 && (this.#known[state] as Configuration).isAccepting;
+  }
+
+  /** No byte can follow. */
+  isEnd(state: number): boolean {
+    return state < 0 || (this.#known[state] as Configuration).states.length === 0;
+  }
+
+  /** The contents of a state, which remain valid across epochs. */
+  configuration(state: number): Configuration {
+    return this.#known[state] ?? deadConfiguration;
+  }
+
+  stateOf(configuration: Configuration): number {
+    const adopted = new Map<StackSet, StackSet>();
+    return this.#numberOf({ ...configuration, stacks: configuration.stacks.map((set) => this.#adopt(set, adopted)) });
+  }
+
+  /**
+   * A mask or a token begins: its work is counted anew. Trims the cache when it is too large; callers that hold state numbers
+   * across this call must check `epoch`.
+   */
+  begin(): void {
+    this.#budget.reset();
+    if (this.#known.length <= this.#maxStates && this.#size() <= maxEntries) return;
+    this.#epoch++;
+    this.#begin();
+  }
+
+  step(state: number, byteClass: number): number {
+    if (state === deadState) return deadState;
+    const place = state * this.numClasses + byteClass;
+    const ready = this.#table[place] as number;
+    if (ready !== unknownState) return ready;
+    const targets = this.#targets(this.#known[state] as Configuration, this.#network.byteOfClass[byteClass] as number);
+    const next = targets.size === 0 ? deadState : this.#numberOf(this.#closure.close(targets));
+    this.#table[place] = next;
+    return next;
+  }
+
+  #begin(): void {
+    this.#stackSets = new StackSets(this.#budget);
+    this.#closure = new Closure(this.#network, this.#stackSets, this.#budget);
+    this.#known = [];
+    this.#index = new Map();
+    this.#table = new Int32Array(0);
+    this.#numEntries = 0;
+    this.#startState = this.#numberOf(this.#closure.start());
+  }
+
+  #size(): number {
+    return this.#numEntries + this.#stackSets.size + this.#table.length / 4;
+  }
+
+  /** Where a byte leads to. */
+  #targets({ states, stacks }: Configuration, byte: number): ReadonlyMap<number, StackSet> {
+    const { starts, edges } = this.#network.moves;
+    const targets = new Map<number, StackSet>();
+    for (let i = 0; i < states.length; i++) {
+      const end = starts[states[i]! + 1]!;
+      this.#budget.spend(1 + (end - starts[states[i]!]!) / 3);
+      for (let at = starts[states[i]!]!; at < end; at += 3) {
+        if (byte < edges[at]! || byte > edges[at + 1]!) continue;
+        const target = edges[at + 2]!;
+        const before = targets.get(target);
+        const here = stacks[i] as StackSet;
+        targets.set(target, before === undefined ? here : this.#stackSets.union(before, here));
+      }
+    }
+    return targets;
+  }
+
+  #numberOf(configuration: Configuration): number {
+    if (configuration.states.length === 0 && !configuration.isAccepting) return deadState;
+    const hash = hashOf(configuration);
+    const candidates = this.#index.get(hash);
+    const ready = candidates?.find((state) => isEqual(this.#known[state] as Configuration, configuration));
+    if (ready !== undefined) return ready;
+    this.#checkSize();
+    const state = this.#known.push(configuration) - 1;
+    this.#numEntries += 4 + configuration.states.length;
+    if (candidates === undefined) this.#index.set(hash, [state]);
+    else candidates.push(state);
+    if ((state + 1) * this.numClasses > this.#table.length) this.#enlarge();
+    return state;
+  }
+
+  /** @throws {CapacityError} when one mask needs too many states */
+  #checkSize(): void {
+    const available = this.#maxStates * hardFactor;
+    if (this.#known.length >= available) this.#budget.refuse('states', this.#known.length + 1, available, 'states');
+    const size = this.#size();
+    if (size > maxEntries * hardFactor) this.#budget.refuse('memory', size, maxEntries * hardFactor, 'entries');
+  }
+
+  #enlarge(): void {
+    const larger = new Int32Array(Math.max(64 * this.numClasses, this.#table.length * 2));
+    larger.fill(unknownState, this.#table.length);
+    larger.set(this.#table);
+    this.#table = larger;
+  }
+
+  /** The equal set of this epoch. */
+  #adopt(set: StackSet, adopted: Map<StackSet, StackSet>): StackSet {
+    const ready = adopted.get(set);
+    if (ready !== undefined) return ready;
+    let result = set.hasEmpty ? this.#stackSets.empty : undefined;
+    for (let i = 0; i < set.returns.length; i++) {
+      const member = this.#stackSets.push(set.returns[i] as number, this.#adopt(set.below[i] as StackSet, adopted));
+      result = result === undefined ? member : this.#stackSets.union(result, member);
+    }
+    invariant(result !== undefined, 'a set of stacks has members');
+    adopted.set(set, result);
+    return result;
+  }
+}
+
+function hashOf({ states, stacks, isAccepting }: Configuration): number {
+  let hash = isAccepting ? 17 : 31;
+  for (let i = 0; i < states.length; i++) {
+    hash = Math.imul(hash ^ states[i]!, 0x01000193);
+    hash = Math.imul(hash ^ (stacks[i] as StackSet).id, 0x01000193);
+  }
+  return hash;
+}
+
+function isEqual(a: Configuration, b: Configuration): boolean {
+  if (a.isAccepting !== b.isAccepting || a.states.length !== b.states.length) return false;
+  for (let i = 0; i < a.states.length; i++) {
+    if (a.states[i] !== b.states[i] || a.stacks[i] !== b.stacks[i]) return false;
+  }
+  return true;
+}

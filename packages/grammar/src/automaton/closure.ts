@@ -1,0 +1,129 @@
+/** The states that a network may be in without another byte. Its cost is linear in the edges that are passed, per set of stacks. */
+import type { EdgeList } from '../network/states.js';
+import type { Network } from '../network/network.js';
+import type { WorkBudget } from '../work-budget.js';
+import { NumberHeap } from './number-heap.js';
+import type { StackSet, StackSets } from './stack-sets.js';
+
+/** The network states that the text so far may be in, with their stacks. */
+export interface Configuration {
+  /** Those from which a byte can follow, ascending. */
+  readonly states: Int32Array;
+  readonly stacks: readonly StackSet[];
+  readonly isAccepting: boolean;
+}
+
+/** Closes sets of states over jumps, calls and returns that consume no byte. */
+export class Closure {
+  readonly #network: Network;
+  readonly #stackSets: StackSets;
+  readonly #budget: WorkBudget;
+  /** Per state: the last visit that saw it. */
+  readonly #visits: Int32Array; // [numStates]
+  #visit = 0;
+  readonly #found = new Map<number, StackSet>();
+  /** Rules that are called here, with the stacks of all their calls so far. */
+  readonly #called = new Map<number, StackSet>();
+  readonly #queue = new NumberHeap();
+
+  constructor(network: Network, stackSets: StackSets, budget: WorkBudget) {
+    this.#network = network;
+    this.#stackSets = stackSets;
+    this.#budget = budget;
+    this.#visits = new Int32Array(network.numStates);
+  }
+
+  /** @param states those that the last byte led to, each with its stacks */
+  close(states: ReadonlyMap<number, StackSet>): Configuration {
+    this.#found.clear();
+    this.#called.clear();
+    const items = new Map(states);
+    const isAccepting = this.#return(items);
+    const sources = new Map<StackSet, number[]>();
+    for (const [state, stacks] of items) {
+      const known = sources.get(stacks);
+      if (known === undefined) sources.set(stacks, [state]);
+      else known.push(state);
+    }
+    for (const [stacks, from] of sources) this.#expand(from, stacks);
+    this.#call();
+    return this.#configuration(isAccepting);
+  }
+
+  /** The closure of the start of a text. */
+  start(): Configuration {
+    const { ruleStarts, root } = this.#network;
+    return this.close(new Map([[ruleStarts[root]!, this.#stackSets.empty]]));
+  }
+
+  /**
+   * Adds the states that rules which may end here return to. Each set of stacks is popped once.
+   * @returns whether the whole text may end
+   */
+  #return(items: Map<number, StackSet>): boolean {
+    const { canEnd } = this.#network;
+    const ended = new Set<StackSet>();
+    for (const [state, stacks] of items) if (canEnd[state] === 1) ended.add(stacks);
+    let isAccepting = false;
+    for (const { hasEmpty, returns, below } of ended) {
+      isAccepting ||= hasEmpty;
+      this.#budget.spend(2 + returns.length);
+      for (let i = 0; i < returns.length; i++) {
+        const state = returns[i] as number;
+        this.#add(items, state, below[i] as StackSet);
+        if (canEnd[state] === 1) ended.add(below[i] as StackSet);
+      }
+    }
+    return isAccepting;
+  }
+
+  #add(to: Map<number, StackSet>, key: number, stacks: StackSet): void {
+    const before = to.get(key);
+    to.set(key, before === undefined ? stacks : this.#stackSets.union(before, stacks));
+  }
+
+  /** Enters the rules that are called. All calls of a rule are known when its turn comes: rules are numbered in that order. */
+  #call(): void {
+    for (let rule = this.#queue.pop(); rule !== undefined; rule = this.#queue.pop()) {
+      this.#expand([this.#network.ruleStarts[rule]!], this.#called.get(rule) as StackSet);
+    }
+  }
+
+  /** Follows jumps. A rule that is called and may be empty is passed by the jump beside its call. */
+  #expand(from: readonly number[], stacks: StackSet): void {
+    const { jumps, moves, calls } = this.#network;
+    const visits = this.#visits;
+    const visit = ++this.#visit;
+    const stack = [...from];
+    for (const state of stack) visits[state] = visit;
+    for (let state = stack.pop(); state !== undefined; state = stack.pop()) {
+      if (isAny(moves, state)) this.#add(this.#found, state, stacks);
+      if (isAny(calls, state)) this.#noteCalls(state, stacks);
+      const end = jumps.starts[state + 1]!;
+      this.#budget.spend(3 + end - jumps.starts[state]!);
+      for (let at = jumps.starts[state]!; at < end; at++) {
+        const target = jumps.edges[at]!;
+        if (visits[target] !== visit) stack.push(target);
+        visits[target] = visit;
+      }
+    }
+  }
+
+  #noteCalls(state: number, stacks: StackSet): void {
+    const { starts, edges } = this.#network.calls;
+    for (let at = starts[state]!; at < starts[state + 1]!; at += 2) {
+      const [rule, returnState] = [edges[at]!, edges[at + 1]!];
+      if (!this.#called.has(rule)) this.#queue.push(rule);
+      this.#add(this.#called, rule, returnState < 0 ? stacks : this.#stackSets.push(returnState, stacks));
+    }
+  }
+
+  #configuration(isAccepting: boolean): Configuration {
+    const states = Int32Array.from(this.#found.keys()).sort();
+    return { states, stacks: Array.from(states, (state) => this.#found.get(state) as StackSet), isAccepting };
+  }
+}
+
+function isAny({ starts }: EdgeList, state: number): boolean {
+  return starts[state]! < starts[state + 1]!;
+}

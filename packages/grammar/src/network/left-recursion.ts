@@ -1,0 +1,135 @@
+/** Which rules can be empty, and whether one reaches itself before any character. */
+import { FormatError } from '@winnow/tensor';
+import type { GrammarNode } from '../grammar.js';
+import type { WorkBudget } from '../work-budget.js';
+
+type Rules = ReadonlyMap<string, GrammarNode>;
+type IsNullable = (name: string) => boolean;
+
+/**
+ * A rule that reaches itself before any character would recurse forever.
+ * @throws {FormatError} for such a rule, and for one that is missing
+ */
+export function checkLeftRecursion(rules: Rules, budget: WorkBudget): void {
+  for (const [name, node] of rules) {
+    for (const used of referencesOf(node, budget)) {
+      if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name} uses`);
+    }
+  }
+  const isNullable = nullableRules(rules, budget);
+  const firsts = new Map<string, readonly string[]>();
+  for (const [name, node] of rules) {
+    budget.place = name;
+    const found = new Set<string>();
+    collectFirsts(node, isNullable, found, budget);
+    firsts.set(name, [...found]);
+  }
+  const done = new Set<string>();
+  for (const name of rules.keys()) searchCycle(name, firsts, done);
+}
+
+/** Visits the rules that a rule reaches before any character, each once. */
+function searchCycle(start: string, firsts: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
+  const path: { name: string; next: number }[] = done.has(start) ? [] : [{ name: start, next: 0 }];
+  const onPath = new Set(path.map((entry) => entry.name));
+  while (path.length > 0) {
+    const top = path[path.length - 1] as { name: string; next: number };
+    const first = (firsts.get(top.name) as readonly string[])[top.next++];
+    if (first === undefined) {
+      path.pop();
+      onPath.delete(top.name);
+      done.add(top.name);
+    } else if (onPath.has(first)) {
+      const cycle = path.slice(path.findIndex((entry) => entry.name === first)).map((entry) => entry.name);
+      fail(first, `expected rules that begin with a character, got left recursion: ${[...cycle, first].join(' > ')}`);
+    } else if (!done.has(first)) {
+      path.push({ name: first, next: 0 });
+      onPath.add(first);
+    }
+  }
+}
+
+function fail(field: string, message: string): never {
+  throw new FormatError({ source: 'grammar', field, message });
+}
+
+/** The rules that match the empty text. */
+export function nullableRules(rules: Rules, budget: WorkBudget): IsNullable {
+  const nullable = new Set<string>();
+  const isNullable: IsNullable = (name) => nullable.has(name);
+  // users of a rule that turns out to be nullable are visited again
+  const users = usersOf(rules, budget);
+  const queue = [...rules.keys()];
+  for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
+    budget.place = name;
+    if (nullable.has(name) || !canBeEmpty(rules.get(name) as GrammarNode, isNullable, budget)) continue;
+    nullable.add(name);
+    for (const user of users.get(name) ?? []) queue.push(user);
+  }
+  return isNullable;
+}
+
+/** By rule: the rules that refer to it. */
+export function usersOf(rules: Rules, budget: WorkBudget): ReadonlyMap<string, ReadonlySet<string>> {
+  const users = new Map<string, Set<string>>();
+  for (const [name, node] of rules) {
+    for (const used of referencesOf(node, budget)) {
+      const known = users.get(used);
+      if (known === undefined) users.set(used, new Set([name]));
+      else known.add(name);
+    }
+  }
+  return users;
+}
+
+export function canBeEmpty(node: GrammarNode, isNullable: IsNullable, budget: WorkBudget): boolean {
+  budget.spend(1);
+  switch (node.kind) {
+    case 'literal':
+      return node.text === '';
+    case 'class':
+      return false;
+    case 'sequence':
+      return node.items.every((item) => canBeEmpty(item, isNullable, budget));
+    case 'choice':
+      return node.alternatives.some((alternative) => canBeEmpty(alternative, isNullable, budget));
+    case 'repeat':
+      return node.min === 0 || canBeEmpty(node.item, isNullable, budget);
+    case 'rule':
+      return isNullable(node.name);
+  }
+}
+
+/** Rules that can be reached before any character. */
+function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<string>, budget: WorkBudget): void {
+  budget.spend(1);
+  switch (node.kind) {
+    case 'sequence':
+      for (const item of node.items) {
+        collectFirsts(item, isNullable, found, budget);
+        if (!canBeEmpty(item, isNullable, budget)) return;
+      }
+      return;
+    case 'choice':
+      for (const alternative of node.alternatives) collectFirsts(alternative, isNullable, found, budget);
+      return;
+    case 'repeat':
+      if (node.max !== 0) collectFirsts(node.item, isNullable, found, budget);
+      return;
+    case 'rule':
+      found.add(node.name);
+      return;
+    case 'literal':
+    case 'class':
+  }
+}
+
+/** The rules that a node refers to. */
+function referencesOf(node: GrammarNode, budget: WorkBudget, found: Set<string> = new Set()): ReadonlySet<string> {
+  budget.spend(1);
+  if (node.kind === 'rule') found.add(node.name);
+  if (node.kind === 'sequence') for (const item of node.items) referencesOf(item, budget, found);
+  if (node.kind === 'choice') for (const alternative of node.alternatives) referencesOf(alternative, budget, found);
+  if (node.kind === 'repeat') referencesOf(node.item, budget, found);
+  return found;
+}

@@ -1,0 +1,151 @@
+/** Compiles rules to a network of states over bytes; rules call each other as subroutines. */
+import { invariant } from '@winnow/tensor';
+import type { Grammar } from '../grammar.js';
+import { WorkBudget } from '../work-budget.js';
+import { checkLeftRecursion, nullableRules } from './left-recursion.js';
+import { prune } from './prune.js';
+import type { EdgeList } from './states.js';
+import { NetworkWriter, type WrittenRule } from './writer.js';
+
+/** A compiled grammar. Its states are numbered from 0; its size is linear in the edges that were written. */
+export interface Network {
+  readonly numStates: number;
+  /** Number of the rule that a whole text has to match. */
+  readonly root: number;
+  /** Consume a byte: first byte, last byte, target. */
+  readonly moves: EdgeList;
+  /** Consume nothing: target. A call of a rule that can be empty also is a jump to its return state. */
+  readonly jumps: EdgeList;
+  /** Call a rule: rule, return state or -1 when nothing follows in the calling rule. */
+  readonly calls: EdgeList;
+  /** The first state of each rule. Rules come after all that call them before a byte. */
+  readonly ruleStarts: Int32Array; // [numRules]
+  /** Whether the end of its rule can be reached without another byte. */
+  readonly canEnd: Uint8Array; // [numStates]
+  /** Bytes that no move distinguishes form one class. */
+  readonly classOfByte: Uint8Array; // [256]
+  /** A representative byte of each class. */
+  readonly byteOfClass: readonly number[];
+}
+
+/**
+ * @throws {FormatError} for missing or left-recursive rules, naming the rule
+ * @throws {CapacityError} when it is too large or takes too much work
+ */
+export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBudget('grammar')): Network {
+  checkLeftRecursion(grammar.rules, budget);
+  const { root, rules } = prune(grammar, budget);
+  const isNullable = nullableRules(rules, budget);
+  const { states, rules: written } = new NetworkWriter(root, rules, isNullable, budget);
+  const { numStates } = states;
+  const moves = states.moves.sorted(numStates);
+  for (const [from, rule, to] of states.calls) {
+    const { name, isNonEmpty } = written[rule as number] as WrittenRule;
+    if (!isNonEmpty && isNullable(name)) states.jumps.add(from as number, to as number);
+  }
+  const jumps = states.jumps.sorted(numStates);
+  const calls = states.calls.sorted(numStates);
+  const order = callOrder(written, jumps, calls, budget);
+  const numbers = new Int32Array(order.length);
+  for (const [number, rule] of order.entries()) numbers[rule] = number;
+  const back = reversed(jumps, numStates);
+  return {
+    numStates,
+    root: numbers[0] as number,
+    moves,
+    jumps,
+    calls: { starts: calls.starts, edges: finalCalls(calls, numbers, withMore(back, moves, calls, numStates)) },
+    ruleStarts: Int32Array.from(order, (rule) => (written[rule] as WrittenRule).start),
+    canEnd: marked(
+      back,
+      written.map(({ end }) => end),
+      numStates,
+    ),
+    ...byteClasses(moves.edges),
+  };
+}
+
+/** Rules, each after all rules that call it before they consume a byte. */
+function callOrder(rules: readonly WrittenRule[], jumps: EdgeList, calls: EdgeList, budget: WorkBudget): number[] {
+  const callees = rules.map(({ start }) => firstCalls(start, jumps, calls, budget));
+  const numCallers = new Int32Array(rules.length);
+  for (const called of callees) for (const rule of called) numCallers[rule]!++;
+  const order = [...rules.keys()].filter((rule) => numCallers[rule] === 0);
+  for (let next = 0; next < order.length; next++) {
+    for (const rule of callees[order[next] as number] as ReadonlySet<number>) {
+      if (--numCallers[rule]! === 0) order.push(rule);
+    }
+  }
+  invariant(order.length === rules.length, 'no rule calls itself before a byte');
+  return order;
+}
+
+/** The rules that can be called from a state before a byte. */
+function firstCalls(start: number, jumps: EdgeList, calls: EdgeList, budget: WorkBudget): ReadonlySet<number> {
+  const called = new Set<number>();
+  const seen = new Set([start]);
+  for (const state of seen) {
+    budget.spend(5);
+    for (let at = calls.starts[state]!; at < calls.starts[state + 1]!; at += 2) called.add(calls.edges[at]!);
+    for (let at = jumps.starts[state]!; at < jumps.starts[state + 1]!; at++) seen.add(jumps.edges[at]!);
+  }
+  return called;
+}
+
+/** States from which jumps lead to a move or a call. */
+function withMore(back: EdgeList, moves: EdgeList, calls: EdgeList, numStates: number): Uint8Array {
+  const sources: number[] = [];
+  for (let state = 0; state < numStates; state++) {
+    if (moves.starts[state]! < moves.starts[state + 1]! || calls.starts[state]! < calls.starts[state + 1]!)
+      sources.push(state);
+  }
+  return marked(back, sources, numStates);
+}
+
+/** Calls by the final numbers of rules; the return state is -1 where nothing can follow it. */
+function finalCalls({ edges }: EdgeList, numbers: Int32Array, hasMore: Uint8Array): Int32Array {
+  return edges.map((value, at) => (at % 2 === 0 ? numbers[value]! : hasMore[value] === 1 ? value : -1));
+}
+
+/** Edges of one field, from their targets to their states. */
+function reversed({ starts, edges }: EdgeList, numStates: number): EdgeList {
+  const backStarts = new Int32Array(numStates + 1);
+  for (const target of edges) backStarts[target + 1]!++;
+  for (let state = 0; state < numStates; state++) backStarts[state + 1]! += backStarts[state]!;
+  const next = backStarts.slice();
+  const sources = new Int32Array(edges.length);
+  for (let state = 0; state < numStates; state++) {
+    for (let at = starts[state]!; at < starts[state + 1]!; at++) sources[next[edges[at]!]!++] = state;
+  }
+  return { starts: backStarts, edges: sources };
+}
+
+/** Marks what can be reached. */
+function marked({ starts, edges }: EdgeList, from: readonly number[], numStates: number): Uint8Array {
+  const isMarked = new Uint8Array(numStates);
+  const queue = [...from];
+  for (const state of queue) isMarked[state] = 1;
+  for (let state = queue.pop(); state !== undefined; state = queue.pop()) {
+    for (let at = starts[state]!; at < starts[state + 1]!; at++) {
+      const target = edges[at]!;
+      if (isMarked[target] === 0) queue.push(target);
+      isMarked[target] = 1;
+    }
+  }
+  return isMarked;
+}
+
+function byteClasses(moves: Int32Array): Pick<Network, 'classOfByte' | 'byteOfClass'> {
+  const begins = new Uint8Array(257);
+  for (let at = 0; at < moves.length; at += 3) {
+    begins[moves[at]!] = 1;
+    begins[moves[at + 1]! + 1] = 1;
+  }
+  const classOfByte = new Uint8Array(256);
+  const byteOfClass = [0];
+  for (let byte = 1; byte < 256; byte++) {
+    if (begins[byte] === 1) byteOfClass.push(byte);
+    classOfByte[byte] = byteOfClass.length - 1;
+  }
+  return { classOfByte, byteOfClass };
+}

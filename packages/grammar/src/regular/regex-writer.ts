@@ -1,0 +1,229 @@
+/** Writes the AST of a regular expression as states. */
+import type { AST } from '@eslint-community/regexpp';
+import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
+import type { CodePointRange } from '../grammar.js';
+import type { WorkBudget } from '../work-budget.js';
+import type { Nfa } from './nfa.js';
+
+/** An unsupported construct, or invalid syntax. */
+export class RegexRefusal extends Error {}
+
+/** Maximum nesting of groups, since the writer recurses. */
+const maxDepth = 200;
+
+export class RegexWriter {
+  readonly #nfa: Nfa;
+  readonly #budget: WorkBudget;
+  readonly #members = new Map<AST.Element, CodePoints>();
+  readonly #nullable = new Map<AST.Element, boolean>();
+  #depth = 0;
+
+  constructor(nfa: Nfa, budget: WorkBudget) {
+    this.#nfa = nfa;
+    this.#budget = budget;
+  }
+
+  /**
+   * Adds what leads from one state to the other.
+   * @param isNonEmpty leave the empty text out
+   */
+  write(alternatives: readonly AST.Alternative[], from: number, to: number, isNonEmpty = false): void {
+    if (++this.#depth > maxDepth) this.#budget.refuse('groups of a pattern', this.#depth, maxDepth, 'levels');
+    for (const { elements } of alternatives) {
+      if (isNonEmpty && elements.every((element) => this.#canBeEmpty(element))) this.#writeNonEmpty(elements, from, to);
+      else this.#writeElements(elements, from, to);
+    }
+    this.#depth--;
+  }
+
+  #writeElements(elements: readonly AST.Element[], from: number, to: number): void {
+    let state = from;
+    for (const element of elements) {
+      const next = this.#nfa.add();
+      this.#write(element, state, next, false);
+      state = next;
+    }
+    this.#nfa.jump(state, to);
+  }
+
+  /** Elements that can all be empty: one of them is not, those before it are, and the rest follows. */
+  #writeNonEmpty(elements: readonly AST.Element[], from: number, to: number): void {
+    let state: number | undefined;
+    for (const element of elements) {
+      const next = this.#nfa.add();
+      this.#write(element, from, next, true);
+      if (state !== undefined) this.#write(element, state, next, false);
+      state = next;
+    }
+    if (state !== undefined) this.#nfa.jump(state, to);
+  }
+
+  #write(element: AST.Element, from: number, to: number, isNonEmpty: boolean): void {
+    this.#budget.spend(10);
+    switch (element.type) {
+      case 'Character':
+      case 'CharacterSet':
+      case 'CharacterClass':
+        this.#nfa.move(from, this.#membersOf(element), to);
+        return;
+      case 'Group':
+        if (element.modifiers !== null) throw new RegexRefusal('group modifiers');
+        this.write(element.alternatives, from, to, isNonEmpty);
+        return;
+      case 'CapturingGroup':
+        this.write(element.alternatives, from, to, isNonEmpty);
+        return;
+      case 'Assertion':
+        if (element.kind !== 'start' && element.kind !== 'end') {
+          throw new RegexRefusal(`${element.raw} at this position`);
+        }
+        this.#nfa.jump(from, to, element.kind);
+        return;
+      case 'Quantifier':
+        this.#writeQuantifier(element, from, to, isNonEmpty);
+        return;
+      default:
+        throw new RegexRefusal(element.raw);
+    }
+  }
+
+  /** Repetitions of what can be empty are any smaller number of non-empty ones, so that no two ways lead to the same count. */
+  #writeQuantifier({ element, min, max }: AST.Quantifier, from: number, to: number, isNonEmpty: boolean): void {
+    const hasEmpty = max !== 1 && this.#canBeEmpty(element);
+    const least = hasEmpty ? 0 : min;
+    const numNeeded = isNonEmpty ? Math.max(1, least) : least;
+    if (max < numNeeded) return;
+    let state = from;
+    const writeOne = (): void => {
+      const next = this.#nfa.add();
+      this.#write(element, state, next, hasEmpty || (isNonEmpty && max === 1));
+      state = next;
+    };
+    for (let count = 0; count < numNeeded; count++) writeOne();
+    if (max === Infinity) {
+      const loop = this.#nfa.add();
+      this.#nfa.jump(state, loop);
+      state = loop;
+      writeOne();
+      this.#nfa.jump(state, loop);
+      this.#nfa.jump(loop, to);
+      return;
+    }
+    for (let count = numNeeded; count < max; count++) {
+      this.#nfa.jump(state, to);
+      writeOne();
+    }
+    this.#nfa.jump(state, to);
+  }
+
+  /** Whether an element matches the empty text wherever it stands. With `^` or `$` in it, that depends. */
+  #canBeEmpty(element: AST.Element): boolean {
+    const known = this.#nullable.get(element);
+    if (known !== undefined) return known;
+    const isNullable =
+      element.type === 'Quantifier'
+        ? !hasAssertion(element) && (element.min === 0 || this.#canBeEmpty(element.element))
+        : (element.type === 'Group' || element.type === 'CapturingGroup') &&
+          !hasAssertion(element) &&
+          element.alternatives.some(({ elements }) => elements.every((inner) => this.#canBeEmpty(inner)));
+    this.#nullable.set(element, isNullable);
+    return isNullable;
+  }
+
+  /** The same object for each copy of an element, so that what depends on it is computed once. */
+  #membersOf(element: AST.Character | AST.CharacterSet | AST.CharacterClass): CodePoints {
+    let members = this.#members.get(element);
+    if (members === undefined) this.#members.set(element, (members = membersOf(element, this.#budget)));
+    return members;
+  }
+}
+
+function hasAssertion(element: AST.Element): boolean {
+  if (element.type === 'Assertion') return true;
+  if (element.type === 'Quantifier') return hasAssertion(element.element);
+  if (element.type !== 'Group' && element.type !== 'CapturingGroup') return false;
+  return element.alternatives.some(({ elements }) => elements.some(hasAssertion));
+}
+
+type Members = AST.Character | AST.CharacterSet | AST.CharacterClass | AST.CharacterClassElement;
+
+function membersOf(element: Members, budget: WorkBudget): CodePoints {
+  budget.spend(10);
+  switch (element.type) {
+    case 'Character':
+      return normalize([[element.value, element.value]]);
+    case 'CharacterClassRange':
+      return normalize([[element.min.value, element.max.value]]);
+    case 'CharacterSet':
+      return setOf(element, budget);
+    case 'CharacterClass': {
+      const members = normalize(element.elements.flatMap((inner) => [...membersOf(inner, budget)]));
+      return element.negate ? complement(members) : members;
+    }
+    default:
+      throw new RegexRefusal(element.raw);
+  }
+}
+
+const digits: readonly CodePointRange[] = [[0x30, 0x39]];
+const words: readonly CodePointRange[] = [...digits, [0x41, 0x5a], [0x5f, 0x5f], [0x61, 0x7a]];
+const spaces: readonly CodePointRange[] = [
+  [0x09, 0x0d],
+  [0x20, 0x20],
+  [0xa0, 0xa0],
+  [0x1680, 0x1680],
+  [0x2000, 0x200a],
+  [0x2028, 0x2029],
+  [0x202f, 0x202f],
+  [0x205f, 0x205f],
+  [0x3000, 0x3000],
+  [0xfeff, 0xfeff],
+];
+const lineEnds: readonly CodePointRange[] = [
+  [0x0a, 0x0a],
+  [0x0d, 0x0d],
+  [0x2028, 0x2029],
+];
+
+function setOf(element: AST.CharacterSet, budget: WorkBudget): CodePoints {
+  if (element.kind === 'any') return complement(normalize(lineEnds));
+  const members = (): CodePoints => {
+    if (element.kind === 'digit') return normalize(digits);
+    if (element.kind === 'word') return normalize(words);
+    if (element.kind === 'space') return normalize(spaces);
+    return propertyMembers(element as AST.UnicodePropertyCharacterSet, budget);
+  };
+  return element.negate ? complement(members()) : members();
+}
+
+const properties = new Map<string, CodePoints>();
+/** All characters in order, to ask the JavaScript engine's own tables about. */
+let allCharacters: string | undefined;
+
+/** @throws {CapacityError} for more properties than the budget allows: each is asked for all characters once */
+function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget: WorkBudget): CodePoints {
+  const name = value === null ? key : `${key}=${value}`;
+  let members = properties.get(name);
+  if (members === undefined) {
+    budget.spend(500_000);
+    properties.set(name, (members = runsOf(new RegExp(`\\p{${name}}+`, 'gu'))));
+  }
+  return members;
+}
+
+/** The characters that an expression of runs matches. */
+function runsOf(run: RegExp): CodePoints {
+  allCharacters ??= allCodePoints.map(([first, last]) => textOf(first, last)).join('');
+  const ranges: CodePointRange[] = [];
+  for (const { 0: text } of allCharacters.matchAll(run)) {
+    const isPair = (text.charCodeAt(text.length - 1) & 0xfc00) === 0xdc00;
+    ranges.push([text.codePointAt(0) as number, text.codePointAt(text.length - (isPair ? 2 : 1)) as number]);
+  }
+  return normalize(ranges);
+}
+
+function textOf(first: number, last: number): string {
+  let text = '';
+  for (let codePoint = first; codePoint <= last; codePoint++) text += String.fromCodePoint(codePoint);
+  return text;
+}

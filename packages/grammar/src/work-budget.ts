@@ -1,0 +1,43 @@
+/**
+ * What a grammar may cost. Short grammars and schemas can describe very large automata, and the text of a request is not trusted.
+ * Work is counted, not timed, so that the same input is refused on every machine.
+ */
+import { CapacityError } from '@winnow/tensor';
+
+/** Steps of compiling, each a few tens of nanoseconds: well below a second. */
+export const maxCompileSteps = 15_000_000;
+
+export class WorkBudget {
+  /** What is being compiled: the source of errors. */
+  readonly source: string;
+  /** The place in the source where work is done now, for errors. */
+  place = '';
+  readonly #maxSteps: number;
+  #numSteps = 0;
+
+  constructor(source: string, maxSteps: number = maxCompileSteps) {
+    this.source = source;
+    this.#maxSteps = maxSteps;
+  }
+
+  get numSteps(): number {
+    return this.#numSteps;
+  }
+
+  /** @throws {CapacityError} when all steps together exceed the budget */
+  spend(numSteps: number): void {
+    this.#numSteps += numSteps;
+    if (this.#numSteps > this.#maxSteps) this.refuse('work', this.#numSteps, this.#maxSteps, 'steps');
+  }
+
+  /** Begins anew. */
+  reset(): void {
+    this.#numSteps = 0;
+  }
+
+  /** @throws {CapacityError} always: the source is too large at this place */
+  refuse(resource: string, needed: number, available: number, unit: string): never {
+    const { source, place } = this;
+    throw new CapacityError({ source, field: place, resource, needed, available, unit });
+  }
+}

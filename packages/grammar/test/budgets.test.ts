@@ -1,0 +1,146 @@
+/**
+ * Short grammars and schemas that describe huge automata: each compiles, or is refused with its place, after bounded work. The
+ * limits count steps; the timeouts only tell bounded work from unbounded.
+ */
+import { CapacityError } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import {
+  createTokenGrammar,
+  jsonSchemaGrammar,
+  parseGrammar,
+  type Grammar,
+  type GrammarMatcher,
+  type JsonSchema,
+} from '../src/index.js';
+import { vocabularyOf } from './vocabulary.js';
+
+const timeout = 10_000;
+const { trie, endToken } = vocabularyOf(['aa', 'aaaa', 'aaaaaaaa', '"a', 'ab', 'é', '😀']);
+
+function start(grammar: Grammar): GrammarMatcher {
+  return createTokenGrammar({ grammar, trie, endTokens: [endToken] }).start();
+}
+
+/** Feeds a text byte by byte, with a mask before each of the first bytes. */
+function matches(matcher: GrammarMatcher, text: string): boolean {
+  for (const [index, byte] of new TextEncoder().encode(text).entries()) {
+    if (index < 4) matcher.mask();
+    if (!matcher.accept(byte)) return false;
+  }
+  return matcher.canEnd;
+}
+
+function refusalOf(run: () => unknown): CapacityError {
+  try {
+    run();
+  } catch (error) {
+    if (CapacityError.isInstance(error)) return error;
+    throw error;
+  }
+  throw new Error('expected a refusal');
+}
+
+describe('GBNF', () => {
+  const doubling = Array.from({ length: 40 }, (_, rule) => `r${rule} ::= r${rule + 1} r${rule + 1}`).join('\n');
+  const a = (count: number): string => 'a'.repeat(count);
+
+  test.each<[string, string, readonly string[], readonly string[]]>([
+    ['an optional letter, many times', 'root ::= ("a"?){20000}', ['', 'a', a(2000)], ['b']],
+    ['letters, any number of many times', 'root ::= (("a"*){80}){80} "b"', ['b', 'ab', `${a(500)}b`], ['', 'ba']],
+    ['an empty rule, many times', 'root ::= b{100000}\nb ::= ""', [''], ['b']],
+    ['a rule that may be empty, many times', 'root ::= b{50000} "c"\nb ::= "" | "a" b', ['c', 'aac'], ['', 'b']],
+    ['rules that double', `root ::= r0\n${doubling}\nr40 ::= "a"?`, ['', 'a', a(300)], ['b']],
+    ['nested options', `root ::= ${'('.repeat(150)}"a"?${')?'.repeat(150)}`, ['', 'a'], ['b', 'aa']],
+    ['a long list of what may be missing', `root ::= ${'"a"? "b"? '.repeat(3000)}`, ['', 'ab', 'ba', 'bbb'], ['c']],
+  ])('%s', { timeout }, (_name, text, accepted, refused) => {
+    const grammar = parseGrammar(text);
+    for (const input of accepted) expect(matches(start(grammar), input), input.slice(0, 20)).toBe(true);
+    for (const input of refused) expect(matches(start(grammar), input), input).toBe(false);
+  });
+
+  test.each<[string, string, string]>([
+    ['a repetition of a repetition', 'root ::= "x" big\nbig ::= (([a-c]{1000}){1000})', 'big'],
+    ['a rule beyond what others left', 'root ::= "x"{90000} "y"{90000} r2\nr2 ::= "z"{90000}', 'r2'],
+    ['nested empty repetitions', `root ::= ${'('.repeat(150)}"a"?${'){0,9}'.repeat(150)}`, 'root'],
+  ])('%s is refused at its rule', { timeout }, (_name, text, rule) => {
+    const refusal = refusalOf(() => start(parseGrammar(text)));
+    expect(refusal).toMatchObject({ source: 'grammar', field: rule });
+    expect(refusal.message).toContain(rule);
+  });
+
+  test('a mask that takes too much work is refused', { timeout }, () => {
+    // after n letters, any state of the last n / 2 repetitions, for every one of many vocabulary texts
+    const { trie: long } = vocabularyOf([0, 1].map((first) => `${first}${'01'.repeat(400)}`));
+    const grammar = parseGrammar('root ::= ([01] | [01] [01] | "010" | "101" | "01010"){20000}');
+    const matcher = createTokenGrammar({ grammar, trie: long }).start();
+    const refusal = refusalOf(() => {
+      for (let count = 0; count < 40; count++) {
+        matcher.mask();
+        for (let byte = 0; byte < 100; byte++) matcher.accept(48 + (byte % 2));
+      }
+    });
+    expect(refusal).toMatchObject({ source: 'grammar', resource: 'work' });
+  });
+
+  test('repetition operators nested beyond reason are refused', { timeout }, () => {
+    expect(refusalOf(() => start(parseGrammar(`root ::= "a"${'?'.repeat(100_000)}`)))).toMatchObject({
+      unit: 'levels',
+    });
+  });
+});
+
+describe('JSON schemas', () => {
+  const quoted = (text: string): string => JSON.stringify(text);
+
+  test.each<[string, JsonSchema, readonly string[], readonly string[]]>([
+    [
+      'a chain of references that doubles',
+      {
+        $ref: '#/$defs/d0',
+        $defs: Object.fromEntries(
+          Array.from({ length: 31 }, (_, index) => [
+            `d${index}`,
+            index === 30
+              ? { type: 'string', pattern: '^a+$', maxLength: 5 }
+              : { allOf: [{ $ref: `#/$defs/d${index + 1}` }, { $ref: `#/$defs/d${index + 1}` }] },
+          ]),
+        ),
+      },
+      [quoted('aa')],
+      [quoted('ab'), quoted('aaaaaa')],
+    ],
+    ['an optional letter in a pattern', { type: 'string', pattern: '^(a?){5000}$' }, ['""', '"aaa"'], ['"b"']],
+    [
+      'a long text of Unicode letters',
+      { type: 'string', pattern: '^\\p{L}+$', maxLength: 19_000 },
+      ['"né"'],
+      ['""', '"1"'],
+    ],
+  ])('%s', { timeout }, (_name, schema, accepted, refused) => {
+    const grammar = jsonSchemaGrammar(schema);
+    for (const input of accepted) expect(matches(start(grammar), input), input).toBe(true);
+    for (const input of refused) expect(matches(start(grammar), input), input).toBe(false);
+  });
+
+  test.each<[string, JsonSchema, string]>([
+    ['a pattern', { properties: { a: { type: 'string', pattern: '^(a|b)*a(a|b){30}$' } } }, '#/properties/a/pattern'],
+    [
+      'patterns together',
+      { type: 'string', allOf: [{ pattern: '(a.{60}b|c.{70}d)' }, { pattern: 'e.{90}f' }] },
+      '#/allOf/0/pattern',
+    ],
+    ['a repetition', { properties: { a: { items: { type: 'array', minItems: 300_000 } } } }, '#/properties/a/items'],
+    [
+      'alternatives',
+      {
+        type: 'object',
+        allOf: Array.from({ length: 3 }, () => ({
+          anyOf: Array.from({ length: 40 }, (_, i) => ({ properties: { [`p${i}`]: { type: 'null' } } })),
+        })),
+      },
+      '#',
+    ],
+  ])('%s is refused at its place', { timeout }, (_name, schema, field) => {
+    expect(refusalOf(() => start(jsonSchemaGrammar(schema)))).toMatchObject({ source: 'JSON schema', field });
+  });
+});
