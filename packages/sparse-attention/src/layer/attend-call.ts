@@ -276,7 +276,7 @@ export function densePairs(begin: number, count: number, seqLen: number | undefi
   return seqLen === undefined ? count * begin + (count * (count + 1)) / 2 : count * seqLen;
 }
 
-function variantOf({ shape, policy, causal, rotate }: CallContext, { onVisit, mass }: AttendOptions): AttendVariant {
+function variantOf({ shape, policy, rotate }: CallContext, { onVisit, mass }: AttendOptions): AttendVariant {
   const readsMass = mass !== undefined || (onVisit !== undefined && !isPositional(policy));
   const isSplit = onVisit !== undefined && choosesPerHead(policy);
   const numHeads = isSplit ? shape.numKvHeads : shape.numHeads;
@@ -284,7 +284,7 @@ function variantOf({ shape, policy, causal, rotate }: CallContext, { onVisit, ma
   const maxTokens = Math.max(1, Math.min(shape.maxTokens, Math.floor(maxProbabilities / perToken)));
   const hasSinkQueries = policy.kind === 'streaming' && policy.sinks > 0 && rotate !== undefined;
   return {
-    ...{ policy, numHeads, mass: readsMass, hasSinkQueries, causal },
+    ...{ policy, numHeads, mass: readsMass, hasSinkQueries },
     maxTokens: readsMass && policy.kind !== 'dense' ? maxTokens : shape.maxTokens,
   };
 }

@@ -40,18 +40,17 @@ export async function attend(
     const actual = `${q.seqLen} queries, ${v.seqLen} values`;
     throw new ShapeError({ op: 'attend', rule: 'tokens', expected: `at most ${k.seqLen}, ${k.seqLen}`, actual });
   }
-  const { onVisit, out, mass, massStride, signal, ...layerOptions } = options;
   const parsed = typeof policy === 'string' ? parsePolicy(policy) : policy;
   const phase = supportsPhase(parsed.kind, 'prefill') ? 'prefill' : 'decode';
   await using layer = new AttentionLayer({
-    ...layerOptions,
+    ...options,
     ...{ [phase]: parsed, capacity: k.seqLen, numHeads: q.numHeads },
     ...{ numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
   });
   const begin = k.seqLen - q.seqLen;
   await layer.append(k.slice(0, begin), v.slice(0, begin));
   const [newKeys, newValues] = [k.slice(begin, k.seqLen), v.slice(begin, v.seqLen)];
-  const result = await layer[phase](q, newKeys, newValues, { onVisit, out, mass, massStride, signal });
+  const result = await layer[phase](q, newKeys, newValues, options);
   const { densePairs } = layer.report();
   return { ...result, densePairs, density: result.pairs / densePairs };
 }

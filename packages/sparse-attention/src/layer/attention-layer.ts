@@ -71,7 +71,7 @@ export class AttentionLayer {
 
   /** @throws {ArgumentError | ShapeError | DTypeError} for impossible sizes and policies */
   constructor(options: AttentionLayerOptions) {
-    const { backend = createReferenceBackend(), causal = true, notice = () => {}, allowsLargeMemory = false } = options;
+    const { backend = createReferenceBackend(), causal = true, notice = () => {}, allowsLargeMemory } = options;
     const prefill = policyOf(options.prefill, 'prefill');
     const decode = policyOf(options.decode, 'decode');
     const policies = [prefill, decode];
@@ -83,14 +83,14 @@ export class AttentionLayer {
       throw new ArgumentError({ argument: 'AttentionLayer: capacity', expected, actual: 'nothing' });
     }
     const partSizes = policies.flatMap((policy) => [meanSizeOf(policy) ?? 1, pageSizeOf(policy) ?? 1]);
-    const shape = layerShape({ ...options, maxTokens: ring?.maxTokens ?? options.maxTokens }, capacity, partSizes);
+    const shape = layerShape(options, capacity, partSizes, ring?.maxTokens);
     this.#backend = backend;
     this.#causal = causal;
     this.#rotate = options.rotate;
     this.#policies = { prefill, decode };
     this.#shape = shape;
     this.#slots = new SlotMap({ capacity, ring });
-    this.#programs = new LayerPrograms({ backend, shape, policies, notice, allowsLargeMemory });
+    this.#programs = new LayerPrograms({ backend, shape, lowering: { policies, notice, allowsLargeMemory, causal } });
     if (prefill.kind === 'h2o-prefill') {
       const bufferOf = (name: string): ReturnType<LayerPrograms['buffer']> => this.#programs.buffer(name);
       const { numKvHeads } = shape;

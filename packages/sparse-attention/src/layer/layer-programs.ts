@@ -9,7 +9,7 @@ import {
   type ProgramTensor,
   type SequenceStates,
 } from '@winnow/ops';
-import { lowerPolicy } from '../lowering/lower-policy.js';
+import { lowerPolicy, type LowerPolicyOptions } from '../lowering/lower-policy.js';
 import { appendSideData } from '../lowering/side-data.js';
 import type { AttentionPolicy } from '../policy/policy-types.js';
 import type { LayerShape } from './layer-shape.js';
@@ -26,17 +26,14 @@ export interface AttendVariant {
   readonly mass: boolean;
   /** Take the queries that meet the sinks from the input `sinkQ`. */
   readonly hasSinkQueries: boolean;
-  readonly causal: boolean;
   readonly maxTokens: number;
 }
 
 export interface LayerProgramsOptions {
   readonly backend: Backend;
   readonly shape: LayerShape;
-  /** All policies of the layer: what they keep beside keys and values is maintained. */
-  readonly policies: readonly AttentionPolicy[];
-  readonly notice: (text: string) => void;
-  readonly allowsLargeMemory: boolean;
+  /** What its policies keep beside keys and values is maintained. */
+  readonly lowering: LowerPolicyOptions;
 }
 
 /** Prepares each program when it is needed for the first time; they share their buffers. */
@@ -97,18 +94,18 @@ export class LayerPrograms {
   }
 
   #buildAppend(b: ProgramBuilder, { rows, positions, slots }: StepScalars): void {
-    const { shape, policies } = this.#options;
+    const { shape, lowering } = this.#options;
     const k = stepInput(b, shape, rows, 'k', shape.numKvHeads, shape.headDim);
     const v = stepInput(b, shape, rows, 'v', shape.numKvHeads, shape.valueDim);
     const { slotPositions, keys, values } = externalKv(b, shape, shape.numBlocks, cacheNames);
     b.append('position-append', { slots, positions }, {}, { slotPositions });
     b.append('kv-append', { k, v, slots }, {}, { keys, values });
-    appendSideData(b, { layer: 0, kv: { keys, values }, slots }, policies);
+    appendSideData(b, { layer: 0, kv: { keys, values }, slots }, lowering.policies);
   }
 
   #buildAttend(b: ProgramBuilder, { rows, positions, slots }: StepScalars, variant: AttendVariant): void {
-    const { policy, numHeads, mass, hasSinkQueries, causal } = variant;
-    const { shape, policies, notice, allowsLargeMemory } = this.#options;
+    const { policy, numHeads, mass, hasSinkQueries } = variant;
+    const { shape, lowering } = this.#options;
     const { scale, headDim, numBlocks } = shape;
     const sequences = b.scalar('sequences', ['T']);
     const q = stepInput(b, shape, rows, queryInput(numHeads), numHeads, headDim);
@@ -128,11 +125,13 @@ export class LayerPrograms {
       },
     };
     const isDense = policy.kind === 'dense';
-    const options = { policies, mass: mass && !isDense, notice, allowsLargeMemory, causal };
-    const outputs = lowerPolicy(b, request, policy, options);
+    const outputs = lowerPolicy(b, request, policy, lowering, mass && !isDense);
     for (const [name, tensor] of Object.entries(outputs)) b.output(name, tensor);
     if (!mass || !isDense) return;
-    b.output('mass', b.activation('attention-mass', { q, positions, sequences, ...kv }, { scale, causal }));
+    b.output(
+      'mass',
+      b.activation('attention-mass', { q, positions, sequences, ...kv }, { scale, causal: lowering.causal ?? true }),
+    );
   }
 }
 

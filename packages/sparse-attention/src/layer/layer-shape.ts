@@ -38,9 +38,18 @@ export interface LayerSizes {
 /** Tokens of a cache block where policies have no sizes of their own. */
 const usualBlockSize = 64;
 
-/** @throws {ArgumentError | ShapeError} for impossible sizes */
-export function layerShape(sizes: LayerSizes, capacity: number, partSizes: readonly number[]): LayerShape {
-  const { numHeads, numKvHeads, headDim, valueDim = headDim, maxTokens = 256 } = sizes;
+/**
+ * @param partSizes tokens of the parts that policies divide the cache into
+ * @param maxTokens of one run, where a ring says less than the sizes
+ * @throws {ArgumentError | ShapeError} for impossible sizes
+ */
+export function layerShape(
+  sizes: LayerSizes,
+  capacity: number,
+  partSizes: readonly number[],
+  maxTokens: number = sizes.maxTokens ?? 256,
+): LayerShape {
+  const { numHeads, numKvHeads, headDim, valueDim = headDim } = sizes;
   const { scale = 1 / Math.sqrt(headDim), keyDType = 'f32', valueDType = 'f32' } = sizes;
   for (const [argument, value] of Object.entries({ capacity, numHeads, numKvHeads, headDim, valueDim, maxTokens })) {
     if (Number.isSafeInteger(value) && value > 0) continue;

@@ -51,7 +51,7 @@ export function createAttentionLowering(
     if (phase === 'decode' && prefill.kind === 'h2o-prefill') {
       carryH2o(b, request, prefill.chunk, clampBudgets(prefill, noticeOnce));
     }
-    const outputs = lowerPolicy(b, request, policy[phase], { policies, mass, notice: noticeOnce });
+    const outputs = lowerPolicy(b, request, policy[phase], { policies, notice: noticeOnce }, mass);
     observe?.(b, request.layer, outputs);
     return outputs['y'] as ProgramTensor;
   };

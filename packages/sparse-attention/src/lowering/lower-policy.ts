@@ -17,8 +17,6 @@ import { subquadraticAttributes } from './subquadratic.js';
 export interface LowerPolicyOptions {
   /** All policies of the layer, which share side data. */
   readonly policies: readonly AttentionPolicy[];
-  /** Adds the output `mass`; not for dense attention. */
-  readonly mass: boolean;
   /** Reports in words what had to be changed about a policy. */
   readonly notice: (text: string) => void;
   /** Keeps `h2o-prefill` budgets of a chunk and more as they are. Default: they are clamped. */
@@ -39,12 +37,17 @@ export function checkCausal(policy: AttentionPolicy, causal: boolean): void {
   throw new ArgumentError({ argument: 'bidirectional attention', expected, actual: policy.kind });
 }
 
-/** Appends the op of a policy. @throws {ArgumentError} for a policy that the op or the cache cannot serve */
+/**
+ * Appends the op of a policy.
+ * @param mass adds the output `mass`; not for dense attention
+ * @throws {ArgumentError} for a policy that the op or the cache cannot serve
+ */
 export function lowerPolicy(
   b: ProgramBuilder,
   request: LayerAttention,
   policy: AttentionPolicy,
-  { policies, mass, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
+  { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
+  mass = false,
 ): AttentionOutputs {
   checkCausal(policy, causal);
   const { q, positions, sequences, kv, scale, window, softCap } = request;
