@@ -7,7 +7,7 @@ import { canShareMemory, supportsRelaxedSimd, type Variant } from './web-assembl
 
 export interface WasmBackendOptions {
   /** Workers to compute on. Default: as many as the machine runs at a time. */
-  readonly numThreads?: number;
+  readonly numThreads?: number | undefined;
   /** Where workers come from. */
   readonly host: WasmHost;
   /** Whether to use relaxed SIMD. Default `'auto'`: where the engine has it. */
@@ -43,7 +43,7 @@ export interface WasmBackendOptions {
    * block of 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. Products with f32, f16 and bf16 weights are always
    * in f32. Default `'int8'`.
    */
-  readonly activations?: 'f32' | 'int8';
+  readonly activations?: 'f32' | 'int8' | undefined;
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
   readonly usesMessages?: boolean;
   /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op, on workers. */

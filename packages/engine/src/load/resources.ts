@@ -38,9 +38,12 @@ export class ModelResources {
 
   /** Takes over an open model: it is closed when creating the backend fails, and with `release`. */
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
+    const { threads, activations } = options;
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
-      const device = await ReplaceableDevice.create(options.createBackend ?? (() => createDefaultBackend(options)));
+      const device = await ReplaceableDevice.create(
+        options.createBackend ?? (() => createWasmBackend({ numThreads: threads, activations })),
+      );
       return new ModelResources(opened, device.backend, device);
     } catch (error) {
       await opened.close();
@@ -138,11 +141,4 @@ export class ModelResources {
     }
     await this.#device?.dispose();
   }
-}
-
-function createDefaultBackend({ threads, activations }: BackendOptions): Promise<Backend> {
-  return createWasmBackend({
-    ...(threads === undefined ? {} : { numThreads: threads }),
-    ...(activations === undefined ? {} : { activations }),
-  });
 }

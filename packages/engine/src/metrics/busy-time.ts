@@ -1,30 +1,36 @@
 /** For how long at least one read was under way. */
 import type { ByteSource } from '@winnow/bytes';
 
-export interface BusyTime {
-  /** The same source, whose reads count. */
-  watch(source: ByteSource): ByteSource;
-  busyMs(): number;
-}
+export class BusyTime {
+  readonly #now: () => number;
+  #numReads = 0;
+  #since = 0;
+  #totalMs = 0;
 
-export function createBusyTime(now: () => number): BusyTime {
-  let numReads = 0;
-  let since = 0;
-  let totalMs = 0;
-  return {
-    watch: (source) => ({
+  constructor(now: () => number) {
+    this.#now = now;
+  }
+
+  /** The same source, whose reads count. */
+  watch(source: ByteSource): ByteSource {
+    return {
       name: source.name,
       sizeBytes: source.sizeBytes,
-      async read(byteOffset, target, options) {
-        if (numReads++ === 0) since = now();
-        try {
-          await source.read(byteOffset, target, options);
-        } finally {
-          if (--numReads === 0) totalMs += now() - since;
-        }
-      },
+      read: (byteOffset, target, options) => this.#during(() => source.read(byteOffset, target, options)),
       close: () => source.close(),
-    }),
-    busyMs: () => totalMs + (numReads > 0 ? now() - since : 0),
-  };
+    };
+  }
+
+  busyMs(): number {
+    return this.#totalMs + (this.#numReads > 0 ? this.#now() - this.#since : 0);
+  }
+
+  async #during(read: () => Promise<void>): Promise<void> {
+    if (this.#numReads++ === 0) this.#since = this.#now();
+    try {
+      await read();
+    } finally {
+      if (--this.#numReads === 0) this.#totalMs += this.#now() - this.#since;
+    }
+  }
 }

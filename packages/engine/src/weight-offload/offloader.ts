@@ -2,27 +2,15 @@
  * Runs programs whose experts or neurons are in tiers: at each layer's boundary what was chosen is brought into slots,
  * while what the next layer will probably choose is read ahead. Also counts what programs that skip neurons compute.
  */
-import { neuronGroup, type Backend, type BufferHandle, type Executable, type RunOptions } from '@winnow/ops';
+import { neuronGroup, type BufferHandle, type Executable, type RunOptions } from '@winnow/ops';
 import type { NeuronCache } from '@winnow/sparse-inference';
 import { invariant } from '@winnow/tensor';
 import type { FeedForwardMetrics, FeedForwardLayerMetrics } from '../metrics/feed-forward.js';
 import type { BusyTime } from '../metrics/busy-time.js';
 import { lossBehind } from '../memory/device-recovery.js';
 import { choiceNames, parseBoundary, slotNames } from './program.js';
-import type { PlannedTierLayer, WeightTierPlan } from './plan.js';
-
-export interface WeightTiersOptions {
-  readonly backend: Backend;
-  readonly buffers: ReadonlyMap<string, BufferHandle>;
-  readonly tiers: WeightTierPlan | undefined;
-  /** Present with tiers: the cache of the present device. */
-  readonly cache: (() => NeuronCache) | undefined;
-  /** How long reads were under way. */
-  readonly reads: BusyTime;
-  /** Neurons of the layers that skip some. */
-  readonly ffnDims: ReadonlyMap<number, number>;
-  readonly now: () => number;
-}
+import type { FeedForwardParts } from './parts.js';
+import type { PlannedTierLayer } from './plan.js';
 
 interface LayerCounts {
   numSteps: number;
@@ -50,14 +38,25 @@ interface TierState {
 }
 
 export class WeightOffloader {
-  readonly #options: WeightTiersOptions;
+  readonly #parts: FeedForwardParts;
+  readonly #cacheOf: (() => NeuronCache) | undefined;
+  readonly #reads: BusyTime;
+  /** Neurons of the layers that skip some. */
+  readonly #ffnDims: ReadonlyMap<number, number>;
   readonly #counts = new Map<number, LayerCounts>();
   readonly #states = new Map<number, TierState>();
   readonly #wrapped: Executable[] = [];
 
-  constructor(options: WeightTiersOptions) {
-    this.#options = options;
-    const layers = options.tiers?.layers ?? [];
+  /**
+   * @param cacheOf present with tiers: the cache of the present device
+   * @param reads how long reads were under way
+   */
+  constructor(parts: FeedForwardParts, cacheOf: (() => NeuronCache) | undefined, reads: BusyTime) {
+    this.#parts = parts;
+    this.#cacheOf = cacheOf;
+    this.#reads = reads;
+    this.#ffnDims = parts.sparse?.ffnDims ?? new Map();
+    const layers = parts.tiers?.layers ?? [];
     for (const [index, planned] of layers.entries()) {
       const { numItems } = planned;
       const [map, ids, rows] = [new Int32Array(numItems), new Int32Array(numItems), new Int32Array(numItems)];
@@ -69,7 +68,7 @@ export class WeightOffloader {
   /** The same program, which gets what it needs while it runs. */
   wrap(executable: Executable): Executable {
     const { outputs } = executable.program;
-    const counted = [...this.#options.ffnDims.keys()].filter((layer) => outputs.has(choiceNames.count(layer)));
+    const counted = [...this.#ffnDims.keys()].filter((layer) => outputs.has(choiceNames.count(layer)));
     const tiered = [...this.#states.values()].filter(({ planned }) => outputs.has(choiceNames.ids(planned.layer)));
     if (counted.length === 0 && tiered.length === 0) return executable;
     this.#wrapped.push(executable);
@@ -85,8 +84,7 @@ export class WeightOffloader {
   }
 
   metrics(): FeedForwardMetrics {
-    const { reads } = this.#options;
-    const cache = this.#options.cache?.();
+    const cache = this.#cacheOf?.();
     const layers = [...this.#counts].toSorted(([a], [b]) => a - b);
     const times = profileOf(this.#wrapped);
     return {
@@ -96,17 +94,17 @@ export class WeightOffloader {
         : {
             cache: cache.statistics(),
             waitedMs: [...this.#counts.values()].reduce((sum, { waitedMs }) => sum + waitedMs, 0),
-            readMs: reads.busyMs(),
+            readMs: this.#reads.busyMs(),
           }),
     };
   }
 
   #layerMetrics(layer: number, total: LayerCounts, profile: LayerTimes | undefined): FeedForwardLayerMetrics {
     const state = this.#states.get(layer);
-    const numItems = this.#options.ffnDims.get(layer) ?? state?.planned.numItems ?? 0;
+    const numItems = this.#ffnDims.get(layer) ?? state?.planned.numItems ?? 0;
     const share = (active: number, steps: number): number => (steps === 0 ? 0 : active / steps / numItems);
     const { numSteps, numActive, numBatches, numBatchActive, numPasses, waitedMs } = total;
-    const cached = state && this.#options.cache?.().statistics().layers[state.index];
+    const cached = state && this.#cacheOf?.().statistics().layers[state.index];
     return {
       layer,
       numItems,
@@ -129,7 +127,7 @@ export class WeightOffloader {
     scalars: Int32Array,
     options: RunOptions,
   ): Promise<void> {
-    const cache = this.#options.cache?.();
+    const cache = this.#cacheOf?.();
     const tokensAt = executable.program.scalars.slots.get('T')?.wordOffset;
     const numTokens = tokensAt === undefined ? 0 : (scalars[tokensAt] as number);
     const onBoundary = async (boundary: string): Promise<void> => {
@@ -160,7 +158,7 @@ export class WeightOffloader {
     numTokens: number,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const { now } = this.#options;
+    const { now } = this.#parts;
     const cache = this.#cache();
     const state = this.#states.get(layer);
     invariant(state !== undefined, 'boundaries belong to layers in tiers');
@@ -213,7 +211,7 @@ export class WeightOffloader {
     numTokens: number,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    const next = this.#options.tiers?.layers[state.index + 1];
+    const next = this.#parts.tiers?.layers[state.index + 1];
     const nextState = next && this.#states.get(next.layer);
     const numGuessed = nextState === undefined ? 0 : await chosen.readGuess(state, nextState, numTokens);
     if (numGuessed === 0) return;
@@ -235,7 +233,7 @@ export class WeightOffloader {
   }
 
   async #write(name: string, words: Int32Array): Promise<void> {
-    const { backend, buffers } = this.#options;
+    const { backend, buffers } = this.#parts;
     const handle = buffers.get(name) as BufferHandle;
     const bytes = new Uint8Array(words.buffer, words.byteOffset, words.byteLength);
     const view = backend.view(handle);
@@ -244,7 +242,7 @@ export class WeightOffloader {
   }
 
   #cache(): NeuronCache {
-    const cache = this.#options.cache?.();
+    const cache = this.#cacheOf?.();
     invariant(cache !== undefined, 'layers in tiers have a cache');
     return cache;
   }

@@ -1,62 +1,69 @@
 /** Opens the lower tiers of a model's weights: the file itself, and a file of what has to be transposed. */
 import type { ByteSource, StoredTensor } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
-import type { EmbedderDescription } from '@winnow/models';
-import type { Backend, BufferHandle } from '@winnow/ops';
+import type { BufferHandle } from '@winnow/ops';
 import { createNeuronCache, type NeuronCache, type NeuronPiece } from '@winnow/sparse-inference';
 import { numElements } from '@winnow/tensor';
 import type { BusyTime } from '../metrics/busy-time.js';
 import type { ColdFiles } from '../memory/cold-files.js';
 import { slotNames, type TieredMatrix } from './program.js';
+import type { FeedForwardParts } from './parts.js';
 import type { WeightTierPlan } from './plan.js';
 
 /** Bytes of a transposed matrix that are written at a time. */
 const chunkBytes = 32 * 1024 * 1024;
 
-export interface OpenWeightTiersOptions {
-  readonly backend: Backend;
-  readonly buffers: ReadonlyMap<string, BufferHandle>;
-  readonly weights: EmbedderDescription['weights'];
-  readonly plan: WeightTierPlan;
-  /** Where transposed matrices go; without it they are transposed again at each read. */
-  readonly files: ColdFiles | undefined;
-  readonly reads: BusyTime;
-  readonly signal: AbortSignal | undefined;
-}
+/** The cache of a model's weights in tiers, and the file of transposed matrices. */
+export class OpenedWeightTiers {
+  readonly #open: (signal?: AbortSignal) => Promise<NeuronCache>;
+  readonly #copy: TransposedCopy | undefined;
+  #cache: NeuronCache;
 
-export interface OpenedWeightTiers {
-  readonly cache: NeuronCache;
+  private constructor(open: () => Promise<NeuronCache>, cache: NeuronCache, copy: TransposedCopy | undefined) {
+    this.#open = open;
+    this.#cache = cache;
+    this.#copy = copy;
+  }
+
+  /**
+   * @param files where transposed matrices go; without it they are transposed again at each read
+   * @throws {IoError} when a file cannot be read or written
+   */
+  static async open(
+    parts: FeedForwardParts,
+    plan: WeightTierPlan,
+    files: ColdFiles | undefined,
+    reads: BusyTime,
+  ): Promise<OpenedWeightTiers> {
+    const { signal } = parts.options;
+    const copy = await copyTransposed(parts, plan, files);
+    const open = (ends?: AbortSignal): Promise<NeuronCache> => openCache(parts, plan, reads, copy, ends);
+    try {
+      return new OpenedWeightTiers(open, await open(signal), copy);
+    } catch (error) {
+      await copy?.file.close();
+      throw error;
+    }
+  }
+
+  /** The cache of the present device. */
+  get cache(): NeuronCache {
+    return this.#cache;
+  }
+
   /** Fills the slots of a new device: reads again what was in tiers when the model was loaded. @throws {IoError} */
-  refill(): Promise<void>;
-  /** Closes what was opened here; the model's file stays open. */
-  close(): Promise<void>;
-}
+  async refill(): Promise<void> {
+    await this.#cache.close();
+    this.#cache = await this.#open();
+  }
 
-/** @throws {IoError} when a file cannot be read or written */
-export async function openWeightTiers(options: OpenWeightTiersOptions): Promise<OpenedWeightTiers> {
-  const copy = await copyTransposed(options);
-  const { signal: _ends, ...lasting } = options;
-  try {
-    let cache = await openCache(options, copy);
-    return {
-      get cache() {
-        return cache;
-      },
-      async refill() {
-        await cache.close();
-        cache = await openCache({ ...lasting, signal: undefined }, copy);
-      },
-      async close() {
-        try {
-          await cache.close();
-        } finally {
-          await copy?.file.close();
-        }
-      },
-    };
-  } catch (error) {
-    await copy?.file.close();
-    throw error;
+  /** Closes what was opened here; the model's file stays open. */
+  async close(): Promise<void> {
+    try {
+      await this.#cache.close();
+    } finally {
+      await this.#copy?.file.close();
+    }
   }
 }
 
@@ -66,14 +73,17 @@ interface TransposedCopy {
   readonly offsets: ReadonlyMap<string, number>;
 }
 
-function storedOf({ weights }: OpenWeightTiersOptions, { weightName }: TieredMatrix): StoredTensor {
+function storedOf({ weights }: FeedForwardParts, { weightName }: TieredMatrix): StoredTensor {
   const weight = weights.get(weightName);
   if (weight === undefined) throw new Error(`Winnow internal error: no weight ${weightName}`);
   return weight.stored;
 }
 
-async function copyTransposed(options: OpenWeightTiersOptions): Promise<TransposedCopy | undefined> {
-  const { plan, files, signal } = options;
+async function copyTransposed(
+  parts: FeedForwardParts,
+  plan: WeightTierPlan,
+  files: ColdFiles | undefined,
+): Promise<TransposedCopy | undefined> {
   const transposed = plan.layers.flatMap(({ matrices }) =>
     plan.kind === 'neuron' ? matrices.filter(({ matrix }) => matrix === 'down') : [],
   );
@@ -84,7 +94,7 @@ async function copyTransposed(options: OpenWeightTiersOptions): Promise<Transpos
     let at = 0;
     for (const matrix of transposed) {
       offsets.set(matrix.weightName, at);
-      at += await copyTo(file, at, storedOf(options, matrix), signal);
+      at += await copyTo(file, at, storedOf(parts, matrix), parts.options.signal);
     }
     return { file, offsets };
   } catch (error) {
@@ -93,9 +103,15 @@ async function copyTransposed(options: OpenWeightTiersOptions): Promise<Transpos
   }
 }
 
-function openCache(options: OpenWeightTiersOptions, copy: TransposedCopy | undefined): Promise<NeuronCache> {
-  const { backend, buffers, plan, reads, signal } = options;
-  const copied = copy && reads.watch(fileSource(copy.file));
+function openCache(
+  parts: FeedForwardParts,
+  plan: WeightTierPlan,
+  reads: BusyTime,
+  copy: TransposedCopy | undefined,
+  signal: AbortSignal | undefined,
+): Promise<NeuronCache> {
+  const { backend, buffers } = parts;
+  const copied = copy && reads.watch(pageFileSource(copy.file));
   const pieceOf = (matrix: TieredMatrix): NeuronPiece => {
     const byteOffset = copy?.offsets.get(matrix.weightName);
     return {
@@ -103,7 +119,7 @@ function openCache(options: OpenWeightTiersOptions, copy: TransposedCopy | undef
       dtype: matrix.dtype,
       valuesPerItem: numElements(matrix.itemShape),
       ...(byteOffset === undefined || copied === undefined
-        ? { source: reads.watch(storedSource(storedOf(options, matrix))), byteOffset: 0 }
+        ? { source: reads.watch(storedSource(storedOf(parts, matrix))), byteOffset: 0 }
         : { source: copied, byteOffset }),
     };
   };
@@ -149,7 +165,7 @@ async function copyTo(
   return stored.sizeBytes;
 }
 
-function fileSource(file: PageFile): ByteSource {
+function pageFileSource(file: PageFile): ByteSource {
   return {
     name: file.name,
     sizeBytes: file.sizeBytes,

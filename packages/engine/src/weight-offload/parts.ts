@@ -1,0 +1,17 @@
+/** What the FFNs of a loaded model work with: handed on as it is from room to room. */
+import type { EmbedderDescription } from '@winnow/models';
+import type { Backend, BufferHandle } from '@winnow/ops';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
+import type { MemoryOptions, WeightHost } from './options.js';
+import type { WeightTierPlan } from './plan.js';
+
+export interface FeedForwardParts {
+  readonly backend: Backend;
+  readonly buffers: ReadonlyMap<string, BufferHandle>;
+  readonly weights: EmbedderDescription['weights'];
+  readonly tiers: WeightTierPlan | undefined;
+  readonly sparse: SparseWeights | undefined;
+  readonly options: { readonly memory?: number | MemoryOptions; readonly signal?: AbortSignal };
+  readonly host: WeightHost;
+  readonly now: () => number;
+}
