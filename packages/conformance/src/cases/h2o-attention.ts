@@ -287,7 +287,7 @@ export const h2oAttentionCases: readonly KernelCase[] = [
   ),
   h2oCase(sparseSetup('a snapshot', prompt(37, 20)), { ...usual, from: [3], to: [1] }),
   h2oCase(sparseSetup('empty slots', { ...prompt(37, 20), hasGaps: true }), { ...usual, from: [3], mass: true }),
-  h2oCase(sparseSetup('a prompt in a used row', prompt(20)), { ...usual, from: [1], to: [1] }),
+  h2oCase(sparseSetup('a prompt in a used row', prompt(20)), { ...usual, from: [1], to: [1], seen: [13] }),
   ...[5, 12, 16].map((seen) =>
     h2oCase(sparseSetup(`positions 34 to 45, ${seen} seen`, prompt(45, 34)), { ...usual, from: [0], seen: [seen] }),
   ),

@@ -9,6 +9,7 @@ import { memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError, FormatError, IoError, WinnowError } from '@winnow/tensor';
+import { testCoverage } from '@winnow/test-utils';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { inspectModel, loadModel, openTokenizer, type ModelLocation } from '../../src/index.js';
@@ -215,7 +216,7 @@ describe('broken files', () => {
           expect(WinnowError.isInstance(error), String(error)).toBe(true);
         }
       }),
-      { numRuns: 150 },
+      { numRuns: testCoverage === 'full' ? 150 : 60 },
     );
   });
 });

@@ -12,7 +12,7 @@ interface DemoGolden {
 const goldens = new URL('../../../demo-model/src/__fixtures__/goldens.json', import.meta.url);
 const { prompts } = JSON.parse(readFileSync(goldens, 'utf8')) as DemoGolden;
 
-const numGreedy = testCoverage === 'full' ? 64 : 24;
+const numGreedy = testCoverage === 'full' ? 64 : 12;
 const mebibyte = 2 ** 20;
 /** Room for two or three of the model's six layers in each memory, the rest for its programs. */
 const limits: CreateWasmBackendOptions = {

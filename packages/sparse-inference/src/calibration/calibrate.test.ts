@@ -218,7 +218,7 @@ describe('checkpoints', () => {
       expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
       expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
       const saves = Array.from({ length: whole.numSaves }, (_, save) => save);
-      for (const killAt of predictor === 'low-rank' ? sampled(saves, 2) : sampled(saves, 3, 1)) {
+      for (const killAt of predictor === 'low-rank' ? sampled(saves, 3) : sampled(saves, 3, 1)) {
         const store = new MemoryStore();
         store.killAt = killAt;
         await expect(calibrate(two, { ...options, checkpoint: store })).rejects.toThrow('killed');
