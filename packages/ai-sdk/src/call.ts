@@ -1,6 +1,7 @@
 /** Converts a call of the AI SDK to a request to the engine. */
 import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provider';
 import {
+  checkOptions,
   prepareChat,
   type ChatReader,
   type ChatTool,
@@ -12,7 +13,7 @@ import {
 } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import { chatMessages } from './messages.js';
-import type { LanguageModelSettings } from './settings.js';
+import { callSettingNames, type CallSettings, type LanguageModelSettings } from './settings.js';
 
 export interface Call {
   readonly prompt: Prompt;
@@ -21,28 +22,16 @@ export interface Call {
   readonly warnings: SharedV4Warning[];
 }
 
-/** Schema of `providerOptions.winnow`. */
-const ownOptions = [
-  'minP',
-  'repetitionPenalty',
-  'penaltyWindow',
-  'overflow',
-  'grammar',
-  'templateVariables',
-  'parallelToolCalls',
-];
-
 /**
  * @throws {UnsupportedFunctionalityError} for content that is not text
+ * @throws {UnknownOptionError} for a name in `providerOptions.winnow` that does not exist
  * @throws {ArgumentError} for options that the engine does not accept
  * @throws {FormatError} for schemas that cannot be enforced
  */
 export function prepareCall(model: Model, settings: LanguageModelSettings, call: LanguageModelV4CallOptions): Call {
   const warnings: SharedV4Warning[] = [];
-  const own = { ...settings, ...call.providerOptions?.['winnow'] } as Record<string, unknown> & LanguageModelSettings;
-  for (const name of Object.keys(call.providerOptions?.['winnow'] ?? {})) {
-    if (!ownOptions.includes(name)) warnings.push({ type: 'unsupported', feature: `providerOptions.winnow.${name}` });
-  }
+  const callSettings: CallSettings = call.providerOptions?.['winnow'] ?? {};
+  checkOptions(callSettings, callSettingNames);
   if (call.reasoning !== undefined && call.reasoning !== 'provider-default' && call.reasoning !== 'none') {
     warnings.push({ type: 'unsupported', feature: 'reasoning' });
   }
@@ -50,7 +39,10 @@ export function prepareCall(model: Model, settings: LanguageModelSettings, call:
   const jsonSchema =
     responseFormat?.type === 'json' ? ((responseFormat.schema ?? { type: 'object' }) as JsonSchema) : undefined;
   const tools = toolsOf(call, warnings);
-  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, templateVariables, parallelToolCalls } = own;
+  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, templateVariables, parallelToolCalls } = {
+    ...settings,
+    ...callSettings,
+  };
   if (grammar !== undefined && (jsonSchema !== undefined || tools.length > 0)) {
     throw new ArgumentError({
       argument: 'grammar',

@@ -1,11 +1,6 @@
 /** Wraps a model of the engine as an embedding model of the AI SDK. */
-import type {
-  EmbeddingModelV4,
-  EmbeddingModelV4CallOptions,
-  EmbeddingModelV4Result,
-  SharedV4Warning,
-} from '@ai-sdk/provider';
-import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
+import type { EmbeddingModelV4, EmbeddingModelV4CallOptions, EmbeddingModelV4Result } from '@ai-sdk/provider';
+import { checkOptions, type EmbeddingModel, type EmbedOptions, type OptionNames } from '@winnow/engine';
 
 /** Settings for all calls; `providerOptions.winnow` has the same names for one call. */
 export interface EmbeddingModelSettings extends Pick<
@@ -16,10 +11,21 @@ export interface EmbeddingModelSettings extends Pick<
   readonly modelId?: string;
 }
 
-const ownOptions = ['normalize', 'overflow', 'dimensions', 'prompt', 'promptName'];
+const callNames: OptionNames<Omit<EmbeddingModelSettings, 'modelId'>> = {
+  normalize: true,
+  overflow: true,
+  dimensions: true,
+  prompt: true,
+  promptName: true,
+};
+const settingNames: OptionNames<EmbeddingModelSettings> = { ...callNames, modelId: true };
 
-/** The caller owns the model, and loads and disposes it. Concurrent calls are serialized. */
+/**
+ * The caller owns the model, and loads and disposes it. Concurrent calls are serialized.
+ * @throws {UnknownOptionError} for a setting that does not exist, here and in `providerOptions.winnow`
+ */
 export function embeddingModel(model: EmbeddingModel, settings: EmbeddingModelSettings = {}): EmbeddingModelV4 {
+  checkOptions(settings, settingNames);
   const { modelId = model.name, ...defaults } = settings;
   return {
     specificationVersion: 'v4',
@@ -30,22 +36,18 @@ export function embeddingModel(model: EmbeddingModel, settings: EmbeddingModelSe
 
     async doEmbed(options: EmbeddingModelV4CallOptions): Promise<EmbeddingModelV4Result> {
       const { values, dimensions, abortSignal, providerOptions } = options;
-      const own = providerOptions?.['winnow'] ?? {};
-      const unknown = Object.keys(own).filter((name) => !ownOptions.includes(name));
-      const known = Object.fromEntries(Object.entries(own).filter(([name]) => ownOptions.includes(name)));
+      const own: Omit<EmbeddingModelSettings, 'modelId'> = providerOptions?.['winnow'] ?? {};
+      checkOptions(own, callNames);
       const embeddings = await model.embedTexts(values, {
         ...defaults,
-        ...(known as EmbedOptions),
+        ...own,
         ...(dimensions === undefined ? {} : { dimensions }),
         ...(abortSignal === undefined ? {} : { signal: abortSignal }),
       });
       return {
         embeddings: embeddings.map(({ vector }) => Array.from(vector)),
         usage: { tokens: embeddings.reduce((sum, { numTokens }) => sum + numTokens, 0) },
-        warnings: unknown.map((name): SharedV4Warning => ({
-          type: 'unsupported',
-          feature: `providerOptions.winnow.${name}`,
-        })),
+        warnings: [],
       };
     },
   };

@@ -9,15 +9,17 @@ import type {
   LanguageModelV4StreamResult,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider';
-import type { ChatPart, GenerationResult, Model } from '@winnow/engine';
+import { checkOptions, type ChatPart, type GenerationResult, type Model } from '@winnow/engine';
 import { prepareCall, type Call } from './call.js';
-import type { LanguageModelSettings } from './settings.js';
+import { languageModelNames, type LanguageModelSettings } from './settings.js';
 
 /**
  * The caller owns the model, and loads and disposes it. Concurrent calls share its steps and cache, up to its
  * `maxSessions`. Constrained decoding enforces tools and response formats.
+ * @throws {UnknownOptionError} for a setting that does not exist
  */
 export function languageModel(model: Model, settings: LanguageModelSettings = {}): LanguageModelV4 {
+  checkOptions(settings, languageModelNames);
   const modelId = settings.modelId ?? model.name;
 
   return {

@@ -1,9 +1,9 @@
 /** A provider of the AI SDK for several named models. */
 import { NoSuchModelError, type EmbeddingModelV4, type LanguageModelV4, type ProviderV4 } from '@ai-sdk/provider';
-import type { EmbeddingModel, Model } from '@winnow/engine';
+import { checkOptions, type EmbeddingModel, type Model, type OptionNames } from '@winnow/engine';
 import { embeddingModel } from './embedding-model.js';
 import { languageModel } from './language-model.js';
-import type { LanguageModelSettings } from './settings.js';
+import { languageModelNames, type LanguageModelSettings } from './settings.js';
 
 export interface WinnowProviderOptions {
   /** Loaded models by name. */
@@ -13,6 +13,13 @@ export interface WinnowProviderOptions {
   readonly settings?: Omit<LanguageModelSettings, 'modelId'>;
 }
 
+const { modelId: _, ...settingNames } = languageModelNames;
+const providerNames: OptionNames<WinnowProviderOptions> = {
+  languageModels: true,
+  embeddingModels: true,
+  settings: settingNames,
+};
+
 /** Also a function: `winnow('name')` is a language model. */
 export interface WinnowProvider extends ProviderV4 {
   (modelId: string): LanguageModelV4;
@@ -21,8 +28,10 @@ export interface WinnowProvider extends ProviderV4 {
 /**
  * Creates a provider for `createProviderRegistry` and other uses of models by name. An unknown name throws
  * `NoSuchModelError`.
+ * @throws {UnknownOptionError} for an option that does not exist
  */
 export function createWinnow(options: WinnowProviderOptions): WinnowProvider {
+  checkOptions(options, providerNames);
   const { languageModels = {}, embeddingModels = {}, settings = {} } = options;
 
   function language(modelId: string): LanguageModelV4 {

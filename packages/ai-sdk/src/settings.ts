@@ -1,5 +1,5 @@
 /** Settings of language models, for all calls; `providerOptions.winnow` has the same names for one call. */
-import type { GenerateOptions } from '@winnow/engine';
+import type { GenerateOptions, OptionNames } from '@winnow/engine';
 
 export interface LanguageModelSettings extends Pick<
   GenerateOptions,
@@ -17,3 +17,22 @@ export interface LanguageModelSettings extends Pick<
   /** Name of the model in the SDK. Default: the name in its file. */
   readonly modelId?: string;
 }
+
+/** Names in `providerOptions.winnow`. */
+export type CallSettings = Omit<LanguageModelSettings, 'chat' | 'modelId'>;
+
+export const callSettingNames: OptionNames<CallSettings> = {
+  minP: true,
+  repetitionPenalty: true,
+  penaltyWindow: true,
+  overflow: true,
+  grammar: true,
+  templateVariables: true,
+  parallelToolCalls: true,
+};
+
+export const languageModelNames: OptionNames<LanguageModelSettings> = {
+  ...callSettingNames,
+  chat: true,
+  modelId: true,
+};

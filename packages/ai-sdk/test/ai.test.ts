@@ -77,10 +77,29 @@ test('generateText: options of our own', async () => {
   const { text, warnings } = await generateText({
     model: languageModel(model),
     prompt,
-    providerOptions: { winnow: { grammar, color: 'red' } },
+    providerOptions: { winnow: { grammar } },
   });
   expect(['yes', 'no']).toContain(text);
-  expect(warnings).toEqual([{ type: 'unsupported', feature: 'providerOptions.winnow.color' }]);
+  expect(warnings).toEqual([]);
+});
+
+test('options that do not exist are errors that name the nearest one', async () => {
+  const misspelled = { winnow: { penaltyWindw: 3 } };
+  await expect(
+    generateText({ model: languageModel(model), prompt, providerOptions: misspelled, maxRetries: 0 }),
+  ).rejects.toThrow('unknown option "penaltyWindw"; did you mean "penaltyWindow"?');
+  await expect(
+    embed({
+      model: embeddingModel(embedder),
+      value: 'a',
+      providerOptions: { winnow: { dimension: 8 } },
+      maxRetries: 0,
+    }),
+  ).rejects.toThrow('unknown option "dimension"; did you mean "dimensions"?');
+  const settings = { chatt: false, promptname: 'query', model: {} };
+  expect(() => languageModel(model, settings as object)).toThrow('did you mean "chat"?');
+  expect(() => embeddingModel(embedder, settings as object)).toThrow('unknown option "chatt"');
+  expect(() => createWinnow({ settings: { modelId: 'x' } as object })).toThrow('unknown option "settings.modelId"');
 });
 
 test('generateText: what it cannot do is refused', async () => {

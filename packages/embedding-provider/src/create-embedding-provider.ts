@@ -1,5 +1,5 @@
 /** Wraps a loaded embedding model of the engine as an `EmbeddingProvider`. */
-import type { EmbeddingModel, TextOverflow } from '@winnow/engine';
+import { checkOptions, type EmbeddingModel, type OptionNames, type TextOverflow } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.js';
 
@@ -20,18 +20,30 @@ export interface EmbeddingProviderOptions {
   readonly prompts?: Readonly<Partial<Record<TextKind, string>>>;
 }
 
+const optionNames: OptionNames<EmbeddingProviderOptions> = {
+  normalize: true,
+  dimensions: true,
+  overflow: true,
+  prompts: { query: true, document: true },
+};
+const embedNames: OptionNames<EmbedTextOptions> = { kind: true, signal: true };
+
 /**
  * The provider does not own the model: the caller disposes it, after which calls throw `ReleasedError`.
+ * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} for a number of dimensions that the model does not support
  */
 export function createEmbeddingProvider(
   model: EmbeddingModel,
   options: EmbeddingProviderOptions = {},
 ): EmbeddingProvider {
+  checkOptions(options, optionNames);
   const { normalize = true, overflow = 'error', prompts = {}, dimensions = model.dimensions } = options;
   checkDimensions(model, dimensions);
 
-  async function embedBatch(texts: readonly string[], { kind = 'document', signal }: EmbedTextOptions = {}) {
+  async function embedBatch(texts: readonly string[], embedOptions: EmbedTextOptions = {}) {
+    checkOptions(embedOptions, embedNames);
+    const { kind = 'document', signal } = embedOptions;
     signal?.throwIfAborted();
     if (texts.length === 0) return [];
     return model.embed(texts, {

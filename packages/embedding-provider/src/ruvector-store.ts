@@ -1,4 +1,5 @@
 /** A vector store on a `@ruvector/core` database, which the caller opens: an HNSW graph in memory over a file. */
+import { checkOptions } from '@winnow/engine';
 import { FormatError } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorMatch, VectorStore } from './vector-store.js';
@@ -14,8 +15,10 @@ export interface RuvectorDatabase {
 /**
  * @param database opened with `distanceMetric: 'Cosine'` and these dimensions. The file keeps the dimensions that it
  *   was created with, regardless of later requests, and each open database has its own graph: open a file only once.
+ * @throws {UnknownOptionError} for an option that does not exist
  */
 export function createRuvectorStore(database: RuvectorDatabase, options: { readonly dimensions: number }): VectorStore {
+  checkOptions(options, { dimensions: true });
   const { dimensions } = options;
   checkCount('dimensions', dimensions);
   return {

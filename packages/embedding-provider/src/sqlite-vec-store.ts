@@ -1,4 +1,5 @@
 /** A vector store on a `sqlite-vec` table, in a SQLite database that the caller opens and loads the extension into. */
+import { checkOptions } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorStore } from './vector-store.js';
@@ -23,9 +24,11 @@ export interface SqliteVecOptions {
 /**
  * Creates the table if it does not exist. Search compares with every vector: exact, and fast enough for some hundred
  * thousand vectors.
+ * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} for a table of other dimensions, or an invalid name
  */
 export function createSqliteVecStore(database: SqliteDatabase, options: SqliteVecOptions): VectorStore {
+  checkOptions(options, { dimensions: true, table: true });
   const { dimensions, table = 'texts' } = options;
   checkCount('dimensions', dimensions);
   if (!/^[A-Za-z_][A-Za-z0-9_]*$/.test(table)) {

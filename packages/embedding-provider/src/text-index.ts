@@ -1,4 +1,5 @@
 /** Semantic search: a provider and a store combined. */
+import { checkOptions, type OptionNames } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 import { checkCount } from './checks.js';
 import type { EmbeddingProvider } from './provider.js';
@@ -31,8 +32,16 @@ export interface IndexOptions {
   readonly signal?: AbortSignal;
 }
 
-/** @throws {ArgumentError} when the dimensions of store and provider differ */
-export function createTextIndex({ provider, store, batchSize = 64 }: TextIndexOptions): TextIndex {
+const indexNames: OptionNames<IndexOptions> = { signal: true };
+const searchNames: OptionNames<IndexOptions & { readonly limit?: number }> = { signal: true, limit: true };
+
+/**
+ * @throws {UnknownOptionError} for an option that does not exist
+ * @throws {ArgumentError} when the dimensions of store and provider differ
+ */
+export function createTextIndex(indexOptions: TextIndexOptions): TextIndex {
+  checkOptions(indexOptions, { provider: true, store: true, batchSize: true });
+  const { provider, store, batchSize = 64 } = indexOptions;
   checkCount('batchSize', batchSize);
   if (provider.dimensions !== store.dimensions) {
     const expected = `a store of ${provider.dimensions} dimensions, like ${provider.name}`;
@@ -48,6 +57,7 @@ export function createTextIndex({ provider, store, batchSize = 64 }: TextIndexOp
 
   return {
     async insert(texts, options = {}) {
+      checkOptions(options, indexNames);
       let batch: IndexedText[] = [];
       for (const text of texts) {
         batch.push(text);
@@ -57,7 +67,9 @@ export function createTextIndex({ provider, store, batchSize = 64 }: TextIndexOp
       }
       await insertBatch(batch, options);
     },
-    async search(query, { limit = 5, signal } = {}) {
+    async search(query, options = {}) {
+      checkOptions(options, searchNames);
+      const { limit = 5, signal } = options;
       checkCount('limit', limit);
       const abort = signal === undefined ? {} : { signal };
       return store.search(await provider.embed(query, { ...abort, kind: 'query' }), limit);

@@ -36,6 +36,13 @@ beforeAll(async () => {
 afterAll(() => model.dispose());
 
 describe('options', () => {
+  test('that do not exist are errors that name the nearest one', async () => {
+    const wrong = { prompts: { querry: 'q: ' } } as object;
+    expect(() => createEmbeddingProvider(model, wrong)).toThrow('did you mean "prompts.query"?');
+    const provider = createEmbeddingProvider(model);
+    await expect(provider.embed('a', { kinds: 'query' } as object)).rejects.toThrow('did you mean "kind"?');
+  });
+
   test('vectors are those of the model', async () => {
     const provider = createEmbeddingProvider(model);
     expect(provider).toMatchObject({

@@ -155,3 +155,17 @@ describe('ruvector files', () => {
     }
   });
 });
+
+test('options that do not exist are errors that name the nearest one', async () => {
+  const dimension = { dimensions: 4, dimension: 4 };
+  expect(() => createRuvectorStore({} as RuvectorDatabase, dimension)).toThrow('did you mean "dimensions"?');
+  const table = { dimensions: 4, tables: 'b' };
+  expect(() => createSqliteVecStore({} as DatabaseSync, table)).toThrow('did you mean "table"?');
+  const { store } = sqliteStore('options.sqlite', 4);
+  const provider = { name: 'none', dimensions: 4 } as EmbeddingProvider;
+  const size = { provider, store, batchsize: 3 };
+  expect(() => createTextIndex(size)).toThrow('did you mean "batchSize"?');
+  const index = createTextIndex({ provider, store });
+  await expect(index.search('a', { limits: 3 } as object)).rejects.toThrow('did you mean "limit"?');
+  await expect(index.insert([], { signl: 3 } as object)).rejects.toThrow('did you mean "signal"?');
+});

@@ -33,15 +33,16 @@ export {
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
 export type { AttentionTrace } from './plan/attention-trace.js';
-export type {
-  FinishReason,
-  GeneratedToken,
-  GenerateOptions,
-  Generation,
-  GenerationResult,
-  GenerationTimings,
-  PromptProgress,
-  TokenLogprob,
+export {
+  generateOptionNames,
+  type FinishReason,
+  type GeneratedToken,
+  type GenerateOptions,
+  type Generation,
+  type GenerationResult,
+  type GenerationTimings,
+  type PromptProgress,
+  type TokenLogprob,
 } from './generation/generation.js';
 export type { KvCacheOptions, KvDTypes, WhenFull } from './plan/options.js';
 export type { KvOffloadOptions } from './kv-offload/plan.js';

@@ -1,5 +1,13 @@
 /** Implements the contract with a model of the engine. */
-import type { GenerateOptions, Generation, GenerationResult, Model } from '@winnow/engine';
+import {
+  checkOptions,
+  generateOptionNames,
+  type GenerateOptions,
+  type Generation,
+  type GenerationResult,
+  type Model,
+  type OptionNames,
+} from '@winnow/engine';
 import type {
   InferenceBackend,
   InferenceMetrics,
@@ -15,11 +23,16 @@ export interface InferenceBackendOptions {
   readonly defaults?: Omit<GenerateOptions, 'signal'>;
 }
 
-/** The caller owns the model and disposes it. Generations share its sessions, steps and cache. */
-export function createInferenceBackend(
-  model: Model,
-  { defaults = {} }: InferenceBackendOptions = {},
-): InferenceBackend {
+const { signal: _, ...defaultNames } = generateOptionNames;
+const optionNames: OptionNames<InferenceBackendOptions> = { defaults: defaultNames };
+
+/**
+ * The caller owns the model and disposes it. Generations share its sessions, steps and cache.
+ * @throws {UnknownOptionError} for an option that does not exist; calls check theirs, too
+ */
+export function createInferenceBackend(model: Model, options: InferenceBackendOptions = {}): InferenceBackend {
+  checkOptions(options, optionNames);
+  const { defaults = {} } = options;
   const counts: Writable<InferenceMetrics> = {
     numGenerations: 0,
     numActive: 0,
@@ -29,18 +42,18 @@ export function createInferenceBackend(
     promptMs: 0,
     generateMs: 0,
   };
-  const generateStream = (prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream =>
-    new CountedStream(model.generate(prompt, { ...defaults, ...options }), counts);
+  const generateStream = (prompt: InferencePrompt, own: InferenceOptions = {}): InferenceStream =>
+    new CountedStream(model.generate(prompt, { ...defaults, ...own }), counts);
   return {
     name: model.name,
     vocabSize: model.config.vocabSize,
     contextSize: model.contextSize,
     supportsJsonSchema: true,
-    generate: (prompt, options) => generateStream(prompt, options).result(),
+    generate: async (prompt, own) => generateStream(prompt, own).result(),
     generateStream,
-    async logits(prompt, { signal } = {}): Promise<Float32Array> {
+    async logits(prompt, own = {}): Promise<Float32Array> {
       const tokens = model.encodePrompt(prompt);
-      const [row] = await model.logprobs(tokens, signal === undefined ? {} : { signal });
+      const [row] = await model.logprobs(tokens, own);
       return row as Float32Array;
     },
     metrics: () => ({ ...counts }),

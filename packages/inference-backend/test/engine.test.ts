@@ -32,3 +32,13 @@ test('a generation counts once, however its tokens and its result are read', asy
   expect(result.text).toBe(texts.join(''));
   expect(backend.metrics()).toMatchObject({ numGenerations: 1, numActive: 0, numFailed: 0, numGeneratedTokens: 3 });
 });
+
+test('options that do not exist are errors that name the nearest one', async () => {
+  await using model = await loadModel(demoModelUrl, { context: 64, threads: 1 });
+  const create = (options: object): unknown => createInferenceBackend(model, options);
+  expect(() => create({ default: {} })).toThrow('did you mean "defaults"?');
+  expect(() => create({ defaults: { temprature: 0 } })).toThrow('did you mean "defaults.temperature"?');
+  const backend = createInferenceBackend(model);
+  await expect(backend.generate('a', { maxToken: 1 } as object)).rejects.toThrow('did you mean "maxTokens"?');
+  await expect(backend.logits('a', { signl: 1 } as object)).rejects.toThrow('did you mean "signal"?');
+});

@@ -3,7 +3,6 @@ import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager
 import {
   BaseChatModel,
   type BaseChatModelCallOptions,
-  type BaseChatModelParams,
   type BindToolsInput,
   type LangSmithParams,
 } from '@langchain/core/language_models/chat_models';
@@ -13,6 +12,7 @@ import type { BaseLanguageModelInput, StructuredOutputMethodOptions } from '@lan
 import type { Runnable } from '@langchain/core/runnables';
 import { closingChunk, partChunk, toMessage, usageOfMessage } from './answers.js';
 import {
+  checkOptions,
   prepareChat,
   type ChatPart,
   type ChatReader,
@@ -27,19 +27,20 @@ import { ArgumentError } from '@winnow/tensor';
 import { structuredOutput, type OutputSchema } from './structured-output.js';
 import { toFunctionTools, toToolChoice } from './tools.js';
 import {
+  chatFieldNames,
   concurrencyOf,
   generateOptions,
   identifyingParams,
+  ownSettings,
   pickFields,
+  withTimeout,
+  type ChatWinnowFields,
   type GenerationFields,
-  type WinnowFields,
 } from './fields.js';
 import { toChatMessages } from './messages.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
 import { countTokens } from './count-tokens.js';
 import { createTurns, type Turns } from './turns.js';
-
-export type ChatWinnowFields = WinnowFields & Omit<BaseChatModelParams, 'maxConcurrency'>;
 
 /** Call options; defaults are the fields of the object. */
 export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
@@ -62,13 +63,17 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
   readonly streaming: boolean;
   readonly #own: GenerationFields;
   readonly #turns: Turns;
+  readonly #timeout: number | undefined;
 
+  /** @throws {UnknownOptionError} for a field that does not exist */
   constructor(fields: ChatWinnowFields) {
-    const { model, streaming = false, maxConcurrency, ...rest } = fields;
+    checkOptions(fields, chatFieldNames);
+    const { model, streaming = false, maxConcurrency, timeout, ...rest } = fields;
     super(rest);
     this.model = model;
     this.streaming = streaming;
-    this.#own = pickFields(fields);
+    this.#own = ownSettings(fields);
+    this.#timeout = timeout;
     this.#turns = createTurns(concurrencyOf(maxConcurrency));
   }
 
@@ -155,9 +160,10 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     options: this['ParsedCallOptions'],
     runManager: CallbackManagerForLLMRun | undefined,
   ): AsyncGenerator<ChatGenerationChunk> {
-    const { jsonSchema, ...settings } = generateOptions(this.#own, options);
+    const limited = withTimeout(options, this.#timeout);
+    const { jsonSchema, ...settings } = generateOptions(this.#own, limited);
     const turn = prepareChat(this.model, requestOf(messages, options, jsonSchema));
-    const endTurn = await this.#turns.take(options.signal);
+    const endTurn = await this.#turns.take(limited.signal);
     let numCalls = 0;
     try {
       const generation = this.model.generate(turn.prompt, constrained(settings, turn));

@@ -1,7 +1,9 @@
 /**
  * Common settings of both language models, at construction and per call, and their conversion to options of the engine.
  */
-import type { GenerateOptions, JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
+import type { BaseChatModelParams } from '@langchain/core/language_models/chat_models';
+import type { BaseLLMParams } from '@langchain/core/language_models/llms';
+import type { GenerateOptions, JsonSchema, Model, OptionNames, OverflowPolicy, SamplingOptions } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
 
 /** Generation settings. The defaults are the model's recommendations, else those of the engine. */
@@ -18,39 +20,77 @@ export interface GenerationFields extends SamplingOptions {
   overflow?: OverflowPolicy;
 }
 
+export type WinnowLLMFields = WinnowFields & Omit<BaseLLMParams, 'maxConcurrency'>;
+
+export type ChatWinnowFields = WinnowFields & Omit<BaseChatModelParams, 'maxConcurrency'>;
+
 export interface WinnowFields extends GenerationFields {
   /** A loaded model, owned by the caller. */
   model: Model;
+  /** LangChain's name of `stop`, which takes precedence. */
+  stopSequences?: string[];
+  /** Without effect: LangChain may pass a key to any model, and a local one needs none. */
+  apiKey?: string;
   /** Maximum number of concurrent generations; further calls wait. At most the model's `maxSessions`. Default 4. */
   maxConcurrency?: number;
+  /** Maximum time of a call in milliseconds, after which it throws a `TimeoutError`. Default: none. */
+  timeout?: number;
   /** Whether `invoke` reports tokens to callbacks as they are generated. Default false. */
   streaming?: boolean;
 }
 
-/** Names of the settings, as fields and as call options. */
-const samplingNames = [
-  'temperature',
-  'topK',
-  'topP',
-  'minP',
-  'repetitionPenalty',
-  'presencePenalty',
-  'frequencyPenalty',
-  'penaltyWindow',
-  'seed',
-] as const satisfies readonly (keyof SamplingOptions)[];
-const names = [
-  ...samplingNames,
-  'maxTokens',
-  'stop',
-  'grammar',
-  'jsonSchema',
-  'overflow',
-] as const satisfies readonly (keyof GenerationFields)[];
+const generationNames: OptionNames<GenerationFields> = {
+  temperature: true,
+  topK: true,
+  topP: true,
+  minP: true,
+  repetitionPenalty: true,
+  presencePenalty: true,
+  frequencyPenalty: true,
+  penaltyWindow: true,
+  seed: true,
+  maxTokens: true,
+  stop: true,
+  grammar: true,
+  jsonSchema: true,
+  overflow: true,
+};
+const names = Object.keys(generationNames) as (keyof GenerationFields)[];
+
+/** Names of the fields of a completion model: ours, and those of the class of LangChain that it extends. */
+export const llmFieldNames: OptionNames<WinnowLLMFields> = {
+  ...generationNames,
+  model: true,
+  stopSequences: true,
+  apiKey: true,
+  maxConcurrency: true,
+  timeout: true,
+  streaming: true,
+  callbacks: true,
+  callbackManager: true,
+  tags: true,
+  metadata: true,
+  verbose: true,
+  cache: true,
+  maxRetries: true,
+  onFailedAttempt: true,
+};
+
+/** The same of a chat model. */
+export const chatFieldNames: OptionNames<ChatWinnowFields> = {
+  ...llmFieldNames,
+  disableStreaming: true,
+  outputVersion: true,
+};
 
 /** Selects the settings among other fields. */
 export function pickFields(fields: GenerationFields): GenerationFields {
   return Object.fromEntries(names.filter((name) => fields[name] !== undefined).map((name) => [name, fields[name]]));
+}
+
+/** The settings of an object. */
+export function ownSettings({ stopSequences, ...fields }: WinnowFields): GenerationFields {
+  return pickFields(stopSequences === undefined ? fields : { stop: stopSequences, ...fields });
 }
 
 /** Settings of a call override those of the object. */
@@ -60,6 +100,16 @@ export function generateOptions(
 ): GenerateOptions {
   const { signal } = call;
   return { ...own, ...pickFields(call), ...(signal === undefined ? {} : { signal }) };
+}
+
+/** Options that also abort after `timeout` milliseconds. */
+export function withTimeout<Options extends { readonly signal?: AbortSignal }>(
+  options: Options,
+  timeout: number | undefined,
+): Options {
+  if (timeout === undefined) return options;
+  const signals = [AbortSignal.timeout(timeout), ...(options.signal === undefined ? [] : [options.signal])];
+  return { ...options, signal: AbortSignal.any(signals) };
 }
 
 /** The key of LangChain's response cache: the model and all settings. */

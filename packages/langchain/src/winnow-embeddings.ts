@@ -1,6 +1,12 @@
 /** LangChain embeddings on a loaded embedding model of the engine. */
 import { Embeddings, type EmbeddingsParams } from '@langchain/core/embeddings';
-import type { EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
+import {
+  checkOptions,
+  type EmbeddingModel,
+  type EmbedOptions,
+  type OptionNames,
+  type TextOverflow,
+} from '@winnow/engine';
 
 export interface WinnowEmbeddingsFields extends EmbeddingsParams {
   /** A loaded model, owned by the caller. */
@@ -17,13 +23,27 @@ export interface WinnowEmbeddingsFields extends EmbeddingsParams {
   documentPrompt?: string;
 }
 
+const fieldNames: OptionNames<WinnowEmbeddingsFields> = {
+  model: true,
+  normalize: true,
+  dimensions: true,
+  overflow: true,
+  queryPrompt: true,
+  documentPrompt: true,
+  maxConcurrency: true,
+  maxRetries: true,
+  onFailedAttempt: true,
+};
+
 /** Concurrent calls are serialized. */
 export class WinnowEmbeddings extends Embeddings {
   readonly model: EmbeddingModel;
   readonly #options: EmbedOptions;
   readonly #prompts: Readonly<Record<'query' | 'document', string | undefined>>;
 
+  /** @throws {UnknownOptionError} for a field that does not exist */
   constructor(fields: WinnowEmbeddingsFields) {
+    checkOptions(fields, fieldNames);
     const { model, normalize, dimensions, overflow, queryPrompt, documentPrompt, ...rest } = fields;
     super(rest);
     this.model = model;

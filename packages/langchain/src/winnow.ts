@@ -1,22 +1,23 @@
 /** A LangChain text completion model on a loaded model of the engine. */
 import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager';
-import { BaseLLM, type BaseLLMCallOptions, type BaseLLMParams } from '@langchain/core/language_models/llms';
+import { BaseLLM, type BaseLLMCallOptions } from '@langchain/core/language_models/llms';
 import type { MessageContent } from '@langchain/core/messages';
 import { GenerationChunk, type LLMResult } from '@langchain/core/outputs';
-import type { GenerationResult, Model } from '@winnow/engine';
+import { checkOptions, type GenerationResult, type Model } from '@winnow/engine';
 import { countTokens } from './count-tokens.js';
 import {
   concurrencyOf,
   generateOptions,
   identifyingParams,
+  llmFieldNames,
+  ownSettings,
   pickFields,
+  withTimeout,
   type GenerationFields,
-  type WinnowFields,
+  type WinnowLLMFields,
 } from './fields.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
 import { createTurns, type Turns } from './turns.js';
-
-export type WinnowLLMFields = WinnowFields & Omit<BaseLLMParams, 'maxConcurrency'>;
 
 /** Call options; defaults are the fields of the object. */
 export interface WinnowCallOptions extends BaseLLMCallOptions, Omit<GenerationFields, 'stop'> {}
@@ -31,13 +32,17 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
   readonly streaming: boolean;
   readonly #own: GenerationFields;
   readonly #turns: Turns;
+  readonly #timeout: number | undefined;
 
+  /** @throws {UnknownOptionError} for a field that does not exist */
   constructor(fields: WinnowLLMFields) {
-    const { model, streaming = false, maxConcurrency, ...rest } = fields;
+    checkOptions(fields, llmFieldNames);
+    const { model, streaming = false, maxConcurrency, timeout, ...rest } = fields;
     super(rest);
     this.model = model;
     this.streaming = streaming;
-    this.#own = pickFields(fields);
+    this.#own = ownSettings(fields);
+    this.#timeout = timeout;
     this.#turns = createTurns(concurrencyOf(maxConcurrency));
   }
 
@@ -114,9 +119,10 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
 
   /** Chunks of text, then the complete result. */
   async *#run(prompt: string, options: this['ParsedCallOptions']): AsyncGenerator<string, GenerationResult> {
-    const endTurn = await this.#turns.take(options.signal);
+    const limited = withTimeout(options, this.#timeout);
+    const endTurn = await this.#turns.take(limited.signal);
     try {
-      const generation = this.model.generate(prompt, generateOptions(this.#own, options));
+      const generation = this.model.generate(prompt, generateOptions(this.#own, limited));
       for await (const { text } of generation) if (text !== '') yield text;
       return await generation.result();
     } finally {

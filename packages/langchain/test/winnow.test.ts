@@ -1,10 +1,33 @@
 import { PromptTemplate } from '@langchain/core/prompts';
+import type { EmbeddingModel } from '@winnow/engine';
 import { CapacityError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { Winnow, type WinnowLLMFields } from '../src/index.js';
+import { ChatWinnow, Winnow, WinnowEmbeddings, type WinnowLLMFields } from '../src/index.js';
 import { short, useDemoModel } from './demo.js';
 
 const text = 'The old man looked at the sea and';
+
+describe('fields', () => {
+  const model = useDemoModel();
+  const create = (fields: Partial<WinnowLLMFields> = {}): Winnow => new Winnow({ model: model(), ...short, ...fields });
+
+  test('rejects fields that do not exist, and takes those of LangChain', () => {
+    expect(() => create({ maxToken: 3 } as object)).toThrow('unknown option "maxToken"; did you mean "maxTokens"?');
+    expect(create({ tags: ['a'], verbose: false, maxRetries: 0, cache: false })).toBeInstanceOf(Winnow);
+    const chat = { model: model(), disableStreaming: true };
+    expect(new ChatWinnow(chat)).toBeInstanceOf(ChatWinnow);
+    expect(() => new ChatWinnow({ ...chat, topk: 3 } as typeof chat)).toThrow('did you mean "topK"?');
+    const embeddings = { model: {} as EmbeddingModel, queryprompt: 'q: ' };
+    expect(() => new WinnowEmbeddings(embeddings)).toThrow('did you mean "queryPrompt"?');
+  });
+
+  test('a timeout ends a call', async () => {
+    const slow = create({ timeout: 1, maxTokens: 900, stop: [] });
+    await expect(slow.invoke(text)).rejects.toThrow('timeout');
+    const chat = new ChatWinnow({ model: model(), timeout: 1, maxTokens: 900 });
+    await expect(chat.invoke(text)).rejects.toThrow('timeout');
+  });
+});
 
 describe('Winnow', () => {
   const model = useDemoModel();

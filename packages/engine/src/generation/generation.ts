@@ -34,6 +34,7 @@ export interface GenerateOptions extends SamplingOptions {
   readonly onPromptProgress?: (progress: PromptProgress) => void;
 }
 
+/** The names of the options of a generation, for `checkOptions` of what wraps a model. */
 export const generateOptionNames: OptionNames<GenerateOptions> = {
   ...samplingNames,
   maxTokens: true,
