@@ -1,11 +1,12 @@
 /** One name for one thing: options in TypeScript, settings of the server, flags, and what the guides write. */
-import type { GenerateOptions, LoadOptions, OptionNames } from '@winnow/engine';
+import type { GenerateOptions, LoadOptions } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServedModel, ServerOptions } from '@winnow/server';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { flagOf, optionsWithFlags } from '../src/flags/names.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, type CliRun } from './run-cli.js';
+import type { OptionNames } from '@winnow/tensor';
 
 type Names = { readonly [name: string]: true | Names };
 

@@ -1,7 +1,7 @@
-import { UnknownOptionError } from '@winnow/engine';
 import { expect, test } from 'vitest';
 import { createServer } from './create-server.js';
 import type { ServerOptions } from './options.js';
+import { UnknownOptionError } from '@winnow/tensor';
 
 test.each([
   [{ maxQueue: 4 }, 'unknown option "maxQueue"; did you mean "maxQueued"?'],

@@ -11,8 +11,7 @@ import Fastify, {
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { checkOptions, type OptionNames } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
 import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
 import { trackConnections } from './connections.js';

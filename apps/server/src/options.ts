@@ -1,5 +1,6 @@
 /** The models of a server and its limits. */
-import type { EmbeddingModel, Model, OptionNames } from '@winnow/engine';
+import type { EmbeddingModel, Model } from '@winnow/engine';
+import type { OptionNames } from '@winnow/tensor';
 
 /** What the server requires of a generative model. */
 export type GenerativeModel = Pick<

@@ -1,7 +1,6 @@
 /** Converts a call of the AI SDK to a request to the engine. */
 import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provider';
 import {
-  checkOptions,
   prepareChat,
   type ChatReader,
   type ChatTool,
@@ -11,7 +10,7 @@ import {
   type Prompt,
   type ToolChoice,
 } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions } from '@winnow/tensor';
 import { chatMessages } from './messages.js';
 import { callSettingNames, type CallSettings, type LanguageModelSettings } from './settings.js';
 

@@ -1,6 +1,7 @@
 /** Wraps a model of the engine as an embedding model of the AI SDK. */
 import type { EmbeddingModelV4, EmbeddingModelV4CallOptions, EmbeddingModelV4Result } from '@ai-sdk/provider';
-import { checkOptions, type EmbeddingModel, type EmbedOptions, type OptionNames } from '@winnow/engine';
+import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 /** Settings for all calls; `providerOptions.winnow` has the same names for one call. */
 export interface EmbeddingModelSettings extends Pick<

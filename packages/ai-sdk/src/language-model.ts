@@ -9,9 +9,10 @@ import type {
   LanguageModelV4StreamResult,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider';
-import { checkOptions, type ChatPart, type GenerationResult, type Model } from '@winnow/engine';
+import type { ChatPart, GenerationResult, Model } from '@winnow/engine';
 import { prepareCall, type Call } from './call.js';
 import { languageModelNames, type LanguageModelSettings } from './settings.js';
+import { checkOptions } from '@winnow/tensor';
 
 /**
  * The caller owns the model, and loads and disposes it. Concurrent calls share its steps and cache, up to its

@@ -1,9 +1,10 @@
 /** A provider of the AI SDK for several named models. */
 import { NoSuchModelError, type EmbeddingModelV4, type LanguageModelV4, type ProviderV4 } from '@ai-sdk/provider';
-import { checkOptions, type EmbeddingModel, type Model, type OptionNames } from '@winnow/engine';
+import type { EmbeddingModel, Model } from '@winnow/engine';
 import { embeddingModel } from './embedding-model.js';
 import { languageModel } from './language-model.js';
 import { languageModelNames, type LanguageModelSettings } from './settings.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface WinnowProviderOptions {
   /** Loaded models by name. */

@@ -1,5 +1,6 @@
 /** Settings of language models, for all calls; `providerOptions.winnow` has the same names for one call. */
-import type { GenerateOptions, OptionNames } from '@winnow/engine';
+import type { GenerateOptions } from '@winnow/engine';
+import type { OptionNames } from '@winnow/tensor';
 
 export interface LanguageModelSettings extends Pick<
   GenerateOptions,

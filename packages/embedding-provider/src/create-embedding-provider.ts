@@ -1,6 +1,6 @@
 /** Wraps a loaded embedding model of the engine as an `EmbeddingProvider`. */
-import { checkOptions, type EmbeddingModel, type OptionNames, type TextOverflow } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import type { EmbeddingModel, TextOverflow } from '@winnow/engine';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { EmbeddingProvider, EmbedTextOptions, TextKind } from './provider.js';
 
 export interface EmbeddingProviderOptions {

@@ -1,6 +1,5 @@
 /** A vector store on a `@ruvector/core` database, which the caller opens: an HNSW graph in memory over a file. */
-import { checkOptions } from '@winnow/engine';
-import { FormatError } from '@winnow/tensor';
+import { FormatError, checkOptions } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorMatch, VectorStore } from './vector-store.js';
 

@@ -1,6 +1,5 @@
 /** A vector store on a `sqlite-vec` table, in a SQLite database that the caller opens and loads the extension into. */
-import { checkOptions } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions } from '@winnow/tensor';
 import { checkCount, checkVector } from './checks.js';
 import type { VectorStore } from './vector-store.js';
 

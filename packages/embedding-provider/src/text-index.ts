@@ -1,6 +1,5 @@
 /** Semantic search: a provider and a store combined. */
-import { checkOptions, type OptionNames } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { checkCount } from './checks.js';
 import type { EmbeddingProvider } from './provider.js';
 import type { VectorMatch, VectorStore } from './vector-store.js';

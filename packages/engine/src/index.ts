@@ -1,5 +1,4 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
-export { checkOptions, UnknownOptionError, type NameTree, type OptionNames } from './options/check.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
@@ -33,16 +32,15 @@ export {
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
 export type { AttentionTrace } from './plan/attention-trace.js';
-export {
-  generateOptionNames,
-  type FinishReason,
-  type GeneratedToken,
-  type GenerateOptions,
-  type Generation,
-  type GenerationResult,
-  type GenerationTimings,
-  type PromptProgress,
-  type TokenLogprob,
+export type {
+  FinishReason,
+  GeneratedToken,
+  GenerateOptions,
+  Generation,
+  GenerationResult,
+  GenerationTimings,
+  PromptProgress,
+  TokenLogprob,
 } from './generation/generation.js';
 export type { KvCacheOptions, KvDTypes, WhenFull } from './plan/options.js';
 export type { KvOffloadOptions } from './kv-offload/plan.js';

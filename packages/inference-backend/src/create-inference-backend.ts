@@ -1,13 +1,5 @@
 /** Implements the contract with a model of the engine. */
-import {
-  checkOptions,
-  generateOptionNames,
-  type GenerateOptions,
-  type Generation,
-  type GenerationResult,
-  type Model,
-  type OptionNames,
-} from '@winnow/engine';
+import { type GenerateOptions, type Generation, type GenerationResult, type Model } from '@winnow/engine';
 import type {
   InferenceBackend,
   InferenceMetrics,
@@ -17,14 +9,21 @@ import type {
   InferenceStream,
   InferenceToken,
 } from './contract.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface InferenceBackendOptions {
   /** Default options of every generation, such as sampling, penalties or `overflow`. */
   readonly defaults?: Omit<GenerateOptions, 'signal'>;
 }
 
-const { signal: _, ...defaultNames } = generateOptionNames;
-const optionNames: OptionNames<InferenceBackendOptions> = { defaults: defaultNames };
+const optionNames: OptionNames<InferenceBackendOptions> = {
+  defaults: {
+    ...{ maxTokens: true, stop: true, ignoreEos: true, grammar: true, jsonSchema: true, showTokens: true, seed: true },
+    ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
+    ...{ frequencyPenalty: true, penaltyWindow: true, numTopLogprobs: true, overflow: true, promptPhase: true },
+    onPromptProgress: true,
+  },
+};
 
 /**
  * The caller owns the model and disposes it. Generations share its sessions, steps and cache.

@@ -12,7 +12,6 @@ import type { BaseLanguageModelInput, StructuredOutputMethodOptions } from '@lan
 import type { Runnable } from '@langchain/core/runnables';
 import { closingChunk, partChunk, toMessage, usageOfMessage } from './answers.js';
 import {
-  checkOptions,
   prepareChat,
   type ChatPart,
   type ChatReader,
@@ -23,7 +22,7 @@ import {
   type JsonSchema,
   type Model,
 } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions } from '@winnow/tensor';
 import { structuredOutput, type OutputSchema } from './structured-output.js';
 import { toFunctionTools, toToolChoice } from './tools.js';
 import {

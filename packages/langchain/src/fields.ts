@@ -3,8 +3,8 @@
  */
 import type { BaseChatModelParams } from '@langchain/core/language_models/chat_models';
 import type { BaseLLMParams } from '@langchain/core/language_models/llms';
-import type { GenerateOptions, JsonSchema, Model, OptionNames, OverflowPolicy, SamplingOptions } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import type { GenerateOptions, JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 /** Generation settings. The defaults are the model's recommendations, else those of the engine. */
 export interface GenerationFields extends SamplingOptions {

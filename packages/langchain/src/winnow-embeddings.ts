@@ -1,12 +1,7 @@
 /** LangChain embeddings on a loaded embedding model of the engine. */
 import { Embeddings, type EmbeddingsParams } from '@langchain/core/embeddings';
-import {
-  checkOptions,
-  type EmbeddingModel,
-  type EmbedOptions,
-  type OptionNames,
-  type TextOverflow,
-} from '@winnow/engine';
+import type { EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface WinnowEmbeddingsFields extends EmbeddingsParams {
   /** A loaded model, owned by the caller. */

@@ -3,7 +3,7 @@ import type { CallbackManagerForLLMRun } from '@langchain/core/callbacks/manager
 import { BaseLLM, type BaseLLMCallOptions } from '@langchain/core/language_models/llms';
 import type { MessageContent } from '@langchain/core/messages';
 import { GenerationChunk, type LLMResult } from '@langchain/core/outputs';
-import { checkOptions, type GenerationResult, type Model } from '@winnow/engine';
+import type { GenerationResult, Model } from '@winnow/engine';
 import { countTokens } from './count-tokens.js';
 import {
   concurrencyOf,
@@ -18,6 +18,7 @@ import {
 } from './fields.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
 import { createTurns, type Turns } from './turns.js';
+import { checkOptions } from '@winnow/tensor';
 
 /** Call options; defaults are the fields of the object. */
 export interface WinnowCallOptions extends BaseLLMCallOptions, Omit<GenerationFields, 'stop'> {}

@@ -1,8 +1,7 @@
 /** One turn of a conversation with tools: the prompt, what the answer may be, and how to read it. */
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
-import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { checkOptions, type OptionNames } from '../options/check.js';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
 import { createChatReader, type ChatReader } from './reader.js';

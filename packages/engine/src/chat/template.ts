@@ -1,8 +1,7 @@
 /** Conversations to prompts, by the model's own Jinja template. */
 import { Template } from '@huggingface/jinja';
 import type { JsonSchema } from '@winnow/grammar';
-import { ArgumentError, FormatError } from '@winnow/tensor';
-import { checkOptions, type OptionNames } from '../options/check.js';
+import { ArgumentError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
 
 /** A function that the model may ask for. */
 export interface ChatTool {

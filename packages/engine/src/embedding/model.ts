@@ -1,12 +1,11 @@
 /** A loaded model that embeds. */
 import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
-import { ArgumentError, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { StepReports } from '../memory/step-reports.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
-import { checkOptions, type OptionNames } from '../options/check.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';

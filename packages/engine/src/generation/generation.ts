@@ -1,7 +1,6 @@
 /** One generation as its caller sees it: options, tokens, result. */
 import type { Grammar, JsonSchema } from '@winnow/grammar';
-import { ArgumentError } from '@winnow/tensor';
-import type { OptionNames } from '../options/check.js';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
 
@@ -34,7 +33,6 @@ export interface GenerateOptions extends SamplingOptions {
   readonly onPromptProgress?: (progress: PromptProgress) => void;
 }
 
-/** The names of the options of a generation, for `checkOptions` of what wraps a model. */
 export const generateOptionNames: OptionNames<GenerateOptions> = {
   ...samplingNames,
   maxTokens: true,

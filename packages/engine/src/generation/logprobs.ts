@@ -1,6 +1,5 @@
 /** Log-probabilities of the whole vocabulary at chosen positions of a text. */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
-import type { OptionNames } from '../options/check.js';
+import { ArgumentError, CapacityError, type OptionNames } from '@winnow/tensor';
 import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { Sequence } from '../runtime/sequence.js';

@@ -1,6 +1,5 @@
 /** How the next token is chosen. Names and defaults follow llama.cpp where it has them. */
-import { ArgumentError } from '@winnow/tensor';
-import type { OptionNames } from '../options/check.js';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 /**
  * The chain: penalties on tokens seen, then top-k, top-p, min-p, then temperature, then one draw. Each stage can be

@@ -4,9 +4,8 @@ import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import { parseJsonObject, type HubFiles } from '@winnow/hub';
 import { Fields, readLora, type Lora, type LoraFile, type ScaledLora } from '@winnow/models';
 import { openSafetensors } from '@winnow/safetensors';
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, FormatError, type OptionNames } from '@winnow/tensor';
 import { readBytes } from '@winnow/bytes';
-import type { OptionNames } from '../options/check.js';
 import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** A low-rank adapter (LoRA) to load with a model. */

@@ -1,9 +1,8 @@
 /** The functions of the package, for a host with or without a file system. */
-import { FormatError } from '@winnow/tensor';
+import { FormatError, checkOptions } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from '../chat/template.js';
 import type { EmbeddingModel } from '../embedding/model.js';
-import { checkOptions } from '../options/check.js';
 import type { SessionFiles } from '../sessions/location.js';
 import type { Model } from '../sessions/model.js';
 import type { WeightHost } from '../weight-offload/options.js';

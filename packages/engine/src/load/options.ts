@@ -3,7 +3,6 @@ import type { Backend } from '@winnow/ops';
 import type { EmbeddingPlanOptions } from '../embedding/plan.js';
 import type { LoadProgress } from '../memory/load-buffers.js';
 import { traceNames, type TraceOptions } from '../memory/step-outputs.js';
-import type { OptionNames } from '../options/check.js';
 import { kvCacheNames, type PlanOptions } from '../plan/options.js';
 import type { RuntimeOptions } from '../runtime/runtime.js';
 import { sparsityNames, type SparsityOptions } from '../sparsity/options.js';
@@ -11,6 +10,7 @@ import { memoryNames } from '../weight-offload/options.js';
 import type { WeightOptions } from './adapt-weights.js';
 import { loraNames } from './adapters.js';
 import type { OpenOptions } from './location.js';
+import type { OptionNames } from '@winnow/tensor';
 
 /** Clock and randomness of the caller, for tests and replays. */
 export interface HostOptions {

@@ -1,6 +1,6 @@
 /** Reads the outputs of a step row by row: each sequence of a batch sees its own rows as if it had run alone. */
 import type { Executable, Program } from '@winnow/ops';
-import type { OptionNames } from '../options/check.js';
+import type { OptionNames } from '@winnow/tensor';
 
 /** What becomes readable while a model runs, for measurements. */
 export interface TraceOptions {

@@ -1,8 +1,7 @@
 /** How much each cached token was looked at, as programs measure it and sequences keep it for `kvCache.eviction`. */
 import type { HeavyHitterOptions } from '@winnow/kv-cache';
 import { lowerDenseAttention, type AttentionLowering, type Executable, type ProgramTensor } from '@winnow/ops';
-import { ArgumentError } from '@winnow/tensor';
-import type { OptionNames } from '../options/check.js';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 /** Least-attended tokens go, with the exceptions of these. */
 export interface LeastAttendedOptions {

@@ -2,10 +2,9 @@
 import { storedHeadDim, type DecoderConfig } from '@winnow/models';
 import { cacheDTypes } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
-import { ArgumentError, type DType } from '@winnow/tensor';
+import { ArgumentError, type DType, type OptionNames } from '@winnow/tensor';
 import type { KvTierOptions } from '../kv-offload/plan.js';
 import type { TraceOptions } from '../memory/step-outputs.js';
-import type { OptionNames } from '../options/check.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { leastAttendedNames, type Eviction } from './eviction.js';
 

@@ -2,13 +2,12 @@
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
-import { CapacityError, ReleasedError } from '@winnow/tensor';
+import { CapacityError, ReleasedError, checkOptions } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
 import { encodePrompt, type Prompt } from '../chat/encode-prompt.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
 import { computeLogprobs, logitsOptionNames, type LogitsOptions } from '../generation/logprobs.js';
-import { checkOptions } from '../options/check.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import type { SessionModel } from './file.js';
 import { restoreSession } from './restore.js';

@@ -1,5 +1,5 @@
 /** A session: one sequence, one generation at a time. */
-import { ArgumentError, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { GenerationRun, type GenerationStart } from '../generation/generate.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
@@ -16,7 +16,6 @@ import {
   type GeneratedToken,
 } from '../generation/generation.js';
 import type { Prompt } from '../chat/encode-prompt.js';
-import { checkOptions, type OptionNames } from '../options/check.js';
 
 export interface SaveOptions {
   /** Kept in the file for the caller, such as the messages of a conversation. */

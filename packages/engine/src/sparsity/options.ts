@@ -4,9 +4,8 @@ import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@win
 import type { Backend } from '@winnow/ops';
 import { openSafetensors } from '@winnow/safetensors';
 import { readSidecar, type Sidecar } from '@winnow/sparse-inference';
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, FormatError, type OptionNames } from '@winnow/tensor';
 import type { TraceOptions } from '../memory/step-outputs.js';
-import type { OptionNames } from '../options/check.js';
 import { createSparseWeights, type SparseWeights } from './sparse-weights.js';
 import { weightsChecksum, weightsHash } from './weights-hash.js';
 

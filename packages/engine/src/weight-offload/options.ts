@@ -2,8 +2,8 @@
 import type { ByteSource } from '@winnow/bytes';
 import type { ColdEncoding, WarmEncoding } from '@winnow/sparse-inference';
 import type { ColdFiles, OpenColdFolder } from '../memory/cold-files.js';
-import type { OptionNames } from '../options/check.js';
 import { refuseFields } from '../sparsity/options.js';
+import type { OptionNames } from '@winnow/tensor';
 
 /** The memory budget, and the tiers of the weights that it has no room for. */
 export interface MemoryOptions {

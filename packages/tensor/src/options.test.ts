@@ -1,6 +1,6 @@
-import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { checkOptions, UnknownOptionError, type OptionNames } from './check.js';
+import { ArgumentError } from './errors.js';
+import { checkOptions, UnknownOptionError, type OptionNames } from './options.js';
 
 interface Cache {
   readonly dtype?: string | { readonly keys: string; readonly values: string };

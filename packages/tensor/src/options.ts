@@ -1,6 +1,5 @@
 /** Rejects options that do not exist. Every public function checks its options once, before anything else. */
-import { ArgumentError, WinnowError } from '@winnow/tensor';
-import leven from 'leven';
+import { ArgumentError, WinnowError } from './errors.js';
 
 /** The members of a union that are groups: objects whose options can all be left out. */
 type GroupOf<Value> = Value extends object
@@ -95,8 +94,22 @@ function nearestOf(path: string, name: string, own: readonly string[], all: read
   const maxEdits = Math.max(2, Math.floor(name.length * 0.4));
   let [nearest, fewest]: [string | undefined, number] = [undefined, maxEdits + 1];
   for (const known of [...own, ...all]) {
-    const edits = Math.min(leven(plain(name), plain(lastOf(known))), leven(plain(path), plain(known)));
+    const edits = Math.min(numEdits(plain(name), plain(lastOf(known))), numEdits(plain(path), plain(known)));
     if (edits < fewest) [nearest, fewest] = [known, edits];
   }
   return nearest;
+}
+
+/** Levenshtein distance: the fewest insertions, deletions and substitutions that turn one text into the other. */
+function numEdits(from: string, to: string): number {
+  let above = Array.from({ length: to.length + 1 }, (_, column) => column);
+  for (const [row, letter] of [...from].entries()) {
+    const edits = [row + 1];
+    for (const [column, other] of [...to].entries()) {
+      const substitute = (above[column] as number) + (letter === other ? 0 : 1);
+      edits.push(Math.min(substitute, (above[column + 1] as number) + 1, (edits[column] as number) + 1));
+    }
+    above = edits;
+  }
+  return above[to.length] as number;
 }
