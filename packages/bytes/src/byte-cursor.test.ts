@@ -22,7 +22,9 @@ view.setBigUint64(50, 2n ** 53n, true);
 function counted(source: ByteSource): ByteSource & { reads: [number, number][] } {
   const reads: [number, number][] = [];
   return {
-    ...source,
+    name: source.name,
+    sizeBytes: source.sizeBytes,
+    close: () => source.close(),
     reads,
     read(byteOffset, target, options) {
       reads.push([byteOffset, target.byteLength]);

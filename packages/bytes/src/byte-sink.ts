@@ -28,39 +28,50 @@ export interface MemorySink extends ByteSink {
 }
 
 export function memorySink(name = 'memory'): MemorySink {
-  let buffer: Uint8Array<ArrayBuffer> = new Uint8Array(0);
-  let sizeBytes = 0;
-  let state: 'open' | 'closed' | 'aborted' = 'open';
-  return {
-    name,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    async write(bytes, byteOffset = sizeBytes) {
-      if (state !== 'open') throw new ReleasedError(name);
-      checkCount('byteOffset', byteOffset);
-      const end = byteOffset + bytes.byteLength;
-      if (end > buffer.byteLength) {
-        const grown = allocate(Math.max(end, buffer.byteLength * 2), name);
-        grown.set(buffer.subarray(0, sizeBytes));
-        buffer = grown;
-      }
-      buffer.set(bytes, byteOffset);
-      sizeBytes = Math.max(sizeBytes, end);
-    },
-    async close() {
-      if (state === 'aborted') throw new ReleasedError(name);
-      state = 'closed';
-    },
-    async abort() {
-      if (state !== 'open') return;
-      state = 'aborted';
-      buffer = new Uint8Array(0);
-      sizeBytes = 0;
-    },
-    toBytes() {
-      if (state === 'aborted') throw new ReleasedError(name);
-      return buffer.subarray(0, sizeBytes);
-    },
-  };
+  return new GrowingSink(name);
+}
+
+class GrowingSink implements MemorySink {
+  readonly name: string;
+  #buffer: Uint8Array<ArrayBuffer> = new Uint8Array(0);
+  #sizeBytes = 0;
+  #state: 'open' | 'closed' | 'aborted' = 'open';
+
+  constructor(name: string) {
+    this.name = name;
+  }
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async write(bytes: Uint8Array, byteOffset: number = this.#sizeBytes): Promise<void> {
+    if (this.#state !== 'open') throw new ReleasedError(this.name);
+    checkCount('byteOffset', byteOffset);
+    const end = byteOffset + bytes.byteLength;
+    if (end > this.#buffer.byteLength) {
+      const grown = allocate(Math.max(end, this.#buffer.byteLength * 2), this.name);
+      grown.set(this.#buffer.subarray(0, this.#sizeBytes));
+      this.#buffer = grown;
+    }
+    this.#buffer.set(bytes, byteOffset);
+    this.#sizeBytes = Math.max(this.#sizeBytes, end);
+  }
+
+  async close(): Promise<void> {
+    if (this.#state === 'aborted') throw new ReleasedError(this.name);
+    this.#state = 'closed';
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    this.#buffer = new Uint8Array(0);
+    this.#sizeBytes = 0;
+  }
+
+  toBytes(): Uint8Array<ArrayBuffer> {
+    if (this.#state === 'aborted') throw new ReleasedError(this.name);
+    return this.#buffer.subarray(0, this.#sizeBytes);
+  }
 }

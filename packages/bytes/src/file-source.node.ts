@@ -1,7 +1,7 @@
 /** A local file as a source, by positioned reads. */
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
-import type { ByteSource } from './byte-source.js';
+import type { ByteSource, ReadOptions } from './byte-source.js';
 import { fileError } from './file-error.node.js';
 import { checkRange } from './range.js';
 
@@ -24,37 +24,48 @@ export async function fileSource(path: string): Promise<ByteSource> {
   } catch (error) {
     throw fileError(path, error);
   }
-  let isOpen = true;
-  return {
-    name: path,
-    sizeBytes,
-    async read(byteOffset, target, options) {
-      if (!isOpen) throw new ReleasedError(path);
-      checkRange(path, sizeBytes, byteOffset, target.byteLength);
-      let filled = 0;
-      while (filled < target.byteLength) {
-        options?.signal?.throwIfAborted();
-        const length = Math.min(maxReadBytes, target.byteLength - filled);
-        let bytesRead: number;
-        try {
-          ({ bytesRead } = await handle.read(target, filled, length, byteOffset + filled));
-        } catch (error) {
-          throw isOpen ? fileError(path, error, byteOffset + filled) : new ReleasedError(path);
-        }
-        if (bytesRead === 0) {
-          throw new IoError({
-            source: path,
-            byteOffset: byteOffset + filled,
-            message: `unexpected end, expected ${sizeBytes} bytes, got ${byteOffset + filled}; it was truncated while open`,
-          });
-        }
-        filled += bytesRead;
+  return new FileSource(path, handle, sizeBytes);
+}
+
+class FileSource implements ByteSource {
+  readonly name: string;
+  readonly sizeBytes: number;
+  readonly #handle: FileHandle;
+  #isOpen = true;
+
+  constructor(path: string, handle: FileHandle, sizeBytes: number) {
+    this.name = path;
+    this.sizeBytes = sizeBytes;
+    this.#handle = handle;
+  }
+
+  async read(byteOffset: number, target: Uint8Array, options?: ReadOptions): Promise<void> {
+    if (!this.#isOpen) throw new ReleasedError(this.name);
+    checkRange(this.name, this.sizeBytes, byteOffset, target.byteLength);
+    for (let filled = 0; filled < target.byteLength;) {
+      options?.signal?.throwIfAborted();
+      const numRead = await this.#readSome(byteOffset + filled, target.subarray(filled));
+      if (numRead === 0) {
+        const end = byteOffset + filled;
+        const message = `unexpected end, expected ${this.sizeBytes} bytes, got ${end}; it was truncated while open`;
+        throw new IoError({ source: this.name, byteOffset: end, message });
       }
-    },
-    async close() {
-      if (!isOpen) return;
-      isOpen = false;
-      await handle.close();
-    },
-  };
+      filled += numRead;
+    }
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    await this.#handle.close();
+  }
+
+  async #readSome(byteOffset: number, target: Uint8Array): Promise<number> {
+    try {
+      const length = Math.min(maxReadBytes, target.byteLength);
+      return (await this.#handle.read(target, 0, length, byteOffset)).bytesRead;
+    } catch (error) {
+      throw this.#isOpen ? fileError(this.name, error, byteOffset) : new ReleasedError(this.name);
+    }
+  }
 }

@@ -1,4 +1,4 @@
-export type { ByteSource } from './byte-source.js';
+export type { ByteSource, ReadOptions } from './byte-source.js';
 export type { StoredTensor, TensorStore } from './tensor-store.js';
 export { blobSource } from './blob-source.js';
 export { ByteCursor, type ByteCursorOptions } from './byte-cursor.js';

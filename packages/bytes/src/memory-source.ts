@@ -1,6 +1,6 @@
 /** Bytes in memory as a source. */
 import { ReleasedError } from '@winnow/tensor';
-import type { ByteSource } from './byte-source.js';
+import type { ByteSource, ReadOptions } from './byte-source.js';
 import { checkRange } from './range.js';
 
 /**
@@ -8,19 +8,28 @@ import { checkRange } from './range.js';
  * Closing drops the reference.
  */
 export function memorySource(bytes: ArrayBuffer | Uint8Array, name = 'memory'): ByteSource {
-  let view: Uint8Array | undefined = bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes);
-  const sizeBytes = view.byteLength;
-  return {
-    name,
-    sizeBytes,
-    async read(byteOffset, target, options) {
-      options?.signal?.throwIfAborted();
-      if (view === undefined) throw new ReleasedError(name);
-      checkRange(name, sizeBytes, byteOffset, target.byteLength);
-      target.set(view.subarray(byteOffset, byteOffset + target.byteLength));
-    },
-    async close() {
-      view = undefined;
-    },
-  };
+  return new MemorySource(bytes instanceof Uint8Array ? bytes : new Uint8Array(bytes), name);
+}
+
+class MemorySource implements ByteSource {
+  readonly name: string;
+  readonly sizeBytes: number;
+  #bytes: Uint8Array | undefined;
+
+  constructor(bytes: Uint8Array, name: string) {
+    this.name = name;
+    this.sizeBytes = bytes.byteLength;
+    this.#bytes = bytes;
+  }
+
+  async read(byteOffset: number, target: Uint8Array, options?: ReadOptions): Promise<void> {
+    options?.signal?.throwIfAborted();
+    if (this.#bytes === undefined) throw new ReleasedError(this.name);
+    checkRange(this.name, this.sizeBytes, byteOffset, target.byteLength);
+    target.set(this.#bytes.subarray(byteOffset, byteOffset + target.byteLength));
+  }
+
+  async close(): Promise<void> {
+    this.#bytes = undefined;
+  }
 }

@@ -1,6 +1,6 @@
 /** A slice of another source, for formats nested in others. */
 import { IoError, ReleasedError } from '@winnow/tensor';
-import type { ByteSource } from './byte-source.js';
+import type { ByteSource, ReadOptions } from './byte-source.js';
 import { checkCount, checkRange } from './range.js';
 
 /**
@@ -22,18 +22,30 @@ export function sliceSource(
   }
   checkCount('sizeBytes', sizeBytes);
   checkRange(source.name, source.sizeBytes, byteOffset, sizeBytes);
-  const name = `${source.name}[${byteOffset}..${byteOffset + sizeBytes}]`;
-  let open = true;
-  return {
-    name,
-    sizeBytes,
-    async read(offset, target, options) {
-      if (!open) throw new ReleasedError(name);
-      checkRange(name, sizeBytes, offset, target.byteLength);
-      await source.read(byteOffset + offset, target, options);
-    },
-    async close() {
-      open = false;
-    },
-  };
+  return new SliceSource(source, byteOffset, sizeBytes);
+}
+
+class SliceSource implements ByteSource {
+  readonly name: string;
+  readonly sizeBytes: number;
+  readonly #source: ByteSource;
+  readonly #begin: number;
+  #isOpen = true;
+
+  constructor(source: ByteSource, begin: number, sizeBytes: number) {
+    this.name = `${source.name}[${begin}..${begin + sizeBytes}]`;
+    this.sizeBytes = sizeBytes;
+    this.#source = source;
+    this.#begin = begin;
+  }
+
+  async read(byteOffset: number, target: Uint8Array, options?: ReadOptions): Promise<void> {
+    if (!this.#isOpen) throw new ReleasedError(this.name);
+    checkRange(this.name, this.sizeBytes, byteOffset, target.byteLength);
+    await this.#source.read(this.#begin + byteOffset, target, options);
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false;
+  }
 }

@@ -52,7 +52,8 @@ function opener(files: Record<string, Uint8Array> = shards): {
       maxOpening = Math.max(maxOpening, ++opening);
       let isOpen = true;
       return {
-        ...source,
+        name: source.name,
+        sizeBytes: source.sizeBytes,
         async read(...args) {
           await new Promise((resolve) => setImmediate(resolve));
           await source.read(...args);

@@ -63,7 +63,10 @@ function countedFiles(): ColdFiles & { numReads: number; onRead: () => void } {
     async create(name: string): Promise<PageFile> {
       const file = memoryPageFile({ name });
       return {
-        ...file,
+        name: file.name,
+        write: (byteOffset, bytes) => file.write(byteOffset, bytes),
+        sync: () => file.sync(),
+        close: () => file.close(),
         get sizeBytes() {
           return file.sizeBytes;
         },
@@ -190,7 +193,10 @@ describe('page-topk', () => {
       async create(name) {
         const inner = memoryPageFile({ name });
         return {
-          ...inner,
+          name: inner.name,
+          write: (byteOffset, bytes) => inner.write(byteOffset, bytes),
+          sync: () => inner.sync(),
+          close: () => inner.close(),
           get sizeBytes() {
             return inner.sizeBytes;
           },

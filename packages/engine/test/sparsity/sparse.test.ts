@@ -213,7 +213,10 @@ test('reads that fail name the layer and the neurons, and can be cancelled; the 
     async create(name) {
       const file = memoryPageFile({ name });
       return {
-        ...file,
+        name: file.name,
+        write: (byteOffset, bytes) => file.write(byteOffset, bytes),
+        sync: () => file.sync(),
+        close: () => file.close(),
         get sizeBytes() {
           return file.sizeBytes;
         },

@@ -20,43 +20,60 @@ export interface PageFile {
 
 /** A page file in memory, of at most `maxBytes`: for tests, and where there is no file system. */
 export function memoryPageFile(options: { readonly name?: string; readonly maxBytes?: number } = {}): PageFile {
-  const { name = 'memory', maxBytes = Infinity } = options;
-  let bytes = new Uint8Array(0);
-  let sizeBytes = 0;
-  let isOpen = true;
-  const checkOpen = (): void => {
-    if (!isOpen) throw new ReleasedError(name);
-  };
-  return {
-    name,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    async read(byteOffset, target) {
-      checkOpen();
-      if (byteOffset + target.byteLength > sizeBytes) {
-        throw new IoError({ source: name, byteOffset, message: `unexpected end, the file has ${sizeBytes} bytes` });
-      }
-      target.set(bytes.subarray(byteOffset, byteOffset + target.byteLength));
-    },
-    async write(byteOffset, added) {
-      checkOpen();
-      const end = byteOffset + added.byteLength;
-      if (end > maxBytes) throw new IoError({ source: name, byteOffset, message: `full: at most ${maxBytes} bytes` });
-      if (end > bytes.byteLength) {
-        const grown = new Uint8Array(Math.max(end, 2 * bytes.byteLength));
-        grown.set(bytes);
-        bytes = grown;
-      }
-      bytes.set(added, byteOffset);
-      sizeBytes = Math.max(sizeBytes, end);
-    },
-    async sync() {
-      checkOpen();
-    },
-    async close() {
-      isOpen = false;
-      bytes = new Uint8Array(0);
-    },
-  };
+  return new MemoryPageFile(options.name ?? 'memory', options.maxBytes ?? Infinity);
+}
+
+class MemoryPageFile implements PageFile {
+  readonly name: string;
+  readonly #maxBytes: number;
+  #bytes = new Uint8Array(0);
+  #sizeBytes = 0;
+  #isOpen = true;
+
+  constructor(name: string, maxBytes: number) {
+    this.name = name;
+    this.#maxBytes = maxBytes;
+  }
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async read(byteOffset: number, target: Uint8Array): Promise<void> {
+    this.#checkOpen();
+    const end = byteOffset + target.byteLength;
+    if (end > this.#sizeBytes) {
+      const message = `unexpected end, the file has ${this.#sizeBytes} bytes`;
+      throw new IoError({ source: this.name, byteOffset, message });
+    }
+    target.set(this.#bytes.subarray(byteOffset, end));
+  }
+
+  async write(byteOffset: number, added: Uint8Array): Promise<void> {
+    this.#checkOpen();
+    const end = byteOffset + added.byteLength;
+    if (end > this.#maxBytes) {
+      throw new IoError({ source: this.name, byteOffset, message: `full: at most ${this.#maxBytes} bytes` });
+    }
+    if (end > this.#bytes.byteLength) {
+      const grown = new Uint8Array(Math.max(end, 2 * this.#bytes.byteLength));
+      grown.set(this.#bytes);
+      this.#bytes = grown;
+    }
+    this.#bytes.set(added, byteOffset);
+    this.#sizeBytes = Math.max(this.#sizeBytes, end);
+  }
+
+  async sync(): Promise<void> {
+    this.#checkOpen();
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false;
+    this.#bytes = new Uint8Array(0);
+  }
+
+  #checkOpen(): void {
+    if (!this.#isOpen) throw new ReleasedError(this.name);
+  }
 }

@@ -1,5 +1,12 @@
 /** The reference backend: every op by its plain TypeScript definition, one after the other, on one thread. */
-import { checkCopy, type Backend, type Executable, type OpDescription, type Support } from '../backend.js';
+import {
+  checkCopy,
+  type Backend,
+  type BackendLimits,
+  type Executable,
+  type OpDescription,
+  type Support,
+} from '../backend.js';
 import { opSpecs } from '../registry.js';
 import { createReferenceExecutable } from './executable.js';
 import { ReferenceMemory } from './memory.js';
@@ -19,47 +26,66 @@ const host = globalThis as unknown as Host;
 
 /** Creates the backend. It supports every op. */
 export function createReferenceBackend(options: ReferenceBackendOptions = {}): Backend {
-  const now = options.now ?? ((): number => host.performance.now());
-  const yieldToHost =
-    options.yieldToHost ?? ((): Promise<void> => new Promise((resolve) => host.setTimeout(resolve, 0)));
-  const memory = new ReferenceMemory();
-  const executables = new Set<Executable>();
-  return {
-    name: 'reference',
-    limits: { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1 },
-    lost: new Promise(() => undefined), // host memory stays
-    supports,
-    breakEvenRatio: () => 1, // rows are computed one by one: fewer rows always take less time
-    allocate: (request) => memory.allocate(request),
-    view: (handle) => memory.bytesOf(handle),
-    async write(handle, byteOffset, bytes) {
-      memory.rangeOf(handle, byteOffset, bytes.length).set(bytes);
-    },
-    async read(handle, byteOffset, target) {
-      target.set(memory.rangeOf(handle, byteOffset, target.length));
-    },
-    async copy(from, fromOffset, to, toOffset, sizeBytes) {
-      const source = memory.rangeOf(from, fromOffset, sizeBytes);
-      const target = memory.rangeOf(to, toOffset, sizeBytes);
-      checkCopy({ from, fromOffset, to, toOffset, sizeBytes }, 1);
-      target.set(source);
-    },
-    free: (handle) => memory.free(handle),
-    async prepare(program, { buffers, profile = false, signal }): Promise<Executable> {
-      memory.checkDisposed();
-      signal?.throwIfAborted();
-      const bound = program.buffers.flatMap(({ name }) => buffers.get(name) ?? []);
-      const checkMemory = (): void => bound.forEach((handle) => memory.bytesOf(handle));
-      const onDispose = (): boolean => executables.delete(executable);
-      const execution = { now, yieldToHost, profile, checkMemory, onDispose };
-      const executable = createReferenceExecutable(program, memory.ofProgram(program, buffers), execution);
-      executables.add(executable);
-      return executable;
-    },
-    async dispose(): Promise<void> {
-      memory.dispose();
-      for (const executable of executables) await executable.dispose();
-    },
+  return new ReferenceBackend(options);
+}
+
+/** Its functions are properties, so that `{ ...backend, prepare }` is a backend, too. */
+class ReferenceBackend implements Backend {
+  readonly name = 'reference';
+  readonly limits: BackendLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1 };
+  readonly lost: Promise<never> = new Promise(() => undefined); // host memory stays
+  readonly supports = supports;
+  readonly #now: () => number;
+  readonly #yieldToHost: () => Promise<void>;
+  readonly #memory = new ReferenceMemory();
+  readonly #executables = new Set<Executable>();
+
+  constructor({ now, yieldToHost }: ReferenceBackendOptions) {
+    this.#now = now ?? ((): number => host.performance.now());
+    this.#yieldToHost = yieldToHost ?? ((): Promise<void> => new Promise((resolve) => host.setTimeout(resolve, 0)));
+  }
+
+  /** Rows are computed one by one: fewer rows always take less time. */
+  readonly breakEvenRatio: Backend['breakEvenRatio'] = () => 1;
+
+  readonly allocate: Backend['allocate'] = (request) => this.#memory.allocate(request);
+
+  readonly view: Backend['view'] = (handle) => this.#memory.bytesOf(handle);
+
+  readonly write: Backend['write'] = async (handle, byteOffset, bytes) => {
+    this.#memory.rangeOf(handle, byteOffset, bytes.length).set(bytes);
+  };
+
+  readonly read: Backend['read'] = async (handle, byteOffset, target) => {
+    target.set(this.#memory.rangeOf(handle, byteOffset, target.length));
+  };
+
+  readonly copy: Backend['copy'] = async (from, fromOffset, to, toOffset, sizeBytes) => {
+    const source = this.#memory.rangeOf(from, fromOffset, sizeBytes);
+    const target = this.#memory.rangeOf(to, toOffset, sizeBytes);
+    checkCopy({ from, fromOffset, to, toOffset, sizeBytes }, 1);
+    target.set(source);
+  };
+
+  readonly free: Backend['free'] = (handle) => this.#memory.free(handle);
+
+  readonly prepare: Backend['prepare'] = async (program, { buffers, profile = false, signal }) => {
+    const memory = this.#memory;
+    memory.checkDisposed();
+    signal?.throwIfAborted();
+    const bound = program.buffers.flatMap(({ name }) => buffers.get(name) ?? []);
+    const executable: Executable = createReferenceExecutable(program, memory.ofProgram(program, buffers), {
+      ...{ now: this.#now, yieldToHost: this.#yieldToHost, profile },
+      checkMemory: () => bound.forEach((handle) => memory.bytesOf(handle)),
+      onDispose: () => this.#executables.delete(executable),
+    });
+    this.#executables.add(executable);
+    return executable;
+  };
+
+  readonly dispose: Backend['dispose'] = async () => {
+    this.#memory.dispose();
+    for (const executable of this.#executables) await executable.dispose();
   };
 }
 
