@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import type { JsonSchema } from '../src/index.js';
 import { formats } from '../src/schema/formats.js';
 import { checkSamples, matches, tokensOf, validatorOf } from './schema-checks.js';
@@ -285,4 +285,32 @@ test('oneOf by type, where other keywords leave alternatives of several types', 
     true,
     false,
   ]);
+});
+
+describe('what does not affect validity', () => {
+  test.each<[JsonSchema, readonly string[], readonly string[]]>([
+    [{ type: 'integer', unknownKeyword: { type: 'string' }, links: [1], readonly: true }, ['3'], ['"a"']],
+    [{ type: 'string', format: 'color' }, ['"red"'], ['1']],
+    [{ type: 'string', format: 'color', pattern: '^[a-z]+$' }, ['"red"'], ['"1"']],
+    [{ else: false, minContains: 3, type: 'null' }, ['null'], ['1']],
+  ])('%j', (schema, accepted, refused) => {
+    const tokens = tokensOf(schema);
+    for (const text of accepted) expect([text, matches(tokens, text)]).toEqual([text, true]);
+    for (const text of refused) expect([text, matches(tokens, text)]).toEqual([text, false]);
+  });
+});
+
+describe('types that are not declared', () => {
+  test.each<[JsonSchema, readonly string[], readonly string[]]>([
+    [{ properties: { a: { type: 'null' } } }, ['{}', '{"a":null}'], ['1', '{"a":1}']],
+    [{ allOf: [{ properties: { a: { type: 'null' } } }, { type: 'array', maxItems: 1 }] }, ['[]'], ['{}', '[1, 2]']],
+    [{ allOf: [{ minLength: 1 }, { minimum: 3 }] }, ['"a"', '3'], ['""', '2', 'null']],
+    [{ properties: { a: true }, enum: [1, { a: 1 }] }, ['1', '{"a":1}'], ['2']],
+    [{ allOf: [{ minLength: 1 }, { type: ['string', 'null'] }] }, ['"a"'], ['""', 'null']],
+  ])('%j', (schema, accepted, refused) => {
+    const tokens = tokensOf(schema);
+    for (const text of accepted) expect([text, matches(tokens, text)]).toEqual([text, true]);
+    for (const text of refused) expect([text, matches(tokens, text)]).toEqual([text, false]);
+    checkSamples(schema, 5);
+  });
 });

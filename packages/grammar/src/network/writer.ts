@@ -11,10 +11,19 @@ type Repeat = Extract<GrammarNode, { kind: 'repeat' }>;
 /** A rule as states. */
 export interface WrittenRule {
   readonly name: string;
+  /** Undefined for a set of characters, which is written as a whole. */
+  readonly node: GrammarNode | undefined;
   /** Without the empty text. */
   readonly isNonEmpty: boolean;
   readonly start: number;
   readonly end: number;
+}
+
+/** A set of characters. */
+interface WrittenClass {
+  readonly ascii: readonly ByteRange[];
+  /** Number of the rule of its other characters. */
+  readonly rule: number | undefined;
 }
 
 export class NetworkWriter {
@@ -23,8 +32,11 @@ export class NetworkWriter {
   readonly rules: WrittenRule[] = [];
   readonly #isNullable: (name: string) => boolean;
   readonly #budget: WorkBudget;
+  readonly #nodes: ReadonlyMap<string, GrammarNode>;
   readonly #numbers = new Map<string, number>();
-  readonly #classMemo = new Map<CodePoints, readonly (readonly ByteRange[])[]>();
+  readonly #classes = new Map<CodePoints, WrittenClass>();
+  /** Sets of characters beyond ASCII by their contents. */
+  readonly #classNumbers = new Map<string, number>();
 
   /** Writes a rule and all that it calls. */
   constructor(
@@ -34,13 +46,14 @@ export class NetworkWriter {
     budget: WorkBudget,
   ) {
     this.states = new StateWriter(budget);
+    this.#nodes = nodes;
     this.#isNullable = isNullable;
     this.#budget = budget;
     this.#numberOf(root, false);
     for (let number = 0; number < this.rules.length; number++) {
-      const { name, isNonEmpty, start, end } = this.rules[number] as WrittenRule;
+      const { name, node, isNonEmpty, start, end } = this.rules[number] as WrittenRule;
       budget.place = name;
-      this.#write(nodes.get(name) as GrammarNode, start, end, isNonEmpty);
+      if (node !== undefined) this.#write(node, start, end, isNonEmpty);
     }
   }
 
@@ -49,10 +62,14 @@ export class NetworkWriter {
     const key = `${isNonEmpty ? '+' : ' '}${name}`;
     let number = this.#numbers.get(key);
     if (number === undefined) {
-      number = this.rules.push({ name, isNonEmpty, start: this.states.add(), end: this.states.add() }) - 1;
+      number = this.#addRule(name, this.#nodes.get(name), isNonEmpty);
       this.#numbers.set(key, number);
     }
     return number;
+  }
+
+  #addRule(name: string, node: GrammarNode | undefined, isNonEmpty: boolean): number {
+    return this.rules.push({ name, node, isNonEmpty, start: this.states.add(), end: this.states.add() }) - 1;
   }
 
   /**
@@ -98,17 +115,39 @@ export class NetworkWriter {
     if (bytes.length === 0) this.states.jumps.add(from, to);
   }
 
+  /** ASCII characters as moves; others, of which each set takes many states, as a call of a rule that is written once. */
   #writeClass(ranges: CodePoints, from: number, to: number): void {
-    let sequences = this.#classMemo.get(ranges);
-    if (sequences === undefined) this.#classMemo.set(ranges, (sequences = utf8Ranges(ranges)));
-    this.#budget.spend(5 * sequences.length);
+    let written = this.#classes.get(ranges);
+    if (written === undefined) this.#classes.set(ranges, (written = this.#splitClass(ranges)));
+    this.#budget.spend(2 + written.ascii.length);
+    for (const [first, last] of written.ascii) this.states.moves.add(from, first, last, to);
+    if (written.rule !== undefined) this.states.calls.add(from, written.rule, to);
+  }
+
+  #splitClass(ranges: CodePoints): WrittenClass {
+    const sequences = utf8Ranges(ranges);
+    this.#budget.spend(20 * sequences.length);
+    const ascii = sequences.filter(({ length }) => length === 1).map(([range]) => range as ByteRange);
+    const longer = sequences.filter(({ length }) => length > 1);
+    if (longer.length === 0) return { ascii, rule: undefined };
+    const key = longer.join(';');
+    let rule = this.#classNumbers.get(key);
+    if (rule === undefined) {
+      rule = this.#addRule(this.#budget.place, undefined, true);
+      this.#classNumbers.set(key, rule);
+      this.#writeSequences(longer, this.rules[rule] as WrittenRule);
+    }
+    return { ascii, rule };
+  }
+
+  #writeSequences(sequences: readonly (readonly ByteRange[])[], { start, end }: WrittenRule): void {
     const ends = new Map<string, number>(); // states from which a given suffix leads to the end
     for (const bytes of sequences) {
-      let target = to;
+      let target = end;
       for (let place = bytes.length - 1, rest = ''; place >= 0; place--) {
         const [first, last] = bytes[place] as ByteRange;
         if (place === 0) {
-          this.states.moves.add(from, first, last, target);
+          this.states.moves.add(start, first, last, target);
           break;
         }
         rest = `${first}-${last},${rest}`;

@@ -12,7 +12,16 @@ import {
 import { prune } from '../network/prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
-import { itemOf, propertyOf, type Conjunction, type Facts, type JsonSchema, type Kind, allKinds } from './facts.js';
+import {
+  generatedKinds,
+  itemOf,
+  propertyOf,
+  type Conjunction,
+  type Facts,
+  type JsonSchema,
+  type Kind,
+  allKinds,
+} from './facts.js';
 import { encodeInString, encodePlain } from './json-text.js';
 import { MemberList } from './member-list.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
@@ -82,6 +91,8 @@ class SchemaConverter {
   readonly #prefix: string;
   /** Rules by the locations of the conjoined schemas. */
   readonly #names = new Map<string, string>();
+  /** Automata of strings by their constraints. */
+  readonly #strings = new Map<string, GrammarNode>();
   #numAutomata = 0;
 
   constructor(root: JsonSchema, rules: SharedRules, prefix: string) {
@@ -118,7 +129,7 @@ class SchemaConverter {
       const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, this.#resolver));
       return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
     }
-    const { kinds } = facts;
+    const kinds = generatedKinds(facts);
     const alternatives: GrammarNode[] = [];
     const add = (kind: Kind, node: () => GrammarNode): void => void (kinds.has(kind) && alternatives.push(node()));
     add('object', () => this.#objectNode(facts, name));
@@ -142,11 +153,13 @@ class SchemaConverter {
       if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
       return sequence(literal('"'), repeat(this.#rules.char(), minLength, maxLength), literal('"'));
     }
-    return sequence(
-      literal('"'),
-      this.#automaton(stringDfa(facts, this.#rules.budget) as Dfa, encodeInString),
-      literal('"'),
-    );
+    const key = JSON.stringify([patterns.map(({ source, isWhole }) => [source, isWhole]), minLength, maxLength]);
+    let node = this.#strings.get(key);
+    if (node === undefined) {
+      node = this.#automaton(stringDfa(facts, this.#rules.budget) as Dfa, encodeInString);
+      this.#strings.set(key, node);
+    }
+    return sequence(literal('"'), node, literal('"'));
   }
 
   #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {

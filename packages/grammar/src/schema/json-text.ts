@@ -56,8 +56,21 @@ export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', Grammar
   none: literal(''),
 };
 
-/** Larger sets of characters, such as those of a Unicode property, are rules of their own. */
-const maxInlineRanges = 8;
+/** Names of rules by the escapes that they consist of. */
+const escapeRules = new WeakMap<ReadonlyMap<string, GrammarNode>, Map<string, string>>();
+
+/** Escapes, of which there may be dozens, as a rule that all automata of the grammar share. */
+function withSharedEscapes(nodes: readonly GrammarNode[], rules: Map<string, GrammarNode>): readonly GrammarNode[] {
+  const literals = nodes.filter((node) => node.kind === 'literal');
+  if (literals.length < 3) return nodes;
+  const known = escapeRules.get(rules) ?? new Map<string, string>();
+  escapeRules.set(rules, known);
+  const key = literals.map(({ text }) => text).join();
+  const name = known.get(key) ?? `json-escape-${known.size}`;
+  known.set(key, name);
+  rules.set(name, { kind: 'choice', alternatives: literals });
+  return [...nodes.filter((node) => node.kind !== 'literal'), ruleReference(name)];
+}
 
 /**
  * Rules for the language of an automaton, one per state.
@@ -73,14 +86,7 @@ export function automatonRules(
   const encoded = new Map<CodePoints, readonly GrammarNode[]>();
   const encodeOnce = (on: CodePoints): readonly GrammarNode[] => {
     let nodes = encoded.get(on);
-    if (nodes !== undefined) return nodes;
-    nodes = encode(on);
-    if (on.length > maxInlineRanges) {
-      const rule = `${name}-c${encoded.size}`;
-      rules.set(rule, { kind: 'choice', alternatives: nodes });
-      nodes = [ruleReference(rule)];
-    }
-    encoded.set(on, nodes);
+    if (nodes === undefined) encoded.set(on, (nodes = withSharedEscapes(encode(on), rules)));
     return nodes;
   };
   for (const [state, own] of edges.entries()) {

@@ -1,30 +1,27 @@
 /** The facts of a single schema's keywords; rejects keywords that a grammar cannot enforce. */
 import { FormatError } from '@winnow/tensor';
 import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type Located } from './facts.js';
-import { formats, isOwnFormat } from './formats.js';
+import { formats } from './formats.js';
 
-/** Keywords that do not affect validity. */
-export const annotations: ReadonlySet<string> = new Set([
-  '$schema',
-  '$id',
-  'id',
-  '$comment',
-  '$anchor',
-  '$defs',
-  'definitions',
-  '$vocabulary',
-  'title',
-  'description',
-  'default',
-  'example',
-  'examples',
-  'deprecated',
-  'readOnly',
-  'writeOnly',
-  'contentEncoding',
-  'contentMediaType',
-  'contentSchema',
+/** Keywords that affect validity and that a grammar cannot enforce. All others that are not read are annotations. */
+const unsupported: ReadonlySet<string> = new Set([
+  'not',
+  'if',
+  'contains',
+  'patternProperties',
+  'dependencies',
+  'dependentRequired',
+  'dependentSchemas',
+  'unevaluatedItems',
+  'unevaluatedProperties',
+  '$dynamicRef',
+  '$recursiveRef',
 ]);
+
+/** Whether a keyword does not affect validity, as far as it is known. */
+export function isAnnotation(keyword: string): boolean {
+  return !unsupported.has(keyword) && !keywordReaders.has(keyword);
+}
 
 /** Keywords that apply only to values of these types. */
 const kindsOfKeyword: Readonly<Record<string, readonly Kind[]>> = {
@@ -83,8 +80,10 @@ type Writable = { -readonly [K in keyof Facts]: Facts[K] };
 /** The facts of the keywords of a single schema. */
 export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): readonly Facts[] {
   const facts: Writable = { kinds: kindsOf(schema, path) };
+  const meant = meantKinds(schema);
+  if (meant !== undefined) facts.meant = meant;
   for (const [keyword, value] of Object.entries(schema)) {
-    if (annotations.has(keyword) || keyword.startsWith('x-') || value === undefined) continue;
+    if (isAnnotation(keyword) || value === undefined) continue;
     const place = `${path}/${escapePointer(keyword)}`;
     const read = keywordReaders.get(keyword) ?? fail(place, 'a keyword that constrained decoding does not support');
     read(facts, value, place, schema);
@@ -93,17 +92,10 @@ export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): rea
   return facts.kinds.size === 0 || facts.values?.length === 0 ? [] : [facts];
 }
 
-/** The declared types, or those that the keywords apply to. */
+/** The declared types. */
 function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySet<Kind> {
   const type = schema['type'];
-  if (type === undefined) {
-    const meant = Object.keys(schema).flatMap((keyword) =>
-      Object.hasOwn(kindsOfKeyword, keyword) ? (kindsOfKeyword[keyword] as readonly Kind[]) : [],
-    );
-    return new Set(
-      meant.length > 0 && schema['enum'] === undefined && schema['const'] === undefined ? meant : allKinds,
-    );
-  }
+  if (type === undefined) return new Set(allKinds);
   const types: unknown[] = Array.isArray(type) ? type : [type];
   return new Set(
     types.flatMap((name) => {
@@ -111,6 +103,15 @@ function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySe
       return fail(`${path}/type`, `expected ${Object.keys(kindsOfType).join(' | ')}, got ${JSON.stringify(name)}`);
     }),
   );
+}
+
+/** Of a schema that does not declare types: those that its keywords are about, if there are any. */
+function meantKinds(schema: Exclude<JsonSchema, boolean>): ReadonlySet<Kind> | undefined {
+  if (schema['type'] !== undefined || schema['enum'] !== undefined || schema['const'] !== undefined) return undefined;
+  const meant = Object.keys(schema).flatMap((keyword) =>
+    Object.hasOwn(kindsOfKeyword, keyword) ? (kindsOfKeyword[keyword] as readonly Kind[]) : [],
+  );
+  return meant.length === 0 ? undefined : new Set(meant);
 }
 
 type KeywordReader = (facts: Writable, value: unknown, path: string, schema: Exclude<JsonSchema, boolean>) => void;
@@ -153,12 +154,14 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
   minLength: readCount('minLength'),
   maxLength: readCount('maxLength'),
   pattern(facts, value, path) {
-    facts.patterns = [...(facts.patterns ?? []), patternOf('pattern', value, path)];
+    if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
+    facts.patterns = [...(facts.patterns ?? []), { source: value, isWhole: false, path }];
   },
-  format(facts, value, path, schema) {
-    // a custom format, such as those of zod, is accompanied by an equivalent pattern
-    if (typeof schema['pattern'] === 'string' && isOwnFormat(value)) return;
-    facts.patterns = [...(facts.patterns ?? []), patternOf('format', value, path)];
+  format(facts, value, path) {
+    if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
+    const source = formats.get(value);
+    if (source === undefined) return; // an annotation
+    facts.patterns = [...(facts.patterns ?? []), { source, isWhole: true, path }];
   },
 };
 
@@ -246,14 +249,6 @@ function boundOf(present: Bound | undefined, value: unknown, isExclusive: boolea
   if (present === undefined) return bound;
   if (present.value === value) return present.isExclusive ? present : bound;
   return sign * (value - present.value) > 0 ? bound : present;
-}
-
-function patternOf(keyword: string, value: unknown, path: string): { source: string; isWhole: boolean; path: string } {
-  if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
-  if (keyword === 'pattern') return { source: value, isWhole: false, path };
-  const source = formats.get(value);
-  if (source === undefined) fail(path, `expected ${[...formats.keys()].join(' | ')}, got ${JSON.stringify(value)}`);
-  return { source, isWhole: true, path };
 }
 
 function recordOf(value: unknown, path: string): Record<string, unknown> {

@@ -1,8 +1,16 @@
 /** Resolves schemas to facts: follows references, distributes alternatives, rejects unknown keywords. */
 import type { WorkBudget } from '../work-budget.js';
-import { allKinds, both, type Conjunction, type Facts, type JsonSchema, type Located } from './facts.js';
+import {
+  allKinds,
+  both,
+  generatedKinds,
+  type Conjunction,
+  type Facts,
+  type JsonSchema,
+  type Located,
+} from './facts.js';
 import { areDisjoint } from './disjoint.js';
-import { annotations, escapePointer, factsOf, fail, locate } from './keywords.js';
+import { escapePointer, factsOf, fail, isAnnotation, locate } from './keywords.js';
 
 /** Maximum number of alternatives that nested combinators may expand to. */
 const maxAlternatives = 1000;
@@ -78,7 +86,7 @@ export class Resolver {
     for (const part of listOf(schema, 'allOf', path)) and(this.#expand(part, inside));
     if (schema['anyOf'] !== undefined) and(listOf(schema, 'anyOf', path).flatMap((part) => this.#expand(part, inside)));
     if (schema['oneOf'] !== undefined) {
-      const branches = listOf(schema, 'oneOf', path).map((part) => this.#expand(part, inside));
+      const branches = listOf(schema, 'oneOf', path).map((part) => this.#expand(part, inside).map(narrowed));
       this.#checkExclusive(branches, alternatives, path);
       and(branches.flat());
     }
@@ -141,12 +149,18 @@ export class Resolver {
   }
 }
 
+/** Only what is generated, so that branches differ that are about different types. */
+function narrowed(facts: Facts): Facts {
+  const { meant: _, ...rest } = facts;
+  return { ...rest, kinds: generatedKinds(facts) };
+}
+
 function sizeOf({ properties, required, values, prefix }: Facts): number {
   return (properties?.size ?? 0) + (required?.size ?? 0) + (values?.length ?? 0) + (prefix?.length ?? 0);
 }
 
 function isPlainReference(schema: Exclude<JsonSchema, boolean>): boolean {
-  return schema['$ref'] !== undefined && Object.keys(schema).every((name) => name === '$ref' || annotations.has(name));
+  return schema['$ref'] !== undefined && Object.keys(schema).every((name) => name === '$ref' || isAnnotation(name));
 }
 
 /** Maximum nesting of a schema, since what reads it recurses. */
