@@ -55,29 +55,35 @@ const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 
 const blockBytes = (dtype = 'f32', numPages = 0): number =>
   64 * (2 * 2 * 2 * 32 * bytesPer[dtype]! + 4) + numPages * 2 * 2 * (2 * 32 + 2) * 4;
 
+/** A file in memory; `onRead` hears of each read and what it gave. */
+function watchedFile(name: string, onRead: (target: Uint8Array) => void): PageFile {
+  const file = memoryPageFile({ name });
+  return {
+    name: file.name,
+    get sizeBytes() {
+      return file.sizeBytes;
+    },
+    async read(byteOffset, target) {
+      await file.read(byteOffset, target);
+      onRead(target);
+    },
+    write: (byteOffset, bytes) => file.write(byteOffset, bytes),
+    sync: () => file.sync(),
+    close: () => file.close(),
+  };
+}
+
 /** Files in memory that count the reads of pages. */
 function countedFiles(): ColdFiles & { numReads: number; onRead: () => void } {
   const files = {
     numReads: 0,
     onRead: (): void => undefined,
-    async create(name: string): Promise<PageFile> {
-      const file = memoryPageFile({ name });
-      return {
-        name: file.name,
-        write: (byteOffset, bytes) => file.write(byteOffset, bytes),
-        sync: () => file.sync(),
-        close: () => file.close(),
-        get sizeBytes() {
-          return file.sizeBytes;
-        },
-        async read(byteOffset, target) {
-          await file.read(byteOffset, target);
-          if (target.byteLength < 1000) return; // a header
-          files.numReads++;
-          files.onRead();
-        },
-      };
-    },
+    create: async (name: string): Promise<PageFile> =>
+      watchedFile(name, ({ byteLength }) => {
+        if (byteLength < 1000) return; // a header
+        files.numReads++;
+        files.onRead();
+      }),
   };
   return files;
 }
@@ -190,22 +196,10 @@ describe('page-topk', () => {
     const attention = 'decode=page-topk:budget=3';
     const file = { flip: false };
     const files: ColdFiles = {
-      async create(name) {
-        const inner = memoryPageFile({ name });
-        return {
-          name: inner.name,
-          write: (byteOffset, bytes) => inner.write(byteOffset, bytes),
-          sync: () => inner.sync(),
-          close: () => inner.close(),
-          get sizeBytes() {
-            return inner.sizeBytes;
-          },
-          async read(byteOffset, target) {
-            await inner.read(byteOffset, target);
-            if (file.flip && target.byteLength > 1000) target[17]! ^= 1;
-          },
-        };
-      },
+      create: async (name) =>
+        watchedFile(name, (target) => {
+          if (file.flip && target.byteLength > 1000) target[17]! ^= 1;
+        }),
     };
     const kvCache = { budget: 6 * blockBytes('f32', 1) + 100, offload: { folder: files }, prefixSharing: false };
     const { model, close } = await load(await backends['wasm']!(), { attention, kvCache });
