@@ -2,7 +2,7 @@
 import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { float32Arithmetic } from './arithmetic.js';
-import { kernelCases } from './cases/all.js';
+import { kernelCases } from './cases/all.generated.js';
 import { contractChecks } from './contract/checks.js';
 import { assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
 import type { KernelCase } from './kernel-case.js';

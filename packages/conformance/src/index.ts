@@ -1,5 +1,5 @@
 export { float32Arithmetic, type Arithmetic } from './arithmetic.js';
-export { kernelCases } from './cases/all.js';
+export { kernelCases } from './cases/all.generated.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
 export { contractChecks } from './contract/checks.js';
 export type { ContractCheck, CreateBackend } from './contract/fixtures.js';

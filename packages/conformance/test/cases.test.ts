@@ -1,5 +1,7 @@
 /** The cases themselves: complete, reproducible, with bounds that mean something, in memory laid out as promised. */
 import { opSpecs, validateProgram, weightDTypes } from '@winnow/ops';
+import { readFileSync } from 'node:fs';
+import { caseList, listFile } from '../codegen/case-list.js';
 import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
 import { hasDynamicSizes, canaryNeighbors } from '../src/kernel-program.js';
@@ -18,8 +20,12 @@ import { numbersOf, randomTensor } from '../src/values.js';
 const arithmetic = float32Arithmetic();
 
 describe('the case lists', () => {
+  it('are all of the folder (pnpm codegen in packages/backend-wasm writes them)', () => {
+    expect(readFileSync(listFile, 'utf8')).toBe(caseList());
+  });
+
   it('cover every op, with names of their own', () => {
-    expect(Object.keys(kernelCases)).toEqual(opSpecs.map(({ name }) => name));
+    expect(Object.keys(kernelCases)).toEqual(opSpecs.map(({ name }) => name).toSorted());
     for (const [op, cases] of Object.entries(kernelCases)) {
       expect(cases.length, op).toBeGreaterThan(10);
       expect(new Set(cases.map(({ name }) => name)).size, op).toBe(cases.length);
