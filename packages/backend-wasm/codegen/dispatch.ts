@@ -1,5 +1,6 @@
 /** Which kernel computes an op, how many operands its record has, and how much work it is. */
 import { constantName } from './layout-files.ts';
+import { dequantizedDTypes } from './dtypes.ts';
 import { jobs } from './memory-layout.ts';
 import { ops as allOps, type Op } from './schema.ts';
 
@@ -118,9 +119,14 @@ const source = [
 ].join('\n');
 
 const hostSource = [
-  `/** Ops that have a kernel. ${origin} */`,
+  `/** Ops that have a kernel, and data types that kernels read. ${origin} */`,
   'export const kernelOps: ReadonlySet<string> = new Set([',
   ...ops.map(({ name }) => `'${name}',`),
+  ']);',
+  '',
+  '/** Data types that `assembly/quant` dequantizes. */',
+  'export const dequantizedDTypes: ReadonlySet<string> = new Set([',
+  ...dequantizedDTypes.map((name) => `'${name}',`),
   ']);',
 ].join('\n');
 

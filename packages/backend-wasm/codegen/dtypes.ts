@@ -1,5 +1,6 @@
 /** Numbers and block sizes of data types, from the table of `@winnow/tensor`. */
 import './sources.ts';
+import { readFileSync } from 'node:fs';
 
 const { dtypeInfo, dtypes } = await import('@winnow/tensor');
 
@@ -35,5 +36,14 @@ function source(): string {
     '',
   ].join('\n');
 }
+
+const dequantizers = ['dequantize', 'dequantize-iq']
+  .map((name) => readFileSync(new URL(`../assembly/quant/${name}.ts`, import.meta.url), 'utf8'))
+  .join('\n');
+
+/** Types that have a case in the dequantizers. */
+export const dequantizedDTypes: readonly string[] = dtypes.filter((name) =>
+  new RegExp(`dtype === dtypes\\.${constantOf(name)}\\b`).test(dequantizers),
+);
 
 export const dtypeFiles: ReadonlyMap<string, string> = new Map([['assembly/quant/dtypes.generated.ts', source()]]);

@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { format } from 'oxfmt';
+import { constantFiles } from './constants.ts';
 import { dispatchFiles } from './dispatch.ts';
 import { dtypeFiles } from './dtypes.ts';
 import { layoutFiles } from './layout-files.ts';
@@ -19,7 +20,14 @@ const compiled = 'src/kernels.generated.ts';
 
 const kernelFiles = [...microkernelFiles].map(([name, source]): [string, string] => [`assembly/${name}`, source]);
 
-const files = new Map([...kernelFiles, ...layoutFiles, ...dtypeFiles, ...operandFiles, ...dispatchFiles]);
+const files = new Map([
+  ...kernelFiles,
+  ...layoutFiles,
+  ...constantFiles,
+  ...dtypeFiles,
+  ...operandFiles,
+  ...dispatchFiles,
+]);
 
 function textOf(path: string): string {
   try {

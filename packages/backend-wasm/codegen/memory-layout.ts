@@ -65,7 +65,7 @@ const controlWords: Section = {
     ['gathering', control + 704, 'whether thread 0 sleeps until all others arrived'],
     ['spins', control + 768, 'loads of a word that another thread will change, before going to sleep'],
     ['int8Dot', control + 832, 'which int8 dot product kernels use; see `int8Dots`'],
-    ['nextUnit', control + 1024, 'next work item, one counter for each record since the last barrier'],
+    ['nextItem', control + 1024, 'next work item, one counter for each record since the last barrier'],
   ],
 };
 
@@ -152,6 +152,7 @@ const sizes: readonly Section[] = [
         5,
         'which kernel word says how many records ahead the next int8 GEMM is, plus 1; 0 where none is near',
       ],
+      ['refusedAux', 0, 'which kernel word of a repacking job says 1 where weights cannot be repacked'],
       ['cancelJob', 1, 'value of the cancel word: the job ends'],
       ['leave', 2, 'value of the cancel word: the workers end'],
     ],
@@ -166,13 +167,28 @@ export const jobs: readonly {
   readonly call: string;
 }[] = [
   { name: 'repack', opcode: 1000, file: 'gemm/repack', call: 'repackWeights()' },
-  { name: 'unpack', opcode: 1001, file: 'gemm/repack', call: 'restoreWeights()' },
+  { name: 'restore', opcode: 1001, file: 'gemm/repack', call: 'restoreWeights()' },
   { name: 'repackNeurons', opcode: 1002, file: 'ffn/repack-neurons', call: 'repackNeurons()' },
-  { name: 'unpackNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'restoreNeurons()' },
+  { name: 'restoreNeurons', opcode: 1003, file: 'ffn/repack-neurons', call: 'restoreNeurons()' },
   { name: 'probeTouch', opcode: 1010, file: 'runtime/probe', call: 'probe(opcode)' },
   { name: 'probeRead', opcode: 1011, file: 'runtime/probe', call: 'probe(opcode)' },
   { name: 'probeF32', opcode: 1012, file: 'runtime/probe', call: 'probe(opcode)' },
   { name: 'probeInt8', opcode: 1013, file: 'runtime/probe', call: 'probe(opcode)' },
+];
+
+/** The only operand of such jobs, for each file of theirs: a matrix. */
+export const jobOperands: readonly {
+  readonly file: string;
+  readonly name: string;
+  readonly axes: readonly [string, string];
+  readonly dtypes: readonly string[];
+}[] = [
+  {
+    ...{ file: 'repack', name: 'weight', axes: ['numOutputs', 'numInputs'] },
+    dtypes: ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'],
+  },
+  { file: 'repack-neurons', name: 'neurons', axes: ['numNeurons', 'numColumns'], dtypes: ['q8_0', 'q4_0'] },
+  { file: 'probe', name: 'region', axes: ['numUnits', 'unitBytes'], dtypes: ['i8'] },
 ];
 
 const jobOpcodes: Section = {
@@ -188,7 +204,7 @@ const agreements: Section = {
   type: 'i32',
   entries: [
     ['maxOwnCodes', 512, 'most activations that every thread quantizes for itself, which takes less time than waiting'],
-    ['minPanelTokens', 4, 'fewest tokens of int8 GEMM by panels; fewer go by GEMV'],
+    ['minPanelTokens', 4, 'fewest tokens of GEMM by panels; fewer go by GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
   ],
 };

@@ -118,7 +118,7 @@ class BackendParts {
         this.#checkDisposed();
         for (const buffer of bound.values()) this.buffers.bufferOf(buffer);
       },
-      packs: activations === 'int8',
+      usesInt8: activations === 'int8',
       now: host.now,
       onDispose: (disposed) => this.#executables.delete(disposed),
       profile: options.profile ?? false,

@@ -5,14 +5,14 @@
 import type { BufferHandle } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
 import type { MemoryShard } from './memory-shard.js';
-import type { PackedTensor } from './packing.js';
+import type { RepackedTensor } from './repacking.js';
 
 export interface BufferPlace {
   readonly memory: MemoryShard;
   readonly address: number;
   isCurrent: boolean;
   /** Weights in it whose rows are interleaved at present. */
-  packed: readonly PackedTensor[];
+  repacked: readonly RepackedTensor[];
 }
 
 export interface WasmBuffer extends BufferHandle {
@@ -30,7 +30,7 @@ export function placeIn({ places }: WasmBuffer, memory: MemoryShard): BufferPlac
 export function addPlace(buffer: WasmBuffer, memory: MemoryShard): BufferPlace {
   const label = `a copy of ${buffer.label}, which ops in another memory use`;
   const address = memory.heap.allocate(buffer.sizeBytes, label);
-  const place: BufferPlace = { memory, address, isCurrent: false, packed: [] };
+  const place: BufferPlace = { memory, address, isCurrent: false, repacked: [] };
   buffer.places = [...buffer.places, place];
   return place;
 }
@@ -41,7 +41,7 @@ export function makeCurrent({ places, sizeBytes }: WasmBuffer, place: BufferPlac
   const source = places.find(({ isCurrent }) => isCurrent);
   invariant(source !== undefined, 'a place of a buffer is current');
   place.memory.heap.bytes(place.address, sizeBytes).set(source.memory.heap.bytes(source.address, sizeBytes));
-  place.packed = source.packed;
+  place.repacked = source.repacked;
   place.isCurrent = true;
 }
 

@@ -4,7 +4,7 @@ import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
 import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
 import type { JobQueue } from './job-queue.js';
 import type { MemoryPool } from './memory-pool.js';
-import { runPackingAlone } from './packing.js';
+import { repackAlone } from './repacking.js';
 import type { WasmModule } from './web-assembly.js';
 
 /** `copy` takes any bytes. */
@@ -33,7 +33,7 @@ export class BufferStore {
     if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
       throw new ArgumentError({ argument: `bytes of ${label}`, expected: '0 or more', actual: String(sizeBytes) });
     }
-    const home: BufferPlace = { ...this.#options.pool.place(sizeBytes, label, group), isCurrent: true, packed: [] };
+    const home: BufferPlace = { ...this.#options.pool.place(sizeBytes, label, group), isCurrent: true, repacked: [] };
     const buffer: WasmBuffer = { sizeBytes, usage, owner: this.#identity, label, places: [home] };
     this.#buffers.add(buffer);
     return buffer;
@@ -73,7 +73,7 @@ export class BufferStore {
     if (isBusy && !home.isCurrent) {
       throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
     }
-    if (isBusy && home.packed.length > 0) {
+    if (isBusy && home.repacked.length > 0) {
       throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
     }
     return this.#contentOf(buffer, byteOffset, length, isWritten);
@@ -121,17 +121,17 @@ export class BufferStore {
   #contentOf(buffer: WasmBuffer, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const [home] = buffer.places as readonly [BufferPlace];
     makeCurrent(buffer, home);
-    this.#unpack(home);
+    this.#restore(home);
     if (isWritten && buffer.places.length > 1) setWritten(buffer, home);
     return home.memory.heap.bytes(home.address + byteOffset, length);
   }
 
   /** Gives a buffer the bytes back that were written to it. */
-  #unpack(place: BufferPlace): void {
-    if (place.packed.length === 0) return;
-    const steps = place.packed.map((tensor) => ({ tensor, address: place.address, isPacking: false }));
-    runPackingAlone(steps, place.memory.heap, this.#options.module, this.#options.now);
-    place.packed = [];
+  #restore(place: BufferPlace): void {
+    if (place.repacked.length === 0) return;
+    const steps = place.repacked.map((tensor) => ({ tensor, address: place.address, isRepacking: false }));
+    repackAlone(steps, place.memory.heap, this.#options.module, this.#options.now);
+    place.repacked = [];
   }
 }
 

@@ -14,7 +14,7 @@ import { makeCurrent, type BufferPlace, type WasmBuffer } from './buffer-places.
 import type { JobQueue } from './job-queue.js';
 import type { MemoryPool } from './memory-pool.js';
 import type { MemoryShard } from './memory-shard.js';
-import { packableTensors } from './packing.js';
+import { repackableTensors } from './repacking.js';
 import { PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
 import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
@@ -39,7 +39,7 @@ export interface ExecutionContext {
   readonly now: () => number;
   readonly onDispose: (executable: Executable) => void;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
-  readonly packs: boolean;
+  readonly usesInt8: boolean;
   /** Longest time that a run may take on the calling thread. */
   readonly maxCallerMs: number;
   readonly profile: boolean;
@@ -87,13 +87,13 @@ export async function createExecutable(program: Program, context: ExecutionConte
 
 /** Loads the parts of a program; frees those that are loaded when one does not fit. */
 function loadParts(program: Program, parts: readonly ProgramPart<MemoryShard>[], context: ExecutionContext): Part[] {
-  const packable = context.packs ? packableTensors(program, context.hostBuffers) : new Map();
+  const repackable = context.usesInt8 ? repackableTensors(program, context.hostBuffers) : new Map();
   const loaded: Part[] = [];
   try {
     for (const part of parts) {
       const buffers = new PartBuffers(part, context);
       const addressOf = (buffer: number): number => buffers.addressOf(buffer);
-      loaded.push(Object.assign(loadPart(part, { ...context, addressOf, packable }), { buffers }));
+      loaded.push(Object.assign(loadPart(part, { ...context, addressOf, repackable }), { buffers }));
     }
   } catch (error) {
     freeParts(loaded, context);
@@ -200,9 +200,9 @@ class ProgramRun {
 
   /** Brings all weights to the memories of their parts, interleaved where kernels want that. */
   async makeReady(): Promise<void> {
-    for (const { buffers, packed, refuse } of this.#parts) {
+    for (const { buffers, repacked, refuse } of this.#parts) {
       if (buffers.isReady()) continue;
-      const refused = await buffers.makeReady(packed, () => this.#checkAlive());
+      const refused = await buffers.makeReady(repacked, () => this.#checkAlive());
       if (refused.length > 0) refuse(refused);
     }
   }

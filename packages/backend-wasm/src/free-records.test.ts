@@ -2,7 +2,7 @@ import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
 import { aheadOf } from './free-records.js';
 import { planFlags } from './layout.generated.js';
-import { packableTensors } from './packing.js';
+import { repackableTensors } from './repacking.js';
 import { planProgram } from './plan.js';
 
 /** Which products of a program need no barrier before them. */
@@ -14,7 +14,7 @@ function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => P
     return b.activation('matmul', { x, weight });
   });
   const program = b.build();
-  const { records } = planProgram(program, packableTensors(program, new Set()), true);
+  const { records } = planProgram(program, repackableTensors(program, new Set()), true);
   return records
     .filter((_, index) => program.records[index]?.op === 'matmul')
     .map(({ flags }) => (flags & planFlags.independent) !== 0);
@@ -52,8 +52,8 @@ test('products of few activations go on without a barrier whatever they read', (
       b.output(`y${i}`, b.activation('matmul', { x: a, weight }));
     }
     const program = b.build();
-    const packable = packableTensors(program, new Set());
-    return planProgram(program, packable, true).records.map(({ flags }) => (flags & planFlags.independent) !== 0);
+    const repackable = repackableTensors(program, new Set());
+    return planProgram(program, repackable, true).records.map(({ flags }) => (flags & planFlags.independent) !== 0);
   };
   expect(free(1, 512)).toEqual([false, true]);
   expect(free(2, 256)).toEqual([false, true]);
@@ -70,13 +70,13 @@ test('a product that takes the memory of another one waits for it', () => {
   expect(free).toEqual([false, false]);
 });
 
-test('records know the next product with packed weights, their own included', () => {
+test('records know the next product with repacked weights, their own included', () => {
   const b = new ProgramBuilder({ T: 8 });
   const weight = b.external('w', 'weights', 'q8_0', [64, 64]);
   const y = b.activation('matmul', { x: input(b), weight });
   b.output('y', b.activation('add', { a: y, b: y }));
   const program = b.build();
-  const { records } = planProgram(program, packableTensors(program, new Set()), true);
+  const { records } = planProgram(program, repackableTensors(program, new Set()), true);
   expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'matmul', 'add']);
   expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([2, 1, 0]);
 });
@@ -91,8 +91,8 @@ test('nothing is read ahead of an op that reads many weights of its own', () => 
   const y = b.activation('sparse-feed-forward', { x: first, weight, rows, count }, { kind: 'silu' });
   b.output('y', b.activation('matmul', { x: y, weight: b.external('w', 'weights', 'q8_0', [64, 64]) }));
   const program = b.build();
-  const packable = packableTensors(program, new Set());
-  const { records } = planProgram(program, packable, true);
+  const repackable = repackableTensors(program, new Set());
+  const { records } = planProgram(program, repackable, true);
   expect(program.records.map(({ op }) => op)).toEqual(['embedding-lookup', 'add', 'sparse-feed-forward', 'matmul']);
   expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([0, 0, 2, 1]);
 });

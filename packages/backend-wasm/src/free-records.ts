@@ -73,7 +73,7 @@ const readers: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * One more than the number of records from this one to the next product of 8-bit activations with packed weights, of which
+ * One more than the number of records from this one to the next product of 8-bit activations with repacked weights, of which
  * threads that wait may read some; 0 when there is none soon.
  */
 export function aheadOf(program: Program, plans: readonly { readonly flags: number }[], index: number): number {

@@ -24,7 +24,7 @@ export const controlWords = {
   gathering: 0x102c0, // whether thread 0 sleeps until all others arrived
   spins: 0x10300, // loads of a word that another thread will change, before going to sleep
   int8Dot: 0x10340, // which int8 dot product kernels use; see `int8Dots`
-  nextUnit: 0x10400, // next work item, one counter for each record since the last barrier
+  nextItem: 0x10400, // next work item, one counter for each record since the last barrier
 } as const;
 
 /** How 8-bit products are summed. The host may not ask for `usdot`, which is exact on some machines only. */
@@ -63,9 +63,9 @@ export const planFlags = {
 /** Jobs of the backend itself, beyond the ops. */
 export const jobOpcodes = {
   repack: 1000,
-  unpack: 1001,
+  restore: 1001,
   repackNeurons: 1002,
-  unpackNeurons: 1003,
+  restoreNeurons: 1003,
   probeTouch: 1010,
   probeRead: 1011,
   probeF32: 1012,
@@ -74,7 +74,7 @@ export const jobOpcodes = {
 
 /** Most activations that every thread quantizes for itself, which takes less time than waiting. */
 export const maxOwnCodes = 512;
-/** Fewest tokens of int8 GEMM by panels; fewer go by GEMV. */
+/** Fewest tokens of GEMM by panels; fewer go by GEMV. */
 export const minPanelTokens = 4;
 /** Steps of one pass of the arithmetic probes, ten vectors each. */
 export const probeSteps = 8;
@@ -91,6 +91,8 @@ export const jobWords = 6;
 export const planWords = 8;
 /** Which kernel word says how many records ahead the next int8 GEMM is, plus 1; 0 where none is near. */
 export const aheadAux = 5;
+/** Which kernel word of a repacking job says 1 where weights cannot be repacked. */
+export const refusedAux = 0;
 /** Value of the cancel word: the job ends. */
 export const cancelJob = 1;
 /** Value of the cancel word: the workers end. */

@@ -3,7 +3,7 @@ import type { Program } from '@winnow/ops';
 import { addPlace, makeCurrent, placeIn, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
 import type { JobQueue } from './job-queue.js';
 import type { MemoryShard } from './memory-shard.js';
-import { packingSteps, writePackingJob, type PackedTensor } from './packing.js';
+import { repackSteps, writeRepackJob, type RepackedTensor } from './repacking.js';
 import { workersOnly } from './caller-share.js';
 import { externalsOf, type ProgramPart, type Stage } from './split-program.js';
 
@@ -34,8 +34,8 @@ export class PartBuffers {
   readonly #options: PartBufferOptions;
   readonly #places = new Map<number, Bound>();
   readonly #weights: readonly Bound[];
-  readonly #packable: ReadonlyMap<number, BufferPlace>;
-  #known: (readonly PackedTensor[])[] = []; // what was packed where when this program last looked
+  readonly #repackable: ReadonlyMap<number, BufferPlace>;
+  #known: (readonly RepackedTensor[])[] = []; // what was repacked where when this program last looked
 
   /** @throws {CapacityError} when there is no room for a copy */
   constructor({ memory, program }: ProgramPart<MemoryShard>, options: PartBufferOptions) {
@@ -48,7 +48,7 @@ export class PartBuffers {
     }
     const places = [...this.#places];
     this.#weights = places.filter(([index]) => program.buffers[index].usage === 'weights').map(([, entry]) => entry);
-    this.#packable = new Map(places.map(([index, { place }]) => [index, place]));
+    this.#repackable = new Map(places.map(([index, { place }]) => [index, place]));
   }
 
   addressOf(buffer: number): number {
@@ -59,20 +59,20 @@ export class PartBuffers {
   isReady(): boolean {
     return (
       this.#known.length === this.#weights.length &&
-      this.#weights.every(({ place }, index) => place.isCurrent && place.packed === this.#known[index])
+      this.#weights.every(({ place }, index) => place.isCurrent && place.repacked === this.#known[index])
     );
   }
 
   /** Sees to that; returns the weights that cannot be interleaved. */
-  async makeReady(tensors: readonly PackedTensor[], checkAlive: () => void): Promise<readonly PackedTensor[]> {
+  async makeReady(tensors: readonly RepackedTensor[], checkAlive: () => void): Promise<readonly RepackedTensor[]> {
     if (this.#weights.some(({ place }) => !place.isCurrent)) {
       const copy = (): void => {
         for (const { buffer, place } of this.#weights) makeCurrent(buffer, place);
       };
       await this.#options.queue.takeTurn(copy, checkAlive);
     }
-    const refused = await this.#runPacking(packingSteps(tensors, this.#packable), checkAlive);
-    this.#known = this.#weights.map(({ place }) => place.packed);
+    const refused = await this.#repack(repackSteps(tensors, this.#repackable), checkAlive);
+    this.#known = this.#weights.map(({ place }) => place.repacked);
     return refused;
   }
 
@@ -108,11 +108,11 @@ export class PartBuffers {
     return { touched: [...touched.values()], written: [...written.values()] };
   }
 
-  async #runPacking(steps: ReturnType<typeof packingSteps>, checkAlive: () => void): Promise<readonly PackedTensor[]> {
+  async #repack(steps: ReturnType<typeof repackSteps>, checkAlive: () => void): Promise<readonly RepackedTensor[]> {
     if (steps.length === 0) return [];
     const { queue, numThreads } = this.#options;
     const { heap, runner } = this.#memory;
-    const { address, region, finish } = writePackingJob(steps, heap, numThreads);
+    const { address, region, finish } = writeRepackJob(steps, heap, numThreads);
     try {
       await queue.run({ address, begin: 0, end: steps.length, share: workersOnly, runner }, undefined, checkAlive);
       return finish().map(({ tensor }) => tensor);

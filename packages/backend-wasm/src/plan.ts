@@ -2,7 +2,7 @@
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
 import { planFlags } from './layout.generated.js';
-import { isInt8Matmul, isInt8Sparse, keyOf, packedRefOf, type PackedTensor } from './packing.js';
+import { isInt8Matmul, isInt8Sparse, keyOf, repackedRefOf, type RepackedTensor } from './repacking.js';
 import { capacityOf } from './record-shapes.js';
 
 export interface RecordPlan {
@@ -14,39 +14,39 @@ export interface RecordPlan {
 export interface Plan {
   readonly records: readonly RecordPlan[];
   /** Weights whose rows have to be interleaved. */
-  readonly packed: readonly PackedTensor[];
+  readonly repacked: readonly RepackedTensor[];
   /** Bytes of each table. */
   readonly tables: readonly number[];
 }
 
 /**
- * @param packable the weights to interleave, of `packableTensors`
- * @param packs whether activations may be 8-bit integers
+ * @param repackable the weights to interleave, of `repackableTensors`
+ * @param usesInt8 whether activations may be 8-bit integers
  * @param starts records that find nothing of the one before: other ops ran in between
  */
 export function planProgram(
   program: Program,
-  packable: ReadonlyMap<string, PackedTensor>,
-  packs: boolean,
+  repackable: ReadonlyMap<string, RepackedTensor>,
+  usesInt8: boolean,
   starts: ReadonlySet<number> = new Set(),
 ): Plan {
-  const packed = new Map<string, PackedTensor>();
+  const repacked = new Map<string, RepackedTensor>();
   for (const record of program.records) {
-    const ref = packedRefOf(record);
-    const tensor = ref === undefined ? undefined : packable.get(keyOf(ref));
-    if (ref !== undefined && tensor !== undefined) packed.set(keyOf(ref), tensor);
+    const ref = repackedRefOf(record);
+    const tensor = ref === undefined ? undefined : repackable.get(keyOf(ref));
+    if (ref !== undefined && tensor !== undefined) repacked.set(keyOf(ref), tensor);
   }
   const tables: number[] = [];
   const ropeTables = new Map<string, number>();
   const records = program.records.map((record, index): RecordPlan => {
-    if (packs && isInt8Sparse(record)) {
+    if (usesInt8 && isInt8Sparse(record)) {
       const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
-      const ref = packedRefOf(record);
-      const isPacked = ref !== undefined && packed.has(keyOf(ref)) ? planFlags.repacked : 0;
-      return { flags: planFlags.int8 | isPacked | (reuses ? planFlags.reuse : 0), table: -1 };
+      const ref = repackedRefOf(record);
+      const isRepacked = ref !== undefined && repacked.has(keyOf(ref)) ? planFlags.repacked : 0;
+      return { flags: planFlags.int8 | isRepacked | (reuses ? planFlags.reuse : 0), table: -1 };
     }
     if (record.op !== 'rope') {
-      return { flags: packingFlags(program, index, packed, starts.has(index)), table: -1 };
+      return { flags: int8Flags(program, index, repacked, starts.has(index)), table: -1 };
     }
     const { positions, frequencies } = record.inputs as Record<'positions' | 'frequencies', TensorRef>;
     const isFixed = positions.buffer !== arenaBufferIndex && frequencies.buffer !== arenaBufferIndex;
@@ -61,29 +61,29 @@ export function planProgram(
   });
   return {
     records: withFree(program, records, starts),
-    packed: [...packed.values()],
+    repacked: [...repacked.values()],
     tables,
   };
 }
 
-function packingFlags(
+function int8Flags(
   { records }: Program,
   index: number,
-  packed: ReadonlyMap<string, PackedTensor>,
+  repacked: ReadonlyMap<string, RepackedTensor>,
   isStart: boolean,
 ): number {
   const record = records[index] as OpRecord;
-  const ref = packedRefOf(record);
-  if (ref === undefined || !packed.has(keyOf(ref))) return 0;
+  const ref = repackedRefOf(record);
+  if (ref === undefined || !repacked.has(keyOf(ref))) return 0;
   if (!isInt8Matmul(record)) return planFlags.repacked;
   // the codes of the activations are still in the scratch when the record before had the same ones
   const before = isStart ? undefined : records[index - 1];
-  const beforeRef = before === undefined ? undefined : packedRefOf(before);
+  const beforeRef = before === undefined ? undefined : repackedRefOf(before);
   const reuses =
     before !== undefined &&
     isInt8Matmul(before) &&
     beforeRef !== undefined &&
-    packed.has(keyOf(beforeRef)) &&
+    repacked.has(keyOf(beforeRef)) &&
     JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
       JSON.stringify(placeOf(record.inputs['x'] as TensorRef));
   return planFlags.int8 | planFlags.repacked | (reuses ? planFlags.reuse : 0);

@@ -13,7 +13,7 @@ import { aheadOf } from './free-records.js';
 import type { Heap } from './heap.js';
 import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
 import type { MemoryShard } from './memory-shard.js';
-import { packedRefOf, type PackedTensor } from './packing.js';
+import { repackedRefOf, type RepackedTensor } from './repacking.js';
 import { planProgram, type Plan } from './plan.js';
 import type { ScratchMeter } from './scratch-meter.js';
 import { capacityOf, product } from './record-shapes.js';
@@ -23,10 +23,10 @@ export interface PartOptions {
   readonly numThreads: number;
   /** Byte address of a weight or a cache in the memory of the part. */
   readonly addressOf: (buffer: number) => number;
-  /** Weights of the whole program that are to be interleaved, of `packableTensors`. */
-  readonly packable: ReadonlyMap<string, PackedTensor>;
+  /** Weights of the whole program that are to be interleaved, of `repackableTensors`. */
+  readonly repackable: ReadonlyMap<string, RepackedTensor>;
   /** Whether activations may be 8-bit integers. */
-  readonly packs: boolean;
+  readonly usesInt8: boolean;
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
@@ -44,7 +44,7 @@ export interface LoadedPart {
   readonly share: CallerShare;
   readonly scalars: Int32Array;
   /** Weights that are still to be interleaved. */
-  readonly packed: readonly PackedTensor[];
+  readonly repacked: readonly RepackedTensor[];
   arenaBytes(begin: number, end: number): Uint8Array;
   bytesOf(tensor: TensorRef, length: number): Uint8Array;
   /** Time per record, for programs with a profile. */
@@ -52,7 +52,7 @@ export interface LoadedPart {
   /** Whether a record of the part computes with 8-bit activations. */
   isInt8(record: number): boolean;
   /** Lets records read these weights as they are. */
-  refuse(tensors: readonly PackedTensor[]): void;
+  refuse(tensors: readonly RepackedTensor[]): void;
 }
 
 /** Where the pieces of a part lie. */
@@ -134,7 +134,7 @@ class PlanFlags {
 }
 
 /** Lets records read these weights as they are. */
-function refuseTensors({ records }: Program, tensors: readonly PackedTensor[], flags: PlanFlags): void {
+function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[], flags: PlanFlags): void {
   for (const [index, record] of records.entries()) {
     const isRefused = reads(record, tensors);
     if (isRefused === undefined) continue;
@@ -149,7 +149,7 @@ function refuseTensors({ records }: Program, tensors: readonly PackedTensor[], f
 export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
   const { memory, program, records, stageStarts } = part;
   const { heap } = memory;
-  const plan = planProgram(program, options.packable, options.packs, stageStarts);
+  const plan = planProgram(program, options.repackable, options.usesInt8, stageStarts);
   const numRecords = program.records.length;
   const words = encodeProgram(program, () => 0); // their number does not depend on addresses
   const scratch = options.scratchMeter.measure(program, words, plan.records);
@@ -174,28 +174,28 @@ export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): 
   writeGrids(program, heap);
   writePart(part, plan, places, placeOf, scratch.localBytes);
   const flagsOf = (): PlanFlags => new PlanFlags(heap.words(places.plan, numRecords * planWords));
-  let { packed } = plan;
+  let { repacked } = plan;
   return {
     ...{ memory, program, records, base: places.base, address: places.job },
     share: createCallerShare(program, options.maxCallerMs),
     scalars: heap.words(places.scalars, program.scalars.numWords),
-    get packed() {
-      return packed;
+    get repacked() {
+      return repacked;
     },
     arenaBytes: (begin, end) => heap.bytes(places.arena + begin, end - begin),
     bytesOf: ({ buffer, byteOffset }, length) => heap.bytes(placeOf(buffer) + byteOffset, length),
     times: () => new Float64Array(heap.memory.buffer, places.profile, numRecords),
     isInt8: (record) => (flagsOf().get(record) & planFlags.int8) !== 0,
     refuse(tensors) {
-      packed = packed.filter((tensor) => !tensors.includes(tensor));
+      repacked = repacked.filter((tensor) => !tensors.includes(tensor));
       refuseTensors(program, tensors, flagsOf());
     },
   };
 }
 
 /** Whether a record reads one of these weights; `undefined` for ops that never read interleaved ones. */
-function reads(record: OpRecord, tensors: readonly PackedTensor[]): boolean | undefined {
-  const ref = packedRefOf(record);
+function reads(record: OpRecord, tensors: readonly RepackedTensor[]): boolean | undefined {
+  const ref = repackedRefOf(record);
   return ref && tensors.some(({ buffer, byteOffset }) => buffer === ref.buffer && byteOffset === ref.byteOffset);
 }
 

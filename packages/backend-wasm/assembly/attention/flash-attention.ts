@@ -5,7 +5,7 @@
 import { dequantizeBeside, dequantizeRest } from '../gemm/dequantize-beside';
 import { gemm4x8Dequantizing, gemmT4x8Dequantizing } from '../gemm/f16-gemm.generated';
 import { F16 } from '../quant/dequantize';
-import { splitHalves, splitIndex } from '../quant/dequantize-f16-swizzled';
+import { dequantizeSwizzled, swizzledIndex } from '../quant/dequantize-f16-swizzled';
 import { floatAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { enterMass } from './key-mass';
@@ -107,7 +107,7 @@ function attendRange(begin: i32, end: i32): void {
   if (isOpen) {
     prefetchChunk(1);
     prefetchSome();
-    if (swizzlesKeys) splitHalves(cache.keyRowAt(chunkIndex, tile.kvHead), keyRows, chunkCount * cache.headDim);
+    if (swizzlesKeys) dequantizeSwizzled(cache.keyRowAt(chunkIndex, tile.kvHead), keyRows, chunkCount * cache.headDim);
   }
   while (isOpen) {
     const index = chunkIndex;
@@ -228,7 +228,7 @@ function writeState(lane: i32, begin: i32, end: i32): void {
   for (let i = 0; i < cache.valueDim; i++) {
     const value = load<f32>(from + <usize>i * stride);
     check += value;
-    setFloat(to, swizzlesValues ? splitIndex(i) : i, value * factor);
+    setFloat(to, swizzlesValues ? swizzledIndex(i) : i, value * factor);
   }
   if (!(abs<f32>(check) < Infinity)) {
     // values of slots that no lane sees may have come in: this query is computed again, one key at a time, with the

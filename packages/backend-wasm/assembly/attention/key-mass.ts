@@ -3,7 +3,7 @@
  * known. Its work item owns all query heads of its (token, KV head), so that no two threads add to the same number.
  */
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
-import { minusInfinity } from '../simd/constants';
+import { minusInfinity } from '../simd/constants.generated';
 import { weight4 } from '../simd/vector';
 import { maxSlots, numKvHeads } from './kv-cache-view';
 import * as panels from './query-panels';

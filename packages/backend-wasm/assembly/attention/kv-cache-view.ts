@@ -3,7 +3,7 @@ import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { dequantizeHalves } from '../quant/dequantize-f16';
 import { intAt } from '../runtime/arrays';
-import { maxI4, minU4, sumI4, tanh4 } from '../simd/vector';
+import { maxLane, minU4, sumI4, tanh4 } from '../simd/vector';
 
 export let numTokens: i32 = 0;
 export let numHeads: i32 = 1;
@@ -150,7 +150,7 @@ export function scanPositions(at: usize, count: i32): void {
     top = i32x4.max_u(top, one);
   }
   lowestPosition = <i32>minU4(low);
-  highestPosition = maxI4(high);
+  highestPosition = maxLane<i32>(high);
   hasEmptySlot = v128.any_true(i32x4.lt_s(top, i32x4.splat(0)));
 }
 

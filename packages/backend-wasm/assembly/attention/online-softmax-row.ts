@@ -1,7 +1,7 @@
 /** Online softmax of a single query over scattered keys; keys that the query does not see are never computed. */
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
-import { minusInfinity } from '../simd/constants';
-import { max4, weight4 } from '../simd/vector';
+import { minusInfinity } from '../simd/constants.generated';
+import { maxLane, weight4 } from '../simd/vector';
 import * as cache from './kv-cache-view';
 import { axpyListed, dot4 } from './microkernels.generated';
 import { finishState } from './partial-states';
@@ -97,7 +97,7 @@ export function pushRows(query: usize, list: usize, count: i32, state: usize): v
     isNaN = v128.or(isNaN, f32x4.ne(logits, logits));
     v128.store(weights + at, logits);
   }
-  const top = max4(tops);
+  const top = maxLane<f32>(tops);
   if (top === -Infinity) {
     // all keys are hidden, or a logit is NaN: then the sum becomes NaN
     if (v128.any_true(isNaN)) setFloat(state, 1, NaN);

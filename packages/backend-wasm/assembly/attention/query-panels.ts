@@ -4,7 +4,7 @@
  */
 import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
-import { minusInfinity } from '../simd/constants';
+import { minusInfinity } from '../simd/constants.generated';
 import { storeColumns } from '../simd/transpose';
 import { weight4 } from '../simd/vector';
 import * as cache from './kv-cache-view';

@@ -2,7 +2,7 @@
  * Tiles of queries: tokens of one sequence with query heads of one KV head, so that each row of keys and values is read
  * once for all of them.
  */
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { clearMass, hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
 import * as panels from './query-panels';
@@ -31,7 +31,7 @@ export function attendTiles(headsOfItem: i32, numSplits: i32, lastFirst: bool, y
   const tokenTile = tokensOfTile(panels.LANES);
   const numTokenTiles = (cache.numTokens + tokenTile - 1) / tokenTile;
   const numItems = numTokenTiles * numSplits * ((cache.numKvHeads + headsOfItem - 1) / headsOfItem);
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+  for (let item = nextItems(1); item < numItems; item = nextItems(1)) {
     split = item % numSplits;
     const rest = item / numSplits;
     const index = rest % numTokenTiles;
@@ -72,7 +72,7 @@ export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: ()
 export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): void {
   const headsOfItem = hasMass ? cache.groupSize : groupSize;
   const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+  for (let item = nextItems(1); item < numItems; item = nextItems(1)) {
     const first = (item * headsOfItem) % cache.numHeads;
     openToken((item * headsOfItem) / cache.numHeads, first / cache.groupSize);
     clearMass(token, token + 1, kvHead);

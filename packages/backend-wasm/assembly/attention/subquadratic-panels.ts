@@ -4,7 +4,7 @@
  * a sliding window, an f32 cache, and head dims that are multiples of four.
  */
 import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
-import { minusInfinity } from '../simd/constants';
+import { minusInfinity } from '../simd/constants.generated';
 import { storeColumns } from '../simd/transpose';
 import { fma, weight4 } from '../simd/vector';
 import { axpyListed } from './microkernels.generated';

@@ -5,7 +5,7 @@
  */
 import { dot } from '../gemm/int8-dot';
 import { storeSignMagnitude } from '../quant/quantize-activations';
-import { largestCode, leastInvertible } from '../simd/constants';
+import { largestCode, leastInvertible, leastNormal, upperExponent } from '../simd/constants.generated';
 import { fma } from '../simd/vector';
 
 // coefficients of four blocks: codes [4] of rows 0 to 3, codes [4] of rows 4 to 7, what sums begin with [4], steps [4]; where codes
@@ -26,6 +26,15 @@ export const COEFFICIENTS_BYTES: usize = 96;
 /* @inline */ export function highFloats(scales: v128, mask: v128, offset: v128): v128 {
   const wide = i8x16.shuffle(scales, scales, 8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
   return i32x4.add(v128.and(i32x4.shr_s(wide, 3), mask), offset);
+}
+
+/** Whether all scales are normal numbers: where an exponent has all bits or none, its rank is zero. */
+/* @inline */ export function areNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
+  const least = leastNormal();
+  const upper = upperExponent();
+  const low = i16x8.min_u(v128.and(i16x8.add(r0, least), upper), v128.and(i16x8.add(r1, least), upper));
+  const high = i16x8.min_u(v128.and(i16x8.add(r2, least), upper), v128.and(i16x8.add(r3, least), upper));
+  return i16x8.all_true(i16x8.min_u(low, high));
 }
 
 /** The larger magnitude, as its bits without the sign, doubled: NaN is larger than anything. */

@@ -5,7 +5,7 @@
  * them for four columns.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
-import { flipSigns, leastNormal, nibbleMask, upperExponent } from '../simd/constants';
+import { flipSigns, nibbleMask } from '../simd/constants.generated';
 import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { addNeighbors, highNibbles, lowNibbles } from '../simd/vector';
 import { addColumns } from './axpy-coefficients';
@@ -22,17 +22,6 @@ export const INTERLEAVED_BYTES: usize = 1024;
 export function gatherScales(rows: usize, offset: usize, to: usize): void {
   for (const end = to + SCALES_BYTES; to < end; to += 2, rows += 4)
     store<u16>(to, load<u16>(<usize>load<u32>(rows) + offset));
-}
-
-/** Whether the scales of all rows are normal numbers: where an exponent has all bits or none, its rank is zero. */
-export function areNormalScales(scales: usize): bool {
-  const step = leastNormal();
-  const upper = upperExponent();
-  const r0 = v128.and(i16x8.add(v128.load(scales), step), upper);
-  const r1 = v128.and(i16x8.add(v128.load(scales, 16), step), upper);
-  const r2 = v128.and(i16x8.add(v128.load(scales, 32), step), upper);
-  const r3 = v128.and(i16x8.add(v128.load(scales, 48), step), upper);
-  return i16x8.all_true(i16x8.min_u(i16x8.min_u(r0, r1), i16x8.min_u(r2, r3)));
 }
 
 /**

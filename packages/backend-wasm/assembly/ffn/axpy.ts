@@ -3,10 +3,10 @@
  * byte by byte on the way into dot products of four. Relaxed builds only.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
-import { flipSigns, leastNormal, magnitudeMask, upperExponent } from '../simd/constants';
-import { COEFFICIENTS_BYTES } from './axpy-coefficients';
+import { flipSigns, leastNormal, magnitudeMask } from '../simd/constants.generated';
+import { COEFFICIENTS_BYTES, areNormal } from './axpy-coefficients';
 import { storeCoefficients } from './axpy-coefficients.generated';
-import { axpyQ4, axpyQ4Maddubs, axpyQ4MaddubsRepacked, axpyQ4Repacked, axpyQ8, axpyQ8Repacked } from './axpy.generated';
+import { axpyBlocks } from './axpy.generated';
 
 /** Blocks whose coefficients are made at once. */
 const FOUR: i32 = 4;
@@ -44,8 +44,10 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
   makeCoefficients(offset, last, h, known);
   for (let left = numBlocks; left > 0; left -= FOUR) {
     if (left > FOUR) makeCoefficients(offset + FOUR * blockBytes, last, h, next);
-    if (isRepacked) addRepacked(offset, min<i32>(FOUR, left), known, from, step, to);
-    else addPlain(offset, min<i32>(FOUR, left), known, from, step, to);
+    const count = min<i32>(FOUR, left);
+    if (hasUsdot()) axpyBlocks<u8>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
+    else if (hasMaddubs()) axpyBlocks<i16>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
+    else axpyBlocks<i32>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
     const other = known;
     known = next;
     next = other;
@@ -53,24 +55,6 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
     from += FOUR * step;
     to += FOUR * BLOCK_BYTES;
   }
-}
-
-function addRepacked(offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize): void {
-  if (isQ4) {
-    if (hasMaddubs()) axpyQ4MaddubsRepacked(rows, offset, count, known, from, step, to);
-    else axpyQ4Repacked(rows, offset, count, known, from, step, to);
-  } else if (hasUsdot()) axpyQ8Repacked<u8>(rows, offset, count, known, from, step, to);
-  else if (hasMaddubs()) axpyQ8Repacked<i16>(rows, offset, count, known, from, step, to);
-  else axpyQ8Repacked<i32>(rows, offset, count, known, from, step, to);
-}
-
-function addPlain(offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize): void {
-  if (isQ4) {
-    if (hasMaddubs()) axpyQ4Maddubs(rows, offset, count, known, from, step, to);
-    else axpyQ4(rows, offset, count, known, from, step, to);
-  } else if (hasUsdot()) axpyQ8<u8>(rows, offset, count, known, from, step, to);
-  else if (hasMaddubs()) axpyQ8<i16>(rows, offset, count, known, from, step, to);
-  else axpyQ8<i32>(rows, offset, count, known, from, step, to);
 }
 
 /** Coefficients of four blocks from `offset` on; for blocks behind the last one it stands in. */
@@ -125,13 +109,4 @@ function makeCoefficients(offset: usize, last: usize, h: usize, to: usize): void
     i16x8.min_u(v128.and(r2, magnitude), v128.and(r3, magnitude)),
   );
   return !v128.any_true(i16x8.lt_s(smallest, leastNormal()));
-}
-
-/** Whether all scales are normal numbers: where an exponent has all bits or none, its rank is zero. */
-/* @inline */ function areNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
-  const least = leastNormal();
-  const upper = upperExponent();
-  const low = i16x8.min_u(v128.and(i16x8.add(r0, least), upper), v128.and(i16x8.add(r1, least), upper));
-  const high = i16x8.min_u(v128.and(i16x8.add(r2, least), upper), v128.and(i16x8.add(r3, least), upper));
-  return i16x8.all_true(i16x8.min_u(low, high));
 }

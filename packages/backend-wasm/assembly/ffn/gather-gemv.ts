@@ -1,17 +1,21 @@
 /**
  * Gather-GEMV: 8-bit activations times rows of q8_0 and q4_0 as they lie in files, picked by a list, so that groups of four cannot
  * be interleaved beforehand. Up to 32 rows take turns of four blocks each: every row begins somewhere else, and interleaving many
- * of them hides memory latency. Sums of four blocks lie side by side, as in gather-gemv-repacked.ts. Relaxed builds only.
+ * of them hides memory latency. Sums of four blocks lie side by side. Relaxed builds only.
  */
-import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor, plainRest } from '../simd/constants';
+import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
 import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+import { gatherGemvQ4, gatherGemvQ8 } from './gather-gemv.generated';
+import { lanesBytes } from './repacked-lanes';
 import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vector';
 
 /** Maximum number of rows that take turns. */
 export const MANY_ROWS: i32 = 32;
 /** Rows that axpy takes at once. */
 export const EIGHT: i32 = 8;
+/** What `plainFactor` leaves of 2^112, which would make infinities of large activations. */
+const PLAIN_REST: f32 = 256;
 /** Blocks of a turn. */
 const FOUR: i32 = 4;
 
@@ -42,11 +46,44 @@ export function gatherGemv(
   else addBlocks<i32>(offset, x, meta, numBlocks, sums);
 }
 
-/** T as for `dotCodes`. */
+/**
+ * The same numbers, bit by bit, of eight repacked rows (see repack-neurons.ts) and activations in lanes (see repacked-lanes.ts). Rows begin `offset`
+ * bytes behind the addresses at `rows`.
+ */
+export function gatherGemvRepacked(
+  isQ4: bool,
+  rows: usize,
+  offset: usize,
+  x: usize,
+  numBlocks: i32,
+  sums: usize,
+): void {
+  const none = f32x4.splat(0);
+  for (let at = sums; at < sums + 128; at += 32) {
+    v128.store(at, none);
+    v128.store(at, none, 16);
+  }
+  const end = x + lanesBytes(isQ4, numBlocks);
+  if (isQ4) {
+    if (hasMaddubs()) gatherGemvQ4<i16>(rows, offset, x, end, sums);
+    else gatherGemvQ4<i32>(rows, offset, x, end, sums);
+  } else if (hasUsdot()) gatherGemvQ8<u8>(rows, offset, x, end, sums);
+  else if (hasMaddubs()) gatherGemvQ8<i16>(rows, offset, x, end, sums);
+  else gatherGemvQ8<i32>(rows, offset, x, end, sums);
+}
+
+/**
+ * Adds the products of all blocks, four at a time; T as for `dotCodes`. The bits of scales go to where an f32 has them. What the
+ * exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as numbers from 65536 on.
+ */
 function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
   const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
   const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
   const blockBytes: usize = isQ4 ? 18 : 34;
+  const ones = onePairs();
+  const low = nibbleMask();
+  const flip = flipSigns();
+  const mask = halfMask();
   for (let rest = numBlocks; rest > 0; rest -= FOUR) {
     // for blocks that are not there the first of four stands in, times zero
     const b: usize = rest > 1 ? 1 : 0;
@@ -61,7 +98,28 @@ function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums
       const q = p + b * blockBytes;
       const r = p + c * blockBytes;
       const s = p + e * blockBytes;
-      addFour<T>(isQ4, p, q, r, s, x, x + (b << shift), x + (c << shift), x + (e << shift), starts, d, to);
+      let blocks: v128;
+      if (isQ4) {
+        blocks = intLaneSums(
+          blockQ4<T>(p, x, low, ones),
+          blockQ4<T>(q, x + (b << shift), low, ones),
+          blockQ4<T>(r, x + (c << shift), low, ones),
+          blockQ4<T>(s, x + (e << shift), low, ones),
+        );
+      } else {
+        blocks = intLaneSums(
+          blockQ8<T>(p, x, flip, ones),
+          blockQ8<T>(q, x + (b << shift), flip, ones),
+          blockQ8<T>(r, x + (c << shift), flip, ones),
+          blockQ8<T>(s, x + (e << shift), flip, ones),
+        );
+      }
+      let scales = v128.load16_splat(p);
+      scales = v128.load16_lane(q, scales, 1);
+      scales = v128.load16_lane(r, scales, 2);
+      scales = v128.load16_lane(s, scales, 3);
+      const bits = v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(scales), 13), mask);
+      v128.store(to, fma(f32x4.convert_i32x4_s(i32x4.add(blocks, starts)), f32x4.mul(bits, d), v128.load(to)));
     }
     offset += FOUR * blockBytes;
     x += (<usize>FOUR) << shift;
@@ -84,7 +142,7 @@ export function fourSums(sums: usize, row: i32): v128 {
   const b = v128.load(sums, 16);
   const c = v128.load(sums, 32);
   const d = v128.load(sums, 48);
-  return f32x4.mul(laneSums(a, b, c, d), f32x4.splat(plainRest()));
+  return f32x4.mul(laneSums(a, b, c, d), f32x4.splat(PLAIN_REST));
 }
 
 /* @inline */ function blockQ8<T>(p: usize, x: usize, flip: v128, ones: v128): v128 {
@@ -98,50 +156,4 @@ export function fourSums(sums: usize, row: i32): v128 {
 /* @inline */ function blockQ4<T>(p: usize, x: usize, low: v128, ones: v128): v128 {
   const w = v128.load(p, 2);
   return dotTwo<T>(v128.load(x), lowNibbles(w, low), v128.load(x, 16), highNibbles(w, low), i32x4.splat(0), ones);
-}
-
-/**
- * Adds the products of four blocks of a row, at p, q, r and s, with those of the activations to `to`. The bits of scales go to where
- * an f32 has them. What the exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as
- * numbers from 65536 on.
- */
-function addFour<T>(
-  isQ4: bool,
-  p: usize,
-  q: usize,
-  r: usize,
-  s: usize,
-  x: usize,
-  y: usize,
-  z: usize,
-  w: usize,
-  starts: v128,
-  d: v128,
-  to: usize,
-): void {
-  let blocks: v128;
-  const ones = onePairs();
-  if (isQ4) {
-    const low = nibbleMask();
-    blocks = intLaneSums(
-      blockQ4<T>(p, x, low, ones),
-      blockQ4<T>(q, y, low, ones),
-      blockQ4<T>(r, z, low, ones),
-      blockQ4<T>(s, w, low, ones),
-    );
-  } else {
-    const flip = flipSigns();
-    blocks = intLaneSums(
-      blockQ8<T>(p, x, flip, ones),
-      blockQ8<T>(q, y, flip, ones),
-      blockQ8<T>(r, z, flip, ones),
-      blockQ8<T>(s, w, flip, ones),
-    );
-  }
-  let scales = v128.load16_splat(p);
-  scales = v128.load16_lane(q, scales, 1);
-  scales = v128.load16_lane(r, scales, 2);
-  scales = v128.load16_lane(s, scales, 3);
-  const bits = v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(scales), 13), halfMask());
-  v128.store(to, fma(f32x4.convert_i32x4_s(i32x4.add(blocks, starts)), f32x4.mul(bits, d), v128.load(to)));
 }

@@ -6,13 +6,12 @@
  * they are, as in repack.ts.
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
-import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
+import { storeTransposed } from '../simd/interleave';
 import { hasSmallScales, interleaveScales } from '../gemm/repack';
-import { addressOf, aux, dim, dtypeOf, localScratch, neuronMatrix, setAux } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
-
-/** The operand of these jobs: a matrix with one row of `3 E` values per neuron. */
-const NEURONS: i32 = 0;
+import { neurons } from '../operands/repack-neurons.generated';
+import { REFUSED_AUX } from '../runtime/layout.generated';
+import { aux, localScratch, neuronMatrix, setAux } from '../runtime/record';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /** Whether rows are those of repacked neurons, whose scales are small; only where matrices are read one by one, for four tokens and more. */
 export function readsRepacked(): bool {
@@ -46,18 +45,7 @@ export function interleaveRepacked(
     }
     group += 8;
     for (let at: usize = 8; a + at < end; at += 16, group += 16) {
-      const v = v128.load(a + at);
-      const w = v128.load(b + at);
-      const x = v128.load(c + at);
-      const y = v128.load(d + at);
-      const vw = lowWords(v, w);
-      const xy = lowWords(x, y);
-      v128.store(group, lowTwos(vw, xy));
-      v128.store(group + fourBytes, highTwos(vw, xy));
-      const last = highWords(v, w);
-      const others = highWords(x, y);
-      v128.store(group + 2 * fourBytes, lowTwos(last, others));
-      v128.store(group + 3 * fourBytes, highTwos(last, others));
+      storeTransposed(v128.load(a + at), v128.load(b + at), v128.load(c + at), v128.load(d + at), group, fourBytes);
     }
     a = end;
     b += fourBytes;
@@ -74,31 +62,31 @@ export function interleaveRepacked(
 /** Repacks neurons. Work items: neurons. */
 export function repackNeurons(): void {
   if (!ASC_FEATURE_RELAXED_SIMD) {
-    setAux(0, 1);
+    setAux(REFUSED_AUX, 1);
     return;
   }
-  const numNeurons = dim(NEURONS, 0);
-  const neuronBytes = bytesOf(dtypeOf(NEURONS), dim(NEURONS, 1));
-  for (let f = takeUnits(1); f < numNeurons; f = takeUnits(1)) {
-    if (!hasSmallScales(dtypeOf(NEURONS), addressOf(NEURONS) + <usize>f * neuronBytes, neuronBytes)) setAux(0, 1);
+  const numNeurons = neurons.numNeurons;
+  const neuronBytes = bytesOf(neurons.dtype, neurons.numColumns);
+  for (let f = nextItems(1); f < numNeurons; f = nextItems(1)) {
+    if (!hasSmallScales(neurons.dtype, neurons.address + <usize>f * neuronBytes, neuronBytes)) setAux(REFUSED_AUX, 1);
   }
   phaseBarrier();
-  if (aux(0) === 0) eachNeuron(true);
+  if (aux(REFUSED_AUX) === 0) eachNeuron(true);
 }
 export function restoreNeurons(): void {
   if (ASC_FEATURE_RELAXED_SIMD) eachNeuron(false);
 }
 
 function eachNeuron(isRepacking: bool): void {
-  const isQ4 = dtypeOf(NEURONS) === Q4_0;
-  const numNeurons = dim(NEURONS, 0);
-  const neuronBytes = bytesOf(dtypeOf(NEURONS), dim(NEURONS, 1));
-  const numBlocks = dim(NEURONS, 1) / 96;
+  const isQ4 = neurons.dtype === Q4_0;
+  const numNeurons = neurons.numNeurons;
+  const neuronBytes = bytesOf(neurons.dtype, neurons.numColumns);
+  const numBlocks = neurons.numColumns / 96;
   const copy = localScratch();
-  for (let f = takeUnits(8); f < numNeurons; f = takeUnits(8)) {
+  for (let f = nextItems(8); f < numNeurons; f = nextItems(8)) {
     const end = min<i32>(numNeurons, f + 8);
     for (let i = f; i < end; i++) {
-      const at = addressOf(NEURONS) + <usize>i * neuronBytes;
+      const at = neurons.address + <usize>i * neuronBytes;
       memory.copy(copy, at, neuronBytes);
       for (let row = 0; row < 3; row++) {
         const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
@@ -129,25 +117,17 @@ function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks:
     for (let at: usize = 2; at < blockBytes; at += 16, codes += half) {
       const from = isRepacking ? plain + at : codes;
       const to = isRepacking ? codes : plain + at;
-      let a = v128.load(from);
-      let b = v128.load(from + fromStep);
-      let c = v128.load(from + 2 * fromStep);
-      let d = v128.load(from + 3 * fromStep);
-      if (!isDown) {
+      const a = v128.xor(v128.load(from), flip);
+      const b = v128.xor(v128.load(from + fromStep), flip);
+      const c = v128.xor(v128.load(from + 2 * fromStep), flip);
+      const d = v128.xor(v128.load(from + 3 * fromStep), flip);
+      if (isDown) {
+        v128.store(to, a);
+        v128.store(to + toStep, b);
+        v128.store(to + 2 * toStep, c);
+        v128.store(to + 3 * toStep, d);
         // four bytes of each by four: the same there and back
-        const ab = lowWords(a, b);
-        const cd = lowWords(c, d);
-        const ef = highWords(a, b);
-        const gh = highWords(c, d);
-        a = lowTwos(ab, cd);
-        b = highTwos(ab, cd);
-        c = lowTwos(ef, gh);
-        d = highTwos(ef, gh);
-      }
-      v128.store(to, v128.xor(a, flip));
-      v128.store(to + toStep, v128.xor(b, flip));
-      v128.store(to + 2 * toStep, v128.xor(c, flip));
-      v128.store(to + 3 * toStep, v128.xor(d, flip));
+      } else storeTransposed(a, b, c, d, to, toStep);
     }
   }
 }

@@ -4,7 +4,14 @@
  */
 import { addPairs, dot, dotCodes, hasUsdot, pairs } from '../gemm/int8-dot';
 import { largestMagnitudes, nearest, storeSignMagnitude } from '../quant/quantize-activations';
-import { flipSigns, largestCode, leastInvertible, onePairs, plainFactor, roundingMagic } from '../simd/constants';
+import {
+  flipSigns,
+  largestCode,
+  leastInvertible,
+  onePairs,
+  plainFactor,
+  roundingMagic,
+} from '../simd/constants.generated';
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { fma, highNibbles, intLaneSums, lowNibbles } from '../simd/vector';
 
@@ -85,15 +92,7 @@ function laneMaxima(a: v128, b: v128, c: v128, d: v128): v128 {
 }
 
 /** Adds two vectors of codes times those of activations. */
-/* @inline */ export function addCodes<T>(
-  p: usize,
-  u: v128,
-  v: v128,
-  m: v128,
-  n: v128,
-  ones: v128,
-  blocks: v128,
-): v128 {
+/* @inline */ export function addQ8<T>(p: usize, u: v128, v: v128, m: v128, n: v128, ones: v128, blocks: v128): v128 {
   return dotCodes<T>(v, n, v128.load(p, 24), dotCodes<T>(u, m, v128.load(p, 8), blocks, ones), ones);
 }
 
@@ -101,15 +100,7 @@ function laneMaxima(a: v128, b: v128, c: v128, d: v128): v128 {
  * Adds two vectors of codes: low nibbles times u and w, high ones times v and z. Where T is i16, blocks are sums of pairs: those of
  * four vectors add up to less than `2^15`.
  */
-/* @inline */ export function addNibbles<T>(
-  p: usize,
-  u: v128,
-  v: v128,
-  w: v128,
-  z: v128,
-  low: v128,
-  blocks: v128,
-): v128 {
+/* @inline */ export function addQ4<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
   const first = v128.load(p, 8);
   const second = v128.load(p, 24);
   if (sizeof<T>() === 2) {

@@ -4,17 +4,16 @@
  * Otherwise 32 rows at a time, a block of which is interleaved once for all tokens (axpy-tokens.ts).
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
-import { count, h, previous, weight, y } from '../operands/sparse-combine.generated';
-import { localScratch } from '../runtime/record';
-import { takeUnits, threads } from '../runtime/threads';
-import { beginSums, rowAddress } from '../ops/sparse-combine';
+import { count, h, previous, rows, weight, y } from '../operands/sparse-combine.generated';
+import { localScratch, strideOf } from '../runtime/record';
+import { nextItems, threads } from '../runtime/threads';
 import { axpy, beginAxpy } from './axpy';
 import { axpyInterleaved, gatherScales, INTERLEAVED_BYTES, interleaveBlock, ROWS, SCALES_BYTES } from './axpy-tokens';
 import { tokenCoefficients } from './axpy-tokens.generated';
 import { EIGHT } from './gather-gemv';
 import { foursOf, readsRepacked } from './repack-neurons';
 
-/** Columns of a unit where a block serves all tokens. */
+/** Columns of a work item where a block serves all tokens. */
 const INTERLEAVED_COLUMNS: i32 = 256;
 /** Tokens of one pass over the weights. */
 const NC: i32 = 64;
@@ -43,7 +42,7 @@ export function sparseCombineInt8(): void {
   isQ4 = weight.dtype === Q4_0;
   const isInterleaved = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_TOKENS_INTERLEAVED;
   const unit = isInterleaved ? INTERLEAVED_COLUMNS : columnsPerThread();
-  for (let begin = takeUnits(unit); begin < numOutputs; begin = takeUnits(unit)) {
+  for (let begin = nextItems(unit); begin < numOutputs; begin = nextItems(unit)) {
     const columns = min<i32>(unit, numOutputs - begin);
     if (!isInterleaved) {
       fewTokens(begin, columns, numTokens);
@@ -51,6 +50,19 @@ export function sparseCombineInt8(): void {
     }
     for (let t = 0; t < numTokens; t += NC) manyTokens(begin, columns, t, min<i32>(numTokens, t + NC));
   }
+}
+
+/** Address of the active row `j`, or of the neuron that it is part of. */
+export function rowAddress(j: i32): usize {
+  const row = <usize>load<u32>(rows.address + ((<usize>j) << 2));
+  return weight.address + row * strideOf(bytesOf(weight.dtype, weight.dim));
+}
+
+/** What the sums of a row of y begin with, from column `begin` on: those before, or zeros. */
+export function beginSums(to: usize, t: i32, begin: i32, columns: i32): void {
+  const offset = (<usize>t * <usize>weight.dim + <usize>begin) << 2;
+  if (previous.isPresent) memory.copy(to, previous.address + offset, (<usize>columns) << 2);
+  else memory.fill(to, 0, (<usize>columns) << 2);
 }
 
 /** One unit for each thread, of at least 256 columns. */

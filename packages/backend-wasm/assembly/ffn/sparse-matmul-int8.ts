@@ -3,25 +3,19 @@
  * q8_0 and q4_0 as they lie in memory; rows of k-quants are interleaved by four first. More tokens: rows are interleaved and
  * unpacked in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
-import { beginPanel, KC, MC, multiplyPanel, panelSums, unpackRows } from '../gemm/int8-panels';
+import { multiplyFew } from '../gemm/f32-panels';
+import { beginPanel, KC, MC, multiplyPanel, panelBytes, storePanel, unpackRows } from '../gemm/int8-panels';
 import { UNPACKED_BYTES, unpackGroup } from '../gemm/int8-unpack';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
 import { GROUP, hasSmallScales, interleaveRows } from '../gemm/repack';
-import { activeCount, activeRow, clearRest, gemvRows, storeActive } from '../ops/sparse-matmul';
+import { codesOf, metasOf, setCodes, storeOutputs } from '../gemm/tokens';
 import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
-import {
-  codeBytesFor,
-  codesFor,
-  META_BYTES,
-  metasAt,
-  paddedTokens,
-  quantizeColumns,
-  quantizeTokens,
-} from '../quant/quantize-activations';
+import * as activations from '../quant/quantize-activations';
 import { FLAG_REUSE, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { weight, x } from '../operands/sparse-matmul.generated';
-import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { hasFlag, sharedScratch } from '../runtime/record';
+import { phaseBarrier, nextItems } from '../runtime/threads';
+import { activeCount, activeRow, activeScratch, clearRest, gatherBias, listActive } from './active-rows';
 import { fourSums, gatherGemv, MANY_ROWS } from './gather-gemv';
 import { foursOf, interleaveRepacked, readsRepacked } from './repack-neurons';
 
@@ -41,19 +35,23 @@ export function sparseMatmulInt8(): void {
   rowBytes = bytesOf(dtype, numInputs);
   const isPanels = numTokens >= MIN_PANEL_TOKENS;
   if (!hasFlag(FLAG_REUSE)) {
-    if (isPanels) quantizeColumns(x.address, numTokens, numInputs, sharedScratch());
-    else quantizeTokens(x.address, numTokens, numInputs, sharedScratch());
+    if (isPanels) activations.quantizeColumns(x.address, numTokens, numInputs, sharedScratch());
+    else activations.quantizeTokens(x.address, numTokens, numInputs, sharedScratch());
     phaseBarrier();
   }
+  setCodes(dtype, sharedScratch(), numTokens, numInputs);
   const count = activeCount();
   const isPlain = ASC_FEATURE_RELAXED_SIMD && !isPanels && (dtype === Q8_0 || dtype === Q4_0);
   const unit = isPanels || count >= 1024 ? MC : 16;
-  let begin = takeUnits(unit);
-  for (; begin < count; begin = takeUnits(unit)) {
+  let begin = nextItems(unit);
+  for (; begin < count; begin = nextItems(unit)) {
     const end = min<i32>(count, begin + unit);
+    gatherBias(begin, end);
     if (isPlain) plainRows(begin, end);
-    else if (!haveSmallScales(begin, end)) gemvRows(begin, end);
-    else if (!isPanels) interleavedRows(begin, end);
+    else if (!haveSmallScales(begin, end)) {
+      listActive(begin, end);
+      multiplyFew(0, numTokens);
+    } else if (!isPanels) interleavedRows(begin, end);
     else for (let t = 0; t < numTokens; t += NC) gemmPanel(begin, end, t, min<i32>(numTokens, t + NC));
   }
   clearRest(begin, count, unit);
@@ -66,17 +64,9 @@ function haveSmallScales(begin: i32, end: i32): bool {
   return true;
 }
 
-/** The codes of a token, and its metas. */
-function codesOf(t: i32): usize {
-  return codesFor(dtype, sharedScratch(), numTokens, numInputs) + <usize>t * codeBytesFor(dtype, numInputs);
-}
-function metasOf(t: i32): usize {
-  return metasAt(sharedScratch(), numTokens, numInputs) + <usize>(t * (numInputs >> 5)) * META_BYTES;
-}
-
 /** Rows of q8_0 and q4_0 as they are, at most MANY_ROWS. */
 function plainRows(begin: i32, end: i32): void {
-  const rows = localScratch();
+  const rows = activeScratch();
   const sums = rows + ((<usize>MANY_ROWS) << 2);
   const numEights = (end - begin + 7) >> 3;
   for (let i = 0; i < numEights << 3; i++) {
@@ -84,7 +74,7 @@ function plainRows(begin: i32, end: i32): void {
   }
   for (let t = 0; t < numTokens; t++) {
     gatherGemv(dtype === Q4_0, rows, 0, numEights, codesOf(t), metasOf(t), numInputs >> 5, sums);
-    for (let j = begin; j < end; j += 4) storeActive(fourSums(sums, j - begin), j, end, t);
+    for (let j = begin; j < end; j += 4) storeOutputs(fourSums(sums, j - begin), j, end, t);
   }
 }
 
@@ -106,7 +96,7 @@ function columnsOf(j: i32, k: i32): usize {
 
 /** Few tokens, four rows at a time, interleaved first. */
 function interleavedRows(begin: i32, end: i32): void {
-  const group = localScratch();
+  const group = activeScratch();
   const unpacked = (group + rowBytes * GROUP + 63) & ~63;
   for (let j = begin; j < end; j += GROUP) {
     interleaveActive(j, end, 0, numInputs, group);
@@ -115,18 +105,18 @@ function interleavedRows(begin: i32, end: i32): void {
       const sums = ASC_FEATURE_RELAXED_SIMD
         ? qgemvGroup(dtype, group, numInputs, codesOf(t), metasOf(t))
         : qgemvUnpacked(dtype, unpacked, numInputs, codesOf(t), metasOf(t));
-      storeActive(sums, j, end, t);
+      storeOutputs(sums, j, end, t);
     }
   }
 }
 
 /** The active rows `[begin, end)` times tokens `[first, last)`. */
 function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
-  const padded = paddedTokens(numTokens);
-  const codes = codesFor(dtype, sharedScratch(), padded, numInputs);
-  const metas = metasAt(sharedScratch(), padded, numInputs);
+  const padded = activations.paddedTokens(numTokens);
+  const codes = activations.codesFor(dtype, sharedScratch(), padded, numInputs);
+  const metas = activations.metasAt(sharedScratch(), padded, numInputs);
   const numGroups = (end - begin + GROUP - 1) / GROUP;
-  const group = (beginPanel(localScratch(), dtype, end - begin, last - first) + 63) & ~63;
+  const group = (beginPanel(activeScratch(), dtype, end - begin, last - first) + 63) & ~63;
   for (let k = 0; k < numInputs; k += KC) {
     const depth = min<i32>(KC, numInputs - k);
     for (let g = 0; g < numGroups; g++) {
@@ -134,11 +124,14 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
       unpackRows(g, group, 0, depth >> 5);
     }
     const at = <usize>((k >> 5) * padded + first);
-    multiplyPanel(depth >> 5, codes + at * codeBytesFor(dtype, 32), metas + at * META_BYTES, padded);
+    multiplyPanel(
+      depth >> 5,
+      codes + at * activations.codeBytesFor(dtype, 32),
+      metas + at * activations.META_BYTES,
+      padded,
+    );
   }
-  for (let g = 0; g < numGroups; g++) {
-    for (let t = first; t < last; t++) storeActive(panelSums(g, t - first), begin + g * GROUP, end, t);
-  }
+  storePanel(begin, end, first, last);
 }
 
 /** Repacked rows with their unpacked blocks, or a panel with a group before it is unpacked. */
@@ -147,6 +140,5 @@ export function gatheredInt8Bytes(dtype: i32, width: i32): u64 {
   const repacked = GROUP * <u64>bytesOf(dtype, width) + 64 + numBlocks * UNPACKED_BYTES;
   // blocks of q8_0, the largest, take 34 bytes for 32 columns
   const group = (GROUP * KC * 34) / 32 + 64;
-  const panel = <u64>((MC / GROUP) * (KC / 32)) * UNPACKED_BYTES + MC * NC * 4;
-  return max<u64>(repacked, panel + group) + 64;
+  return max<u64>(repacked, panelBytes(NC) + group) + 64;
 }

@@ -3,7 +3,7 @@
  * so that both together take hardly longer than the products alone. `dequantizeBeside` says what is dequantized next; kernels
  * take as much of it as they multiply, `dequantizeRest` what is left then.
  */
-import { areNormal, splitCarefully, splitHalves } from '../quant/dequantize-f16-swizzled';
+import { areNormal, dequantizeCarefully, dequantizeSwizzled } from '../quant/dequantize-f16-swizzled';
 
 export let source: usize = 0;
 export let target: usize = 0;
@@ -19,13 +19,13 @@ export function dequantizeBeside(from: usize, to: usize, count: i32): void {
 
 /** Dequantizes what the kernels left. */
 export function dequantizeRest(): void {
-  if (pending > 0) splitHalves(source, target, pending);
+  if (pending > 0) dequantizeSwizzled(source, target, pending);
   pending = 0;
 }
 
 /** Moves on by the `count` numbers that a kernel dequantized; again, with care, where `rank` shows numbers that are not normal. */
 export function completeBeside(count: i32, rank: v128): void {
-  if (!areNormal(rank)) splitCarefully(source, target, count);
+  if (!areNormal(rank)) dequantizeCarefully(source, target, count);
   source += (<usize>count) << 1;
   target += (<usize>count) << 2;
   pending -= count;

@@ -3,7 +3,7 @@
  * an addition to the exponent. Zeros, denormals, Inf and NaN are noticed eight columns of four rows at a time; these columns
  * are left out, and converted with care later: that code beside the other would take its registers.
  */
-import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants';
+import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants.generated';
 import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vector';
 
 /** Bytes of weights of a row whose odd columns are noted as bits of a word. */

@@ -1,19 +1,11 @@
 /** GEMV in f32, four rows at a time. */
-import { F16, F32, dequantize } from '../quant/dequantize';
+import { F16 } from '../quant/dequantize';
 import { fma, sum4 } from '../simd/vector';
 import { gemvF16 } from './f16-gemv';
 
 /** Dot products of one vector with four rows of f32 or f16. */
 export function gemv4(dtype: i32, x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   return dtype === F16 ? gemvF16(x, w0, w1, w2, w3, count) : gemvF32(x, w0, w1, w2, w3, count);
-}
-
-/** A row that `gemv4` can read: f32 and f16 as they are, everything else dequantized into slot `slot` of the scratch. */
-export function readableRow(dtype: i32, at: usize, slot: usize, numInputs: i32, scratch: usize): usize {
-  if (dtype === F32 || dtype === F16) return at;
-  const to = scratch + slot * ((<usize>numInputs) << 2);
-  dequantize(dtype, at, to, numInputs);
-  return to;
 }
 
 function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
@@ -55,9 +47,4 @@ function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
     s3 += v * load<f32>(w3);
   }
   return f32x4(s0, s1, s2, s3);
-}
-
-/** What `readableRow` needs: four rows as f32. */
-export function readableRowBytes(numInputs: i32): u64 {
-  return (<u64>numInputs) << 4;
 }

@@ -1,107 +1,146 @@
 /**
- * Blocked f32 GEMM: panels of MC rows, which lie anywhere, and KC columns are dequantized once for all tokens, of which eight lie side
- * by side in registers. A caller begins a panel, lists its rows, loads each KC columns and multiplies them, then takes the sums.
+ * Products in f32 of listed rows, which lie anywhere, with tokens. A few tokens: GEMV of four rows at a time. More: blocked GEMM,
+ * where panels of MC rows and KC columns are dequantized once for all tokens, of which eight lie side by side in registers.
  */
-import { F32, bytesOf, dequantize } from '../quant/dequantize';
-import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
+import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
+import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { sharedScratch } from '../runtime/record';
+import { phaseBarrier, nextItems } from '../runtime/threads';
+import { storeTransposed } from '../simd/interleave';
 import { gemm4x8 } from './f32-gemm.generated';
+import { gemv4 } from './f32-gemv';
+import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
 /** Rows of a panel. */
 export const MC: i32 = 32;
 /** Columns of a panel: 64 KiB of weights, 16 KiB of activations. */
-export const KC: i32 = 512;
+const KC: i32 = 512;
+/** Tokens of one pass over the weights. */
+const NC: i32 = 256;
 /** Bytes from one dequantized row to the next. */
 const ROW_BYTES: usize = (<usize>KC) << 2;
 
-/** Addresses of the rows. */
-let rows: usize = 0;
-let dequantized: usize = 0;
-/** Sums `[row / 4][eight tokens][4][8]`. */
-let sums: usize = 0;
+// scratch: addresses of up to 64 rows; then rows for GEMV, or dequantized rows, sums `[row / 4][eight tokens][4][8]`, eight tokens
+const LIST_BYTES: usize = 256;
+const SUMS: usize = LIST_BYTES + <usize>MC * ROW_BYTES;
+const EIGHT: usize = SUMS + <usize>(MC * NC * 4);
+const END: usize = EIGHT + <usize>(KC * 32);
+
+let scratch: usize = 0;
 let dtype: i32 = 0;
-let numRows: i32 = 0;
-let numEights: i32 = 0;
-let column: i32 = 0;
-let depth: i32 = 0;
+let numInputs: i32 = 0;
+/** Outputs that the listed rows are for. */
+let begin: i32 = 0;
+let end: i32 = 0;
 
-/** Lays a panel of `count` rows times so many eights of tokens out in the scratch; returns where that ends. */
-export function beginF32Panel(scratch: usize, weightType: i32, count: i32, eights: i32): usize {
-  rows = scratch;
-  dequantized = rows + ((<usize>MC) << 2);
-  sums = dequantized + <usize>MC * ROW_BYTES;
+/** From here on rows for outputs `[first, last)` are listed. */
+export function beginRows(at: usize, weightType: i32, numColumns: i32, first: i32, last: i32): void {
+  scratch = at;
   dtype = weightType;
-  numRows = count;
-  numEights = eights;
-  return sums + ((<usize>((MC >> 2) * eights)) << 7);
+  numInputs = numColumns;
+  begin = first;
+  end = last;
 }
 
-export function listRow(r: i32, at: usize): void {
-  store<u32>(rows + ((<usize>r) << 2), <u32>at);
+export function listRow(o: i32, at: usize): void {
+  store<u32>(scratch + ((<usize>(o - begin)) << 2), <u32>at);
 }
 
-/** Loads columns `[k, k + count)` of the rows; `k` is the first of a block. */
-export function loadColumns(k: i32, count: i32): void {
-  column = k;
-  depth = count;
-  if (dtype === F32) return;
-  for (let r: usize = 0; r < <usize>numRows; r++) {
-    dequantize(dtype, <usize>load<u32>(rows + (r << 2)) + bytesOf(dtype, k), dequantized + r * ROW_BYTES, count);
+/** Lists rows side by side, the one for output 0 at `weight`. */
+export function listMatrix(weight: usize): void {
+  const rowBytes = bytesOf(dtype, numInputs);
+  for (let o = begin; o < end; o++) listRow(o, weight + <usize>o * rowBytes);
+}
+
+function rowFor(o: i32): usize {
+  return load<u32>(scratch + ((<usize>(min<i32>(o, end - 1) - begin)) << 2));
+}
+
+/** The row for output `o` as `gemv4` reads it: f32 and f16 as they are, everything else dequantized. */
+function readableRow(o: i32, slot: usize): usize {
+  const at = rowFor(o);
+  if (dtype === F32 || dtype === F16) return at;
+  const to = scratch + LIST_BYTES + slot * ((<usize>numInputs) << 2);
+  dequantize(dtype, at, to, numInputs);
+  return to;
+}
+
+/** Tokens `[first, last)` by GEMV, of four rows in a row. */
+export function multiplyFew(first: i32, last: i32): void {
+  for (let o = begin; o < end; o += 4) multiplyFour(o, 1, first, last);
+}
+
+/** The same, of a row from each of four runs: as streams they are prefetched from row to row. */
+export function multiplyRuns(first: i32, last: i32): void {
+  const run = (end - begin + 3) >> 2;
+  for (let o = begin; o < begin + run; o++) multiplyFour(o, run, first, last);
+}
+
+function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
+  const w0 = readableRow(o, 0);
+  const w1 = readableRow(o + run, 1);
+  const w2 = readableRow(o + 2 * run, 2);
+  const w3 = readableRow(o + 3 * run, 3);
+  for (let token = first; token < last; token++) {
+    const sums = gemv4(dtype, floatsOf(token), w0, w1, w2, w3, numInputs);
+    storeOutput(f32x4.extract_lane(sums, 0), o, token);
+    if (o + run < end) storeOutput(f32x4.extract_lane(sums, 1), o + run, token);
+    if (o + 2 * run < end) storeOutput(f32x4.extract_lane(sums, 2), o + 2 * run, token);
+    if (o + 3 * run < end) storeOutput(f32x4.extract_lane(sums, 3), o + 3 * run, token);
   }
 }
 
-/** Row `r`, or the last one beyond it, from the loaded columns on. */
-function rowAt(r: i32): usize {
-  const row = <usize>min<i32>(r, numRows - 1);
-  if (dtype === F32) return <usize>load<u32>(rows + (row << 2)) + ((<usize>column) << 2);
-  return dequantized + row * ROW_BYTES;
+/** Columns `[k, k + depth)` of the row for output `o`; `k` is the first of a block. */
+function panelRow(o: i32, k: i32): usize {
+  if (dtype === F32) return rowFor(o) + ((<usize>k) << 2);
+  return scratch + LIST_BYTES + <usize>(min<i32>(o, end - 1) - begin) * ROW_BYTES;
 }
 
-/** Adds the loaded columns times eight tokens, the `eight`th ones, at `x[depth][8]`. */
-export function multiplyEight(eight: i32, x: usize): void {
-  for (let r = 0; r < numRows; r += 4) {
-    const c = sums + ((<usize>((r >> 2) * numEights + eight)) << 7);
-    gemm4x8(c, rowAt(r), rowAt(r + 1), rowAt(r + 2), rowAt(r + 3), x, depth, column > 0);
-  }
-}
-
-/** All columns times eights of tokens `stride` bytes apart, at `x[numInputs][8]`. */
-export function multiplyEights(numInputs: i32, x: usize, stride: usize): void {
+/**
+ * Tokens `[first, last)`, at most NC, by GEMM. They lie at `packed` as `packTokens` has them, `stride` bytes from eight to eight, or are
+ * packed here where it is 0.
+ */
+export function multiplyPanel(first: i32, last: i32, packed: usize, stride: usize): void {
+  const numEights = (last - first + 7) >> 3;
   for (let k = 0; k < numInputs; k += KC) {
-    loadColumns(k, min<i32>(KC, numInputs - k));
+    const depth = min<i32>(KC, numInputs - k);
+    if (dtype !== F32) {
+      for (let o = begin; o < end; o++) dequantize(dtype, rowFor(o) + bytesOf(dtype, k), panelRow(o, k), depth);
+    }
     for (let eight = 0; eight < numEights; eight++) {
-      multiplyEight(eight, x + <usize>eight * stride + ((<usize>k) << 5));
+      let x = packed + <usize>eight * stride + ((<usize>k) << 5);
+      if (packed === 0) {
+        x = scratch + EIGHT;
+        packEight(first + (eight << 3), last, k, depth, x);
+      }
+      for (let o = begin; o < end; o += 4) {
+        const c = scratch + SUMS + ((<usize>(((o - begin) >> 2) * numEights + eight)) << 7);
+        gemm4x8(c, panelRow(o, k), panelRow(o + 1, k), panelRow(o + 2, k), panelRow(o + 3, k), x, depth, k > 0);
+      }
+    }
+  }
+  for (let o = begin; o < end; o += 4) {
+    const row = scratch + SUMS + ((<usize>(((o - begin) >> 2) * numEights)) << 7);
+    for (let token = first; token < last; token++) {
+      const at = row + ((<usize>((token - first) >> 3)) << 7) + ((<usize>((token - first) & 7)) << 2);
+      const sums = f32x4(load<f32>(at), load<f32>(at, 32), load<f32>(at, 64), load<f32>(at, 96));
+      storeOutputs(sums, o, end, token);
     }
   }
 }
 
-/** The sums of rows `[r, r + 4)` for a token. */
-export function f32PanelSums(r: i32, token: i32): v128 {
-  const at = sums + ((<usize>((r >> 2) * numEights + (token >> 3))) << 7) + ((<usize>(token & 7)) << 2);
-  return f32x4(load<f32>(at), load<f32>(at, 32), load<f32>(at, 64), load<f32>(at, 96));
-}
-
-/** `count` numbers of eight tokens, whose addresses are at `tokens`, from `offset` on, as `[count][8]`. */
-export function packEight(tokens: usize, offset: usize, count: i32, to: usize): void {
-  for (let half: usize = 0; half < 2; half++, tokens += 16, to += 16) {
-    let x0 = <usize>load<u32>(tokens) + offset;
-    let x1 = <usize>load<u32>(tokens, 4) + offset;
-    let x2 = <usize>load<u32>(tokens, 8) + offset;
-    let x3 = <usize>load<u32>(tokens, 12) + offset;
+/** Columns `[k, k + depth)` of eight tokens as `[depth][8]`; beyond the last token it stands in. */
+function packEight(token: i32, last: i32, k: i32, depth: i32, to: usize): void {
+  const offset = (<usize>k) << 2;
+  for (let half = 0; half < 2; half++, token += 4, to += 16) {
+    let x0 = floatsOf(min<i32>(token, last - 1)) + offset;
+    let x1 = floatsOf(min<i32>(token + 1, last - 1)) + offset;
+    let x2 = floatsOf(min<i32>(token + 2, last - 1)) + offset;
+    let x3 = floatsOf(min<i32>(token + 3, last - 1)) + offset;
     let out = to;
-    let i = count;
+    let i = depth;
     for (; i >= 4; i -= 4, x0 += 16, x1 += 16, x2 += 16, x3 += 16, out += 128) {
-      const a = v128.load(x0);
-      const b = v128.load(x1);
-      const c = v128.load(x2);
-      const d = v128.load(x3);
-      const ab = lowWords(a, b);
-      const cd = lowWords(c, d);
-      const ef = highWords(a, b);
-      const gh = highWords(c, d);
-      v128.store(out, lowTwos(ab, cd));
-      v128.store(out, highTwos(ab, cd), 32);
-      v128.store(out, lowTwos(ef, gh), 64);
-      v128.store(out, highTwos(ef, gh), 96);
+      storeTransposed(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), out, 32);
     }
     for (; i > 0; i--, x0 += 4, x1 += 4, x2 += 4, x3 += 4, out += 32) {
       v128.store(out, f32x4(load<f32>(x0), load<f32>(x1), load<f32>(x2), load<f32>(x3)));
@@ -109,16 +148,31 @@ export function packEight(tokens: usize, offset: usize, count: i32, to: usize): 
   }
 }
 
-/** Tokens `[8 eight, 8 eight + 8)` of x as `[numInputs][8]` at `to`; beyond the last token it stands in. `scratch` takes 32 bytes. */
-export function packTokens(x: usize, eight: i32, numTokens: i32, numInputs: i32, to: usize, scratch: usize): void {
-  for (let lane = 0; lane < 8; lane++) {
-    const token = <usize>min<i32>((eight << 3) + lane, numTokens - 1);
-    store<u32>(scratch + ((<usize>lane) << 2), <u32>(x + ((token * <usize>numInputs) << 2)));
+/** Packs all tokens, as `[eight][column][8]` in the shared scratch, where there are enough of them for panels. Work items: eights. */
+export function packTokens(numTokens: i32, numColumns: i32): void {
+  if (numTokens < MIN_PANEL_TOKENS) return;
+  const numEights = (numTokens + 7) >> 3;
+  for (let eight = nextItems(1); eight < numEights; eight = nextItems(1)) {
+    const to = sharedScratch() + <usize>eight * ((<usize>numColumns) << 5);
+    packEight(eight << 3, numTokens, 0, numColumns, to);
   }
-  packEight(scratch, 0, numInputs, to);
+  phaseBarrier();
 }
 
-/** What `beginF32Panel` lays out for so many tokens, whole eights. */
-export function f32PanelBytes(tokens: i32): u64 {
-  return MC * 4 + MC * ROW_BYTES + MC * 4 * <u64>tokens;
+/** All tokens by GEMM, as `packTokens` packed them. */
+export function multiplyMany(numTokens: i32): void {
+  const stride = (<usize>numInputs) << 5;
+  for (let t = 0; t < numTokens; t += NC) {
+    multiplyPanel(t, min<i32>(numTokens, t + NC), sharedScratch() + <usize>(t >> 3) * stride, stride);
+  }
+}
+
+/** Scratch per thread, from what `beginRows` was told on. */
+export function rowsBytes(numColumns: i32): u64 {
+  return max<u64>(<u64>LIST_BYTES + ((<u64>numColumns) << 4), <u64>END);
+}
+
+/** What `packTokens` needs; 8-bit codes with their scales take no more. */
+export function packedBytes(numTokens: i32, numColumns: i32): u64 {
+  return ((<u64>((numTokens + 7) & ~7) * numColumns) << 2) + 256;
 }

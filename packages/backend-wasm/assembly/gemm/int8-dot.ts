@@ -1,14 +1,8 @@
 /** 8-bit dot products, as builds and machines have them; decision 0016. */
-import {
-  INT8_DOT,
-  INT8_DOT_AUTO,
-  INT8_DOT_GENERIC,
-  INT8_DOT_MADDUBS,
-  INT8_DOT_USDOT,
-} from '../runtime/layout.generated';
+import * as layout from '../runtime/layout.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
 
-let kind: i32 = INT8_DOT_AUTO;
+let kind: i32 = layout.INT8_DOT_AUTO;
 
 /**
  * How this machine sums 8-bit products, unless the host asked for a kind that is exact on every machine:
@@ -17,25 +11,25 @@ let kind: i32 = INT8_DOT_AUTO;
  *   generic  in any other way
  */
 function int8Dot(): i32 {
-  if (kind === INT8_DOT_AUTO) kind = load<i32>(INT8_DOT);
-  if (kind === INT8_DOT_AUTO) {
+  if (kind === layout.INT8_DOT_AUTO) kind = load<i32>(layout.INT8_DOT);
+  if (kind === layout.INT8_DOT_AUTO) {
     const zero = i32x4.splat(0);
     const high = i32x4.extract_lane(dot(i8x16.splat(127), i8x16.splat(-1), zero), 0);
     const low = i32x4.extract_lane(dot(i8x16.splat(-127), i8x16.splat(-1), zero), 3);
-    if (high === 4 * 127 * 255 && low === -4 * 127 * 255) kind = INT8_DOT_USDOT;
-    else kind = high === 2 * 32767 && low === -2 * 32768 ? INT8_DOT_MADDUBS : INT8_DOT_GENERIC;
+    if (high === 4 * 127 * 255 && low === -4 * 127 * 255) kind = layout.INT8_DOT_USDOT;
+    else kind = high === 2 * 32767 && low === -2 * 32768 ? layout.INT8_DOT_MADDUBS : layout.INT8_DOT_GENERIC;
   }
   return kind;
 }
 
 /** Whether products with unsigned codes above 127 are exact. Where not, activations are signs and magnitudes; see `dotSignMagnitude`. */
 export function hasUsdot(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === INT8_DOT_USDOT;
+  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === layout.INT8_DOT_USDOT;
 }
 
 /** Whether products are best summed by pairs. */
 export function hasMaddubs(): bool {
-  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === INT8_DOT_MADDUBS;
+  return ASC_FEATURE_RELAXED_SIMD && int8Dot() === layout.INT8_DOT_MADDUBS;
 }
 
 /** `sum + x . codes` of four columns of four rows; x signed, codes of seven bits, of eight with usdot. Relaxed builds only. */

@@ -7,6 +7,7 @@ import { codeBytesFor, META_BYTES, paddedTokens } from '../quant/quantize-activa
 import { UNPACKED_BYTES, initialOf, unpackGroup } from './int8-unpack';
 import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
 import { GROUP } from './repack';
+import { codesOf, metasOf, storeOutputs } from './tokens';
 
 /** Rows of a panel. */
 export const MC: i32 = 32;
@@ -55,7 +56,7 @@ export function multiplyPanel(numBlocks: i32, codes: usize, metas: usize, stride
 }
 
 /** The same for repacked rows of q8_0, `groupBytes` from group to group, whose codes are bytes already. Relaxed builds only. */
-export function multiplyRepackedQ8(
+function multiplyRepackedQ8(
   block: usize,
   groupBytes: usize,
   numBlocks: i32,
@@ -78,7 +79,83 @@ export function multiplyRepackedQ8(
   }
 }
 
-/** The sums of the four rows of a group for a token. */
-export function panelSums(g: i32, token: i32): v128 {
-  return v128.load(sums + <usize>g * sumBytes + ((<usize>token) << 4));
+/**
+ * Outputs `[begin, end)` of a repacked matrix times tokens `[first, last)`. Their codes and metas are `[block][token]` with `stride`
+ * tokens to each block, or are gathered from tokens where `codes` is 0.
+ */
+export function multiplyRepacked(
+  matrix: usize,
+  numInputs: i32,
+  begin: i32,
+  end: i32,
+  first: i32,
+  last: i32,
+  codes: usize,
+  metas: usize,
+  stride: i32,
+): void {
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  const groups = matrix + <usize>(begin / GROUP) * groupBytes;
+  const isGathered = codes === 0;
+  // codes of q8_0 are bytes already
+  const areBytes = ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0;
+  for (let k = 0; k < numInputs; k += KC) {
+    const block = k >> 5;
+    const numBlocks = min<i32>(KC, numInputs - k) >> 5;
+    if (isGathered) {
+      codes = sums + <usize>(MC / GROUP) * sumBytes;
+      stride = paddedTokens(last - first);
+      metas = codes + <usize>stride * codeBytesFor(dtype, KC);
+      gatherCodes(first, last, block, numBlocks, codes, metas);
+    }
+    if (areBytes) {
+      multiplyRepackedQ8(
+        groups + <usize>block * bytesOf(Q8_0, 32) * GROUP,
+        groupBytes,
+        numBlocks,
+        codes,
+        metas,
+        stride,
+      );
+    } else {
+      for (let g = 0; g < numGroups; g++) unpackRows(g, groups + <usize>g * groupBytes, block, block + numBlocks);
+      multiplyPanel(numBlocks, codes, metas, stride);
+    }
+    codes += <usize>(numBlocks * stride) * codeBytesFor(dtype, 32);
+    metas += <usize>(numBlocks * stride) * META_BYTES;
+  }
+  storePanel(begin, end, first, last);
+}
+
+/** Blocks `[block, block + numBlocks)` of the activations of tokens, as `[block][token]`; beyond the last token it stands in. */
+function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32, codes: usize, metas: usize): void {
+  const codeBytes = codeBytesFor(dtype, 32);
+  const padded = paddedTokens(last - first);
+  for (let i = 0; i < padded; i++) {
+    const token = min<i32>(first + i, last - 1);
+    let from = codesOf(token) + <usize>block * codeBytes;
+    let meta = metasOf(token) + <usize>block * META_BYTES;
+    let at = <usize>i;
+    for (let b = 0; b < numBlocks; b++, from += codeBytes, meta += META_BYTES, at += <usize>padded) {
+      const to = codes + at * codeBytes;
+      for (let v: usize = 0; v < codeBytes; v += 16) v128.store(to + v, v128.load(from + v));
+      v128.store(metas + at * META_BYTES, v128.load(meta));
+      v128.store(metas + at * META_BYTES, v128.load(meta, 16), 16);
+    }
+  }
+}
+
+/** Stores the sums of a panel as outputs `[begin, end)` of tokens `[first, last)`. */
+export function storePanel(begin: i32, end: i32, first: i32, last: i32): void {
+  let row = sums;
+  for (let o = begin; o < end; o += GROUP, row += sumBytes) {
+    for (let token = first; token < last; token++) {
+      storeOutputs(v128.load(row + ((<usize>(token - first)) << 4)), o, end, token);
+    }
+  }
+}
+
+/** Scratch per thread of panels and of gathered codes of so many tokens. */
+export function panelBytes(numTokens: i32): u64 {
+  return <u64>(<usize>(MC / GROUP) * GROUP_BYTES) + <u64>(MC * numTokens * 4) + <u64>(numTokens * KC * 3);
 }

@@ -7,7 +7,7 @@
  */
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from '../quant/dequantize';
 import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from '../quant/quantize-activations';
-import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from '../simd/constants';
+import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from '../simd/constants.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
 import { fifthBit, lowByte, minsK, scales4, scalesK } from './k-quants';
 

@@ -1,17 +1,11 @@
 /**
- * Scales of k-quants, four rows interleaved: what kernels and dequantization have in common, and super-blocks of q5_K. The kernels
- * of q4_K and q6_K are generated; see qgemv.generated.ts. T is i16 where products are summed by maddubs, else i32.
+ * Scales of k-quants, four rows interleaved: what the kernels of qgemv.generated.ts and dequantization have in common. T is i16
+ * where products are summed by maddubs, else i32.
  */
 import { META_BYTES, META_SUM } from '../quant/quantize-activations';
-import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants';
-import { fma, highNibbles, lowNibbles } from '../simd/vector';
-import { Q4_K, Q5_K } from '../quant/dequantize';
+import { halfFactor, halfMask, pairMask } from '../simd/constants.generated';
+import { fma } from '../simd/vector';
 import { addPairs, dot, pairs } from './int8-dot';
-
-/** Bytes of a super-block of four rows. */
-export function superBlockBytes(dtype: i32): usize {
-  return dtype === Q4_K ? 576 : dtype === Q5_K ? 704 : 840;
-}
 
 /** Four repacked scales: normal numbers or zeros only, see repack.ts. */
 export function scales4(at: usize, mask: v128, factor: v128): v128 {
@@ -79,59 +73,4 @@ export function addSuperBlock(at: usize, scaled: v128, meta: usize, low: v128, b
   const factor = halfFactor();
   sums = fma(scales4(at, mask, factor), scaled, sums);
   return fma(f32x4.neg(scales4(at + 8, mask, factor)), offset, sums);
-}
-
-export function superBlockQ5K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
-  const low = nibbleMask();
-  const byte = byteMask();
-  const scales = scalesK(at + 16, false, low);
-  let scaled = subBlocksQ5K<T>(0, at, x, scales, byte, meta, f32x4.splat(0));
-  scaled = subBlocksQ5K<T>(2, at, x, i32x4.shr_u(scales, 16), byte, meta, scaled);
-  const others = scalesK(at + 16, true, low);
-  scaled = subBlocksQ5K<T>(4, at, x, others, byte, meta, scaled);
-  scaled = subBlocksQ5K<T>(6, at, x, i32x4.shr_u(others, 16), byte, meta, scaled);
-  return addSuperBlock(at, scaled, meta, low, byte, sums);
-}
-
-/** Sub-blocks `sub` and `sub + 1`; a copy for each, so that shifts are constants. */
-/* @inline */ function subBlocksQ5K<T>(
-  sub: i32,
-  at: usize,
-  x: usize,
-  scales: v128,
-  byte: v128,
-  meta: usize,
-  scaled: v128,
-): v128 {
-  const low = nibbleMask();
-  const ones = onePairs();
-  const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
-  let a = i32x4.splat(0);
-  let b = a;
-  let c = a;
-  let d = a;
-  let y = x + ((<usize>sub) << 5);
-  let codes = at + 192 + ((<usize>sub) << 6);
-  let fifths = at + 64;
-  for (let j = 0; j < 4; j++) {
-    let v = v128.load(codes);
-    let bits = v128.load(fifths);
-    a = addProducts<T>(v128.load32_splat(y), v128.or(lowNibbles(v, low), fifthBit(bits, sub, sixteen)), a);
-    b = addProducts<T>(v128.load32_splat(y, 32), v128.or(highNibbles(v, low), fifthBit(bits, sub + 1, sixteen)), b);
-    v = v128.load(codes, 16);
-    bits = v128.load(fifths, 16);
-    c = addProducts<T>(v128.load32_splat(y, 4), v128.or(lowNibbles(v, low), fifthBit(bits, sub, sixteen)), c);
-    d = addProducts<T>(v128.load32_splat(y, 36), v128.or(highNibbles(v, low), fifthBit(bits, sub + 1, sixteen)), d);
-    codes += 32;
-    fifths += 32;
-    y += 8;
-  }
-  return addSubBlocks(
-    joinChains<T>(a, c, ones),
-    joinChains<T>(b, d, ones),
-    scales,
-    byte,
-    meta + <usize>sub * META_BYTES,
-    scaled,
-  );
 }

@@ -4,19 +4,11 @@
  */
 import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
 import { META_BYTES, META_START_Q8, SIDE_BYTES } from '../quant/quantize-activations';
-import { halfFactor, halfMask } from '../simd/constants';
+import { halfFactor, halfMask } from '../simd/constants.generated';
 import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from './int8-dot';
 import { scales4 } from './k-quants';
-import {
-  qgemmHalves,
-  qgemmHalvesMaddubs,
-  qgemmOffset,
-  qgemmOffsetMaddubs,
-  qgemmScaled,
-  qgemmScaledMaddubs,
-  qgemmSignMagnitude,
-} from './qgemm.generated';
+import * as kernels from './qgemm.generated';
 
 /**
  * Adds an unpacked block (see int8-unpack.ts) times tokens to `sums[token][4]`, which have room for whole fours of tokens. `initial` is where metas have
@@ -35,9 +27,9 @@ export function qgemmBlock(
   if (!ASC_FEATURE_RELAXED_SIMD) int16(dtype, p, x, meta, initial, sums, numTokens);
   else if (dtype === Q8_0 && !hasUsdot()) signMagnitude(p, scale, x, meta, sums, numTokens);
   else if (hasMaddubs()) maddubs(dtype, p, scale, x, meta, sums, numTokens);
-  else if (dtype === Q8_0 || dtype === Q4_0) qgemmScaled(p, scale, x, meta, meta + initial, sums, numTokens);
-  else if (dtype === Q6_K) qgemmHalves(p, scale, x, meta, meta + initial, sums, numTokens);
-  else qgemmOffset(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype === Q8_0 || dtype === Q4_0) kernels.qgemmScaled(p, scale, x, meta, meta + initial, sums, numTokens);
+  else if (dtype === Q6_K) kernels.qgemmHalves(p, scale, x, meta, meta + initial, sums, numTokens);
+  else kernels.qgemmOffset(p, scale, x, meta, meta + initial, sums, numTokens);
 }
 
 /** Token by token with 16-bit dot products. */
@@ -48,19 +40,19 @@ function int16(dtype: i32, p: usize, x: usize, meta: usize, initial: usize, sums
 }
 
 function maddubs(dtype: i32, p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
-  if (dtype === Q4_0) qgemmScaledMaddubs(p, scale, x, meta, sums, numTokens);
-  else if (dtype === Q6_K) qgemmHalvesMaddubs(p, scale, x, meta, sums, numTokens);
-  else qgemmOffsetMaddubs(p, scale, x, meta, sums, numTokens);
+  if (dtype === Q4_0) kernels.qgemmScaledMaddubs(p, scale, x, meta, sums, numTokens);
+  else if (dtype === Q6_K) kernels.qgemmHalvesMaddubs(p, scale, x, meta, sums, numTokens);
+  else kernels.qgemmOffsetMaddubs(p, scale, x, meta, sums, numTokens);
 }
 
 /** The same for a repacked block of q8_0, whose codes are bytes already. */
 export function qgemmRepackedQ8(block: usize, x: usize, meta: usize, sums: usize, numTokens: i32): void {
   const scale = scales4(block, halfMask(), halfFactor());
-  if (hasUsdot()) qgemmScaled(block + 8, scale, x, meta, meta + META_START_Q8, sums, numTokens);
+  if (hasUsdot()) kernels.qgemmScaled(block + 8, scale, x, meta, meta + META_START_Q8, sums, numTokens);
   else signMagnitude(block + 8, scale, x, meta, sums, numTokens);
 }
 
 function signMagnitude(p: usize, scale: v128, x: usize, meta: usize, sums: usize, numTokens: i32): void {
-  if (hasMaddubs()) qgemmSignMagnitude<i16>(p, scale, x, meta, sums, numTokens);
-  else qgemmSignMagnitude<i32>(p, scale, x, meta, sums, numTokens);
+  if (hasMaddubs()) kernels.qgemmSignMagnitude<i16>(p, scale, x, meta, sums, numTokens);
+  else kernels.qgemmSignMagnitude<i32>(p, scale, x, meta, sums, numTokens);
 }

@@ -1,13 +1,13 @@
 /** Outputs of merged states: `y = o / l`. Tensors: l, o, y. */
 import { finishState } from '../attention/partial-states';
 import * as op from '../operands/attention-finish.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /** Work items: rows (token, head). */
 export function attentionFinish(): void {
   const rows = op.y.numTokens * op.y.numHeads;
   const valueDim = op.y.valueDim;
-  for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     const at = (<usize>row * <usize>valueDim) << 2;
     finishState(load<f32>(op.l.address + ((<usize>row) << 2)), op.o.address + at, op.y.address + at, valueDim);
   }

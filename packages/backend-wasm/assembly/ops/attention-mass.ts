@@ -7,7 +7,7 @@ import * as cache from '../attention/kv-cache-view';
 import { logits4 } from '../attention/online-softmax-row';
 import * as op from '../operands/attention-mass.generated';
 import { localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
 
 let logits: usize = 0; // a row per head of the group
@@ -18,7 +18,7 @@ export function attentionMass(): void {
   attentionMassScratch(localScratch());
   const massBytes = (<usize>cache.maxSlots) << 2;
   const numItems = op.contextLengths.numSequences * cache.numKvHeads;
-  for (let item = takeUnits(1); item < numItems; item = takeUnits(1)) {
+  for (let item = nextItems(1); item < numItems; item = nextItems(1)) {
     const sequence = item / cache.numKvHeads;
     const at = <usize>item * massBytes;
     const mass = op.mass.address + at;

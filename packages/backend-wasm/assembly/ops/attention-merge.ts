@@ -2,13 +2,13 @@
 import { mergeState, openState } from '../attention/partial-states';
 import * as op from '../operands/attention-merge.generated';
 import { setFloat } from '../runtime/arrays';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /** Work items: rows (token, head). */
 export function attentionMerge(): void {
   const rows = op.m.numTokens * op.m.numHeads;
   const valueBytes = (<usize>op.o.valueDim) << 2;
-  for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     setFloat(op.mOut.address, row, -Infinity);
     setFloat(op.lOut.address, row, 0);
     memory.fill(op.oOut.address + <usize>row * valueBytes, 0, valueBytes);

@@ -8,7 +8,7 @@ import { finishState, mergeState, openState } from '../attention/partial-states'
 import * as op from '../operands/attention.generated';
 import { floatAt } from '../runtime/arrays';
 import { sharedScratch } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /** Up to so many tokens a long context is split. */
 const MAX_SPLIT_TOKENS: i32 = 8;
@@ -33,7 +33,7 @@ export function attention(): void {
   enterFlashAttention(m, l, o);
   attendSplits(numSplits, true);
   phaseBarrier();
-  for (let row = takeUnits(1); row < rows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     openState(m, l, o, row, valueDim);
     for (let split = 1; split < numSplits; split++) mergeState(m, l, o, split * rows + row);
     const at = <usize>row * valueStride;

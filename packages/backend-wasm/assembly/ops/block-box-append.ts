@@ -2,7 +2,7 @@
 import * as parts from '../attention/summary-parts';
 import * as op from '../operands/block-box-append.generated';
 import { floatAt, setFloat } from '../runtime/arrays';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /** Norms are rounded up: they are bounds. */
 const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
@@ -10,7 +10,7 @@ const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
 /** Work items: KV heads. */
 export function blockBoxAppend(): void {
   const keyBytes = (<usize>op.keys.headDim) << 2;
-  for (let head = takeUnits(1); head < op.keys.numKvHeads; head = takeUnits(1)) {
+  for (let head = nextItems(1); head < op.keys.numKvHeads; head = nextItems(1)) {
     parts.openParts(head);
     while (parts.nextPart()) {
       const low = op.keyMin.address + parts.summary * keyBytes;

@@ -2,12 +2,12 @@
 import * as parts from '../attention/summary-parts';
 import * as op from '../operands/block-mean-append.generated';
 import { floatAt, setFloat } from '../runtime/arrays';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { fma } from '../simd/vector';
 
 /** Work items: KV heads. */
 export function blockMeanAppend(): void {
-  for (let head = takeUnits(1); head < op.keys.numKvHeads; head = takeUnits(1)) {
+  for (let head = nextItems(1); head < op.keys.numKvHeads; head = nextItems(1)) {
     parts.openParts(head);
     while (parts.nextPart()) {
       const keyMean = op.keyMeans.address + ((parts.summary * <usize>op.keys.headDim) << 2);

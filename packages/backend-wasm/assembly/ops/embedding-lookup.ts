@@ -1,7 +1,7 @@
 import { bytesOf, dequantize } from '../quant/dequantize';
 import { attributes, table, tokens, y } from '../operands/embedding-lookup.generated';
 import { hasFlag, localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { FLAG_REPACKED } from '../runtime/layout.generated';
 import { scaleRow } from './pointwise';
 import { restoreRow } from '../gemm/repack';
@@ -15,7 +15,7 @@ export function embeddingLookup(): void {
   const scale = attributes.scale;
   const rowBytes = bytesOf(dtype, hiddenDim);
   const isRepacked = hasFlag(FLAG_REPACKED);
-  for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
     const token = <usize>load<u32>(list + ((<usize>t) << 2));
     const out = y.address + ((<usize>t * <usize>hiddenDim) << 2);
     let row = table.address + token * rowBytes;

@@ -1,10 +1,10 @@
-/** Units: runs of columns of a token. */
+/** Work items: runs of columns of a token. */
 import { weights, x, y } from '../operands/expert-combine.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { loadTail, storeTail } from '../simd/tail';
 import { fma } from '../simd/vector';
 
-/** Columns of one unit. */
+/** Columns of a work item. */
 const UNIT: i32 = 512;
 
 export function expertCombine(): void {
@@ -14,7 +14,7 @@ export function expertCombine(): void {
   const rowBytes = (<usize>length) << 2;
   const perToken = (length + UNIT - 1) / UNIT;
   const numUnits = numTokens * perToken;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numUnits; unit = nextItems(1)) {
     const t = unit / perToken;
     const begin = (unit % perToken) * UNIT;
     const end = min<i32>(length, begin + UNIT);

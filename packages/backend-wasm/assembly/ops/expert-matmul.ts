@@ -3,36 +3,18 @@
  * that some pair chose, then experts without a slot, whose results are 0. A few pairs of an expert go through GEMV; more go in
  * panels that are dequantized or unpacked once for all of them.
  */
-import { gemv4, readableRow, readableRowBytes } from '../gemm/f32-gemv';
-import {
-  beginF32Panel,
-  f32PanelBytes,
-  f32PanelSums,
-  listRow,
-  loadColumns,
-  multiplyEight,
-  packEight,
-} from '../gemm/f32-panels';
-import { beginPanel, KC, MC, multiplyPanel, panelSums, unpackRows } from '../gemm/int8-panels';
-import { UNPACKED_BYTES } from '../gemm/int8-unpack';
-import { addToken, beginTokens, qgemvRows } from '../gemm/qgemv';
-import { GROUP } from '../gemm/repack';
+import { beginRows, listMatrix, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
+import { beginPanel, MC, multiplyRepacked, panelBytes } from '../gemm/int8-panels';
+import { beginQgemv, qgemvRows } from '../gemm/qgemv';
+import { beginTokens, orderTokens, outputsOf, setCodes } from '../gemm/tokens';
 import { ids, slots, weight, x, y } from '../operands/expert-matmul.generated';
 import { bytesOf } from '../quant/dequantize';
-import {
-  codeBytesFor,
-  codesFor,
-  META_BYTES,
-  metasAt,
-  paddedTokens,
-  quantizeTokens,
-} from '../quant/quantize-activations';
+import { quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
-import { storeUpTo4 } from '../simd/tail';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Rows of a unit when few pairs are computed: longer streams of weights. */
+/** Rows of a work item when few pairs are computed: longer streams of weights. */
 const MANY_ROWS: i32 = 64;
 /** Maximum number of pairs that count as few. */
 const FEW_PAIRS: i32 = 32;
@@ -47,7 +29,6 @@ let numInputs: i32 = 0;
 let numOutputs: i32 = 0;
 let dtype: i32 = 0;
 let isInt8: bool = false;
-let pairsPerRow: i32 = 1;
 let starts: usize = 0; // where the pairs of each expert start in the order
 let active: usize = 0; // chosen experts with a slot; from the end those without
 let order: usize = 0; // pairs, those of an expert side by side
@@ -61,16 +42,19 @@ export function expertMatmul(): void {
   numInputs = weight.numInputs;
   dtype = weight.dtype;
   isInt8 = hasFlag(FLAG_INT8);
-  pairsPerRow = x.rowsPerToken === 1 ? ids.k : 1;
+  const numRows = x.numTokens * x.rowsPerToken;
+  beginTokens(x.address, numInputs, y.address, numOutputs);
   if (isInt8 && !hasFlag(FLAG_REUSE)) {
-    quantizeTokens(x.address, numRowsOfX(), numInputs, sharedScratch());
+    quantizeTokens(x.address, numRows, numInputs, sharedScratch());
     phaseBarrier();
   }
   const numActive = sortPairs(numPairs);
+  orderTokens(order, x.rowsPerToken === 1 ? ids.k : 1);
+  setCodes(dtype, sharedScratch(), numRows, numInputs);
   const unitRows = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
   const perExpert = (numOutputs + unitRows - 1) / unitRows;
   const numUnits = numActive * perExpert;
-  for (let unit = takeUnits(1); unit < numUnits + numAbsent; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numUnits + numAbsent; unit = nextItems(1)) {
     if (unit >= numUnits) {
       clearExpert(<usize>load<u32>(active + ((<usize>(numExperts - 1 - unit + numUnits)) << 2)));
       continue;
@@ -84,10 +68,6 @@ export function expertMatmul(): void {
   }
 }
 
-function numRowsOfX(): i32 {
-  return x.numTokens * x.rowsPerToken;
-}
-
 /** Rows `[begin, end)` of an expert times its pairs. */
 function multiplyExpert(expert: usize, begin: i32, end: i32): void {
   const matrix = weight.address + <usize>slotOf(expert) * bytesOf(dtype, numInputs) * <usize>numOutputs;
@@ -95,19 +75,31 @@ function multiplyExpert(expert: usize, begin: i32, end: i32): void {
   const last = load<i32>(starts + (expert << 2), 4);
   const isStreamed = ASC_FEATURE_RELAXED_SIMD && isInt8;
   const minPairs = isStreamed ? MIN_PANEL_PAIRS_STREAMED : MIN_PANEL_PAIRS;
-  if (last - first < minPairs) {
-    if (isInt8) gemvInt8(matrix, begin, end, first, last);
-    else gemv(matrix, begin, end, first, last);
+  if (last - first >= minPairs) {
+    for (let o = begin; o < end; o += MC) {
+      const stop = min<i32>(end, o + MC);
+      for (let p = first; p < last; p += NC) multiplyPairs(matrix, o, stop, p, min<i32>(last, p + NC));
+    }
+  } else if (isInt8) {
+    beginQgemv(dtype, numInputs, first, last, work);
+    qgemvRows(matrix, begin, end);
+  } else {
+    beginRows(work, dtype, numInputs, begin, end);
+    listMatrix(matrix);
+    multiplyFew(first, last);
+  }
+}
+
+/** The same by a panel. */
+function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
+  if (isInt8) {
+    beginPanel(work, dtype, end - begin, last - first);
+    multiplyRepacked(matrix, numInputs, begin, end, first, last, 0, 0, 0);
     return;
   }
-  for (let o = begin; o < end; o += MC) {
-    const stop = min<i32>(end, o + MC);
-    for (let p = first; p < last; p += NC) {
-      const next = min<i32>(last, p + NC);
-      if (isInt8) panelInt8(matrix, o, stop, p, next);
-      else panel(matrix, o, stop, p, next);
-    }
-  }
+  beginRows(work, dtype, numInputs, begin, end);
+  listMatrix(matrix);
+  multiplyPanel(first, last, 0, 0);
 }
 
 /** Where an expert's matrix is among those in memory; negative: nowhere. */
@@ -118,7 +110,7 @@ function slotOf(expert: usize): i32 {
 /** The results of an expert without a slot. */
 function clearExpert(expert: usize): void {
   const last = load<i32>(starts + (expert << 2), 4);
-  for (let p = load<i32>(starts + (expert << 2)); p < last; p++) memory.fill(yAt(p), 0, (<usize>numOutputs) << 2);
+  for (let p = load<i32>(starts + (expert << 2)); p < last; p++) memory.fill(outputsOf(p), 0, (<usize>numOutputs) << 2);
 }
 
 /**
@@ -168,121 +160,11 @@ function listExperts(): i32 {
   return <i32>numActive;
 }
 
-/** Pair at place `p` of the order. */
-function pairAt(p: i32): i32 {
-  return load<i32>(order + ((<usize>p) << 2));
-}
-/** Row of x of the pair at place `p`. */
-function rowAt(p: i32): usize {
-  return <usize>(pairAt(p) / pairsPerRow);
-}
-function xAt(p: i32): usize {
-  return x.address + rowAt(p) * ((<usize>numInputs) << 2);
-}
-function yAt(p: i32): usize {
-  return y.address + <usize>pairAt(p) * ((<usize>numOutputs) << 2);
-}
-/** Codes and metas of the pair at place `p`. */
-function codesAt(p: i32): usize {
-  return codesFor(dtype, sharedScratch(), numRowsOfX(), numInputs) + rowAt(p) * codeBytesFor(dtype, numInputs);
-}
-function metasOf(p: i32): usize {
-  return metasAt(sharedScratch(), numRowsOfX(), numInputs) + rowAt(p) * <usize>(numInputs >> 5) * META_BYTES;
-}
-
-/** Row `row` of an expert's matrix as `gemv4` reads it. */
-function weightRow(matrix: usize, row: i32, slot: usize): usize {
-  return readableRow(dtype, matrix + <usize>row * bytesOf(dtype, numInputs), slot, numInputs, work);
-}
-
-function gemv(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
-  for (let o = begin; o < end; o += 4) {
-    const w0 = weightRow(matrix, o, 0);
-    const w1 = weightRow(matrix, min<i32>(o + 1, end - 1), 1);
-    const w2 = weightRow(matrix, min<i32>(o + 2, end - 1), 2);
-    const w3 = weightRow(matrix, min<i32>(o + 3, end - 1), 3);
-    for (let p = first; p < last; p++) {
-      storeUpTo4(yAt(p) + ((<usize>o) << 2), gemv4(dtype, xAt(p), w0, w1, w2, w3, numInputs), end - o);
-    }
-  }
-}
-
-function gemvInt8(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
-  beginTokens(work);
-  for (let p = first; p < last; p++) addToken(codesAt(p), metasOf(p), yAt(p));
-  qgemvRows(dtype, matrix, begin, end, numInputs, 0);
-}
-
-function panel(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
-  const rowBytes = bytesOf(dtype, numInputs);
-  const numEights = (last - first + 7) >> 3;
-  const rows = beginF32Panel(work, dtype, end - begin, numEights);
-  const eight = rows + 64;
-  for (let o = begin; o < end; o++) listRow(o - begin, matrix + <usize>o * rowBytes);
-  for (let k = 0; k < numInputs; k += KC) {
-    const depth = min<i32>(KC, numInputs - k);
-    loadColumns(k, depth);
-    for (let i = 0; i < numEights; i++) {
-      // beyond the last pair it stands in
-      for (let lane = 0; lane < 8; lane++) {
-        store<u32>(rows + ((<usize>lane) << 2), <u32>xAt(min<i32>(first + (i << 3) + lane, last - 1)));
-      }
-      packEight(rows, (<usize>k) << 2, depth, eight);
-      multiplyEight(i, eight);
-    }
-  }
-  for (let o = begin; o < end; o += 4) {
-    for (let p = first; p < last; p++) {
-      storeUpTo4(yAt(p) + ((<usize>o) << 2), f32PanelSums(o - begin, p - first), end - o);
-    }
-  }
-}
-
-function panelInt8(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
-  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const numGroups = (end - begin) / GROUP;
-  const padded = paddedTokens(last - first);
-  const codes = beginPanel(work, dtype, end - begin, last - first);
-  const metas = codes + <usize>padded * codeBytesFor(dtype, KC);
-  for (let k = 0; k < numInputs; k += KC) {
-    const block = k >> 5;
-    const numBlocks = min<i32>(KC, numInputs - k) >> 5;
-    for (let g = 0; g < numGroups; g++) {
-      unpackRows(g, matrix + <usize>(begin / GROUP + g) * groupBytes, block, block + numBlocks);
-    }
-    gatherCodes(first, last, padded, block, numBlocks, codes, metas);
-    multiplyPanel(numBlocks, codes, metas, padded);
-  }
-  for (let g = 0; g < numGroups; g++) {
-    const offset = (<usize>(begin + g * GROUP)) << 2;
-    for (let p = first; p < last; p++) v128.store(yAt(p) + offset, panelSums(g, p - first));
-  }
-}
-
-/** Blocks `[block, block + numBlocks)` of the activations of pairs, as `[block][pair]`; beyond the last pair it stands in. */
-function gatherCodes(first: i32, last: i32, padded: i32, block: i32, numBlocks: i32, codes: usize, metas: usize): void {
-  const codeBytes = codeBytesFor(dtype, 32);
-  for (let i = 0; i < padded; i++) {
-    const p = min<i32>(first + i, last - 1);
-    let from = codesAt(p) + <usize>block * codeBytes;
-    let meta = metasOf(p) + <usize>block * META_BYTES;
-    let at = <usize>i;
-    for (let b = 0; b < numBlocks; b++, from += codeBytes, meta += META_BYTES, at += <usize>padded) {
-      const to = codes + at * codeBytes;
-      for (let v: usize = 0; v < codeBytes; v += 16) v128.store(to + v, v128.load(from + v));
-      v128.store(metas + at * META_BYTES, v128.load(meta));
-      v128.store(metas + at * META_BYTES, v128.load(meta, 16), 16);
-    }
-  }
-}
-
-/** Pairs by expert; then rows or a panel as f32 with eight tokens, or an unpacked panel with the codes of tokens. */
+/** Pairs by expert; then rows or panels, in f32 or as 8-bit codes. */
 export function expertMatmulLocalBytes(): u64 {
   const experts = slots.isPresent ? slots.numExperts : weight.numSlots;
   const tables = ((<u64>(2 * experts + 1) + ids.numElements) << 2) + 128;
-  const floats = readableRowBytes(weight.numInputs) + f32PanelBytes(NC) + KC * 32;
-  const integers = <u64>((MC / GROUP) * (KC / 32)) * UNPACKED_BYTES + MC * NC * 4 + NC * KC * 3;
-  return tables + max<u64>(floats, integers);
+  return tables + max<u64>(rowsBytes(weight.numInputs), panelBytes(NC));
 }
 
 /** Activations as 8-bit codes. */

@@ -1,7 +1,7 @@
-/** Units: tokens. */
+/** Work items: tokens. */
 import { SCORE_SIGMOID, attributes, bias, ids, logits, weights } from '../operands/expert-route.generated';
 import { localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { loadTail, storeTail } from '../simd/tail';
 import { exp4 } from '../simd/vector';
 import { selectTop } from './top-k';
@@ -16,7 +16,7 @@ export function expertRoute(): void {
   const rowBytes = (<usize>numExperts) << 2;
   const scores = localScratch();
   const ranks = scores + ((rowBytes + 15) & ~15);
-  for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
     const row = logits.address + <usize>t * rowBytes;
     const chosen = ids.address + ((<usize>(t * k)) << 2);
     const factors = weights.address + ((<usize>(t * k)) << 2);

@@ -8,7 +8,7 @@ import { carryState, nextRun, openRuns, runBegin, runEnd, stateTo } from '../att
 import * as op from '../operands/gated-delta.generated';
 import { floatAt, setFloat } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 import { sumOfSquares } from '../simd/normalize-row';
 import { fma, sum4 } from '../simd/vector';
 
@@ -24,7 +24,7 @@ export function gatedDelta(): void {
   gates = units + ((<usize>(numTokens * 2 * op.attributes.numKeyHeads * op.state.keyDim)) << 2);
   const perToken = 2 * op.attributes.numKeyHeads + 1;
   const numParts = numTokens * perToken;
-  for (let part = takeUnits(1); part < numParts; part = takeUnits(1)) {
+  for (let part = nextItems(1); part < numParts; part = nextItems(1)) {
     const t = part / perToken;
     const index = part % perToken;
     if (index === 2 * op.attributes.numKeyHeads) prepareGates(t);
@@ -32,7 +32,7 @@ export function gatedDelta(): void {
   }
   phaseBarrier();
   const perHead = (op.state.valueDim + ROWS - 1) / ROWS;
-  for (let unit = takeUnits(1); unit < op.state.numHeads * perHead; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < op.state.numHeads * perHead; unit = nextItems(1)) {
     const begin = (unit % perHead) * ROWS;
     openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, numTokens);
     while (nextRun()) remember(unit / perHead, begin, min<i32>(ROWS, op.state.valueDim - begin));

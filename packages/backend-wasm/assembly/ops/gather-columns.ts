@@ -1,8 +1,8 @@
-/** Units: runs of columns of a token. */
+/** Work items: runs of columns of a token. */
 import { count, ids, x, y } from '../operands/gather-columns.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
-/** Columns of a unit. */
+/** Columns of a work item. */
 const COLUMNS: i32 = 1024;
 
 export function gatherColumns(): void {
@@ -11,7 +11,7 @@ export function gatherColumns(): void {
   const list = ids.address;
   const numActive = load<i32>(count.address);
   const perToken = (numColumns + COLUMNS - 1) / COLUMNS;
-  for (let unit = takeUnits(1); unit < numTokens * perToken; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numTokens * perToken; unit = nextItems(1)) {
     const row = <usize>(unit / perToken) * ((<usize>numColumns) << 2);
     const begin = (unit % perToken) * COLUMNS;
     const end = min<i32>(numColumns, begin + COLUMNS);

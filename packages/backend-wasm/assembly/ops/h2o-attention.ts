@@ -14,7 +14,7 @@ import { nextRun, openRuns, runBegin, runEnd, stateFrom, stateTo } from '../atte
 import * as op from '../operands/h2o-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /** Maximum number of queries in a tile: every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
@@ -58,12 +58,12 @@ export function h2oAttention(): void {
   let numPieces = 0;
   for (; findPiece(numRuns, 0); numRuns++) while (findPiece(numRuns, numPieces)) numPieces += 1;
   const numStates = numRuns * cache.numKvHeads;
-  for (let state = takeUnits(1); state < numStates; state = takeUnits(1)) beginState(state);
+  for (let state = nextItems(1); state < numStates; state = nextItems(1)) beginState(state);
   for (let number = 0; number < numPieces; number++) {
     phaseBarrier();
-    for (let item = takeUnits(1); item < numStates * numParts; item = takeUnits(1)) attendItem(item, number);
+    for (let item = nextItems(1); item < numStates * numParts; item = nextItems(1)) attendItem(item, number);
     phaseBarrier();
-    for (let state = takeUnits(1); state < numStates; state = takeUnits(1)) endPiece(state, number);
+    for (let state = nextItems(1); state < numStates; state = nextItems(1)) endPiece(state, number);
   }
 }
 

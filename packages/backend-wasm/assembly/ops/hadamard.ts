@@ -1,6 +1,6 @@
-/** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Units: rows. */
+/** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Work items: rows. */
 import { x, y } from '../operands/hadamard.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { scaleRow } from './pointwise';
 
 export function hadamard(): void {
@@ -9,7 +9,7 @@ export function hadamard(): void {
   const rowBytes = (<usize>length) << 2;
   const numRows = x.numRows;
   const factor = <f32>(1 / Math.sqrt(<f64>piece));
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const to = y.address + <usize>row * rowBytes;
     scaleRow(x.address + <usize>row * rowBytes, to, factor, length);
     for (let at = to; at < to + rowBytes; at += (<usize>piece) << 2) rotate(at, piece);

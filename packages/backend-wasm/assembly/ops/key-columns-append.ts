@@ -4,11 +4,11 @@ import { bytesOf, dequantize } from '../quant/dequantize';
 import { encode } from '../quant/quantize-kv';
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /** Work items: tokens. */
 export function keyColumnsAppend(): void {
-  for (let t = takeUnits(1); t < slots.numTokens; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < slots.numTokens; t = nextItems(1)) {
     const slot = intAt(slots.address, t);
     for (let head = 0; slot >= 0 && head < keys.numKvHeads; head++) appendKey(slot, head);
   }

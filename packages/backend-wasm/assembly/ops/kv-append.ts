@@ -3,10 +3,10 @@ import { k, keys, slots, v, values } from '../operands/kv-append.generated';
 import { bytesOf } from '../quant/dequantize';
 import { encode } from '../quant/quantize-kv';
 import { intAt } from '../runtime/arrays';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 export function kvAppend(): void {
-  for (let t = takeUnits(1); t < slots.numTokens; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < slots.numTokens; t = nextItems(1)) {
     const slot = intAt(slots.address, t);
     if (slot < 0) continue;
     append(k.address, keys.address, keys.dtype, keys.headDim, t, slot);

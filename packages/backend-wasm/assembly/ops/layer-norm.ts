@@ -1,6 +1,6 @@
-/** Units: rows; sums in f64. */
+/** Work items: rows; sums in f64. */
 import { attributes, bias, weight, x, y } from '../operands/layer-norm.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { scaleShift, sumOf, sumOfSquares } from '../simd/normalize-row';
 
 export function layerNorm(): void {
@@ -10,7 +10,7 @@ export function layerNorm(): void {
   const offsets = bias.isPresent ? bias.address : 0;
   const eps = <f64>attributes.eps;
   const rowBytes = (<usize>length) << 2;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const from = x.address + <usize>row * rowBytes;
     const to = y.address + <usize>row * rowBytes;
     const mean = sumOf(from, length) / <f64>length;

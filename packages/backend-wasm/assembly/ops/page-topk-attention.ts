@@ -9,7 +9,7 @@ import { attendSlots, layGathered, listBlock, numListed, openList } from '../att
 import * as op from '../operands/page-topk-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { max4, sum4, weight4 } from '../simd/vector';
+import { maxLane, sum4, weight4 } from '../simd/vector';
 import { selectTop } from './top-k';
 
 let pageSize: i32 = 1;
@@ -211,7 +211,7 @@ function boundPages(q: usize): void {
       if (g + 2 < cache.groupSize) setFloat(to + 2 * pageBytes, open, f32x4.extract_lane(v, 2));
       if (g + 3 < cache.groupSize) setFloat(to + 3 * pageBytes, open, f32x4.extract_lane(v, 3));
     }
-    setFloat(best, open, max4(top));
+    setFloat(best, open, maxLane<f32>(top));
   }
 }
 
@@ -250,7 +250,7 @@ function sumUnchosen(): void {
     const own = bounds + <usize>g * pageBytes;
     let tops4 = f32x4.splat(-Infinity);
     for (let i: usize = 0; i < bytes; i += 16) tops4 = f32x4.max(tops4, unchosenBounds(own, i));
-    const top = max4(tops4);
+    const top = maxLane<f32>(tops4);
     let sum = f32x4.splat(0);
     for (let i: usize = 0; top !== -Infinity && i < bytes; i += 16) {
       const weight = weight4(f32x4.sub(unchosenBounds(own, i), f32x4.splat(top)));

@@ -1,5 +1,5 @@
 /**
- * Pointwise ops: add, multiply, scale, soft-cap, activation, glu. Units: runs of elements; with a count of columns,
+ * Pointwise ops: add, multiply, scale, soft-cap, activation, glu. Work items: runs of elements; with a count of columns,
  * runs of a row's first columns.
  */
 import * as Activation from '../operands/activation.generated';
@@ -9,11 +9,11 @@ import * as Multiply from '../operands/multiply.generated';
 import * as Scale from '../operands/scale.generated';
 import * as SoftCap from '../operands/soft-cap.generated';
 import { countRows, lastDim } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { loadTail, storeTail } from '../simd/tail';
 import { exp4, fma, tanh4 } from '../simd/vector';
 
-/** Elements of one unit. */
+/** Elements of a work item. */
 const UNIT: i32 = 1024;
 /** The same for ops that do less to each. */
 const LIGHT_UNIT: i32 = 4096;
@@ -22,46 +22,25 @@ const ADD: i32 = 0;
 const ACTIVATION: i32 = 1;
 const GLU: i32 = 2;
 const SOFT_CAP: i32 = 3;
+const MULTIPLY: i32 = 4;
 
 export function add(): void {
   run(ADD, 0, Add.a.address, Add.b.address, Add.y.address, Add.a.numElements, 0);
 }
 export function multiply(): void {
-  const total = Multiply.a.numElements;
-  const a = Multiply.a.address;
-  const b = Multiply.b.address;
-  const y = Multiply.y.address;
-  for (let begin = takeUnits(LIGHT_UNIT); begin < total; begin = takeUnits(LIGHT_UNIT)) {
-    const end = min<i32>(total, begin + LIGHT_UNIT);
-    let i = begin;
-    for (; i + 4 <= end; i += 4) {
-      const at = (<usize>i) << 2;
-      v128.store(y + at, f32x4.mul(v128.load(a + at), v128.load(b + at)));
-    }
-    if (i < end) {
-      const at = (<usize>i) << 2;
-      storeTail(y + at, f32x4.mul(loadTail(a + at, end - i), loadTail(b + at, end - i)), end - i);
-    }
-  }
+  run(MULTIPLY, 0, Multiply.a.address, Multiply.b.address, Multiply.y.address, Multiply.a.numElements, 0);
 }
 export function scale(): void {
   const total = Scale.x.numElements;
-  for (let begin = takeUnits(LIGHT_UNIT); begin < total; begin = takeUnits(LIGHT_UNIT)) {
+  for (let begin = nextItems(LIGHT_UNIT); begin < total; begin = nextItems(LIGHT_UNIT)) {
     const at = (<usize>begin) << 2;
     const count = min<i32>(LIGHT_UNIT, total - begin);
     scaleRow(Scale.x.address + at, Scale.y.address + at, Scale.attributes.factor, count);
   }
 }
 export function softCap(): void {
-  run(
-    SOFT_CAP,
-    0,
-    SoftCap.x.address,
-    SoftCap.x.address,
-    SoftCap.y.address,
-    SoftCap.x.numElements,
-    SoftCap.attributes.cap,
-  );
+  const from = SoftCap.x.address;
+  run(SOFT_CAP, 0, from, from, SoftCap.y.address, SoftCap.x.numElements, SoftCap.attributes.cap);
 }
 export function activation(): void {
   const from = Activation.x.address;
@@ -72,24 +51,26 @@ export function activation(): void {
 }
 export function glu(): void {
   const kind = Glu.attributes.kind;
-  if (Glu.count.isPresent) runColumns(GLU, kind, Glu.gate.address, Glu.up.address, Glu.y.address, Glu.count.address);
-  else run(GLU, kind, Glu.gate.address, Glu.up.address, Glu.y.address, Glu.gate.numElements, 0);
+  const a = Glu.gate.address;
+  const b = Glu.up.address;
+  if (Glu.count.isPresent) runColumns(GLU, kind, a, b, Glu.y.address, Glu.count.address);
+  else run(GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, 0);
 }
 
-function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: f32): void {
-  for (let begin = takeUnits(UNIT); begin < total; begin = takeUnits(UNIT)) {
+/* @inline */ function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: f32): void {
+  for (let begin = nextItems(UNIT); begin < total; begin = nextItems(UNIT)) {
     applyTo(op, kind, a, b, y, cap, begin, min<i32>(total, begin + UNIT));
   }
 }
 
 /** Columns below the count only; zeros from there on, which the last run of a row writes. */
-function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: usize): void {
+/* @inline */ function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: usize): void {
   // x of activation and gate of glu are both the first operand
   const numColumns = lastDim(Activation.x.index);
   const count = min<i32>(load<i32>(countAt), numColumns);
   const perRow = max<i32>(1, (count + UNIT - 1) / UNIT);
   const numUnits = countRows(Activation.x.index) * perRow;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numUnits; unit = nextItems(1)) {
     const run = unit % perRow;
     const row = <usize>(unit / perRow) * ((<usize>numColumns) << 2);
     applyTo(op, kind, a + row, b + row, y + row, 0, run * UNIT, min<i32>(count, run * UNIT + UNIT));
@@ -97,21 +78,25 @@ function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: u
   }
 }
 
-/** Elements `[begin, end)`. */
-function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
+/** `kind` of `count` numbers, in place. */
+export function activateRow(kind: i32, x: usize, count: i32): void {
+  applyTo(ACTIVATION, kind, x, x, x, 0, 0, count);
+}
+
+/** Elements `[begin, end)`; a copy for each op. */
+/* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
     const at = (<usize>i) << 2;
     v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
   }
-  if (i < end) {
-    const at = (<usize>i) << 2;
-    storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
-  }
+  const at = (<usize>i) << 2;
+  storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
 }
 
-function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
+/* @inline */ function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
   if (op === ADD) return f32x4.add(a, b);
+  if (op === MULTIPLY) return f32x4.mul(a, b);
   if (op === GLU) return f32x4.mul(activate(kind, a), b);
   if (op === ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(cap);

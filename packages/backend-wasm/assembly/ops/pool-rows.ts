@@ -1,37 +1,26 @@
 /**
- * One row for each run of rows. Units: panels of columns of one run, so that a single long text is shared among
+ * One row for each run of rows. Work items: panels of columns of one run, so that a single long text is shared among
  * threads. Every column is summed in the order of the rows, whatever the batch.
  */
-import {
-  KIND_FIRST,
-  KIND_LAST,
-  KIND_MAX,
-  KIND_MEAN_SQRT,
-  KIND_WEIGHTED_MEAN,
-  attributes,
-  lengths,
-  starts,
-  x,
-  y,
-} from '../operands/pool-rows.generated';
-import { takeUnits } from '../runtime/threads';
+import * as op from '../operands/pool-rows.generated';
+import { nextItems } from '../runtime/threads';
 import { loadTail, storeTail } from '../simd/tail';
 
-/** Columns of one unit. */
+/** Columns of a work item. */
 const PANEL: i32 = 64;
 
 export function poolRows(): void {
-  const length = x.dim;
-  const numRuns = starts.numSequences;
+  const length = op.x.dim;
+  const numRuns = op.starts.numSequences;
   const numPanels = (length + PANEL - 1) / PANEL;
-  for (let unit = takeUnits(1); unit < numRuns * numPanels; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numRuns * numPanels; unit = nextItems(1)) {
     const run = <usize>(unit / numPanels);
     const begin = (unit % numPanels) * PANEL;
-    const start = load<i32>(starts.address + (run << 2));
-    const numRows = load<i32>(lengths.address + (run << 2));
+    const start = load<i32>(op.starts.address + (run << 2));
+    const numRows = load<i32>(op.lengths.address + (run << 2));
     const rowBytes = (<usize>length) << 2;
-    const to = y.address + run * rowBytes;
-    const from = x.address + <usize>start * rowBytes;
+    const to = op.y.address + run * rowBytes;
+    const from = op.x.address + <usize>start * rowBytes;
     const end = min<i32>(length, begin + PANEL);
     for (let column = begin; column < end; column += 4) {
       const at = (<usize>column) << 2;
@@ -45,19 +34,19 @@ export function poolRows(): void {
 /** Up to four columns. */
 function poolColumns(from: usize, rowBytes: usize, numRows: i32, count: i32): v128 {
   if (numRows <= 0) return f32x4.splat(0);
-  const kind = attributes.kind;
-  if (kind === KIND_FIRST) return take(from, count);
-  if (kind === KIND_LAST) return take(from + <usize>(numRows - 1) * rowBytes, count);
-  let result = kind === KIND_MAX ? take(from, count) : f32x4.splat(0);
+  const kind = op.attributes.kind;
+  if (kind === op.KIND_FIRST) return take(from, count);
+  if (kind === op.KIND_LAST) return take(from + <usize>(numRows - 1) * rowBytes, count);
+  let result = kind === op.KIND_MAX ? take(from, count) : f32x4.splat(0);
   for (let i = 0; i < numRows; i++, from += rowBytes) {
     const row = take(from, count);
-    if (kind === KIND_MAX) result = f32x4.max(result, row);
-    else if (kind === KIND_WEIGHTED_MEAN) result = f32x4.add(result, f32x4.mul(row, f32x4.splat(<f32>(i + 1))));
+    if (kind === op.KIND_MAX) result = f32x4.max(result, row);
+    else if (kind === op.KIND_WEIGHTED_MEAN) result = f32x4.add(result, f32x4.mul(row, f32x4.splat(<f32>(i + 1))));
     else result = f32x4.add(result, row);
   }
-  if (kind === KIND_MAX) return result;
+  if (kind === op.KIND_MAX) return result;
   const n = <f64>numRows;
-  const total = kind === KIND_MEAN_SQRT ? sqrt<f64>(n) : kind === KIND_WEIGHTED_MEAN ? 0.5 * n * (n + 1) : n;
+  const total = kind === op.KIND_MEAN_SQRT ? sqrt<f64>(n) : kind === op.KIND_WEIGHTED_MEAN ? 0.5 * n * (n + 1) : n;
   return f32x4.div(result, f32x4.splat(<f32>total));
 }
 

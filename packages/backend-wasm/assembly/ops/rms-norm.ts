@@ -1,6 +1,6 @@
-/** Units: rows; sums in f64. */
+/** Work items: rows; sums in f64. */
 import { attributes, weight, x, y } from '../operands/rms-norm.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { scaleShift, sumOfSquares } from '../simd/normalize-row';
 
 export function rmsNorm(): void {
@@ -9,7 +9,7 @@ export function rmsNorm(): void {
   const factors = weight.address;
   const eps = <f64>attributes.eps;
   const rowBytes = (<usize>length) << 2;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const from = x.address + <usize>row * rowBytes;
     const to = y.address + <usize>row * rowBytes;
     const squares = sumOfSquares(from, length, 0);

@@ -1,10 +1,10 @@
 import { FLAG_REUSE } from '../runtime/layout.generated';
 import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
 import { aux, hasFlag } from '../runtime/record';
-import { phaseBarrier, takeUnits } from '../runtime/threads';
+import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /**
- * Units: tokens. Angles in f64; the table of cosines and sines `[T, F, 2]` in
+ * Work items: tokens. Angles in f64; the table of cosines and sines `[T, F, 2]` in
  * f64 at aux 0 is computed by the first rope of a program and used by all that have the same positions and frequencies.
  */
 export function rope(): void {
@@ -19,7 +19,7 @@ export function rope(): void {
   const table = aux(0);
   const tableRow = (<usize>numPairs) << 4;
   if (!hasFlag(FLAG_REUSE)) {
-    for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
+    for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
       let at = table + <usize>t * tableRow;
       const position = <f64>load<i32>(positionsAt + ((<usize>t) << 2));
       for (let i: usize = 0; i < <usize>numPairs; i++, at += 16) {
@@ -34,7 +34,7 @@ export function rope(): void {
   const partner: usize = areNeighbors ? 4 : (<usize>numPairs) << 2;
   const headBytes = (<usize>headDim) << 2;
   const rotatedBytes = (<usize>numPairs) << 3;
-  for (let t = takeUnits(1); t < numTokens; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
     const angles = table + <usize>t * tableRow;
     let from = x.address + <usize>(t * numHeads) * headBytes;
     let to = y.address + <usize>(t * numHeads) * headBytes;

@@ -4,7 +4,7 @@ import { KIND_SILU } from '../operands/activation.generated';
 import * as op from '../operands/short-conv.generated';
 import { setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { loadTail, storeTail } from '../simd/tail';
 import { fma } from '../simd/vector';
 import { activate } from './pointwise';
@@ -15,7 +15,7 @@ const UNIT: i32 = 256;
 export function shortConv(): void {
   const numChannels = op.x.numChannels;
   const numTaps = op.weight.numTaps;
-  for (let first = takeUnits(UNIT); first < numChannels; first = takeUnits(UNIT)) {
+  for (let first = nextItems(UNIT); first < numChannels; first = nextItems(UNIT)) {
     const count = min<i32>(UNIT, numChannels - first);
     const taps = localScratch();
     const zeros = taps + <usize>(numTaps * UNIT * 4);

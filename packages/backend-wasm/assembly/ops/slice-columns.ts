@@ -1,6 +1,6 @@
-/** Columns beyond the row are 0. Units: rows. */
+/** Columns beyond the row are 0. Work items: rows. */
 import { attributes, x, y } from '../operands/slice-columns.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 export function sliceColumns(): void {
   const begin = (<usize>attributes.begin) << 2;
@@ -8,7 +8,7 @@ export function sliceColumns(): void {
   const rowBytes = (<usize>x.numInputs) << 2;
   const copied = min<usize>(sizeBytes, rowBytes - begin);
   const numRows = x.numRows;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const to = y.address + <usize>row * sizeBytes;
     memory.copy(to, x.address + <usize>row * rowBytes + begin, copied);
     memory.fill(to + copied, 0, sizeBytes - copied);

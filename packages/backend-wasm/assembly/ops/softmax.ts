@@ -1,13 +1,13 @@
-/** Units: rows. */
+/** Work items: rows. */
 import { x, y } from '../operands/softmax.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 import { expSum, maxOf } from '../simd/exp-sum';
 
 export function softmax(): void {
   const length = x.dim;
   const numRows = x.numRows;
   const rowBytes = (<usize>length) << 2;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const from = x.address + <usize>row * rowBytes;
     const to = y.address + <usize>row * rowBytes;
     const top = maxOf(from, length);

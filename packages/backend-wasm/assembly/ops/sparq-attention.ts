@@ -13,7 +13,7 @@ import { bytesOf, dequantize } from '../quant/dequantize';
 import * as op from '../operands/sparq-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
-import { max4, sum4, weight4 } from '../simd/vector';
+import { maxLane, sum4, weight4 } from '../simd/vector';
 
 /** Number of heads that select their keys together. */
 let groupSize: i32 = 1;
@@ -228,7 +228,7 @@ function normalize(own: usize): void {
   for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
-  const most = max4(top);
+  const most = maxLane<f32>(top);
   const shift = f32x4.splat(most === -Infinity ? 0 : most);
   let sum = f32x4.splat(0);
   for (let i: usize = 0; i < bytes; i += 16) {

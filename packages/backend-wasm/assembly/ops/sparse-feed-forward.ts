@@ -1,5 +1,5 @@
 /**
- * Gated FFN blocks of active neurons whose rows of gate, up and down lie side by side.
+ * Glu FFN blocks of active neurons whose rows of gate, up and down lie side by side.
  * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side from their
  * first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the order of the
  * neurons, so that results do not depend on threads. Rows are repacked (repack-neurons.ts), or as they lie in files where another
@@ -10,14 +10,13 @@ import * as gated from '../operands/glu.generated';
 import * as product from '../operands/sparse-matmul.generated';
 import { attributes, count, previous, rows, weight, x, y } from '../operands/sparse-feed-forward.generated';
 import { axpy, beginAxpy } from '../ffn/axpy';
-import { EIGHT, fourSums, gatherGemv } from '../ffn/gather-gemv';
-import { gatherGemvRepacked } from '../ffn/gather-gemv-repacked';
+import { EIGHT, fourSums, gatherGemv, gatherGemvRepacked } from '../ffn/gather-gemv';
 import { SIGN_MAGNITUDE_BYTES, lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
 import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
-import { phaseBarrier, sharers, takeUnits, thread } from '../runtime/threads';
+import { phaseBarrier, sharers, nextItems, thread } from '../runtime/threads';
 import { activate, glu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
@@ -119,10 +118,10 @@ function computeParts(first: i32, numParts: i32): void {
   // three quarters are dealt out, so that sums stay in the caches of their threads; the rest goes to whoever is free
   const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
   const own = numSharers === 1 ? 0 : thread();
-  let part = own < numDealt ? own : numDealt + takeUnits(1);
+  let part = own < numDealt ? own : numDealt + nextItems(1);
   while (part < numParts) {
     computePart((first + part) * GROUP, sharedRest() + <usize>part * partBytes());
-    part = part + numSharers < numDealt ? part + numSharers : numDealt + takeUnits(1);
+    part = part + numSharers < numDealt ? part + numSharers : numDealt + nextItems(1);
   }
 }
 

@@ -1,15 +1,15 @@
 import { attributes, indices, values, x } from '../operands/top-k.generated';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /**
- * Units: rows. A binary heap of indices in the output itself, the worst kept one at the
+ * Work items: rows. A binary heap of indices in the output itself, the worst kept one at the
  * root; then a heap sort brings the best to the front.
  */
 export function topK(): void {
   const length = x.vocabSize;
   const numRows = x.numRows;
   const k = attributes.k;
-  for (let row = takeUnits(1); row < numRows; row = takeUnits(1)) {
+  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
     const from = x.address + ((<usize>row * <usize>length) << 2);
     const heap = indices.address + ((<usize>row * <usize>k) << 2);
     const best = values.address + ((<usize>row * <usize>k) << 2);

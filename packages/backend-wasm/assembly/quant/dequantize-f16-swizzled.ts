@@ -1,6 +1,6 @@
 /**
  * Rows of binary16 as f32 by the fewest instructions. Of every eight numbers the even ones come first, then the odd ones
- * (`splitIndex`): products of pairs put each half of a lane where an f32 has it, without shuffles. Numbers that are not normal
+ * (`swizzledIndex`): products of pairs put each half of a lane where an f32 has it, without shuffles. Numbers that are not normal
  * (zeros, denormals, Inf and NaN) are noticed afterwards and dequantized again.
  */
 import { halfToFloat4 } from '../simd/vector';
@@ -22,16 +22,16 @@ const OFFSET: usize = 48;
 const LEAST: usize = 64;
 const LIMIT: usize = 80;
 
-/** Number `i` of a row is that at `splitIndex(i)` of the row as it was encoded. */
-export function splitIndex(i: i32): i32 {
+/** Number `i` of a row is that at `swizzledIndex(i)` of the row as it was encoded. */
+export function swizzledIndex(i: i32): i32 {
   return (i & ~7) | ((i & 3) << 1) | ((i >> 2) & 1);
 }
 
 /** Vectors to be passed to `even4`, `odd4` and `rankOf`, kept in registers by loops. */
-export function splitMask(): v128 {
+export function swizzledMask(): v128 {
   return v128.load(table + MASK);
 }
-export function splitOffset(): v128 {
+export function swizzledOffset(): v128 {
   return v128.load(table + OFFSET);
 }
 export function leastRank(): v128 {
@@ -39,7 +39,7 @@ export function leastRank(): v128 {
 }
 
 /** Decodes `count` numbers, a multiple of 8, at once. */
-export function splitHalves(from: usize, to: usize, count: i32): void {
+export function dequantizeSwizzled(from: usize, to: usize, count: i32): void {
   const mask = v128.load(table + MASK);
   const offset = v128.load(table + OFFSET);
   const least = v128.load(table + LEAST);
@@ -51,7 +51,7 @@ export function splitHalves(from: usize, to: usize, count: i32): void {
     v128.store(out, odd4(h, mask, offset), 16);
     rank = i16x8.max_u(rank, rankOf(h, least));
   }
-  if (!areNormal(rank)) splitCarefully(from, to, count);
+  if (!areNormal(rank)) dequantizeCarefully(from, to, count);
 }
 
 /** The even ones of eight numbers, if they are normal. */
@@ -74,7 +74,7 @@ export function areNormal(rank: v128): bool {
 }
 
 /** Decodes again every eight numbers of which one is not normal. */
-export function splitCarefully(from: usize, to: usize, count: i32): void {
+export function dequantizeCarefully(from: usize, to: usize, count: i32): void {
   const least = v128.load(table + LEAST);
   for (const end = from + ((<usize>count) << 1); from < end; from += 16, to += 32) {
     const v = v128.load(from);

@@ -1,5 +1,5 @@
 /** Rows of binary16 to f32: normal numbers by integer arithmetic, runs with anything else with care. */
-import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from '../simd/constants';
+import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from '../simd/constants.generated';
 import { halfToFloat, halfToFloat4, normalHalves } from '../simd/vector';
 
 /** Dequantizes `count` numbers at `from` to `to`. */

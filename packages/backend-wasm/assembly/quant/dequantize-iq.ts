@@ -2,27 +2,21 @@
  * Formats whose codes name vectors of a codebook (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
  * bit for bit. Layouts are described there. The host writes the codebooks to the addresses of `layout.generated.ts`.
  */
-import {
-  IQ1_S_GRID,
-  IQ2_S_GRID,
-  IQ2_XS_GRID,
-  IQ2_XXS_GRID,
-  IQ3_S_GRID,
-  IQ3_XXS_GRID,
-} from '../runtime/layout.generated';
+import * as layout from '../runtime/layout.generated';
 import { halfToFloat } from '../simd/vector';
-import { IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS } from './dtypes.generated';
+import * as dtypes from './dtypes.generated';
 
 /** Dequantizes one block of 256 values. */
 export function dequantizeGridBlock(dtype: i32, from: usize, to: usize): void {
-  if (dtype === IQ2_XXS) dequantizeIq2Xxs(from, to);
-  else if (dtype === IQ2_XS) dequantizeIq2Xs(from, to);
-  else if (dtype === IQ2_S) dequantizeIq2S(from, to);
-  else if (dtype === IQ3_XXS) dequantizeIq3Xxs(from, to);
-  else if (dtype === IQ3_S) dequantizeIq3S(from, to);
-  else if (dtype === IQ1_S) dequantizeIq1S(from, to);
-  else if (dtype === IQ1_M) dequantizeIq1M(from, to);
-  else dequantizeTq1(from, to);
+  if (dtype === dtypes.IQ2_XXS) dequantizeIq2Xxs(from, to);
+  else if (dtype === dtypes.IQ2_XS) dequantizeIq2Xs(from, to);
+  else if (dtype === dtypes.IQ2_S) dequantizeIq2S(from, to);
+  else if (dtype === dtypes.IQ3_XXS) dequantizeIq3Xxs(from, to);
+  else if (dtype === dtypes.IQ3_S) dequantizeIq3S(from, to);
+  else if (dtype === dtypes.IQ1_S) dequantizeIq1S(from, to);
+  else if (dtype === dtypes.IQ1_M) dequantizeIq1M(from, to);
+  else if (dtype === dtypes.TQ1_0) dequantizeTq1(from, to);
+  else unreachable();
 }
 
 /** Twice a code plus one. */
@@ -58,7 +52,7 @@ function dequantizeIq2Xxs(from: usize, to: usize): void {
     const word = load<u32>(codes, 4);
     const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.25;
     for (let group: usize = 0; group < 4; group++, to += 32) {
-      const elements = v128.load8x8_s(IQ2_XXS_GRID + ((<usize>load<u8>(codes + group)) << 3));
+      const elements = v128.load8x8_s(layout.IQ2_XXS_GRID + ((<usize>load<u8>(codes + group)) << 3));
       writeSigned(elements, evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
     }
   }
@@ -74,7 +68,7 @@ function dequantizeIq2Xs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 2 + (group << 1));
-    const elements = v128.load8x8_s(IQ2_XS_GRID + ((<usize>(word & 511)) << 3));
+    const elements = v128.load8x8_s(layout.IQ2_XS_GRID + ((<usize>(word & 511)) << 3));
     writeSigned(elements, evenSigns(word >> 9), nibbleScale(d, from + 66, group), to);
   }
 }
@@ -83,7 +77,7 @@ function dequantizeIq2S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const high = (<usize>load<u8>(from + 66 + (group >> 2)) >> ((group & 3) << 1)) & 3;
-    const elements = v128.load8x8_s(IQ2_S_GRID + ((<usize>load<u8>(from + 2 + group) | (high << 8)) << 3));
+    const elements = v128.load8x8_s(layout.IQ2_S_GRID + ((<usize>load<u8>(from + 2 + group) | (high << 8)) << 3));
     writeSigned(elements, load<u8>(from + 34 + group), nibbleScale(d, from + 74, group), to);
   }
 }
@@ -95,8 +89,8 @@ function dequantizeIq3Xxs(from: usize, to: usize): void {
     const scale = d * (<f32>0.5 + <f32>(word >> 28)) * <f32>0.5;
     for (let group: usize = 0; group < 4; group++, to += 32) {
       const codes = from + 2 + (sub << 3) + (group << 1);
-      const first = IQ3_XXS_GRID + ((<usize>load<u8>(codes)) << 2);
-      const second = IQ3_XXS_GRID + ((<usize>load<u8>(codes, 1)) << 2);
+      const first = layout.IQ3_XXS_GRID + ((<usize>load<u8>(codes)) << 2);
+      const second = layout.IQ3_XXS_GRID + ((<usize>load<u8>(codes, 1)) << 2);
       writeSigned(pairOf(first, second), evenSigns((word >> (<u32>group * 7)) & 127), scale, to);
     }
   }
@@ -108,8 +102,8 @@ function dequantizeIq3S(from: usize, to: usize): void {
     const sub = pair >> 2;
     const high = <usize>load<u8>(from + 66 + sub) >> ((pair & 3) << 1);
     const codes = from + 2 + (pair << 1);
-    const first = IQ3_S_GRID + ((<usize>load<u8>(codes) | ((high & 1) << 8)) << 2);
-    const second = IQ3_S_GRID + ((<usize>load<u8>(codes, 1) | ((high & 2) << 7)) << 2);
+    const first = layout.IQ3_S_GRID + ((<usize>load<u8>(codes) | ((high & 1) << 8)) << 2);
+    const second = layout.IQ3_S_GRID + ((<usize>load<u8>(codes, 1) | ((high & 2) << 7)) << 2);
     const code = (<u32>load<u8>(from + 106 + (sub >> 1)) >> ((<u32>sub & 1) << 2)) & 15;
     writeSigned(pairOf(first, second), load<u8>(from + 74 + pair), d * odd(code), to);
   }
@@ -117,7 +111,7 @@ function dequantizeIq3S(from: usize, to: usize): void {
 
 /** Writes a vector of the book of iq1, moved up or down by an eighth, times a scale. */
 function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void {
-  const elements = v128.load8x8_s(IQ1_S_GRID + (vector << 3));
+  const elements = v128.load8x8_s(layout.IQ1_S_GRID + (vector << 3));
   const shift = f32x4.splat(isDown ? -0.125 : 0.125);
   const factor = f32x4.splat(scale);
   const low = f32x4.convert_i32x4_s(i32x4.extend_low_i16x8_s(elements));

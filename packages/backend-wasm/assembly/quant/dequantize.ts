@@ -2,60 +2,41 @@
  * Block formats to f32, the values of the codecs of `@winnow/tensor` bit for bit: every product of a scale and a code is
  * exact in f32, so that an offset is the only rounding. Layouts are described there.
  */
-import {
-  BF16,
-  F16,
-  F32,
-  IQ4_NL,
-  IQ4_XS,
-  MXFP4,
-  Q2_K,
-  Q3_K,
-  Q4_0,
-  Q4_1,
-  Q4_K,
-  Q5_0,
-  Q5_1,
-  Q5_K,
-  Q6_K,
-  Q8_0,
-  TQ2_0,
-  bytesOf,
-} from './dtypes.generated';
+import * as dtypes from './dtypes.generated';
 import { dequantizeHalves } from './dequantize-f16';
 import { dequantizeGridBlock } from './dequantize-iq';
-import { nibbleMask } from '../simd/constants';
+import { nibbleMask } from '../simd/constants.generated';
 import { halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
 
 export * from './dtypes.generated';
 
 /** Dequantizes `count` values at `from` to f32 at `to`. */
 export function dequantize(dtype: i32, from: usize, to: usize, count: i32): void {
-  if (dtype === F32) memory.copy(to, from, (<usize>count) << 2);
-  else if (dtype === F16) dequantizeHalves(from, to, count);
-  else if (dtype === BF16) dequantizeBf16(from, to, count);
-  else if (dtype === Q8_0) dequantizeQ8(from, to, count);
-  else if (dtype === Q4_0) dequantizeQ4(from, to, count);
-  else if (dtype === Q4_1) dequantizeQ41(from, to, count);
-  else if (dtype === Q5_0) dequantizeQ5(from, to, count);
-  else if (dtype === Q5_1) dequantizeQ51(from, to, count);
-  else if (dtype === IQ4_NL) dequantizeIq4Nl(from, to, count);
-  else if (dtype === MXFP4) dequantizeMxfp4(from, to, count);
+  if (dtype === dtypes.F32) memory.copy(to, from, (<usize>count) << 2);
+  else if (dtype === dtypes.F16) dequantizeHalves(from, to, count);
+  else if (dtype === dtypes.BF16) dequantizeBf16(from, to, count);
+  else if (dtype === dtypes.Q8_0) dequantizeQ8(from, to, count);
+  else if (dtype === dtypes.Q4_0) dequantizeQ45(from, to, count, false, false);
+  else if (dtype === dtypes.Q4_1) dequantizeQ45(from, to, count, true, false);
+  else if (dtype === dtypes.Q5_0) dequantizeQ45(from, to, count, false, true);
+  else if (dtype === dtypes.Q5_1) dequantizeQ45(from, to, count, true, true);
+  else if (dtype === dtypes.IQ4_NL) dequantizeIq4Nl(from, to, count);
+  else if (dtype === dtypes.MXFP4) dequantizeMxfp4(from, to, count);
   else {
-    const blockBytes = bytesOf(dtype, 256);
+    const blockBytes = dtypes.bytesOf(dtype, 256);
     for (let i = 0; i < count; i += 256, from += blockBytes, to += 1024) dequantizeSuperBlock(dtype, from, to);
   }
 }
 
 /** One block of 256 values. */
 function dequantizeSuperBlock(dtype: i32, from: usize, to: usize): void {
-  if (dtype === Q4_K) dequantizeQ45K(from, to, false);
-  else if (dtype === Q5_K) dequantizeQ45K(from, to, true);
-  else if (dtype === Q6_K) dequantizeQ6K(from, to);
-  else if (dtype === Q2_K) dequantizeQ2K(from, to);
-  else if (dtype === Q3_K) dequantizeQ3K(from, to);
-  else if (dtype === IQ4_XS) dequantizeIq4Xs(from, to);
-  else if (dtype === TQ2_0) dequantizeTq2(from, to);
+  if (dtype === dtypes.Q4_K) dequantizeQ45K(from, to, false);
+  else if (dtype === dtypes.Q5_K) dequantizeQ45K(from, to, true);
+  else if (dtype === dtypes.Q6_K) dequantizeQ6K(from, to);
+  else if (dtype === dtypes.Q2_K) dequantizeQ2K(from, to);
+  else if (dtype === dtypes.Q3_K) dequantizeQ3K(from, to);
+  else if (dtype === dtypes.IQ4_XS) dequantizeIq4Xs(from, to);
+  else if (dtype === dtypes.TQ2_0) dequantizeTq2(from, to);
   else dequantizeGridBlock(dtype, from, to);
 }
 
@@ -68,27 +49,23 @@ function dequantizeQ8(from: usize, to: usize, count: i32): void {
   }
 }
 
-function dequantizeQ4(from: usize, to: usize, count: i32): void {
-  const zero = f32x4.splat(0);
-  for (let i = 0; i < count; i += 32, from += 18, to += 128) nibbles(v128.load(from, 2), 8, half(from), zero, to);
-}
-
-function dequantizeQ41(from: usize, to: usize, count: i32): void {
-  for (let i = 0; i < count; i += 32, from += 20, to += 128) {
-    nibbles(v128.load(from, 4), 0, half(from), half(from + 2), to);
-  }
-}
-
-function dequantizeQ5(from: usize, to: usize, count: i32): void {
-  const zero = f32x4.splat(0);
-  for (let i = 0; i < count; i += 32, from += 22, to += 128) {
-    fiveBits(v128.load(from, 6), load<u32>(from, 2), 16, half(from), zero, to);
-  }
-}
-
-function dequantizeQ51(from: usize, to: usize, count: i32): void {
-  for (let i = 0; i < count; i += 32, from += 24, to += 128) {
-    fiveBits(v128.load(from, 8), load<u32>(from, 4), 0, half(from), half(from + 2), to);
+/** q4 and q5: a scale, a minimum where codes are not around zero, fifth bits, nibbles. */
+/* @inline */ function dequantizeQ45(from: usize, to: usize, count: i32, hasMin: bool, hasFifth: bool): void {
+  const fifthsAt: usize = hasMin ? 4 : 2;
+  const codesAt: usize = hasFifth ? fifthsAt + 4 : fifthsAt;
+  const zero = i8x16.splat(hasMin ? 0 : hasFifth ? 16 : 8);
+  for (let i = 0; i < count; i += 32, from += codesAt + 16, to += 128) {
+    const packed = v128.load(from + codesAt);
+    let first = lowNibbles(packed, nibbleMask());
+    let last = highNibbles(packed, nibbleMask());
+    if (hasFifth) {
+      first = v128.or(first, fifthBits(load<u32>(from + fifthsAt)));
+      last = v128.or(last, fifthBits(load<u32>(from + fifthsAt) >> 16));
+    }
+    const scale = half(from);
+    const offset = hasMin ? half(from + 2) : f32x4.splat(0);
+    codes(i8x16.sub(first, zero), scale, offset, to);
+    codes(i8x16.sub(last, zero), scale, offset, to + 64);
   }
 }
 
@@ -128,23 +105,11 @@ function affine(code: v128, scale: v128, offset: v128): v128 {
   return f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(code), scale), offset);
 }
 
-function nibbles(packed: v128, zero: i32, scale: v128, offset: v128, to: usize): void {
-  const bias = i8x16.splat(<i8>zero);
-  codes(i8x16.sub(lowNibbles(packed, nibbleMask()), bias), scale, offset, to);
-  codes(i8x16.sub(highNibbles(packed, nibbleMask()), bias), scale, offset, to + 64);
-}
-
 /** 16 bytes that are 16 where the bit of `bits` is set. */
 function fifthBits(bits: u32): v128 {
   const spread = i8x16.swizzle(i32x4.splat(bits), i8x16(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
   const mask = i8x16(1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128);
   return v128.and(i8x16.eq(v128.and(spread, mask), mask), i8x16.splat(16));
-}
-
-function fiveBits(packed: v128, bits: u32, zero: i32, scale: v128, offset: v128, to: usize): void {
-  const bias = i8x16.splat(<i8>zero);
-  codes(i8x16.sub(v128.or(lowNibbles(packed, nibbleMask()), fifthBits(bits)), bias), scale, offset, to);
-  codes(i8x16.sub(v128.or(highNibbles(packed, nibbleMask()), fifthBits(bits >> 16)), bias), scale, offset, to + 64);
 }
 
 function iq4Levels(): v128 {

@@ -3,11 +3,11 @@
  * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 on
  * machines without usdot, as magnitudes [32] and signs [32]; see `dotSignMagnitude`.
  */
-import { flipSigns, roundingMagic } from '../simd/constants';
+import { flipSigns, roundingMagic } from '../simd/constants.generated';
 import { Q8_0 } from './dequantize';
 import { dot, hasUsdot } from '../gemm/int8-dot';
 import { sumI4 } from '../simd/vector';
-import { takeUnits } from '../runtime/threads';
+import { nextItems } from '../runtime/threads';
 
 /** Bytes of the meta of a block. */
 export const META_BYTES: usize = 32;
@@ -49,27 +49,26 @@ export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
   return base + codesBytes(numTokens, numInputs) * 3;
 }
 
-/** Codes and metas `[token, block]`. Units: runs of eight blocks of any token. */
-export function quantizeTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
-  const numBlocks = (numTokens * numInputs) >> 5;
+/** Codes and metas `[token, block]` of blocks `[begin, end)` of all tokens. */
+function quantizeRun(x: usize, numTokens: i32, numInputs: i32, base: usize, begin: i32, end: i32): void {
   const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
-  for (let begin = takeUnits(8); begin < numBlocks; begin = takeUnits(8)) {
-    const end = min<i32>(numBlocks, begin + 8);
-    for (let block = <usize>begin; block < <usize>end; block++) {
-      quantizeBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
-    }
+  for (let block = <usize>begin; block < <usize>end; block++) {
+    quantizeBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
+  }
+}
+
+/** Codes and metas `[token, block]`. Work items: runs of eight blocks of any token. */
+export function quantizeTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
+  const numBlocks = (numTokens * numInputs) >> 5;
+  for (let begin = nextItems(8); begin < numBlocks; begin = nextItems(8)) {
+    quantizeRun(x, numTokens, numInputs, base, begin, min<i32>(numBlocks, begin + 8));
   }
 }
 
 /** The same by the calling thread alone. */
 export function quantizeAlone(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
-  const numBlocks = <usize>(numTokens * numInputs) >> 5;
-  const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
-  const metas = metasAt(base, numTokens, numInputs);
-  for (let block: usize = 0; block < numBlocks; block++) {
-    quantizeBlock(x + (block << 7), base + (block << 5), blockOf(side, block), metas + block * META_BYTES);
-  }
+  quantizeRun(x, numTokens, numInputs, base, 0, (numTokens * numInputs) >> 5);
 }
 
 /** Tokens of codes and metas `[block, token]`: there are whole fours of them, the last ones zeros. */
@@ -77,13 +76,13 @@ export function paddedTokens(numTokens: i32): i32 {
   return (numTokens + 3) & ~3;
 }
 
-/** Codes and metas `[block, token]`. Units: tokens. */
+/** Codes and metas `[block, token]`. Work items: tokens. */
 export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const padded = paddedTokens(numTokens);
   const side = hasUsdot() ? 0 : sideCodesAt(base, padded, numInputs);
   const metas = metasAt(base, padded, numInputs);
   const numBlocks = numInputs >> 5;
-  for (let t = takeUnits(1); t < padded; t = takeUnits(1)) {
+  for (let t = nextItems(1); t < padded; t = nextItems(1)) {
     let from = x + ((<usize>t * <usize>numInputs) << 2);
     let at = <usize>t;
     for (let block = 0; block < numBlocks; block++, from += 128, at += <usize>padded) {

@@ -1,5 +1,5 @@
 /** f32 to the dtypes of a cache, with the bytes of the encoders of `@winnow/tensor`: the same steps in f32. */
-import { BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 } from './dequantize';
+import { BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, bytesOf } from './dequantize';
 import { floatToHalf } from '../simd/vector';
 
 /** Largest finite binary16. */
@@ -7,34 +7,24 @@ const MAX_HALF: f32 = 65504;
 
 /** Encodes `count` floats at `from` to `dtype` at `to`. */
 export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
-  switch (dtype) {
-    case F32:
-      memory.copy(to, from, (<usize>count) << 2);
-      return;
-    case F16:
-      for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToHalf(load<f32>(from)));
-      return;
-    case BF16:
-      for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToBfloat16(load<u32>(from)));
-      return;
-    case Q8_0:
-      for (let i = 0; i < count; i += 32, from += 128, to += 34) encodeQ8(from, to);
-      return;
-    case Q4_0:
-      for (let i = 0; i < count; i += 32, from += 128, to += 18) encodeAroundZero(from, to, 8, to + 2, 0);
-      return;
-    case Q5_0:
-      for (let i = 0; i < count; i += 32, from += 128, to += 22) encodeAroundZero(from, to, 16, to + 6, to + 2);
-      return;
-    case Q4_1:
-      for (let i = 0; i < count; i += 32, from += 128, to += 20) encodeFromMinimum(from, to, 15, to + 4, 0);
-      return;
-    case Q5_1:
-      for (let i = 0; i < count; i += 32, from += 128, to += 24) encodeFromMinimum(from, to, 31, to + 8, to + 4);
-      return;
-    default:
-      unreachable();
+  if (dtype === F32) memory.copy(to, from, (<usize>count) << 2);
+  else if (dtype === F16) {
+    for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToHalf(load<f32>(from)));
+  } else if (dtype === BF16) {
+    for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToBfloat16(load<u32>(from)));
+  } else {
+    const blockBytes = bytesOf(dtype, 32);
+    for (let i = 0; i < count; i += 32, from += 128, to += blockBytes) encodeBlock(dtype, from, to);
   }
+}
+
+function encodeBlock(dtype: i32, from: usize, to: usize): void {
+  if (dtype === Q8_0) encodeQ8(from, to);
+  else if (dtype === Q4_0) encodeAroundZero(from, to, 8, to + 2, 0);
+  else if (dtype === Q5_0) encodeAroundZero(from, to, 16, to + 6, to + 2);
+  else if (dtype === Q4_1) encodeFromMinimum(from, to, 15, to + 4, 0);
+  else if (dtype === Q5_1) encodeFromMinimum(from, to, 31, to + 8, to + 4);
+  else unreachable();
 }
 
 function floatToBfloat16(bits: u32): u32 {

@@ -21,7 +21,7 @@ export const MIN_WORK: usize = 0x10280; // rough number of steps below which a r
 export const GATHERING: usize = 0x102c0; // whether thread 0 sleeps until all others arrived
 export const SPINS: usize = 0x10300; // loads of a word that another thread will change, before going to sleep
 export const INT8_DOT: usize = 0x10340; // which int8 dot product kernels use; see `int8Dots`
-export const NEXT_UNIT: usize = 0x10400; // next work item, one counter for each record since the last barrier
+export const NEXT_ITEM: usize = 0x10400; // next work item, one counter for each record since the last barrier
 
 // How 8-bit products are summed. The host may not ask for `usdot`, which is exact on some machines only.
 export const INT8_DOT_AUTO: i32 = 0; // what the machine does best
@@ -50,16 +50,16 @@ export const FLAG_INDEPENDENT: u32 = 16; // needs nothing of the record before, 
 
 // Jobs of the backend itself, beyond the ops.
 export const JOB_OPCODE_REPACK: i32 = 1000;
-export const JOB_OPCODE_UNPACK: i32 = 1001;
+export const JOB_OPCODE_RESTORE: i32 = 1001;
 export const JOB_OPCODE_REPACK_NEURONS: i32 = 1002;
-export const JOB_OPCODE_UNPACK_NEURONS: i32 = 1003;
+export const JOB_OPCODE_RESTORE_NEURONS: i32 = 1003;
 export const JOB_OPCODE_PROBE_TOUCH: i32 = 1010;
 export const JOB_OPCODE_PROBE_READ: i32 = 1011;
 export const JOB_OPCODE_PROBE_F32: i32 = 1012;
 export const JOB_OPCODE_PROBE_INT8: i32 = 1013;
 
 export const MAX_OWN_CODES: i32 = 512; // most activations that every thread quantizes for itself, which takes less time than waiting
-export const MIN_PANEL_TOKENS: i32 = 4; // fewest tokens of int8 GEMM by panels; fewer go by GEMV
+export const MIN_PANEL_TOKENS: i32 = 4; // fewest tokens of GEMM by panels; fewer go by GEMV
 export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes, ten vectors each
 
 export const FRAMES: usize = 0x20000;
@@ -75,5 +75,6 @@ export const MAX_THREADS: i32 = 64;
 export const JOB_WORDS: i32 = 6; // words of a job block
 export const PLAN_WORDS: i32 = 8; // words of a plan entry
 export const AHEAD_AUX: i32 = 5; // which kernel word says how many records ahead the next int8 GEMM is, plus 1; 0 where none is near
+export const REFUSED_AUX: i32 = 0; // which kernel word of a repacking job says 1 where weights cannot be repacked
 export const CANCEL_JOB: i32 = 1; // value of the cancel word: the job ends
 export const LEAVE: i32 = 2; // value of the cancel word: the workers end

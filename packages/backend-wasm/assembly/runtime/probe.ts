@@ -3,16 +3,17 @@
  * to read or passes of a loop. What the loops sum up goes where nobody looks.
  */
 import { integerDots, multiplyAdds, readMemory } from './roofline-loops';
-import { addressOf, dim, localScratch } from './record';
+import { region } from '../operands/probe.generated';
+import { localScratch } from './record';
 import { JOB_OPCODE_PROBE_F32, JOB_OPCODE_PROBE_READ, JOB_OPCODE_PROBE_TOUCH } from './layout.generated';
-import { takeUnits } from './threads';
+import { nextItems } from './threads';
 
 export function probe(opcode: i32): void {
-  const numUnits = dim(0, 0);
-  const size = dim(0, 1);
-  const begin = addressOf(0);
+  const numUnits = region.numUnits;
+  const size = region.unitBytes;
+  const begin = region.address;
   let sum = 0;
-  for (let unit = takeUnits(1); unit < numUnits; unit = takeUnits(1)) {
+  for (let unit = nextItems(1); unit < numUnits; unit = nextItems(1)) {
     const at = begin + <usize>unit * <usize>size;
     if (opcode === JOB_OPCODE_PROBE_TOUCH) memory.fill(at, 1, <usize>size);
     else if (opcode === JOB_OPCODE_PROBE_READ) sum += readMemory(at, <usize>size);

@@ -1,15 +1,5 @@
 /** The record that a thread works on, read from the encoded words into the thread's frame. */
-import {
-  FRAME_BYTES,
-  FRAMES,
-  JOB_LOCAL,
-  JOB_LOCAL_BYTES,
-  JOB_SCALARS,
-  JOB_SHARED,
-  PLAN_AUX,
-  PLAN_FLAGS,
-  PLAN_RECORD,
-} from './layout.generated';
+import * as layout from './layout.generated';
 
 /** Bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims. */
 const SLOT_BYTES: usize = 48;
@@ -26,15 +16,15 @@ let stride: usize = 0;
 let matrixOfNeurons: i32 = -1;
 
 export function enterJob(job: usize, thread: i32): void {
-  frame = FRAMES + <usize>thread * FRAME_BYTES;
-  scalars = load<u32>(job, JOB_SCALARS);
-  shared = load<u32>(job, JOB_SHARED);
-  local = load<u32>(job, JOB_LOCAL) + <usize>thread * load<u32>(job, JOB_LOCAL_BYTES);
+  frame = layout.FRAMES + <usize>thread * layout.FRAME_BYTES;
+  scalars = load<u32>(job, layout.JOB_SCALARS);
+  shared = load<u32>(job, layout.JOB_SHARED);
+  local = load<u32>(job, layout.JOB_LOCAL) + <usize>thread * load<u32>(job, layout.JOB_LOCAL_BYTES);
 }
 
 /** Opcode of the record of a plan entry. */
 export function opcodeAt(entry: usize): i32 {
-  return load<i32>(load<u32>(entry, PLAN_RECORD));
+  return load<i32>(load<u32>(entry, layout.PLAN_RECORD));
 }
 
 /** Reads the tensors of a record; `numTensors` are the inputs and outputs of its spec. */
@@ -42,7 +32,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
   stride = 0;
   matrixOfNeurons = -1;
-  let at = load<u32>(entry, PLAN_RECORD) + 12;
+  let at = load<u32>(entry, layout.PLAN_RECORD) + 12;
   let slot = frame;
   for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
     const rank = load<i32>(at) - 1;
@@ -56,6 +46,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
     store<i32>(slot, rank, 12);
     at += 16;
     for (let axis = 0; axis < rank; axis++, at += 4) {
+      // a number, or a scalar of the step
       const dim = load<i32>(at);
       const size = dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
       store<i32>(slot + 16 + ((<usize>axis) << 2), size);
@@ -89,29 +80,6 @@ export function neuronMatrix(): i32 {
 /** How far rows are apart. */
 export function strideOf(rowBytes: usize): usize {
   return stride !== 0 ? stride : rowBytes;
-}
-
-// what `peekMatmul` found: tokens of x, then the weight
-export let peekedTokens: i32 = 0;
-export let peekedWeight: usize = 0;
-export let peekedOutputs: i32 = 0;
-export let peekedInputs: i32 = 0;
-export let peekedType: i32 = 0;
-
-/** Looks at a matmul to come: x and weight have two axes each. */
-export function peekMatmul(entry: usize): void {
-  const x = load<u32>(entry, PLAN_RECORD) + 12;
-  const weight = x + 24;
-  peekedTokens = sizeOf(load<i32>(x, 16));
-  peekedType = load<i32>(weight, 4);
-  peekedWeight = load<u32>(weight, 8);
-  peekedOutputs = sizeOf(load<i32>(weight, 16));
-  peekedInputs = sizeOf(load<i32>(weight, 20));
-}
-
-/** A dim as programs have it: a number, or a scalar of the step. */
-function sizeOf(dim: i32): i32 {
-  return dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
 }
 
 export function isPresent(tensor: i32): bool {
@@ -151,13 +119,13 @@ export function attributeF(index: i32): f32 {
   return load<f32>(attributes + ((<usize>index) << 2));
 }
 export function hasFlag(flag: u32): bool {
-  return (load<u32>(plan, PLAN_FLAGS) & flag) !== 0;
+  return (load<u32>(plan, layout.PLAN_FLAGS) & flag) !== 0;
 }
 export function aux(index: i32): usize {
-  return load<u32>(plan + ((<usize>index) << 2), PLAN_AUX);
+  return load<u32>(plan + ((<usize>index) << 2), layout.PLAN_AUX);
 }
 export function setAux(index: i32, value: u32): void {
-  store<u32>(plan + ((<usize>index) << 2), value, PLAN_AUX);
+  store<u32>(plan + ((<usize>index) << 2), value, layout.PLAN_AUX);
 }
 /** Scratch of this record that all threads see. */
 export function sharedScratch(): usize {

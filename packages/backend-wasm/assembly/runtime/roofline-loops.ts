@@ -3,7 +3,7 @@
  * independent sums and load one operand of every two operations, so that neither latency nor memory limits them.
  */
 import { addPairs, dot, hasMaddubs, pairs } from '../gemm/int8-dot';
-import { onePairs } from '../simd/constants';
+import { onePairs } from '../simd/constants.generated';
 import { fma, sum4, sumI4 } from '../simd/vector';
 import { PROBE_STEPS } from './layout.generated';
 

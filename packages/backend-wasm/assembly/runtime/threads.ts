@@ -1,19 +1,5 @@
-/** Threads: barriers, sharing of units, and which part of the scratch belongs to this one. */
-import {
-  ARRIVED,
-  CANCEL,
-  COUNTER_BYTES,
-  DONE,
-  GATHERING,
-  GENERATION,
-  IDLERS,
-  NEXT_UNIT,
-  NUM_COUNTERS,
-  PHASE,
-  SLEEPERS,
-  SPINS,
-  STOP,
-} from './layout.generated';
+/** Threads: barriers, sharing of work items, and which part of the scratch belongs to this one. */
+import * as layout from './layout.generated';
 
 /** Loads of the generation between jobs before a thread goes to sleep: the host may need its core. */
 const IDLE_SPINS: i32 = 20000;
@@ -21,9 +7,9 @@ const IDLE_SPINS: i32 = 20000;
 let threadIndex: i32 = 0;
 let numThreads: i32 = 1;
 let isSerial: bool = true;
-let localUnit: i32 = 0;
-/** Which counter of units the record takes from: records without a barrier between them have different ones. */
-let counter: usize = NEXT_UNIT;
+let localItem: i32 = 0;
+/** Which counter of work items the record takes from: records without a barrier between them have different ones. */
+let counter: usize = layout.NEXT_ITEM;
 
 // what this thread needs next of the memory, as streams side by side
 let aheadAt: usize = 0;
@@ -69,7 +55,7 @@ export function thread(): i32 {
   return threadIndex;
 }
 
-/** How many threads there are: for sizes of units, where results do not depend on them. */
+/** How many threads there are: for grain sizes, where results do not depend on them. */
 export function threads(): i32 {
   return numThreads;
 }
@@ -79,53 +65,53 @@ export function sharers(): i32 {
   return isSerial ? 1 : numThreads;
 }
 
-/** A serial record runs on thread 0 alone: its barriers are free and its units come from a counter of its own. */
+/** A serial record runs on thread 0 alone: its barriers are free and its work items come from a counter of its own. */
 export function setSerial(serial: bool): void {
   isSerial = serial || numThreads === 1;
-  localUnit = 0;
+  localItem = 0;
 }
 
-/** Takes the next `count` units of this phase of the record; the caller compares with its total. */
-export function takeUnits(count: i32): i32 {
+/** Takes the next `count` work items of this phase of the record; the caller compares with its total. */
+export function nextItems(count: i32): i32 {
   if (isSerial) {
-    const begin = localUnit;
-    localUnit = begin + count;
+    const begin = localItem;
+    localItem = begin + count;
     return begin;
   }
   return atomic.add<i32>(counter, count);
 }
 
-/** For records whose first units are shared beforehand, one each: the number of this thread's first one. */
-export function firstUnit(): i32 {
-  return isSerial ? takeUnits(1) : threadIndex;
+/** For records whose first work items are shared beforehand, one each: the number of this thread's first one. */
+export function firstItem(): i32 {
+  return isSerial ? nextItems(1) : threadIndex;
 }
 /** The next ones of such a record, when they are free. */
-export function nextUnit(): i32 {
-  return isSerial ? takeUnits(1) : numThreads + takeUnits(1);
+export function nextItem(): i32 {
+  return isSerial ? nextItems(1) : numThreads + nextItems(1);
 }
 
 /** Goes on to a record that needs no barrier after the one before. */
 export function nextCounter(): void {
-  counter += COUNTER_BYTES;
+  counter += layout.COUNTER_BYTES;
 }
 
 /** Between the phases of one record. */
 export function phaseBarrier(): void {
-  localUnit = 0;
+  localItem = 0;
   if (!isSerial) meet();
 }
 
 /** Between records: true when the job goes on. */
 export function recordBarrier(): bool {
-  if (numThreads === 1) return atomic.load<i32>(CANCEL) === 0;
+  if (numThreads === 1) return atomic.load<i32>(layout.CANCEL) === 0;
   meet();
-  return load<i32>(STOP) === 0;
+  return load<i32>(layout.STOP) === 0;
 }
 
 /** True for the last thread. */
 function arrive(): bool {
-  const before = atomic.add<i32>(ARRIVED, 1);
-  if (before === numThreads - 2 && atomic.load<i32>(GATHERING) !== 0) atomic.notify(ARRIVED, -1);
+  const before = atomic.add<i32>(layout.ARRIVED, 1);
+  if (before === numThreads - 2 && atomic.load<i32>(layout.GATHERING) !== 0) atomic.notify(layout.ARRIVED, -1);
   return before === numThreads - 1;
 }
 
@@ -136,59 +122,61 @@ function arrive(): bool {
 export function gather(): void {
   if (threadIndex !== 0 || numThreads === 1) return;
   const others = numThreads - 1;
-  readAhead(ARRIVED, others, true);
-  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(ARRIVED) === others) return;
-  atomic.store<i32>(GATHERING, 1);
+  readAhead(layout.ARRIVED, others, true);
+  for (let i = load<i32>(layout.SPINS); i > 0; i--) if (atomic.load<i32>(layout.ARRIVED) === others) return;
+  atomic.store<i32>(layout.GATHERING, 1);
   for (;;) {
-    const arrived = atomic.load<i32>(ARRIVED);
+    const arrived = atomic.load<i32>(layout.ARRIVED);
     if (arrived === others) break;
-    atomic.wait<i32>(ARRIVED, arrived, -1);
+    atomic.wait<i32>(layout.ARRIVED, arrived, -1);
   }
-  atomic.store<i32>(GATHERING, 0);
+  atomic.store<i32>(layout.GATHERING, 0);
 }
 
 /** By the last thread, while all others wait. */
 function resetCounters(): void {
-  for (let at: usize = 0; at < NUM_COUNTERS * COUNTER_BYTES; at += COUNTER_BYTES) store<i32>(NEXT_UNIT + at, 0);
+  for (let at: usize = 0; at < layout.NUM_COUNTERS * layout.COUNTER_BYTES; at += layout.COUNTER_BYTES)
+    store<i32>(layout.NEXT_ITEM + at, 0);
 }
 
 function meet(): void {
-  const phase = atomic.load<i32>(PHASE);
-  counter = NEXT_UNIT;
+  const phase = atomic.load<i32>(layout.PHASE);
+  counter = layout.NEXT_ITEM;
   if (arrive()) {
-    atomic.store<i32>(ARRIVED, 0);
+    atomic.store<i32>(layout.ARRIVED, 0);
     resetCounters();
-    store<i32>(STOP, atomic.load<i32>(CANCEL));
-    atomic.store<i32>(PHASE, phase + 1);
-    if (atomic.load<i32>(SLEEPERS) !== 0) atomic.notify(PHASE, -1);
+    store<i32>(layout.STOP, atomic.load<i32>(layout.CANCEL));
+    atomic.store<i32>(layout.PHASE, phase + 1);
+    if (atomic.load<i32>(layout.SLEEPERS) !== 0) atomic.notify(layout.PHASE, -1);
     return;
   }
-  readAhead(PHASE, phase, false);
-  for (let i = load<i32>(SPINS); i > 0; i--) if (atomic.load<i32>(PHASE) !== phase) return;
-  atomic.add<i32>(SLEEPERS, 1);
-  while (atomic.load<i32>(PHASE) === phase) atomic.wait<i32>(PHASE, phase, -1);
-  atomic.sub<i32>(SLEEPERS, 1);
+  readAhead(layout.PHASE, phase, false);
+  for (let i = load<i32>(layout.SPINS); i > 0; i--) if (atomic.load<i32>(layout.PHASE) !== phase) return;
+  atomic.add<i32>(layout.SLEEPERS, 1);
+  while (atomic.load<i32>(layout.PHASE) === phase) atomic.wait<i32>(layout.PHASE, phase, -1);
+  atomic.sub<i32>(layout.SLEEPERS, 1);
 }
 
 /** The end of a job: the last thread tells the host. True on that thread. */
 export function finishJob(generation: i32): bool {
-  counter = NEXT_UNIT;
+  counter = layout.NEXT_ITEM;
   if (!arrive()) return false;
-  atomic.store<i32>(ARRIVED, 0);
+  atomic.store<i32>(layout.ARRIVED, 0);
   resetCounters();
-  atomic.store<i32>(DONE, generation);
+  atomic.store<i32>(layout.DONE, generation);
   return true;
 }
 
 /** Waits for a job after `generation`; its number, or `generation` itself when the thread shall leave. */
 export function awaitJob(generation: i32): i32 {
-  for (let i = 0; i < IDLE_SPINS; i++) if (atomic.load<i32>(GENERATION) !== generation) return generationOrLeave();
-  atomic.add<i32>(IDLERS, 1);
-  while (atomic.load<i32>(GENERATION) === generation) atomic.wait<i32>(GENERATION, generation, -1);
-  atomic.sub<i32>(IDLERS, 1);
+  for (let i = 0; i < IDLE_SPINS; i++)
+    if (atomic.load<i32>(layout.GENERATION) !== generation) return generationOrLeave();
+  atomic.add<i32>(layout.IDLERS, 1);
+  while (atomic.load<i32>(layout.GENERATION) === generation) atomic.wait<i32>(layout.GENERATION, generation, -1);
+  atomic.sub<i32>(layout.IDLERS, 1);
   return generationOrLeave();
 }
 
 function generationOrLeave(): i32 {
-  return atomic.load<i32>(CANCEL) === 2 ? -1 : atomic.load<i32>(GENERATION);
+  return atomic.load<i32>(layout.CANCEL) === 2 ? -1 : atomic.load<i32>(layout.GENERATION);
 }

@@ -1,5 +1,5 @@
 /** Maximum of a row and the sum of its exponentials, which softmax and log-sum-exp are made of. */
-import { exp4, max4, promoteHigh, sum2 } from './vector';
+import { exp4, maxLane, promoteHigh, sum2 } from './vector';
 import { loadTail, storeTail } from './tail';
 
 /** Largest value of a row, NaN when there is one. */
@@ -7,7 +7,7 @@ export function maxOf(x: usize, length: i32): f32 {
   let best = f32x4.splat(-Infinity);
   let i = 0;
   for (; i + 4 <= length; i += 4, x += 16) best = f32x4.max(best, v128.load(x));
-  let result = max4(best);
+  let result = maxLane<f32>(best);
   for (; i < length; i++, x += 4) result = max<f32>(result, load<f32>(x));
   return result;
 }

@@ -54,32 +54,14 @@ export function promoteHigh(v: v128): v128 {
 }
 
 /** Maximum of the four lanes; NaN when one is NaN. */
-export function max4(v: v128): f32 {
-  return max<f32>(
-    max<f32>(f32x4.extract_lane(v, 0), f32x4.extract_lane(v, 1)),
-    max<f32>(f32x4.extract_lane(v, 2), f32x4.extract_lane(v, 3)),
-  );
+export function maxLane<T>(v: v128): T {
+  const low = max<T>(v128.extract_lane<T>(v, 0), v128.extract_lane<T>(v, 1));
+  return max<T>(low, max<T>(v128.extract_lane<T>(v, 2), v128.extract_lane<T>(v, 3)));
 }
 
 /** Sum of the four integers. */
 export function sumI4(v: v128): i32 {
   return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
-}
-
-/** Largest of the four integers. */
-export function maxI4(v: v128): i32 {
-  return max<i32>(
-    max<i32>(i32x4.extract_lane(v, 0), i32x4.extract_lane(v, 1)),
-    max<i32>(i32x4.extract_lane(v, 2), i32x4.extract_lane(v, 3)),
-  );
-}
-
-/** Largest of the four unsigned integers. */
-export function maxU4(v: v128): u32 {
-  return max<u32>(
-    max<u32>(<u32>i32x4.extract_lane(v, 0), <u32>i32x4.extract_lane(v, 1)),
-    max<u32>(<u32>i32x4.extract_lane(v, 2), <u32>i32x4.extract_lane(v, 3)),
-  );
 }
 
 /** Least of the four unsigned integers. */
@@ -139,10 +121,19 @@ const expTable = memory.data<f32>([
 ]);
 const expBias = memory.data<i32>([127]);
 
-/**
- * exp of four numbers, relative error below 1.5e-7, 0 and Inf beyond the range, NaN stays. Range reduction by a two-part
- * ln 2 and a polynomial of degree 7; coefficients: expf of the Cephes library.
- */
+/** exp(x - n ln 2) by a two-part ln 2 and a polynomial of degree 7; coefficients: expf of the Cephes library. */
+/* @inline */ function expRest(x: v128, n: v128): v128 {
+  let r = f32x4.sub(x, f32x4.mul(n, v128.load32_splat(expTable, 12)));
+  r = fma(n, v128.load32_splat(expTable, 16), r);
+  let p = fma(v128.load32_splat(expTable, 20), r, v128.load32_splat(expTable, 24));
+  p = fma(p, r, v128.load32_splat(expTable, 28));
+  p = fma(p, r, v128.load32_splat(expTable, 32));
+  p = fma(p, r, v128.load32_splat(expTable, 36));
+  p = fma(p, r, v128.load32_splat(expTable, 40));
+  return f32x4.add(fma(p, f32x4.mul(r, r), r), v128.load32_splat(expTable, 44));
+}
+
+/** exp of four numbers, relative error below 1.5e-7, 0 and Inf beyond the range, NaN stays. */
 export function exp4(x: v128): v128 {
   // pmin(a, b) is a unless b < a: one instruction each, and NaN stays
   const bounded = f32x4.pmin(f32x4.pmax(x, v128.load32_splat(expTable)), v128.load32_splat(expTable, 4));
@@ -150,14 +141,7 @@ export function exp4(x: v128): v128 {
   const magic = v128.load32_splat(expTable, 48);
   const shifted = fma(bounded, v128.load32_splat(expTable, 8), magic);
   const n = f32x4.sub(shifted, magic);
-  let r = f32x4.sub(bounded, f32x4.mul(n, v128.load32_splat(expTable, 12)));
-  r = fma(n, v128.load32_splat(expTable, 16), r);
-  let p = fma(v128.load32_splat(expTable, 20), r, v128.load32_splat(expTable, 24));
-  p = fma(p, r, v128.load32_splat(expTable, 28));
-  p = fma(p, r, v128.load32_splat(expTable, 32));
-  p = fma(p, r, v128.load32_splat(expTable, 36));
-  p = fma(p, r, v128.load32_splat(expTable, 40));
-  const value = f32x4.add(fma(p, f32x4.mul(r, r), r), v128.load32_splat(expTable, 44));
+  const value = expRest(bounded, n);
   // two factors, so that the ends of the range neither overflow early nor lose the denormals
   const exponent = i32x4.sub(shifted, magic);
   const half = i32x4.shr_s(exponent, 1);
@@ -180,14 +164,7 @@ export function weight4(x: v128): v128 {
   const magic = v128.load32_splat(expTable, 48);
   const shifted = fma(bounded, v128.load32_splat(expTable, 8), magic);
   const n = f32x4.sub(shifted, magic);
-  let r = f32x4.sub(bounded, f32x4.mul(n, v128.load32_splat(expTable, 12)));
-  r = fma(n, v128.load32_splat(expTable, 16), r);
-  let p = fma(v128.load32_splat(expTable, 20), r, v128.load32_splat(expTable, 24));
-  p = fma(p, r, v128.load32_splat(expTable, 28));
-  p = fma(p, r, v128.load32_splat(expTable, 32));
-  p = fma(p, r, v128.load32_splat(expTable, 36));
-  p = fma(p, r, v128.load32_splat(expTable, 40));
-  const value = f32x4.add(fma(p, f32x4.mul(r, r), r), v128.load32_splat(expTable, 44));
+  const value = expRest(bounded, n);
   // the low bits of `shifted` are n: added to the exponent of 1 they make 2^n
   const power = i32x4.add(i32x4.shl(shifted, 23), v128.load32_splat(expTable, 44));
   return v128.andnot(f32x4.mul(value, power), f32x4.lt(x, least));

@@ -138,6 +138,22 @@ function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): string {
     }`;
 }
 
+const operands = 'rows, offset, count, known, from, step, to';
+const axpyBlocks = `
+  /** Adds \`count\` blocks of eight rows, times their coefficients at \`known\`. T as for \`dotCodes\`. */
+  export function axpyBlocks<T>(isQ4: bool, isRepacked: bool, ${parameters}): void {
+    ${[plain, repacked]
+      .map(
+        ({ suffix }) => `
+          if (isRepacked === ${suffix !== ''}) {
+            if (!isQ4) axpyQ8${suffix}<T>(${operands});
+            else if (sizeof<T>() === 2) axpyQ4Maddubs${suffix}(${operands});
+            else axpyQ4${suffix}(${operands});
+          }`,
+      )
+      .join('')}
+  }`;
+
 /** Eight vectors of coefficients h times scales, which become integers. */
 const values = names('a', numRows);
 const declarations = times(numRows, (i) => `let a${i}: v128;`);
@@ -180,7 +196,7 @@ function tokenCoefficients(): string {
     /** Stores the codes of 32 coefficients \`h * scale\` and returns their step. */
     export function tokenCoefficients(scales: usize, h: usize, codes: usize): f32 {
       ${declarations}
-      if (areNormalScales(scales)) {
+      if (areNormal(v128.load(scales), v128.load(scales, 16), v128.load(scales, 32), v128.load(scales, 48))) {
         const mask = halfMask();
         const offset = halfOffset();
         ${each((_, i) => `normalHalves(v128.load16x4_s(scales, ${8 * i}), mask, offset)`)}
@@ -189,7 +205,7 @@ function tokenCoefficients(): string {
       }
       ${each((name, i) => `f32x4.mul(${name}, ${load('h', 16 * i)})`)}
       ${largest}
-      const largest = reinterpret<f32>(maxU4(i32x4.max_u(low, high)) >> 1);
+      const largest = reinterpret<f32>(maxLane<u32>(i32x4.max_u(low, high)) >> 1);
       // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
       const isNothing = largest < 1e-36;
       const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
@@ -247,31 +263,29 @@ const axpyNibbles = `
 
 const axpyImports = `
   import { dot, dotCodes, pairs } from '../gemm/int8-dot';
-  import { flipSigns, nibbleMask, onePairs } from '../simd/constants';
+  import { flipSigns, nibbleMask, onePairs } from '../simd/constants.generated';
   import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
   import { highNibbles, lowNibbles } from '../simd/vector';
   import { LAST, SIGNS, START, STEPS, scaled } from './axpy-coefficients';`;
 
 const coefficientImports = `
-  import { halfMask, halfOffset, roundingMagic } from '../simd/constants';
+  import { halfMask, halfOffset, roundingMagic } from '../simd/constants.generated';
   import { halfToFloat4 } from '../simd/vector';
   import { highFloats, larger, lowFloats, narrowed, rounded, storeCodes, storeSteps } from './axpy-coefficients';`;
 
 const tokenImports = `
   import { addPairs, dot, dotCodes, pairs } from '../gemm/int8-dot';
-  import { halfMask, halfOffset, onePairs, roundingMagic } from '../simd/constants';
-  import { halfToFloat4, maxU4, normalHalves } from '../simd/vector';
-  import { addColumns, larger, rounded } from './axpy-coefficients';
-  import { areNormalScales } from './axpy-tokens';`;
+  import { halfMask, halfOffset, onePairs, roundingMagic } from '../simd/constants.generated';
+  import { halfToFloat4, maxLane, normalHalves } from '../simd/vector';
+  import { addColumns, areNormal, larger, rounded } from './axpy-coefficients';`;
 
 export const axpyFiles: ReadonlyMap<string, string> = new Map([
   [
     'ffn/axpy.generated.ts',
-    file(
-      'axpy microkernels over eight rows of q8_0 or q4_0.',
-      axpyImports,
-      [plain, repacked].flatMap((layout) => [axpyQ8(layout), axpyQ4(layout), axpyQ4Maddubs(layout)]),
-    ),
+    file('axpy microkernels over eight rows of q8_0 or q4_0.', axpyImports, [
+      ...[plain, repacked].flatMap((layout) => [axpyQ8(layout), axpyQ4(layout), axpyQ4Maddubs(layout)]),
+      axpyBlocks,
+    ]),
   ],
   [
     'ffn/axpy-coefficients.generated.ts',

@@ -77,8 +77,8 @@ function dequantizing(tile: Tile, plain: string): string {
     prologue: `
       const count = depth << 2;
       if (pending < count || (depth & 7) !== 0) { ${plain}; return; }
-      const mask = splitMask();
-      const offset = splitOffset();
+      const mask = swizzledMask();
+      const offset = swizzledOffset();
       const least = leastRank();
       let from = source;
       let to = target;
@@ -114,7 +114,7 @@ const indirectDots = `
   }`;
 
 const f16Imports = `
-  import { even4, leastRank, odd4, rankOf, splitMask, splitOffset } from '../quant/dequantize-f16-swizzled';
+  import { even4, leastRank, odd4, rankOf, swizzledMask, swizzledOffset } from '../quant/dequantize-f16-swizzled';
   import { fma } from '../simd/vector';
   import { completeBeside, pending, source, target } from './dequantize-beside';
   import { gemm4x8, gemmT4x8 } from './f32-gemm.generated';`;

@@ -32,7 +32,7 @@ const gemvQ8: Gemv = {
     const v = v128.load(x, 16);
     const m = isSigned<T>() ? v128.load(x, SIGNS) : u;
     const n = isSigned<T>() ? v128.load(x, SIGNS + 16) : v;`,
-  add: (pointer, sum) => `addCodes<T>(${pointer}, u, v, m, n, ones, ${sum})`,
+  add: (pointer, sum) => `addQ8<T>(${pointer}, u, v, m, n, ones, ${sum})`,
   ...{ whole: (sum) => sum, codeBytes: 128 },
   nextLanes: '(isSigned<T>() ? SIGN_MAGNITUDE_BYTES : LANES_BYTES) - FACTORS',
 };
@@ -48,7 +48,7 @@ const gemvQ4: Gemv = {
     const v = v128.load(x, 64);
     const w = v128.load(x, 16);
     const z = v128.load(x, 80);`,
-  add: (pointer, sum) => `addNibbles<T>(${pointer}, u, v, w, z, low, ${sum})`,
+  add: (pointer, sum) => `addQ4<T>(${pointer}, u, v, w, z, low, ${sum})`,
   ...{ whole: (sum) => `wholeSums<T>(${sum}, starts)`, codeBytes: 64, nextLanes: 'LANES_BYTES - FACTORS / 2' },
 };
 
@@ -76,8 +76,8 @@ function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
 }
 
 const imports = `
-  import { halfMask, nibbleMask, onePairs } from '../simd/constants';
-  import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addCodes, addNibbles, addScaled, wholeSums } from './repacked-lanes';`;
+  import { halfMask, nibbleMask, onePairs } from '../simd/constants.generated';
+  import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addQ8, addQ4, addScaled, wholeSums } from './repacked-lanes';`;
 
 export const gatherGemvFiles: ReadonlyMap<string, string> = new Map([
   [

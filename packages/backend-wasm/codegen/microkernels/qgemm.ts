@@ -131,7 +131,7 @@ function blockTimesTokens(kind: Block): string {
 }
 
 const imports = `
-  import { onePairs } from '../simd/constants';
+  import { onePairs } from '../simd/constants.generated';
   import { fma } from '../simd/vector';
   import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_SUM } from '../quant/quantize-activations';
   import { addPairs, dot, dotSignMagnitude, pairs } from './int8-dot';`;

@@ -88,7 +88,7 @@ const q4: GroupFormat = {
 const superBlocks: GroupFormat = {
   ...{ name: 'K<T>', doc: 'k-quants', parameters: 'dtype: i32, ' },
   ...{ blockBytes: 'blockBytes', columns: 256, codeBytes: 256, metaBytes: '8 * META_BYTES' },
-  ...{ constants: 'const blockBytes = superBlockBytes(dtype);', activations: '', numChains: 0 },
+  ...{ constants: 'const blockBytes = bytesOf(dtype, 256) * 4;', activations: '', numChains: 0 },
   add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
 };
 
@@ -117,33 +117,51 @@ function qgemv(format: GroupFormat, groups: number): string {
     }`;
 }
 
-/** Four rows of a super-block of q4_K: what is multiplied by d and by dmin is summed over the sub-blocks first. */
-const superBlockQ4K = `
-  /** Four rows of a super-block of q4_K, with two chains of products per sub-block. */
-  export function superBlockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
-    const low = nibbleMask();
-    const byte = byteMask();
-    ${ones}
-    let scaled = f32x4.splat(0);
-    let codes = at + 64;
-    let y = meta;
-    for (let sub = 0; sub < 8; sub += 2) {
-      ${accumulators(['a', 'b', 'c', 'd'], 'i32x4.splat(0)')}
-      ${times(8, (j) => {
-        const [first, second] = j % 2 === 0 ? ['a', 'b'] : ['c', 'd'];
-        return `
-          ${j === 0 ? 'let ' : ''}v = ${load('codes', 16 * j)};
-          ${first} = addProducts<T>(${splat32('x', 4 * j)}, lowNibbles(v, low), ${first});
-          ${second} = addProducts<T>(${splat32('x', 32 + 4 * j)}, highNibbles(v, low), ${second});`;
-      })}
-      const scales = i32x4.shr_u(scalesK(at + 16, sub >= 4, low), (sub & 2) << 3);
-      scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
-      codes += 128;
-      x += 64;
-      y += 2 * META_BYTES;
-    }
-    return addSuperBlock(at, scaled, meta, low, byte, sums);
-  }`;
+/**
+ * Four rows of a super-block of q4_K or q5_K: what is multiplied by d and by dmin is summed over the sub-blocks first. With fifth bits
+ * there is a copy for every two sub-blocks, so that shifts are constants.
+ */
+function superBlockK(name: string, hasFifths: boolean): string {
+  const fifth = (sub: string): string => `fifthBit(bits, ${sub}, sixteen)`;
+  const add = (sum: string, x: string, nibbles: string, sub: string): string => {
+    const codes = hasFifths ? `v128.or(${nibbles}(v, low), ${fifth(sub)})` : `${nibbles}(v, low)`;
+    return `${sum} = addProducts<T>(${x}, ${codes}, ${sum});`;
+  };
+  const vectors = (count: number, sub: string): string =>
+    times(
+      count,
+      (j) => `
+        ${j === 0 ? 'let ' : ''}v = ${load('codes', 16 * j)};
+        ${hasFifths ? `${j === 0 ? 'let ' : ''}bits = ${load('fifths', 16 * j)};` : ''}
+        ${add(j % 2 === 0 ? 'a' : 'c', splat32('x', 4 * j), 'lowNibbles', sub)}
+        ${add(j % 2 === 0 ? 'b' : 'd', splat32('x', 32 + 4 * j), 'highNibbles', `${sub} + 1`)}`,
+    );
+  const ofNibbles = (sub: string): string => `${vectors(8, sub)} codes += 128; x += 64;`;
+  // more at once would not fit the registers
+  const ofFiveBits = (sub: string): string => `
+    let fifths = at + 64;
+    for (let j = 0; j < 4; j++) { ${vectors(2, sub)} codes += 32; fifths += 32; x += 8; }
+    x += 32;`;
+  const twoSubBlocks = (sub: string): string => `
+    ${accumulators(['a', 'b', 'c', 'd'], 'i32x4.splat(0)')}
+    ${hasFifths ? ofFiveBits(sub) : ofNibbles(sub)}
+    const scales = i32x4.shr_u(scalesK(at + 16, ${sub} >= 4, low), (${sub} & 2) << 3);
+    scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    y += 2 * META_BYTES;`;
+  return `
+    /** Four rows of a super-block, with two chains of products per sub-block. */
+    export function ${name}<T>(at: usize, x: usize, meta: usize, sums: v128): v128 {
+      const low = nibbleMask();
+      const byte = byteMask();
+      ${hasFifths ? 'const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));' : ''}
+      ${ones}
+      let scaled = f32x4.splat(0);
+      let codes = at + ${hasFifths ? 192 : 64};
+      let y = meta;
+      ${hasFifths ? times(4, (pair) => `{ ${twoSubBlocks(String(2 * pair))} }`) : `for (let sub = 0; sub < 8; sub += 2) { ${twoSubBlocks('sub')} }`}
+      return addSuperBlock(at, scaled, meta, low, byte, sums);
+    }`;
+}
 
 /** Codes of quarter `q` of q6_K: a nibble of the vector `four`, two more bits of the vector `two`. */
 function codesQ6K(quarter: number, four: string, two: string): string {
@@ -209,18 +227,18 @@ const superBlock = `
   }`;
 
 const imports = `
-  import { Q4_K, Q5_K } from '../quant/dequantize';
+  import { Q4_K, Q5_K, bytesOf } from '../quant/dequantize';
   import { META_BYTES, META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
-  import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants';
+  import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants.generated';
   import { fma, highNibbles, lowNibbles } from '../simd/vector';
   import { dot, dotNibbles, dotSignMagnitude, dotTwo } from './int8-dot';
-  import { addProducts, addScaled, addSubBlocks, addSuperBlock, joinChains, scales4, scalesK, superBlockBytes, superBlockQ5K } from './k-quants';`;
+  import { addProducts, addScaled, addSubBlocks, addSuperBlock, fifthBit, joinChains, scales4, scalesK } from './k-quants';`;
 
 export const qgemvFiles: ReadonlyMap<string, string> = new Map([
   [
     'gemm/qgemv.generated.ts',
     file('qgemv microkernels: one token times groups of four interleaved rows.', imports, [
-      ...[superBlockQ4K, superBlockQ6K, superBlock],
+      ...[superBlockK('superBlockQ4K', false), superBlockK('superBlockQ5K', true), superBlockQ6K, superBlock],
       ...[q8, q8SignMagnitude, q4].flatMap((format) => [qgemv(format, 1), qgemv(format, 8)]),
       ...[qgemv(superBlocks, 1), qgemv(superBlocks, 4)],
     ]),

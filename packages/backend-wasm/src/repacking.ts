@@ -6,12 +6,12 @@ import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { BufferPlace } from './buffer-places.js';
 import type { Heap } from './heap.js';
-import { controlWords, jobOpcodes, jobWords, planWords } from './layout.generated.js';
+import { controlWords, jobOpcodes, jobWords, planEntry, planWords, refusedAux } from './layout.generated.js';
 import { capacityOf, product } from './record-shapes.js';
 import { instantiate, type WasmModule } from './web-assembly.js';
 
 /** A weight matrix inside a program buffer. */
-export interface PackedTensor {
+export interface RepackedTensor {
   readonly buffer: number;
   readonly byteOffset: number;
   readonly dtype: DType;
@@ -21,14 +21,14 @@ export interface PackedTensor {
   readonly order: 'rows' | 'neurons';
 }
 
-const packable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K']);
+const repackable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K']);
 /** Rows of a group. */
 const groupSize = 4;
 /** Columns that neurons have whole multiples of. */
 const neuronColumns = 128;
 const opcodes = {
-  rows: { pack: jobOpcodes.repack, unpack: jobOpcodes.unpack },
-  neurons: { pack: jobOpcodes.repackNeurons, unpack: jobOpcodes.unpackNeurons },
+  rows: { repack: jobOpcodes.repack, restore: jobOpcodes.restore },
+  neurons: { repack: jobOpcodes.repackNeurons, restore: jobOpcodes.restoreNeurons },
 };
 
 /** Weights that axpy kernels take (`assembly/ffn`). */
@@ -38,16 +38,16 @@ const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
 export function isInt8Sparse({ op, inputs }: OpRecord): boolean {
   const { dtype } = (inputs['weight'] as TensorRef | undefined) ?? { dtype: 'f32' };
   const isProduct = op === 'sparse-matmul' || op === 'sparse-feed-forward';
-  return (isProduct && packable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
+  return (isProduct && repackable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
 }
 
 /** Whether a matmul runs on 8-bit activations once its weights are repacked. */
 export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
-  return (op === 'matmul' || op === 'expert-matmul') && packable.has((inputs['weight'] as TensorRef).dtype);
+  return (op === 'matmul' || op === 'expert-matmul') && repackable.has((inputs['weight'] as TensorRef).dtype);
 }
 
 /** The tensor of a record that its kernel can read repacked. */
-export function packedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
+export function repackedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
   if (op === 'matmul' || op === 'expert-matmul') return inputs['weight'];
   if (op === 'embedding-lookup') return inputs['table'];
   if (op === 'sparse-feed-forward') return inputs['weight'];
@@ -62,10 +62,10 @@ export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
  * The weights of all 8-bit matmuls, except those that some record reads in another way: as another shape, or by an op
  * that cannot read repacked rows. The weights of `hostBuffers` stay as they are.
  */
-export function packableTensors(program: Program, hostBuffers: ReadonlySet<string>): Map<string, PackedTensor> {
-  const candidates = new Map<string, PackedTensor>();
+export function repackableTensors(program: Program, hostBuffers: ReadonlySet<string>): Map<string, RepackedTensor> {
+  const candidates = new Map<string, RepackedTensor>();
   for (const record of program.records) {
-    const ref = packedRefOf(record);
+    const ref = repackedRefOf(record);
     if (ref === undefined) continue;
     if (hasNeuronOrder(program, record)) {
       const { buffer, byteOffset, dtype } = ref;
@@ -95,7 +95,7 @@ export function packableTensors(program: Program, hostBuffers: ReadonlySet<strin
     if (hostBuffers.has(program.buffers[buffer]?.name ?? '')) candidates.delete(key);
   }
   for (const record of program.records) {
-    const readable = packedRefOf(record);
+    const readable = repackedRefOf(record);
     for (const ref of [...Object.values(record.inputs), ...Object.values(record.outputs)]) {
       if (ref !== readable || !candidates.has(keyOf(ref))) remove(ref);
     }
@@ -112,72 +112,74 @@ function hasNeuronOrder(program: Program, { op, inputs }: OpRecord): boolean {
   return combinable.has(dtype) && isWhole && program.buffers[buffer]?.usage === 'weights';
 }
 
-function bytesOfTensor({ dtype, numRows, numColumns }: PackedTensor): number {
+function bytesOfTensor({ dtype, numRows, numColumns }: RepackedTensor): number {
   return tensorBytes(dtype, [numRows, numColumns]);
 }
 
 /** A tensor to be repacked or restored, in the buffer at `address`. */
-export interface PackingStep {
-  readonly tensor: PackedTensor;
+export interface RepackStep {
+  readonly tensor: RepackedTensor;
   readonly address: number;
-  readonly isPacking: boolean;
+  readonly isRepacking: boolean;
 }
 
-interface BufferStep extends PackingStep {
+interface BufferStep extends RepackStep {
   readonly buffer: BufferPlace;
 }
 
 /** The steps after which exactly `tensors` are repacked in the buffers of a program. */
-export function packingSteps(
-  tensors: readonly PackedTensor[],
+export function repackSteps(
+  tensors: readonly RepackedTensor[],
   buffers: ReadonlyMap<number, BufferPlace>,
 ): readonly BufferStep[] {
   const steps: BufferStep[] = [];
-  const isSame = (a: PackedTensor, b: PackedTensor): boolean =>
+  const isSame = (a: RepackedTensor, b: RepackedTensor): boolean =>
     a.byteOffset === b.byteOffset &&
     a.dtype === b.dtype &&
     a.numRows === b.numRows &&
     a.numColumns === b.numColumns &&
     a.order === b.order;
   for (const [index, buffer] of buffers) {
-    if (buffer.packed.length === 0 && !tensors.some((tensor) => tensor.buffer === index)) continue;
+    if (buffer.repacked.length === 0 && !tensors.some((tensor) => tensor.buffer === index)) continue;
     const { address } = buffer;
     const wanted = tensors.filter((tensor) => tensor.buffer === index);
-    for (const tensor of buffer.packed) {
-      if (!wanted.some((other) => isSame(other, tensor))) steps.push({ tensor, address, isPacking: false, buffer });
+    for (const tensor of buffer.repacked) {
+      if (!wanted.some((other) => isSame(other, tensor))) steps.push({ tensor, address, isRepacking: false, buffer });
     }
     for (const tensor of wanted) {
-      if (!buffer.packed.some((other) => isSame(other, tensor)))
-        steps.push({ tensor, address, isPacking: true, buffer });
+      if (!buffer.repacked.some((other) => isSame(other, tensor)))
+        steps.push({ tensor, address, isRepacking: true, buffer });
     }
   }
   return steps;
 }
 
 /** A job in memory, to be freed after it ran. */
-interface PackingJob {
+interface RepackJob {
   readonly region: number;
   readonly address: number;
-  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be packed: they are as they were. */
+  /** After the job ran: lets the buffers know, and returns the steps whose weights cannot be repacked: they are as they were. */
   finish(): readonly BufferStep[];
 }
 
 const recordWords = 9;
 
 /** Writes a job with one record per step. */
-export function writePackingJob(steps: readonly BufferStep[], heap: Heap, numThreads: number): PackingJob {
+export function writeRepackJob(steps: readonly BufferStep[], heap: Heap, numThreads: number): RepackJob {
   const { region, address, planAt } = writeJob(steps, heap, numThreads);
   return {
     region,
     address,
     finish() {
       const plan = heap.words(planAt, steps.length * planWords);
-      const refused = steps.filter(({ isPacking }, index) => isPacking && plan[index * planWords + 2] !== 0);
+      const refused = steps.filter(
+        ({ isRepacking }, index) => isRepacking && plan[index * planWords + planEntry.aux / 4 + refusedAux] !== 0,
+      );
       for (const step of steps) {
-        const { buffer, tensor, isPacking } = step;
+        const { buffer, tensor, isRepacking } = step;
         if (refused.includes(step)) continue;
-        const others = buffer.packed.filter((other) => other !== tensor);
-        buffer.packed = isPacking ? [...others, tensor] : others;
+        const others = buffer.repacked.filter((other) => other !== tensor);
+        buffer.repacked = isRepacking ? [...others, tensor] : others;
       }
       return refused;
     },
@@ -185,7 +187,7 @@ export function writePackingJob(steps: readonly BufferStep[], heap: Heap, numThr
 }
 
 function writeJob(
-  steps: readonly PackingStep[],
+  steps: readonly RepackStep[],
   heap: Heap,
   numThreads: number,
 ): { readonly region: number; readonly address: number; readonly planAt: number } {
@@ -194,16 +196,16 @@ function writeJob(
   const local = Math.ceil(localBytes / 64) * 64;
   const wordsBytes = steps.length * recordWords * 4;
   const planBytes = steps.length * planWords * 4;
-  const region = heap.allocate(jobWords * 4 + wordsBytes + planBytes + 64 + local * numThreads, 'packing of weights');
+  const region = heap.allocate(jobWords * 4 + wordsBytes + planBytes + 64 + local * numThreads, 'repacking of weights');
   const wordsAt = region + jobWords * 4;
   const planAt = wordsAt + wordsBytes;
   const localAt = Math.ceil((planAt + planBytes) / 64) * 64;
   const words = heap.words(wordsAt, steps.length * recordWords);
   const plan = heap.words(planAt, steps.length * planWords);
-  for (const [index, { tensor, address, isPacking }] of steps.entries()) {
+  for (const [index, { tensor, address, isRepacking }] of steps.entries()) {
     const at = address + tensor.byteOffset;
-    const { pack, unpack } = opcodes[tensor.order];
-    const opcode = isPacking ? pack : unpack;
+    const { repack, restore } = opcodes[tensor.order];
+    const opcode = isRepacking ? repack : restore;
     const ggmlType = dtypeInfo(tensor.dtype).ggmlType;
     words.set([opcode, recordWords, -1, 3, ggmlType, at, 0, tensor.numRows, tensor.numColumns], index * recordWords);
     plan[index * planWords] = wordsAt + index * recordWords * 4;
@@ -213,12 +215,7 @@ function writeJob(
 }
 
 /** Repacks or restores on the calling thread, while no job runs. */
-export function runPackingAlone(
-  steps: readonly PackingStep[],
-  heap: Heap,
-  module: WasmModule,
-  now: () => number,
-): void {
+export function repackAlone(steps: readonly RepackStep[], heap: Heap, module: WasmModule, now: () => number): void {
   const { region, address } = writeJob(steps, heap, 1);
   heap.words(controlWords.job, 4).set([address, 0, steps.length, 0]);
   instantiate(module, heap.memory, now).runAlone();

@@ -1,0 +1,70 @@
+/** Active rows of a sparse matmul: where they lie, their biases, and outputs behind them. */
+import { beginRows, listRow } from '../gemm/f32-panels';
+import { beginTokens, setBias } from '../gemm/tokens';
+import { bias, count, ids, rows, weight, x, y } from '../operands/sparse-matmul.generated';
+import { bytesOf } from '../quant/dequantize';
+import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { localScratch, strideOf } from '../runtime/record';
+import { nextItems } from '../runtime/threads';
+
+/** Scratch of the biases of a work item, before all other scratch. */
+export const biasBytes: u64 = 256;
+
+/** How many rows are active. */
+export function activeCount(): i32 {
+  return load<i32>(count.address);
+}
+
+export function beginActive(): void {
+  beginTokens(x.address, x.dim, y.address, rows.maxActive);
+}
+
+/** The thread's scratch behind the biases. */
+export function activeScratch(): usize {
+  return localScratch() + <usize>biasBytes;
+}
+
+/** Address of the active row `j` of the weight. */
+export function activeRow(j: i32, rowBytes: usize): usize {
+  return weight.address + <usize>load<u32>(rows.address + ((<usize>j) << 2)) * strideOf(rowBytes);
+}
+
+/** Outputs `[begin, end)`, at most 64, get the biases of their neurons. */
+export function gatherBias(begin: i32, end: i32): void {
+  if (!bias.isPresent) return;
+  const neurons = ids.isPresent ? ids.address : rows.address;
+  const from = localScratch() - ((<usize>begin) << 2);
+  for (let j = begin; j < end; j++) {
+    const at = (<usize>j) << 2;
+    store<f32>(from + at, load<f32>(bias.address + ((<usize>load<u32>(neurons + at)) << 2)));
+  }
+  setBias(from);
+}
+
+/** Lists the active rows `[begin, end)` with their biases for products in f32. */
+export function listActive(begin: i32, end: i32): void {
+  const rowBytes = bytesOf(weight.dtype, x.dim);
+  gatherBias(begin, end);
+  beginRows(activeScratch(), weight.dtype, x.dim, begin, end);
+  for (let j = begin; j < end; j++) listRow(j, activeRow(j, rowBytes));
+}
+
+/**
+ * What lies behind the active ones becomes 0. `begin` is the first unit beyond them that this thread got: all of it is left
+ * to the one that got the very first, as long as it is little.
+ */
+export function clearRest(begin: i32, numActive: i32, unit: i32): void {
+  const end = rows.maxActive;
+  const first = ((numActive + unit - 1) / unit) * unit;
+  const isLittle = x.numTokens < MIN_PANEL_TOKENS;
+  if (begin === first) clearColumns(numActive, isLittle ? end : min<i32>(first, end));
+  if (isLittle) return;
+  for (; begin < end; begin = nextItems(unit)) clearColumns(begin, min<i32>(end, begin + unit));
+}
+
+function clearColumns(begin: i32, end: i32): void {
+  for (let t = 0; t < x.numTokens; t++) {
+    const at = y.address + ((<usize>t * <usize>rows.maxActive + <usize>begin) << 2);
+    memory.fill(at, 0, (<usize>(end - begin)) << 2);
+  }
+}
