@@ -1,5 +1,6 @@
 /** All planted defects. Each is a realistic mistake in code that a test must cover. */
 import { applicationsMutants } from './lists/applications.ts';
+import { attentionKernelsMutants } from './lists/attention-kernels.ts';
 import { coreMutants } from './lists/core.ts';
 import { engineMutants } from './lists/engine.ts';
 import { formatsMutants } from './lists/formats.ts';
@@ -16,4 +17,5 @@ export const mutants: readonly Mutant[] = [
   ...sparsityMutants,
   ...applicationsMutants,
   ...kernelsMutants,
+  ...attentionKernelsMutants,
 ];

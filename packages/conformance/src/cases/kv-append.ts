@@ -12,6 +12,10 @@ interface AppendShape {
   readonly blockSize: number;
 }
 
+/** Halfway between two numbers of bf16 and of f16, the even one being above and below; the largest of f16, and what is beyond it. */
+const halfway = [1 + 3 * 2 ** -8, 1 + 2 ** -8, 1 + 3 * 2 ** -11, 1 + 2 ** -11, 65519, 65520];
+const contents: readonly number[] = [...halfway, ...finiteSpecials];
+
 /** Exact: each head's row becomes the bytes that the codec gives, wherever its slot lies; all other bytes stay. */
 function appendCase(keyDType: DType, valueDType: DType, shape: AppendShape): KernelCase {
   const { numTokens, numKvHeads, headDim, valueDim, blockSize } = shape;
@@ -22,8 +26,8 @@ function appendCase(keyDType: DType, valueDType: DType, shape: AppendShape): Ker
     attributes: {},
     create(rng) {
       const numBlocks = Math.ceil((numTokens + 3) / blockSize) + 1;
-      const k = seasoned(rng, [numTokens, numKvHeads, headDim], finiteSpecials, 0);
-      const v = seasoned(rng, [numTokens, numKvHeads, valueDim], finiteSpecials, 0);
+      const k = seasoned(rng, [numTokens, numKvHeads, headDim], contents, 0);
+      const v = seasoned(rng, [numTokens, numKvHeads, valueDim], contents, 0);
       const slots = shuffledSlots(rng, numTokens, numBlocks * blockSize);
       const cache = (dtype: DType, dim: number): CaseTensor => {
         const dims = [numBlocks, numKvHeads, blockSize, dim];

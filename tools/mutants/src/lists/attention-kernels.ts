@@ -1,0 +1,95 @@
+/** Defects in kernels of attention and selection, and in how threads share work. */
+import type { Mutant } from '../mutant.ts';
+
+export const attentionKernelsMutants: readonly Mutant[] = [
+  {
+    file: 'packages/backend-wasm/assembly/runtime/threads.ts',
+    find: 'return isSerial ? takeUnits(1) : threadIndex;',
+    replace: 'return isSerial ? takeUnits(1) : threadIndex + 1;',
+    tests: ['test/int8.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/assembly/runtime/threads.ts',
+    find: 'at < NUM_COUNTERS * COUNTER_BYTES; at',
+    replace: 'at < COUNTER_BYTES; at',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'whole programs',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/top-k.ts',
+    find: 'if (i + 4 <= length && bound === bound) {',
+    replace: 'if (i + 4 <= length) {',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'top-k',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/sparq-attention.ts',
+    find: 'if (intAt(slots, i) > oldest) setFloat(totals, i, Infinity);',
+    replace: 'if (intAt(slots, i) >= oldest) setFloat(totals, i, Infinity);',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'sparq',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/h2o-attention.ts',
+    find: 'if (stateFrom >= 0 && position !== 0) {',
+    replace: 'if (stateFrom >= 0) {',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'h2o',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/page-topk-attention.ts',
+    find: 'min<i32>(local - 1, reach));',
+    replace: 'min<i32>(local, reach));',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'page-topk',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/streaming-attention.ts',
+    find: 'far = hasSinks ? cache.maxDistance : min<i32>(local - 1, cache.maxDistance);',
+    replace: 'far = hasSinks ? cache.maxDistance : min<i32>(local, cache.maxDistance);',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'streaming',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/attention/subquadratic-edges.ts',
+    find: 'return local < 1 ? 1 : 1 << (32 - clz(local));',
+    replace: 'return local < 1 ? 1 : 1 << (31 - clz(local));',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'subquadratic',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/attention/select-top-k.ts',
+    find: 'if (numEqual <= 0 || !isEqual) continue;',
+    replace: 'if (!isEqual) continue;',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'attention',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/attention/partial-states.ts',
+    find: 'load<f32>(lAt) * ownFactor + floatAt(l, row) * otherFactor',
+    replace: 'load<f32>(lAt) + floatAt(l, row) * otherFactor',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'attention-merge',
+  },
+  {
+    file: 'packages/backend-wasm/codegen/microkernels/attention.ts',
+    find: 'for (; column < sizeBytes; column += 4) {',
+    replace: 'for (; column + 4 < sizeBytes; column += 4) {',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'attention',
+  },
+  {
+    file: 'packages/backend-wasm/codegen/microkernels/attention.ts',
+    find: 'f32x4.pmax(f32x4.mul(q, low), f32x4.mul(q, high))',
+    replace: 'f32x4.pmin(f32x4.mul(q, low), f32x4.mul(q, high))',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'page-topk',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/page-topk-attention.ts',
+    find: 'return mass === Infinity ? 1 :',
+    replace: 'return mass === Infinity ? 0 :',
+    tests: ['test/conformance-simd.test.ts'],
+    only: 'page-topk',
+  },
+];
