@@ -1,5 +1,5 @@
 /** Caches with shuffled blocks and slots, queries, and the truth of attention over them in float64. */
-import { sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { underflow, type Arithmetic } from './arithmetic.js';
 import { guardByte } from './guarded-memory.js';
 import type { CaseTensor } from './kernel-case.js';
@@ -23,6 +23,8 @@ export interface AttentionSetup {
   readonly isShuffled: boolean;
   /** Whether some slots are empty, and the others hold their own positions. Default: false. */
   readonly hasGaps?: boolean;
+  /** The keys of slots repeat after so many, and with them the scores. Default: no key does. */
+  readonly numDistinctKeys?: number;
   readonly causal: boolean;
   readonly window: number;
   readonly softCap: number;
@@ -126,7 +128,8 @@ function createCache(setup: AttentionSetup, rng: Rng): Cache {
       const block = blockTable[sequence * maxBlocks + Math.floor(j / blockSize)];
       const offset = j % blockSize;
       slotPositions[block * blockSize + offset] = position;
-      return { position, keys: fillSlot(keys, rng, block, offset), values: fillSlot(values, rng, block, offset) };
+      const keyRng = setup.numDistinctKeys === undefined ? rng : createRng(1 + (j % setup.numDistinctKeys));
+      return { position, keys: fillSlot(keys, keyRng, block, offset), values: fillSlot(values, rng, block, offset) };
     });
   });
   return {

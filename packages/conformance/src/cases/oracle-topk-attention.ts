@@ -51,5 +51,7 @@ export const oracleTopKAttentionCases: readonly KernelCase[] = [
   oracleCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 }), 5),
   // more scores than there are bins to sort them into
   ...[1, 300].map((k) => oracleCase(longContext, k)),
+  // one component, so that equal keys have equal scores in any order of adding; larger ones come before and after
+  oracleCase(sparseSetup('equal scores', { headDim: 1, numDistinctKeys: 4 }), 20),
   oracleCase(sparseSetup('prefill', { contextLengths: [70], queries: chunkOf(70) }), 8),
 ];

@@ -251,6 +251,13 @@ export const pageTopKAttentionCases: readonly KernelCase[] = [
     pageCase(sparseSetup('long', long), { epsilon, local: 20, sinks: 4 }),
   ),
   ...[0.05, 0.5].map((epsilon) => pageCase(sparseSetup('long', long), { epsilon, budget: 3, local: 20 })),
+  // the last positions are not in the cache, so that no page is always attended to: the certificate is 1 until one is
+  ...[0, 0.5].map((epsilon) =>
+    pageCase(sparseSetup('whole pages', { contextLengths: [64], queries: [[0, 80]] }), {
+      epsilon,
+      budget: epsilon === 0 ? 0 : -1,
+    }),
+  ),
   // more heads on one KV head than a kernel takes at once
   ...[0, 0.3].map((epsilon) =>
     pageCase(sparseSetup('72 heads on one', { ...long, numHeads: 72, numKvHeads: 1 }), {

@@ -157,8 +157,8 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
-    find: 'const row = <usize>min<i32>(r, numRows - 1);',
-    replace: 'const row = <usize>min<i32>(r, numRows);',
+    find: 'const ab = lowWords(a, b);',
+    replace: 'const ab = highWords(a, b);',
     tests: ['test/conformance-simd.test.ts'],
     only: 'matmul',
   },
