@@ -32,10 +32,8 @@ describe('error lines', () => {
   });
 
   test('and so do notices and hints', () => {
-    const notice = '1 of 2 layers compute all neurons (sparsity.maxActive); memory.hot fitting needs less';
-    expect(withFlags(notice)).toBe(
-      '1 of 2 layers compute all neurons (--sparsity-max-active); --memory-hot fitting needs less',
-    );
+    const notice = '1 of 2 layers run dense (sparsity.maxActive); memory.hot fitting reduces it';
+    expect(withFlags(notice)).toBe('1 of 2 layers run dense (--sparsity-max-active); --memory-hot fitting reduces it');
   });
 
   test('leave words alone that are names of options only at the beginning', () => {

@@ -65,7 +65,7 @@ test('what cannot be is refused by the name of the flag', async () => {
   const small = await runCli(engine, ['run', '-p', 'a', '--kv-budget', '1KiB']);
   expect(small.code).toBe(4);
   expect(small.stderr).toMatch(
-    /^winnow: --kv-budget: needed .*--kv-offload-memory or --kv-offload-folder takes what does not fit/,
+    /^winnow: --kv-budget: needed .*use --kv-offload-memory or --kv-offload-folder for the pages that do not fit/,
   );
   const cold = await runCli(engine, [
     'run',

@@ -56,7 +56,7 @@ test('inspect says what goes where, and run says it in a line', async () => {
     /always in memory .*\n.*hot: in slots .* of \d+ neurons, \d+ of them pinned\n.*\n.*\n.*cold: in the file /,
   );
   const { stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', sidecar, '--memory', limit]);
-  expect(stderr).toMatch(/\d+ of \d+ neurons have a place in memory \(.* MB\); .* MB are read when they are needed/);
+  expect(stderr).toMatch(/\d+ of \d+ neurons fit in memory \(.* MB\); .* MB are read on demand/);
 });
 
 test('inspect shows the plan of the smallest limit when the one asked for is too small, and that one works', async () => {

@@ -1,8 +1,8 @@
 /**
- * A 64-bit checksum for pages and files: XXH32 (https://github.com/Cyan4973/xxHash/blob/v0.8.3/doc/xxhash_spec.md) in the
- * low word, and a second mix of the same four lanes in the high word. Every step is invertible in each input word, so a
- * change within one 32-bit word always shows; anything else goes unnoticed with a chance of about 2^-64. It
- * protects against accidents only: anyone can forge it.
+ * A 64-bit checksum for pages and files: XXH32 (https://github.com/Cyan4973/xxHash/blob/v0.8.3/doc/xxhash_spec.md) in
+ * the low word, and a second mix of the same four lanes in the high word. Every step is invertible in each input word,
+ * so a change within one 32-bit word is always detected; any other change is missed with a probability of about 2^-64.
+ * It protects against accidents only: anyone can forge it.
  */
 
 const prime1 = 0x9e3779b1 | 0;
@@ -12,8 +12,8 @@ const prime4 = 0x27d4eb2f | 0;
 const prime5 = 0x165667b1 | 0;
 
 /**
- * Writes the checksum of `bytes` to `out[0]` (low word) and `out[1]`. Fastest where `bytes` starts at a multiple of 4 of its
- * buffer. Assumes a little-endian machine, as typed-array code of this repository does throughout.
+ * Writes the checksum of `bytes` to `out[0]` (low word) and `out[1]`. Fastest where `bytes` starts at a multiple of 4
+ * of its buffer. Assumes a little-endian machine, as all typed-array code in this repository does.
  */
 export function checksum64(bytes: Uint8Array, seed: number, out: Uint32Array): void {
   if (bytes.byteOffset % 4 !== 0) {
@@ -59,13 +59,13 @@ export function checksum64(bytes: Uint8Array, seed: number, out: Uint32Array): v
 }
 
 /**
- * Words of one call of the loop. V8 compiles a function that is called often as a whole; of one that is still in its first
- * loop it compiles the loop alone, throws that away at the end of the loop, and does so again in every call.
+ * Words per call of the inner function. V8 compiles a frequently called function as a whole. For a long loop in its
+ * first call it compiles only the loop (on-stack replacement), and discards that code at the end of each call.
  */
 const wordsAtOnce = 1024;
 
 function mixLanes(words: Int32Array, begin: number, end: number, state: Int32Array): void {
-  // prime1 and prime2 as constants, whatever bundlers make of those of a module
+  // prime1 and prime2 as local constants, since bundlers may turn those of a module into variables
   const first = 0x9e3779b1 | 0;
   const second = 0x85ebca77 | 0;
   let a = state[0] | 0;

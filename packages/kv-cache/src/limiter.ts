@@ -1,4 +1,4 @@
-/** Runs a limited number of tasks at a time; the others wait in turn. */
+/** Runs a limited number of tasks at a time; the others wait in a queue. */
 export class Limiter {
   readonly #maxRunning: number;
   readonly #waiting: (() => void)[] = [];
@@ -10,13 +10,13 @@ export class Limiter {
     this.#maxRunning = maxRunning;
   }
 
-  /** The largest number of tasks that ran at a time. */
+  /** Maximum number of tasks that ran at once. */
   get peak(): number {
     return this.#peak;
   }
 
   async run<T>(task: () => Promise<T>): Promise<T> {
-    // a task that is woken takes over the place of the one that ended
+    // a woken task takes over the slot of the one that ended
     if (this.#numRunning >= this.#maxRunning) await new Promise<void>((resolve) => this.#waiting.push(resolve));
     else this.#numRunning++;
     this.#peak = Math.max(this.#peak, this.#numRunning);

@@ -1,4 +1,4 @@
-/** Memory of a cache by formula; nothing is allocated. */
+/** Computes the size of a cache; nothing is allocated. */
 import { sizeOf, type DType } from '@winnow/tensor';
 
 /** Sizes of one layer's cache. K KV heads, head sizes H for keys and D for values. */
@@ -38,7 +38,9 @@ export function kvCacheBytes(sizes: KvSizes & { numLayers: number; numTokens: nu
   return numSlots * (sizes.numLayers * kvBytesPerToken(sizes) + 4);
 }
 
-/** Bytes of one layer's recurrent state of matrices `[numHeads, keyDim, valueDim]` in f32, whatever the context. */
+/**
+ * Bytes of one layer's recurrent state of matrices `[numHeads, keyDim, valueDim]` in f32, independent of the context.
+ */
 export function recurrentStateBytes(numHeads: number, keyDim: number, valueDim: number): number {
   return 4 * numHeads * keyDim * valueDim;
 }

@@ -35,8 +35,8 @@ export interface EmbeddingProgramOptions {
 export const embeddingBlockSize = 64;
 
 /** Dense bidirectional attention. */
-const lowerBidirectionalAttention: AttentionLowering = (b, site) => {
-  const { q, positions, sequences, kv, scale, window, softCap } = site;
+const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
+  const { q, positions, sequences, kv, scale, window, softCap } = node;
   return b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap, causal: false });
 };
 

@@ -12,7 +12,7 @@ export function expertMatrixName(layer: number, matrix: ExpertMatrix): string {
 }
 
 /** The selected experts of a layer. */
-export interface ExpertSite {
+export interface LayerExperts {
   readonly layer: number;
   /** `[T, K]` i32. */
   readonly ids: ProgramTensor;
@@ -23,7 +23,7 @@ export interface ExpertSite {
    * The experts `[T, K]` that another layer's router would select for this layer's input `[T, E]`: a prediction for
    * prefetching.
    */
-  guess(layer: number): ProgramTensor | undefined;
+  predict(layer: number): ProgramTensor | undefined;
 }
 
 /** Experts that are computed together. The results of the others are 0 in this pass. */
@@ -38,4 +38,4 @@ export interface ExpertPass {
  * Yields the passes of a layer, or nothing when all its experts are in the weights; the records of each pass are
  * appended before the next one is requested.
  */
-export type ExpertPlacement = (b: ProgramBuilder, site: ExpertSite) => Iterable<ExpertPass> | undefined;
+export type ExpertPlacement = (b: ProgramBuilder, node: LayerExperts) => Iterable<ExpertPass> | undefined;

@@ -4,7 +4,7 @@ import type { ModelFile } from './architecture.js';
 import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 import type { DecoderConfig, ExpertConfig } from './decoder-config.js';
 import type { DecoderStep } from './decoder-program.js';
-import { expertMatrixName, type ExpertMatrix, type ExpertPass, type ExpertSite } from './expert-placement.js';
+import { expertMatrixName, type ExpertMatrix, type ExpertPass, type LayerExperts } from './expert-placement.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -240,16 +240,16 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
     }
     return product('down', b.activation('glu', { gate, up }, { kind: config.activation }));
   };
-  const site: ExpertSite = {
+  const node: LayerExperts = {
     layer,
     ids,
     numExperts: experts.numExperts,
     numChosen,
     matrices,
-    guess: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
+    predict: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
   };
   let products: ProgramTensor | undefined;
-  for (const pass of step.experts?.(b, site) ?? [undefined]) {
+  for (const pass of step.experts?.(b, node) ?? [undefined]) {
     // summed before weighting: each row is nonzero in only one pass, so the addition is exact
     const some = writePass(pass);
     products = products === undefined ? some : add(step, products, some);

@@ -22,7 +22,7 @@ export {
   type ExpertMatrix,
   type ExpertPass,
   type ExpertPlacement,
-  type ExpertSite,
+  type LayerExperts,
 } from './expert-placement.js';
 export { addTransposedMatrices, downRowsName, feedForwardNames } from './feed-forward.js';
 export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';

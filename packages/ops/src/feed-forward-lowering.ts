@@ -1,4 +1,7 @@
-/** The contract between architectures, which ask for the feed-forward block of a layer, and sparse inference, which lowers it to ops. */
+/**
+ * The contract between architectures, which ask for the feed-forward block of a layer, and sparse inference, which
+ * lowers it to ops.
+ */
 import type { ActivationKind } from './activation-functions.js';
 import type { ProgramBuilder, ProgramTensor } from './program-builder.js';
 
@@ -13,8 +16,9 @@ export interface NeuronPass {
 }
 
 /**
- * One layer's feed-forward block as its architecture asks for it: `down(act(gate x) * up x)`, or `down(act(up x))` where there
- * is no gate. The methods declare the weights that they return: weights that nobody asks for need not be loaded.
+ * One layer's feed-forward block as its architecture asks for it: `down(act(gate x) * up x)`, or `down(act(up x))`
+ * where there is no gate. The methods declare the weights that they return: weights that nobody asks for need not be
+ * loaded.
  */
 export interface LayerFeedForward {
   readonly layer: number;
@@ -38,8 +42,8 @@ export interface LayerFeedForward {
   /** The same as `down` neuron by neuron, `[F, E]`: the external weight `<name of down>.rows`. */
   downRows(): ProgramTensor;
   /**
-   * `gate`, `up` and `downRows` side by side for each neuron, `[F, 3, E]`: the external weight `<name of down>.neurons`. Missing
-   * where they have different types or biases, or are not all in memory.
+   * `gate`, `up` and `downRows` side by side for each neuron, `[F, 3, E]`: the external weight `<name of
+   * down>.neurons`. Missing where they have different types or biases, or are not all in memory.
    */
   neurons?(): ProgramTensor;
   /** `[E]`. */
@@ -50,13 +54,13 @@ export interface LayerFeedForward {
   /** The ops of the dense block. */
   lowerDense(): ProgramTensor;
   /**
-   * The passes in which active neurons (`ids` `[F]`, `count` `[1]`, both i32) are computed. A lowering that skips neurons asks
-   * for them once, appends the ops of a pass before it asks for the next, which may begin with a boundary, and adds the sums of
-   * a pass to those before (`sparse-combine` with `previous`). The matrices have a row per slot then: `[S, E]`. Without this
-   * method there is one pass, with all rows in memory.
+   * The passes in which active neurons (`ids` `[F]`, `count` `[1]`, both i32) are computed. A lowering that skips
+   * neurons asks for them once, appends the ops of a pass before it asks for the next, which may begin with a boundary,
+   * and adds the sums of a pass to those before (`sparse-combine` with `previous`). The matrices have a row per slot
+   * then: `[S, E]`. Without this method there is one pass, with all rows in memory.
    */
   passes?(ids: ProgramTensor, count: ProgramTensor): Iterable<NeuronPass>;
 }
 
 /** Appends the ops of one layer's feed-forward block to a program and returns `y` `[T, E]`. */
-export type FeedForwardLowering = (b: ProgramBuilder, site: LayerFeedForward) => ProgramTensor;
+export type FeedForwardLowering = (b: ProgramBuilder, node: LayerFeedForward) => ProgramTensor;

@@ -1,7 +1,7 @@
 /** Rejects options that do not exist. Every public function checks its options once, before anything else. */
 import { ArgumentError, WinnowError } from './errors.js';
 
-/** The members of a union that are groups: objects whose options can all be left out. */
+/** The members of a union that are groups: objects whose options are all optional. */
 type GroupOf<Value> = Value extends object
   ? string extends keyof Value
     ? never
@@ -10,7 +10,7 @@ type GroupOf<Value> = Value extends object
       : never
   : never;
 
-/** Names of options: `true` for a value, the names inside for a group. A list of groups has the names of one. */
+/** Names of options: `true` for a value, the names inside for a group. A list of groups has the names of its items. */
 export interface NameTree {
   readonly [name: string]: true | NameTree;
 }
@@ -42,9 +42,9 @@ export class UnknownOptionError extends WinnowError {
 }
 
 /**
- * Checks the names of options, also inside groups and lists of groups.
+ * Checks the names of options, including those in groups and lists of groups.
  * @throws {UnknownOptionError} for the first unknown one
- * @throws {ArgumentError} for options that are no object
+ * @throws {ArgumentError} for options that are not an object
  */
 export function checkOptions<Options extends object>(options: Options, names: OptionNames<NoInfer<Options>>): void {
   if (!isObject(options) || Array.isArray(options)) {
@@ -67,7 +67,7 @@ function checkNames(value: object, names: NameTree, prefix: string, root: NameTr
   }
 }
 
-/** Values that are not plain objects, such as a URL or an open file, are no groups. */
+/** Values other than plain objects, such as a URL or an open file, are not groups. */
 function checkItem(value: unknown, names: NameTree, prefix: string, root: NameTree): void {
   if (isObject(value) && [Object.prototype, null].includes(Object.getPrototypeOf(value) as object | null)) {
     checkNames(value, names, prefix, root);
@@ -85,7 +85,9 @@ function pathsOf(names: NameTree, prefix: string): string[] {
   ]);
 }
 
-/** An option of another group with the same name, or the one that the fewest edits lead to, of the own group first. */
+/**
+ * An option with the same name in another group, or the one with the smallest edit distance, preferring the same group.
+ */
 function nearestOf(path: string, name: string, own: readonly string[], all: readonly string[]): string | undefined {
   const plain = (text: string): string => text.toLowerCase().replaceAll(/[-_]/g, '');
   const lastOf = (text: string): string => text.slice(text.lastIndexOf('.') + 1);

@@ -1,17 +1,16 @@
-/** Prompts of all kinds to token ids. */
+/** Encodes prompts of all kinds as token ids. */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './template.js';
 
-/** A prompt: text, token ids used as they are, or a conversation for the model's chat template. */
+/** A prompt: text, token ids (used unchanged), or a conversation for the model's chat template. */
 export type Prompt = string | ArrayLike<number> | readonly ChatMessage[];
 
 /**
- * Text gets BOS and EOS as the model wants them; a conversation gets BOS as the model wants it unless its template has
- * written it, and never EOS, since the answer is to follow; token ids are used as they are. An empty text is the model's
- * BOS token.
- * @param vocabSize rows of the model's embedding table, of which the tokenizer may know more or fewer
- * @throws {ArgumentError} for no tokens at all, ids outside the table, and a conversation without a chat template
+ * Text gets BOS and EOS as the tokenizer specifies. A conversation gets BOS unless its template already wrote it, and
+ * never EOS, since the answer follows. Token ids are used unchanged. An empty text becomes the BOS token.
+ * @param vocabSize rows of the model's embedding table, which may differ from the tokenizer's vocabulary
+ * @throws {ArgumentError} for an empty prompt, ids outside the table, and a conversation without a chat template
  * @throws {FormatError} when the tokenizer gives ids outside the table
  */
 export function encodePrompt(
@@ -27,7 +26,7 @@ export function encodePrompt(
   throw new ArgumentError({ argument: 'prompt', expected: 'at least one token', actual: 'none' });
 }
 
-/** @throws {FormatError} when the tokenizer has given ids outside the table */
+/** @throws {FormatError} when the tokenizer returned ids outside the table */
 export function checkTokens(ids: Int32Array, vocabSize: number): void {
   for (const id of ids) {
     if (id < vocabSize) continue;
@@ -63,7 +62,7 @@ function encodeText(
   return encodeConversation(prompt, tokenizer, chatTemplate);
 }
 
-/** @throws {ArgumentError} without a chat template, and when it refuses */
+/** @throws {ArgumentError} without a chat template, or when the template rejects the conversation */
 export function encodeConversation(
   messages: readonly ChatMessage[],
   tokenizer: Tokenizer,

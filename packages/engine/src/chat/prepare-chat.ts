@@ -1,4 +1,4 @@
-/** One turn of a conversation with tools: the prompt, what the answer may be, and how to read it. */
+/** One turn of a conversation with tools: the prompt, the constraints of the answer, and its parser. */
 import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
 import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
@@ -8,7 +8,7 @@ import { createChatReader, type ChatReader } from './reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat } from './tool-format.js';
 
 /**
- * Whether tools are called: as the model likes (`auto`), not at all, at least one (`required`), or this one.
+ * Whether the model calls tools: its choice (`auto`), never, at least one (`required`), or the named one.
  */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string };
 
@@ -17,13 +17,13 @@ export interface ChatRequest {
   readonly tools?: readonly ChatTool[];
   /** Default `auto`. */
   readonly toolChoice?: ToolChoice;
-  /** Whether one answer may call several tools, where the model's format has that. Default true. */
+  /** Whether one answer may call several tools, if the model's format supports it. Default true. */
   readonly parallelToolCalls?: boolean;
-  /** What an answer that calls no tool has to be. Default: any text. */
+  /** Schema of an answer without tool calls. Default: any text. */
   readonly jsonSchema?: JsonSchema;
-  /** Further variables of the chat template, such as `enable_thinking`. */
+  /** Additional variables of the chat template, such as `enable_thinking`. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
-  /** Makes ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
+  /** Creates the ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
   readonly createId?: () => string;
 }
 
@@ -37,14 +37,14 @@ const chatRequestNames: OptionNames<ChatRequest> = {
   createId: true,
 };
 
-/** What an answer has to match; options of `generate`. */
+/** Constraints of the answer, as options of `generate`. */
 export interface ChatConstraints {
   readonly grammar?: Grammar;
   readonly jsonSchema?: JsonSchema;
   readonly showTokens?: readonly string[];
 }
 
-/** What a loaded model has to know of itself for chats. */
+/** The parts of a loaded model that chats need. */
 export interface ChatModel {
   readonly chatTemplate: ChatTemplate | undefined;
   readonly tokenizer: Tokenizer;
@@ -54,20 +54,20 @@ export interface ChatModel {
 export interface ChatTurn {
   /** For `generate`. */
   readonly prompt: Int32Array;
-  /** For `generate`: keeps calls of tools, and what else was asked for, in form. */
+  /** For `generate`: constrains tool calls and the rest of the answer. */
   readonly options: ChatConstraints;
-  /** How the model writes calls; undefined when it has no tools to call. */
+  /** How the model writes tool calls; undefined without tools. */
   readonly toolFormat: ToolFormat | undefined;
-  /** Reads the answer. */
+  /** Parses the answer. */
   createReader(): ChatReader;
 }
 
 /**
- * Renders the conversation with the model's chat template. A template that does not know tools gets them in a system
- * message, in the format of Hermes. Calls of tools are constrained to tools that exist and arguments that their schemas
- * accept; text around them is free.
- * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the same
- *   name, or a choice of none of them
+ * Renders the conversation with the model's chat template. If the template does not support tools, they go into a
+ * system message in the Hermes format. Tool calls are constrained to existing tools and valid arguments; the text
+ * around them is free.
+ * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
+ *   same names, and for a choice that is not among the tools
  * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
  * @throws {CapacityError} for schemas that are too large, likewise
  */
@@ -127,7 +127,7 @@ function optionsOf(
   function withText(): GrammarNode {
     if (jsonSchema !== undefined) return { kind: 'choice', alternatives: [writer.write(jsonSchema), calls] };
     const text = freeText(format as ToolFormat, rules);
-    // the whole answer of Llama is the call; others may say something before it
+    // for Llama the call is the whole answer; other formats allow text before it
     if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
     return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
   }
@@ -148,7 +148,7 @@ function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {
   const names = new Set<string>();
   for (const { name } of tools) {
     if (names.has(name) || !/^[a-zA-Z0-9_.:-]{1,128}$/.test(name)) {
-      const expected = 'different names of letters, digits and _ . : -';
+      const expected = 'distinct names of letters, digits and _ . : -';
       throw new ArgumentError({ argument: 'tools', expected, actual: JSON.stringify(name) });
     }
     names.add(name);
@@ -160,7 +160,7 @@ function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {
   }
 }
 
-/** A conversation for a template that knows only text. */
+/** The conversation for a template that supports only text. */
 function plainMessages(messages: readonly ChatMessage[], tools: readonly ChatTool[]): readonly ChatMessage[] {
   const plain = messages.map(({ role, content, toolCalls = [] }): ChatMessage => {
     if (role === 'tool') return { role: 'user', content: `<tool_response>\n${content}\n</tool_response>` };
@@ -189,7 +189,7 @@ function toolText(tools: readonly ChatTool[]): string {
   ].join('\n');
 }
 
-/** Nine letters and digits, as some templates want them. */
+/** Nine letters and digits, as some templates require. */
 function countingIds(messages: readonly ChatMessage[]): () => string {
   let count = messages.reduce((sum, { toolCalls = [] }) => sum + toolCalls.length, 0);
   return () => `call${String(++count).padStart(5, '0')}`;

@@ -1,4 +1,4 @@
-/** Tells text and calls of tools apart in what a model writes, as it writes. */
+/** Splits a streamed answer into text and tool calls. */
 import { formatFacts, type ToolFormat } from './tool-format.js';
 
 /** A part of an answer. */
@@ -8,9 +8,9 @@ export type ChatPart =
   | { readonly type: 'tool-call'; readonly id: string; readonly name: string; readonly arguments: string };
 
 export interface ChatReader {
-  /** Takes the next piece of text; returns what is certain. Calls come as a whole. */
+  /** Takes the next piece of text and returns the parts that are certain. Calls are returned complete. */
   push(text: string): readonly ChatPart[];
-  /** The answer has ended: the rest. A call that was cut off comes as text. */
+  /** Ends the answer and returns the rest. A truncated call is returned as text. */
   end(): readonly ChatPart[];
 }
 
@@ -26,7 +26,7 @@ export function createChatReader(format: ToolFormat | undefined, createId: () =>
 const open = '<tool_call>';
 const close = '</tool_call>';
 
-/** Calls between tags, text around them. Blanks between a call and what stands beside it are dropped. */
+/** Calls between tags, with text around them. Whitespace around a call is dropped. */
 class TaggedReader implements ChatReader {
   readonly #createId: () => string;
   #rest = '';
@@ -71,7 +71,7 @@ class TaggedReader implements ChatReader {
     return calls;
   }
 
-  /** Blanks and the beginning of a tag wait for what follows. */
+  /** Whitespace and a possible start of a tag are held back. */
   #certainText(): ChatPart[] {
     if (this.#isAfterCall) this.#rest = this.#rest.trimStart();
     const certain = this.#rest.slice(0, this.#rest.length - heldBack(this.#rest, open));
@@ -87,7 +87,7 @@ class TaggedReader implements ChatReader {
   }
 }
 
-/** How much of the end may belong to the marker, with the blanks before it. */
+/** How many characters at the end may belong to the marker, including whitespace before it. */
 function heldBack(text: string, marker: string): number {
   let numHeld = 0;
   for (let length = Math.min(marker.length - 1, text.length); length > 0; length--) {
@@ -99,12 +99,12 @@ function heldBack(text: string, marker: string): number {
   return numHeld + before.length - before.trimEnd().length;
 }
 
-/** Formats whose calls, once begun, last to the end of the answer. */
+/** Formats whose calls extend to the end of the answer. */
 function createTailReader(format: Exclude<ToolFormat, 'hermes'>, createId: () => string): ChatReader {
   const marker = format === 'llama' ? '<|python_tag|>' : '[TOOL_CALLS]';
   const begin = new RegExp(formatFacts[format].begin, 'u');
   let rest = '';
-  let isFirst = true; // nothing has been said
+  let isFirst = true; // no text yet
   let isInCall = false;
 
   function read(): ChatPart[] {
@@ -139,7 +139,7 @@ function withoutMarker(text: string, marker: string): string {
   return trimmed.startsWith(marker) ? trimmed.slice(marker.length) : trimmed;
 }
 
-/** Undefined when this is no call. */
+/** Undefined when the text is not a call. */
 function callsOf(text: string, createId: () => string): ChatPart[] | undefined {
   const found = text.includes('[ARGS]') ? namedCalls(text) : jsonCalls(text);
   if (found === undefined || found.length === 0) return undefined;

@@ -1,19 +1,19 @@
-/** Conversations to prompts, by the model's own Jinja template. */
+/** Renders conversations as prompts with the model's own Jinja template. */
 import { Template } from '@huggingface/jinja';
 import type { JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
 
-/** A function that the model may ask for. */
+/** A function that the model may call. */
 export interface ChatTool {
   readonly name: string;
   readonly description?: string;
-  /** What its arguments are: an object. Default: one without members. */
+  /** Schema of the arguments, an object. Default: an object without members. */
   readonly parameters?: JsonSchema;
 }
 
-/** What the model asked for. */
+/** A call that the model made. */
 export interface ChatToolCall {
-  /** Which result belongs to it. */
+  /** Matches the call with its result. */
   readonly id?: string;
   readonly name: string;
   readonly arguments: Readonly<Record<string, unknown>>;
@@ -21,21 +21,21 @@ export interface ChatToolCall {
 
 /** One turn of a conversation. */
 export interface ChatMessage {
-  /** `system`, `user`, `assistant`, `tool` for results, and what else the model's template knows. */
+  /** `system`, `user`, `assistant`, `tool` for results, and other roles of the model's template. */
   readonly role: string;
   readonly content: string;
-  /** Of the assistant. */
+  /** On messages of the assistant. */
   readonly toolCalls?: readonly ChatToolCall[];
-  /** Of a result. */
+  /** On results. */
   readonly toolCallId?: string;
-  /** The tool of a result. */
+  /** On results: the name of the tool. */
   readonly name?: string;
 }
 
 export interface RenderOptions {
   /** End with the opening of the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
-  /** Further variables of the template, such as `tools` or `enable_thinking`. */
+  /** Additional variables of the template, such as `tools` or `enable_thinking`. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
@@ -45,16 +45,17 @@ export interface ChatTemplate {
   /** The Jinja source. */
   readonly source: string;
   /**
-   * The prompt as text, special tokens by their spelling: contents of messages that spell one become it.
+   * The prompt as text, including special tokens. Message contents that contain the text of a special token produce
+   * that token.
    * @throws {FormatError} when the template is not valid Jinja
-   * @throws {ArgumentError} when the template refuses the conversation or cannot be rendered
+   * @throws {ArgumentError} when the template rejects the conversation or cannot be rendered
    */
   render(messages: readonly ChatMessage[], options?: RenderOptions): string;
 }
 
 /**
- * The source is parsed when a conversation is first rendered, so that a model whose template cannot be used still
- * generates from text.
+ * The source is parsed when a conversation is first rendered, so that a model with a broken template can still generate
+ * from text.
  * @param specialTokens texts of `bos_token`, `eos_token` and the like, as templates name them
  */
 export function createChatTemplate(
@@ -93,7 +94,7 @@ export function createChatTemplate(
   };
 }
 
-/** Templates know messages by the names of OpenAI's interface, with arguments as objects. */
+/** Templates expect messages with OpenAI's field names, with arguments as objects. */
 function templateMessage({ toolCalls, toolCallId, ...message }: ChatMessage): Record<string, unknown> {
   return {
     ...message,
@@ -110,7 +111,7 @@ function templateMessage({ toolCalls, toolCallId, ...message }: ChatMessage): Re
   };
 }
 
-/** A tool by the names of OpenAI's interface. */
+/** A tool with OpenAI's field names. */
 export function templateTool({ name, description, parameters }: ChatTool): Record<string, unknown> {
   const declared = parameters ?? { type: 'object', properties: {} };
   return {

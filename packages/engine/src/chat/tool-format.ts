@@ -1,4 +1,4 @@
-/** How models of different families write calls of tools, and which one a chat template asks for. */
+/** How models of different families write tool calls, and which format a chat template uses. */
 import { literal, optional, repeat, ruleReference, sequence, textWithout, type GrammarNode } from '@winnow/grammar';
 
 /**
@@ -10,7 +10,7 @@ import { literal, optional, repeat, ruleReference, sequence, textWithout, type G
 export type ToolFormat = 'hermes' | 'llama' | 'mistral' | 'mistral-args';
 
 export interface FormatFacts {
-  /** Control tokens, if the vocabulary has them as such, that have to be visible. */
+  /** Tokens that must stay visible if they are control tokens of the vocabulary. */
   readonly tokens: readonly string[];
   /** How a call names its arguments. */
   readonly argumentsName: 'arguments' | 'parameters';
@@ -25,7 +25,7 @@ export const formatFacts: Readonly<Record<ToolFormat, FormatFacts>> = {
   'mistral-args': { tokens: ['[TOOL_CALLS]', '[ARGS]'], argumentsName: 'arguments', begin: '\\[TOOL_CALLS\\]' },
 };
 
-/** What the template writes for its model; undefined when it does not know tools, or not in a form that we know. */
+/** The format of the template; undefined if it does not support tools or uses an unknown format. */
 export function formatOfTemplate(source: string): ToolFormat | undefined {
   if (!/\btools\b/.test(source)) return undefined;
   if (source.includes('[TOOL_CALLS]')) return source.includes('[ARGS]') ? 'mistral-args' : 'mistral';
@@ -35,13 +35,13 @@ export function formatOfTemplate(source: string): ToolFormat | undefined {
   return undefined;
 }
 
-/** A tool with what its arguments look like. */
+/** A tool and the grammar of its arguments. */
 export interface ToolNode {
   readonly name: string;
   readonly arguments: GrammarNode;
 }
 
-/** One or, where the format has it, several calls. */
+/** One call or, if the format supports it, several. */
 export function callsNode(
   format: ToolFormat,
   tools: readonly ToolNode[],
@@ -83,7 +83,7 @@ export function callsNode(
   }
 }
 
-/** Any text that would not be taken for a call. */
+/** Any text that cannot be parsed as a call. */
 export function freeText(format: ToolFormat, rules: Map<string, GrammarNode>): GrammarNode {
   return textWithout(rules, 'text', formatFacts[format].begin);
 }

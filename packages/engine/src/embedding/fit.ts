@@ -1,4 +1,4 @@
-/** The plan of a model that embeds, within the memory limit of its options and the limits of the backend. */
+/** Plans an embedding model within its memory budget and the limits of the backend. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
 import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
 import { budgetOf } from '../weight-offload/options.js';
@@ -6,7 +6,10 @@ import { checkBuffers, limitOf, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
-/** @throws {ArgumentError} for options that make no sense for this model @throws {CapacityError} when the limit is too small */
+/**
+ * @throws {ArgumentError} for options that this model does not support
+ * @throws {CapacityError} when the budget is too small
+ */
 export function fitEmbedding(
   description: EmbedderDescription,
   pooling: Pooling,

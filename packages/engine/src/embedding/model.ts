@@ -1,4 +1,4 @@
-/** A loaded model that embeds. */
+/** A loaded embedding model. */
 import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
@@ -24,15 +24,15 @@ import {
 } from './text.js';
 
 export interface EmbedOptions {
-  /** Whether vectors get length 1. Default true, unless the model is made for dot products of vectors as they are. */
+  /** Whether vectors are normalized to length 1. Default true, unless the model was trained for dot products. */
   readonly normalize?: boolean;
   /** Default `error`. */
   readonly overflow?: TextOverflow;
-  /** Only so many of the first dimensions, of Matryoshka models. Default: what the model says, else all. */
+  /** Number of leading dimensions to keep (Matryoshka models). Default: as the model declares, else all. */
   readonly dimensions?: number;
-  /** Put before each text that is not token ids. Default: the model's default prompt, which few have. */
+  /** Prefix of each text, but not of token ids. Default: the model's default prompt, if it has one. */
   readonly prompt?: string;
-  /** The same by its name among the model's `prompts`. */
+  /** Name of one of the model's `prompts`. */
   readonly promptName?: string;
   readonly signal?: AbortSignal;
   /** Called after every step. */
@@ -50,14 +50,14 @@ const embedOptionNames: OptionNames<EmbedOptions> = {
 };
 const encodeOptionNames: OptionNames<Pick<EmbedOptions, 'prompt' | 'promptName'>> = { prompt: true, promptName: true };
 
-/** The vector of a text, and what became of the text. */
+/** The vector of a text and its token counts. */
 export interface TextEmbedding {
   readonly vector: Float32Array;
-  /** Tokens that were computed, special ones included. */
+  /** Number of tokens computed, including special tokens. */
   readonly numTokens: number;
-  /** Parts that the text was embedded in. */
+  /** Number of chunks that the text was embedded in. */
   readonly numChunks: number;
-  /** Tokens that were left out: more than 0 only with `truncate`. */
+  /** Number of truncated tokens; more than 0 only with `truncate`. */
   readonly numDroppedTokens: number;
 }
 
@@ -69,30 +69,30 @@ export interface EmbeddingModel {
   readonly pooling: Pooling;
   /** Values of a vector. */
   readonly dimensions: number;
-  /** Dimensions that vectors may be cut to: those listed, or any. */
+  /** Dimensions that vectors may be truncated to: those listed, or any. */
   readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
-  /** Texts to put before others by their purpose, such as `query` and `document`. */
+  /** Prefixes by purpose, such as `query` and `document`. */
   readonly prompts: Readonly<Record<string, string>>;
   readonly contextSize: number;
   readonly plan: MemoryPlan;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
-  /** What the user should know of how the model was loaded. */
+  /** Notices about how the model was loaded. */
   readonly notices: readonly string[];
   /**
-   * A vector for each text, in their order; the order has no influence. Calls at the same time take turns.
+   * One vector per text, in the same order. The vectors do not depend on the order. Concurrent calls take turns.
    * @throws {CapacityError} for a text of more than `contextSize` tokens, unless `overflow` says what to do
-   * @throws {ArgumentError} for a text without any token, ids outside the vocabulary, and dimensions the model does not have
+   * @throws {ArgumentError} for an empty text, ids outside the vocabulary, and unsupported dimensions
    * @throws the signal's reason when aborted
    */
   embed(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<Float32Array[]>;
   /** The same with token counts. */
   embedTexts(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<TextEmbedding[]>;
-  /** Tokens of a text, special ones included. @throws {ArgumentError} as `embed` */
+  /** Tokens of a text, including special tokens. @throws {ArgumentError} as `embed` */
   encodeText(text: EmbeddingInput, options?: Pick<EmbedOptions, 'prompt' | 'promptName'>): Int32Array;
-  /** What the FFNs see and are, when loaded with `trace.feedForward`. */
+  /** Inputs and weights of the FFNs, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
-  /** What FFNs skipped and read since loading; `undefined` when they do neither. */
+  /** What sparse or offloaded FFNs computed and read since loading; `undefined` for dense ones. */
   feedForwardMetrics(): FeedForwardMetrics | undefined;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
@@ -178,7 +178,7 @@ export class TextEmbedder implements EmbeddingModel {
     const prompt = this.#promptOf(options);
     signal?.throwIfAborted();
     return this.#exclusive(async () => {
-      // all of them first, so that a text that is refused costs nothing
+      // checks all texts first, so that a rejected one costs nothing
       const texts = inputs.map((input, index) => this.#fit(input, prompt, `texts[${index}]`, overflow));
       const check = (): void => this.#checkOpen();
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
@@ -204,7 +204,7 @@ export class TextEmbedder implements EmbeddingModel {
     return this.#parts.executable.profile();
   };
 
-  /** Every caller waits for the end of the one disposal. */
+  /** All callers wait for the same disposal. */
   readonly dispose: EmbeddingModel['dispose'] = () => {
     this.#disposal ??= this.#exclusive(() => this.#parts.release());
     return this.#disposal;
@@ -223,7 +223,7 @@ export class TextEmbedder implements EmbeddingModel {
     return result;
   }
 
-  /** @param argument what errors call the input */
+  /** @param argument the name of the input in errors */
   #fit(input: EmbeddingInput, prompt: string, argument: string, overflow: TextOverflow): FittedText {
     return fitText(this.#encode(input, prompt, argument), argument, this.contextSize, overflow, this.#frame);
   }
@@ -238,12 +238,16 @@ export class TextEmbedder implements EmbeddingModel {
   #promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {
     const { settings } = this.#parts;
     if (prompt !== undefined && promptName !== undefined) {
-      throw new ArgumentError({ argument: 'promptName', expected: 'nothing beside a prompt', actual: promptName });
+      throw new ArgumentError({
+        argument: 'promptName',
+        expected: 'no promptName together with a prompt',
+        actual: promptName,
+      });
     }
     const chosen =
       promptName === undefined ? (prompt ?? settings.defaultPrompt) : namedPrompt(settings.prompts, promptName);
     if (chosen === '' || !settings.skipsPrompt) return chosen;
-    const expected = 'none: the pooling of this model leaves the tokens of a prompt out, which is not supported';
+    const expected = 'none, since the pooling of this model would have to skip the prompt, which is not supported';
     throw new ArgumentError({ argument: 'prompt', expected, actual: JSON.stringify(chosen) });
   }
 
@@ -255,7 +259,7 @@ export class TextEmbedder implements EmbeddingModel {
     const isKnown = known === 'any' || (known !== 'none' && known.includes(asked));
     if (fits && (isKnown || asked === hiddenDim || asked === defaultDimensions)) return asked;
     let expected = `an integer from 1 to ${hiddenDim}`;
-    if (known === 'none') expected = `${hiddenDim}, since the model does not say that its vectors may be cut`;
+    if (known === 'none') expected = `${hiddenDim}, since the model does not declare Matryoshka dimensions`;
     else if (known !== 'any') expected = [...known, hiddenDim].join(' | ');
     throw new ArgumentError({ argument: 'dimensions', expected, actual: String(asked) });
   }
@@ -294,7 +298,7 @@ export class TextEmbedder implements EmbeddingModel {
   }
 }
 
-/** The mean of a text's vectors, cut to `dimensions`, with norm 1 if asked for. */
+/** The mean of a text's vectors, truncated to `dimensions` and optionally normalized. */
 function vectorOf({ sum, numTokens }: EmbeddedText, dimensions: number, normalize: boolean): Float32Array {
   let squares = 0;
   for (let i = 0; i < dimensions; i++) squares += ((sum[i] as number) / numTokens) ** 2;

@@ -1,4 +1,4 @@
-/** Sizes a model that embeds: program, bytes. */
+/** Plans an embedding model: its program and memory. */
 import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
@@ -13,8 +13,8 @@ const defaultMaxTexts = 64;
 
 export interface EmbeddingPlanOptions {
   /**
-   * Maximum number of tokens of one text, special tokens included. Default: what the model recommends (`max_seq_length`, or its
-   * context), at most 2048.
+   * Maximum number of tokens of one text, special tokens included. Default: as the model recommends (`max_seq_length`,
+   * or its context), at most 2048.
    */
   readonly context?: number;
   /** Maximum number of tokens of one batch. Default, and minimum: `context`; the default is at least 512. */
@@ -22,20 +22,23 @@ export interface EmbeddingPlanOptions {
   /** Maximum number of texts of one batch. Default 64. */
   readonly maxTexts?: number;
   /**
-   * How the hidden states of a text become one vector. Default: what the model says, else `mean` for encoders; generating
-   * models that say nothing need it, usually `last` or `mean`.
+   * How the hidden states of a text become one vector. Default: as the model declares, else `mean` for encoders.
+   * Required for decoders that declare nothing, usually `last` or `mean`.
    */
   readonly pooling?: Pooling;
-  /** The model is a Matryoshka model, though its files do not say so: the first dimensions are an embedding by themselves. */
+  /**
+   * Treat the model as a Matryoshka model even if its files do not declare it: its leading dimensions are an embedding
+   * of their own.
+   */
   readonly isMatryoshka?: boolean;
-  /** The memory budget, in bytes, or with settings for the weights that it has no room for, as for generating models. */
+  /** The memory budget in bytes, or with settings for weights that do not fit, as in `loadModel`. */
   readonly memory?: number | MemoryOptions;
 }
 
 export interface EmbeddingPlan {
   readonly pooling: Pooling;
   readonly contextSize: number;
-  /** Most tokens and texts of a step. */
+  /** Maximum number of tokens and texts per step. */
   readonly maxTokens: number;
   readonly maxTexts: number;
   readonly program: Program;

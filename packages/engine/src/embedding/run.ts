@@ -1,4 +1,4 @@
-/** One call of `embedTexts`: its texts in batches, the vectors of a text's chunks averaged by their numbers of tokens. */
+/** One call of `embedTexts`: batches its texts and averages the vectors of a text's chunks, weighted by token count. */
 import type { EmbeddingStep } from './step.js';
 import type { FittedText } from './text.js';
 
@@ -9,7 +9,7 @@ export interface EmbeddingProgress {
 }
 
 export interface EmbeddingRunOptions {
-  /** Throws when the run has to end. */
+  /** Throws when the run must stop. */
   readonly check: () => void;
   readonly signal?: AbortSignal | undefined;
   readonly onProgress?: ((progress: EmbeddingProgress) => void) | undefined;

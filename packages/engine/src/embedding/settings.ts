@@ -1,24 +1,24 @@
-/** What the files of a model say about its embeddings, beside the weights. */
+/** The embedding settings in the files of a model. */
 import type { JsonObject, SentenceTransformers } from '@winnow/hub';
 import { storedPooling, type DecoderConfig, type ModelFile, type Pooling } from '@winnow/models';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 
 export interface EmbeddingSettings {
   readonly pooling: Pooling | undefined;
-  /** Tokens of a text that the model was made for. */
+  /** Maximum number of tokens per text that the model recommends. */
   readonly recommendedSize: number | undefined;
   readonly isLowerCased: boolean;
   readonly normalizes: boolean;
   readonly prompts: Readonly<Record<string, string>>;
   readonly defaultPrompt: string;
-  /** Pooling would have to leave the tokens of the prompt out. */
+  /** Whether pooling must skip the tokens of the prompt. */
   readonly skipsPrompt: boolean;
   readonly matryoshkaDimensions: readonly number[] | 'any' | 'none';
-  /** What vectors are cut to if nothing else is asked for. */
+  /** Default number of dimensions that vectors are truncated to. */
   readonly defaultDimensions: number | undefined;
 }
 
-/** Modules of sentence-transformers whose work is done here. */
+/** Supported modules of sentence-transformers. */
 const knownModules = /\b(Transformer|Pooling|Normalize)$/;
 
 /** @throws {FormatError} for modules and settings that would change the vectors and are not supported */
@@ -58,7 +58,7 @@ export function namedPrompt(prompts: Readonly<Record<string, string>>, name: str
   throw new ArgumentError({ argument: 'promptName', expected, actual: name });
 }
 
-/** What is asked for, what the model says, or what is usual. @throws {ArgumentError} when nobody says it */
+/** The pooling of the options, of the model, or the default. @throws {ArgumentError} when there is none */
 export function choosePooling(
   { isEncoder, architecture }: DecoderConfig,
   asked: Pooling | undefined,
@@ -66,14 +66,14 @@ export function choosePooling(
 ): Pooling {
   const pooling = asked ?? stored ?? (isEncoder === true ? 'mean' : undefined);
   if (pooling === undefined) {
-    const expected = 'last, mean or another, since this model generates and does not say how it would embed';
+    const expected = 'last, mean or another pooling, since this decoder does not declare one';
     throw new ArgumentError({ argument: 'pooling', expected, actual: 'nothing' });
   }
   if (!poolings.includes(pooling)) {
     throw new ArgumentError({ argument: 'pooling', expected: poolings.join(' | '), actual: String(pooling) });
   }
   if (pooling === 'cls' && isEncoder !== true) {
-    const expected = `another pooling, since in ${architecture} the first token sees nothing but itself`;
+    const expected = `another pooling, since in ${architecture} the first token attends only to itself`;
     throw new ArgumentError({ argument: 'pooling', expected, actual: pooling });
   }
   return pooling;
@@ -81,7 +81,7 @@ export function choosePooling(
 
 const poolings: readonly Pooling[] = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'];
 
-/** The switches of a pooling module. */
+/** Boolean flags of a pooling module. */
 const modes: Readonly<Record<string, Pooling>> = {
   pooling_mode_cls_token: 'cls',
   pooling_mode_mean_tokens: 'mean',
@@ -91,7 +91,7 @@ const modes: Readonly<Record<string, Pooling>> = {
   pooling_mode_lasttoken: 'last',
 };
 
-/** Names that newer files have instead of switches. */
+/** Names that newer files have instead of flags. */
 const modeNames: Readonly<Record<string, Pooling>> = {
   cls: 'cls',
   mean: 'mean',

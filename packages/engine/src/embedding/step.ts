@@ -1,11 +1,11 @@
-/** One batch of texts: fills in the tokens and the scratch cache of a program that embeds, and reads the vectors. */
+/** One batch of texts: fills in the tokens and the scratch cache of an embedding program, and reads the vectors. */
 import { embeddingBlockSize } from '@winnow/models';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 
 /**
- * Minimum number of tokens of a batch: kernels may add up in another order for very few tokens, and a text has to have the
- * same vector alone as beside others. A smaller batch gets a filler, one text more than `maxTexts`.
+ * Minimum number of tokens of a batch: kernels may sum in another order for very few tokens, and a text must have the
+ * same vector alone and in a batch. A smaller batch is padded with one text more than `maxTexts`.
  */
 export const minStepTokens = 8;
 
@@ -68,8 +68,8 @@ export class EmbeddingStep {
   }
 
   /**
-   * Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. After the loss of a device it
-   * computes them once more on another one.
+   * Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. After a device
+   * loss it computes them again on a new device.
    * @param readMore reads further outputs, from each device that computes the batch
    */
   async run(signal: AbortSignal | undefined, readMore?: () => Promise<void>): Promise<Float32Array> {

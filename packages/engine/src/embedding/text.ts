@@ -1,26 +1,26 @@
-/** Texts as runs of tokens that fit into the context. */
+/** Splits texts into token sequences that fit the context. */
 import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 
-/** What to do with a text of more tokens than the context. */
+/** What to do with a text that exceeds the context. */
 export type TextOverflow =
-  /** Refuse it with a `CapacityError`. */
+  /** Reject it with a `CapacityError`. */
   | 'error'
-  /** Embed its beginning; special tokens at its end stay. The result says so. */
+  /** Embed its beginning, keeping the special tokens at its end. The result reports it. */
   | 'truncate'
-  /** Embed it in parts of about the same length and average their vectors by their numbers of tokens. */
+  /** Embed chunks of about equal length and average their vectors, weighted by token count. */
   | 'chunk-average';
 
-/** Text, or token ids used as they are. */
+/** Text, or token ids (used unchanged). */
 export type EmbeddingInput = string | ArrayLike<number>;
 
-/** What a tokenizer puts around a text. */
+/** The special tokens that a tokenizer adds around a text. */
 export interface Frame {
   readonly begin: Int32Array;
   readonly end: Int32Array;
 }
 
-/** An empty text shows what is put around every text; nothing for a model without a tokenizer. */
+/** Encodes an empty text to find them; empty for a model without a tokenizer. */
 export function frameOf(tokenizer: Tokenizer): Frame {
   const { addBos, addEos } = tokenizer;
   const ids = addBos || addEos ? tokenizer.encode('') : new Int32Array(0);
@@ -28,7 +28,7 @@ export function frameOf(tokenizer: Tokenizer): Frame {
   return { begin: ids.slice(0, numBefore), end: ids.slice(numBefore) };
 }
 
-/** @throws {ArgumentError | FormatError} for no tokens at all, and ids outside the table of `vocabSize` rows */
+/** @throws {ArgumentError | FormatError} for an empty input, and ids outside the table of `vocabSize` rows */
 export function encodeInput(
   input: EmbeddingInput,
   argument: string,
@@ -51,13 +51,13 @@ export function encodeInput(
   return isText ? (ids as Int32Array) : Int32Array.from(ids);
 }
 
-/** A text in parts, each with what belongs around a text. */
+/** A text in chunks, each framed by special tokens. */
 export interface FittedText {
   readonly chunks: readonly Int32Array[];
   readonly numDroppedTokens: number;
 }
 
-/** @throws {CapacityError} for a text that is too long, when nothing else was asked for */
+/** @throws {CapacityError} for a text that is too long, with overflow `error` */
 export function fitText(
   ids: Int32Array,
   argument: string,
@@ -70,7 +70,7 @@ export function fitText(
   const end = endsWith(ids, frame.end) ? frame.end : new Int32Array(0);
   const room = contextSize - begin.length - end.length;
   if (overflow === 'error' || room < 1) {
-    const hint = 'overflow: truncate or chunk-average, or a larger context if the model has it';
+    const hint = 'use overflow truncate or chunk-average, or a larger context if the model supports it';
     throw new CapacityError({ resource: argument, needed: ids.length, available: contextSize, unit: 'tokens', hint });
   }
   const content = ids.subarray(begin.length, ids.length - end.length);

@@ -1,4 +1,4 @@
-/** Constrained generation: what grammar and schema options leave of the vocabulary at each step. */
+/** Constrained generation: the tokens that a grammar or schema allows at each step. */
 import {
   createTokenGrammar,
   createTokenTrie,
@@ -15,7 +15,7 @@ import {
 import { ArgumentError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 
-/** The options that constrain. */
+/** Options that constrain the text. */
 export interface ConstraintOptions {
   readonly grammar?: string | Grammar;
   readonly jsonSchema?: JsonSchema;
@@ -23,11 +23,11 @@ export interface ConstraintOptions {
   readonly ignoreEos?: boolean;
 }
 
-/** Where the text of one generation stands. */
+/** The grammar state of one generation. */
 export interface Constraint {
   /** Tokens that may come next. @throws {ArgumentError} when there is none */
   mask(): TokenMask;
-  /** Makes the mask ready ahead of time. */
+  /** Computes the mask ahead of time. */
   prepare(): void;
   /** A token was chosen. */
   accept(tokenId: number): void;
@@ -37,7 +37,7 @@ export interface Constraint {
   readonly isComplete: boolean;
 }
 
-/** Grammars that are kept with their masks, the last ones used. */
+/** Maximum number of cached grammars with their masks (least recently used go first). */
 const maxGrammars = 8;
 
 /** Grammars and schemas over one vocabulary. */
@@ -46,10 +46,10 @@ export class Constraints {
   readonly #vocabSize: number;
   readonly #eosIds: ReadonlySet<number>;
   readonly #tries = new Map<string, TokenTrie>();
-  /** In order of use: the one used last comes last. */
+  /** In order of use, the most recent last. */
   readonly #grammars = new Map<string, TokenGrammar>();
 
-  /** @param vocabSize rows of the logits; rows that the tokenizer does not know are never allowed */
+  /** @param vocabSize rows of the logits; rows without a token are never allowed */
   constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
     this.#tokenizer = tokenizer;
     this.#vocabSize = vocabSize;
@@ -58,8 +58,8 @@ export class Constraints {
 
   /**
    * Undefined without a grammar or schema.
-   * @throws {FormatError} for texts that are no grammar, schemas that cannot be enforced
-   * @throws {ArgumentError} for both at once, and for tokens to show that the vocabulary does not have
+   * @throws {FormatError} for invalid grammars and for schemas that cannot be enforced
+   * @throws {ArgumentError} for both at once, and for `showTokens` that are not in the vocabulary
    */
   start(options: ConstraintOptions): Constraint | undefined {
     const { grammar, jsonSchema } = options;
@@ -71,7 +71,7 @@ export class Constraints {
     return createConstraint(this.#tokenGrammarOf(options).start());
   }
 
-  /** Spellings of control tokens to show, by id. */
+  /** Texts of the control tokens to show, by id. */
   shownTokens({ showTokens = [] }: ConstraintOptions): ReadonlyMap<number, string> {
     return new Map(
       showTokens.map((text) => {
@@ -123,14 +123,14 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
     mask(): TokenMask {
       const mask = matcher.mask();
       if (mask.numTokens > 0) return mask;
-      const [expected, actual] = ['one that goes on in tokens of this vocabulary', 'no token that may follow'];
+      const [expected, actual] = ['a grammar that tokens of this vocabulary can continue', 'no token is allowed'];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     },
     prepare(): void {
       try {
         matcher.mask();
       } catch {
-        // it fails again where it can be reported
+        // `mask` fails again and reports it
       }
     },
     accept: (tokenId) => void matcher.accept(tokenId),
@@ -149,7 +149,7 @@ function asGrammar(grammar: string | Grammar): Grammar {
 
 const texts = new WeakMap<Grammar, string>();
 
-/** A grammar as text, which names the same texts when it is parsed. */
+/** A grammar as text, which parses to the same language. */
 export function textOf(grammar: string | Grammar): string {
   if (typeof grammar === 'string') return grammar;
   let text = texts.get(grammar);

@@ -24,7 +24,7 @@ import { createTopReader } from './top-reader.js';
 /** What a generation starts from. */
 export type GenerationStart =
   | { readonly prompt: Int32Array; readonly resumed?: undefined }
-  /** A generation to go on with; options that are not given are those it had. */
+  /** A generation to resume; options that are not given keep their values. */
   | { readonly resumed: GenerationState };
 
 interface Limits {
@@ -38,10 +38,10 @@ export class GenerationRun {
   readonly #sequence: Sequence;
   readonly #options: GenerateOptions;
   readonly #limits: Limits;
-  /** The prompt as it is used, tokens of a resumed generation included. */
+  /** The prompt as used, including tokens of a resumed generation. */
   readonly #prompt: Int32Array;
   readonly #numDropped: number;
-  /** Tokens of the prompt that were generated before, and are computed as they would have been. */
+  /** Number of prompt tokens that were generated before; they are computed in the decode phase. */
   readonly #numResumed: number;
   readonly #constraint: Constraint | undefined;
   readonly #sampler: Sampler;
@@ -55,7 +55,7 @@ export class GenerationRun {
   #numEvicted = 0;
   #numSteps = 0;
 
-  /** @throws {ArgumentError | CapacityError} for options that make no sense, and a prompt that does not fit */
+  /** @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit */
   constructor(model: LoadedModel, sequence: Sequence, start: GenerationStart, given: GenerateOptions) {
     const { resumed } = start;
     const options = resumed === undefined ? given : resumedOptions(resumed, given);
@@ -90,7 +90,7 @@ export class GenerationRun {
 
   /**
    * Yields the tokens and returns the result. Aborting leaves the sequence with the tokens that were stored.
-   * @param onState called with the first token; the object follows the generation
+   * @param onState called with the first token; the object is updated in place
    */
   async *tokens(onState: (state: GenerationState) => void): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     const { now } = this.#model.host;
@@ -101,7 +101,7 @@ export class GenerationRun {
     await this.#prefill(maxTokens > 0 ? read : undefined);
     const promptMs = now() - startMs;
     const request = decodeRequest(this.#sequence, this.#options.signal, read);
-    let pausedMs = 0; // while the caller had the token
+    let pausedMs = 0; // while the caller handles the token
     let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
     while (finishReason === undefined) {
       const { tokenId, logprob } = this.#choice;
@@ -120,8 +120,8 @@ export class GenerationRun {
   }
 
   /**
-   * Samples the next token from the outputs of a step. A device that is lost during a read has the step repeated, and with it the
-   * choice: random numbers, penalties and the grammar change only after the last read.
+   * Samples the next token from the outputs of a step. If the device is lost during a read, the step and the choice are
+   * repeated: random numbers, penalties and the grammar change only after the last read.
    */
   async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
     if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#readTop(read);
@@ -130,7 +130,7 @@ export class GenerationRun {
     if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
   }
 
-  /** Adds the text of a token to the pieces. Returns why the generation ends with it, if it does. */
+  /** Adds the text of a token to the pieces. Returns the finish reason if the generation ends with it. */
   #accept(tokenId: number, isEnd: boolean): FinishReason | undefined {
     let finishReason: FinishReason | undefined = isEnd ? 'eos' : undefined;
     let piece = '';
@@ -157,7 +157,7 @@ export class GenerationRun {
 
   /**
    * Computes the part of the prompt that is not cached, in chunks.
-   * @param read sees the outputs of the last token
+   * @param read reads the outputs of the last token
    */
   async #prefill(read: ((output: ReadOutput) => Promise<void>) | undefined): Promise<void> {
     const { scheduler, contextSize } = this.#model;
@@ -239,7 +239,7 @@ export class GenerationRun {
 
 const firstRow: readonly number[] = [0];
 
-/** The request of every decode step; its token changes. */
+/** The request of every decode step, reused with another token. */
 function decodeRequest(sequence: Sequence, signal: AbortSignal | undefined, read: StepRequest['read']): StepRequest {
   const tokens = new Int32Array(1);
   return { sequence, phase: 'decode', tokens, offset: 0, count: 1, outputRows: firstRow, signal, read };
@@ -256,7 +256,7 @@ function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions):
   return { maxTokens, numTopLogprobs, overflow };
 }
 
-/** Options that are not given are those of the resumed generation. */
+/** Options that are not given keep the values of the resumed generation. */
 function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
   const { grammar: _grammar, jsonSchema: _jsonSchema, ...rest } = options;
   return setsConstraint(given) ? { ...rest, ...given } : { ...options, ...given };
@@ -271,7 +271,7 @@ function numConstrainedOf({ options, numConstrained, chosen }: GenerationState):
   return setsConstraint(options) ? numConstrained + chosen.length : 0;
 }
 
-/** A text stream that has seen the prompt, and the text of a resumed generation. */
+/** A text stream after the prompt and the text of a resumed generation. */
 function textAfter(
   { tokenizer, constraints }: LoadedModel,
   tokens: Int32Array,

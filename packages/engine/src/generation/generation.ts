@@ -5,28 +5,27 @@ import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
 
 export interface GenerateOptions extends SamplingOptions {
-  /** Most tokens to generate. Default: until the end token or a full context. */
+  /** Maximum number of tokens to generate. Default: until an end token or a full context. */
   readonly maxTokens?: number;
-  /** Texts that end the generation; they are not part of the output. */
+  /** Stop sequences, which are not part of the output. */
   readonly stop?: readonly string[];
-  /** Go on after end-of-text tokens. Default false. */
+  /** Continue after end tokens. Default false. */
   readonly ignoreEos?: boolean;
   /** Report the most probable tokens at each step. Default 0. */
   readonly numTopLogprobs?: number;
   /**
-   * What the text has to match: GBNF, the grammars of llama.cpp, as text, or a `Grammar` of `@winnow/grammar`. At each step
-   * only tokens are chosen that can go on, and an end token only where the text may end. Default: anything.
+   * Grammar that the text must match: GBNF text in llama.cpp's dialect, or a `Grammar` of `@winnow/grammar`. Each step
+   * samples only tokens that can continue the text, and an end token only where the text may end. Default: none.
    */
   readonly grammar?: string | Grammar;
-  /** The text has to be JSON that this schema accepts; instead of `grammar`. Keywords that cannot be enforced are refused. */
+  /** Schema of the JSON to generate, instead of `grammar`. Keywords that cannot be enforced are rejected. */
   readonly jsonSchema?: JsonSchema;
-  /** Control tokens whose spelling is part of the text, such as `[TOOL_CALLS]`. Default: none. */
+  /** Control tokens that appear in the text, such as `[TOOL_CALLS]`. Default: none. */
   readonly showTokens?: readonly string[];
   /** Default `stop`. */
   readonly overflow?: OverflowPolicy;
   /**
-   * As what the tokens of the prompt are computed, where prompts and generated tokens attend in different ways: `decode`
-   * takes one token per step. Default `prefill`.
+   * The phase whose attention policy computes the prompt; `decode` takes one token per step. Default `prefill`.
    */
   readonly promptPhase?: 'prefill' | 'decode';
   readonly signal?: AbortSignal;
@@ -59,60 +58,63 @@ export interface TokenLogprob {
 }
 
 /**
- * One generated token. The end token is not among them, unless it sets free text that was held back as the possible
- * start of a stop sequence.
+ * One generated token. An end token is reported only if it releases text that was held back as the possible start of a
+ * stop sequence.
  */
 export interface GeneratedToken {
   readonly tokenId: number;
-  /** The text that became certain with this token: complete characters only, and nothing that may belong to a stop sequence. */
+  /** The text that this token completes: whole characters only, without a possible start of a stop sequence. */
   readonly text: string;
-  /** Natural logarithm of the token's probability before temperature, penalties, cuts and grammars. */
+  /** Natural logarithm of the token's probability before penalties, truncation, temperature and grammars. */
   readonly logprob: number;
   readonly topLogprobs: readonly TokenLogprob[];
 }
 
 /**
- * Why a generation ended: the model's end token; a stop sequence, or a grammar after which nothing can follow; `maxTokens`; a full
- * context. After the last two a constrained text may be unfinished.
+ * Why a generation ended: an end token; a stop sequence or a complete grammar; `maxTokens`; a full context. After the
+ * last two a constrained text may be incomplete.
  */
 export type FinishReason = 'eos' | 'stop' | 'length' | 'context';
 
-/** Times of the engine, without what the caller did between tokens; waiting for other sessions' steps counts. */
+/** Times of the engine. They include waiting for other sessions' steps, but not the caller's time between tokens. */
 export interface GenerationTimings {
-  /** Computing the prompt and choosing the first token. */
+  /** Prefill and sampling of the first token. */
   readonly promptMs: number;
   /** The steps after it. */
   readonly generateMs: number;
   /** Prompt tokens that were not cached, per second of `promptMs`. */
   readonly promptTokensPerSecond: number;
-  /** Steps per second of `generateMs`, each of which gives one token; 0 when there was none. */
+  /** Decode steps per second of `generateMs`; 0 without steps. */
   readonly tokensPerSecond: number;
 }
 
 export interface GenerationResult {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** Tokens of the prompt as it was used. */
+  /** Number of prompt tokens used. */
   readonly promptTokens: number;
-  /** How many of them were in the cache already. */
+  /** Number of these that were in the cache. */
   readonly cachedTokens: number;
-  /** How many tokens of the prompt were left out by the overflow policy. */
+  /** Number of prompt tokens that the overflow policy dropped before they were computed. */
   readonly droppedTokens: number;
-  /** How many tokens, of the prompt or the answer, the overflow policy took out of the cache on the way. */
+  /** Number of tokens that the overflow policy evicted from the cache. */
   readonly evictedTokens: number;
   readonly finishReason: FinishReason;
-  /** Whether the text matches its grammar or schema: false where the limit of tokens or a stop sequence cut it. True without one. */
+  /**
+   * Whether the text matches its grammar or schema: false if `maxTokens`, the context or a stop sequence cut it off.
+   * True without a constraint.
+   */
   readonly satisfiesConstraint: boolean;
   readonly timings: GenerationTimings;
 }
 
 /**
- * A generation, which starts when it is first iterated or asked for its result. Each token is produced once: of two
- * loops at the same time, each sees a part. Leaving a loop early ends the generation.
+ * A generation, which starts when it is first iterated or `result` is called. Each token is produced once: two
+ * concurrent loops each see a part of them. Leaving a loop early ends the generation.
  */
 export interface Generation extends AsyncIterable<GeneratedToken> {
   /**
-   * Produces what is left and returns the whole; also after or beside a loop, and more than once.
+   * Generates the rest and returns the whole result. It may be called during or after a loop, and repeatedly.
    * @throws the error that ended the generation
    * @throws {ArgumentError} when a loop was left early
    */
@@ -120,8 +122,8 @@ export interface Generation extends AsyncIterable<GeneratedToken> {
 }
 
 /**
- * Wraps the generator so that it can be iterated and asked for its result; it starts with the first of both. Leaving a
- * `for await` loop early ends the generation. Whoever comes after a failure gets the same error.
+ * Wraps the generator so that it can be iterated and return its result; it starts on first use. Leaving a `for await`
+ * loop early ends the generation. After a failure, every call throws the same error.
  */
 export function createGeneration(start: () => AsyncGenerator<GeneratedToken, GenerationResult, void>): Generation {
   let running: AsyncGenerator<GeneratedToken, GenerationResult, void> | undefined;
@@ -140,7 +142,7 @@ export function createGeneration(start: () => AsyncGenerator<GeneratedToken, Gen
         const { done, value } = await running.next().catch(remember);
         if (failure !== undefined) throw failure.error;
         if (done === true) {
-          finished ??= value as GenerationResult | undefined; // a generator gives its result once
+          finished ??= value as GenerationResult | undefined; // a generator returns its result once
           return;
         }
         yield value;
@@ -155,7 +157,7 @@ export function createGeneration(start: () => AsyncGenerator<GeneratedToken, Gen
     async result(): Promise<GenerationResult> {
       for await (const _token of iterate());
       if (finished === undefined) {
-        const [expected, actual] = ['a generation that was not broken off', 'one that was'];
+        const [expected, actual] = ['a generation whose loop ran to the end', 'a loop that was left early'];
         throw new ArgumentError({ argument: 'result', expected, actual });
       }
       return finished;

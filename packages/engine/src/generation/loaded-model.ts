@@ -1,4 +1,4 @@
-/** A model in memory, ready for sessions: what the parts of the engine share. */
+/** A model in memory, ready for sessions, as the parts of the engine share it. */
 import type { DecoderConfig } from '@winnow/models';
 import type { AttentionRequirements } from '@winnow/sparse-attention';
 import type { Tokenizer } from '@winnow/tokenizers';
@@ -8,7 +8,7 @@ import type { SamplingOptions } from './sampling-options.js';
 import type { Scheduler } from '../runtime/scheduler.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 
-/** Clock and randomness, passed in so that tests can hold them still. */
+/** Clock and randomness, passed in so that tests can control them. */
 export interface Host {
   /** Milliseconds of any origin. */
   readonly now: () => number;
@@ -22,12 +22,12 @@ export interface LoadedModel {
   readonly eosIds: ReadonlySet<number>;
   /** Grammars and schemas over the vocabulary. */
   readonly constraints: Constraints;
-  /** Settings that the model recommends; the caller's go before them. */
+  /** Sampling that the model recommends; the caller's options take precedence. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
   /** What the attention policy requires of sequences. */
   readonly attention: AttentionRequirements;
-  /** Hears how many tokens a sequence is going to have, and tells once when they are more than the model was trained for. */
+  /** Called with the planned length of a sequence; reports once when it exceeds the trained context. */
   readonly noteLength: (numTokens: number) => void;
   readonly pool: KvPool;
   readonly scheduler: Scheduler;

@@ -12,18 +12,19 @@ export interface LogitsOptions {
   /** Indices into the tokens. Default: the last one. */
   readonly positions?: readonly number[];
   /**
-   * As what the tokens are computed, where prompts and generated tokens attend in different ways: `decode` takes one token
-   * per step. Default `prefill`.
+   * The phase whose attention policy computes the tokens; `decode` takes one token per step. Default `prefill`.
    */
   readonly phase?: 'prefill' | 'decode';
-  /** Most tokens per step, at most the model's `batchSize`. Default: that. */
+  /** Maximum number of tokens per step, at most the model's `batchSize`, which is the default. */
   readonly batchSize?: number;
   /**
-   * Takes each row as it is computed, in ascending order of positions, and may make the run wait: nothing is kept, and the
-   * result is empty.
+   * Receives each row as it is computed, in ascending order of positions. The run waits for its promise. No rows are
+   * kept, and the result is empty.
    */
   readonly onRow?: (position: number, logprobs: Float32Array) => void | Promise<void>;
-  /** Takes what the layers attend with, step by step. Needs `trace.attention`, and that no other session runs. */
+  /**
+   * Receives the attention inputs of each layer, step by step. Needs `trace.attention`, and no other running session.
+   */
   readonly onAttention?: (trace: AttentionTrace) => void | Promise<void>;
   readonly signal?: AbortSignal;
 }
@@ -37,18 +38,18 @@ export const logitsOptionNames: OptionNames<LogitsOptions> = {
   signal: true,
 };
 
-/** A trace of the layers of a model: what they are, and who takes what they compute. */
+/** A trace of layers: the traced layers and the receiver of their values. */
 interface LayerTrace {
   readonly layers: readonly FeedForwardLayer[];
   readonly onLayer: (trace: FeedForwardTrace) => void | Promise<void>;
 }
 
 interface RunOptions extends LogitsOptions {
-  /** Takes what the FFNs of a sequence's own steps see. */
+  /** Receives the FFN inputs of steps that this sequence has to itself. */
   readonly feedForward?: LayerTrace;
 }
 
-/** Runs the tokens in a sequence of its own. Results in the order of `positions`. */
+/** Runs the tokens in a new sequence. Results in the order of `positions`. */
 export async function computeLogprobs(
   model: LoadedModel,
   tokens: Int32Array,
@@ -143,14 +144,14 @@ class RowReader {
   }
 }
 
-/** Traces are rows of the whole step, so that the step has to be this sequence's own. */
+/** Traces have the rows of the whole step, so no other sequence may share it. */
 function checkAlone(numSharedSteps: number): void {
   if (numSharedSteps === 0) return;
-  const [expected, actual] = ['a model that nobody else uses', 'steps shared with other sessions'];
+  const [expected, actual] = ['no other running session', 'steps shared with other sessions'];
   throw new ArgumentError({ argument: 'trace', expected, actual });
 }
 
-/** The longest step from `begin` to at most `end` that wants no more output rows than there are. */
+/** The longest step from `begin` to at most `end` whose output rows fit. */
 function nextStep(
   begin: number,
   end: number,
@@ -167,7 +168,7 @@ function nextStep(
   return { count, outputRows };
 }
 
-/** Runs a text and shows what the FFNs of a model that generates see. */
+/** Runs a text and traces the FFN inputs of a decoder. */
 export async function traceFeedForward(
   loaded: LoadedModel,
   layers: readonly FeedForwardLayer[],

@@ -1,27 +1,30 @@
-/** What happens when the context of a sequence is full: which positions go. Positions keep growing; they are not slots. */
+/**
+ * What happens when the context of a sequence is full: which positions are dropped. Positions keep growing; they are
+ * not slots.
+ */
 import { expiredBlocks, expiredSlots } from '@winnow/kv-cache';
 import { ArgumentError } from '@winnow/tensor';
 import type { Sequence } from '../runtime/sequence.js';
 
 /** What to do when prompt and answer do not fit into the context. */
 export type OverflowPolicy =
-  /** Refuse prompts that leave no room for a token with a `CapacityError`; end the answer when the context is full. */
+  /** Reject prompts that leave no room for a token with a `CapacityError`; end the answer when the context is full. */
   | 'stop'
-  /** Refuse both with a `CapacityError`. */
+  /** Fail with a `CapacityError` in both cases. */
   | 'error'
-  /** Go on without the oldest tokens after the first ones, dropped a block at a time. Positions keep growing. */
+  /** Continue, dropping the oldest block after the first. Positions keep growing. */
   | 'slide'
   /**
-   * Go on without the oldest tokens after the first ones, or without those that `kvCache.eviction` names, dropped one at a time: the
-   * cache stays full.
+   * Continue, dropping one token at a time, so that the cache stays full: the oldest after the first four, or as
+   * `kvCache.eviction` says.
    */
   | 'evict'
-  /** Drop tokens of the prompt after the first (BOS) one until it fits, then as `stop`. The result says how many. */
+  /** Drop prompt tokens after the first (BOS) until it fits, then as `stop`. The result reports how many. */
   | 'truncate-start'
-  /** Keep the first and the last part of the prompt, drop the middle, then as `stop`. The result says how many. */
+  /** Keep the start and the end of the prompt, drop the middle, then as `stop`. The result reports how many. */
   | 'truncate-middle';
 
-/** Every policy, with the ones for prompts only. */
+/** All policies, including those for prompts only. */
 export const overflowPolicies: readonly OverflowPolicy[] = [
   'stop',
   'error',
@@ -36,25 +39,25 @@ export function checkOverflow(policy: OverflowPolicy): OverflowPolicy {
   throw new ArgumentError({ argument: 'overflow', expected: overflowPolicies.join(' | '), actual: String(policy) });
 }
 
-/** Whether generation goes on when the context is full. */
+/** Whether generation continues when the context is full. */
 export function dropsTokens(policy: OverflowPolicy): boolean {
   return policy === 'slide' || policy === 'evict';
 }
 
-/** First positions that are kept for ever: models look at them whatever they say (arXiv:2309.17453 §3.2). */
+/** Number of first positions that are never dropped: attention sinks (arXiv:2309.17453 §3.2). */
 const numSinks = 4;
 
-/** Most tokens of a step while the context is full. */
+/** Maximum number of tokens per step while the context is full. */
 export function chunkLimit(contextSize: number): number {
   return Math.max(1, Math.floor(contextSize / 2));
 }
 
 /**
  * Drops positions until `count` more fit. `slide` drops the oldest whole blocks after the first one, or, in contexts of
- * few blocks, a quarter of the context at a time; `evict` drops no more than it must, so that the window stays full: the
- * oldest, or those that were looked at least where that is measured.
+ * few blocks, a quarter of the context at a time. `evict` drops as few as possible, so that the window stays full: the
+ * oldest, or the least attended if attention mass is tracked.
  * @param count at most `chunkLimit`
- * @param minSinks first positions that the attention policy always looks at
+ * @param minSinks first positions that the attention policy always attends to
  * @returns how many positions were dropped
  * @throws {CapacityError} when too many are protected
  */

@@ -1,11 +1,11 @@
-/** Penalties on tokens that were seen in the last part of the text. */
+/** Penalties on recent tokens. */
 import type { Sampling } from './sampling-options.js';
 
 export interface Penalties {
   readonly isActive: boolean;
   /** Counts a token of the prompt or of the output. */
   accept(tokenId: number): void;
-  /** Lowers the logits of tokens seen, `logits[id]` for token `id`. */
+  /** Lowers the logits of recent tokens, `logits[id]` for token `id`. */
   apply(logits: Float32Array): void;
 }
 

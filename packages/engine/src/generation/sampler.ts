@@ -6,13 +6,13 @@ import type { ReadOutput } from '../memory/step-outputs.js';
 import { createBestReader, keepAllowed, type BestReader } from './token-mask.js';
 import { selectTop } from './top-selection.js';
 
-/** A choice with its probability before penalties, cuts and temperature. */
+/** A token with its log-probability before penalties, truncation and temperature. */
 export interface Choice {
   readonly tokenId: number;
   readonly logprob: number;
 }
 
-/** How many candidates a step has to offer: the best tokens are enough unless penalties change the order. */
+/** How many candidates to read: the top tokens suffice unless penalties change the order. */
 interface CandidatePlan {
   readonly readsAll: boolean;
   readonly numCandidates: number;
@@ -39,7 +39,7 @@ export class Sampler {
   readonly #readBest: BestReader;
   readonly #ids: Int32Array;
   readonly #logits: Float32Array;
-  /** Before penalties, where there are some. */
+  /** Logits before penalties, if there are any. */
   readonly #rawLogits: Float32Array | undefined;
   readonly #weights: Float64Array;
   readonly #logSumExp = new Float32Array(1);
@@ -64,14 +64,14 @@ export class Sampler {
     this.#readBest = createBestReader(isMasked && this.#isGreedy && !isActive ? numTop : 0);
   }
 
-  /** Tells the penalties about a token of the prompt. Chosen tokens are counted by `choose`. */
+  /** Counts a token of the prompt for the penalties. Chosen tokens are counted by `choose`. */
   accept(tokenId: number): void {
     this.#penalties.accept(tokenId);
   }
 
   /**
    * Chooses from the first output row of the step that just ran.
-   * @param mask tokens to choose from: bit `id & 31` of word `id >> 5`
+   * @param mask allowed tokens: bit `id & 31` of word `id >> 5`
    */
   async choose(read: ReadOutput, mask?: Uint32Array): Promise<Choice> {
     const numKept = await this.#readCandidates(read, mask);
@@ -82,12 +82,12 @@ export class Sampler {
     return { tokenId, logprob: logit - (this.#logSumExp[0] as number) };
   }
 
-  /** The state of the random numbers. */
+  /** The state of the random number generator. */
   state(): RngState {
     return this.#rng.state();
   }
 
-  /** Goes on from a state. @throws {ArgumentError} when it is none */
+  /** Restores a state. @throws {ArgumentError} when it is invalid */
   restore(state: RngState): void {
     this.#rng.restore(state);
   }
@@ -146,7 +146,7 @@ export class Sampler {
     return Math.max(0, numLeft - 1);
   }
 
-  /** Top-p and min-p: how many of the candidates are left. */
+  /** Top-p and min-p: how many candidates remain. */
   #cut(numKept: number, best: number): number {
     const { topP, minP } = this.#sampling;
     const weights = this.#weights;

@@ -1,10 +1,10 @@
-/** Where a generation stands: what is needed to go on with it later, token for token. */
+/** The state of a generation: what is needed to resume it, token for token. */
 import type { RngState } from '@winnow/tensor';
 import type { Sampling } from './sampling-options.js';
 import { textOf } from './constraint.js';
 import type { GenerateOptions } from './generation.js';
 
-/** Options that stay those of the generation when it goes on, unless the caller gives others. */
+/** Options that a resumed generation keeps unless the caller overrides them. */
 export interface LastingOptions extends Pick<
   GenerateOptions,
   'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow' | 'jsonSchema' | 'showTokens'
@@ -13,17 +13,17 @@ export interface LastingOptions extends Pick<
 }
 
 export interface GenerationState {
-  /** What it began with, as it was used. */
+  /** The prompt as used. */
   readonly prompt: Int32Array;
-  /** Tokens at the end of the prompt that a grammar takes as the beginning of what is chosen. */
+  /** Number of tokens at the end of the prompt that belong to the constrained text. */
   readonly numConstrained: number;
   /** Tokens chosen so far. All but the last have been computed. */
   readonly chosen: number[];
   readonly sampling: Sampling;
   readonly options: LastingOptions;
-  /** Where the draws of its sampler stand. */
+  /** The state of its random number generator. */
   rngState(): RngState;
-  /** It has given all its text; otherwise some may be held back still. */
+  /** Whether all of its text was output; otherwise some may be held back. */
   hasEnded: boolean;
 }
 
@@ -48,7 +48,7 @@ export function lastingOptions(options: GenerateOptions): LastingOptions {
   };
 }
 
-/** The state as it is now: what goes on later does not change it. */
+/** A copy of the current state, which later tokens do not change. */
 export function snapshotOf(state: GenerationState): GenerationState {
   const rngState = state.rngState();
   return { ...state, chosen: [...state.chosen], rngState: () => rngState };

@@ -38,6 +38,6 @@ test('only what may still become a stop is held back', () => {
 });
 
 test('an empty stop is refused', () => {
-  expect(() => createStopMatcher([''])).toThrow('stop: expected a list of texts of at least one character, got ""');
+  expect(() => createStopMatcher([''])).toThrow('stop: expected a list of non-empty texts, got ""');
   expect(() => createStopMatcher('END' as never)).toThrow(/got "END"/);
 });

@@ -1,19 +1,19 @@
-/** Finds stop sequences in a stream of text and holds back what may still become one. */
+/** Finds stop sequences in streamed text and holds back what may be the start of one. */
 import { ArgumentError } from '@winnow/tensor';
 
 export interface StopMatcher {
-  /** Adds text; returns what is certain to be output. After a match nothing more comes. */
+  /** Adds text and returns what is certain to be output. After a match it returns nothing. */
   push(text: string): string;
-  /** The end of the stream: what was held back. */
+  /** Ends the stream and returns what was held back. */
   flush(): string;
   readonly isMatched: boolean;
 }
 
-/** @throws {ArgumentError} for an empty stop sequence, and for one text where a list belongs */
+/** @throws {ArgumentError} for an empty stop sequence, and for a text instead of a list */
 export function createStopMatcher(stops: readonly string[]): StopMatcher {
   const wrong = Array.isArray(stops) ? stops.find((stop) => typeof stop !== 'string' || stop === '') : stops;
   if (wrong !== undefined) {
-    const expected = 'a list of texts of at least one character';
+    const expected = 'a list of non-empty texts';
     throw new ArgumentError({ argument: 'stop', expected, actual: JSON.stringify(wrong) });
   }
   const maxHeld = Math.max(0, ...stops.map((stop) => stop.length - 1));

@@ -1,24 +1,24 @@
-/** From token ids to output text: whole characters, stop sequences cut off. */
+/** Turns token ids into output text: whole characters, without stop sequences. */
 import type { Tokenizer } from '@winnow/tokenizers';
 import { createStopMatcher } from './stop-matcher.js';
 
 export interface TextStream {
   /** Adds a token; returns text that is certain to be output. */
   push(tokenId: number): string;
-  /** The end: what was held back. */
+  /** Ends the stream and returns what was held back. */
   flush(): string;
   /** A stop sequence was found; the output ends before it. */
   readonly isStopped: boolean;
 }
 
 export interface TextStreamOptions {
-  /** The output is the bytes of its tokens, also where it begins a text. */
+  /** Whether the output is exactly the bytes of its tokens, even at the beginning of a text. */
   readonly isExact?: boolean;
-  /** Control tokens that appear by their spelling. */
+  /** Control tokens that appear as text. */
   readonly shown?: ReadonlyMap<number, string>;
 }
 
-/** @param prompt what the output follows; after special tokens alone the output begins a text */
+/** @param prompt the tokens before the output; after only special tokens, the output begins a text */
 export function createTextStream(
   tokenizer: Tokenizer,
   prompt: Int32Array,

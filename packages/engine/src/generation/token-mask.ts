@@ -1,4 +1,4 @@
-/** Masks of grammars in the choice of a token. */
+/** Token masks in sampling. */
 import type { ReadOutput } from '../memory/step-outputs.js';
 
 /**
@@ -24,7 +24,7 @@ export function isAllowed(mask: Uint32Array, id: number): boolean {
   return (((mask[id >> 5] as number) >>> (id & 31)) & 1) === 1;
 }
 
-/** False when none of the best tokens of the step is allowed. */
+/** Returns false if none of the top tokens of the step is allowed. */
 export type BestReader = (
   read: ReadOutput,
   mask: Uint32Array,

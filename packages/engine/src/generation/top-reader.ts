@@ -1,4 +1,4 @@
-/** Reads the best tokens of a step with their log-probabilities. */
+/** Reads the top tokens of a step with their log-probabilities. */
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { TokenLogprob } from './generation.js';
 

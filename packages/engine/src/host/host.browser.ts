@@ -1,4 +1,4 @@
-/** Browsers, and hosts without a file system: paths name files of the page's origin, where there are any. */
+/** Browsers, and hosts without a file system: paths name files of the page's origin, if the host has them. */
 import type { EngineHost } from '../load/engine.js';
 import { openOpfsFolder, opfsSessionFiles } from './opfs.browser.js';
 

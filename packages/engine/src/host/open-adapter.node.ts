@@ -1,4 +1,4 @@
-/** Adapters in the file system. */
+/** Opens LoRA adapters from the file system. */
 import { stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { openGgufFile } from '@winnow/gguf/node';
@@ -7,7 +7,7 @@ import { IoError } from '@winnow/tensor';
 import type { OpenAdapterPath } from '../load/adapters.js';
 import { pathOf } from './open-path.node.js';
 
-/** A folder, or a `.safetensors` file in it, is of PEFT; another file is GGUF. */
+/** A folder, or a `.safetensors` file in it, is a PEFT adapter; any other file is GGUF. */
 export const openAdapterPath: OpenAdapterPath = async (location) => {
   const path = pathOf(location);
   let isFolder: boolean;

@@ -1,4 +1,4 @@
-/** Opens models of the file system. */
+/** Opens models from the file system. */
 import { stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +8,7 @@ import { ArgumentError, IoError } from '@winnow/tensor';
 import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
 import { openHubModel } from '../load/opened-model.js';
 
-/** A folder is a Hugging Face model, a file is GGUF, or ONNX by its name. */
+/** A folder is a Hugging Face model; a file is GGUF, or ONNX according to its name. */
 export const openPath: OpenPath = async (location, { signal }) => {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
@@ -33,7 +33,7 @@ async function openOnnxPath(path: string, options: { signal?: AbortSignal }): Re
   return openHubModel(localFolder(isInside ? dirname(folder) : folder), { ...options, onnxFile });
 }
 
-/** @throws {ArgumentError} for URLs that are no files */
+/** @throws {ArgumentError} for URLs other than `file:` */
 export function pathOf(location: string | URL): string {
   if (typeof location === 'string' && !/^file:/i.test(location)) return location;
   try {

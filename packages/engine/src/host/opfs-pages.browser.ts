@@ -1,6 +1,6 @@
 /**
- * A file of the page's origin that is read and written in place. Only dedicated workers may do that, so outside of them a
- * small worker does it. The page has to allow workers from `blob:` URLs.
+ * A file of the page's origin that is read and written in place. Only dedicated workers may do that, so other contexts
+ * use a small worker. The page must allow workers from `blob:` URLs.
  */
 import type { PageFile } from '@winnow/kv-cache';
 import { IoError, ReleasedError } from '@winnow/tensor';
@@ -17,9 +17,9 @@ export interface SyncFileHandle {
   createSyncAccessHandle?(): Promise<SyncFile>;
 }
 
-/** What happens to a file, here or in a worker. Errors are those of the browser. */
+/** Operations on a file, here or in a worker. Errors are those of the browser. */
 interface PlacedFile {
-  /** @returns the bytes that there are, at most `count` */
+  /** @returns the available bytes, at most `count` */
   read(byteOffset: number, count: number): Promise<Uint8Array>;
   /** @returns how many bytes were written */
   write(byteOffset: number, bytes: Uint8Array): Promise<number>;
@@ -98,7 +98,7 @@ interface Answer {
   readonly error?: string;
 }
 
-/** Answers one message after the other; bytes change hands without a copy. */
+/** Handles one message at a time; bytes are transferred without a copy. */
 const source = `
 let file;
 const actions = {
@@ -136,7 +136,7 @@ async function openInWorker(handle: SyncFileHandle): Promise<PlacedFile> {
     else reject(new Error(error));
   };
   worker.onerror = ({ message }) => {
-    failure = new Error(`the worker of the file failed: ${message ?? ''}`);
+    failure = new Error(`the file worker failed: ${message ?? ''}`);
     for (const { reject } of waiting.values()) reject(failure);
     waiting.clear();
   };

@@ -1,6 +1,6 @@
 /**
- * Files that belong to a page's origin (OPFS, https://fs.spec.whatwg.org): saved sessions, and the cold tier of the cache.
- * Paths are relative, `/` separates folders, which are made as needed.
+ * Files that belong to a page's origin (OPFS, https://fs.spec.whatwg.org): saved sessions, and the cold tier of the
+ * cache. Paths are relative, with `/` between folders, which are created as needed.
  */
 import { blobSource, type ByteSink } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
@@ -32,12 +32,12 @@ function storage(): Storage | undefined {
   return (globalThis as { readonly navigator?: { readonly storage?: Storage } }).navigator?.storage;
 }
 
-/** Sessions in these files, where the host has any. A file is replaced as a whole when everything is written. */
+/** Session files in OPFS, if the host has it. A file is replaced atomically when all of it is written. */
 export const opfsSessionFiles: SessionFiles = {
   async openSink(path) {
     if (storage()?.getDirectory === undefined) return noSessionFiles.openSink(path);
     const { folder, name } = await locate(String(path), true);
-    return told(String(path), async () => {
+    return withIoErrors(String(path), async () => {
       const handle = await folder.getFileHandle(name, { create: true });
       return sinkOf(String(path), await handle.createWritable());
     });
@@ -45,28 +45,28 @@ export const opfsSessionFiles: SessionFiles = {
   async openSource(path) {
     if (storage()?.getDirectory === undefined) return noSessionFiles.openSource(path);
     const { folder, name } = await locate(String(path), false);
-    return told(String(path), async () => {
+    return withIoErrors(String(path), async () => {
       const handle = await folder.getFileHandle(name, { create: false });
       return blobSource(await handle.getFile());
     });
   },
 };
 
-/** Temporary files of pages in a folder. Those that a page left behind that was closed go when others are made. */
+/** Temporary files in a folder. Files that a closed page left behind are removed when new ones are created. */
 export const openOpfsFolder: OpenColdFolder = (path): ColdFiles => {
   if (storage()?.getDirectory === undefined) {
-    const expected = 'an object that creates files: the host has none';
+    const expected = 'an object that creates files, since the host has no file system';
     throw new ArgumentError({ argument: 'kvCache.offload.folder', expected, actual: String(path) });
   }
   return {
     async create(name): Promise<PageFile> {
       const fileName = `${name}-${globalThis.crypto.randomUUID()}${suffix}`;
       const { folder } = await locate(`${String(path)}/${fileName}`, true);
-      return told(`${String(path)}/${fileName}`, async () => {
+      return withIoErrors(`${String(path)}/${fileName}`, async () => {
         await removeLeftOvers(folder);
         const handle = await folder.getFileHandle(fileName, { create: true });
         const file = await openOpfsPages(`${String(path)}/${fileName}`, handle);
-        // what cannot be removed now is removed by the next one that is made
+        // what cannot be removed now is removed when the next file is created
         return deletedOnClose(file, () => folder.removeEntry(fileName).catch(() => undefined));
       });
     },
@@ -75,7 +75,7 @@ export const openOpfsFolder: OpenColdFolder = (path): ColdFiles => {
 
 const suffix = '.pages';
 
-/** Files that are open cannot be removed: those stay. */
+/** Open files cannot be removed; they stay. */
 async function removeLeftOvers(folder: Folder): Promise<void> {
   const names: string[] = [];
   for await (const name of folder.keys()) if (name.endsWith(suffix)) names.push(name);
@@ -88,14 +88,14 @@ async function locate(path: string, create: boolean): Promise<{ readonly folder:
   if (name === undefined || name === '..' || parts.includes('..')) {
     throw new ArgumentError({ argument: 'path', expected: 'the path of a file of this page', actual: path });
   }
-  return told(path, async () => {
+  return withIoErrors(path, async () => {
     let folder = await (storage() as Required<Storage>).getDirectory();
     for (const part of parts) folder = await folder.getDirectoryHandle(part, { create });
     return { folder, name };
   });
 }
 
-async function told<T>(source: string, action: () => Promise<T>): Promise<T> {
+async function withIoErrors<T>(source: string, action: () => Promise<T>): Promise<T> {
   try {
     return await action();
   } catch (cause) {
@@ -116,7 +116,7 @@ function sinkOf(name: string, file: WritableFile): ByteSink {
   async function attempt(action: () => Promise<void>): Promise<void> {
     if (state === 'aborted') throw new ReleasedError(name);
     try {
-      await told(name, action);
+      await withIoErrors(name, action);
     } catch (error) {
       await abort();
       throw error;
@@ -129,7 +129,7 @@ function sinkOf(name: string, file: WritableFile): ByteSink {
     },
     async write(bytes, byteOffset = sizeBytes) {
       if (state === 'closed') throw new ReleasedError(name);
-      // memory that threads share is not taken
+      // the API rejects shared memory
       const data = bytes.buffer instanceof ArrayBuffer ? bytes : bytes.slice();
       await attempt(() => file.write({ type: 'write', position: byteOffset, data: new Uint8Array(data) }));
       sizeBytes = Math.max(sizeBytes, byteOffset + bytes.byteLength);

@@ -1,4 +1,4 @@
-/** Which attention policies work across tiers, and what they need of them. */
+/** Which attention policies work with KV offload, and what they require. */
 import {
   appendSideData,
   type AttentionRequirements,
@@ -8,7 +8,7 @@ import {
 import type { AttentionLowering } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 
-/** The attention of a model, as far as offloading depends on it. */
+/** The parts of a model's attention that offloading depends on. */
 export interface OffloadedAttention {
   /** The text form of the policy; undefined when all layers are dense. */
   readonly text: string | undefined;
@@ -17,29 +17,29 @@ export interface OffloadedAttention {
   readonly layers: readonly LayerPolicy[];
 }
 
-/** Positions that are read because of where they are: the first ones, and the last ones before a step. */
+/** Positions that are always read: the first ones, and the last ones before a step. */
 export interface KeptPositions {
   readonly sinks: number;
   readonly window: number;
 }
 
 export interface TierAttention {
-  /** Only these are ever read, and have to be in the pool: nothing is attended to outside it. */
+  /** If defined, only these positions are read; they must be in the pool, and nothing outside it is attended to. */
   readonly reads: KeptPositions | undefined;
-  /** Layers in which generated tokens read only the pages that they choose. The others read everything. */
+  /** Layers in which generated tokens read only selected pages. Other layers read everything. */
   readonly choosing: ReadonlyMap<number, PageTopKPolicy>;
-  /** Appends what policies keep beside keys and values. */
-  readonly appendSideData: (...site: Parameters<AttentionLowering>) => void;
+  /** Appends the side data of policies. */
+  readonly appendSideData: (...node: Parameters<AttentionLowering>) => void;
 }
 
-/** @throws {ArgumentError} for policies that read single tokens from everywhere */
+/** @throws {ArgumentError} for policies that read single tokens from anywhere */
 export function tierAttention(
   { text, layers, requirements }: OffloadedAttention,
   isTraced: boolean,
   isAttending: (layer: number) => boolean,
 ): TierAttention {
   const refuse = (actual: string): never => {
-    const expected = 'attention that is not traced: dense, streaming in all layers, or page-topk for generated tokens';
+    const expected = 'untraced attention: dense, streaming in all layers, or page-topk for generated tokens';
     throw new ArgumentError({ argument: 'kv', expected, actual });
   };
   if (isTraced) refuse('trace.attention');
@@ -54,14 +54,14 @@ export function tierAttention(
   return {
     reads,
     choosing,
-    appendSideData(b, site): void {
-      const { prefill, decode } = layers[site.layer] as LayerPolicy;
-      appendSideData(b, site, [prefill, decode]);
+    appendSideData(b, node): void {
+      const { prefill, decode } = layers[node.layer] as LayerPolicy;
+      appendSideData(b, node, [prefill, decode]);
     },
   };
 }
 
-/** Bytes of the boxes of a block, over all layers that keep them. */
+/** Bytes of the key boxes of a block, over all layers that have them. */
 export function boxBlockBytes(
   { layers }: OffloadedAttention,
   attending: readonly number[],

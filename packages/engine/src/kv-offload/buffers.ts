@@ -1,4 +1,4 @@
-/** The buffers of the offload programs by name, wherever the backend keeps them. */
+/** Access to the buffers of the offload programs by name. */
 import type { Backend, BufferHandle } from '@winnow/ops';
 import { joinPageErrors } from './store.js';
 
@@ -20,7 +20,7 @@ export class OffloadBuffers {
     return this.#backend.view(this.#handle(name));
   }
 
-  /** Bytes of a buffer: its own where the host can see them, else a copy. */
+  /** Bytes of a buffer: a view if the host can access them, else a copy. */
   async read(name: string, byteOffset: number, sizeBytes: number): Promise<Uint8Array> {
     const view = this.view(name);
     if (view !== undefined) return view.subarray(byteOffset, byteOffset + sizeBytes);
@@ -52,7 +52,7 @@ export class OffloadBuffers {
   }
 }
 
-/** Waits for all of them, then throws one error for all that failed. */
+/** Waits for all tasks, then throws one error for all failures. */
 export async function settleAll(tasks: readonly Promise<void>[]): Promise<void> {
   const results = await Promise.allSettled(tasks);
   const errors = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));

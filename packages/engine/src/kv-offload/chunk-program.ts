@@ -1,4 +1,4 @@
-/** The prepared program that adds the attention of some queries over one chunk to their states. */
+/** The prepared program that merges the attention of some queries over one chunk into their partial softmax states. */
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { Chunk } from './chunks.js';
@@ -9,7 +9,7 @@ export interface LayerStream {
   readonly keys: KvBuffer;
   readonly values: KvBuffer;
   readonly window: number;
-  /** Programs for few and for many queries. */
+  /** The programs for small and for large batches of queries. */
   readonly few: ChunkProgram;
   readonly many: ChunkProgram;
 }

@@ -1,12 +1,12 @@
-/** The offloaded pages of a sequence, cut into chunks that are read and attended to one at a time. */
+/** The offloaded pages of a sequence, split into chunks that are read and attended to one at a time. */
 import type { SequenceView } from '@winnow/kv-cache';
 import type { TierSizes } from './plan.js';
-import type { TierStore } from './store.js';
+import type { OffloadStore } from './store.js';
 
 /** Blocks of a sequence that are attended to together. */
 export interface Chunk {
   readonly runIds: readonly number[];
-  /** Places in the chunk, block by block, and the positions of their slots. */
+  /** Indices in the chunk by block, and the positions of their slots. */
   readonly places: readonly number[];
   readonly positions: readonly Int32Array[];
   readonly lastPosition: number;
@@ -20,7 +20,7 @@ interface RunBlock {
 /** Chunks of whole runs. */
 export function chunksOf(
   { detachedPages }: SequenceView,
-  store: TierStore,
+  store: OffloadStore,
   { chunkRuns, runBlocks }: Pick<TierSizes, 'chunkRuns' | 'runBlocks'>,
 ): Chunk[] {
   const byRun = new Map<number, RunBlock[]>();

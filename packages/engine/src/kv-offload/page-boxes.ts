@@ -1,9 +1,9 @@
-/** The boxes of pages: minima and maxima of their keys, of blocks in the pool and of offloaded ones. */
+/** The key boxes of pages (minima and maxima per dimension), for blocks in the pool and offloaded ones. */
 import type { PageBox } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { OffloadBuffers } from './buffers.js';
 import type { PageList } from './page-list.js';
-import type { TierStore } from './store.js';
+import type { OffloadStore } from './store.js';
 
 /** The buffers of a layer's boxes. */
 export type BoxBuffers = Readonly<Record<'boxCounts' | 'keyMin' | 'keyMax', KvBuffer>>;
@@ -16,7 +16,7 @@ type RowsByBlock = (block: number) => Float32Array;
 
 export interface BoxReaderOptions {
   readonly buffers: OffloadBuffers;
-  readonly store: TierStore;
+  readonly store: OffloadStore;
   readonly boxes: BoxBuffers;
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -53,7 +53,7 @@ export class BoxReader {
     };
   }
 
-  /** All rows where the host can see the buffer, otherwise copies of those that are asked for. */
+  /** All rows if the host can access the buffer, else copies of the requested ones. */
   async #rowsOf({ name, rowBytes }: KvBuffer, blocks: ReadonlySet<number>): Promise<RowsByBlock> {
     const { buffers } = this.#options;
     const length = rowBytes / 4;

@@ -2,10 +2,10 @@
 import type { SequenceView } from '@winnow/kv-cache';
 import { PageSelection, SeenPages, type Attributes, type PageBox } from '@winnow/ops';
 
-/** The pages of a sequence, of a part of a block each, in the order of their positions. */
+/** The pages of a sequence in the order of their positions; each is part of a block. */
 export interface PageList {
   readonly count: number;
-  /** Block of the pool, or -1 for a page outside it, and its id then. */
+  /** Block in the pool; -1 for a page outside it, which `pageIds` identifies. */
   readonly blocks: Int32Array;
   readonly pageIds: Int32Array;
   /** Which part of the block. */
@@ -67,9 +67,9 @@ function listBlocks(view: SequenceView, blockSize: number): ListedBlock[] {
 
 /** The pages of one query for one KV head. */
 export interface PageChoice {
-  /** Attended to in any case. */
+  /** Always attended to. */
   readonly fixed: Int32Array;
-  /** The others, to be taken best first. */
+  /** The other pages, to be taken best first. */
   readonly selection: PageSelection;
 }
 
@@ -94,7 +94,7 @@ export function choosePages(
   return { fixed: Int32Array.from(fixed), selection };
 }
 
-/** The next best pages, at most so many. */
+/** The next best pages, at most `maxPages`. */
 export function takePages(selection: PageSelection, maxPages: number): Int32Array {
   const pages: number[] = [];
   while (pages.length < maxPages && !selection.isSpent) pages.push(selection.take());

@@ -1,11 +1,11 @@
-/** Brings selected pages, of the pool or offloaded, into the staging buffers of a layer's program, and runs it. */
+/** Copies selected pages, in the pool or offloaded, into the staging buffers of a layer's program, and runs it. */
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import { settleAll, type OffloadBuffers } from './buffers.js';
 import type { PageList } from './page-list.js';
 import type { ChosenProgram } from './plan.js';
 import { tierBuffers } from './program.js';
-import type { TierStore } from './store.js';
+import type { OffloadStore } from './store.js';
 
 /** The pages of one query and KV head that are attended to together. */
 export interface PageItem {
@@ -16,7 +16,7 @@ export interface PageItem {
   readonly pages: Int32Array;
 }
 
-/** Where a page of an item goes: its place in the staging buffers, and the part of the block that it is. */
+/** Where a page of an item goes: its index in the staging buffers, and its part of the block. */
 interface Place {
   readonly staged: number;
   readonly kvHead: number;
@@ -31,7 +31,7 @@ interface Placement {
 
 export interface PageStagingOptions {
   readonly buffers: OffloadBuffers;
-  readonly store: TierStore;
+  readonly store: OffloadStore;
   readonly executable: Executable;
   readonly chosen: ChosenProgram;
   readonly keys: KvBuffer;
@@ -51,13 +51,13 @@ export class PageStaging {
     this.#scalars = createScalarBlock(scalars, symbols);
   }
 
-  /** Maximum number of pages of one item that are staged together with the others. */
+  /** Maximum number of pages per item that are staged at once. */
   pagesPerItem(numItems: number): number {
     const { stagedPages, maxPages } = this.#options.chosen;
     return Math.min(maxPages, Math.floor(stagedPages / numItems));
   }
 
-  /** Brings the pages of items into half of the staging buffers. */
+  /** Copies the pages of items into one half of the staging buffers. */
   async load(items: readonly PageItem[], half: number): Promise<void> {
     const { buffers, keys, values, chosen, pageSize } = this.#options;
     const placement = this.#place(items);
@@ -71,7 +71,7 @@ export class PageStaging {
     ]);
   }
 
-  /** Adds the attention of the items over the pages in half of the staging buffers to their states. */
+  /** Merges the attention of the items over the pages in one half of the staging buffers into their states. */
   async run(items: readonly PageItem[], half: number, signal: AbortSignal | undefined): Promise<void> {
     const { numKvHeads, pageSize, executable, chosen } = this.#options;
     const { stagedPages, maxPages } = chosen;
@@ -92,7 +92,7 @@ export class PageStaging {
     await executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
   }
 
-  /** Where each page goes; the pages of one block are taken from one read. */
+  /** Assigns an index to each page; pages of one block share a read. */
   #place(items: readonly PageItem[]): Placement {
     const { chosen, pageSize } = this.#options;
     const byBlock = new Map<number, Place[]>();
@@ -115,7 +115,7 @@ export class PageStaging {
     return { byBlock, byPage, positions };
   }
 
-  /** Copies the pages of a buffer of the cache to their places in a staging buffer. */
+  /** Copies the pages of a cache buffer to their indices in a staging buffer. */
   #stage(name: string, buffer: KvBuffer, { byBlock, byPage }: Placement, half: number): Promise<void> {
     const { buffers, numKvHeads, blockSize, pageSize, chosen } = this.#options;
     const slotBytes = buffer.rowBytes / (numKvHeads * blockSize);

@@ -1,7 +1,7 @@
 /**
- * Blocks that left the pool. A few of one sequence leave together, as a run: of each cache buffer their rows are one page of
- * a page store, so that a layer is read by itself and in large pieces. A run goes when no sequence refers to any of its
- * blocks.
+ * Blocks that left the pool. Neighboring blocks of a sequence leave together as a run. Their rows in each cache buffer
+ * form one page of a page store, so that each layer is read separately and in large pieces. A run is deleted when no
+ * sequence refers to any of its blocks.
  */
 import {
   createPageStore,
@@ -17,14 +17,14 @@ import { ArgumentError, invariant } from '@winnow/tensor';
 import type { ColdFiles } from '../memory/cold-files.js';
 import type { KvBuffer } from '../memory/kv-memory.js';
 
-/** Counters since loading, and what is there now. */
-export interface TierStoreStatistics extends PageStatistics {
+/** Counters since loading, and current contents. */
+export interface OffloadStoreStatistics extends PageStatistics {
   /** Blocks outside the pool. */
   readonly numStoredBlocks: number;
   readonly residentBytes: number;
 }
 
-/** Where a block is that left the pool. */
+/** The location of a block outside the pool. */
 export interface StoredBlock {
   readonly runId: number;
   /** Which block of the run. */
@@ -34,9 +34,9 @@ export interface StoredBlock {
 /** Copies a block's row of a buffer to `target`. */
 export type ReadRow = (buffer: KvBuffer, index: number, target: Uint8Array) => Promise<void>;
 
-export interface TierStoreOptions {
+export interface OffloadStoreOptions {
   readonly buffers: readonly KvBuffer[];
-  /** Those whose rows, of 4-byte numbers, stay in memory: what pages are chosen by. */
+  /** Buffers whose rows, of 4-byte numbers, stay in memory: the data for selecting pages. */
   readonly isResident: (buffer: KvBuffer) => boolean;
   readonly blockSize: number;
   readonly runBlocks: number;
@@ -57,14 +57,14 @@ interface PageStores {
   readonly byBuffer: ReadonlyMap<KvBuffer, PageStore>;
 }
 
-export class TierStore {
+export class OffloadStore {
   readonly runBlocks: number;
   /** Buffers whose rows stay in memory. */
   readonly residentBuffers: readonly KvBuffer[];
   readonly #blockSize: number;
   readonly #buffers: readonly KvBuffer[];
   readonly #stores: PageStores;
-  /** Where the rows of resident buffers begin, in numbers of 4 bytes. */
+  /** Offsets of the rows of resident buffers, in 4-byte units. */
   readonly #residentOffsets = new Map<KvBuffer, number>();
   readonly #residentLength: number;
   readonly #runs = new Map<number, Run>();
@@ -73,7 +73,7 @@ export class TierStore {
   #nextPage = 0;
   #numResident = 0;
 
-  private constructor({ buffers, isResident, blockSize, runBlocks }: TierStoreOptions, stores: PageStores) {
+  private constructor({ buffers, isResident, blockSize, runBlocks }: OffloadStoreOptions, stores: PageStores) {
     this.runBlocks = runBlocks;
     this.residentBuffers = buffers.filter(isResident);
     this.#blockSize = blockSize;
@@ -88,12 +88,12 @@ export class TierStore {
   }
 
   /** @throws {IoError} when a file of the cold tier cannot be created */
-  static async open(options: TierStoreOptions): Promise<TierStore> {
-    return new TierStore(options, await openPageStores(options));
+  static async open(options: OffloadStoreOptions): Promise<OffloadStore> {
+    return new OffloadStore(options, await openPageStores(options));
   }
 
   /**
-   * Stores blocks, at most `runBlocks`. All or nothing.
+   * Stores at most `runBlocks` blocks, atomically.
    * @param positions of each block's slots
    * @param readRow copies a block's row of a buffer to `target`
    * @returns a page id for each block
@@ -135,21 +135,21 @@ export class TierStore {
     return (this.#runs.get(runId) as Run).resident[index] as Float32Array;
   }
 
-  /** In numbers of 4 bytes. */
+  /** In 4-byte units. */
   residentOffset(buffer: KvBuffer): number {
     return this.#residentOffsets.get(buffer) as number;
   }
 
   /**
    * Reads the rows of all blocks of a run of a buffer that is not resident.
-   * @param promote keeps them in memory, if that takes no writing
+   * @param promote keeps them in memory if that needs no write
    * @throws {PageError} naming the positions that cannot be read
    */
   async readRun(runId: number, buffer: KvBuffer, target: Uint8Array, promote = false): Promise<void> {
     await this.#storeOf(buffer).read(this.#storedId(runId, buffer), target, { promote });
   }
 
-  /** The rows of all blocks of a run if they are in memory: not to be changed. */
+  /** The rows of all blocks of a run if they are in memory; read-only. */
   peekRun(runId: number, buffer: KvBuffer): Uint8Array | undefined {
     return this.#storeOf(buffer).peek(this.#storedId(runId, buffer));
   }
@@ -167,7 +167,7 @@ export class TierStore {
     }
   }
 
-  statistics(): TierStoreStatistics {
+  statistics(): OffloadStoreStatistics {
     const all = this.#stores.stores.map((store) => store.statistics());
     const sum = (field: keyof PageStatistics): number => all.reduce((total, one) => total + one[field], 0);
     return {
@@ -234,7 +234,7 @@ export class TierStore {
 }
 
 /** One page store for all buffers whose rows have the same size. */
-async function openPageStores(options: TierStoreOptions): Promise<PageStores> {
+async function openPageStores(options: OffloadStoreOptions): Promise<PageStores> {
   const { blockSize, runBlocks, warmBytes, cold, onMove } = options;
   const buffers = options.buffers.filter((buffer) => !options.isResident(buffer));
   const byBuffer = new Map<KvBuffer, PageStore>();
@@ -275,7 +275,7 @@ async function closeAll(stores: readonly PageStore[]): Promise<void> {
   for (const result of results) if (result.status === 'rejected') throw result.reason;
 }
 
-/** One error for what could not be read at the same time, naming all positions. */
+/** One error for concurrent failed reads, naming all positions. */
 export function joinPageErrors(errors: readonly unknown[]): unknown {
   const [first] = errors;
   const pageErrors = errors.filter((error) => PageError.isInstance(error));

@@ -1,4 +1,4 @@
-/** What is done to the weights of a model between its file and the memory: quantized, or adapted. */
+/** Changes weights while they load: quantizes them, adds or merges adapters. */
 import {
   addAdapters,
   quantizeWeights,
@@ -12,10 +12,10 @@ import type { LoraOptions } from './adapters.js';
 
 export interface WeightOptions {
   /**
-   * Store the matrices in this type, whatever the file has: `q8_0`, `q4_0`, `q4_K`, `f16`, ... They are encoded as they
-   * are read, a few megabytes at a time. Norms, biases, routers and positions stay; the output matrix gets q6_K with types
-   * below it. Matrices that cannot be stored so, or are quantized already, stay as they are and are named in `notices`.
-   * Default: the types of the file.
+   * Dtype that the matrices are quantized to while they load: `q8_0`, `q4_0`, `q4_K`, `f16`, ... They are converted a
+   * few megabytes at a time. Norms, biases, routers and position embeddings keep their dtype; below q6_K, the output
+   * matrix gets q6_K. Matrices that do not support the dtype, or are already quantized, stay unchanged and are listed
+   * in `notices`. Default: the dtypes of the file.
    */
   readonly quantize?: DType;
   /** Low-rank adapters (LoRA). Default: none. */
@@ -23,10 +23,10 @@ export interface WeightOptions {
 }
 
 /**
- * Changes the weights of a description by the options, before programs are built.
- * @param adapters those of the options, read
+ * Applies the weight options to a description before programs are built.
+ * @param adapters the adapters of the options, already read
  * @returns notices
- * @throws {ArgumentError} for a type that weights cannot be stored in
+ * @throws {ArgumentError} for a dtype that weights cannot have
  * @throws {FormatError} for an adapter that does not fit the model
  */
 export async function adaptWeights(
@@ -43,7 +43,7 @@ export async function adaptWeights(
   return [...merged, ...(quantize === undefined ? [] : keptNotices(kept, quantize)), ...added];
 }
 
-/** One notice for all that stay for the same reason. */
+/** One notice for all weights that stay for the same reason. */
 function keptNotices(kept: readonly KeptWeight[], dtype: DType): string[] {
   const byReason = new Map<string, string[]>();
   for (const { name, reason } of kept) {

@@ -1,4 +1,4 @@
-/** Adapters as the options name them: opened and read before the model. */
+/** Opens and reads the LoRA adapters of the options, before the model. */
 import { blobSource, type ByteSource } from '@winnow/bytes';
 import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import { parseJsonObject, type HubFiles } from '@winnow/hub';
@@ -15,16 +15,16 @@ export interface AdapterOption {
    * `adapter_model.safetensors`), given by path, URL, Blob, open file or the files of the folder.
    */
   readonly source: ModelLocation;
-  /** Times the scale that the adapter itself says. Default 1. */
+  /** Multiplies the adapter's own scale. Default 1. */
   readonly scale?: number;
 }
 
 export interface LoraOptions {
-  /** The adapters, which act together. */
+  /** The adapters, which are summed. */
   readonly adapters?: readonly AdapterOption[];
   /**
-   * `runtime`: two small GEMMs beside each adapted one, with weights of any type; `merge`: the weights are changed while
-   * they load, which costs nothing later, but requantizes quantized ones. Default `runtime`.
+   * `runtime` adds two small GEMMs to each adapted one and works with weights of any dtype. `merge` changes the weights
+   * while they load, which costs nothing later but requantizes quantized weights. Default `runtime`.
    */
   readonly mode?: 'runtime' | 'merge';
 }

@@ -1,4 +1,4 @@
-/** What a model file says, without loading its weights. */
+/** The contents of a model file, read without loading its weights. */
 import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
 import { type DType, CapacityError } from '@winnow/tensor';
@@ -30,19 +30,19 @@ export interface TensorInfo {
   readonly sizeBytes: number;
 }
 
-/** What a model file says, without loading its weights. */
+/** The contents of a model file, read without loading its weights. */
 export interface ModelInfo {
   readonly name: string;
   readonly format: 'gguf' | 'safetensors';
   readonly config: DecoderConfig;
   readonly tensors: readonly TensorInfo[];
-  /** GGUF metadata or the values of config.json; long arrays are given by their length. */
+  /** GGUF metadata or the values of config.json; long arrays are replaced by their length. */
   readonly metadata: Readonly<Record<string, unknown>>;
-  /** Within the limit that was given; when that is too small, the plan of the smallest limit that works. */
+  /** The plan within the given budget; if that is too small, the plan of the smallest budget that works. */
   readonly plan: MemoryPlan;
 }
 
-/** Takes over `opened` and closes it. */
+/** Takes ownership of `opened` and closes it. */
 export async function inspectOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,
@@ -77,7 +77,10 @@ export async function inspectOpenedModel(
   }
 }
 
-/** Runs a task with the break-even ratios of the backend that a model would be loaded with. Those of the default one are known. */
+/**
+ * Runs a task with the break-even ratios of the backend that would load the model. Those of the default backend are
+ * constants.
+ */
 async function withRatios<T>(
   { backend, createBackend, sparsity }: LoadOptions,
   task: (backend: Pick<Backend, 'breakEvenRatio'>) => Promise<T>,
@@ -93,7 +96,7 @@ async function withRatios<T>(
   }
 }
 
-/** The plan within the limit; of a limit that is too small, that of the smallest one that works. */
+/** The plan within the budget, or within the smallest budget that works. */
 function orWhole(options: LoadOptions, fit: (options: LoadOptions) => MemoryPlan): MemoryPlan {
   try {
     return fit(options);

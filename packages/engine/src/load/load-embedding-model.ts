@@ -1,4 +1,4 @@
-/** Loads an open model that embeds into a backend. */
+/** Loads an open embedding model into a backend. */
 import {
   describeEmbedder,
   type DecoderConfig,
@@ -29,7 +29,10 @@ import type { OpenedModel } from './opened-model.js';
 import type { EmbeddingLoadOptions } from './options.js';
 import { ModelResources } from './resources.js';
 
-/** Takes over `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads from it. */
+/**
+ * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
+ * from it.
+ */
 export async function loadOpenedEmbeddingModel(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,

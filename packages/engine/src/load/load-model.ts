@@ -1,4 +1,4 @@
-/** Loads an open model that generates into a backend. */
+/** Loads an open decoder into a backend. */
 import { describeModel, type ModelDescription, type ModelFile, type ScaledLora } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
@@ -29,7 +29,10 @@ import type { OpenedModel } from './opened-model.js';
 import type { HostOptions, LoadOptions } from './options.js';
 import { ModelResources } from './resources.js';
 
-/** Takes over `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads from it. */
+/**
+ * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
+ * from it.
+ */
 export async function loadOpenedModel(
   opened: OpenedModel,
   options: LoadOptions,

@@ -4,14 +4,15 @@ import type { HubFiles } from '@winnow/hub';
 import { IoError } from '@winnow/tensor';
 
 /**
- * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder
- * (a URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, an open GGUF file, a Blob, or the files of a folder. Paths need Node. An open file is taken
- * over: it is closed with the model, or when it cannot be loaded.
+ * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder (a
+ * URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, an open GGUF
+ * file, a Blob, or the files of a folder. Paths need Node. The model takes ownership of an open file and closes it when
+ * it is disposed of or cannot be loaded.
  */
 export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
 
 export interface OpenOptions {
-  /** Where URLs are fetched with. Default: the global `fetch`. */
+  /** The function that requests URLs. Default: the global `fetch`. */
   readonly fetch?: typeof fetch;
   readonly signal?: AbortSignal;
 }

@@ -1,14 +1,14 @@
-/** Stands in for the tokenizer of a model file that has none: token ids work, text is refused. */
+/** Replaces the tokenizer of a model file that has none: token ids work, text is rejected. */
 import { FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 
-/** Everything that needs a vocabulary throws; streaming gives empty texts, so that generation from ids goes on. */
+/** Everything that needs a vocabulary throws; streaming returns empty texts, so that generation from ids works. */
 export function createMissingTokenizer(source: string, field: string, vocabSize: number): Tokenizer {
   const refuse = (): never => {
     throw new FormatError({
       source,
       field,
-      message: 'missing: without a tokenizer this model takes and gives token ids only',
+      message: 'missing; without a tokenizer, this model only takes and returns token ids',
     });
   };
   return {

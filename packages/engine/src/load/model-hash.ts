@@ -1,4 +1,4 @@
-/** A name for the weights of a model, cheap to compute: from what its file says and from samples of every tensor. */
+/** A cheap hash of a model's weights: from its metadata and samples of every tensor. */
 import type { TensorStore } from '@winnow/bytes';
 import { checksum64 } from '@winnow/kv-cache';
 import type { Weight } from '@winnow/models';
@@ -10,8 +10,8 @@ import type { WeightTierPlan } from '../weight-offload/plan.js';
 const sampleBytes = 64;
 
 /**
- * Call it when the weights are loaded and no program is prepared, which may arrange them in its own way. Two fine-tunings
- * with the same header differ in the samples. Not for secrets: a forger can make two models with one name.
+ * Call it when the weights are loaded and no program is prepared, which may arrange them in its own way. Two
+ * fine-tunings with the same header differ in the samples. Not for secrets: a forger can make two models with one name.
  * @param weights of the model; those that are neither in a buffer nor in tiers are not in use
  */
 export async function modelHash(

@@ -1,4 +1,4 @@
-/** Weights of a folder that holds ONNX files, as transformers.js has them: `onnx/model.onnx` beside config.json. */
+/** Weights of a folder with ONNX files, as laid out by transformers.js: `onnx/model.onnx` beside config.json. */
 import type { TensorStore } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
 import { onnxWeights, openOnnx } from '@winnow/onnx';

@@ -1,4 +1,4 @@
-/** From a location to an open model. Paths are left to the host. */
+/** Opens a model at a location. The host opens paths. */
 import { blobSource, type ByteSource } from '@winnow/bytes';
 import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
@@ -10,7 +10,7 @@ import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;
 
 /**
- * @param openPath for strings that are not `http(s)` URLs and for `file:` URLs; without it they are refused
+ * @param openPath for strings that are not `http(s)` URLs and for `file:` URLs; without it they are rejected
  * @throws {FormatError | IoError | ArgumentError}
  */
 export async function openLocation(
@@ -62,7 +62,7 @@ async function openSource(source: ByteSource, options: { signal?: AbortSignal })
   return openGgufOrClose(file);
 }
 
-/** Takes over an open GGUF file, which may still hold no usable model: it must not stay open then. */
+/** Takes ownership of an open GGUF file and closes it if it has no usable model. */
 export async function openGgufOrClose(file: GgufFile): Promise<OpenedModel> {
   try {
     return openGgufModel(file);

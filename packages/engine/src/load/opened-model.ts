@@ -1,4 +1,4 @@
-/** A model that is open: its parts are read when they are asked for, with the weights still where they are. */
+/** An open model: its parts are read on demand, and the weights stay in the file. */
 import type { TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import { openHubFolder, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
@@ -17,16 +17,16 @@ import type { SamplingOptions } from '../generation/sampling-options.js';
 
 export interface OpenedModel {
   readonly name: string;
-  /** Every setting of the file; long lists by their length. */
+  /** All settings of the file; long lists are replaced by their length. */
   readonly metadata: Readonly<Record<string, unknown>>;
   /** Jinja source. */
   readonly chatTemplate: string | undefined;
-  /** End tokens that the file names besides the tokenizer's own. */
+  /** End tokens of the file in addition to the tokenizer's. */
   readonly eosIds: readonly number[];
   readonly defaultSampling: SamplingOptions;
-  /** What a folder says of embeddings. */
+  /** The embedding settings of a folder. */
   readonly sentenceTransformers: SentenceTransformers | undefined;
-  /** What a tokenizer would be read from, for messages. */
+  /** The field that a tokenizer would be read from, for error messages. */
   readonly tokenizerField: string;
   /** Settings, and the tensors without their data. */
   openFile(): Promise<ModelFile>;
@@ -60,7 +60,7 @@ export function openGgufModel(file: GgufFile): OpenedModel {
 /** How the files of a folder are opened. */
 export interface OpenHubOptions {
   readonly signal?: AbortSignal;
-  /** The ONNX file with the weights, instead of those that the folder has otherwise. */
+  /** The ONNX file to read weights from, instead of the folder's other weights. */
   readonly onnxFile?: string;
 }
 
@@ -91,7 +91,7 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
   };
 }
 
-/** @throws {FormatError} for tensors of unknown dtypes as well: without them it would be another model */
+/** @throws {FormatError} also for tensors of unknown dtypes, since the model would be different without them */
 async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptions): Promise<TensorStore> {
   if (onnxFile !== undefined || hub.weightFiles === undefined) {
     const onnx = await openOnnxWeights(hub.files, onnxFile, options);
@@ -101,7 +101,7 @@ async function openWeights(hub: HubModel, { onnxFile, ...options }: OpenHubOptio
   const [unknown] = store.unsupported.values();
   if (unknown === undefined) return store;
   await store.close();
-  const message = `expected a float or integer type that weights have, got ${unknown.fileDType}`;
+  const message = `expected a float or integer dtype of weights, got ${unknown.fileDType}`;
   throw new FormatError({ source: store.name, field: unknown.name, message });
 }
 
@@ -122,7 +122,7 @@ function idList(value: unknown): number[] {
   return values.filter((id): id is number => Number.isSafeInteger(id));
 }
 
-/** Longest list that `metadata` shows whole. */
+/** Maximum length of a list that `metadata` shows in full. */
 const maxShownValues = 16;
 
 function shortened(value: unknown): unknown {

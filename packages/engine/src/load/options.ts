@@ -22,31 +22,33 @@ export interface HostOptions {
 
 /** Where a model runs. */
 export interface BackendOptions {
-  /** The backend. Default: a WebAssembly backend of the model's own, disposed together with it. */
+  /** The backend. Default: a WASM backend per model, disposed of together with it. */
   readonly backend?: Backend;
   /**
-   * Creates the backend, instead of `backend`. When its device is lost, it creates another one: the weights are loaded again, and
-   * running generations go on after their tokens were recomputed.
+   * Creates the backend, instead of `backend`. When its device is lost, it creates another one: the weights are loaded
+   * again, and running generations continue after their tokens are recomputed.
    */
   readonly createBackend?: () => Promise<Backend>;
   /** Number of threads of the default backend. Default: the number of hardware threads. */
   readonly threads?: number;
   /**
-   * Activations of the default backend in GEMMs with block-quantized weights: `'int8'` quantizes them per block of 32, with
-   * an error of at most 1/254 of the block's absolute maximum; `'f32'` keeps them and is slower. Default `'int8'`.
+   * Activations of the default backend in GEMMs with block-quantized weights: `'int8'` quantizes them per block of 32,
+   * with an error of at most 1/254 of the block's absolute maximum; `'f32'` is exact but slower. Default `'int8'`.
    */
   readonly activations?: 'f32' | 'int8';
-  /** Whether ops that the backend lacks fall back to the reference (counted in `fallbacks`) or fail. Default `fallback`. */
+  /**
+   * Whether ops that the backend lacks fall back to the reference (counted in `fallbacks`) or fail. Default `fallback`.
+   */
   readonly onUnsupported?: 'fallback' | 'error';
   /** Measure the time of every op. Default false. */
   readonly profile?: boolean;
 }
 
-/** What loading any model takes beside its plan. */
+/** Options of every kind of model, apart from its plan. */
 interface CommonOptions extends OpenOptions, BackendOptions, WeightOptions {
-  /** Skips FFN neurons by a calibration. Default: all neurons are computed. */
+  /** Skips FFN neurons as calibrated. Default: all neurons are computed. */
   readonly sparsity?: SparsityOptions;
-  /** What becomes readable for measurements; costs memory. Default: nothing. */
+  /** Makes the inputs of layers readable for measurements; costs memory. Default: none. */
   readonly trace?: TraceOptions;
   /** Called while the weights load. */
   readonly onProgress?: (progress: LoadProgress) => void;

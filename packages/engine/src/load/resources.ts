@@ -23,7 +23,7 @@ interface UploadOptions {
 export class ModelResources {
   readonly backend: Backend;
   readonly #opened: OpenedModel;
-  /** What is behind the backend, when it belongs to the model. */
+  /** The device of the backend, if the model owns it. */
   readonly #device: ReplaceableDevice | undefined;
   #isFileOpen = true;
   #buffers: ReadonlyMap<string, BufferHandle> = new Map();
@@ -36,7 +36,7 @@ export class ModelResources {
     this.#device = device;
   }
 
-  /** Takes over an open model: it is closed when creating the backend fails, and with `release`. */
+  /** Takes ownership of an open model: it is closed when creating the backend fails, and by `release`. */
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
     const { threads, activations } = options;
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
@@ -64,7 +64,7 @@ export class ModelResources {
     return this.#feedForward;
   }
 
-  /** Brings weights, constants and an empty cache into the backend's memory. */
+  /** Loads weights, constants and an empty cache into the backend's memory. */
   async upload(
     description: EmbedderDescription,
     programs: readonly Program[],
@@ -80,8 +80,9 @@ export class ModelResources {
   }
 
   /**
-   * Recovery from the loss of the device, if it belongs to the model: by one with the same weights and programs, and an empty cache.
-   * @param checkWeights throws when the weights that were read again are others
+   * Recovery from the loss of the device, if the model owns it: a new device with the same weights and programs and an
+   * empty cache.
+   * @param checkWeights throws when the reloaded weights differ
    */
   deviceRecovery(
     description: EmbedderDescription,
@@ -97,7 +98,7 @@ export class ModelResources {
     return new DeviceRecovery({ replaceDevice: device && (() => device.replace(fill)), report });
   }
 
-  /** Prepares programs, whose FFNs run by `feedForward`, which is closed with `release`. */
+  /** Prepares programs whose FFNs use `feedForward`, which `release` closes. */
   async prepare(
     programs: readonly Program[],
     feedForward: FeedForwardRuntime,
@@ -115,7 +116,7 @@ export class ModelResources {
     }
   }
 
-  /** Closes the model's file before the model is disposed. */
+  /** Closes the model's file before the model is disposed of. */
   async closeFile(): Promise<void> {
     if (!this.#isFileOpen) return;
     this.#isFileOpen = false;
@@ -137,7 +138,7 @@ export class ModelResources {
       for (const executable of this.#executables.values()) await executable.dispose();
       for (const buffer of this.#buffers.values()) this.backend.free(buffer);
     } catch (error) {
-      if (!(error instanceof ReleasedError)) throw error; // the backend was disposed first, and freed everything
+      if (!(error instanceof ReleasedError)) throw error; // the backend was disposed of first and freed everything
     }
     await this.#device?.dispose();
   }

@@ -1,9 +1,9 @@
-/** Where the cold tier keeps its files. Paths are left to the host. */
+/** Where the cold tier stores its files. The host opens paths. */
 import type { PageFile } from '@winnow/kv-cache';
 
-/** A place for temporary files of pages. */
+/** A place for temporary page files. */
 export interface ColdFiles {
-  /** Makes an empty file of this name, which nobody else uses. The file goes when it is closed. @throws {IoError} */
+  /** Creates an empty file with this unique name. It is deleted when it is closed. @throws {IoError} */
   create(name: string): Promise<PageFile>;
 }
 
@@ -14,7 +14,7 @@ export function openCold(cold: string | URL | ColdFiles, openFolder: OpenColdFol
   return typeof cold === 'string' || cold instanceof URL ? openFolder(cold) : cold;
 }
 
-/** The same file, which is removed when it is closed. */
+/** Wraps a file so that it is deleted when it is closed. */
 export function deletedOnClose(file: PageFile, remove: () => Promise<void>): PageFile {
   return {
     name: file.name,

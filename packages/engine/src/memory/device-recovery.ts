@@ -1,11 +1,14 @@
-/** Goes on after a lost device: has it replaced, and gives up when one device after another is lost. */
+/** Recovers from a lost device: replaces it, and gives up when one device after another is lost. */
 import { DeviceLostError } from '@winnow/tensor';
 import type { ReportEvent } from '../metrics/events.js';
 
-/** How many devices in a row may be lost without an answer, before what they ran is taken for the cause. */
+/** Maximum number of devices that may be lost in a row before the task itself is considered the cause. */
 const maxFutileLosses = 3;
 
-/** The loss behind an error that others may have wrapped: a read of weights fails because a write to the device does. */
+/**
+ * The device loss that caused an error, which may be wrapped: reading weights fails when writing them to the device
+ * fails.
+ */
 export function lossBehind(error: unknown): DeviceLostError | undefined {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (DeviceLostError.isInstance(cause)) return cause;
@@ -14,7 +17,7 @@ export function lossBehind(error: unknown): DeviceLostError | undefined {
 }
 
 export interface DeviceRecoveryOptions {
-  /** Replaces a lost device, with weights and programs as before and an empty cache. Without it, a loss is final. */
+  /** Replaces a lost device: same weights and programs, empty cache. Without it, a loss is final. */
   readonly replaceDevice: (() => Promise<void>) | undefined;
   readonly report: ReportEvent;
 }
@@ -22,24 +25,24 @@ export interface DeviceRecoveryOptions {
 export class DeviceRecovery {
   readonly #options: DeviceRecoveryOptions;
   #numLosses = 0;
-  /** Devices lost since the last answer. */
+  /** Devices lost since the last success. */
   #numFutileLosses = 0;
 
   constructor(options: DeviceRecoveryOptions) {
     this.#options = options;
   }
 
-  /** Devices lost so far. */
+  /** Total number of lost devices. */
   get numLosses(): number {
     return this.#numLosses;
   }
 
-  /** The loss behind an error, when another device can take over. */
+  /** The device loss behind an error, if the device can be replaced. */
   lossOf(error: unknown): DeviceLostError | undefined {
     return this.#options.replaceDevice === undefined ? undefined : lossBehind(error);
   }
 
-  /** Counts and reports a loss. Returns whether what ran may run again; false after too many losses in a row. */
+  /** Counts and reports a loss. Returns whether to retry; false after too many losses in a row. */
   note({ reason }: DeviceLostError): boolean {
     this.#numLosses++;
     this.#options.report({ kind: 'device-lost', reason });
@@ -53,12 +56,12 @@ export class DeviceRecovery {
     await this.#options.replaceDevice?.();
   }
 
-  /** What ran was answered. */
+  /** Notes a success. */
   noteAnswer(): void {
     this.#numFutileLosses = 0;
   }
 
-  /** Runs a task that can be repeated, after a loss once more. @throws {DeviceLostError} when it loses every device */
+  /** Runs a repeatable task, again after each loss. @throws {DeviceLostError} when every device is lost */
   async run<T>(task: () => Promise<T>): Promise<T> {
     for (;;) {
       try {

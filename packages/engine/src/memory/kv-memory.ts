@@ -1,6 +1,6 @@
 /**
- * The cache buffers of a model as bytes: rows of blocks (`kv.*`) and rows of recurrent states (`state.*`), whatever they
- * hold. Carries out what the block manager asks for; changes wait in a queue until no step runs.
+ * The cache buffers of a model as bytes: rows of blocks (`kv.*`) and rows of recurrent states (`state.*`). Applies the
+ * changes of the block manager, which are queued until no step runs.
  */
 import type { BlockChanges } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
@@ -13,7 +13,7 @@ export interface KvBuffer {
   readonly name: string;
   readonly rowBytes: number;
   readonly numRows: number;
-  /** Where rows are groups of slots, as those of keys and values: bytes of a slot in a group. */
+  /** For rows of groups of slots, such as keys and values: bytes of a slot in a group. */
   readonly slotBytes: number | undefined;
 }
 
@@ -86,17 +86,17 @@ export class KvMemory {
     this.#report = report;
   }
 
-  /** Notes changes that are carried out before the next step. */
+  /** Queues changes, which are applied before the next step. */
   queue(changes: BlockChanges): void {
     if (changes.copies.length > 0 || changes.clearedSlots.length > 0) this.#queued.push(changes);
   }
 
-  /** Forgets queued changes: the cache is empty again. */
+  /** Discards queued changes, since the cache is empty again. */
   forget(): void {
     this.#queued = [];
   }
 
-  /** Carries out what is queued; `undefined` when nothing is. No step may run meanwhile. */
+  /** Applies queued changes; `undefined` if there are none. No step may run meanwhile. */
   flush(): Promise<void> | undefined {
     return this.#queued.length === 0 ? undefined : this.#carryOut();
   }
@@ -129,7 +129,7 @@ export class KvMemory {
     }
   }
 
-  /** Copy-on-write: the blocks get rows of their own. */
+  /** Copy-on-write: copies the rows of blocks. */
   async #copyBlocks(copies: BlockChanges['copies']): Promise<void> {
     for (const { from, to } of copies) {
       await Promise.all(this.blockBuffers.map((buffer) => this.#copyRow(buffer, from, to)));

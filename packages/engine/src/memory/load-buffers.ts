@@ -1,4 +1,4 @@
-/** Brings weights, constants and an empty cache into a backend's memory. */
+/** Loads weights, constants and an empty cache into a backend's memory. */
 import {
   loadWeight,
   maxPieceBytes,
@@ -11,7 +11,7 @@ import {
 import type { Backend, BufferGroup, BufferHandle, Program, ProgramBuffer } from '@winnow/ops';
 import { buffersOf } from './program-buffers.js';
 
-/** What happens while a model loads: bytes of weights so far. */
+/** Progress of loading: bytes of weights so far. */
 export interface LoadProgress {
   readonly loadedBytes: number;
   readonly totalBytes: number;
@@ -49,7 +49,7 @@ interface FillBuffersOptions extends LoadBuffersOptions {
   readonly allocate?: (buffer: ProgramBuffer) => void;
 }
 
-/** Brings weights, constants and an empty cache into buffers that are zero elsewhere. */
+/** Loads weights, constants and an empty cache into zeroed buffers. */
 export async function fillBuffers(
   backend: Backend,
   { weights, constants }: EmbedderDescription,
@@ -77,7 +77,7 @@ export async function fillBuffers(
   }
 }
 
-/** Reads a weight straight into the buffer's memory where the host can reach it, else hands it over in pieces. */
+/** Reads a weight directly into the buffer's memory if the host can access it, else writes it in pieces. */
 function fillWeight(backend: Backend, buffer: BufferHandle, weight: Weight, options: LoadWeightOptions): Promise<void> {
   const view = backend.view(buffer);
   if (view !== undefined) return loadWeight(weight, view, options);

@@ -17,7 +17,7 @@ export function buffersOf(programs: readonly Program[]): readonly ProgramBuffer[
   return [...buffers.values()];
 }
 
-/** Bytes of the weights that programs read, slots for some of them included. */
+/** Bytes of the weights that programs read, including slots of offloaded ones. */
 export function weightBytesOf(programs: readonly Program[]): number {
   let bytes = 0;
   for (const { name, usage, sizeBytes } of buffersOf(programs)) {
@@ -26,7 +26,7 @@ export function weightBytesOf(programs: readonly Program[]): number {
   return bytes;
 }
 
-/** All buffers of slots and of what the host writes begin so. */
+/** Name prefix of slot buffers and of buffers that the host writes. */
 export const slotPrefix = 'slots.';
 
 export function isSlotBuffer(name: string): boolean {

@@ -1,6 +1,6 @@
 /**
- * A backend whose device can be replaced when it is lost. Handles and executables of its facade stay valid: they move to memory
- * and programs of the new device, whose contents the caller brings back.
+ * A backend whose device can be replaced when it is lost. Handles and executables of the facade stay valid: they move
+ * to memory and programs of the new device, whose contents the caller restores.
  */
 import type { Backend, BufferHandle, Executable, PrepareOptions, Program } from '@winnow/ops';
 import { DeviceLostError, ReleasedError } from '@winnow/tensor';
@@ -9,7 +9,7 @@ type AllocateRequest = Parameters<Backend['allocate']>[0];
 
 interface DeviceBuffer extends BufferHandle {
   readonly request: AllocateRequest;
-  /** On the present device. */
+  /** On the current device. */
   inner: BufferHandle;
 }
 
@@ -22,14 +22,14 @@ interface DeviceExecutable {
 /** How many devices in a row may be lost before one has been filled. */
 const maxReplacements = 3;
 
-/** A device that could not be filled is as good as lost: the next request tries another one. */
+/** A device that could not be filled counts as lost: the next request tries another one. */
 function unfilled(backend: string, cause: unknown): DeviceLostError {
   const reason = `its replacement could not be filled: ${(cause as Error).message}`;
   return new DeviceLostError({ backend, reason }, { cause });
 }
 
 export class ReplaceableDevice {
-  /** What programs and buffers are made with. It stays, whatever device is behind it. */
+  /** The backend that programs and buffers use. It stays the same when the device behind it changes. */
   readonly backend: Backend;
   readonly #create: () => Promise<Backend>;
   readonly #buffers = new Set<DeviceBuffer>();
@@ -49,7 +49,7 @@ export class ReplaceableDevice {
   }
 
   /**
-   * Replaces the lost device: allocates all buffers again, lets `fill` write what they have to hold, and prepares all programs.
+   * Replaces the lost device: allocates all buffers again, lets `fill` write their contents, and prepares all programs.
    * @throws {DeviceLostError} when new devices are lost as well
    */
   async replace(fill: () => Promise<void>): Promise<void> {
@@ -80,7 +80,7 @@ export class ReplaceableDevice {
     });
   }
 
-  /** What is left of a lost device may fail to go. */
+  /** Disposing of a lost device may fail. */
   async #disposeCurrent(): Promise<void> {
     try {
       await this.#current.dispose();
@@ -109,7 +109,7 @@ export class ReplaceableDevice {
     return {
       name,
       limits,
-      lost: new Promise(() => undefined), // it is replaced instead
+      lost: new Promise(() => undefined), // the device is replaced instead
       supports: (op, description) => this.#current.supports(op, description),
       breakEvenRatio: (dtype, layout) => this.#current.breakEvenRatio(dtype, layout),
       allocate: (request) => {

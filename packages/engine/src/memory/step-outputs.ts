@@ -2,17 +2,17 @@
 import type { Executable, Program } from '@winnow/ops';
 import type { OptionNames } from '@winnow/tensor';
 
-/** What becomes readable while a model runs, for measurements. */
+/** What becomes readable for measurements while a model runs. */
 export interface TraceOptions {
   /** The attention inputs of every layer, for `onAttention` of `logprobs`. Default false. */
   readonly attention?: boolean;
-  /** The inputs of every FFN, for `feedForward`, which calibrations read. Default false. */
+  /** The inputs of every FFN, for `feedForward` and calibration. Default false. */
   readonly feedForward?: boolean;
 }
 
 export const traceNames: OptionNames<TraceOptions> = { attention: true, feedForward: true };
 
-/** Copies an output of the step that just ran, from the caller's first row on. */
+/** Copies an output of the last step, starting at the caller's first row. */
 export type ReadOutput = (output: string, target: Float32Array | Int32Array) => Promise<void>;
 
 interface Rows {
@@ -44,7 +44,7 @@ export class StepOutputs {
     };
   }
 
-  /** All rows of the step at once: backends read from the start of an output. */
+  /** Reads all rows of the step at once, since backends read from the start of an output. */
   async #readAll(output: string): Promise<Rows> {
     let rows = this.#rowsOf.get(output);
     if (rows === undefined) {

@@ -1,20 +1,23 @@
 /**
- * What a step has reported to callbacks of the caller. A step runs again when its device was lost or its batch failed. It makes the
- * same reports in the same order then, and those that were made before are left out.
+ * Tracks what a step has reported to the caller's callbacks. A step is repeated when its device is lost or its batch
+ * fails. It then makes the same reports in the same order, and the earlier ones are skipped.
  */
 export class StepReports {
   #step: number | undefined;
   #numReported = 0;
   #next = 0;
 
-  /** A step begins, for the first time or again. @param step its first token: steps that follow each other differ in it */
+  /**
+   * Begins a step, for the first time or again.
+   * @param step its first token, which differs between consecutive steps
+   */
   begin(step: number): void {
     if (step !== this.#step) this.#numReported = 0;
     this.#step = step;
     this.#next = 0;
   }
 
-  /** Call it before each report of the step. False when an earlier run has made the report. */
+  /** Call it before each report of the step. Returns false if an earlier run already made the report. */
   take(): boolean {
     if (this.#next++ < this.#numReported) return false;
     this.#numReported = this.#next;

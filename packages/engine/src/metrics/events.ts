@@ -1,24 +1,24 @@
 /** Events of a loaded model, and the listener that receives them. */
 
-/** Something that a caller may want to know when it happens. */
+/** An event that a caller may want to observe. */
 export type EngineEvent =
-  /** Something about a model that was changed to make it work, in words. */
+  /** A sentence about something that differs from what was requested. */
   | { readonly kind: 'notice'; readonly text: string }
-  /** Positions left the cache of a sequence whose context was full. */
+  /** Tokens were evicted from a full context. */
   | { readonly kind: 'evicted'; readonly numTokens: number }
-  /** Shared blocks were copied before they changed. */
+  /** Shared blocks were copied before a write (copy-on-write). */
   | { readonly kind: 'copied'; readonly numBlocks: number; readonly sizeBytes: number }
-  /** A sequence waits for room in the cache. */
+  /** A sequence waits for free blocks. */
   | { readonly kind: 'waiting'; readonly neededBlocks: number; readonly availableBlocks: number }
-  /** A sequence gave up its blocks for others. */
+  /** A sequence was preempted and freed its blocks. */
   | { readonly kind: 'preempted'; readonly numTokens: number }
-  /** The device of the backend was lost: another one takes its place, and the sequences are recomputed from their tokens. */
+  /** The backend's device was lost: it is replaced, and the sequences are recomputed from their tokens. */
   | { readonly kind: 'device-lost'; readonly reason: string }
-  /** The oldest tokens of a session left the pool for a lower tier. */
+  /** The oldest tokens of a session moved from the pool to a lower tier. */
   | { readonly kind: 'demoted'; readonly numTokens: number; readonly sizeBytes: number }
-  /** Tokens of a session came back to the pool, where there was room again. */
+  /** Tokens of a session were restored to the pool. */
   | { readonly kind: 'promoted'; readonly numTokens: number; readonly sizeBytes: number }
-  /** A page, of one layer's keys or values, went on from one tier to another. */
+  /** A page of one layer's keys or values moved from one tier to another. */
   | {
       readonly kind: 'moved';
       readonly from: 'warm' | 'cold';
@@ -30,7 +30,7 @@ export type EngineEvent =
 
 export type ReportEvent = (event: EngineEvent) => void;
 
-/** Keeps what a listener throws away from the work that it watches: it becomes an uncaught error, as in event targets. */
+/** Isolates the engine from errors of a listener: they become uncaught errors, as in event targets. */
 export function guardedListener(onEvent: ReportEvent | undefined): ReportEvent {
   if (onEvent === undefined) return () => undefined;
   return (event) => {

@@ -1,4 +1,4 @@
-/** What happens inside a loaded model, in numbers and as events. */
+/** Metrics of a loaded model. */
 import type { FeedForwardMetrics } from './feed-forward.js';
 
 /** The page pool that all sessions share. Used, cached and free blocks add up to `numBlocks`. */
@@ -9,17 +9,17 @@ export interface CacheMetrics {
   readonly blockBytes: number;
   readonly numBlocks: number;
   readonly numUsedBlocks: number;
-  /** Kept for sessions with an equal prefix, given up when no free block is left. */
+  /** Cached for sessions with the same prefix; reclaimed when no free block is left. */
   readonly numCachedBlocks: number;
   readonly numFreeBlocks: number;
-  /** Prompt tokens that were taken over from other sequences instead of being computed. */
+  /** Prompt tokens found in blocks of other sequences. */
   readonly numSharedTokens: number;
-  /** Blocks copied because two sessions that shared them went different ways. */
+  /** Blocks copied because sessions that shared them diverged. */
   readonly numCopiedBlocks: number;
   readonly copiedBytes: number;
   /** Tokens dropped by `slide` and `evict`. */
   readonly numEvictedTokens: number;
-  /** Cached blocks that were given up. */
+  /** Cached blocks that were reclaimed. */
   readonly numReclaimedBlocks: number;
   /** Rows of recurrent states, for models that have them. */
   readonly numStates: number;
@@ -27,33 +27,33 @@ export interface CacheMetrics {
   readonly numStateSnapshots: number;
 }
 
-/** The tiers of the cache, when it has several. */
+/** The tiers of an offloaded cache. */
 export interface TierMetrics {
   /** Size of the pool in the backend's memory. */
   readonly hotBytes: number;
-  /** What is in memory beside it, and in files. */
+  /** Bytes in memory outside the backend, and in files. */
   readonly warmBytes: number;
   readonly coldBytes: number;
-  /** What is kept in memory of the pages outside the pool, to choose among them. */
+  /** Bytes kept in memory to select among pages outside the pool. */
   readonly residentBytes: number;
-  /** Tokens outside the pool now; those of several sessions count for each. */
+  /** Tokens currently outside the pool, counted once per session. */
   readonly numStoredTokens: number;
   /** Tokens that have left the pool. */
   readonly numDemotedTokens: number;
-  /** Tokens that have come back to it. */
+  /** Tokens that were restored to it. */
   readonly numPromotedTokens: number;
-  /** Pages, each of one layer's keys or values, that went from memory to files. */
+  /** Pages, each of one layer's keys or values, moved from memory to files. */
   readonly numColdMoves: number;
-  /** From and to files. */
+  /** Bytes read from and written to files. */
   readonly bytesRead: number;
   readonly bytesWritten: number;
-  /** Pages that steps found in memory, and those that they had to wait for or read ahead from files. */
+  /** Pages that steps found in memory, and pages that were read from files. */
   readonly numHits: number;
   readonly numMisses: number;
-  /** Pieces of the context that were brought in for a step, and the time that steps waited for them. */
+  /** Chunks of the context that were staged for steps, and the time that steps waited for them. */
   readonly numChunks: number;
   readonly waitedMs: number;
-  /** Pages that queries chose to attend to, each of one layer and KV head, in the pool or outside it. */
+  /** Pages that queries selected, each of one layer and KV head, in the pool or outside it. */
   readonly numChosenPages: number;
 }
 
@@ -63,25 +63,25 @@ export interface StepMetrics {
   /** Steps that computed tokens of more than one sequence. */
   readonly numSharedSteps: number;
   readonly numTokens: number;
-  /** How long steps ran, and the tokens of prompts and answers that a second of that computed. */
+  /** Total time of steps, and prompt and answer tokens per second of it. */
   readonly stepMs: number;
   readonly tokensPerSecond: number;
-  /** Sequences that gave up their blocks for others and were computed again. */
+  /** Sequences that were preempted and recomputed. */
   readonly numPreemptions: number;
-  /** Devices that were lost; the weights were loaded again and the sequences recomputed on another one. */
+  /** Lost devices; each was replaced, the weights reloaded and the sequences recomputed. */
   readonly numDeviceLosses: number;
-  /** Sequences that wait for room in the cache now. */
+  /** Sequences that currently wait for blocks. */
   readonly numWaiting: number;
 }
 
 export interface ModelMetrics {
   readonly numSessions: number;
   readonly cache: CacheMetrics;
-  /** With `kv` tiers that are needed. */
+  /** If the KV cache is offloaded. */
   readonly tiers?: TierMetrics;
   readonly steps: StepMetrics;
   /** Records of the programs that run on the reference because the backend has no kernel: see `Model.fallbacks`. */
   readonly numFallbackRecords: number;
-  /** With `sparsity`, and with weights in tiers. */
+  /** With `sparsity` or offloaded weights. */
   readonly feedForward?: FeedForwardMetrics;
 }

@@ -14,11 +14,11 @@ interface Family {
   readonly samples: Sample[];
 }
 
-/** Samples by name: those of several models stand together, as the format wants it. */
+/** Samples by name, grouped across models as the format requires. */
 class Families {
   readonly #byName = new Map<string, Family>();
 
-  /** What adds samples that have these labels, too. */
+  /** Returns a function that adds samples with these labels. */
   labelled(labels: Labels): AddSamples {
     return (name, kind, help, samples) => {
       if (samples.length === 0) return;
@@ -48,25 +48,27 @@ function escaped(text: string | number): string {
   return String(text).replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
 }
 
-/** What `formatPrometheus` takes of a model: of one that embeds, `{ feedForward: model.feedForwardMetrics() }`. */
+/**
+ * The metrics that `formatPrometheus` accepts; for an embedding model, `{ feedForward: model.feedForwardMetrics() }`.
+ */
 export type PrometheusMetrics = Pick<ModelMetrics, 'feedForward'> & Partial<ModelMetrics>;
 
 /** One of several models. */
 export interface LabelledMetrics {
   readonly metrics: PrometheusMetrics;
-  /** On each of its samples, such as the model's name. */
+  /** Labels of each sample, such as the model's name. */
   readonly labels: Readonly<Record<string, string | number>>;
 }
 
 /**
- * `text/plain; version=0.0.4`: everything that `metrics` holds, with the same labels on each sample, such as the model's
+ * Formats all of `metrics` as `text/plain; version=0.0.4`, with the same labels on each sample, such as the model's
  * name. Ratios are from 0 to 1, times in seconds.
  */
 export function formatPrometheus(metrics: PrometheusMetrics, labels: Labels = {}): string {
   return formatPrometheusModels([{ metrics, labels }]);
 }
 
-/** As `formatPrometheus`, for several models: their samples are told apart by their labels. */
+/** As `formatPrometheus`, for several models, which their labels distinguish. */
 export function formatPrometheusModels(models: Iterable<LabelledMetrics>): string {
   const families = new Families();
   for (const { metrics, labels } of models) addModel(families.labelled(labels), metrics);
@@ -80,14 +82,14 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
   add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
   add('step_seconds', 'counter', 'Time that steps ran.', one(steps && steps.stepMs / 1000));
-  add('tokens_per_second', 'gauge', 'Tokens of prompts and answers by the time that steps ran.', [
+  add('tokens_per_second', 'gauge', 'Prompt and answer tokens per second of step time.', [
     ...one(steps?.tokensPerSecond),
   ]);
   add('steps_shared', 'counter', 'Steps of several sessions.', one(steps?.numSharedSteps));
-  add('preemptions', 'counter', 'Sessions that gave up their blocks for others.', one(steps?.numPreemptions));
+  add('preemptions', 'counter', 'Sessions that were preempted.', one(steps?.numPreemptions));
   add('device_losses', 'counter', 'Devices that were lost and replaced.', one(steps?.numDeviceLosses));
   add('fallback_records', 'gauge', 'Records that run on the reference.', one(metrics.numFallbackRecords));
-  add('waiting', 'gauge', 'Sessions that wait for room in the cache.', one(steps?.numWaiting));
+  add('waiting', 'gauge', 'Sessions that wait for cache blocks.', one(steps?.numWaiting));
   add(
     'kv_blocks',
     'gauge',
@@ -101,7 +103,7 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
         ],
   );
   add('kv_block_bytes', 'gauge', 'Bytes of a block of the cache.', one(cache?.blockBytes));
-  add('kv_shared_tokens', 'counter', 'Tokens taken over from other sessions.', one(cache?.numSharedTokens));
+  add('kv_shared_tokens', 'counter', 'Prompt tokens found in blocks of other sessions.', one(cache?.numSharedTokens));
   add('kv_evicted_tokens', 'counter', 'Tokens dropped from full contexts.', one(cache?.numEvictedTokens));
   add(
     'kv_tier_bytes',
@@ -165,19 +167,19 @@ function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: Fe
   add(
     'ffn_evictions',
     'counter',
-    'Left their slots for others.',
+    'Evicted from their slots.',
     each(({ tiers }) => tiers?.evictions),
   );
   add(
     'ffn_wait_seconds',
     'counter',
-    'Steps waited for weights.',
+    'Time that steps waited for weights.',
     each((l) => seconds(l.tiers?.waitedMs)),
   );
   if (cache !== undefined) addWeightTiers(add, cache, seconds(readMs), seconds(waitedMs));
 }
 
-/** Weights in tiers, all layers together. */
+/** Offloaded weights, all layers together. */
 function addWeightTiers(
   add: AddSamples,
   { bytes, bytesRead, numReads }: NonNullable<FeedForwardMetrics['cache']>,
@@ -187,9 +189,9 @@ function addWeightTiers(
   const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
   add('ffn_read_bytes', 'counter', 'Bytes of weights read from files.', one(bytesRead));
   add('ffn_reads', 'counter', 'Reads of weights.', one(numReads));
-  add('ffn_read_seconds', 'counter', 'Time with a read under way.', one(readSeconds));
+  add('ffn_read_seconds', 'counter', 'Time with a read in progress.', one(readSeconds));
   add('ffn_waited_seconds', 'counter', 'Time that steps waited for reads.', one(waitedSeconds));
-  add('ffn_tier_bytes', 'gauge', 'Memory of weights in tiers.', [
+  add('ffn_tier_bytes', 'gauge', 'Memory of offloaded weights.', [
     [{ tier: 'hot' }, bytes.hot],
     [{ tier: 'warm' }, bytes.warm],
     [{ tier: 'cold' }, bytes.cold],

@@ -1,4 +1,4 @@
-/** How a model attends: a specification, checked for the model and the cache, and the lowering of its programs. */
+/** The attention plan of a model: the policies, checked against the model and the cache, and their lowering. */
 import { createTraceLowering, type TracedLayer } from './attention-trace.js';
 import { createMassLowering } from './eviction.js';
 import type { DecoderProgramOptions } from '@winnow/models';
@@ -14,16 +14,16 @@ import {
 } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 
-/** Tokens of a prompt, or a token that was generated: they may attend in different ways. */
+/** Phases, which may have different attention policies. */
 export type StepPhase = 'prefill' | 'decode';
 
 export interface AttentionPlan {
-  /** The text form; undefined when everything is dense. */
+  /** The text form of the policies; undefined when all layers are dense. */
   readonly text: string | undefined;
-  /** Whether prompts and generated tokens attend in the same way. */
+  /** Whether prefill and decode have the same policy. */
   readonly isUniform: boolean;
   readonly requirements: AttentionRequirements;
-  /** Tokens per block of the cache: the usual number, or the next one that the policies can divide. */
+  /** Tokens per block of the cache: the usual number, or the next one that suits the policies. */
   readonly blockSize: number;
   /** By layer. */
   readonly layers: readonly LayerPolicy[];
@@ -34,16 +34,16 @@ export interface AttentionPlan {
 export interface AttentionPlanOptions {
   readonly spec: AttentionSpec | string | undefined;
   readonly numLayers: number;
-  /** Tokens per block of the cache where policies do not need another number. */
+  /** Tokens per block of the cache unless policies need another number. */
   readonly usualBlockSize: number;
-  /** The last layer that attends, when programs shall measure how much each slot is looked at. */
+  /** The last attention layer, if programs accumulate the attention mass of each slot. */
   readonly massUpTo?: number | undefined;
-  /** Hears of each layer whose queries, keys and values become outputs; without it they do not. */
+  /** Called for each layer whose queries, keys and values become outputs; undefined: none do. */
   readonly onTracedLayer: ((layer: TracedLayer) => void) | undefined;
   readonly notice: (text: string) => void;
 }
 
-/** @throws {ArgumentError} for a specification that makes no sense, or not for this model and cache */
+/** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const { numLayers, usualBlockSize, onTracedLayer, notice } = options;
   const spec = checkAttention(options.spec ?? 'dense');
@@ -51,10 +51,10 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const requirements = attentionRequirements(spec, { numLayers });
   const blockSize = blockSizeFor(requirements, usualBlockSize);
   const isDense = layers.every(({ prefill, decode }) => prefill.kind === 'dense' && decode.kind === 'dense');
-  const told = new Set<string>();
-  const tellOnce = (text: string): void => {
-    if (!told.has(text)) notice(text);
-    told.add(text);
+  const reported = new Set<string>();
+  const noticeOnce = (text: string): void => {
+    if (!reported.has(text)) notice(text);
+    reported.add(text);
   };
   return {
     text: isDense ? undefined : formatAttention(spec),
@@ -63,7 +63,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     blockSize,
     layers,
     programOptions(phase) {
-      const lowering = isDense ? undefined : createAttentionLowering(spec, phase, { numLayers, notice: tellOnce });
+      const lowering = isDense ? undefined : createAttentionLowering(spec, phase, { numLayers, notice: noticeOnce });
       if (options.massUpTo !== undefined) return { attention: createMassLowering(options.massUpTo) };
       if (onTracedLayer !== undefined) return { attention: createTraceLowering(onTracedLayer, lowering) };
       return lowering === undefined ? {} : { attention: lowering };
@@ -74,7 +74,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
 /** Larger blocks would leave much of the cache unused. */
 const largestBlockSize = 1024;
 
-/** @throws {ArgumentError} when only blocks that are too large would do */
+/** @throws {ArgumentError} when the policies need too large a block */
 function blockSizeFor(requirements: AttentionRequirements, usual: number): number {
   const unit = requirements.blockSizes.reduce((a, b) => (a / greatestCommonDivisor(a, b)) * b, 1);
   const blockSize = usual % unit === 0 ? usual : unit * Math.ceil(usual / unit);

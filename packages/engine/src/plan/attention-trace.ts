@@ -1,32 +1,32 @@
-/** Queries, keys and values of attending layers as outputs of a program, for measurements. */
+/** Queries, keys and values of attention layers as program outputs, for measurements. */
 import { lowerDenseAttention, type AttentionLowering, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { TracedStep } from '../memory/step-reports.js';
 
-/** What one layer attends with in one step: rows of tokens, flat. */
+/** The attention inputs of one layer in one step, as flat rows of tokens. */
 export interface AttentionTrace {
   readonly layer: number;
   /** Index of the first token of the step. */
   readonly begin: number;
   readonly numTokens: number;
-  /** `[numTokens, numHeads, headDim]`, rotated, not scaled. */
+  /** `[numTokens, numHeads, headDim]`, after RoPE, not scaled. */
   readonly q: Float32Array;
-  /** The same before rotation; other factors of the rotary embedding are in it. */
+  /** The same before the rotation; other factors of the rotary embedding are applied. */
   readonly unrotatedQ: Float32Array;
-  /** `[numTokens, numKvHeads, headDim]`, rotated. */
+  /** `[numTokens, numKvHeads, headDim]`, after RoPE. */
   readonly k: Float32Array;
   /** `[numTokens, numKvHeads, headDim]` */
   readonly v: Float32Array;
   /** Factor of `q . k`. */
   readonly scale: number;
-  /** Keys that a query may see, itself included; 0 for all. */
+  /** Number of keys that a query may attend to, including itself; 0 for all. */
   readonly window: number;
   /** Bound of the attention logits; 0 for none. */
   readonly softCap: number;
 }
 
-/** What is known of a traced layer before it runs. */
+/** Static properties of a traced layer. */
 export interface TracedLayer extends Pick<AttentionTrace, 'layer' | 'scale' | 'window' | 'softCap'> {
   /** Elements of one token. */
   readonly widths: Readonly<Record<Part, number>>;
@@ -38,27 +38,27 @@ type Part = (typeof parts)[number];
 const outputName = (layer: number, part: Part): string => `attention.${layer}.${part}`;
 
 /**
- * A lowering that makes what each layer attends with an output, then lets `write` attend.
- * @param onLayer hears of each layer
+ * A lowering that makes the attention inputs of each layer outputs, then calls `lower` to attend.
+ * @param onLayer called for each layer
  */
 export function createTraceLowering(
   onLayer: (layer: TracedLayer) => void,
-  write: AttentionLowering = lowerDenseAttention,
+  lower: AttentionLowering = lowerDenseAttention,
 ): AttentionLowering {
-  let origin: ProgramTensor | undefined; // the host never fills it: all positions are 0, where nothing is rotated
-  return (b, site) => {
+  let origin: ProgramTensor | undefined; // the host never fills it: at position 0 the rotation is the identity
+  return (b, node) => {
     origin ??= b.scalar('traceOrigin', ['T']);
-    const { layer, q, k, v, scale, window, softCap } = site;
-    const tensors: Record<Part, ProgramTensor> = { q, unrotatedQ: site.rotateQuery(origin), k, v };
+    const { layer, q, k, v, scale, window, softCap } = node;
+    const tensors: Record<Part, ProgramTensor> = { q, unrotatedQ: node.rotateQuery(origin), k, v };
     for (const part of parts) b.output(outputName(layer, part), tensors[part]);
     const width = (part: Part): number => tensors[part].shape.slice(1).reduce<number>((n, dim) => n * Number(dim), 1);
     const widths = { q: width('q'), unrotatedQ: width('unrotatedQ'), k: width('k'), v: width('v') };
     onLayer({ layer, scale, window, softCap, widths });
-    return write(b, site);
+    return lower(b, node);
   };
 }
 
-/** Reads what the step that just ran attended with, layer by layer. */
+/** Reads the attention inputs of the last step, layer by layer. */
 export async function readTraces(
   layers: readonly TracedLayer[] | undefined,
   read: ReadOutput,

@@ -1,25 +1,25 @@
-/** How much each cached token was looked at, as programs measure it and sequences keep it for `kvCache.eviction`. */
+/** The attention mass of each cached token, which programs accumulate for `kvCache.eviction`. */
 import type { HeavyHitterOptions } from '@winnow/kv-cache';
 import { lowerDenseAttention, type AttentionLowering, type Executable, type ProgramTensor } from '@winnow/ops';
 import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
-/** Least-attended tokens go, with the exceptions of these. */
+/** The least attended tokens are evicted, except these. */
 export interface LeastAttendedOptions {
-  /** First tokens that always stay. Default 4, in contexts below 16 tokens a quarter. */
+  /** Number of first tokens that are never evicted. Default 4; a quarter of contexts below 16 tokens. */
   readonly firstTokens?: number;
-  /** Last tokens that stay whatever was looked at. Default: a quarter of the context. */
+  /** Number of last tokens that are never evicted. Default: a quarter of the context. */
   readonly recentTokens?: number;
 }
 
 /**
- * Which tokens `overflow: 'evict'` drops: the oldest ones, or those that attention has looked at least, summed over layers,
- * heads and tokens so far (heavy hitters, arXiv:2306.14048).
+ * Which tokens `overflow: 'evict'` drops: the oldest ones, or those with the least attention mass, summed over layers,
+ * heads and queries (heavy hitters, arXiv:2306.14048).
  */
 export type Eviction = 'oldest' | 'least-attended' | LeastAttendedOptions;
 
 export const leastAttendedNames: OptionNames<LeastAttendedOptions> = { firstTokens: true, recentTokens: true };
 
-/** @returns `undefined` when nothing has to be measured @throws {ArgumentError} */
+/** @returns `undefined` when no attention mass is needed @throws {ArgumentError} */
 export function heavyHitterOptions(eviction: Eviction, contextSize: number): HeavyHitterOptions | undefined {
   if (eviction === 'oldest') return undefined;
   if (eviction !== 'least-attended' && (typeof eviction !== 'object' || eviction === null)) {
@@ -43,19 +43,19 @@ function count(name: string, value: number): number {
 
 const outputName = 'keyMass';
 
-/** A lowering that attends to everything and adds up, layer by layer, how much each slot was looked at. */
+/** A dense lowering that accumulates the attention mass of each slot over the layers. */
 export function createMassLowering(lastLayer: number): AttentionLowering {
   let previous: ProgramTensor | undefined;
-  return (b, site) => {
-    const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
+  return (b, node) => {
+    const { layer, q, positions, sequences, kv, scale, window, softCap } = node;
     const inputs = { q, positions, sequences, ...kv, previous };
     previous = b.activation('attention-mass', inputs, { scale, window, softCap });
     if (layer === lastLayer) b.output(outputName, previous);
-    return lowerDenseAttention(b, site);
+    return lowerDenseAttention(b, node);
   };
 }
 
-/** The masses of the step that just ran. */
+/** The attention mass of the last step. */
 export interface MassReader {
   /** Copies them, for the first `numSequences` sequences of the step. */
   read(numSequences: number): Promise<void>;
@@ -63,7 +63,7 @@ export interface MassReader {
   of(sequence: number, numSlots: number): Float64Array;
 }
 
-/** @returns `undefined` for programs that do not measure */
+/** @returns `undefined` for programs without attention mass */
 export function createMassReader(executable: Executable): MassReader | undefined {
   const { outputs, symbols } = executable.program;
   const tensor = outputs.get(outputName);

@@ -1,4 +1,4 @@
-/** The plan of a model that generates, within the memory limit of its options and the limits of the backend. */
+/** Plans a decoder within its memory budget and the limits of the backend. */
 import type { ModelDescription } from '@winnow/models';
 import { checkBuffers, limitOf, type PlanLimits } from './memory-plan.js';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
@@ -7,7 +7,10 @@ import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { budgetOf } from '../weight-offload/options.js';
 import type { PlanOptions } from './options.js';
 
-/** @throws {ArgumentError} for options that make no sense for this model @throws {CapacityError} when the limit is too small */
+/**
+ * @throws {ArgumentError} for options that this model does not support
+ * @throws {CapacityError} when the budget is too small
+ */
 export function fitModel(
   description: ModelDescription,
   options: PlanOptions,

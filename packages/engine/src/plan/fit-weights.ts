@@ -1,8 +1,8 @@
-/** Makes a plan fit a memory limit: everything in memory if it fits, else experts or neurons in tiers. */
+/** Fits a plan into a memory budget: everything in memory if it fits, else experts or neurons in tiers. */
 import type { EmbedderDescription } from '@winnow/models';
 import { CapacityError } from '@winnow/tensor';
 import { checkMemory, planResource, type MemoryPlan } from './memory-plan.js';
-import { createExpertPlacement, createNeuronWriter, type NextLayer } from '../weight-offload/program.js';
+import { createExpertPlacement, createNeuronLowering, type NextLayer } from '../weight-offload/program.js';
 import {
   expertCandidates,
   itemBytes,
@@ -15,7 +15,7 @@ import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { withFeedForward, type FeedForwardOptions } from '../sparsity/with-feed-forward.js';
 
-/** Plans are made again while what goes with the slots (their tables, outputs) is not known yet. */
+/** Plans are repeated until the size of what accompanies the slots (their tables, outputs) is known. */
 const maxRounds = 6;
 
 export interface FitOptions<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }> {
@@ -23,9 +23,9 @@ export interface FitOptions<D extends EmbedderDescription, P extends { readonly 
   readonly limitBytes: number | undefined;
   readonly memory: number | MemoryOptions | undefined;
   readonly sparse: SparseWeights | undefined;
-  /** Most tokens of a step. */
+  /** Maximum number of tokens per step. */
   readonly maxTokensOf: (plan: P) => number;
-  /** @param isFirst the plan that a caller hears notices of */
+  /** @param isFirst whether this plan reports notices */
   readonly plan: (description: D, isFirst: boolean) => P;
 }
 
@@ -35,21 +35,21 @@ export interface FittedPlan<D, P> {
   readonly tiers: WeightTierPlan | undefined;
 }
 
-/** Programs with a sidecar's writer, and slots where the tiers have them. */
+/** Program options with the lowering of a sidecar, and slots for offloaded items. */
 function optionsOf(sparse: SparseWeights | undefined, tiers: WeightTierPlan | undefined): FeedForwardOptions {
   const tiered = tiers?.byLayer ?? new Map();
   const nextOf: NextLayer = (layer) => tiers?.layers.find((other) => other.layer > layer);
   return (maxTokens) => ({
     ...(sparse === undefined
       ? {}
-      : { feedForward: createNeuronWriter(sparse.writer, tiered, maxTokens, nextOf, sparse.onLayer) }),
+      : { feedForward: createNeuronLowering(sparse.lowering, tiered, maxTokens, nextOf, sparse.onLayer) }),
     ...(tiers?.kind === 'expert' ? { experts: createExpertPlacement(tiered, maxTokens, nextOf) } : {}),
   });
 }
 
 /**
- * @throws {CapacityError} when the limit is too small: `needed` is the smallest that works, or all of the plan where nothing
- *   can be in tiers
+ * @throws {CapacityError} when the limit is too small: `needed` is the smallest that works, or all of the plan where
+ *   nothing can be offloaded
  */
 export function fitWeights<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }>(
   options: FitOptions<D, P>,
@@ -72,7 +72,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
     const next = options.plan(tiered, false);
     return { description: tiered, plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
   };
-  let goesBytes = 0; // what goes with the slots: their tables, outputs for the host
+  let goesBytes = 0; // bytes that accompany the slots: their tables, outputs for the host
   for (let round = 0; round < maxRounds; round++) {
     let tiers: WeightTierPlan;
     try {
@@ -90,27 +90,28 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   throw new Error('Winnow internal error: the plan of the weights does not settle');
 }
 
-/** What keeps more weights from staying in the file. */
+/** Advice on keeping more weights in the file. */
 function adviceOf(sparse: SparseWeights | undefined): string {
-  if (sparse === undefined) return ', and with a calibration (sparsity.calibration) weights may stay in the file';
-  const { sidecar, writer } = sparse;
-  const numDense = writer.denseLayers.length;
+  if (sparse === undefined)
+    return ', or use a calibration (sparsity.calibration), so that weights may stay in the file';
+  const { sidecar, lowering } = sparse;
+  const numDense = lowering.denseLayers.length;
   const numByInputs = sidecar.layers.filter(({ predictor }) => predictor.kind === 'input-threshold').length;
-  const dense = `; ${numDense} ${numDense === 1 ? 'layer computes' : 'layers compute'} all neurons, which are in memory: sparsity.maxActive 1 changes that`;
+  const dense = `; ${numDense} ${numDense === 1 ? 'layer runs' : 'layers run'} dense and stay in memory; sparsity.maxActive 1 changes that`;
   const byInputs =
     `; ${numByInputs} ${numByInputs === 1 ? 'layer is' : 'layers are'} calibrated by input-threshold, whose gate and up are ` +
-    `read input by input and are in memory: low-rank and gate-threshold leave more in the file`;
+    `read by input and stay in memory; low-rank and gate-threshold leave more in the file`;
   return (numDense > 0 ? dense : '') + (numByInputs > 0 ? byInputs : '');
 }
 
-/** What the smallest limit has to hold at the wish of the caller. */
+/** Advice on options that raise the smallest budget. */
 function hotAdvice(candidates: readonly TierCandidate[], { hot }: MemoryOptions): string {
   if (hot !== 'all') return '';
   const numHot = candidates.reduce((sum, candidate) => sum + candidate.numHot, 0);
-  return `; all ${numHot} hot neurons are in it: memory.hot fitting needs less`;
+  return `; all ${numHot} hot neurons are in it: memory.hot fitting reduces it`;
 }
 
-/** @param least the plan of the smallest limit that works */
+/** @param least the plan of the smallest budget that works */
 function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): CapacityError {
   const { totalBytes, kvBytes, activationBytes, contextSize, weightTiers } = least;
   return new CapacityError({
@@ -119,9 +120,9 @@ function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): Capaci
     available: limitBytes,
     unit: 'bytes',
     hint:
-      `the least with ${weightTiers?.kind}s read from the file: weights that are always in memory ` +
-      `${weightTiers?.residentBytes}, kv ${kvBytes} for ${contextSize} tokens, activations ${activationBytes}: a smaller ` +
-      `context or kv dtype helps${advice}`,
+      `the minimum with ${weightTiers?.kind}s read from the file: weights that are always in memory ` +
+      `${weightTiers?.residentBytes}, kv ${kvBytes} for ${contextSize} tokens, activations ${activationBytes}; use a smaller ` +
+      `context or KV dtype${advice}`,
   });
 }
 

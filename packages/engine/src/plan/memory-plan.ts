@@ -1,4 +1,4 @@
-/** What a model needs, known before its weights are read. */
+/** The memory that a model needs, known before its weights are read. */
 import type { BackendLimits, Program } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
 
@@ -12,51 +12,51 @@ export interface MemoryPlan {
   readonly contextSize: number;
   /** Bytes of keys and values per token of context. */
   readonly kvBytesPerToken: number;
-  /** Where keys and values go that `kvBytes` has no room for, with KV offload that is needed. */
+  /** Tiers of the keys and values that do not fit `kvBytes`, if KV offload is needed. */
   readonly tiers?: TierBudgets;
-  /** Where experts or neurons are, when the limit has no room for all of them. */
+  /** Tiers of the experts or neurons, if not all of them fit the budget. */
   readonly weightTiers?: WeightTierBudgets;
 }
 
 /** Bytes by tier of the weights. */
 export interface WeightTierBudgets {
-  /** What is read from the file when it is needed. */
+  /** The kind of item that is read from the file on demand. */
   readonly kind: 'expert' | 'neuron';
-  /** All there are, and those that can be in the backend's memory at a time. */
+  /** Number of items, and number of slots in the backend's memory. */
   readonly numItems: number;
   readonly numSlots: number;
-  /** Of those the ones that keep their places, because they were needed most often. */
+  /** Number of slots that are pinned to the most frequent items. */
   readonly numPinned: number;
-  /** What is always in memory: a part of `weightsBytes`, as are the slots. */
+  /** Weights that are always in memory: part of `weightsBytes`, as are the slots. */
   readonly residentBytes: number;
   readonly slotBytes: number;
-  /** Memory beside the backend's: a part of `totalBytes`, as is what reads take. */
+  /** Memory outside the backend: part of `totalBytes`, as are read buffers. */
   readonly warmBytes: number;
   readonly stagingBytes: number;
-  /** What has no slot: it is in the file only, or copied. */
+  /** Items without a slot, which are only in the file or in the 4-bit copy. */
   readonly coldBytes: number;
-  /** A copy of that in 4 bits, which is read instead of the file: a part of `totalBytes`. 0 without one. */
+  /** A 4-bit copy that is read instead of the file: part of `totalBytes`. 0 without one. */
   readonly copyBytes: number;
 }
 
 /** Bytes by tier of the cache. */
 export interface TierBudgets {
-  /** The pool in the backend's memory. A part of `kvBytes`, as are the chunks in which the rest is brought in. */
+  /** The pool in the backend's memory. Part of `kvBytes`, as are the staging buffers. */
   readonly hotBytes: number;
   readonly chunkBytes: number;
-  /** Memory beside the backend's. A part of `totalBytes`. */
+  /** Memory outside the backend. Part of `totalBytes`. */
   readonly warmBytes: number;
-  /** What is known of pages outside the pool, for policies that choose among them. A part of `totalBytes`. */
+  /** Data for selecting among pages outside the pool. Part of `totalBytes`. */
   readonly residentBytes: number;
-  /** What files hold when all sessions are full. */
+  /** Maximum size of the files, when all sessions are full. */
   readonly coldBytes: number;
 }
 
-/** What an error of a limit that is too small for the plan names. */
+/** The resource in errors of a budget that is too small. */
 export const planResource = 'memory plan';
 
 /**
- * @param advice what else there is to know
+ * @param advice appended to the hint
  * @throws {CapacityError} when the plan needs more than `limitBytes`
  */
 export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, advice = ''): void {
@@ -66,38 +66,40 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, ad
     needed: plan.totalBytes,
     available: limitBytes,
     unit: 'bytes',
-    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}: a smaller context or kv dtype helps${advice}`,
+    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}; use a smaller context or KV dtype${advice}`,
   });
 }
 
-/** Limits of a backend that plans keep to. */
+/** Limits of a backend that plans respect. */
 export type PlanLimits = Pick<BackendLimits, 'maxBufferBytes' | 'maxTotalBytes'>;
 
-/** For plans that no backend has to hold. */
+/** For plans without a backend. */
 export const noLimits: PlanLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity };
 
-/** The smaller one of the caller's limit and of what the backend can hold; `undefined` without either. */
+/** The smaller of the caller's budget and the capacity of the backend; `undefined` without either. */
 export function limitOf(limitBytes: number | undefined, { maxTotalBytes }: PlanLimits): number | undefined {
   const limit = Math.min(limitBytes ?? Infinity, maxTotalBytes);
   return Number.isFinite(limit) ? limit : undefined;
 }
 
-/** @throws {CapacityError} when a buffer of a program, or its activations, are larger than a buffer of the backend can be */
+/**
+ * @throws {CapacityError} when a buffer of a program, or its activations, exceed the maximum buffer size of the backend
+ */
 export function checkBuffers(programs: readonly Program[], { maxBufferBytes: available }: PlanLimits): void {
   for (const { name, sizeBytes: needed } of programs.flatMap(({ buffers }) => buffers)) {
     if (needed <= available) continue;
-    const hint = 'the backend has no larger buffers: a smaller context, batch size or dtype helps';
+    const hint = 'the backend does not support larger buffers; use a smaller context, batch size or dtype';
     throw new CapacityError({ resource: `buffer ${name}`, needed, available, unit: 'bytes', hint });
   }
 }
 
 const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(bytes < 1e8 ? 1 : 0)} MB`;
 
-/** What a caller should know of weights that are not all in memory. */
+/** Notices about weights that are not all in memory. */
 export function planNotices({ weightTiers, totalBytes }: MemoryPlan): string[] {
   if (weightTiers === undefined) return [];
   const { kind, numItems, numSlots, slotBytes, coldBytes, copyBytes } = weightTiers;
-  const inSlots = `${numSlots} of ${numItems} ${kind}s have a place in memory (${megabytes(slotBytes)})`;
-  const others = copyBytes > 0 ? 'are kept in 4 bits' : 'are read when they are needed';
-  return [`${inSlots}; ${megabytes(coldBytes)} ${others}: ${megabytes(totalBytes)} in all`];
+  const inSlots = `${numSlots} of ${numItems} ${kind}s fit in memory (${megabytes(slotBytes)})`;
+  const others = copyBytes > 0 ? 'are kept in 4 bits' : 'are read on demand';
+  return [`${inSlots}; ${megabytes(coldBytes)} ${others}: ${megabytes(totalBytes)} in total`];
 }

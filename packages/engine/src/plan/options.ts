@@ -15,15 +15,18 @@ export interface KvDTypes {
 }
 
 /**
- * - `error`: the sequence that needs a block gets a `CapacityError`; the others go on.
- * - `wait`: it waits until others end or free blocks. When all of them wait for each other, the youngest is preempted: it
+ * - `error`: the sequence that needs a block gets a `CapacityError`; the others continue.
+ * - `wait`: it waits until others end or free blocks. When all of them wait, the youngest is preempted: it
  *   frees its blocks and recomputes the same tokens later.
  */
 export type WhenFull = 'wait' | 'error';
 
 /** How keys and values are stored, and where. */
 export interface KvCacheOptions extends KvTierOptions {
-  /** The dtype of keys and values: `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, ... Smaller types take less memory and lose precision. Default `f32`. */
+  /**
+   * The dtype of keys and values: `f32`, `f16`, `bf16`, `q8_0`, `q4_0`, ... Smaller types take less memory and lose
+   * precision. Default `f32`.
+   */
   readonly dtype?: DType | KvDTypes;
   /**
    * `hadamard` stores rotated keys and rotates queries to match: dot products stay the same, but 4-bit keys lose less,
@@ -31,23 +34,26 @@ export interface KvCacheOptions extends KvTierOptions {
    */
   readonly rotation?: 'none' | 'hadamard';
   /**
-   * Which tokens `overflow: 'evict'` drops. All choices but `oldest` accumulate attention mass in every step, which computes
-   * `q . k` a second time and turns prefix sharing off. They need dense attention and no KV offload. Default `oldest`.
+   * Which tokens `overflow: 'evict'` drops. All choices except `oldest` accumulate attention mass in every step, which
+   * computes `q . k` a second time and turns prefix sharing off. They need dense attention and no KV offload. Default
+   * `oldest`.
    */
   readonly eviction?: Eviction;
-  /** Tokens that the KV cache holds for all sessions together. Default, and minimum: `context`. */
+  /** Capacity of the KV cache in tokens, for all sessions together. Default, and minimum: `context`. */
   readonly capacity?: number;
-  /** Whether sessions reuse cached blocks of an equal prefix instead of computing them again. Default true. */
+  /** Whether sessions reuse cached blocks of a common prefix instead of recomputing them. Default true. */
   readonly prefixSharing?: boolean;
   /**
-   * What happens to a session that finds the KV cache full: `error` throws a `CapacityError`; `wait` waits until other sessions
-   * end or free their blocks. Default `error`.
+   * What happens to a session that finds the KV cache full: `error` throws a `CapacityError`; `wait` waits until other
+   * sessions end or free their blocks. Default `error`.
    */
   readonly whenFull?: WhenFull;
 }
 
 export interface PlanOptions {
-  /** Maximum number of tokens of one session, prompt and answer together. Default: the trained context, at most 4096. */
+  /**
+   * Maximum number of tokens of one session, prompt and answer together. Default: the trained context, at most 4096.
+   */
   readonly context?: number;
   /** Maximum number of open sessions. Default 8. */
   readonly maxSessions?: number;
@@ -60,9 +66,9 @@ export interface PlanOptions {
    * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. Default `dense`.
    */
   readonly attention?: AttentionSpec | string;
-  /** The memory budget, in bytes, or with settings for the weights that it has no room for. Default: what the backend can hold. */
+  /** The memory budget, in bytes, or with settings for weights that do not fit. Default: what the backend can hold. */
   readonly memory?: number | MemoryOptions;
-  /** What becomes readable for measurements; costs memory. Default: nothing. */
+  /** Makes the inputs of layers readable for measurements; costs memory. Default: none. */
   readonly trace?: TraceOptions;
 }
 

@@ -1,10 +1,10 @@
-/** Requests of steps, and the batches that the scheduler forms of them. */
+/** Step requests, and the batches that the scheduler forms from them. */
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import type { Sequence } from './sequence.js';
 import type { StepPart } from './step-program.js';
 
-/** What a sequence wants computed: `tokens[offset, offset + count)`, at most a chunk. */
+/** The tokens that a sequence requests: `tokens[offset, offset + count)`, at most a chunk. */
 export interface StepRequest {
   readonly sequence: Sequence;
   readonly phase: StepPhase;
@@ -14,7 +14,7 @@ export interface StepRequest {
   /** Which of the tokens need logits, relative to `offset`. */
   readonly outputRows: readonly number[];
   readonly signal: AbortSignal | undefined;
-  /** Reads the outputs while they are there. */
+  /** Reads the outputs before the next step overwrites them. */
   readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
 }
 
@@ -23,7 +23,7 @@ export interface QueuedRequest {
   readonly request: StepRequest;
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
-  /** It failed in a batch with others and runs once more by itself. */
+  /** Whether it failed in a batch with others and is retried alone. */
   runsAlone: boolean;
   isWaitingForRoom: boolean;
 }
@@ -34,7 +34,7 @@ export interface PartRange {
   readonly offset: number;
   readonly count: number;
   readonly outputRows: readonly number[];
-  /** Nothing of the request is left after it. */
+  /** Whether this is the last part of the request. */
   readonly isLast: boolean;
 }
 
@@ -46,7 +46,7 @@ export interface ScheduledPart extends StepPart {
 /** The parts of one step, all of one phase unless phases are uniform. */
 export type Batch = readonly ScheduledPart[];
 
-/** The phase whose program runs the next part of a request: what a sequence has lost is recomputed by prefill. */
+/** The phase whose program runs the next part of a request: lost tokens are recomputed by prefill. */
 export function phaseOf({ request }: QueuedRequest): StepPhase {
   return request.sequence.preempted === undefined ? request.phase : 'prefill';
 }
@@ -55,7 +55,7 @@ export function nonEmpty(batches: readonly Batch[]): Batch[] {
   return batches.filter((parts) => parts.length > 0);
 }
 
-/** Single tokens first, then chunks, for which one place of the batch is reserved. */
+/** Single tokens first, then chunks, for which one slot of the batch is reserved. */
 export function inOrder(candidates: readonly QueuedRequest[], maxSequences: number): QueuedRequest[] {
   const isSingle = ({ request }: QueuedRequest): boolean =>
     request.count === 1 && request.sequence.preempted === undefined;

@@ -1,8 +1,8 @@
-/** Which positions of a sequence were evicted when: what recomputing the sequence has to repeat. */
+/** Which positions of a sequence were evicted when, so that a recomputation can repeat it. */
 
 /** Positions evicted at once. */
 export interface Eviction {
-  /** How many tokens the sequence had by then, evicted ones included. */
+  /** Number of tokens that the sequence had by then, including evicted ones. */
   readonly numTokens: number;
   readonly positions: readonly number[];
 }
@@ -13,12 +13,12 @@ export class EvictionLog {
   #numRepeated = 0;
   #isComplete: boolean;
 
-  /** @param isComplete false for sequences that came with gaps, of which nobody knows when they were made */
+  /** @param isComplete false for restored sequences with gaps, since their history is unknown */
   constructor(isComplete = true) {
     this.#isComplete = isComplete;
   }
 
-  /** Whether it has every eviction of the sequence. */
+  /** Whether it covers every eviction of the sequence. */
   get isComplete(): boolean {
     return this.#isComplete;
   }
@@ -29,7 +29,7 @@ export class EvictionLog {
     this.#numRepeated = this.#evictions.length;
   }
 
-  /** The sequence forgets its tokens from `numTokens` on. */
+  /** Forgets evictions from `numTokens` on, as the sequence is truncated. */
   truncate(numTokens: number): void {
     if (numTokens === 0) this.#isComplete = true;
     this.#evictions = this.#evictions
@@ -41,7 +41,7 @@ export class EvictionLog {
     this.#numRepeated = Math.min(this.#numRepeated, this.#evictions.length);
   }
 
-  /** The sequence will be recomputed from its first token on. */
+  /** Starts over, as the sequence is recomputed from its first token. */
   rewind(): void {
     this.#numRepeated = 0;
   }

@@ -1,14 +1,14 @@
-/** Gives the readers of a step's results the time to ask for the next step, so that it can be one for all of them. */
+/** Gives the readers of a step's results time to request the next step, so that their requests form one batch. */
 
 interface Channel {
   readonly port1: { onmessage: (() => void) | null; close(): void };
   readonly port2: { postMessage(message: unknown): void };
 }
 
-/** From a result to the next request it is a dozen promises, more with wrappers around generations. */
+/** A result is a dozen promises away from the next request, more with wrappers around generations. */
 const maxMicrotasks = 64;
 
-/** Resolves as soon as `isComplete`, else when whoever goes on without waiting for the world has done so. */
+/** Resolves when `isComplete` returns true, at the latest after a turn of the event loop. */
 export async function gather(isComplete: () => boolean): Promise<void> {
   for (let turn = 0; turn < maxMicrotasks; turn++) {
     if (isComplete()) return;
@@ -17,7 +17,7 @@ export async function gather(isComplete: () => boolean): Promise<void> {
   await hostTurn();
 }
 
-/** One turn of the host's event loop, without the delay of timers. */
+/** Yields to the host's event loop, without the delay of timers. */
 function hostTurn(): Promise<void> {
   const { MessageChannel } = globalThis as unknown as { MessageChannel: new () => Channel };
   const { port1, port2 } = new MessageChannel();

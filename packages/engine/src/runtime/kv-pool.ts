@@ -15,7 +15,7 @@ export interface KvPoolParts {
   readonly states?: StateRows | undefined;
   /** The tiers below the pool. */
   readonly tiers?: KvOffloader | undefined;
-  /** With an eviction policy that measures attention mass. */
+  /** With an eviction rule that tracks attention mass. */
   readonly heavyHitters?: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
 }
@@ -27,11 +27,11 @@ export class KvPool {
   readonly tiers: KvOffloader | undefined;
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly report: ReportEvent;
-  /** All sequences that are open. */
+  /** All open sequences. */
   readonly sequences: Set<Sequence> = new Set();
-  /** Forks of the block manager whose blocks a session is saved from. */
+  /** Forks in the block manager that sessions are being saved from. */
   readonly drafts: Set<number> = new Set();
-  /** The last lost device. What was to be read from it is gone. */
+  /** The last lost device, whose contents are gone. */
   lost: DeviceLostError | undefined;
   /** Called when blocks may have become free; the scheduler sets it. */
   onFreed: () => void = () => undefined;
@@ -52,8 +52,10 @@ export class KvPool {
   }
 
   /**
-   * The device has lost the cache. All sequences remember their tokens, to be recomputed, and what others could have shared is gone.
-   * @returns the error of each sequence that cannot be recomputed: positions of it are gone, and it is not known when they went
+   * Handles the loss of the device's cache: all sequences keep their tokens for recomputation, and shared blocks are
+   * gone.
+   * @returns the error of each sequence that cannot be recomputed, because it is not known when positions were
+   * evicted
    */
   forget(lost: DeviceLostError): ReadonlyMap<Sequence, DeviceLostError> {
     const failures = new Map<Sequence, DeviceLostError>();
@@ -76,7 +78,7 @@ export class KvPool {
     return failures;
   }
 
-  /** Why a sequence cannot be recomputed from its tokens. */
+  /** The reason why a sequence cannot be recomputed from its tokens. */
   #obstacleOf({ view, evictions }: Sequence): string | undefined {
     if (view.numEvicted === 0) return undefined;
     const rest = 'so the sequence cannot be recomputed';
@@ -84,7 +86,7 @@ export class KvPool {
     return this.tiers === undefined ? undefined : `positions were evicted from offloaded pages, ${rest}`;
   }
 
-  /** Blocks that `numTokens` more tokens of a sequence take, and blocks that are free or can be reclaimed. */
+  /** Blocks that `numTokens` more tokens of a sequence need, and blocks that are free or can be reclaimed. */
   roomFor(sequenceId: number, numTokens: number): { readonly neededBlocks: number; readonly availableBlocks: number } {
     const { numFreeBlocks, numCachedBlocks } = this.manager.usage();
     const neededBlocks = this.manager.countNewBlocks(sequenceId, numTokens);

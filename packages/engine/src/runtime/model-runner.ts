@@ -5,13 +5,13 @@ import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import { StepProgram, type StepPart } from './step-program.js';
 
-/** Prepared programs by the steps that they run. */
+/** Prepared programs by kind of step. */
 export interface StepExecutables {
   /** One token of one sequence. */
   readonly decode: Executable;
-  /** Tokens of several sequences: prefill, and decode where both attend in the same way. */
+  /** Tokens of several sequences: prefill, and also decode if both have the same policy. */
   readonly batch: Executable;
-  /** Otherwise: decode of several sequences, where there may be several. */
+  /** Otherwise: decode of several sequences, if several may run. */
   readonly decodeBatch: Executable | undefined;
 }
 
@@ -20,7 +20,7 @@ export interface ModelRunnerOptions {
   /** The same programs for sequences that attend to offloaded pages. */
   readonly offloaded: StepExecutables | undefined;
   readonly stream: TierStream | undefined;
-  /** Whether prefill and decode attend in the same way: then they share steps. */
+  /** Whether prefill and decode have the same attention policy, so that they share steps. */
   readonly isUniform: boolean;
   readonly maxBlocksPerSequence: number;
   readonly memory: KvMemory;
@@ -52,7 +52,7 @@ export class ModelRunner {
     this.#now = options.now;
   }
 
-  /** The program whose limits a batch of this phase has to respect. */
+  /** The program whose limits a batch of this phase must respect. */
   programFor(phase: StepPhase): StepProgram {
     const { decode, batch, decodeBatch } = this.#resident;
     return this.isUniform || phase === 'prefill' ? batch : (decodeBatch ?? decode);

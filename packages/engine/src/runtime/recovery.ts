@@ -1,4 +1,4 @@
-/** Brings the sequences of a model through the loss of its device: they are recomputed from their tokens. */
+/** Recovers the sequences of a model after a device loss: they are recomputed from their tokens. */
 import type { DeviceLostError } from '@winnow/tensor';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { KvPool } from './kv-pool.js';
@@ -18,25 +18,26 @@ export class SequenceRecovery {
     this.#reject = reject;
   }
 
-  /** Devices lost so far. */
+  /** Total number of lost devices. */
   get numLosses(): number {
     return this.#device.numLosses;
   }
 
-  /** The loss behind an error, when another device can take over. */
+  /** The device loss behind an error, if the device can be replaced. */
   lossOf(error: unknown): DeviceLostError | undefined {
     return this.#device.lossOf(error);
   }
 
-  /** A request was answered. */
+  /** Notes a success. */
   noteAnswer(): void {
     this.#device.noteAnswer();
   }
 
   /**
-   * Replaces the device. Requests stay in the queue, and their sequences are recomputed first. Those whose sequences cannot be
-   * recomputed are rejected; all of them are when they have lost one device after another, or when there is no other device.
-   * @returns the error of each sequence that cannot go on
+   * Replaces the device. Requests stay in the queue, and their sequences are recomputed first. Requests whose sequences
+   * cannot be recomputed are rejected; all of them are if one device after another was lost, or if the device cannot be
+   * replaced.
+   * @returns the error of each sequence that cannot continue
    * @throws {DeviceLostError} when all requests were rejected
    */
   async recover(lost: DeviceLostError): Promise<ReadonlyMap<Sequence, DeviceLostError>> {

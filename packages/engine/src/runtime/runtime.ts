@@ -1,4 +1,4 @@
-/** Puts together what runs a loaded model: KV pool, model runner, scheduler. */
+/** Creates the runtime of a loaded model: KV pool, model runner, scheduler. */
 import { createBlockManager } from '@winnow/kv-cache';
 import type { Executable, Program } from '@winnow/ops';
 import { openKvOffload } from '../kv-offload/open.js';
@@ -76,7 +76,7 @@ async function createPool(parts: RuntimeParts): Promise<KvPool> {
     numBlocks,
     blockSize,
     maxBlocksPerSequence,
-    // a prefix of another sequence would come without its attention mass
+    // a shared prefix would lack its attention mass
     prefixSharing: (options.kvCache?.prefixSharing ?? true) && heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });

@@ -1,9 +1,9 @@
 /**
- * Continuous batching. Sequences request steps; requests that are there at the same time run as one batch: single tokens of
- * decoding sequences beside chunks of prompts. Sequences join and leave from step to step. A sequence that is alone skips
- * the queue.
+ * Continuous batching. Sequences request steps; concurrent requests run as one batch: single tokens of decoding
+ * sequences together with prompt chunks. Sequences join and leave between steps. A sequence that is alone skips the
+ * queue.
  *
- * A step is all or nothing for each sequence: what it appended is committed after its outputs were read, or rolled back.
+ * A step is atomic for each sequence: its tokens are committed after its outputs were read, or rolled back.
  */
 import type { RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
@@ -70,7 +70,10 @@ export class Scheduler {
     pool.onFreed = this.#wake;
   }
 
-  /** Runs the request in one of the next steps. @throws {CapacityError} when the cache is full and the policy is `error` */
+  /**
+   * Runs the request in one of the next steps.
+   * @throws {CapacityError} when the cache is full and the policy is `error`
+   */
   run(request: StepRequest): Promise<void> {
     if (this.#isDisposed) return Promise.reject(new ReleasedError('model'));
     return this.#canRunDirectly(request) ? this.#runDirectly(request) : this.#enqueue(request);
@@ -83,7 +86,7 @@ export class Scheduler {
     });
   }
 
-  /** A generation begins: batches wait a moment for its requests. */
+  /** A generation begins: batches wait briefly for its requests. */
   enter(sequence: Sequence): void {
     this.#running.add(sequence);
   }
@@ -102,7 +105,7 @@ export class Scheduler {
     });
   }
 
-  /** Within an exclusive task: computes again what a preempted sequence gave up. */
+  /** Within an exclusive task: recomputes a preempted sequence. */
   async recompute(sequence: Sequence): Promise<void> {
     while (sequence.preempted !== undefined) {
       const tokens = sequence.preempted;
@@ -121,7 +124,7 @@ export class Scheduler {
     }
   }
 
-  /** Starts the loop if it does not run: there is a request or a task, or blocks may have become free. */
+  /** Starts the loop unless it runs: there is a request or a task, or blocks may have become free. */
   wake(): void {
     if (!this.#isBusy && (this.#queue.length > 0 || this.#tasks.length > 0)) void this.#loop();
   }
@@ -144,7 +147,7 @@ export class Scheduler {
     };
   }
 
-  /** Ends after the step in progress; queued requests are rejected. The programs can be disposed then. */
+  /** Ends after the step in progress and rejects queued requests. The programs can then be disposed of. */
   dispose(): Promise<void> {
     return this.exclusive(async () => {
       this.#isDisposed = true;
@@ -157,7 +160,7 @@ export class Scheduler {
     return this.#whenFull === 'error' || this.#pool.hasRoomFor(sequence.view.id, count);
   }
 
-  /** The short way of a sequence that has the model to itself. */
+  /** The fast path for a sequence that has the model to itself. */
   async #runDirectly(request: StepRequest): Promise<void> {
     const { sequence, phase, tokens, offset, count, outputRows, signal, read } = request;
     this.#isBusy = true;
@@ -184,7 +187,7 @@ export class Scheduler {
     }
   }
 
-  /** Runs tasks and batches until nothing is left to do, or no request can go on. */
+  /** Runs tasks and batches until nothing is left to do, or no request can make progress. */
   async #loop(): Promise<void> {
     this.#isBusy = true;
     try {
@@ -198,7 +201,8 @@ export class Scheduler {
         if (this.#queue.length === 0) break;
         await gather(() => this.#tasks.length > 0 || this.#numReady() >= this.#running.size);
         const hasRun = await this.#step();
-        // nothing may be awaited between this decision and the end of the loop: a request would wait for a loop that ends
+        // nothing may be awaited between this decision and the end of the loop, or a new request would wait for a loop
+        // that has ended
         if (!hasRun && this.#tasks.length === 0 && this.#queue.length > 0 && !this.#preempt()) break;
       }
     } finally {
@@ -224,7 +228,7 @@ export class Scheduler {
     return count;
   }
 
-  /** Offloads blocks to make room. Requests that still have none are rejected with the error that caused it. */
+  /** Offloads blocks to make room. Requests that still do not fit are rejected with the error that caused it. */
   async #offload(tiers: KvOffloader): Promise<void> {
     try {
       await tiers.makeRoom(this.#queue.map(({ request }) => this.#roomRequest(request)));
@@ -262,7 +266,7 @@ export class Scheduler {
     return nonEmpty([this.#fillBatch('decode', ofPhase('decode')), this.#fillBatch('prefill', ofPhase('prefill'))]);
   }
 
-  /** Admits candidates as far as the program of a phase takes them; the others stay for the next step. */
+  /** Admits as many candidates as the program of a phase can take; the others stay for the next step. */
   #fillBatch(phase: StepPhase, candidates: readonly QueuedRequest[]): Batch {
     const { maxSequences, maxTokens, maxOutputRows } = this.#runner.programFor(phase);
     const parts: ScheduledPart[] = [];
@@ -293,7 +297,10 @@ export class Scheduler {
     }
   }
 
-  /** Appends what the next step computes for a request; `undefined` while it has to wait for room. @throws {CapacityError} */
+  /**
+   * Appends the tokens of the next step of a request; `undefined` while it must wait for room.
+   * @throws {CapacityError}
+   */
   #admit(queued: QueuedRequest): ScheduledPart | undefined {
     const { sequence } = queued.request;
     const { tokens, offset, count, outputRows, isLast } = this.#nextPart(queued.request);
@@ -310,7 +317,7 @@ export class Scheduler {
     if (this.#whenFull !== 'wait') return false;
     const { id, numTokens: numCached } = sequence.view;
     if (!this.#pool.hasRoomFor(id, numTokens)) return true;
-    // a preempted sequence comes back when all of it has room, in the pool or in the tiers below
+    // a preempted sequence resumes when all of it fits, in the pool or in the tiers below
     const comesBack = sequence.preempted !== undefined && numCached === 0 && this.#pool.tiers === undefined;
     return (
       comesBack && !this.#pool.hasRoomFor(id, sequence.evictions.maxHeld((sequence.preempted?.length ?? 0) + count))
@@ -342,14 +349,14 @@ export class Scheduler {
     }
   }
 
-  /** Replaces a device that was lost. False when the error has another cause. */
+  /** Replaces a lost device. Returns false if the error has another cause. */
   async #recovers(error: unknown): Promise<boolean> {
     const lost = this.#recovery.lossOf(error);
-    if (lost !== undefined) await this.#recovery.recover(lost).catch(() => undefined); // all callers know by then
+    if (lost !== undefined) await this.#recovery.recover(lost).catch(() => undefined); // all callers have been notified by then
     return lost !== undefined;
   }
 
-  /** Rolls a batch back. Requests of several sequences run once more, one by one, to find the one that failed. */
+  /** Rolls a batch back. Requests of several sequences are retried one by one to find the one that failed. */
   #failBatch(parts: Batch, error: unknown): void {
     const canTellApart = parts.length > 1 && !ReleasedError.isInstance(error);
     for (const { queued, sequence } of parts) {
@@ -378,7 +385,10 @@ export class Scheduler {
     }
   }
 
-  /** No request can run: preempts a sequence, or rejects a request that can never run. Returns whether something changed. */
+  /**
+   * No request can run: preempts a sequence, or rejects a request that can never run. Returns whether something
+   * changed.
+   */
   #preempt(): boolean {
     const waiting = new Set(this.#queue.map(({ request }) => request.sequence));
     const choice = resolveFullPool(this.#pool.manager, this.#running, waiting, this.#runner.isUniform);
@@ -395,12 +405,12 @@ export class Scheduler {
       sequence.view.id,
       queued.request.count,
     );
-    const hint = 'no other session will free the blocks that it holds';
+    const hint = 'no other session will free its blocks';
     this.#settle(queued, new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks', hint }));
     return true;
   }
 
-  /** Removes a request from the queue and tells its caller. */
+  /** Removes a request from the queue and settles its promise. */
   #settle(queued: QueuedRequest, error?: unknown): void {
     this.#queue = this.#queue.filter((other) => other !== queued);
     queued.request.signal?.removeEventListener('abort', this.#wake);

@@ -1,4 +1,6 @@
-/** The cached tokens of one session: a sequence of the block manager that can start over and share prefixes with others. */
+/**
+ * The cached tokens of one session: a sequence of the block manager that can be reused and share prefixes with others.
+ */
 import {
   createHeavyHitters,
   type AppendedSlots,
@@ -15,13 +17,13 @@ import type { ContentIdAt, StateSlot } from './state-rows.js';
 export class Sequence {
   /** The recurrent state, for models that have one. */
   readonly state: StateSlot | undefined;
-  /** Attention mass per token, where eviction needs it. */
+  /** Attention mass per token, if eviction needs it. */
   readonly heavyHitters: HeavyHitters | undefined;
   readonly #pool: KvPool;
   #view: SequenceView;
   #evictions: EvictionLog;
   #preempted: Int32Array | undefined;
-  /** Set when its contents went with a device and cannot be recomputed, until a generation begins anew. */
+  /** Set when its contents were lost with a device and cannot be recomputed, until a generation starts over. */
   #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
 
@@ -60,7 +62,7 @@ export class Sequence {
     }
   }
 
-  /** What the block manager knows of it. Another object after `begin`. */
+  /** Its view in the block manager. A new object after `begin`. */
   get view(): SequenceView {
     return this.#view;
   }
@@ -70,12 +72,12 @@ export class Sequence {
     return this.#preempted;
   }
 
-  /** What was evicted when. */
+  /** The log of evictions. */
   get evictions(): EvictionLog {
     return this.#evictions;
   }
 
-  /** How many tokens of a preempted sequence the next step may compute: up to the next eviction. */
+  /** Number of tokens of a preempted sequence that the next step may recompute: up to the next eviction. */
   countRecomputed(maxTokens: number): number {
     const { numTokens } = this.#view;
     const end = this.#evictions.next?.numTokens ?? this.#preempted?.length ?? numTokens;
@@ -83,9 +85,9 @@ export class Sequence {
   }
 
   /**
-   * Makes it hold the longest cached prefix of `tokens`: its own or one that another sequence computed. The last token is
+   * Sets its contents to the longest cached prefix of `tokens`, its own or that of another sequence. The last token is
    * never part of it, because its logits are needed.
-   * @param mayHaveGaps whether contents without some positions, evicted before, may be kept
+   * @param mayHaveGaps whether contents with evicted positions may be kept
    * @returns how many leading tokens are cached
    */
   begin(tokens: Int32Array, mayHaveGaps: boolean): number {
@@ -100,7 +102,7 @@ export class Sequence {
     return numKept;
   }
 
-  /** Slots for the tokens of a step. @throws {CapacityError} */
+  /** Allocates slots for the tokens of a step. @throws {CapacityError} */
   append(tokens: Int32Array): AppendedSlots {
     if (this.#lost !== undefined) throw this.#lost;
     this.state?.prepare();
@@ -110,7 +112,7 @@ export class Sequence {
   }
 
   /**
-   * The step has stored its tokens, and their state unless its program has none.
+   * Commits the tokens of a step, and their state if the program has one.
    * @param masses attention mass that the step adds to each logical slot
    */
   commit(hasState: boolean, masses?: Float64Array): void {
@@ -125,7 +127,7 @@ export class Sequence {
     if (view.numTokens >= this.#preempted.length) this.#preempted = undefined;
   }
 
-  /** The step has failed. */
+  /** Rolls back a failed step. */
   rollback(): void {
     this.#free(this.#pool.manager.rollback(this.#view.id));
     this.state?.rollback();
@@ -160,7 +162,7 @@ export class Sequence {
     return this.#preempted ?? this.#view.tokens.subarray(0, this.#view.numCommitted);
   }
 
-  /** Forgets tokens from `numTokens` on, or from further ahead when no recurrent state is kept for that position. */
+  /** Forgets tokens from `numTokens` on, or from an earlier position if there is no recurrent state for that one. */
   truncate(numTokens: number): void {
     if (this.#preempted !== undefined && numTokens > this.#view.numTokens) {
       this.#preempted = this.#preempted.slice(0, numTokens);
@@ -182,13 +184,13 @@ export class Sequence {
     this.#evictions.truncate(0);
   }
 
-  /** Its contents went with the device and cannot be recomputed: a generation in progress fails. */
+  /** Marks its contents as lost with the device: a generation in progress fails. */
   lose(lost: DeviceLostError): void {
     this.clear();
     this.#lost = lost;
   }
 
-  /** Frees the blocks but remembers the tokens, to be recomputed. */
+  /** Frees the blocks but keeps the tokens for recomputation. */
   preempt(): void {
     if (this.#view.numTokens > 0) this.#preempted ??= this.#view.tokens.slice();
     this.#cut(0);
@@ -212,7 +214,7 @@ export class Sequence {
     this.#free(this.#pool.manager.free(this.#view.id));
   }
 
-  /** Leading tokens of `prefix` that the sequence holds itself and can go on from. */
+  /** Number of leading tokens of `prefix` that the sequence holds and can continue from. */
   #ownPrefix(prefix: Int32Array, mayHaveGaps: boolean): number {
     const { tokens, numTokens, numEvicted } = this.#view;
     let numKept = sharedPrefix(tokens, prefix);
@@ -220,7 +222,7 @@ export class Sequence {
     return this.state === undefined ? numKept : this.state.reach(numKept, this.#contentIdAt);
   }
 
-  /** Goes on from blocks of other sequences if they hold more than `numKept` tokens of `prefix`. */
+  /** Continues from blocks of other sequences if they hold more than `numKept` tokens of `prefix`. */
   #takeOver(prefix: Int32Array, numKept: number): number {
     const { manager, states } = this.#pool;
     const acceptPrefix = (contentId: number): boolean => states === undefined || states.hasSnapshot(contentId);
@@ -234,7 +236,7 @@ export class Sequence {
     return found.numTokens;
   }
 
-  /** Forgets tokens from `numTokens` on; a recurrent state for that position has to be there. */
+  /** Forgets tokens from `numTokens` on; there must be a recurrent state for that position. */
   #cut(numTokens: number): void {
     const changes = this.#pool.manager.truncate(this.#view.id, numTokens);
     this.heavyHitters?.truncate(numTokens);
@@ -242,7 +244,7 @@ export class Sequence {
     this.#free(changes);
   }
 
-  /** Evicts again what was evicted when the sequence had as many tokens for the first time. */
+  /** Repeats the evictions that happened when the sequence first had this many tokens. */
   #repeatEvictions(): void {
     for (;;) {
       const { next } = this.#evictions;
@@ -262,7 +264,7 @@ export class Sequence {
   }
 }
 
-/** How many leading tokens of `tokens` are cached already. */
+/** Number of leading tokens of `tokens` that are cached. */
 export function sharedPrefix(cached: ArrayLike<number>, tokens: ArrayLike<number>): number {
   const length = Math.min(cached.length, tokens.length);
   for (let i = 0; i < length; i++) if (cached[i] !== tokens[i]) return i;

@@ -1,7 +1,7 @@
 /**
- * Rows of recurrent states as plain data: which row holds the state of which sequence after how many tokens. A step reads
- * one row and writes another, so that a failed step loses nothing; rows that no sequence needs any longer stay as snapshots
- * until their row is needed, oldest first.
+ * Bookkeeping of recurrent states: which row holds the state of which sequence after how many tokens. A step reads one
+ * row and writes another, so a failed step loses nothing. Rows that no sequence needs stay as snapshots until they are
+ * reused, oldest first.
  */
 import { CapacityError, invariant } from '@winnow/tensor';
 
@@ -20,7 +20,7 @@ export class StateRows {
   readonly blockSize: number;
   readonly #free: number[];
   readonly #refCounts: Int32Array;
-  /** By content id, in order of use: the oldest first. */
+  /** By content id, least recently used first. */
   readonly #snapshots = new Map<number, StateAt>();
 
   constructor(numRows: number, blockSize: number) {
@@ -53,7 +53,7 @@ export class StateRows {
     return snapshot;
   }
 
-  /** Keeps a state as the snapshot of a content. */
+  /** Keeps a state as the snapshot of a content id. */
   addSnapshot(contentId: number, state: StateAt): void {
     if (this.#snapshots.has(contentId)) return;
     this.retain(state.row);
@@ -106,7 +106,7 @@ export class StateSlot {
     this.#current = current;
   }
 
-  /** Row that the next step reads; -1: it begins with zeros. */
+  /** Row that the next step reads; -1: zeros. */
   get from(): number {
     return this.#current?.row ?? -1;
   }
@@ -121,7 +121,10 @@ export class StateSlot {
     if (this.#target < 0) this.#target = this.#rows.allocate();
   }
 
-  /** The step has written its row. With a content id, which names whole blocks, the state becomes a snapshot. */
+  /**
+   * Commits the row that the step wrote. With a content id, which identifies whole blocks, the state becomes a
+   * snapshot.
+   */
   commit(numTokens: number, contentId: number | undefined): void {
     this.#releaseCurrent();
     this.#current = { row: this.#target, numTokens };
@@ -129,7 +132,7 @@ export class StateSlot {
     if (contentId !== undefined) this.#rows.addSnapshot(contentId, this.#current);
   }
 
-  /** The step did not touch states: the current one stands for `numTokens` tokens now. */
+  /** Keeps the state of a step without state: it now belongs to `numTokens` tokens. */
   keep(numTokens: number): void {
     this.rollback();
     if (this.#current !== undefined) this.#current = { row: this.#current.row, numTokens };

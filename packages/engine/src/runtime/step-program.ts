@@ -1,4 +1,6 @@
-/** A prepared program with its scalar block: fills in the tokens and caches of one or more sequences and runs them. */
+/**
+ * A prepared program with its scalar block: fills in the tokens and block tables of one or more sequences and runs it.
+ */
 import type { AppendedSlots } from '@winnow/kv-cache';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import { offloadScalars } from '../kv-offload/program.js';
@@ -95,12 +97,12 @@ export class StepProgram {
     }
   }
 
-  /** Attention mass per slot of a part of the step that just ran, in programs that measure it. */
+  /** Attention mass per slot of a part of the last step, if the program tracks it. */
   massesOf(part: number, { view }: Sequence): Float64Array | undefined {
     return this.#masses?.of(part, view.numSlots);
   }
 
-  /** Reads outputs of a part of the step that just ran. @param firstRow output rows of the parts before it */
+  /** Reads outputs of a part of the last step. @param firstRow output rows of the parts before it */
   reader(firstRow: number): ReadOutput {
     return firstRow === 0 ? this.#readFirst : this.#outputs.reader(firstRow);
   }

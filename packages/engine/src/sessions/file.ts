@@ -1,4 +1,4 @@
-/** What saving and restoring sessions have in common: types, and the rows of cache buffers as sections of a file. */
+/** Shared by saving and restoring sessions: types, and the rows of cache buffers as sections of a file. */
 import type { JsonValue, SessionOptionValue } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import type { LoadedModel } from '../generation/loaded-model.js';
@@ -7,7 +7,7 @@ import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 import type { SessionFiles } from './location.js';
 
-/** What has to be the same for a session to go on. */
+/** What must match for a session to continue. */
 export interface SessionKey {
   readonly modelHash: string;
   readonly options: Readonly<Record<string, SessionOptionValue>>;
@@ -15,15 +15,15 @@ export interface SessionKey {
 
 /** A loaded model whose sessions can be saved. */
 export interface SessionModel extends LoadedModel {
-  /** What saved sessions have to agree with. */
+  /** What saved sessions must match. */
   readonly sessionKey: SessionKey;
   readonly files: SessionFiles;
 }
 
-/** What a session has besides its sequence. */
+/** The parts of a session besides its sequence. */
 export interface SessionParts {
   readonly state: GenerationState | undefined;
-  /** The caller's own. */
+  /** Metadata of the caller. */
   readonly metadata: JsonValue;
 }
 
@@ -35,12 +35,12 @@ export interface SessionSize {
 /** The section of attention masses. */
 export const massesName = 'keyMasses';
 
-/** Positions are a section of their own. */
+/** The buffers to save; positions are a separate section. */
 export function savedBuffers({ memory }: KvPool): readonly KvBuffer[] {
   return memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
 }
 
-/** Cuts `length` bytes from `byteOffset` on where rows end. */
+/** Splits `length` bytes from `byteOffset` on at the ends of rows. */
 export async function eachPart(
   rowBytes: number,
   byteOffset: number,

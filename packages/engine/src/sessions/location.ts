@@ -1,11 +1,11 @@
-/** Where sessions are saved to and restored from. Paths are left to the host. */
+/** Where sessions are saved to and restored from. The host opens paths. */
 import { blobSource, type ByteSink, type ByteSource } from '@winnow/bytes';
 import { ArgumentError } from '@winnow/tensor';
 
-/** A path (in browsers of the page's origin), replaced as a whole when everything is written, or an open sink, which is closed. */
+/** A path (in browsers, of the page's origin), which is replaced atomically, or an open sink, which is closed. */
 export type SessionTarget = string | URL | ByteSink;
 
-/** A path (in browsers of the page's origin), a Blob, or an open file, which is closed. */
+/** A path (in browsers, of the page's origin), a Blob, or an open file, which is closed. */
 export type SessionSource = string | URL | Blob | ByteSource;
 
 /** The files of the host. */
@@ -18,7 +18,7 @@ function refuse(expected: string): (path: string | URL) => Promise<never> {
   return (path) => Promise.reject(new ArgumentError({ argument: 'location', expected, actual: String(path) }));
 }
 
-/** Where there is no file system. */
+/** For hosts without a file system. */
 export const noSessionFiles: SessionFiles = {
   openSink: refuse('an open sink'),
   openSource: refuse('a Blob or an open file'),

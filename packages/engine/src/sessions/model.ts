@@ -1,4 +1,4 @@
-/** A loaded model that generates: opens sessions, and computes log-probabilities. */
+/** A loaded decoder: opens sessions and computes log-probabilities. */
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
@@ -35,36 +35,39 @@ export interface Model {
   readonly name: string;
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
-  /** How conversations become prompts, if the model says so. */
+  /** The model's chat template, if it has one. */
   readonly chatTemplate: ChatTemplate | undefined;
-  /** Settings the model recommends. */
+  /** Sampling that the model recommends. */
   readonly defaultSampling: SamplingOptions;
   readonly contextSize: number;
   readonly plan: MemoryPlan;
-  /** How it attends, in the text form of attention policies. */
+  /** The text form of its attention policy. */
   readonly attention: string;
   readonly backend: string;
   readonly fallbacks: readonly Fallback[];
-  /** What loading did otherwise than asked, such as matrices that could not be quantized: one sentence each. */
+  /** What differs from the requested options, such as matrices that could not be quantized: one sentence each. */
   readonly notices: readonly string[];
   /** @throws {CapacityError} when `maxSessions` are open */
   createSession(): Session;
   /**
-   * Opens a session that `save` has written.
-   * @throws {FormatError} for a damaged file, or one of another model or with other cache options
+   * Opens a session that `save` wrote.
+   * @throws {FormatError} for a damaged file, or one of another model or with different cache options
    * @throws {CapacityError} when `maxSessions` are open or the cache has no room
    * @throws {IoError} when reading fails
    */
   restoreSession(source: SessionSource, options?: RestoreOptions): Promise<Session>;
-  /** Generates in a session of its own, which counts among `maxSessions` while it runs. */
+  /** Generates in a new session, which counts toward `maxSessions` while it runs. */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
-  /** Tokens of a prompt, with BOS and EOS as the model wants them. @throws {ArgumentError} for ids outside the vocabulary */
+  /**
+   * Tokens of a prompt, with BOS and EOS as the tokenizer specifies.
+   * @throws {ArgumentError} for ids outside the vocabulary
+   */
   encodePrompt(prompt: Prompt): Int32Array;
-  /** Log-probabilities of the whole vocabulary after the tokens at the asked positions, `[vocabSize]` each. */
+  /** Log-probabilities of the whole vocabulary after the tokens at the given positions, `[vocabSize]` each. */
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
-  /** What the FFNs see and are, when loaded with `trace.feedForward`. */
+  /** Inputs and weights of the FFNs, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;
-  /** How full the cache is, and what has happened since loading. */
+  /** The state of the cache, and counters since loading. */
   metrics(): ModelMetrics;
   /** Per op, when loaded with `profile`. */
   profile(): readonly RecordProfile[];
@@ -181,7 +184,7 @@ export class GenerativeModel implements Model, SessionOwner {
     return this.#parts.loaded.scheduler.profile();
   };
 
-  /** Every caller waits for the end of the one disposal. */
+  /** All callers wait for the same disposal. */
   readonly dispose: Model['dispose'] = () => {
     this.#disposal ??= this.#parts.loaded.scheduler.dispose().then(() => this.#parts.release());
     return this.#disposal;
@@ -197,7 +200,7 @@ export class GenerativeModel implements Model, SessionOwner {
     this.checkOpen();
     const { maxSessions } = this.#parts;
     if (this.#sessions.size < maxSessions) return;
-    const [needed, hint] = [this.#sessions.size + 1, 'dispose one, or load with a larger maxSessions'];
+    const [needed, hint] = [this.#sessions.size + 1, 'dispose of one, or load with a larger maxSessions'];
     throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
   }
 
@@ -211,7 +214,7 @@ export class GenerativeModel implements Model, SessionOwner {
     this.#sessions.delete(session);
   }
 
-  /** Generates in a session of its own. */
+  /** Generates in a new session. */
   async *#generate(prompt: Prompt, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     const session = this.createSession();
     try {

@@ -1,18 +1,20 @@
-/** Sessions whose pages are in several tiers: saved as if all were in the pool, restored to where there is room. */
+/** Sessions with pages in several tiers: saved as if all were in the pool, restored to wherever there is room. */
 import type { DetachedPage, SequenceView } from '@winnow/kv-cache';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 
-/** Where a row of a saved block is: a block of the pool, or a page outside it. */
+/** The location of a saved block's row: a block of the pool, or a page outside it. */
 export type RowPlace = number | { readonly pageId: number };
 
 export interface SavedBlocks {
-  /** Position of each slot, all blocks one after the other. */
+  /** Position of each slot, block after block. */
   readonly positions: Int32Array;
   readonly places: readonly RowPlace[];
 }
 
-/** All blocks of a sequence: those outside the pool, oldest first, between the first and the second one of its table. */
+/**
+ * All blocks of a sequence: those outside the pool, oldest first, between the first and the second one of its table.
+ */
 export function blocksInOrder({ positions, blocks, detachedPages }: SequenceView, blockSize: number): SavedBlocks {
   const pages = detachedPages.map(({ pageId, positions: own }) => ({ place: { pageId } as RowPlace, positions: own }));
   const first = (own: Int32Array): number => own.find((position) => position >= 0) ?? -1;
@@ -32,15 +34,16 @@ export function blocksInOrder({ positions, blocks, detachedPages }: SequenceView
 }
 
 export interface Placement {
-  /** Blocks of the file, from `firstTail` on, that go to the pool after the first one. */
+  /** The first block of the file that goes to the pool after block 0. */
   readonly firstTail: number;
-  /** Positions of what goes to the pool. */
+  /** Positions of the slots that go to the pool. */
   readonly positions: Int32Array;
   readonly detachedPages: readonly DetachedPage[];
 }
 
 /**
- * Stores the blocks between the first and the newest ones that the pool has no room for, or none. No step may run meanwhile.
+ * Stores the blocks between the first and the newest ones that the pool has no room for, or none. No step may run
+ * meanwhile.
  * @param readRow copies a saved block's row of a buffer
  */
 export async function placeSaved(
@@ -52,7 +55,7 @@ export async function placeSaved(
   const numSaved = Math.ceil(positions.length / blockSize);
   const everything: Placement = { firstTail: Math.min(1, numSaved), positions, detachedPages: [] };
   if (tiers === undefined || numSaved < 3) return everything;
-  // half of the pool: the next steps need some of it as well
+  // at most half of the pool, since the next steps need blocks as well
   await tiers.makeBlocks(Math.min(numSaved, Math.max(2, numBlocks >> 1)));
   const { numFreeBlocks, numCachedBlocks } = manager.usage();
   const room = Math.min(numFreeBlocks + numCachedBlocks, maxBlocksPerSequence);

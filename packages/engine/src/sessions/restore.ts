@@ -11,8 +11,8 @@ import { decodeGeneration } from './generation-codec.js';
 import { placeSaved, type Placement } from './placement.js';
 
 /**
- * Reads a session into blocks of its own. The source stays open.
- * @throws {FormatError} for a damaged file, and for one of another model or with other options
+ * Reads a session into new blocks. The source stays open.
+ * @throws {FormatError} for a damaged file, and for one of another model or with different options
  * @throws {CapacityError} when the cache has no room
  */
 export async function restoreSession(
@@ -25,14 +25,14 @@ export async function restoreSession(
   return new SessionRestorer(model, source, file, signal).restore();
 }
 
-/** Bytes that go from the file to the cache at a time. */
+/** Bytes copied from the file to the cache at a time. */
 const pieceBytes = 1024 * 1024;
 
-/** What a file says of the tokens of a session. */
+/** The tokens of a session, as in the file. */
 interface SavedTokens {
   readonly tokens: Int32Array;
   readonly positions: Int32Array;
-  /** With an eviction policy that measures attention mass. */
+  /** With an eviction rule that tracks attention mass. */
   readonly masses: Float64Array | undefined;
 }
 
@@ -63,7 +63,7 @@ class SessionRestorer {
     const numBlocks = Math.ceil(saved.positions.length / pool.manager.blockSize);
     for (const buffer of this.#buffers) this.#checkRows(buffer, numBlocks);
     const flush = async (): Promise<void> => void (await pool.memory.flush());
-    // where blocks may be offloaded no step may run until they are filled
+    // with KV offload, no step may run until the blocks are filled
     const sequence =
       pool.tiers === undefined
         ? await this.#fill(saved, () => scheduler.exclusive(flush))
@@ -112,7 +112,7 @@ class SessionRestorer {
     this.#fail(`section "${name}"`, `expected ${expected} bytes, got ${found?.sizeBytes ?? 'none'}`);
   }
 
-  /** @param flush carries out queued changes, which may concern blocks that belong to the session now */
+  /** @param flush applies queued changes, which may concern blocks that now belong to the session */
   async #fill(saved: SavedTokens, flush: () => Promise<void>): Promise<Sequence> {
     const { pool } = this.#model;
     const placement = await placeSaved(pool, saved.positions, (buffer, row, target) =>

@@ -18,8 +18,8 @@ import { encodeGeneration } from './generation-codec.js';
 import { blocksInOrder, type RowPlace } from './placement.js';
 
 /**
- * Writes a session and closes the sink. Other sessions go on meanwhile, and this one too: what is written is a fork.
- * @param parts asked for between two steps
+ * Writes a session and closes the sink. All sessions continue meanwhile, since what is written is a fork.
+ * @param parts called between two steps
  */
 export async function saveSession(
   { pool, scheduler, sessionKey }: SessionModel,
@@ -34,7 +34,7 @@ export async function saveSession(
       await pool.memory.flush();
       const made = await draftOf(pool, sequence, parts());
       if (made.isStill) return made;
-      // contents with gaps have room anywhere: no step may run until they are written
+      // contents with gaps may be overwritten anywhere, so no step may run until they are saved
       const sizeBytes = await writeDraft(made, sessionKey, sink, signal);
       return { ...made, sizeBytes };
     });
@@ -53,10 +53,10 @@ interface Draft {
   readonly numTokens: number;
   readonly sections: readonly SessionSection[];
   readonly metadata: JsonValue;
-  /** Steps that follow leave what it refers to alone. */
+  /** Whether later steps leave its blocks alone. */
   readonly isStill: boolean;
   readonly sizeBytes?: number;
-  /** Gives back what it refers to. */
+  /** Releases its blocks. */
   readonly release: () => void;
 }
 
@@ -84,7 +84,7 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
       ...massSections(sequence),
       ...(generation?.sections ?? []),
     ];
-    // the block that has room is written to by the next steps: its bytes are copied, and the fork lets go of it
+    // the next steps write to the partly filled block, so its bytes are copied and the fork releases it
     const numWhole = Math.floor(positions.length / manager.blockSize);
     const whole = places.slice(0, numWhole);
     const last = await readLastRows(pool, places.slice(numWhole) as number[], positions.length);
@@ -113,14 +113,14 @@ async function writeDraft(
   }
 }
 
-/** How much each token was looked at, where that is measured. */
+/** The attention mass of each token, if it is tracked. */
 function massSections({ view, heavyHitters }: Sequence): SessionSection[] {
   if (heavyHitters === undefined) return [];
   const masses = Float64Array.from({ length: view.numTokens }, (_, position) => heavyHitters.score(position));
   return [bytesSection(massesName, masses)];
 }
 
-/** Copies of the block that is partly filled, if there is one; what others left in the rest of it stays here. */
+/** Copies the partly filled block, if there is one; stale data in its unused slots is not copied. */
 async function readLastRows(
   pool: KvPool,
   blocks: readonly number[],
@@ -145,7 +145,7 @@ async function readLastRows(
   return rows;
 }
 
-/** The rows of a buffer as a section, then bytes that are in memory already. */
+/** A section with the rows of a buffer, followed by bytes in memory. */
 function rowsSection(
   pool: KvPool,
   buffer: KvBuffer,
@@ -165,7 +165,7 @@ function rowsSection(
         Math.min(target.byteLength, Math.max(0, inRows - byteOffset)),
         (row, at, begin, end) => readPlace(pool, buffer, rows[row] as RowPlace, at, target.subarray(begin, end)),
       );
-      if (pool.lost !== lost) throw pool.lost; // the rows went with the device
+      if (pool.lost !== lost) throw pool.lost; // the rows were lost with the device
       const begin = Math.max(0, inRows - byteOffset);
       if (begin < target.byteLength) {
         const from = byteOffset + begin - inRows;

@@ -18,7 +18,7 @@ import {
 import type { Prompt } from '../chat/encode-prompt.js';
 
 export interface SaveOptions {
-  /** Kept in the file for the caller, such as the messages of a conversation. */
+  /** Metadata of the caller to store in the file, such as the messages of a conversation. */
   readonly metadata?: JsonValue;
   readonly signal?: AbortSignal;
 }
@@ -32,45 +32,45 @@ export const restoreOptionNames: OptionNames<RestoreOptions> = { signal: true };
 
 /** One conversation with its own cache. */
 export interface Session {
-  /** Tokens whose keys and values have been computed and stored, in a new array; some may have been evicted since. */
+  /** The tokens that were computed and stored, as a new array; some may have been evicted since. */
   readonly tokens: readonly number[];
   /**
-   * Generates after a prompt. What the prompt shares with cached tokens, of this session or in whole blocks of others, is
-   * not computed again. One generation at a time per session; sessions that generate at the same time share steps.
+   * Generates after a prompt. A prefix that is cached, in this session or in whole blocks of others, is not recomputed.
+   * A session runs one generation at a time; concurrent sessions share steps.
    * @throws {CapacityError} when the prompt does not fit, unless `overflow` makes it fit
-   * @throws the signal's reason when aborted; the session can be used again
+   * @throws the signal's reason when aborted; the session remains usable
    */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;
   /**
-   * Goes on where the last generation stands, after its last token: one that reached `maxTokens`, was broken off or
-   * restored from a file. Options that are not given are those it had; without a `seed` its draws go on, so that the two
-   * parts are what one generation would have been. In the result the first part counts as prompt.
-   * @throws {ArgumentError} when no generation has chosen a token
+   * Continues the last generation after its last token, whether it reached `maxTokens`, was aborted or was restored
+   * from a file. Options that are not given keep their values; without a `seed` its random stream continues, so that
+   * the two parts equal one generation. In the result, the first part counts as prompt.
+   * @throws {ArgumentError} when no token has been generated
    */
   resume(options?: GenerateOptions): Generation;
   /**
-   * A second session that has everything this one has. They share memory until they differ.
+   * A second session with the same contents. They share memory until they diverge.
    * @throws {CapacityError} when `maxSessions` are open
    * @throws {ArgumentError} while a generation is in progress
    */
   fork(): Session;
   /**
    * Writes tokens, cache, recurrent states and sampler, so that `restoreSession` of the same model with the same cache
-   * options goes on token for token. Also in the middle of a generation: between two steps. A file is replaced as a whole or
-   * not at all. Format: docs/formats/session.md.
+   * options continues token for token. During a generation it saves between two steps. A file is replaced atomically.
+   * Format: docs/formats/session.md.
    * @throws {IoError} when writing fails
    */
   save(target: SessionTarget, options?: SaveOptions): Promise<SessionSize>;
-  /** What was given to `save` beside the session that was restored; otherwise null. */
+  /** The metadata that was passed to `save` if the session was restored; otherwise null. */
   readonly metadata: JsonValue;
   /**
-   * Forgets the tokens from `numTokens` on; models with recurrent state may have to forget more.
+   * Forgets the tokens from `numTokens` on; models with recurrent state may forget more.
    * @throws {ArgumentError} while a generation is in progress
    */
   truncate(numTokens: number): void;
   /** Forgets all tokens. @throws {ArgumentError} while a generation is in progress */
   reset(): void;
-  /** Gives the cache back. @throws {ArgumentError} while a generation is in progress */
+  /** Releases the cache. @throws {ArgumentError} while a generation is in progress */
   dispose(): void;
   [Symbol.dispose](): void;
 }
@@ -78,16 +78,16 @@ export interface Session {
 /** The model of a session. */
 export interface SessionOwner {
   encodePrompt(prompt: Prompt): Int32Array;
-  /** @throws {ReleasedError} when the model is disposed */
+  /** @throws {ReleasedError} when the model is disposed of */
   checkOpen(): void;
   /** @throws {CapacityError} when `maxSessions` are open */
   checkRoom(): void;
   openSession(start: SessionStart): Session;
-  /** The session is disposed. */
+  /** Called when the session is disposed of. */
   forget(session: Session): void;
 }
 
-/** What a session starts from: nothing, another session or a file. */
+/** What a session starts with: nothing, another session or a file. */
 export interface SessionStart extends SessionParts {
   readonly sequence: Sequence;
 }
@@ -125,7 +125,7 @@ export class ModelSession implements Session {
   resume(options: GenerateOptions = {}): Generation {
     return this.#start(options, () => {
       if (this.#state !== undefined) return { resumed: this.#state };
-      const [expected, actual] = ['a session whose last generation chose a token', 'one without'];
+      const [expected, actual] = ['a session whose last generation produced a token', 'one without'];
       throw new ArgumentError({ argument: 'resume', expected, actual });
     });
   }
@@ -182,7 +182,7 @@ export class ModelSession implements Session {
     throw new ArgumentError({ argument: 'session', expected, actual });
   }
 
-  /** @param begin what the generation starts from, asked for when it is first iterated */
+  /** @param begin what the generation starts from; called when it is first iterated */
   #start(options: GenerateOptions, begin: () => GenerationStart): Generation {
     return createGeneration(() => this.#run(options, begin));
   }

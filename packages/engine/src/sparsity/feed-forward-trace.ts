@@ -1,4 +1,4 @@
-/** Inputs and products of FFNs as outputs of a program, and their weights as numbers, for calibrations. */
+/** Inputs and intermediate values of FFNs as program outputs, and their weights as numbers, for calibration. */
 import { feedForwardNames, type EmbedderDescription, type ModelDescription, type Weight } from '@winnow/models';
 import type { Backend, BufferHandle, FeedForwardLowering, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, decoder, numElements, tensorBytes } from '@winnow/tensor';
@@ -11,24 +11,24 @@ import type { TracedStep } from '../memory/step-reports.js';
 const outputName = (layer: number, part: 'x' | 'gate' | 'up'): string => `ffn.${layer}.${part}`;
 
 /**
- * A writer for one program that computes with all neurons and makes what each layer sees an output.
- * @param onLayer hears of each layer
+ * A dense FFN lowering of one program that makes the inputs of each layer outputs.
+ * @param onLayer called for each layer
  */
 function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): FeedForwardLowering {
-  return (b, site) => {
-    const { layer, x, activation, hiddenDim, ffnDim } = site;
+  return (b, node) => {
+    const { layer, x, activation, hiddenDim, ffnDim } = node;
     const product = (input: ProgramTensor, weight: ProgramTensor, bias?: ProgramTensor): ProgramTensor =>
       b.activation('matmul', { x: input, weight, bias });
-    const gate = site.gate && product(x, site.gate(), site.gateBias?.());
-    const up = product(x, site.up(), site.upBias?.());
-    const biases = (['gate', 'up', 'down'] as const).filter((matrix) => site[`${matrix}Bias`] !== undefined);
+    const gate = node.gate && product(x, node.gate(), node.gateBias?.());
+    const up = product(x, node.up(), node.upBias?.());
+    const biases = (['gate', 'up', 'down'] as const).filter((matrix) => node[`${matrix}Bias`] !== undefined);
     const bytes = ({ dtype, shape }: ProgramTensor): number => tensorBytes(dtype, shape as readonly number[]);
     const weightBytes = {
-      ...(site.gate === undefined ? {} : { gate: bytes(site.gate()) }),
-      up: bytes(site.up()),
-      down: bytes(site.down()),
+      ...(node.gate === undefined ? {} : { gate: bytes(node.gate()) }),
+      up: bytes(node.up()),
+      down: bytes(node.down()),
     };
-    const dtypes = { gate: site.gate?.().dtype, up: site.up().dtype, down: site.down().dtype };
+    const dtypes = { gate: node.gate?.().dtype, up: node.up().dtype, down: node.down().dtype };
     const rows = neuronRows(dtypes, biases.includes('gate') || biases.includes('up'));
     onLayer({ layer, activation, hiddenDim, ffnDim, isGated: gate !== undefined, biases, weightBytes, rows });
     b.output(outputName(layer, 'x'), x);
@@ -38,11 +38,11 @@ function createFeedForwardTracer(onLayer: (layer: FeedForwardLayer) => void): Fe
       gate === undefined
         ? b.activation('activation', { x: up }, { kind: activation })
         : b.activation('glu', { gate, up }, { kind: activation });
-    return product(hidden, site.down(), site.downBias?.());
+    return product(hidden, node.down(), node.downBias?.());
   };
 }
 
-/** A description whose programs make visible what their FFNs compute; building one fills `layers`. */
+/** A description whose programs output what their FFNs compute; building one fills `layers`. */
 export function withFeedForwardTrace<D extends EmbedderDescription | ModelDescription>(
   description: D,
   layers: Map<number, FeedForwardLayer>,
@@ -51,7 +51,7 @@ export function withFeedForwardTrace<D extends EmbedderDescription | ModelDescri
   return withFeedForward(description, () => ({ feedForward: createFeedForwardTracer(onLayer) }));
 }
 
-/** Reads what the step that just ran computed, layer by layer. */
+/** Reads the FFN values of the last step, layer by layer. */
 export async function readFeedForward(
   layers: readonly FeedForwardLayer[],
   read: ReadOutput,

@@ -1,7 +1,10 @@
 import type { NeuronRows } from '@winnow/sparse-inference';
 import type { DType } from '@winnow/tensor';
 
-/** Rows lie side by side as `addTransposedMatrices` of @winnow/models puts them: of gated blocks, of one type, without biases before the activation. */
+/**
+ * Rows of a neuron are interleaved, as `addTransposedMatrices` of @winnow/models does, in gated blocks of one dtype
+ * without biases before the activation.
+ */
 export function neuronRows(
   { gate, up, down }: { readonly gate: DType | undefined; readonly up: DType; readonly down: DType },
   hasBias: boolean,

@@ -1,4 +1,4 @@
-/** The options that make a model skip neurons, and what a host adds to them. */
+/** The options of sparse FFNs, and the host functions that they need. */
 import { blobSource, httpSource, memorySource, type ByteSource, type TensorStore } from '@winnow/bytes';
 import { feedForwardNames, type EmbedderDescription, type ModelFile } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
@@ -10,28 +10,31 @@ import { createSparseWeights, type SparseWeights } from './sparse-weights.js';
 import { weightsChecksum, weightsHash } from './weights-hash.js';
 
 /**
- * A calibration (`*.sparse.safetensors`): its path or URL, its bytes, an open file, which is taken over, or read already.
- * Paths need Node.
+ * A calibration (`*.sparse.safetensors`): a path or URL, bytes, a Blob, an open file (which Winnow then owns), or a
+ * sidecar that was already read. Paths need Node.
  */
 export type SidecarSource = string | URL | Uint8Array | Blob | ByteSource | Sidecar;
 
 /** How FFN neurons are skipped. */
 export interface SparsityOptions {
   /**
-   * A calibration of the model, which says what FFN neurons may be skipped. A calibration of other weights is rejected.
+   * A calibration of the model, which determines the FFN neurons to skip. A calibration of other weights is rejected.
    * Default: none, all neurons are computed.
    */
   readonly calibration?: SidecarSource;
   /**
-   * Share of active neurons, from 0 to 1, above which a layer runs dense: its average in the calibration, and its share in a
-   * step. 1: never. Default: the break-even ratios of the backend, for layers and for steps of several tokens.
+   * Share of active neurons, from 0 to 1, above which a layer runs dense: its mean in the calibration, and its share in
+   * a step. 1: never. Default: the break-even ratios of the backend, for layers and for steps of several tokens.
    */
   readonly maxActive?: number;
-  /** Select neurons by their exact contributions, which computes all of them: shows what a perfect predictor would lose. Default false. */
+  /**
+   * Select neurons by their exact contributions, which computes all of them: an upper bound for predictors. Default
+   * false.
+   */
   readonly oracle?: boolean;
   /**
    * Read all weights before loading and compare their checksum with that of the calibration, so that a damaged file is
-   * rejected. Default false: compare a hash of samples of every tensor, which detects other models and other versions.
+   * rejected. Default false: compare a hash of samples of every tensor, which tells other models and versions apart.
    */
   readonly verify?: boolean;
 }
@@ -43,7 +46,7 @@ export const sparsityNames: OptionNames<SparsityOptions> = {
   verify: true,
 };
 
-/** What `openSparse` reads of the options of a load. */
+/** The options that `openSparse` reads. */
 interface SparseLoadOptions {
   readonly sparsity?: SparsityOptions;
   readonly trace?: TraceOptions;
@@ -81,9 +84,9 @@ function isSidecar(source: SidecarSource): source is Sidecar {
 
 /**
  * Opens the sidecar of the options, and adds its tables to the weights.
- * @throws {FormatError} for one that is damaged or belongs to another model
+ * @throws {FormatError} for a damaged one or one of another model
  * @throws {IoError} when it cannot be read
- * @throws {ArgumentError} for options that would be without effect
+ * @throws {ArgumentError} for options that would have no effect
  */
 export async function openSparse(
   { config, weights }: EmbedderDescription,
@@ -105,7 +108,7 @@ export async function openSparse(
   const modelHash = await weightsHash(store, withSignal);
   const sidecar = isSidecar(source) ? source : await readSource(source);
   if (sidecar.modelHash !== modelHash) {
-    const message = `expected that of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
+    const message = `expected the hash of the model, ${modelHash}, found ${sidecar.modelHash} (calibrated for another model)`;
     throw new FormatError({ source: 'sparsity.calibration', field: 'modelHash', message });
   }
   if (sparsity.verify === true) await verifyWeights(sidecar, store, withSignal);
@@ -122,7 +125,7 @@ export async function openSparse(
   }
 }
 
-/** @throws {ArgumentError} for options that are set though the option that they belong to is `missing` */
+/** @throws {ArgumentError} for options that depend on the option `missing`, which is not set */
 export function refuseFields(option: string, fields: object, missing: string): void {
   const [first] = Object.entries(fields).filter(([, value]) => value !== undefined);
   if (first === undefined) return;
@@ -130,7 +133,7 @@ export function refuseFields(option: string, fields: object, missing: string): v
   throw new ArgumentError({ argument, expected, actual: String(first[1]) });
 }
 
-/** @throws {FormatError} for weights other than those of the calibration, and for calibrations that do not know */
+/** @throws {FormatError} for weights other than those of the calibration, and for calibrations without a checksum */
 async function verifyWeights(
   { weightsChecksum: expected }: Sidecar,
   store: TensorStore,
@@ -146,7 +149,7 @@ async function verifyWeights(
   throw new FormatError({ source: store.name, field: 'weights', message });
 }
 
-/** The FFNs of the model, as a sidecar has to have them. */
+/** The FFN shapes of the model, which a sidecar must match. */
 function shapesOf(
   { numLayers, hiddenDim, ffnDim, activation }: EmbedderDescription['config'],
   weights: EmbedderDescription['weights'],

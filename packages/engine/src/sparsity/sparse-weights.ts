@@ -1,4 +1,4 @@
-/** A sidecar in use: the writer of its programs, and its tables as weights. */
+/** A loaded sidecar: the lowering of its programs, and its tables as weights. */
 import type { Backend } from '@winnow/ops';
 import { addTransposedMatrices, downRowsName, feedForwardNames, type Weight } from '@winnow/models';
 import {
@@ -16,16 +16,16 @@ import type { SparsityOptions } from './options.js';
 
 export interface SparseWeights {
   readonly sidecar: Sidecar;
-  readonly writer: SparseFeedForwardLowering;
+  readonly lowering: SparseFeedForwardLowering;
   /** Called for each layer that skips neurons. */
   readonly onLayer: (layer: number, ffnDim: number) => void;
-  /** What the caller should know. */
+  /** Notices for the caller. */
   readonly notices: readonly string[];
-  /** Neurons of those layers. */
+  /** Number of neurons of those layers. */
   readonly ffnDims: ReadonlyMap<number, number>;
 }
 
-/** Adds what sparse programs read to the weights: the tables of the predictors, and transposed matrices. */
+/** Adds the weights of sparse programs: tables of the predictors, and transposed matrices. */
 export function createSparseWeights(
   calibrated: Sidecar,
   weights: Map<string, Weight>,
@@ -44,17 +44,17 @@ export function createSparseWeights(
     weights.set(name, { name, dtype, shape, sizeBytes, stored: { name, dtype, shape, sizeBytes, read } });
   }
   const ffnDims = new Map<number, number>();
-  const writer = createFeedForwardLowering(sidecar, options);
+  const lowering = createFeedForwardLowering(sidecar, options);
   return {
     sidecar,
-    writer,
+    lowering,
     onLayer: (layer, ffnDim) => void ffnDims.set(layer, ffnDim),
     ffnDims,
-    notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, writer, maxRatio)],
+    notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, lowering, maxRatio)],
   };
 }
 
-/** Types may be others than those of the calibration. */
+/** Dtypes may differ from those of the calibration. */
 function withRows(layer: SparseLayer, weights: ReadonlyMap<string, Weight>): SparseLayer {
   const { gate, up } = feedForwardNames(layer.layer);
   const typeOf = (name: string): DType | undefined => weights.get(name)?.dtype;
@@ -64,16 +64,16 @@ function withRows(layer: SparseLayer, weights: ReadonlyMap<string, Weight>): Spa
   return { ...layer, rows: neuronRows({ gate: typeOf(`${gate}.weight`), up: ofUp, down: ofDown }, hasBias) };
 }
 
-/** What adapters add needs all neurons. */
+/** Adapters need all neurons. */
 function adaptedNotice({ layers }: Sidecar, weights: ReadonlyMap<string, Weight>): string[] {
   const adapted = layers.filter(({ layer }) =>
     Object.values(feedForwardNames(layer)).some((name) => weights.has(`${name}.lora_a`)),
   );
-  const text = `${adapted.length} layers have adapters on their FFN: all of their neurons are computed`;
+  const text = `${adapted.length} layers have LoRA adapters on their FFNs and run dense`;
   return adapted.length === 0 ? [] : [text];
 }
 
-/** Layers that would take longer without some of their neurons. */
+/** The notice about layers that run dense because sparse would be slower. */
 function denseNotice(
   { layers }: Sidecar,
   { denseLayers }: SparseFeedForwardLowering,
@@ -86,6 +86,6 @@ function denseNotice(
   const [least, most] = [Math.min(...limits), Math.max(...limits)];
   const share = least === most ? `${least} %` : `${least} to ${most} %`;
   return [
-    `${denseLayers.length} of ${layers.length} layers compute all neurons: more than ${share} are active (sparsity.maxActive)`,
+    `${denseLayers.length} of ${layers.length} layers run dense, since more than ${share} of their neurons are active (sparsity.maxActive)`,
   ];
 }

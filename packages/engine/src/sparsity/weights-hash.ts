@@ -1,11 +1,11 @@
-/** Names for the weights in a file: one from samples of every tensor as it is stored, one from all of their bytes. */
+/** Hashes of the weights in a file: one of samples of every stored tensor, one of all of their bytes. */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { checksum64 } from '@winnow/kv-cache';
 
 /** Bytes at the start, in the middle and at the end of each tensor. */
 const sampleBytes = 64;
 
-/** Two fine-tunings with the same header differ in the samples. Not for secrets: a forger can make two files with one name. */
+/** Fine-tunings with the same header differ in the samples. Not secure against forgery. */
 export async function weightsHash(
   store: TensorStore,
   options: { readonly signal?: AbortSignal } = {},
@@ -25,10 +25,10 @@ export async function weightsHash(
   return nameOf('xxh', bytes);
 }
 
-/** Bytes that are summed at a time: the checksum is that of their sums. */
+/** Bytes per chunk: the checksum covers the checksums of chunks. */
 const chunkBytes = 1024 * 1024;
 
-/** Of the header and all bytes of the weights: what is damaged anywhere has another one. Reads the whole file. */
+/** A checksum of the header and all bytes of the weights, so any damage changes it. Reads the whole file. */
 export async function weightsChecksum(
   store: TensorStore,
   options: { readonly signal?: AbortSignal } = {},
@@ -65,7 +65,7 @@ export async function weightNames(
   return { weightsHash: await weightsHash(store, options), weightsChecksum: await weightsChecksum(store, options) };
 }
 
-/** The tensors by name, and what the header says of them. */
+/** The tensors by name, with their headers. */
 function listOf(store: TensorStore): { readonly tensors: readonly StoredTensor[]; readonly text: Uint8Array } {
   const tensors = [...store.tensors.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
   const text = new TextEncoder().encode(JSON.stringify(tensors.map(({ name, dtype, shape }) => [name, dtype, shape])));

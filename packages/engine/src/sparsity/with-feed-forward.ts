@@ -1,7 +1,7 @@
-/** A description whose programs compute their FFNs in another way than with all neurons in memory. */
+/** A description whose programs use another FFN lowering than the dense one. */
 import type { DecoderProgramOptions, EmbedderDescription, ModelDescription } from '@winnow/models';
 
-/** What a program gets, by the most tokens of its steps. */
+/** FFN options of a program, by the maximum number of tokens per step. */
 export type FeedForwardOptions = (maxTokens: number) => Pick<DecoderProgramOptions, 'feedForward' | 'experts'>;
 
 export function withFeedForward<D extends EmbedderDescription | ModelDescription>(

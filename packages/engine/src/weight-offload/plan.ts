@@ -1,4 +1,4 @@
-/** Divides what a memory limit leaves for weights: which layers have slots, how many, and what goes with them. */
+/** Divides the memory that the budget leaves for weights: which layers have slots, and how many. */
 import {
   downRowsName,
   expertMatrixName,
@@ -23,23 +23,23 @@ import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import type { MemoryOptions } from './options.js';
 import type { TierableLayer, TieredLayer, TieredMatrix } from './program.js';
 
-/** Longest stretch that is read at once, and least. */
+/** Maximum and minimum size of a read. */
 const [longestRead, shortestRead] = [256 * 1024, 4 * 1024];
 const mostReads = 8;
 
 /** How a budget is divided. */
 interface TierStyle {
-  /** Most passes of a layer: each is a boundary where the host looks. */
+  /** Maximum number of passes of a layer; each costs a boundary. */
   readonly maxPasses: number;
-  /** Of what may be in tiers, the most that is spent on buffers for reading, if two reads need no more. */
+  /** Maximum share of the offloadable bytes for read buffers, unless two reads need more. */
   readonly stagingShare: number;
-  /** Slots that are not pinned for what is active at a time; otherwise for as many passes as there may be. */
+  /** Whether unpinned slots hold all active items at once; otherwise only those of one pass. */
   readonly isRoomy: boolean;
 }
 
 /**
- * The first one that the budget suffices for is taken. A pass costs time also when nothing is left for it, and slots that any
- * neuron may take hold what is needed often as pinned ones do.
+ * The first style that fits the budget is used. Even an empty pass costs time, and unpinned slots hold frequent neurons
+ * as well as pinned ones do.
  */
 const styles: readonly TierStyle[] = [
   ...[2, 3, 4, 6, 8, 12, 16].map((maxPasses) => ({ maxPasses, stagingShare: 1 / 32, isRoomy: true })),
@@ -53,7 +53,7 @@ export interface ReadSizes {
   readonly maxReads: number;
 }
 
-/** A layer with its items in tiers. */
+/** An offloaded layer. */
 export interface PlannedTierLayer extends TieredLayer {
   readonly hot: Int32Array;
   readonly warmSlots: number;
@@ -71,29 +71,29 @@ export interface WeightTierPlan {
   /** Memory of the warm tier and of reads. */
   readonly warmBytes: number;
   readonly stagingBytes: number;
-  /** All of what was planned: slots, also of layers that have one for each item, and the two above. */
+  /** All planned memory: slots, including those of layers with a slot per item, and the two above. */
   readonly plannedBytes: number;
-  /** What the slots leave to the file, or to the copy in 4 bits. */
+  /** Bytes without a slot, in the file or in the 4-bit copy. */
   readonly coldBytes: number;
-  /** That copy. */
+  /** Bytes of the 4-bit copy. */
   readonly copyBytes: number;
-  /** All items of the candidates, and those that can have a place at a time. */
+  /** Number of items of the candidates, and number of slots. */
   readonly numItems: number;
   readonly numSlots: number;
-  /** Of those places the ones that their items keep. */
+  /** Number of pinned slots. */
   readonly numPinned: number;
 }
 
-/** A layer that could be in tiers, and how often its items are needed. */
+/** A layer that could be offloaded, and how often its items are needed. */
 export interface TierCandidate extends TierableLayer {
   readonly frequencies: Float32Array | undefined;
   /** How many the calibration classifies as hot. */
   readonly numHot: number;
-  /** Items that a step may need at once. */
+  /** Maximum number of items that a step may need. */
   readonly maxActive: number;
 }
 
-/** Only what is stored as it is computed with can be read item by item. */
+/** Only weights that are loaded unchanged can be read item by item. */
 function matrixOf(
   weights: ReadonlyMap<string, Weight>,
   weightName: string,
@@ -104,7 +104,7 @@ function matrixOf(
   return { matrix, weightName, dtype: weight.dtype, itemShape: weight.shape.slice(1) };
 }
 
-/** The layers whose experts can be in tiers. @param maxTokens of a step */
+/** The layers whose experts can be offloaded. @param maxTokens per step */
 export function expertCandidates(
   { experts, numLayers }: DecoderConfig,
   weights: ReadonlyMap<string, Weight>,
@@ -132,9 +132,9 @@ export function expertCandidates(
   return candidates;
 }
 
-/** The layers whose neurons can be in tiers: those that a sidecar tells how to skip. Adapters need all neurons. */
+/** The layers whose neurons can be offloaded: sparse layers without adapters, which need all neurons. */
 export function neuronCandidates(
-  { sidecar, writer }: Pick<SparseWeights, 'sidecar' | 'writer'>,
+  { sidecar, lowering }: Pick<SparseWeights, 'sidecar' | 'lowering'>,
   weights: ReadonlyMap<string, Weight>,
 ): TierCandidate[] {
   const candidates: TierCandidate[] = [];
@@ -144,7 +144,7 @@ export function neuronCandidates(
     if (Object.values(names).some((name) => weights.has(`${name}.lora_a`))) continue;
     const weightName = (matrix: 'gate' | 'up' | 'down'): string =>
       matrix === 'down' ? downRowsName(layer) : `${names[matrix]}.weight`;
-    const matrices = writer.matrices(layer).map((name) => matrixOf(weights, weightName(name), name));
+    const matrices = lowering.matrices(layer).map((name) => matrixOf(weights, weightName(name), name));
     if (matrices.length === 0 || matrices.some((matrix) => matrix === undefined)) continue;
     candidates.push({
       layer,
@@ -159,7 +159,7 @@ export function neuronCandidates(
   return candidates;
 }
 
-/** How often each neuron is asked for: when it is needed, and as often as any other when it is not. */
+/** How often each neuron is requested: when it is needed, plus false positives, spread evenly. */
 function requestsOf({ frequencies, report: { activeRatio } }: SparseLayer): Float32Array {
   const needed = frequencies.reduce((sum, frequency) => sum + frequency, 0) / Math.max(1, frequencies.length);
   const others = Math.max(0, activeRatio - needed) / Math.max(1 - needed, 1e-9);
@@ -170,7 +170,7 @@ export function itemBytes({ matrices }: TierableLayer): number {
   return matrices.reduce((sum, { dtype, itemShape }) => sum + tensorBytes(dtype, itemShape), 0);
 }
 
-/** Slots that are not pinned: whole groups of neurons, of which sums are made. */
+/** Number of unpinned slots: whole groups of neurons, the unit of sums. */
 function workingSlots({ kind, maxActive }: TierCandidate, maxPasses: number): number {
   const group = kind === 'neuron' ? neuronGroup : 1;
   return Math.max(1, Math.ceil(maxActive / maxPasses / group)) * group;
@@ -193,7 +193,7 @@ function readSizes(
 }
 
 /**
- * @param budgetBytes what there is for the items of the candidates, and for reading them
+ * @param budgetBytes the memory for the items of the candidates and for reading them
  * @throws {CapacityError} when that is too little; `needed` is the smallest that works
  */
 export function planWeightTiers(
@@ -246,7 +246,7 @@ function planWithStyle(
     numSlots += planned.slots;
     numPinned += planned.hot.length;
     coldBytes += (candidate.numItems - planned.slots) * itemBytes(candidate);
-    // what has a slot for every item is an ordinary weight
+    // a layer with a slot for every item is an ordinary weight
     return planned.slots >= candidate.numItems
       ? []
       : [{ ...candidate, ...planned, numPinned: planned.hot.length, frequencies: candidate.frequencies }];

@@ -1,7 +1,7 @@
 /**
- * Programs whose experts or FFN neurons are not all in memory. Each layer has slots, and stops at a boundary before it
- * computes: the host learns from an output what was chosen, brings it into slots, and says in small buffers where it is.
- * What does not fit the slots at once is computed in several passes, each behind a boundary of its own.
+ * Programs whose experts or FFN neurons are not all in memory. Each layer has slots and stops at a boundary before it
+ * computes: the host reads the active items from an output, loads them into slots, and writes their locations to small
+ * buffers. Items that do not fit the slots at once are computed in several passes, each after its own boundary.
  */
 import type { ExpertMatrix, ExpertPass, ExpertPlacement } from '@winnow/models';
 import {
@@ -18,14 +18,14 @@ import { slotPrefix } from '../memory/program-buffers.js';
 /** One matrix of every item of a layer. */
 export interface TieredMatrix {
   readonly matrix: ExpertMatrix;
-  /** The weight that holds those of all items, along its first axis. */
+  /** The weight that holds the matrices of all items along its first axis. */
   readonly weightName: string;
   readonly dtype: DType;
   /** Without the first axis. */
   readonly itemShape: readonly number[];
 }
 
-/** A layer whose items may be in tiers. */
+/** A layer whose items may be offloaded. */
 export interface TierableLayer {
   readonly layer: number;
   readonly kind: 'expert' | 'neuron';
@@ -43,7 +43,9 @@ export interface TieredLayer extends TierableLayer {
 export const slotNames = {
   /** `[S, ...itemShape]` */
   matrix: (layer: number, matrix: ExpertMatrix): string => `${slotPrefix}${layer}.${matrix}`,
-  /** Written by the host: for experts `[X]` where each is, for neurons `[F]` ids and rows, and `[1]` their number. */
+  /**
+   * Written by the host: for experts `[X]` the slot of each, for neurons `[F]` ids and rows, and `[1]` their number.
+   */
   map: (layer: number): string => `${slotPrefix}${layer}.map`,
   ids: (layer: number): string => `${slotPrefix}${layer}.ids`,
   rows: (layer: number): string => `${slotPrefix}${layer}.rows`,
@@ -54,9 +56,9 @@ export const slotNames = {
 export const choiceNames = {
   ids: (layer: number): string => `choice.${layer}.ids`,
   count: (layer: number): string => `choice.${layer}.count`,
-  /** What a layer after this one will probably choose. */
-  guessIds: (layer: number): string => `choice.${layer}.guessIds`,
-  guessCount: (layer: number): string => `choice.${layer}.guessCount`,
+  /** Items predicted for a later layer. */
+  predictedIds: (layer: number): string => `choice.${layer}.predictedIds`,
+  predictedCount: (layer: number): string => `choice.${layer}.predictedCount`,
 } as const;
 
 export function boundaryName(layer: number, pass: number): string {
@@ -70,20 +72,20 @@ export function parseBoundary(name: string): { readonly layer: number; readonly 
 }
 
 /**
- * Passes that `maxActive` items of a layer may need: pinned ones take no room of others. Passes of neurons are in ascending
- * order, and all but the last have whole groups of them, so that sums have the bits of one pass.
+ * Number of passes that `maxActive` items of a layer may need; pinned ones need no other slots. Passes of neurons are
+ * in ascending order, and all but the last have whole groups, so that sums have the same bits as in one pass.
  */
 export function countPasses({ kind, numItems, slots, numPinned }: TieredLayer, maxActive: number): number {
   const numFree = slots - numPinned;
   const numOthers = Math.min(maxActive, numItems - numPinned);
   if (kind === 'expert' || numOthers <= numFree) return Math.max(1, Math.ceil(numOthers / numFree));
-  // a pass has at least the whole groups that the free slots hold; and all of the free slots but for a part of a group
+  // a pass has at least the whole groups that the free slots hold, and all free slots except part of a group
   const byGroups = Math.ceil(maxActive / (numFree - (numFree % neuronGroup)));
   return Math.min(byGroups, 1 + Math.ceil((numOthers - numFree) / (numFree - neuronGroup + 1)));
 }
 
 function slotTensor(b: ProgramBuilder, { layer, slots }: TieredLayer, matrix: TieredMatrix): ProgramTensor {
-  // a cache for the backend: it must not rearrange what the host writes into
+  // declared as a cache, so that the backend does not repack what the host writes
   return b.external(slotNames.matrix(layer, matrix.matrix), 'kv', matrix.dtype, [slots, ...matrix.itemShape]);
 }
 
@@ -92,10 +94,10 @@ function tensorOf(b: ProgramBuilder, layer: TieredLayer, name: ExpertMatrix): Pr
   return found && slotTensor(b, layer, found);
 }
 
-/** The next layer that is read ahead for. */
+/** The next layer to prefetch for. */
 export type NextLayer = (layer: number) => TieredLayer | undefined;
 
-/** @param maxTokens of a step of the program */
+/** @param maxTokens per step of the program */
 export function createExpertPlacement(
   tiered: ReadonlyMap<number, TieredLayer>,
   maxTokens: number,
@@ -104,16 +106,16 @@ export function createExpertPlacement(
   function* passes(
     b: ProgramBuilder,
     layer: TieredLayer,
-    { ids, numExperts, numChosen, guess }: Parameters<ExpertPlacement>[1],
+    { ids, numExperts, numChosen, predict }: Parameters<ExpertPlacement>[1],
   ): Iterable<ExpertPass> {
     b.output(choiceNames.ids(layer.layer), ids);
     const next = nextOf(layer.layer);
-    // where a step may need all experts, there is nothing to guess
+    // if a step may need all experts, there is nothing to predict
     if (next !== undefined && maxTokens * numChosen < numExperts) {
       b.setLayer(next.layer);
-      const guessed = guess(next.layer);
+      const predicted = predict(next.layer);
       b.setLayer(layer.layer);
-      if (guessed !== undefined) b.output(choiceNames.guessIds(layer.layer), guessed);
+      if (predicted !== undefined) b.output(choiceNames.predictedIds(layer.layer), predicted);
     }
     const slots = b.external(slotNames.map(layer.layer), 'kv', 'i32', [numExperts]);
     const numPasses = countPasses(layer, Math.min(numExperts, maxTokens * numChosen));
@@ -122,65 +124,65 @@ export function createExpertPlacement(
       yield { slots, matrix: (name) => tensorOf(b, layer, name) as ProgramTensor };
     }
   }
-  return (b, site) => {
-    const layer = tiered.get(site.layer);
-    return layer === undefined ? undefined : passes(b, layer, site);
+  return (b, node) => {
+    const layer = tiered.get(node.layer);
+    return layer === undefined ? undefined : passes(b, layer, node);
   };
 }
 
 /**
- * A writer that skips neurons, whose counts become outputs, and whose neurons may be in slots.
- * @param onLayer hears of the layers that skip neurons
- * @param maxTokens of a step of the program
+ * The sparse FFN lowering: counts become outputs, and neurons may be in slots.
+ * @param onLayer called for each sparse layer
+ * @param maxTokens per step of the program
  */
-export function createNeuronWriter(
-  write: SparseFeedForwardLowering,
+export function createNeuronLowering(
+  lowerFfn: SparseFeedForwardLowering,
   tiered: ReadonlyMap<number, TieredLayer>,
   maxTokens: number,
   nextOf: NextLayer,
   onLayer: (layer: number, ffnDim: number) => void,
 ): FeedForwardLowering {
-  return (b, site) => {
-    const layer = tiered.get(site.layer);
+  return (b, node) => {
+    const layer = tiered.get(node.layer);
     const slot = (name: ExpertMatrix): ProgramTensor | undefined => layer && tensorOf(b, layer, name);
     function* passes(ids: ProgramTensor, count: ProgramTensor): Iterable<NeuronPass> {
-      onLayer(site.layer, site.ffnDim);
-      b.output(choiceNames.count(site.layer), count);
+      onLayer(node.layer, node.ffnDim);
+      b.output(choiceNames.count(node.layer), count);
       if (layer === undefined) {
         yield { ids, rows: ids, count };
         return;
       }
-      b.output(choiceNames.ids(site.layer), ids);
-      const next = maxTokens === 1 ? nextOf(site.layer) : undefined;
+      b.output(choiceNames.ids(node.layer), ids);
+      const next = maxTokens === 1 ? nextOf(node.layer) : undefined;
       if (next !== undefined) {
         b.setLayer(next.layer);
-        const guess = write.predict(b, next.layer, site.x);
-        b.setLayer(site.layer);
-        if (guess !== undefined) {
-          b.output(choiceNames.guessIds(site.layer), guess.ids);
-          b.output(choiceNames.guessCount(site.layer), guess.count);
+        const predicted = lowerFfn.predict(b, next.layer, node.x);
+        b.setLayer(node.layer);
+        if (predicted !== undefined) {
+          b.output(choiceNames.predictedIds(node.layer), predicted.ids);
+          b.output(choiceNames.predictedCount(node.layer), predicted.count);
         }
       }
       const words = (name: string, length: number): ProgramTensor => b.external(name, 'kv', 'i32', [length]);
       const pass = {
-        ids: words(slotNames.ids(site.layer), site.ffnDim),
-        rows: words(slotNames.rows(site.layer), site.ffnDim),
-        count: words(slotNames.count(site.layer), 1),
+        ids: words(slotNames.ids(node.layer), node.ffnDim),
+        rows: words(slotNames.rows(node.layer), node.ffnDim),
+        count: words(slotNames.count(node.layer), 1),
       };
-      const numPasses = countPasses(layer, site.ffnDim);
+      const numPasses = countPasses(layer, node.ffnDim);
       for (let index = 0; index < numPasses; index++) {
-        b.boundary(boundaryName(site.layer, index));
+        b.boundary(boundaryName(node.layer, index));
         yield pass;
       }
     }
-    const { gate, neurons, ...others } = site;
-    return write(b, {
+    const { gate, neurons, ...others } = node;
+    return lowerFfn(b, {
       ...others,
-      // slots have a matrix each
+      // slots hold separate matrices
       ...(neurons === undefined || layer !== undefined ? {} : { neurons: () => neurons() }),
       ...(gate === undefined ? {} : { gate: () => slot('gate') ?? gate() }),
-      up: () => slot('up') ?? site.up(),
-      downRows: () => slot('down') ?? site.downRows(),
+      up: () => slot('up') ?? node.up(),
+      downRows: () => slot('down') ?? node.downRows(),
       passes,
     });
   };

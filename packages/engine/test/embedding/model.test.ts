@@ -159,7 +159,7 @@ describe('vectors', () => {
 
   test('cuts vectors only where somebody says that they may be', async () => {
     const [whole] = await model.embed(['x'], { normalize: false });
-    await expect(model.embed(['x'], { dimensions: 8 })).rejects.toThrow('does not say that its vectors may be cut');
+    await expect(model.embed(['x'], { dimensions: 8 })).rejects.toThrow('does not declare Matryoshka dimensions');
     expect(await model.embed(['x'], { dimensions: 64, normalize: false })).toEqual([whole]);
     await using other = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, isMatryoshka: true });
     expect(await other.embed(['x'], { dimensions: 8, normalize: false })).toEqual([whole?.slice(0, 8)]);
@@ -274,7 +274,7 @@ describe('models that generate', () => {
   test('have to be told how to embed, and not by their first token', async () => {
     const path = archPath('llama', 'model.gguf') as string;
     await expect(loadEmbeddingModel(path)).rejects.toThrow('pooling: expected last, mean or another');
-    await expect(loadEmbeddingModel(path, { pooling: 'cls' })).rejects.toThrow('sees nothing but itself');
+    await expect(loadEmbeddingModel(path, { pooling: 'cls' })).rejects.toThrow('attends only to itself');
     await using model = await loadEmbeddingModel(path, { pooling: 'mean', backend: backends[0] as Backend });
     const [alone, beside] = [await model.embed([[5, 6, 7]]), await model.embed([[9, 9], [5, 6, 7], [4]])];
     expect(beside[1]).toEqual(alone[0]);

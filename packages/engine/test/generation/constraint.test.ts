@@ -96,7 +96,7 @@ describe('where constrained text begins and ends', () => {
 });
 
 describe('grammars over several generations', () => {
-  test('resuming goes on inside the grammar, also twice', async () => {
+  test('resuming continues inside the grammar, even twice', async () => {
     const whole = await model
       .generate(prompt, { temperature: 1, seed: 9, maxTokens: 100, jsonSchema: person })
       .result();
@@ -111,7 +111,7 @@ describe('grammars over several generations', () => {
     session.dispose();
   });
 
-  test('a saved session goes on inside its grammar', async () => {
+  test('a saved session continues inside its grammar', async () => {
     const options = { temperature: 1, seed: 9, jsonSchema: person };
     const whole = await model.generate(prompt, { ...options, maxTokens: 100 }).result();
     const session = model.createSession();

@@ -101,7 +101,7 @@ test('return() before, during and after', async () => {
   const pending = iterator.next();
   await Promise.all([pending, iterator.return?.(undefined)]);
   await expect(broken.result()).rejects.toThrow(ArgumentError);
-  await expect(broken.result()).rejects.toThrow(/expected a generation that was not broken off/);
+  await expect(broken.result()).rejects.toThrow(/expected a generation whose loop ran to the end/);
   expect((await session.generate(ids(5), { ...greedy, maxTokens: 4 }).result()).tokens).toHaveLength(4);
   await expect(session.generate(ids(5), { signal: AbortSignal.abort(new Error('early')) }).result()).rejects.toThrow(
     'early',

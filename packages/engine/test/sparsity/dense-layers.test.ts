@@ -56,11 +56,11 @@ test('above the break-even a layer is dense, and not in tiers', async () => {
   const text = await textOf(whole);
   expect(layersOf(whole)).toEqual([2, 3, 4, 5]);
   expect(whole.notices).toEqual([
-    expect.stringMatching(/^2 of 6 layers compute all neurons: more than \d+ % are active/),
+    expect.stringMatching(/^2 of 6 layers run dense, since more than \d+ % of their neurons are active/),
   ]);
   const error = await refusal(load(design, { memory: 1 }));
   expect(error).toBeInstanceOf(CapacityError);
-  expect(error.message).toMatch(/2 layers compute all neurons, which are in memory: sparsity.maxActive 1/);
+  expect(error.message).toMatch(/2 layers run dense and stay in memory; sparsity.maxActive 1/);
   await using tiered = await load(design, { memory: error.needed });
   expect(tiered.plan.weightTiers?.numItems).toBe(4 * 576);
   expect(await textOf(tiered)).toBe(text);
@@ -74,7 +74,7 @@ test('maxActive decides: all layers skip, and less memory is enough', async () =
   expect(layersOf(none)).toEqual([]);
   const error = await refusal(load(design, { memory: 1 }));
   expect(error.needed).toBe(none.plan.totalBytes);
-  expect(error.message).toMatch(/6 layers compute all neurons/);
+  expect(error.message).toMatch(/6 layers run dense/);
   const sparsity = { maxActive: 1 };
   await using all = await load(design, { sparsity });
   const text = await textOf(all);

@@ -267,7 +267,7 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
   const sparse = await makeSidecar(plain.feedForward as FeedForwardAccess, { kind: 'low-rank', threshold: -Infinity });
   await using dense = await loadModel(await tinyLlama(), options);
   await using model = await loadModel(await tinyLlama(), { ...options, sparsity: { calibration: sparse } });
-  expect(model.notices).toEqual(['1 layers have adapters on their FFN: all of their neurons are computed']);
+  expect(model.notices).toEqual(['1 layers have LoRA adapters on their FFNs and run dense']);
   const tokens = [1, 2, 3, 4, 5];
   const [expected] = await dense.logprobs(tokens);
   const [actual] = await model.logprobs(tokens);

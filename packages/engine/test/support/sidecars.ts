@@ -18,7 +18,10 @@ function matrix(values: Float32Array, numRows: number, numColumns: number): Stor
 }
 
 export interface SidecarDesign {
-  /** `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none); so are both of a product. */
+  /**
+   * `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none); so are both of a
+   * product.
+   */
   readonly kind: PredictorKind;
   /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of low rank are off by the rounding of 8 bits. */
   readonly threshold: number;
@@ -35,7 +38,7 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
     const thresholds = new Float32Array(ffnDim).fill(threshold);
     let predictor: PredictorTables = { kind: 'gate-threshold', thresholds };
     const rank = Math.ceil(hiddenDim / 32) * 32;
-    const guess = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
+    const estimate = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
       const identity = new Float32Array(rank * hiddenDim);
       for (let i = 0; i < hiddenDim; i++) identity[i * hiddenDim + i] = 1;
       const rows = await access.readRows(layer, part, 0, ffnDim);
@@ -46,11 +49,11 @@ export async function makeSidecar(access: FeedForwardAccess, design: SidecarDesi
       return bias === undefined ? pair : { ...pair, bias };
     };
     if (kind === 'low-rank') {
-      const { p, q } = await guess(isGated ? 'gate' : 'up');
+      const { p, q } = await estimate(isGated ? 'gate' : 'up');
       predictor = { kind, rank, p, q, thresholds };
     }
     if (kind === 'low-rank-product') {
-      predictor = { kind, rank, gate: await guess('gate'), up: await guess('up'), thresholds };
+      predictor = { kind, rank, gate: await estimate('gate'), up: await estimate('up'), thresholds };
     }
     if (kind === 'input-threshold') {
       predictor = { kind, thresholds, inputThresholds: new Float32Array(hiddenDim).fill(threshold) };

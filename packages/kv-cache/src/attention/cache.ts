@@ -8,14 +8,15 @@ import type { AttendOptions } from './programs.js';
 import { KvPool } from './pool.js';
 import type { KvStorageOptions } from './storage.js';
 
-/** A cache of fixed capacity in one piece. `close` its pool when you are done. */
+/** A contiguous cache of fixed capacity. `close` its pool when you are done. */
 export async function createContiguousCache(options: KvStorageOptions, capacity: number): Promise<KvCache> {
   return createPagedCache(await KvPool.create(options, { numBlocks: 1, blockSize: capacity }));
 }
 
 /**
  * A new sequence in a pool.
- * @param prefix tokens whose leading blocks may be found in the pool, when it shares prefixes; `numTokens` says how many were
+ * @param prefix tokens whose leading blocks may be in the pool, if it shares prefixes; `numTokens` says how many were
+ *   found
  */
 export function createPagedCache(pool: KvPool, prefix: ArrayLike<number> = []): KvCache {
   return new KvCache(pool, pool.manager.createSequence({ prefix }));
@@ -47,7 +48,7 @@ export class KvCache {
     return this.sequence.positions[logicalSlot];
   }
 
-  /** One key as it is stored. */
+  /** One key as stored. */
   readKey(logicalSlot: number, kvHead: number): Promise<Float32Array> {
     return this.pool.storage.readKey(this.#physicalSlot(logicalSlot), kvHead);
   }
@@ -58,8 +59,8 @@ export class KvCache {
 
   /**
    * Stores keys `[T, K, H]` and values `[T, K, D]` of the next T tokens.
-   * @param tokens their ids, for prefix sharing. Default: zeros, and then nothing should be shared
-   * @throws {CapacityError} when there is no room; nothing is stored then
+   * @param tokens their ids, for prefix sharing. Default: zeros, without prefix sharing
+   * @throws {CapacityError} when there is no room; then nothing is stored
    */
   append(k: Float32Array, v: Float32Array, tokens?: ArrayLike<number>): Promise<void> {
     const { manager, storage, summaries } = this.pool;
@@ -99,8 +100,8 @@ export class KvCache {
 
   /**
    * Attention output `[N, D]` for one token's queries `[N, H]`; query head `n` reads KV head `floor(n * K / N)`.
-   * @param options.masses receives, added up over heads, the probability of each logical slot; `numSlots` values. Costs the
-   *   logits a second time
+   * @param options.masses receives the probability of each logical slot, summed over heads; `numSlots` values. Computes
+   *   the logits a second time
    * @throws {ShapeError | ArgumentError} for queries that do not fit the cache
    */
   attend(q: Float32Array, options: AttendOptions & { readonly masses?: Float32Array } = {}): Promise<Float32Array> {
@@ -113,15 +114,15 @@ export class KvCache {
   }
 
   /**
-   * Mean of the sequence's values per KV head, `[K, D]`: what SparQ (arXiv:2312.04985 §4) gives to the keys that it skips.
-   * It is attention with queries of zeros, which weigh all keys alike.
+   * Mean of the sequence's values per KV head, `[K, D]`: SparQ (arXiv:2312.04985 §4) substitutes it for the keys that
+   * it skips. Computed as attention with zero queries, which weights all keys equally.
    */
   meanValue(): Promise<Float32Array> {
     const { numKvHeads, headDim } = this.pool.storage.shape;
     return this.attend(new Float32Array(numKvHeads * headDim));
   }
 
-  /** Gives the blocks back. */
+  /** Releases the blocks. */
   free(): Promise<void> {
     const { pool, sequence } = this;
     return pool.exclusive(() => pool.apply(pool.manager.free(sequence.id)));

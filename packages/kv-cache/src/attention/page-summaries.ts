@@ -1,7 +1,8 @@
 /**
- * Summaries of blocks in the layout that sparse attention ops read: means, bounds, transposed keys. Changes are noted as slots
- * are written, emptied and copied; `refresh` lets the ops `block-mean-append`, `block-box-append` and `key-columns-append` of
- * @winnow/ops bring the blocks concerned up to date. Values are those that are stored: rounded, and rotated if keys are.
+ * Summaries of blocks in the layout that sparse attention ops read: means, bounds, transposed keys. Changes are
+ * recorded as slots are written, emptied and copied; `refresh` updates the affected blocks with the ops
+ * `block-mean-append`, `block-box-append` and `key-columns-append` of @winnow/ops. Summaries are of the values as
+ * stored: rounded, and rotated if keys are.
  */
 import type { BufferHandle } from '@winnow/ops';
 import { ArgumentError, invariant } from '@winnow/tensor';
@@ -11,15 +12,15 @@ import type { KvStorage } from './storage.js';
 import { SummaryPrograms } from './summary-programs.js';
 
 export interface PageSummaryOptions {
-  /** Means of keys and values, with their number. */
+  /** Means of keys and values, and their counts. */
   readonly landmarks?: boolean;
-  /** Smallest and largest of each component of the keys, and the largest norm of the values. */
+  /** Minimum and maximum of each component of the keys, and the maximum norm of the values. */
   readonly bounds?: boolean;
   /** Keys component by component: `[H, S]` per head, in f32. */
   readonly transposedKeys?: boolean;
 }
 
-/** What the bounds of no keys are. */
+/** The bounds of an empty block. */
 const emptyBounds: ReadonlyMap<string, number> = new Map([
   ['keyMin', Infinity],
   ['keyMax', -Infinity],
@@ -31,9 +32,9 @@ export class PageSummaries {
   readonly #turns = new Limiter(1);
   readonly #isFilled: Uint8Array;
   readonly #counts: Int32Array;
-  /** Blocks whose means and bounds lack slots that were added. */
+  /** Blocks whose means and bounds lack added slots. */
   readonly #staleBlocks = new Set<number>();
-  /** Blocks whose means and bounds stand for slots that are gone. */
+  /** Blocks whose means and bounds include removed slots. */
   readonly #lostBlocks: Set<number>;
   /** Slots whose keys are to be transposed. */
   readonly #newSlots = new Set<number>();
@@ -48,7 +49,7 @@ export class PageSummaries {
   }
 
   /**
-   * Memory by the names that ops give their inputs: `meanCounts`, `keyMeans`, `valueMeans`; `boxCounts`, `keyMin`, `keyMax`,
+   * Buffers by the names of op inputs: `meanCounts`, `keyMeans`, `valueMeans`; `boxCounts`, `keyMin`, `keyMax`,
    * `valueNorms`; `columns`. Call `refresh` before a program reads it.
    */
   get buffers(): ReadonlyMap<string, BufferHandle> {
@@ -65,10 +66,10 @@ export class PageSummaries {
   }
 
   /**
-   * What a tensor holds for a block and KV head: `keyMeans` and `keyMin` are `[H]`, `valueMeans` is `[D]`, `columns` is `[H, S]`;
-   * one number for the rest. `valueNorms` is at most `2^-17` above the largest norm. Of an empty block all means, norms and
-   * columns are 0, its `keyMin` is `Infinity` and its `keyMax` is `-Infinity`.
-   * @throws {ArgumentError} for a tensor of a summary that is not kept
+   * The contents of a tensor for a block and KV head: `keyMeans` and `keyMin` are `[H]`, `valueMeans` is `[D]`,
+   * `columns` is `[H, S]`; one number for the rest. `valueNorms` is at most `2^-17` above the largest norm. For an
+   * empty block, all means, norms and columns are 0, its `keyMin` is `Infinity` and its `keyMax` is `-Infinity`.
+   * @throws {ArgumentError} for a tensor of a summary that is not enabled
    */
   async read(name: string, block: number, kvHead: number): Promise<Float32Array> {
     if (!this.buffers.has(name)) {
@@ -83,8 +84,8 @@ export class PageSummaries {
   }
 
   /**
-   * A slot is about to be written. If it counts as filled, a sequence was truncated there: it and the slots after it in the
-   * block are removed.
+   * Called before a slot is written. If it counts as filled, a sequence was truncated there: it and the slots after it
+   * in the block are removed.
    */
   prepare(slot: number): void {
     if (this.#isFilled[slot] === 0) return;
@@ -92,7 +93,7 @@ export class PageSummaries {
     for (let lost = slot; lost < end; lost++) this.remove(lost);
   }
 
-  /** A slot has been written. */
+  /** Called after a slot was written. */
   add(slot: number): void {
     invariant(this.#isFilled[slot] === 0, `slot ${slot} was not prepared`);
     const block = this.#blockOf(slot);
@@ -102,7 +103,7 @@ export class PageSummaries {
     this.#staleBlocks.add(block);
   }
 
-  /** A slot was emptied. */
+  /** Called after a slot was emptied. */
   remove(slot: number): void {
     if (this.#isFilled[slot] === 0) return;
     const block = this.#blockOf(slot);
@@ -113,13 +114,13 @@ export class PageSummaries {
     this.#staleBlocks.add(block);
   }
 
-  /** A block holds nothing. */
+  /** Marks a block as empty. */
   reset(block: number): void {
     for (const slot of this.#slotsOf(block)) this.remove(slot);
     this.#lostBlocks.add(block);
   }
 
-  /** A block is the copy of the first slots of another one; the storage has copied them already. */
+  /** Called after the storage copied the first slots of a block to another one. */
   copy({ from, to, numSlots }: BlockCopy): void {
     this.reset(to);
     const { blockSize } = this.#storage.shape;
@@ -128,17 +129,17 @@ export class PageSummaries {
     }
   }
 
-  /** A page has been written over a block. @param positions of its slots, -1 for empty ones */
+  /** Called after a page was written to a block. @param positions of its slots, -1 for empty ones */
   reload(block: number, positions: Int32Array): void {
     this.reset(block);
     const { blockSize } = this.#storage.shape;
     for (let i = 0; i < blockSize; i++) if (positions[i] >= 0) this.add(block * blockSize + i);
   }
 
-  /** Brings all summaries up to date. Reading does it by itself. */
+  /** Updates all summaries. Reading does so automatically. */
   refresh(): Promise<void> {
     return this.#turns.run(async () => {
-      // taken before anything is awaited: what is written meanwhile belongs to the next refresh
+      // taken before the first await: later writes belong to the next refresh
       const newSlots = [...this.#newSlots];
       const staleBlocks = [...this.#staleBlocks];
       this.#newSlots.clear();
@@ -151,7 +152,7 @@ export class PageSummaries {
         const last = filled[filled.length - 1];
         if (last % this.#storage.shape.blockSize !== filled.length - 1) {
           await this.#programs.summarizeSparse(block, filled);
-          this.#lostBlocks.add(block); // the ops count on a block without holes when they go on
+          this.#lostBlocks.add(block); // the ops extend only blocks without holes
           continue;
         }
         if (this.#lostBlocks.delete(block)) await this.#programs.clearCounts(block);

@@ -10,13 +10,13 @@ import { KvStorage, type KvStorageOptions } from './storage.js';
 import { PageSummaries, type PageSummaryOptions } from './page-summaries.js';
 
 export interface KvPoolOptions extends KvStorageOptions {
-  /** Let sequences share equal leading blocks. Default false: then `append` needs no token ids. */
+  /** Share common leading blocks between sequences. Default false; then `append` needs no token ids. */
   readonly prefixSharing?: boolean;
   /** Keep summaries of the pool's pages. */
   readonly summaries?: PageSummaryOptions;
 }
 
-/** Calls of the sequences of a pool run one after the other. */
+/** Calls of all sequences of a pool are serialized. */
 export class KvPool {
   readonly manager: BlockManager;
   readonly storage: KvStorage;
@@ -31,7 +31,7 @@ export class KvPool {
     this.#programs = new AttentionPrograms(storage, manager.maxBlocksPerSequence);
   }
 
-  /** @throws {ArgumentError | ShapeError} for sizes and dtypes that a cache cannot have; {CapacityError} without memory */
+  /** @throws {ArgumentError | ShapeError} for invalid sizes and dtypes; {CapacityError} without memory */
   static async create(options: KvPoolOptions, blocks: KvBlocks): Promise<KvPool> {
     const { prefixSharing = false } = options;
     const storage = await KvStorage.create(options, blocks);
@@ -49,7 +49,7 @@ export class KvPool {
     return this.#turns.run(task);
   }
 
-  /** Does to memory and summaries what the block manager asks for. */
+  /** Applies the changes of the block manager to memory and summaries. */
   async apply({ newBlocks, copies, clearedSlots }: BlockChanges): Promise<void> {
     const { storage, summaries } = this;
     const { blockSize } = storage.shape;
@@ -90,7 +90,7 @@ export class KvPool {
     return this.exclusive(() => this.#programs.mergePartial(callOf(sequence, q, options), states));
   }
 
-  /** Waits for calls under way and frees all memory. */
+  /** Waits for pending calls and frees all memory. */
   async close(): Promise<void> {
     await this.exclusive(async () => {
       await this.#programs.close();

@@ -1,35 +1,40 @@
-/** Attention of one token's queries over cached slots: programs of a few ops, prepared once per shape and parameters. */
+/**
+ * Attention of one token's queries over cached slots: programs of a few ops, prepared once per shape and parameters.
+ */
 import { BoundProgram, createStates, externalKv, mergeState, type PartialStates } from '@winnow/ops';
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import type { KvStorage } from './storage.js';
 
 export interface AttendOptions {
-  /** Position of the query. Later keys are not seen. Default: that of the last token. */
+  /** Position of the query. Later keys are masked. Default: the position of the last token. */
   readonly position?: number;
-  /** Keys less than `window` positions before the query are seen, its own included. Default 0: all. */
+  /**
+   * Sliding window: the query attends to keys less than `window` positions before it, including its own. Default 0:
+   * all.
+   */
   readonly window?: number;
   /** Default `1 / sqrt(headDim)`. */
   readonly scale?: number;
-  /** Logits `s` become `softCap * tanh(s / softCap)`. Default 0: as they are. */
+  /** Logits `s` become `softCap * tanh(s / softCap)`. Default 0: off. */
   readonly softCap?: number;
   /** Aborts between ops. */
   readonly signal?: AbortSignal;
 }
 
-/** The queries `[N, H]` of one token, and the slots that they meet. */
+/** The queries `[N, H]` of one token, and the slots that they attend to. */
 export interface AttentionCall {
   readonly q: Float32Array;
   readonly blocks: ArrayLike<number>;
   /** Logical slots in use. */
   readonly numSlots: number;
-  /** Of the query, whatever the options say. */
+  /** Position of the query; overrides the options. */
   readonly position: number;
   readonly options: AttendOptions;
 }
 
 type Result = 'output' | 'mass' | 'partial';
 
-/** Programs that are kept: callers alternate between a few sets of parameters. */
+/** Maximum number of cached programs: callers alternate between a few sets of parameters. */
 const maxPrograms = 8;
 
 /** One call at a time. */
@@ -44,13 +49,16 @@ export class AttentionPrograms {
     this.#maxBlocks = maxBlocks;
   }
 
-  /** Attention output `[N, D]`; zeros where no key is seen. @throws {ShapeError | ArgumentError} for queries that do not fit */
+  /**
+   * Attention output `[N, D]`; zeros for queries without visible keys. @throws {ShapeError | ArgumentError} for queries
+   * that do not fit
+   */
   async output(call: AttentionCall): Promise<Float32Array> {
     const program = await this.#run('output', call);
     return this.#readOutput(program, call);
   }
 
-  /** The same, and adds the probability of each logical slot, summed over heads, to `masses`. */
+  /** The same; also adds the probability of each logical slot, summed over heads, to `masses`. */
   async outputWithMass(call: AttentionCall, masses: Float32Array): Promise<Float32Array> {
     const program = await this.#run('mass', call);
     const { blockSize, numKvHeads } = this.#storage.shape;

@@ -1,11 +1,11 @@
-/** The `hadamard` op on rows of the host: for queries that meet rotated keys in kernels of your own. */
+/** The `hadamard` op on rows of the host: for queries over rotated keys in your own kernels. */
 import { BoundProgram, createReferenceBackend, type Backend } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 
 export interface RotationOptions {
-  /** Values per row; rows are rotated in pieces of `hadamardSize(dim)`. */
+  /** Values per row; rows are rotated in blocks of `hadamardSize(dim)`. */
   readonly dim: number;
-  /** What computes. Default: the reference backend, which is slow. */
+  /** The backend. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
 
@@ -13,8 +13,9 @@ export interface RotationOptions {
 const chunkRows = 64;
 
 /**
- * Rotates rows by an orthonormal Hadamard matrix, which is its own inverse and keeps products: `(R q) . (R k) = q . k`. It
- * spreads outlier channels over all channels of a head, so that a 4-bit block of keys loses less (arXiv:2404.00456 §4).
+ * Rotates rows by an orthonormal Hadamard matrix, which is its own inverse and preserves dot products: `(R q) . (R k) =
+ * q . k`. It spreads outlier channels over all channels of a head, so that a 4-bit block of keys loses less
+ * (arXiv:2404.00456 §4).
  */
 export class Rotation {
   readonly #dim: number;
@@ -25,7 +26,7 @@ export class Rotation {
     this.#program = program;
   }
 
-  /** @throws {ShapeError} when `dim` is odd: then there is nothing to spread over */
+  /** @throws {ShapeError} when `dim` is odd, which has no Hadamard matrix */
   static async create({ dim, backend = createReferenceBackend() }: RotationOptions): Promise<Rotation> {
     const program = await BoundProgram.prepare({ backend }, (b) => {
       b.output('y', b.activation('hadamard', { x: b.external('x', 'kv', 'f32', [chunkRows, dim]) }));

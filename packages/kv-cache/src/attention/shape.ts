@@ -4,7 +4,7 @@ import { ArgumentError, sizeOf, type DType } from '@winnow/tensor';
 import type { KvSizes } from '../memory.js';
 
 export interface KvShapeOptions extends KvSizes {
-  /** Rotate keys, and the queries that meet them, by a Hadamard matrix. For 4-bit keys. Default false. */
+  /** Rotate keys, and queries to match, by a Hadamard matrix. For 4-bit keys. Default false. */
   readonly rotateKeys?: boolean;
 }
 
@@ -27,7 +27,7 @@ export interface KvShape extends KvRows, KvBlocks {
 }
 
 /**
- * @throws {ArgumentError} for sizes that are not positive integers and dtypes that a cache cannot have
+ * @throws {ArgumentError} for sizes that are not positive integers and invalid dtypes
  * @throws {ShapeError} when a head is not a whole number of quantization blocks
  */
 export function resolveKvShape(options: KvShapeOptions, { numBlocks, blockSize }: KvBlocks): KvShape {

@@ -1,6 +1,6 @@
 /**
- * The memory of one layer's cache on a backend, in the layout of `KvView` of @winnow/ops. Ops store keys and values, so that
- * they are rotated and quantized by the same kernels that read them.
+ * The memory of one layer's cache on a backend, in the layout of `KvView` of @winnow/ops. Ops store keys and values, so
+ * the same backend rotates, quantizes and reads them.
  */
 import {
   BoundProgram,
@@ -15,11 +15,11 @@ import type { BlockCopy } from '../blocks/slot-writer.js';
 import { resolveKvShape, type KvBlocks, type KvShape, type KvShapeOptions } from './shape.js';
 
 export interface KvStorageOptions extends KvShapeOptions {
-  /** Holds the cache and computes on it. Default: the reference backend, which is slow. */
+  /** The backend of the cache. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
 
-/** Tokens that one run stores; a single token has a program of its own. */
+/** Tokens stored per run; a single token has its own program. */
 const chunkTokens = 64;
 
 /** Keys, values and slot positions. One call at a time. */
@@ -47,7 +47,7 @@ export class KvStorage {
     this.buffers = buffers;
   }
 
-  /** @throws {ArgumentError | ShapeError} for sizes and dtypes that a cache cannot have; {CapacityError} without memory */
+  /** @throws {ArgumentError | ShapeError} for invalid sizes and dtypes; {CapacityError} without memory */
   static async create(options: KvStorageOptions, blocks: KvBlocks): Promise<KvStorage> {
     const shape = resolveKvShape(options, blocks);
     const storage = new KvStorage(shape, options.backend ?? createReferenceBackend());
@@ -62,7 +62,8 @@ export class KvStorage {
 
   /**
    * Stores tokens `[T, K, H]` and `[T, K, D]` in physical slots.
-   * @throws {ShapeError} when the arrays do not fit; {ArgumentError} for values that are not finite, if the dtype is a block format
+   * @throws {ShapeError} when the arrays do not fit; {ArgumentError} for non-finite values if the dtype is a block
+   *   format
    */
   async write(slots: Int32Array, positions: Int32Array, k: Float32Array, v: Float32Array): Promise<void> {
     const { numKvHeads, headDim, valueDim, keyDType, valueDType } = this.shape;
@@ -77,14 +78,14 @@ export class KvStorage {
       const program = await this.#appendProgram(maxTokens);
       await program.write('k', k.subarray(begin * keyWords, end * keyWords));
       await program.write('v', v.subarray(begin * valueWords, end * valueWords));
-      const slotWords = program.scalars.slot('slots').fill(-1); // the rest of the chunk stores nothing
+      const slotWords = program.scalars.slot('slots').fill(-1); // -1: the rest of the chunk stores nothing
       slotWords.set(slots.subarray(begin, end));
       program.scalars.slot('positions').set(positions.subarray(begin, end));
       await program.run();
     }
   }
 
-  /** One key as it is stored: rotated and rounded to the dtype of the cache. */
+  /** One key as stored: rotated and rounded to the dtype of the cache. */
   readKey(slot: number, kvHead: number): Promise<Float32Array> {
     const { keyRowBytes, keyDType, headDim } = this.shape;
     return this.#readRow('keys', this.#rowOf(slot, kvHead) * keyRowBytes, keyRowBytes, keyDType, headDim);
@@ -101,7 +102,7 @@ export class KvStorage {
     return this.backend.write(this.#buffer('slotPositions'), firstSlot * 4, bytes);
   }
 
-  /** Copies slots of one block to another, positions included. The slots behind them are empty then. */
+  /** Copies slots of one block to another, including positions. The slots after them become empty. */
   async copyBlock({ from, to, numSlots }: BlockCopy): Promise<void> {
     const { blockSize, keyBlockBytes, valueBlockBytes } = this.shape;
     await this.#copyRow('keys', from, to, keyBlockBytes);
@@ -191,7 +192,7 @@ export class KvStorage {
   }
 }
 
-/** Formats in which one value that is not finite spoils its block. */
+/** Formats in which one non-finite value corrupts its block. */
 function isBlockFormat(dtype: KvShape['keyDType']): boolean {
   return dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16';
 }

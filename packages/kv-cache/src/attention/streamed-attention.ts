@@ -1,6 +1,6 @@
 /**
- * Attention over pages that are not in the pool. Pages are read in chunks, each chunk gives a partial state, and the states merge.
- * The next chunk is read while one is computed. Memory: two chunks, whatever the context.
+ * Attention over pages that are not in the pool. Pages are read in chunks; each chunk gives partial softmax states,
+ * which are merged. The next chunk is read while one is computed. Memory: two chunks, independent of the context.
  */
 import { createStates, mergeState, type PartialStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
@@ -12,7 +12,7 @@ import { resolveKvShape } from './shape.js';
 import { KvStorage, type KvStorageOptions } from './storage.js';
 
 export interface StreamedAttentionOptions extends KvStorageOptions {
-  /** Its pages hold `kvPageBytes` bytes as `KvStorage.readPage` gives them. */
+  /** Its pages hold `kvPageBytes` bytes in the layout of `KvStorage.readPage`. */
   readonly store: PageStore;
   /** Pages per chunk. Default 8. */
   readonly chunkPages?: number;
@@ -37,7 +37,7 @@ class Chunk {
     return this.storage.sizeBytes + this.#pages.length * this.storage.shape.pageBytes;
   }
 
-  /** Reads pages into the blocks of the chunk. @throws {PageError} for all that could not be read */
+  /** Reads pages into the blocks of the chunk. @throws {PageError} for all pages that could not be read */
   async load(store: PageStore, pages: readonly DetachedPage[]): Promise<void> {
     const results = await Promise.allSettled(pages.map(({ pageId }, i) => store.read(pageId, this.#pages[i])));
     const errors = results.flatMap((result) => (result.status === 'rejected' ? [result.reason as unknown] : []));
@@ -73,7 +73,7 @@ export class StreamedAttention {
     this.#chunks = chunks;
   }
 
-  /** @throws {ArgumentError} when the store's pages are of another size */
+  /** @throws {ArgumentError} when the store's pages have another size */
   static async create(options: StreamedAttentionOptions): Promise<StreamedAttention> {
     const { store, chunkPages = 8 } = options;
     const blocks = { numBlocks: chunkPages, blockSize: store.blockSize };
@@ -110,7 +110,7 @@ export class StreamedAttention {
       pages.slice(index * chunkPages, (index + 1) * chunkPages);
     const load = (index: number): Promise<void> => {
       const promise = this.#chunks[index % 2].load(this.#store, pagesOf(index));
-      promise.catch(() => undefined); // thrown where it is awaited, after the chunk before it is computed
+      promise.catch(() => undefined); // thrown when it is awaited, after the previous chunk was computed
       return promise;
     };
     let loading = load(0);
@@ -122,7 +122,7 @@ export class StreamedAttention {
         await this.#chunks[index % 2].attend(q, pagesOf(index).length, merged, position, options);
       }
     } finally {
-      await loading.catch(() => undefined); // the chunks are free again when this call ends
+      await loading.catch(() => undefined); // both chunks must be free when this call ends
     }
     for (let head = 0; head < merged.m.length; head++) mergeState(states, head, merged, head, valueDim);
   }

@@ -1,13 +1,13 @@
-/** Memory of page summaries and the programs that fill it. */
+/** The buffers of page summaries and the programs that fill them. */
 import { BoundProgram, externalKv, type BufferHandle, type ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import type { KvShape } from './shape.js';
 import type { KvStorage } from './storage.js';
 import type { PageSummaryOptions } from './page-summaries.js';
 
-/** Slots that one run takes. */
+/** Slots per run. */
 const chunkSlots = 64;
 
-/** Elements of one row of each tensor: what it holds for a block and KV head. */
+/** Elements per row of each tensor; a row belongs to a block and KV head. */
 function rowLengths({ landmarks, bounds, transposedKeys }: PageSummaryOptions, shape: KvShape): Map<string, number> {
   const { headDim, valueDim, blockSize } = shape;
   const lengths = new Map<string, number>();
@@ -86,7 +86,7 @@ export class SummaryPrograms {
     await runInChunks(await this.#transposing, slots);
   }
 
-  /** Brings the summaries of blocks without holes up to date. @param lastSlots the last filled slot of each */
+  /** Updates the summaries of blocks without holes. @param lastSlots the last filled slot of each */
   async summarize(lastSlots: readonly number[]): Promise<void> {
     if (!this.#hasCounts()) return;
     const { shape, buffers } = this.#storage;
@@ -103,7 +103,7 @@ export class SummaryPrograms {
     }
   }
 
-  /** Summarizes a block with holes: its filled slots, packed into a block of its own. */
+  /** Summarizes a block with holes by compacting its filled slots into a scratch block. */
   async summarizeSparse(block: number, filled: readonly number[]): Promise<void> {
     if (!this.#hasCounts()) return;
     const { backend, shape } = this.#storage;
@@ -166,7 +166,7 @@ async function runInChunks(program: BoundProgram, slots: readonly number[]): Pro
   }
 }
 
-/** Moves the rows `[K, S]` at these offsets to the front of each head. */
+/** Compacts the rows `[K, S]` at these offsets to the front of each head. */
 function packRows(
   bytes: Uint8Array,
   { numKvHeads, blockSize }: KvShape,

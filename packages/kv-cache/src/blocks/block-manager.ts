@@ -1,9 +1,10 @@
 /**
- * Sequences over a pool of blocks, without tensors: every call returns what the owner of the tensors has to do.
+ * Sequences over a pool of blocks, without tensors: every call returns what the owner of the tensors must do.
  *
  * A block is a range of `blockSize` physical slots of the pool; physical slot `s` is slot `s % blockSize` of block
  * `floor(s / blockSize)`. A sequence has a block table; its logical slot `j` is slot `j % blockSize` of block
- * `blocks[floor(j / blockSize)]`. Position is not slot: a sequence knows which position each logical slot holds, -1 for none.
+ * `blocks[floor(j / blockSize)]`. Positions are not slots: a sequence records the position that each logical slot
+ * holds, -1 for none.
  */
 import { ArgumentError } from '@winnow/tensor';
 import { BlockPool } from './block-pool.js';
@@ -32,25 +33,28 @@ export interface AttachedPage extends BlockChanges {
 
 export interface BlockManagerOptions {
   readonly numBlocks: number;
-  /** Slots per block, 64 or 256 for example. */
+  /** Slots per block, for example 64. */
   readonly blockSize: number;
   /** Width of the block tables of kernels. Default: `numBlocks`. */
   readonly maxBlocksPerSequence?: number;
-  /** Keep blocks that nothing refers to for reuse by an equal prefix. Default true. */
+  /** Cache unreferenced blocks for reuse by a common prefix. Default true. */
   readonly prefixSharing?: boolean;
-  /** Called when the content with this id leaves the cache, so that you can drop what you stored beside it. */
+  /** Called when the content with this id leaves the cache, so that you can drop data that you stored for it. */
   readonly onContentDropped?: (contentId: number) => void;
-  /** Hash of a block's tokens, chained from the hash before; any 32-bit integer. For tests: equal hashes do no harm. */
+  /** Hash of a block's tokens, chained from the hash before; any 32-bit integer. For tests; collisions are harmless. */
   readonly hash?: (previous: number, tokens: Int32Array) => number;
 }
 
 export interface CreateSequenceOptions {
-  /** Tokens whose leading full blocks may be taken from the cache. The sequence then starts with as many as were found. */
+  /** Tokens whose leading full blocks may be found in the cache. The sequence starts with those. */
   readonly prefix?: ArrayLike<number>;
-  /** Sequences share blocks only with others of the same salt: attention policy, adapter, whatever changes the values. */
+  /**
+   * Sequences share blocks only with others of the same salt: attention policy, adapter, anything that changes the
+   * values.
+   */
   readonly salt?: string;
   /**
-   * Asked for each cached prefix, longest first; the first accepted one is used. A model with recurrent state accepts
+   * Called for each cached prefix, longest first; the first accepted one is used. A model with recurrent state accepts
    * only those whose snapshot it has under `contentId`.
    */
   readonly acceptPrefix?: (contentId: number, numTokens: number) => boolean;
@@ -59,7 +63,7 @@ export interface CreateSequenceOptions {
 /** Blocks of the pool by state. The three counts add up to `numBlocks`. */
 export interface BlockUsage {
   readonly numFreeBlocks: number;
-  /** Referred to by nothing, kept for prefix sharing, taken when no free block is left. */
+  /** Unreferenced, cached for prefix sharing, reclaimed when no free block is left. */
   readonly numCachedBlocks: number;
   readonly numUsedBlocks: number;
 }
@@ -80,8 +84,8 @@ export function createBlockManager(options: BlockManagerOptions): BlockManager {
 /**
  * Blocks and sequences as plain data. A call that throws changes nothing.
  *
- * A step: `append` gives slots, the caller performs the changes and stores keys and values, then `commit` makes them
- * shareable; after a failure `rollback`.
+ * In a step, `append` allocates slots, the caller applies the changes and stores keys and values, and `commit` makes
+ * them shareable; `rollback` undoes a failed step.
  */
 export class BlockManager {
   readonly numBlocks: number;
@@ -115,7 +119,7 @@ export class BlockManager {
     return [...this.#sequences.keys()];
   }
 
-  /** A new sequence. Shared blocks need no work: their contents are there. */
+  /** Creates a sequence. Shared blocks already have their contents. */
   createSequence({ prefix = [], salt = '', acceptPrefix = () => true }: CreateSequenceOptions = {}): SequenceView {
     const found = this.#prefixSharing ? this.#prefixes.match(prefix, salt, this.maxBlocksPerSequence) : [];
     let numShared = found.length;
@@ -138,9 +142,9 @@ export class BlockManager {
   }
 
   /**
-   * A sequence with the slots of a saved one, in blocks of its own. The caller fills all of them, then calls `commit`, which
-   * makes them shareable where that is possible.
-   * @throws {ArgumentError} for positions that no sequence can have
+   * Creates a sequence with the slots of a saved one, in new blocks. The caller fills all of them, then calls `commit`,
+   * which makes them shareable if possible.
+   * @throws {ArgumentError} for invalid positions
    * @throws {CapacityError} when the pool or the block table has no room
    */
   restoreSequence(contents: SequenceContents): SequenceView {
@@ -155,7 +159,7 @@ export class BlockManager {
     return state.view;
   }
 
-  /** How many leading tokens of `prefix` a new sequence would find. */
+  /** Number of leading tokens of `prefix` that a new sequence would find. */
   countCached(prefix: ArrayLike<number>, salt = ''): number {
     if (!this.#prefixSharing) return 0;
     return this.blockSize * this.#prefixes.match(prefix, salt, this.maxBlocksPerSequence).length;
@@ -166,7 +170,7 @@ export class BlockManager {
     return this.#stateOf(id).view;
   }
 
-  /** Blocks that `append` of that many tokens would take from the pool. */
+  /** Number of blocks that `append` of that many tokens would allocate. */
   countNewBlocks(id: number, numTokens: number): number {
     return this.#writer.planAppend(this.#stateOf(id), numTokens).numBlocksNeeded;
   }
@@ -191,13 +195,15 @@ export class BlockManager {
     if (this.#prefixSharing && state.isShareable) this.#prefixes.register(state);
   }
 
-  /** Forgets what was appended since the last commit. */
+  /** Undoes appends since the last commit. */
   rollback(id: number): BlockChanges {
     const state = this.#stateOf(id);
     return this.#truncate(state, state.numCommitted);
   }
 
-  /** A second sequence with the same contents, which share their blocks. @throws {ArgumentError} with uncommitted tokens */
+  /**
+   * Creates a second sequence with the same contents and shared blocks. @throws {ArgumentError} with uncommitted tokens
+   */
   fork(id: number): SequenceView {
     const state = this.#stateOf(id);
     const numUncommitted = state.tokens.length - state.numCommitted;
@@ -211,7 +217,7 @@ export class BlockManager {
 
   /**
    * Forgets positions from `numTokens` on. Evicted positions stay evicted: see `numEvicted`.
-   * @throws {CapacityError} when a shared block with holes has to be copied and there is no room
+   * @throws {CapacityError} when a shared block with holes must be copied and there is no room
    */
   truncate(id: number, numTokens: number): BlockChanges {
     if (!Number.isSafeInteger(numTokens) || numTokens < 0) refuse('numTokens', 'a non-negative integer', numTokens);
@@ -221,7 +227,7 @@ export class BlockManager {
   free(id: number): BlockChanges {
     const state = this.#stateOf(id);
     const changes = noChanges();
-    // the last block first: of cached blocks those are reclaimed first that depend on others
+    // last block first, so that cached blocks are reclaimed before the ones that they depend on
     for (const block of state.blocks.toReversed()) this.#pool.release(block);
     for (const { pageId } of state.detached) this.#pages.release(pageId, changes.droppedPages);
     this.#sequences.delete(id);
@@ -229,10 +235,10 @@ export class BlockManager {
   }
 
   /**
-   * Empties logical slots. Blocks without any position left leave the table, the others keep holes that the next tokens
-   * fill. Logical slots change: read the view again.
+   * Empties logical slots. Blocks without positions leave the table; the others keep holes that the next tokens fill.
+   * Logical slots change, so read the view again.
    * @throws {ArgumentError} for empty, uncommitted or unknown slots
-   * @throws {CapacityError} when a shared block has to be copied and there is no room
+   * @throws {CapacityError} when a shared block must be copied and there is no room
    */
   evict(id: number, logicalSlots: ArrayLike<number>): BlockChanges {
     const state = this.#stateOf(id);
@@ -250,8 +256,8 @@ export class BlockManager {
   }
 
   /**
-   * Takes blocks out of the pool without forgetting them. Call it after their bytes are stored under ids of your choice
-   * that are not in use.
+   * Moves blocks out of the pool without forgetting them. Call it after you stored their bytes under unused ids of your
+   * choice.
    * @param pages index in the block table and page id of each
    */
   detach(id: number, pages: readonly { readonly tableIndex: number; readonly pageId: number }[]): BlockChanges {
@@ -259,7 +265,7 @@ export class BlockManager {
     const leaving = new Map(pages.map(({ tableIndex, pageId }) => [tableIndex, pageId]));
     const ids = new Set(pages.map(({ pageId }) => pageId));
     if (leaving.size !== pages.length || ids.size !== pages.length) {
-      refuse('pages', 'distinct blocks and page ids', 'repeated ones');
+      refuse('pages', 'distinct blocks and page ids', 'duplicates');
     }
     for (const [tableIndex, pageId] of leaving) {
       if (!this.#isDetachable(state, tableIndex)) refuse('tableIndex', 'a full block of committed tokens', tableIndex);
@@ -310,7 +316,7 @@ export class BlockManager {
     return { ...changes, ...attached, positions };
   }
 
-  /** Id of the content that the first `numTokens` tokens have in the cache, for whole blocks of shareable sequences. */
+  /** Content id of the first `numTokens` tokens in the cache, for whole blocks of shareable sequences. */
   contentId(id: number, numTokens: number): number | undefined {
     const { chain } = this.#stateOf(id);
     if (numTokens <= 0 || numTokens % this.blockSize !== 0) return undefined;
@@ -318,7 +324,7 @@ export class BlockManager {
     return found !== undefined && this.#pool.hasContent(found) ? found : undefined;
   }
 
-  /** Forgets cached blocks that nothing refers to. */
+  /** Drops cached blocks that are not in use. */
   dropCached(): void {
     this.#pool.dropCached();
   }
@@ -341,7 +347,7 @@ export class BlockManager {
     };
   }
 
-  /** Sequences that refer to a block. */
+  /** Number of sequences that refer to a block. */
   refCount(block: number): number {
     return this.#pool.refCount(block);
   }
@@ -395,7 +401,7 @@ export class BlockManager {
     return own.every((position) => position < numCommitted);
   }
 
-  /** Values of later tokens depend on what was evicted: nothing can be shared from now on. */
+  /** Values of later tokens depend on evictions, so nothing can be shared from now on. */
   #noteEvicted(state: SequenceState, numPositions: number): void {
     state.isShareable = false;
     state.chain = [];

@@ -1,10 +1,10 @@
 /**
- * Which block is free, in use (reference count above 0) or cached (reference count 0, with a content that a prefix may find).
- * Cached blocks are reclaimed when no free one is left, the oldest first.
+ * The state of each block: free, in use (reference count above 0) or cached (reference count 0, with content that a
+ * prefix may find). Cached blocks are reclaimed when no free one is left, oldest first.
  */
 import { invariant } from '@winnow/tensor';
 
-/** What a full block holds: these tokens after the content `parent`, or after nothing under a salt. */
+/** The content of a full block: these tokens after the content `parent`, or after nothing under a salt. */
 interface Content {
   readonly hash: number;
   readonly parent: number | string;
@@ -16,7 +16,7 @@ export class BlockPool {
   readonly #onContentDropped: (contentId: number) => void;
   readonly #refCounts: Int32Array;
   readonly #free: number[];
-  readonly #cached = new Set<number>(); // insertion order: the oldest first
+  readonly #cached = new Set<number>(); // in insertion order, oldest first
   readonly #contentOfBlock: Float64Array; // 0: none
   readonly #contents = new Map<number, Content>();
   readonly #idsByHash = new Map<number, number[]>();
@@ -46,12 +46,12 @@ export class BlockPool {
     return this.#refCounts[block];
   }
 
-  /** A block that nothing refers to, with reference count 1. There must be one: `numFree + numCached > 0`. */
+  /** Allocates a block with reference count 1. Requires `numFree + numCached > 0`. */
   allocate(): number {
     let block = this.#free.pop();
     if (block === undefined) {
       [block] = this.#cached;
-      invariant(block !== undefined, 'a block was taken from a full pool');
+      invariant(block !== undefined, 'a block was allocated from a full pool');
       this.#reclaim(block);
     }
     this.#refCounts[block] = 1;
@@ -62,7 +62,7 @@ export class BlockPool {
     if (this.#refCounts[block]++ === 0) this.#cached.delete(block);
   }
 
-  /** Gives one reference back. */
+  /** Releases one reference. */
   release(block: number): void {
     invariant(this.#refCounts[block] > 0, `block ${block} was released too often`);
     if (--this.#refCounts[block] > 0) return;
@@ -70,7 +70,7 @@ export class BlockPool {
     else this.#cached.add(block);
   }
 
-  /** The block is about to change: no prefix may find what it held. */
+  /** Called before a block changes: no prefix may find its old content. */
   dropContent(block: number): void {
     const id = this.#contentOfBlock[block];
     if (id === 0) return;
@@ -83,7 +83,7 @@ export class BlockPool {
     this.#onContentDropped(id);
   }
 
-  /** The content with these tokens after `parent`. Token ids are compared: equal hashes do no harm. */
+  /** The content with these tokens after `parent`. Token ids are compared, so hash collisions are harmless. */
   find(hash: number, parent: number | string, tokens: Int32Array): number | undefined {
     return this.#idsByHash.get(hash)?.find((id) => {
       const content = this.#contents.get(id) as Content;
@@ -91,11 +91,11 @@ export class BlockPool {
     });
   }
 
-  /** Records what a full block holds and returns the content's id; an equal content keeps its id and its block. */
+  /** Records the content of a full block and returns its id; equal content keeps its id and its block. */
   register(block: number, hash: number, parent: number | string, tokens: Int32Array): number {
     const known = this.find(hash, parent, tokens);
     if (known !== undefined) return known;
-    this.dropContent(block); // it was recorded after a content that is gone
+    this.dropContent(block); // its parent content is gone
     const id = this.#nextContentId++;
     this.#contents.set(id, { hash, parent, tokens: tokens.slice(), block });
     this.#contentOfBlock[block] = id;
@@ -121,7 +121,7 @@ export class BlockPool {
   }
 
   /**
-   * @param references how often the sequences refer to each block
+   * @param references number of references to each block
    * @throws {Error} when any invariant is broken
    */
   checkIntegrity(references: Int32Array): void {

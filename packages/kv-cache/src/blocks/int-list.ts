@@ -1,4 +1,4 @@
-/** A list of 32-bit integers that grows: tokens and positions of a sequence, four bytes each. */
+/** A growable list of 32-bit integers for tokens and positions. */
 
 export class IntList {
   #data: Int32Array<ArrayBuffer>;
@@ -41,13 +41,13 @@ export class IntList {
     this.#length = Math.min(this.#length, length);
   }
 
-  /** Takes out the values `[begin, end)`. */
+  /** Removes the values `[begin, end)`. */
   remove(begin: number, end: number): void {
     this.#data.copyWithin(begin, end, this.#length);
     this.#length -= end - begin;
   }
 
-  /** Puts `values` before the value at `index`. */
+  /** Inserts `values` before the value at `index`. */
   insert(index: number, values: ArrayLike<number>): void {
     const numMoved = this.#length - index;
     for (let i = 0; i < values.length; i++) this.push(0);

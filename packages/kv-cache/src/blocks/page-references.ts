@@ -1,4 +1,4 @@
-/** How many sequences refer to each detached page. */
+/** Reference counts of detached pages. */
 import { ArgumentError, invariant } from '@winnow/tensor';
 import type { DetachedPage } from './sequence-state.js';
 
@@ -15,7 +15,7 @@ export class PageReferences {
     this.#counts.set(pageId, (this.#counts.get(pageId) ?? 0) + 1);
   }
 
-  /** Gives one reference back. Pages without any are added to `dropped`. */
+  /** Releases one reference. Pages without references are added to `dropped`. */
   release(pageId: number, dropped: number[]): void {
     const count = (this.#counts.get(pageId) as number) - 1;
     if (count > 0) {
@@ -26,7 +26,7 @@ export class PageReferences {
     }
   }
 
-  /** @throws {Error} unless the counts are those of `pages`, one entry per reference */
+  /** @throws {Error} unless the counts match `pages`, one entry per reference */
   checkIntegrity(pages: Iterable<DetachedPage>): void {
     const expected = new Map<number, number>();
     for (const { pageId } of pages) expected.set(pageId, (expected.get(pageId) ?? 0) + 1);

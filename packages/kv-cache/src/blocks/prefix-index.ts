@@ -1,6 +1,6 @@
 /**
- * Finds and records the contents of full blocks along a sequence. Hashes are chained: each block is named by its tokens and the
- * content before it.
+ * Finds and records the contents of full blocks along a sequence. Hashes are chained: each block is identified by its
+ * tokens and the content before it.
  */
 import { invariant } from '@winnow/tensor';
 import type { BlockPool } from './block-pool.js';
@@ -44,12 +44,12 @@ export class PrefixIndex {
     return chain;
   }
 
-  /** Records the blocks of a sequence that have become full. */
+  /** Records the newly full blocks of a sequence. */
   register(state: SequenceState): void {
     const blockSize = this.#blockSize;
     const { chain, salt, numCommitted } = state;
     if ((chain.length + 1) * blockSize > numCommitted) return;
-    // a content that an equal block of another sequence stood for may be gone: this sequence's blocks take its place
+    // content that another sequence's equal block provided may be gone: this sequence's blocks replace it
     const firstLost = chain.findIndex(({ contentId }) => !this.#pool.hasContent(contentId));
     if (firstLost >= 0) chain.length = firstLost;
     while ((chain.length + 1) * blockSize <= numCommitted) {
@@ -60,7 +60,7 @@ export class PrefixIndex {
         return;
       }
       const lastPosition = state.positions.at(tableIndex * blockSize + blockSize - 1);
-      invariant(lastPosition === begin + blockSize - 1, 'block is whole');
+      invariant(lastPosition === begin + blockSize - 1, 'block is full');
       const previous = chain.at(-1);
       const tokens = state.tokens.view().subarray(begin, begin + blockSize);
       const hash = this.#hashTokens(previous?.hash ?? this.#hashOfSalt(salt), tokens) | 0;

@@ -1,22 +1,22 @@
-/** Checks what a saved sequence claims to hold, and makes its state. */
+/** Validates a saved sequence and creates its state. */
 import { ArgumentError } from '@winnow/tensor';
 import { countFilled, createSequenceState, type SequenceState, type DetachedPage } from './sequence-state.js';
 
-/** A saved sequence: what `SequenceView` showed of it. */
+/** A saved sequence, with the fields of its `SequenceView`. */
 export interface SequenceContents {
   readonly tokens: ArrayLike<number>;
-  /** Position of each logical slot, -1 for empty ones; some in every block. */
+  /** Position of each logical slot, -1 for empty ones; at least one in every block. */
   readonly positions: ArrayLike<number>;
   readonly salt?: string;
   /** Whether its blocks may be shared, if they hold every position in order. Default true. */
   readonly isShareable?: boolean;
-  /** Pages that are stored already, under ids that are not in use. */
+  /** Pages that are already stored, under unused ids. */
   readonly detachedPages?: readonly DetachedPage[];
 }
 
 /**
  * The state of a restored sequence, its block table still empty.
- * @throws {ArgumentError} for positions that are there twice or have no token, and for blocks that hold nothing
+ * @throws {ArgumentError} for duplicate positions, positions without a token, and empty blocks
  */
 export function restoreState(id: number, contents: SequenceContents, blockSize: number): SequenceState {
   const { tokens, positions, salt = '', isShareable = true, detachedPages = [] } = contents;

@@ -3,14 +3,14 @@ import { invariant } from '@winnow/tensor';
 
 import { IntList } from './int-list.js';
 
-/** A page that left the pool but still belongs to the sequence: attention reads it from a lower tier. */
+/** A page outside the pool that still belongs to the sequence: attention reads it from a lower tier. */
 export interface DetachedPage {
   readonly pageId: number;
   /** Position of each of its `blockSize` slots, -1 for none. */
   readonly positions: Int32Array;
 }
 
-/** A sequence as others see it. Arrays are views that are valid until the next call that changes the sequence. */
+/** A read-only view of a sequence. Arrays are valid until the next call that changes the sequence. */
 export interface SequenceView {
   readonly id: number;
   readonly salt: string;
@@ -28,7 +28,7 @@ export interface SequenceView {
   /** Position of each logical slot, -1 for empty ones. */
   readonly positions: Int32Array;
   readonly detachedPages: readonly DetachedPage[];
-  /** Whether blocks that fill up from now on can be shared: nothing was evicted before. */
+  /** Whether blocks that become full can be shared, since nothing was evicted. */
   readonly isShareable: boolean;
 }
 
@@ -42,9 +42,9 @@ export interface SequenceState {
   readonly positions: IntList;
   /** Empty logical slots below the end, in the order in which they are filled. */
   holes: number[];
-  /** Positions rise with logical slots: no hole was ever filled. */
+  /** Whether positions ascend with logical slots: no hole was ever filled. */
   isSorted: boolean;
-  /** Every block of tokens so far starts at a multiple of the block size, and nothing was evicted. */
+  /** Whether every block starts at a multiple of the block size and nothing was evicted. */
   isShareable: boolean;
   /** Content ids of the leading full blocks, and the hash after each. */
   chain: { readonly contentId: number; readonly hash: number }[];
@@ -132,7 +132,7 @@ export function countFilled(positions: Int32Array): number {
   return count;
 }
 
-/** Takes a block out of the table; the logical slots after it move down. */
+/** Removes a block from the table; the logical slots after it move down. */
 export function removeBlock(state: SequenceState, tableIndex: number, blockSize: number): void {
   const begin = tableIndex * blockSize;
   const end = Math.min(begin + blockSize, state.positions.length);
@@ -143,7 +143,7 @@ export function removeBlock(state: SequenceState, tableIndex: number, blockSize:
     .map((slot) => (slot < begin ? slot : slot - blockSize));
 }
 
-/** Index in the table of the block that starts with a position, for sorted sequences without holes; -1 for none. */
+/** Table index of the block that starts with a position, for sorted sequences without holes; -1 for none. */
 export function tableIndexOf(state: SequenceState, firstPosition: number, blockSize: number): number {
   let low = 0;
   let high = state.blocks.length;
@@ -165,7 +165,7 @@ export function checkSequence(state: SequenceState, blockSize: number, maxBlocks
   invariant(numCommitted <= tokens.length, fail('more committed than appended'));
   const seen = new Set<number>();
   const hold = (position: number): void => {
-    invariant(position < tokens.length && !seen.has(position), fail(`position ${position} is wrong or there twice`));
+    invariant(position < tokens.length && !seen.has(position), fail(`position ${position} is invalid or duplicate`));
     seen.add(position);
   };
   const emptySlots = new Set<number>();
@@ -180,7 +180,10 @@ export function checkSequence(state: SequenceState, blockSize: number, maxBlocks
     invariant(!state.isSorted || position > previous, fail('positions are not sorted'));
     previous = position;
   }
-  invariant(emptySlots.size === holes.length && holes.every((slot) => emptySlots.has(slot)), fail('holes are wrong'));
+  invariant(
+    emptySlots.size === holes.length && holes.every((slot) => emptySlots.has(slot)),
+    fail('holes are inconsistent'),
+  );
   for (let index = 0; index < blocks.length; index++) {
     const end = Math.min((index + 1) * blockSize, positions.length);
     let isEmpty = true;
@@ -196,5 +199,5 @@ export function checkSequence(state: SequenceState, blockSize: number, maxBlocks
     invariant(seen.has(position), fail(`uncommitted position ${position} has no slot`));
   }
   invariant(!state.isShareable || seen.size === tokens.length, fail('shareable, but positions are missing'));
-  invariant(chain.length * blockSize <= numCommitted, fail('chain reaches beyond what is committed'));
+  invariant(chain.length * blockSize <= numCommitted, fail('chain extends beyond committed tokens'));
 }

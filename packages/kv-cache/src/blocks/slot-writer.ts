@@ -1,27 +1,27 @@
 /**
- * Changes of a sequence that need blocks or touch the contents of blocks: appending, clearing slots, cutting the end,
- * inserting a block. Each asks for room first and throws before it changes anything.
+ * Changes of a sequence that need blocks or touch the contents of blocks: appending, clearing slots, truncating,
+ * inserting a block. Each checks for room first and throws before it changes anything.
  */
 import { CapacityError } from '@winnow/tensor';
 import type { BlockPool } from './block-pool.js';
 import { removeBlock, type SequenceState } from './sequence-state.js';
 
-/** The first `numSlots` slots of block `from` (keys, values, positions, summaries) go to block `to`. */
+/** The first `numSlots` slots of block `from` (keys, values, positions, summaries) are copied to block `to`. */
 export interface BlockCopy {
   readonly from: number;
   readonly to: number;
   readonly numSlots: number;
 }
 
-/** What the owner of the tensors does after a call, in this order, before anything else is written or read. */
+/** What the owner of the tensors must do after a call, in this order, before anything else is written or read. */
 export interface BlockChanges {
-  /** Blocks that now belong to the sequence and hold nothing yet. */
+  /** Newly allocated blocks, still empty. */
   readonly newBlocks: readonly number[];
   /** Copies to perform. Sources stay in use by other sequences. */
   readonly copies: readonly BlockCopy[];
-  /** Physical slots that are empty now: position -1. */
+  /** Physical slots that are now empty: set their position to -1. */
   readonly clearedSlots: readonly number[];
-  /** Detached pages that no sequence refers to any more: you can delete their stored bytes. */
+  /** Detached pages that no sequence refers to: you can delete their stored bytes. */
   readonly droppedPages: readonly number[];
 }
 
@@ -45,7 +45,7 @@ export function noChanges(): Changes {
   return { newBlocks: [], copies: [], clearedSlots: [], droppedPages: [] };
 }
 
-/** What appending would do. */
+/** The effect of an append. */
 export interface AppendPlan {
   /** Tokens that fill holes; the others go to the end. */
   readonly numFromHoles: number;
@@ -72,7 +72,7 @@ export class SlotWriter {
     this.#options = options;
   }
 
-  /** Blocks copied so far because they were shared. */
+  /** Number of blocks copied so far because they were shared. */
   get numCopies(): number {
     return this.#numCopies;
   }
@@ -129,7 +129,7 @@ export class SlotWriter {
     return { ...changes, slots, positions };
   }
 
-  /** Empties slots in use. @throws {CapacityError} when shared blocks have to be copied and there is no room */
+  /** Empties slots in use. @throws {CapacityError} when shared blocks must be copied and there is no room */
   clear(state: SequenceState, slots: readonly number[], changes: Changes): void {
     const victims = Map.groupBy(slots, (slot) => this.#tableIndexOf(slot));
     const emptied = [...victims.keys()].filter((tableIndex) => {
@@ -152,7 +152,7 @@ export class SlotWriter {
     for (const tableIndex of emptied) removeBlock(state, tableIndex, this.#options.blockSize);
   }
 
-  /** Cuts a sorted sequence before the first position >= numTokens. */
+  /** Truncates a sorted sequence before the first position >= numTokens. */
   cut(state: SequenceState, numTokens: number, changes: Changes): void {
     const { blockSize } = this.#options;
     const { positions } = state;
@@ -188,7 +188,7 @@ export class SlotWriter {
     return { block, tableIndex };
   }
 
-  /** @throws {CapacityError} when a block table of that length, or as many blocks of the pool, are too much */
+  /** @throws {CapacityError} when the block table would be too long or the pool has too few blocks */
   checkRoom(numTableBlocks: number, numBlocksNeeded: number, numGained = 0): void {
     const refusal = this.#refusal(numTableBlocks, numBlocksNeeded, numGained);
     if (refusal !== undefined) throw refusal;
@@ -211,7 +211,7 @@ export class SlotWriter {
     return new CapacityError({ resource: 'kv cache', needed, available, unit: 'blocks', hint });
   }
 
-  /** Makes a block of the table one that only this sequence refers to and that no prefix lookup finds. */
+  /** Makes a block of the table exclusive to this sequence and invisible to prefix lookups. */
   #makeWritable(state: SequenceState, tableIndex: number, changes: Changes): void {
     const block = state.blocks[tableIndex];
     if (!this.#isShared(state, tableIndex)) {
@@ -228,13 +228,13 @@ export class SlotWriter {
     this.#numCopies++;
   }
 
-  /** Where a block goes so that a sorted sequence stays sorted, if that can be. */
+  /** Where to insert a block so that a sorted sequence stays sorted, if possible. */
   #insertionIndex(state: SequenceState, inserted: Int32Array): number {
     if (!state.isSorted) return 0;
     const first = inserted.find((position) => position >= 0) as number;
     let tableIndex = 0;
     while (tableIndex < state.blocks.length && this.#firstPosition(state, tableIndex) < first) tableIndex++;
-    // a partial block has to stay the last one
+    // a partial block must stay last
     if (tableIndex === state.blocks.length && state.positions.length % this.#options.blockSize !== 0) {
       tableIndex--;
       state.isSorted = false;

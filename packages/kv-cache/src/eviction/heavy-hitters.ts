@@ -1,16 +1,16 @@
 /**
- * Keeps the positions that attention looks at (H2O, arXiv:2306.14048). You add the probability mass that each key received;
- * the positions with the smallest sums are evicted. Globals and the most recent positions are protected.
+ * Keeps the most attended positions (H2O, arXiv:2306.14048). You add the probability mass that each key received;
+ * positions with the smallest sums are evicted. Global and recent positions are protected.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { SequenceView } from '../blocks/sequence-state.js';
 
 export interface HeavyHitterOptions {
-  /** Maximum number of positions in the pool, those of the next step included. */
+  /** Maximum number of positions in the pool, including those of the next step. */
   readonly budget: number;
-  /** The last positions before the next one that are never chosen. */
+  /** Number of most recent positions that are never evicted. */
   readonly recentWindow: number;
-  /** Positions that are never chosen, whatever their mass. Default: none. */
+  /** Positions that are never evicted. Default: none. */
   readonly isGlobal?: (position: number) => boolean;
 }
 
@@ -21,18 +21,18 @@ export interface Victims {
 
 export interface HeavyHitters {
   readonly options: HeavyHitterOptions;
-  /** Adds the mass that each position received, summed over heads and layers as the caller likes. */
+  /** Adds the mass that each position received, summed over heads and layers by the caller. */
   addMass(positions: ArrayLike<number>, masses: ArrayLike<number>): void;
   score(position: number): number;
   /**
    * Victims to evict before `numNewTokens` are appended: the smallest score first, of equal scores the oldest position.
-   * @throws {CapacityError} when too much of the rest is protected
+   * @throws {CapacityError} when too many positions are protected
    */
   chooseVictims(sequence: SequenceView, numNewTokens: number): Victims;
   /**
    * Full blocks to detach instead (demotion), smallest sum of scores first; none with a protected position.
    * @returns indices in the block table
-   * @throws {CapacityError} when fewer than `numBlocks` can go
+   * @throws {CapacityError} when fewer than `numBlocks` can be detached
    */
   chooseBlocks(sequence: SequenceView, blockSize: number, numBlocks: number): number[];
   /** Forgets scores from `numTokens` on. */
@@ -133,7 +133,7 @@ class ScoredPositions implements HeavyHitters {
       needed,
       available,
       unit: `unprotected ${unit}`,
-      hint: `of ${numHeld} cached positions all others are protected: the last ${recentWindow} and globals`,
+      hint: `the other ones of ${numHeld} cached positions are protected: the last ${recentWindow} and globals`,
     });
   }
 }

@@ -1,23 +1,24 @@
 /**
- * Slots that a sliding window no longer needs, with or without attention sinks: the first tokens, which models attend to
- * whatever they say (arXiv:2309.17453 §3.2). Victims are logical slots for `BlockManager.evict`.
+ * Slots that a sliding window no longer needs, with or without attention sinks: the first tokens, which models attend
+ * to regardless of content (arXiv:2309.17453 §3.2). Victims are logical slots for `BlockManager.evict`.
  *
- * A query at position `p` sees the sinks `[0, numSinks)` and the window `(p - window, p]`. Before a step whose first query
- * is at `numTokens`, everything between the sinks and `numTokens - window + 1` can be evicted.
+ * A query at position `p` sees the sinks `[0, numSinks)` and the window `(p - window, p]`. Before a step whose first
+ * query is at `numTokens`, everything between the sinks and `numTokens - window + 1` can be evicted.
  */
 import { ArgumentError } from '@winnow/tensor';
 import type { SequenceView } from '../blocks/sequence-state.js';
 
 export interface WindowOptions {
-  /** Positions that a query sees, its own included. */
+  /** Number of positions that a query attends to, including its own. */
   readonly window: number;
-  /** First positions that are always kept. Default 0. */
+  /** Number of first positions that are always kept. Default 0. */
   readonly numSinks?: number;
 }
 
 /**
- * Logical slots of single positions that the next query does not see. Their holes take the next tokens, so the cache is a
- * ring: `numSinks + window` slots for one token at a time, `numSinks + window + n - 1` for steps of `n`.
+ * Logical slots of single positions that the next query does not attend to. The next tokens fill these holes, so the
+ * cache is a ring buffer: `numSinks + window` slots for one token at a time, `numSinks + window + n - 1` for steps of
+ * `n`.
  */
 export function expiredSlots(sequence: SequenceView, options: WindowOptions): number[] {
   const [begin, end] = expiredRange(sequence, options);
@@ -30,8 +31,8 @@ export function expiredSlots(sequence: SequenceView, options: WindowOptions): nu
 }
 
 /**
- * Logical slots of the blocks in which nothing is visible to the next query, nor kept as a sink: whole blocks go, the
- * others stay as they are. Costs up to a block more memory than `expiredSlots`, and leaves slots in position order.
+ * Logical slots of whole blocks without a sink or a position that the next query attends to. Needs up to one block more
+ * memory than `expiredSlots`, but keeps slots in position order.
  */
 export function expiredBlocks(sequence: SequenceView, blockSize: number, options: WindowOptions): number[] {
   const [begin, end] = expiredRange(sequence, options);
@@ -52,8 +53,9 @@ export function expiredBlocks(sequence: SequenceView, blockSize: number, options
 }
 
 /**
- * Position at which the query is rotated for the sinks. Keys keep the rotation of their absolute positions; a query of the
- * window is rotated at its true position, and once more at this one for the sinks, as if they stood right before the window.
+ * Position at which the query is rotated for the sinks. Keys keep the rotation of their absolute positions; a query of
+ * the window is rotated at its true position, and once more at this one for the sinks, as if they were right before the
+ * window.
  */
 export function sinkQueryPosition(position: number, { window, numSinks = 0 }: WindowOptions): number {
   return Math.min(position, numSinks + window - 1);

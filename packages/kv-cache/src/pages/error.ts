@@ -1,6 +1,6 @@
 import { IoError } from '@winnow/tensor';
 
-/** Pages that could not be read, and the positions of the context that are missing without them. */
+/** Pages that could not be read, and the positions that are missing without them. */
 export class PageError extends IoError {
   readonly pageIds: readonly number[];
   readonly positions: readonly number[];

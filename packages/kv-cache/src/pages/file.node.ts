@@ -3,7 +3,7 @@ import { open } from 'node:fs/promises';
 import { IoError, ReleasedError, WinnowError } from '@winnow/tensor';
 import type { PageFile } from './file.js';
 
-/** The part of Node's file handle that is used; tests substitute a faulty one. */
+/** The methods of Node's file handle that are used; tests substitute a faulty one. */
 export interface RawFile {
   read(target: Uint8Array, offset: number, length: number, position: number): Promise<{ readonly bytesRead: number }>;
   readv?(targets: readonly Uint8Array[], position: number): Promise<{ readonly bytesRead: number }>;
@@ -19,15 +19,15 @@ export interface RawFile {
 }
 
 export interface PageFileOptions {
-  /** Keep what an existing file holds. Default false: it is emptied. */
+  /** Keep the contents of an existing file. Default false: truncate it. */
   readonly keep?: boolean;
-  /** Opens the file; flags as in `fs.open`. Default: that of Node. */
+  /** Opens the file; flags as in `fs.open`. Default: Node's `open`. */
   readonly open?: (path: string, flags: string) => Promise<RawFile>;
 }
 
 /**
- * Opens or creates a file for pages.
- * @throws {IoError} with the path, when that fails
+ * Opens or creates a page file.
+ * @throws {IoError} with the path on failure
  */
 export async function openPageFile(path: string, options: PageFileOptions = {}): Promise<PageFile> {
   const openRaw = options.open ?? ((name: string, flags: string) => open(name, flags));
@@ -35,7 +35,7 @@ export async function openPageFile(path: string, options: PageFileOptions = {}):
   let sizeBytes: number;
   try {
     if (options.keep === true) {
-      const created = await openRaw(path, 'a'); // creates it where it is missing, and changes nothing else
+      const created = await openRaw(path, 'a'); // creates it if it is missing, and changes nothing else
       await created.close();
     }
     file = await openRaw(path, options.keep === true ? 'r+' : 'w+');
@@ -81,7 +81,7 @@ class NodePageFile implements PageFile {
     this.#checkOpen();
     const result = await this.#attempt(byteOffset, async () => this.#file.readv?.(targets, byteOffset));
     const filled = result?.bytesRead ?? 0;
-    let begin = 0; // what a short read has left out comes part by part
+    let begin = 0; // short reads are continued
     for (const target of targets) {
       const rest = target.subarray(Math.max(0, filled - begin));
       begin += target.byteLength;
@@ -118,7 +118,7 @@ class NodePageFile implements PageFile {
     if (!this.#isOpen) throw new ReleasedError(this.name);
   }
 
-  /** @throws {IoError} with the place, when the call fails */
+  /** @throws {IoError} with the offset when the call fails */
   async #attempt<T>(byteOffset: number | undefined, call: () => Promise<T>): Promise<T> {
     try {
       return await call();

@@ -1,7 +1,7 @@
 /**
- * Pages in a file, one record each. A page that is written again goes to a free record; the old one becomes free when the
- * new one is complete. So whatever interrupts a write, the file holds the old page, the new one, or a record that is known to
- * be damaged. Nothing is flushed to the device before `sync`.
+ * Pages in a file, one record each. A page that is rewritten goes to a free record; the old record becomes free when
+ * the new one is complete. So after an interrupted write, the file holds the old page, the new one, or a record that is
+ * known to be damaged. Nothing is flushed to the device before `sync`.
  */
 import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import { PageError } from './error.js';
@@ -25,10 +25,10 @@ export interface PageRecordsOptions extends RecordShape {
 export interface DamagedRecord {
   readonly byteOffset: number;
   readonly reason: string;
-  /** Where its header is intact. */
+  /** Defined if its header is intact. */
   readonly pageId: number | undefined;
   readonly positions: readonly number[];
-  /** Another version of the page is intact and is used. */
+  /** Whether another version of the page is intact and used instead. */
   readonly hasIntactVersion: boolean;
 }
 
@@ -44,7 +44,7 @@ export interface PageRecords extends RecordShape {
   /** Position of each slot of a stored page. */
   positions(pageId: number): Int32Array | undefined;
   /**
-   * Stores a page. The bytes are copied before the first wait.
+   * Stores a page. The bytes are copied before the first await.
    * @throws {IoError} when writing fails; an older version stays
    * @throws {CapacityError} beyond `maxBytes`
    */
@@ -65,7 +65,7 @@ interface Entry {
   isCurrent: boolean;
 }
 
-/** Writes of one page under way: how many, and the generation at which the page was deleted, if it was. */
+/** Pending writes of one page: their number, and the generation at which the page was deleted, if it was. */
 interface PendingWrites {
   count: number;
   deletedAt: number;
@@ -73,7 +73,7 @@ interface PendingWrites {
 
 /**
  * Opens a page file and checks every record that it holds.
- * @throws {FormatError} when it was made for pages of another size
+ * @throws {FormatError} when its pages have another size
  * @throws {IoError} when it cannot be read
  */
 export async function openPageRecords(file: PageFile, options: PageRecordsOptions): Promise<PageRecords> {
@@ -183,7 +183,7 @@ class FilePageRecords implements PageRecords {
     }
     const old = this.#entries.get(pageId);
     if (writes.deletedAt > generation || (old !== undefined && old.generation > generation)) {
-      this.#freeRecords.push(record); // deleted or written again in the meantime
+      this.#freeRecords.push(record); // deleted or rewritten meanwhile
       return;
     }
     this.#entries.set(pageId, entry);
@@ -199,7 +199,7 @@ class FilePageRecords implements PageRecords {
     const buffer = this.#takeBuffer();
     entry.numReaders++;
     try {
-      // the page goes where it is wanted
+      // read directly into the target
       await this.#readParts(entry.record * this.recordBytes, buffer.subarray(0, this.#pageOffset), target);
       const reason = reasonAgainst(openRecord(buffer, this, target), pageId, entry.generation);
       if (reason !== undefined) throw this.#pageError(pageId, entry, reason);
@@ -262,7 +262,7 @@ class FilePageRecords implements PageRecords {
     return writes;
   }
 
-  /** Takes over a valid record of the file, unless a newer version of the page is known. */
+  /** Adopts a valid record of the file unless a newer version of the page is known. */
   #adopt(record: number, { pageId, generation, positions }: RecordHeader): void {
     this.#generation = Math.max(this.#generation, generation);
     const known = this.#entries.get(pageId);
@@ -294,13 +294,13 @@ class FilePageRecords implements PageRecords {
       await file.readParts(begin, [header, page]);
       return;
     }
-    // both have to end before the buffers are reused
+    // both must end before the buffers are reused
     const results = await Promise.allSettled([file.read(begin, header), file.read(begin + header.byteLength, page)]);
     for (const result of results) if (result.status === 'rejected') throw result.reason;
   }
 }
 
-/** Why a record is not the wanted version of a page. */
+/** Why a record is not the expected version of a page. */
 function reasonAgainst(state: RecordState, pageId: number, generation: number): string | undefined {
   if (state.kind === 'empty') return 'the record is empty';
   if (state.kind !== 'valid') return state.reason;

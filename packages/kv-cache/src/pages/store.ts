@@ -1,7 +1,7 @@
 /**
- * Pages outside the block pool: warm ones in memory, cold ones in a file, each tier with a budget. The least recently used
- * warm page moves to the cold tier when room is needed. A page leaves a tier only after the next one has it: a failing write
- * loses nothing, and a failing read names the positions that are missing.
+ * Pages outside the block pool: warm ones in memory, cold ones in a file, each tier with a budget. The least recently
+ * used warm page moves to the cold tier when room is needed. A page leaves a tier only after the next one has stored
+ * it: a failed write loses nothing, and a failed read names the missing positions.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
@@ -13,9 +13,12 @@ export interface PageStoreOptions {
   readonly blockSize: number;
   /** Budget of the warm tier; rounded down to whole pages. */
   readonly warmBytes: number;
-  /** The cold tier. Default: none, and then a full warm tier refuses. The store closes it. */
+  /** The cold tier, which the store closes. Default: none; then `put` fails when the warm tier is full. */
   readonly records?: PageRecords;
-  /** Maximum number of bytes that are read or written at a time, and that are prefetched. Default 8 MiB, at least one page. */
+  /**
+   * Maximum number of bytes that are read or written at a time, and that are prefetched. Default 8 MiB, at least one
+   * page.
+   */
   readonly maxInFlightBytes?: number;
   /** Called for every page that changes its tier. */
   readonly onMove?: (move: PageMove) => void;
@@ -36,7 +39,7 @@ export interface PageStatistics {
   readonly coldBytes: number;
   readonly bytesRead: number;
   readonly bytesWritten: number;
-  /** Reads answered from the warm tier, from prefetched pages, and by waiting for the file. */
+  /** Reads served by the warm tier, by prefetched pages, and by waiting for the file. */
   readonly warmHits: number;
   readonly prefetchHits: number;
   readonly misses: number;
@@ -48,48 +51,48 @@ export interface PageStatistics {
 export interface PageStore {
   readonly pageBytes: number;
   readonly blockSize: number;
-  /** Where a page is; the warm tier if in both. */
+  /** The tier of a page; warm if it is in both. */
   tierOf(pageId: number): 'warm' | 'cold' | undefined;
   positions(pageId: number): Int32Array | undefined;
   /**
-   * Stores a page, replacing one of the same id. When that fails, the store is as it was before.
+   * Stores a page, replacing one with the same id. On failure the store is unchanged.
    * @throws {CapacityError} when both tiers are full
    * @throws {IoError} when another page could not be moved to the cold tier to make room
    */
   put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void>;
   /**
-   * Fills `target` with a page. `promote` also makes it warm if it can replace a page that the cold tier already has; other
-   * pages are written to the cold tier meanwhile, so that later ones can replace them.
+   * Fills `target` with a page. `promote` also makes it warm if it can replace a page that the cold tier already has;
+   * other pages are written to the cold tier meanwhile, so that later ones can replace them.
    * @throws {PageError} when the cold tier cannot read it or it is damaged; `target` is then zeros
    * @throws {ArgumentError} when there is no such page
    */
   read(pageId: number, target: Uint8Array, options?: { readonly promote?: boolean }): Promise<void>;
-  /** The bytes of a warm page, not to be changed; they stay as they are whatever becomes of the page. */
+  /** The bytes of a warm page, read-only; they remain valid even if the page is replaced. */
   peek(pageId: number): Uint8Array | undefined;
-  /** Starts to read cold pages, as many as the limit allows. Failures show when the page is read. */
+  /** Starts to read cold pages, as many as the limit allows. Failures are thrown when the page is read. */
   prefetch(pageIds: Iterable<number>): void;
-  /** Moves a page to the cold tier, whatever the budget. */
+  /** Moves a page to the cold tier, regardless of the budget. */
   demote(pageId: number): Promise<void>;
   delete(pageIds: Iterable<number>): void;
   /** Writes warm pages that the cold tier does not have, and waits until they are on the device. */
   flush(): Promise<void>;
   statistics(): PageStatistics;
-  /** Waits for what is under way and closes the cold tier. */
+  /** Waits for pending operations and closes the cold tier. */
   close(): Promise<void>;
 }
 
-/** How many of the least recently used pages are looked at for one that can be replaced. */
+/** How many of the least recently used pages are tried when looking for one to replace. */
 const maxPromotionTries = 4;
 
 interface WarmPage {
   readonly bytes: Uint8Array;
   readonly positions: Int32Array;
-  /** The cold tier does not have it. */
+  /** Whether the cold tier lacks it. */
   isDirty: boolean;
   writing: Promise<void> | undefined;
 }
 
-/** @throws {ArgumentError} when the records are of another size */
+/** @throws {ArgumentError} when the records have another size */
 export function createPageStore(options: PageStoreOptions): PageStore {
   return new TieredPageStore(options);
 }
@@ -102,7 +105,7 @@ class TieredPageStore implements PageStore {
   readonly #warmCapacity: number;
   readonly #maxInFlight: number;
   readonly #limiter: Limiter;
-  readonly #warm = new Map<number, WarmPage>(); // insertion order: the least recently used first
+  readonly #warm = new Map<number, WarmPage>(); // in insertion order, least recently used first
   readonly #prefetched = new Map<number, Promise<Uint8Array>>();
   readonly #counters = {
     bytesRead: 0,
@@ -113,7 +116,7 @@ class TieredPageStore implements PageStore {
     demotions: 0,
     promotions: 0,
   };
-  /** Places in the warm tier that are promised to pages on their way in. */
+  /** Number of places in the warm tier that are reserved for incoming pages. */
   #numReserved = 0;
 
   constructor({ pageBytes, blockSize, warmBytes, records, maxInFlightBytes = 2 ** 23, onMove }: PageStoreOptions) {
@@ -280,14 +283,14 @@ class TieredPageStore implements PageStore {
     return this.#warm.size + this.#numReserved >= this.#warmCapacity;
   }
 
-  /** Frees places until one is left for a page that comes in, and reserves it. */
+  /** Frees places until one is available for an incoming page, and reserves it. */
   async #reservePlace(): Promise<void> {
     while (this.#isWarmFull()) {
       const victim = this.#oldestAtRest();
       if (victim === undefined) {
-        // all are being written already: wait for the first of them
+        // all are being written: wait for the first one
         const [first] = this.#warm.values();
-        await first?.writing; // or, without one, until the pages that have a place reserved are in
+        await first?.writing; // or, without one, until the incoming pages have arrived
         continue;
       }
       const [pageId, page] = victim;

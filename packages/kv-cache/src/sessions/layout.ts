@@ -1,4 +1,4 @@
-/** The layout of session files that writer and reader share: docs/formats/session.md is its description. */
+/** The layout of session files that writer and reader share: see docs/formats/session.md. */
 import { checksum64 } from '../checksum.js';
 
 /** "WNWSESS" and a zero byte. */
@@ -8,7 +8,7 @@ export const sessionVersion = 1;
 export const preambleBytes = 32;
 export const checksumBytes = 8;
 
-/** Names of sections and options take far less. */
+/** Far more than names of sections and options need. */
 export const maxHeaderBytes: number = 16 * 1024 * 1024;
 /** A model has a few sections per layer. */
 export const maxSections = 65_536;
@@ -18,7 +18,7 @@ export const minChunkBytes = 64;
 export const defaultChunkBytes: number = 1024 * 1024;
 export const maxNameLength = 200;
 
-/** Values of session options: whatever JSON holds exactly and can be compared. */
+/** Values of session options: JSON values that can be compared exactly. */
 export type SessionOptionValue = string | number | boolean | null;
 
 /** Values of JSON. */
@@ -45,7 +45,7 @@ export function paddedBytes(headerBytes: number): number {
   return Math.ceil(headerBytes / 8) * 8;
 }
 
-/** The seed ties a chunk to its file and its place in it. */
+/** The seed ties a chunk to its file and its position in it. */
 export function chunkSeed(headerChecksum: Uint32Array, sectionIndex: number, chunkIndex: number): number {
   return (headerChecksum[0] ^ Math.imul(sectionIndex + 1, 0x9e3779b1) ^ Math.imul(chunkIndex + 1, 0x85ebca77)) | 0;
 }

@@ -1,4 +1,4 @@
-/** Reads session files. Nothing in a file is trusted before its checksum and its bounds have been checked. */
+/** Reads session files. Nothing in a file is trusted until its checksum and its bounds have been checked. */
 import type { ByteSource } from '@winnow/bytes';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
@@ -22,13 +22,13 @@ import {
 
 export interface SessionFile extends SessionHeader {
   /**
-   * Fills `target` with a section's bytes from `byteOffset` on, checking every chunk on the way. One chunk is kept in memory,
-   * so reading in order is cheap.
+   * Fills `target` with a section's bytes from `byteOffset` on, checking every chunk on the way. One chunk is kept in
+   * memory, so reading in order is cheap.
    * @throws {FormatError} when a chunk is damaged
    * @throws {ArgumentError} when there is no such section or range
    */
   read(name: string, byteOffset: number, target: Uint8Array, options?: { signal?: AbortSignal }): Promise<void>;
-  /** All bytes of a section. For small ones. */
+  /** All bytes of a (small) section. */
   readAll(name: string, options?: { signal?: AbortSignal }): Promise<Uint8Array<ArrayBuffer>>;
   /** Reads everything. @throws {FormatError} for the first damaged chunk */
   verify(options?: { signal?: AbortSignal }): Promise<void>;
@@ -40,12 +40,12 @@ interface StoredSection {
   readonly fileOffset: number;
 }
 
-/** Refuses a file. */
+/** Rejects a file. */
 type Fail = (byteOffset: number, field: string, message: string) => never;
 
 /**
  * Opens a session file and checks its header; sections are checked when they are read.
- * @throws {FormatError} with offset and field, for anything that is not a whole session file of this version
+ * @throws {FormatError} with offset and field, for anything other than a complete session file of this version
  * @throws {IoError} when reading fails
  */
 export async function openSession(source: ByteSource, options: { signal?: AbortSignal } = {}): Promise<SessionFile> {
@@ -91,7 +91,7 @@ async function readPreamble(
   return { jsonBytes, headerBytes, headerChecksum: words.slice(4, 6) };
 }
 
-/** The place of each section; together they fill the file. */
+/** The offset of each section; together they fill the file. */
 function locateSections(
   { sections, chunkBytes }: SessionHeader,
   firstOffset: number,
@@ -120,7 +120,7 @@ class StoredSession implements SessionFile {
   readonly #located: ReadonlyMap<string, StoredSection>;
   readonly #headerChecksum: Uint32Array;
   readonly #buffer: Uint8Array<ArrayBuffer>;
-  /** Name and number of the chunk in the buffer. */
+  /** Section and index of the chunk in the buffer. */
   #buffered = '';
   readonly #turns = new Limiter(1);
 
@@ -141,7 +141,7 @@ class StoredSession implements SessionFile {
     this.#buffer = new Uint8Array(Math.min(header.chunkBytes + checksumBytes, source.sizeBytes));
   }
 
-  /** Reads take turns: they share the buffer. */
+  /** Reads are serialized, since they share the buffer. */
   read(name: string, byteOffset: number, target: Uint8Array, options: { signal?: AbortSignal } = {}): Promise<void> {
     return this.#turns.run(() => this.#readRange(name, byteOffset, target, options));
   }
@@ -187,7 +187,7 @@ class StoredSession implements SessionFile {
     }
   }
 
-  /** A chunk, checked; a view of the buffer. */
+  /** A verified chunk, as a view of the buffer. */
   async #readChunk(
     name: string,
     { index, sizeBytes, fileOffset }: StoredSection,
@@ -215,7 +215,7 @@ class StoredSession implements SessionFile {
 
 /**
  * Checks that a session belongs to a model and its options.
- * @throws {FormatError} naming the first thing that differs
+ * @throws {FormatError} naming the first difference
  */
 export function checkSession(
   session: SessionHeader,

@@ -23,7 +23,7 @@ import {
 
 /** A section to write. */
 export interface SessionSection {
-  /** At most 200 characters, different from the others. */
+  /** At most 200 characters, unique in the file. */
   readonly name: string;
   readonly sizeBytes: number;
   /** Fills `target` with the section's bytes from `byteOffset` on; called once per chunk, in order. */
@@ -54,10 +54,10 @@ export function bytesSection(name: string, bytes: ArrayBufferView): SessionSecti
 }
 
 /**
- * Writes a session and closes the sink: with an atomic sink the file is complete or not there at all. When anything fails,
- * the sink is aborted.
- * @returns bytes of the file
- * @throws {ArgumentError} for invalid names and sizes; {IoError} when writing fails; what sections throw
+ * Writes a session and closes the sink: with an atomic sink, the file appears complete or not at all. On failure the
+ * sink is aborted.
+ * @returns size of the file in bytes
+ * @throws {ArgumentError} for invalid names and sizes; {IoError} when writing fails; errors of sections
  */
 export async function writeSession(
   sink: ByteSink,
@@ -118,7 +118,7 @@ function encodeHeader(
     if (name.length === 0 || name.length > maxNameLength) {
       refuse('section name', `1 to ${maxNameLength} characters`, `${name.length}`);
     }
-    if (names.has(name)) refuse('section name', 'different names', `"${name}" twice`);
+    if (names.has(name)) refuse('section name', 'distinct names', `"${name}" twice`);
     names.add(name);
     if (!Number.isSafeInteger(sizeBytes) || sizeBytes < 0) {
       refuse(`size of section "${name}"`, 'a non-negative integer', sizeBytes);

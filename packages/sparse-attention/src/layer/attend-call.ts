@@ -1,4 +1,4 @@
-/** One call of a layer: its queries, which run in pieces, and what is collected of them. */
+/** One call of a layer: runs its queries in pieces and collects their results. */
 import type { BoundProgram } from '@winnow/ops';
 import { ShapeError, Tensor3 } from '@winnow/tensor';
 import { lastSinkPosition } from '../lowering/lower-policy.js';
@@ -9,7 +9,9 @@ import { checkTensor, type LayerShape } from './layer-shape.js';
 import type { SlotMap } from './slot-map.js';
 import { choosesPerHead, chosenKeys, isPositional, positionalKeys } from './visited-keys.js';
 
-/** Rotates the head vector at `source[offset...]` for a position into `out[outOffset...]`, as the keys were rotated. */
+/**
+ * Rotates the head vector at `source[offset...]` for a position into `out[outOffset...]`, in the same way as the keys.
+ */
 export type Rotate = (
   source: Float32Array,
   offset: number,
@@ -18,7 +20,7 @@ export type Rotate = (
   outOffset: number,
 ) => void;
 
-/** What all calls of a layer have in common. */
+/** Shared by all calls of a layer. */
 export interface CallContext {
   readonly shape: LayerShape;
   readonly programs: LayerPrograms;
@@ -34,7 +36,9 @@ export interface NewTokens {
   readonly v: Tensor3;
 }
 
-/** Lets the next run of a program store the tokens `[begin, end)` at the next positions. @throws {CapacityError} */
+/**
+ * Sets up the next run of a program to store the tokens `[begin, end)` at the next positions. @throws {CapacityError}
+ */
 export async function storeTokens(
   program: BoundProgram,
   slots: SlotMap,
@@ -50,7 +54,7 @@ export async function storeTokens(
   await program.write('v', v.slice(begin, end).data);
 }
 
-/** Numbers that the probabilities of one run may take. */
+/** Maximum number of probabilities per run. */
 const maxProbabilities = 2 ** 22;
 
 export class AttendCall {
@@ -66,7 +70,7 @@ export class AttendCall {
   #pairs = 0;
 
   /**
-   * @param newTokens keys and values of the queries, where they are not in the cache yet
+   * @param newTokens keys and values of the queries, unless they are already in the cache
    * @throws {ShapeError} for tensors of other shapes
    */
   constructor(context: CallContext, q: Tensor3, begin: number, options: AttendOptions, newTokens?: NewTokens) {
@@ -95,7 +99,10 @@ export class AttendCall {
     return { out: this.#out, pairs: this.#pairs, ...this.#rows };
   }
 
-  /** Stores the new tokens `[first, end)` of the call and attends with their queries. @param stateFrom state to continue from, -1 for a new one */
+  /**
+   * Stores the new tokens `[first, end)` of the call and attends with their queries. @param stateFrom state to continue
+   * from, -1 for a new one
+   */
   async run(first: number, end: number, stateFrom = -1): Promise<void> {
     const { maxTokens, numHeads } = this.#variant;
     const program = await this.#context.programs.attend(this.#variant);
@@ -110,7 +117,7 @@ export class AttendCall {
         await this.#writeQueries(program, at, count, run);
         this.#fillScalars(program, at, count, at === first ? stateFrom : 0);
         await program.run(this.#options.signal === undefined ? {} : { signal: this.#options.signal });
-        program.scalars.slot('slots').fill(-1); // they are stored now
+        program.scalars.slot('slots').fill(-1); // they are already stored
         await this.#readRows(program, at, count, run);
         await this.#readPairs(program, at, count);
         if (this.#variant.mass) await this.#readMass(program, at, count, run);
@@ -119,7 +126,7 @@ export class AttendCall {
     }
   }
 
-  /** Run `run` of those that take one query head per KV head has the heads `run`, `groupSize + run`, ... */
+  /** With one query head per KV head and run, run `run` has the heads `run`, `groupSize + run`, ... */
   #headOf(localHead: number, run: number): number {
     const { numHeads, groupSize } = this.#context.shape;
     return this.#variant.numHeads === numHeads ? localHead : localHead * groupSize + run;
@@ -147,7 +154,7 @@ export class AttendCall {
     return program.write(name, chosen);
   }
 
-  /** Rows of a run, and which rows of all heads they are, both from the first token of the run on. */
+  /** Visits the rows of a run and the corresponding rows among all heads, both from the first token of the run on. */
   #eachHead(count: number, run: number, visit: (row: number, fullRow: number) => void): void {
     const { numHeads } = this.#variant;
     for (let t = 0; t < count; t++) {
@@ -220,7 +227,9 @@ export class AttendCall {
     this.#pairs += pairs.reduce((sum, x) => sum + x, 0) * (isPerKvHead ? shape.groupSize : numHeads);
   }
 
-  /** Probabilities `[count, numKvHeads, slots]`; of dense attention their sum over the tokens, `[1, numKvHeads, slots]`. */
+  /**
+   * Probabilities `[count, numKvHeads, slots]`; of dense attention their sum over the tokens, `[1, numKvHeads, slots]`.
+   */
   async #readMass(program: BoundProgram, first: number, count: number, run: number): Promise<void> {
     const { policy, shape, causal, slots } = this.#context;
     const { numKvHeads, numBlocks, blockSize } = shape;

@@ -59,6 +59,6 @@ describeBackends('attention to chosen keys', (backend) => {
 
 it('refuses rows and shapes that do not fit', async () => {
   await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow(ArgumentError);
-  await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow('rows of the 40 that there are');
+  await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow('rows below 40');
   await expect(attendKeys(randomTensor(1, 1, 3, 8), k, v, () => [0])).rejects.toThrow(ShapeError);
 });

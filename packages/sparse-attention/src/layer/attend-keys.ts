@@ -21,18 +21,18 @@ export interface AttendKeysOptions {
 export interface AttendKeysResult {
   /** `[tokens, numHeads, valueDim]`; zeros for a query without keys. */
   readonly out: Tensor3;
-  /** State of query t and head h in row `t * numHeads + h`: see `mergeState` of `@winnow/ops`. */
+  /** Softmax state of query t and head h in row `t * numHeads + h`: see `mergeState` of `@winnow/ops`. */
   readonly states: PartialStates;
 }
 
-/** Words of block tables that one run takes at most. */
+/** Maximum number of block table words per run. */
 const maxTableWords = 2 ** 18;
 
 /**
- * Attention of every query head to chosen rows of `k` and `v`. The rows are a cache with one slot per block, and the chosen
- * ones the block table of a sequence that has this query head only.
- * @param keysOf rows of the keys of a query and a query head, each once
- * @throws {ShapeError | ArgumentError} for tensors that do not fit, and for rows that are not there
+ * Attention of every query head to chosen rows of `k` and `v`. The rows form a cache with one slot per block; the
+ * chosen ones are the block table of a sequence with only this query head.
+ * @param keysOf the rows of the keys of a query and a query head, without duplicates
+ * @throws {ShapeError | ArgumentError} for tensors that do not fit, and for rows out of range
  */
 export async function attendKeys(
   q: Tensor3,
@@ -85,7 +85,7 @@ function listKeys(q: Tensor3, k: Tensor3, keysOf: (query: number, head: number) 
     const head = row % q.numHeads;
     return Int32Array.from(keysOf(Math.floor(row / q.numHeads), head), (position) => {
       if (!(Number.isInteger(position) && position >= 0 && position < k.seqLen)) {
-        const expected = `rows of the ${k.seqLen} that there are`;
+        const expected = `rows below ${k.seqLen}`;
         throw new ArgumentError({ argument: 'attendKeys: keysOf', expected, actual: String(position) });
       }
       return position * k.numHeads + Math.floor(head / groupSize);

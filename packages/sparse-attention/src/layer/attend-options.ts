@@ -1,4 +1,4 @@
-/** What a call may ask for besides the output, and what it returns. */
+/** The options of a call and its results. */
 import type { Tensor3 } from '@winnow/tensor';
 
 /** The keys that some query heads of one query attended to. */
@@ -15,14 +15,17 @@ export interface KeyVisit {
 }
 
 export interface AttendOptions {
-  /** Where the output goes, `[tokens, numHeads, valueDim]`. Default: a new tensor. */
+  /** Receives the output, `[tokens, numHeads, valueDim]`. Default: a new tensor. */
   readonly out?: Tensor3 | undefined;
   /**
-   * Receives the keys of each query. Policies that choose keys by their values report those whose probability is above 0 in
-   * float32. Costs the probabilities of all keys.
+   * Receives the keys of each query. Policies that choose keys by their values report those whose probability is above
+   * 0 in float32. Needs the probabilities of all keys.
    */
   readonly onVisit?: ((visit: KeyVisit) => void) | undefined;
-  /** Softmax weight of every visited token is added: `mass[kvHead * massStride + position]`, summed over query heads. */
+  /**
+   * Accumulates the softmax weight of every visited token: `mass[kvHead * massStride + position]`, summed over query
+   * heads.
+   */
   readonly mass?: Float32Array | undefined;
   /** Positions per KV head in `mass`. Default: `mass.length / numKvHeads`. */
   readonly massStride?: number | undefined;
@@ -32,11 +35,11 @@ export interface AttendOptions {
 export interface AttentionResult {
   /** `[tokens, numHeads, valueDim]` */
   readonly out: Tensor3;
-  /** Pairs of query and key visited, over all query heads. */
+  /** Number of query-key pairs visited, over all query heads. */
   readonly pairs: number;
-  /** `page-topk`: upper bound of the softmax mass that is missing, `[tokens, numHeads]`. */
+  /** `page-topk`: upper bound on the missing softmax mass, `[tokens, numHeads]`. */
   readonly certificate?: Float32Array | undefined;
-  /** `page-topk`: upper bound of the norm of the output error, `[tokens, numHeads]`. */
+  /** `page-topk`: upper bound on the norm of the output error, `[tokens, numHeads]`. */
   readonly errorBound?: Float32Array | undefined;
   /** `page-topk`: pages attended to, `[tokens, numKvHeads]`. */
   readonly pages?: Int32Array | undefined;

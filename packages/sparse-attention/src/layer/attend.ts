@@ -1,4 +1,4 @@
-/** Attention of whole tensors in one call. */
+/** Attention over whole tensors in one call. */
 import { ShapeError, type Tensor3 } from '@winnow/tensor';
 import { parsePolicy } from '../policy/policy-text.js';
 import { supportsPhase } from '../policy/policy-fields.js';
@@ -25,7 +25,7 @@ export interface OneShotResult extends AttentionResult {
 
 /**
  * Attention of queries `[tokens, numHeads, headDim]` that are the last of the `k.seqLen` positions, in one call. Query
- * head h uses KV head `floor(h / (numHeads / numKvHeads))`: as many, grouped and single KV heads alike.
+ * head h uses KV head `floor(h / (numHeads / numKvHeads))`: MHA, GQA and MQA alike.
  * @param policy object or text, such as `subquadratic:window=64`
  * @throws {ArgumentError | ShapeError}
  */

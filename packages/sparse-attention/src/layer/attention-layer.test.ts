@@ -213,7 +213,7 @@ describe('refusals', () => {
     expect(layer.length).toBe(0);
     await expect(layer.truncate(1)).rejects.toThrow('expected 0 to 0, got 1');
     await layer.prefill(...part(data, 0, 5));
-    await expect(layer.attend('decode', q.slice(4, 6), 4)).rejects.toThrow('within the 5 tokens that are there');
+    await expect(layer.attend('decode', q.slice(4, 6), 4)).rejects.toThrow('within the 5 cached tokens');
     const narrow = randomTensor(1, 1, 3, headDim);
     await expect(layer.decode(narrow, k.slice(5, 6), v.slice(5, 6))).rejects.toThrow('[1, 4, 32]');
     const mass = new Float32Array(4 * 5);

@@ -1,4 +1,4 @@
-/** One layer of one sequence with its cache, under any pair of policies, as small programs on a backend. */
+/** One attention layer of one sequence with its cache, under any pair of policies, as small programs on a backend. */
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, tensorBytes, type Tensor3 } from '@winnow/tensor';
 import { checkCausal } from '../lowering/lower-policy.js';
@@ -15,41 +15,46 @@ import { SlotMap } from './slot-map.js';
 
 /** Options of `AttentionLayer`. */
 export interface AttentionLayerOptions extends LayerSizes {
-  /** Where everything is computed. Default: the reference backend, which is slow. */
+  /** The backend. Default: the reference backend, which is slow. */
   readonly backend?: Backend | undefined;
   /** Policies, as objects or text. Default: dense. */
   readonly prefill?: AttentionPolicy | string | undefined;
   readonly decode?: AttentionPolicy | string | undefined;
-  /** Positions that fit. Not needed where both phases stream: a ring of the sinks, the window and one run is kept then. */
+  /**
+   * Capacity in positions. Not needed if both phases are streaming: a ring buffer then keeps the sinks, the window and
+   * one run.
+   */
   readonly capacity?: number | undefined;
-  /** Default: true. Otherwise queries also see the later tokens that are there: dense, subquadratic and oracle-topk only. */
+  /**
+   * Default: true. If false, queries also attend to later tokens in the cache: dense, subquadratic and oracle-topk
+   * only.
+   */
   readonly causal?: boolean | undefined;
   /**
-   * How to rotate queries for `streaming`, which takes them unrotated then and moves them near the sinks. Absent: queries are
-   * used as they are.
+   * Rotates queries for `streaming`, which then takes unrotated queries and remaps their positions near the sinks.
+   * Default: queries are used unchanged.
    */
   readonly rotate?: Rotate | undefined;
-  /** Keeps `h2o-prefill` budgets of a chunk and more as they are. Default: they are clamped, and `notice` reports it. */
+  /** Allow `h2o-prefill` budgets of a chunk or more. Default: they are clamped, and `notice` reports it. */
   readonly allowsLargeMemory?: boolean | undefined;
-  /** Reports in words what had to be changed about a policy. */
+  /** Receives a sentence about each change to a policy. */
   readonly notice?: ((text: string) => void) | undefined;
 }
 
-/** What a layer has done. */
+/** Counters of a layer. */
 export interface AttentionLayerReport {
   readonly prefillPairs: number;
   readonly decodePairs: number;
-  /** What dense attention would have visited in both phases. */
+  /** Pairs that dense attention would have visited in both phases. */
   readonly densePairs: number;
-  /** Visited by dense pairs. */
+  /** `pairs / densePairs` */
   readonly density: number;
   /** Bytes of the cached keys and values. */
   readonly cacheBytes: number;
 }
 
 /**
- * A cache with one policy for prompts and one for generated tokens. One call at a time; `close` frees its memory. When a call
- * fails while it runs, the tokens that it has appended stay until `truncate` removes them.
+ * A cache with one policy for prefill and one for decode. One call at a time; `close` frees its memory. If a call fails, the tokens that it appended stay until `truncate` removes them.
  *
  * ```ts
  * await using layer = new AttentionLayer({ backend, decode: 'sparq', numHeads: 8, numKvHeads: 2, headDim: 64, capacity: 4096 });
@@ -79,7 +84,7 @@ export class AttentionLayer {
     const ring = ringOf(prefill, decode, options.maxTokens);
     const capacity = ring?.capacity ?? options.capacity;
     if (capacity === undefined) {
-      const expected = 'the number of positions that fit';
+      const expected = 'the capacity in positions';
       throw new ArgumentError({ argument: 'AttentionLayer: capacity', expected, actual: 'nothing' });
     }
     const partSizes = policies.flatMap((policy) => [meanSizeOf(policy) ?? 1, pageSizeOf(policy) ?? 1]);
@@ -98,7 +103,7 @@ export class AttentionLayer {
     }
   }
 
-  /** Positions so far. */
+  /** Number of positions. */
   get length(): number {
     return this.#slots.length;
   }
@@ -122,13 +127,13 @@ export class AttentionLayer {
   }
 
   /**
-   * Attends with queries at positions `begin, begin + 1, ...` over the keys that are there.
-   * @throws {ShapeError | ArgumentError} for positions that are not there, or not any more
+   * Attends with queries at positions `begin, begin + 1, ...` over the cached keys.
+   * @throws {ShapeError | ArgumentError} for positions that are not in the cache
    */
   attend(phase: AttentionPhase, q: Tensor3, begin: number, options: AttendOptions = {}): Promise<AttentionResult> {
     return this.#exclusively(async () => {
       if (!Number.isSafeInteger(begin) || begin < 0 || begin + q.seqLen > this.length) {
-        const expected = `positions within the ${this.length} tokens that are there`;
+        const expected = `positions within the ${this.length} cached tokens`;
         throw new ArgumentError({ argument: 'attend', expected, actual: `[${begin}, ${begin + q.seqLen})` });
       }
       this.#slots.checkReadable(begin);
@@ -140,7 +145,7 @@ export class AttentionLayer {
 
   /**
    * Forgets positions from `length` on (rejected drafts).
-   * @throws {ArgumentError} where a ring, or the memory of `h2o-prefill`, has no way back
+   * @throws {ArgumentError} if a ring, or the memory of `h2o-prefill`, cannot be undone
    */
   truncate(length: number): Promise<void> {
     return this.#exclusively(async () => {
@@ -150,7 +155,7 @@ export class AttentionLayer {
     });
   }
 
-  /** What the memory of `h2o-prefill` holds, per KV head. @throws {ArgumentError} under another policy */
+  /** Contents of the `h2o-prefill` memory, per KV head. @throws {ArgumentError} under another policy */
   heavyHitters(): Promise<HeavyHitters[]> {
     return this.#exclusively(async () => {
       if (this.#heavyHitters !== undefined) return this.#heavyHitters.read();
@@ -200,7 +205,7 @@ export class AttentionLayer {
     return this.#finish(phase, call);
   }
 
-  /** Parts of a call that fit into one run. */
+  /** Splits a call into runs. */
   #pieces(numTokens: number): (readonly [number, number])[] {
     const { maxTokens } = this.#shape;
     return Array.from({ length: Math.ceil(numTokens / maxTokens) }, (_, piece) => {
@@ -252,7 +257,7 @@ export class AttentionLayer {
   async #exclusively<Result>(work: () => Promise<Result>): Promise<Result> {
     if (this.#state === 'closed') throw new ReleasedError('attention layer');
     if (this.#state === 'busy') {
-      throw new BackendError({ backend: this.#backend.name, message: 'the attention layer is running already' });
+      throw new BackendError({ backend: this.#backend.name, message: 'the attention layer is already running' });
     }
     this.#state = 'busy';
     try {
@@ -277,7 +282,7 @@ interface Ring {
   readonly maxTokens: number;
 }
 
-/** Where both phases stream: room for the sinks, the window, and the other tokens of one run. */
+/** If both phases are streaming: the ring holds the sinks, the window, and the other tokens of one run. */
 function ringOf(a: AttentionPolicy, b: AttentionPolicy, maxTokens = 256): Ring | undefined {
   if (a.kind !== 'streaming' || b.kind !== 'streaming') return undefined;
   const [sinks, window] = [Math.max(a.sinks, b.sinks), Math.max(a.window, b.window)];

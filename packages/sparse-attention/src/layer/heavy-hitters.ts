@@ -1,15 +1,15 @@
-/** The state that `h2o-prefill` keeps of a sequence, as the op `h2o-attention` lays it out. */
+/** The state of a sequence under `h2o-prefill`, in the layout of the op `h2o-attention`. */
 import type { Backend, BufferHandle } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { H2oPrefillPolicy } from '../policy/policy-types.js';
 
 /** Memory of one KV head. */
 export interface HeavyHitters {
-  /** Positions that memory holds, ascending. */
+  /** Positions in memory, ascending. */
   readonly positions: Int32Array;
   /** Their scores: softmax weights summed over the queries so far. */
   readonly scores: Float32Array;
-  /** Scores of the tokens of the chunk that is open, from its beginning. */
+  /** Scores of the tokens of the open chunk. */
   readonly chunkScores: Float32Array;
 }
 
@@ -21,9 +21,9 @@ export interface HeavyHitterOptions {
   readonly bufferOf: (name: string) => BufferHandle | undefined;
 }
 
-/** Reads the state and takes queries of the open chunk back. */
+/** Reads the state and rolls back queries of the open chunk. */
 export class HeavyHitterState {
-  /** Tokens whose queries have voted, or were passed over by other ways to attend. */
+  /** Number of tokens whose queries contributed to scores, or that other policies appended. */
   length = 0;
   /** Whether there is no state yet. */
   isNew = true;
@@ -33,10 +33,10 @@ export class HeavyHitterState {
     this.#options = options;
   }
 
-  /** @throws {ArgumentError} for queries before others that have voted */
+  /** @throws {ArgumentError} for queries before others that already contributed */
   checkBegin(begin: number): void {
     if (begin >= this.length) return;
-    const expected = `${this.length} or later: scores follow the tokens`;
+    const expected = `${this.length} or later, since scores accumulate in order`;
     throw new ArgumentError({ argument: 'h2o-prefill: begin', expected, actual: String(begin) });
   }
 
@@ -58,7 +58,7 @@ export class HeavyHitterState {
     });
   }
 
-  /** @throws {ArgumentError} for a length before the chunk that is open: its memory has no way back */
+  /** @throws {ArgumentError} for a length before the open chunk, whose memory cannot be undone */
   checkTruncate(length: number): void {
     const chunkBegin = this.length - (this.length % this.#options.policy.chunk);
     if (length >= chunkBegin) return;
@@ -66,7 +66,7 @@ export class HeavyHitterState {
     throw new ArgumentError({ argument: 'h2o-prefill: truncate', expected, actual: String(length) });
   }
 
-  /** Forgets tokens from `length` on; votes of their queries for earlier tokens stay. */
+  /** Forgets tokens from `length` on; what their queries added to earlier tokens stays. */
   async truncate(length: number): Promise<void> {
     if (length >= this.length) return;
     const { backend, bufferOf, numKvHeads, policy } = this.#options;

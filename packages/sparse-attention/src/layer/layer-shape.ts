@@ -14,7 +14,7 @@ export interface LayerShape {
   readonly valueDType: DType;
   readonly blockSize: number;
   readonly numBlocks: number;
-  /** Tokens of one run at most. */
+  /** Maximum number of tokens per run. */
   readonly maxTokens: number;
 }
 
@@ -31,11 +31,11 @@ export interface LayerSizes {
   readonly keyDType?: DType | undefined;
   /** Default: f32. */
   readonly valueDType?: DType | undefined;
-  /** Tokens of one run at most; longer calls take several runs. Default: 256. */
+  /** Maximum number of tokens per run; longer calls take several runs. Default: 256. */
   readonly maxTokens?: number | undefined;
 }
 
-/** Tokens of a cache block where policies have no sizes of their own. */
+/** Tokens per cache block unless policies need another size. */
 const usualBlockSize = 64;
 
 /**
@@ -73,7 +73,7 @@ function leastCommonMultiple(a: number, b: number): number {
   return (a / x) * b;
 }
 
-/** @throws {ShapeError} unless a tensor has so many tokens of such heads */
+/** @throws {ShapeError} unless a tensor has the given tokens and heads */
 export function checkTensor(name: string, tensor: Tensor3, numTokens: number, numHeads: number, dim: number): void {
   if (tensor.seqLen === numTokens && tensor.numHeads === numHeads && tensor.headDim === dim) return;
   const [expected, actual] = [`[${numTokens}, ${numHeads}, ${dim}]`, `[${tensor.shape.join(', ')}]`];

@@ -100,7 +100,7 @@ describeBackends('streaming', (backend) => {
       ...{ backend, numHeads: 4, numKvHeads: 2, headDim, prefill: streaming, decode: streaming },
     });
     await layer.prefill(...part(0, 40));
-    await expect(layer.truncate(30)).rejects.toThrow('the ring has forgotten older tokens');
+    await expect(layer.truncate(30)).rejects.toThrow('the ring has overwritten older tokens');
     await expect(layer.attend('decode', q.slice(20, 21), 20)).rejects.toThrow(
       'a query whose window the ring still holds',
     );

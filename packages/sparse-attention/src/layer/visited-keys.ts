@@ -4,12 +4,12 @@ import type { AttentionPolicy } from '../policy/policy-types.js';
 
 const noBlocks = new Int32Array(0);
 
-/** Whether each query head chooses keys for itself; otherwise the heads of a KV head have the same keys. */
+/** Whether each query head selects its own keys; otherwise the heads of a KV head share them. */
 export function choosesPerHead(policy: AttentionPolicy): boolean {
   return policy.kind === 'oracle-topk' || (policy.kind === 'sparq' && !policy.grouped);
 }
 
-/** Whether the keys of a query depend on positions only, so that all heads have the same. */
+/** Whether the keys of a query depend only on positions, so that all heads share them. */
 export function isPositional({ kind }: AttentionPolicy): boolean {
   return kind === 'dense' || kind === 'streaming' || kind === 'subquadratic';
 }
@@ -26,7 +26,7 @@ export function positionalKeys(policy: AttentionPolicy, position: number, seqLen
   return { tokens, blocks: noBlocks };
 }
 
-/** The keys of a query by their probabilities; whole pages where the policy attends to pages. */
+/** The keys of a query by their probabilities; whole pages if the policy attends to pages. */
 export function chosenKeys(policy: AttentionPolicy, position: number, probabilities: Float32Array): QueryKeys {
   const pageSize = policy.kind === 'page-topk' ? policy.pageSize : 1;
   const tokens: number[] = [];

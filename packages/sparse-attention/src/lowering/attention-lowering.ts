@@ -1,4 +1,4 @@
-/** From the policies of a model to the ops of its programs. */
+/** Lowers the policies of a model to the ops of its programs. */
 import type { AttentionLowering, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/policy-costs.js';
@@ -8,25 +8,26 @@ import { carryH2o } from './h2o-lowering.js';
 import { lowerPolicy, type AttentionOutputs } from './lower-policy.js';
 import { appendSideData } from './side-data.js';
 
-/** What `createAttentionLowering` needs to know of the model. */
+/** Options of `createAttentionLowering`. */
 export interface AttentionLoweringOptions {
   readonly numLayers: number;
-  /** Reports in words what had to be changed about a policy. */
+  /** Receives a sentence about each change to a policy. */
   readonly notice?: ((text: string) => void) | undefined;
-  /** Receives what an op reports besides its output (`pairs`, `certificate`, ...), to keep it as a program output. */
+  /** Receives the other outputs of an op (`pairs`, `certificate`, ...), to keep them as program outputs. */
   readonly observe?: ((b: ProgramBuilder, layer: number, outputs: AttentionOutputs) => void) | undefined;
   /**
-   * Also passes `mass` to `observe`: `[T, K, M, S]`, for each token and KV head the probabilities of the keys visited in slot `s`
-   * of block `m`, summed over the query heads. Not for dense layers: see the op `attention-mass`.
+   * Also passes `mass` to `observe`: `[T, K, M, S]`, for each token and KV head the probabilities of the keys visited
+   * in slot `s` of block `m`, summed over the query heads. Not for dense layers: see the op `attention-mass`.
    */
   readonly mass?: boolean | undefined;
 }
 
 /**
- * The lowering of one phase. The programs of both phases work on the same caches: each also maintains what the policy of the
- * other phase needs (landmarks, boxes, transposed keys, states), in buffers `kv.<layer>.*` per block and `state.<layer>.*` per
- * sequence.
- * @throws {ArgumentError} for a specification that does not fit the model; from the lowering, when cache blocks do not fit
+ * The lowering of one phase. The programs of both phases work on the same caches: each also maintains what the policy
+ * of the other phase needs (landmarks, boxes, transposed keys, states), in buffers `kv.<layer>.*` per block and
+ * `state.<layer>.*` per sequence.
+ * @throws {ArgumentError} for a specification that does not fit the model; from the lowering, when cache blocks do not
+ *   fit
  */
 export function createAttentionLowering(
   spec: AttentionSpec | string,

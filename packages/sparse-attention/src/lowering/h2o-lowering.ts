@@ -1,4 +1,4 @@
-/** Ops of chunked prefill with a memory of heavy hitters, whose state belongs to a sequence. */
+/** Lowers chunked prefill with a memory of heavy hitters, which is per-sequence state. */
 import type { LayerAttention, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { H2oBudgets } from '../policy/policy-costs.js';
@@ -8,7 +8,7 @@ function statesOf(request: LayerAttention): SequenceStates {
   if (states !== undefined) return states;
   throw new ArgumentError({
     argument: 'attention: h2o-prefill',
-    expected: 'a program that keeps states of sequences',
+    expected: 'a program with per-sequence state',
     actual: 'none',
   });
 }
@@ -33,7 +33,7 @@ function h2oTensors(b: ProgramBuilder, request: LayerAttention, chunk: number, b
   };
 }
 
-/** Attention of prompts: `y` and what else the op reports, without the states. */
+/** Prefill attention: `y` and the other outputs of the op, without the states. */
 export function lowerH2o(
   b: ProgramBuilder,
   request: LayerAttention,
@@ -50,7 +50,7 @@ export function lowerH2o(
   return Object.fromEntries(Object.entries(outputs).filter(([name]) => !Object.hasOwn(updated, name)));
 }
 
-/** For steps that attend in another way: the state stays as it is and takes note of their tokens later. */
+/** For steps with another policy: carries the state over unchanged. */
 export function carryH2o(b: ProgramBuilder, request: LayerAttention, chunk: number, budgets: H2oBudgets): void {
   const { sequences } = request;
   const { stateFrom, stateTo } = statesOf(request);

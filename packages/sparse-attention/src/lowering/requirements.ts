@@ -1,4 +1,4 @@
-/** What policies require of the caches that their programs run on, to be checked before the caches are made. */
+/** What policies require of the caches of their programs, to be checked before caches are allocated. */
 import { ArgumentError } from '@winnow/tensor';
 import type { AttentionPolicy, AttentionSpec } from '../policy/policy-types.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
@@ -43,11 +43,11 @@ function readsOf(policies: readonly AttentionPolicy[]): { sinks: number; window:
   return policies.length === 0 ? undefined : { sinks, window };
 }
 
-/** @throws {ArgumentError} when a cache with blocks of `blockSize` tokens cannot serve the policies */
+/** @throws {ArgumentError} when the policies do not support blocks of `blockSize` tokens */
 export function checkBlockSize({ blockSizes }: AttentionRequirements, blockSize: number): void {
   for (const size of blockSizes) {
     if (blockSize % size === 0) continue;
-    const expected = `blocks of a multiple of ${size} tokens, as the attention policy has`;
+    const expected = `blocks of a multiple of ${size} tokens for this attention policy`;
     throw new ArgumentError({ argument: 'cache', expected, actual: `blocks of ${blockSize}` });
   }
 }

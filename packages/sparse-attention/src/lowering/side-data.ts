@@ -1,4 +1,4 @@
-/** What policies keep beside the keys and values of a layer, and the ops that keep it up to date. */
+/** The side data that policies keep for the keys and values of a layer, and the ops that maintain it. */
 import type { KvView, LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
 import type { AttentionPolicy } from '../policy/policy-types.js';
@@ -23,12 +23,12 @@ export interface BoxTensors {
   readonly valueNorms: ProgramTensor;
 }
 
-/** Tokens per landmark, where a policy has landmarks. */
+/** Tokens per landmark, if the policy has landmarks. */
 export function meanSizeOf(policy: AttentionPolicy): number | undefined {
   return policy.kind === 'subquadratic' && policy.landmarks !== 'off' ? policy.blockSize : undefined;
 }
 
-/** Tokens per page, where a policy has pages. */
+/** Tokens per page, if the policy has pages. */
 export function pageSizeOf(policy: AttentionPolicy): number | undefined {
   return policy.kind === 'page-topk' ? policy.pageSize : undefined;
 }
@@ -84,7 +84,7 @@ export function boxesOf(b: ProgramBuilder, cache: LayerCache, pageSize: number):
   };
 }
 
-/** The transposed keys, in the dtype of the keys; in f16 where that is a block format. */
+/** The transposed keys, in the dtype of the keys; in f16 if that is a block format. */
 export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
   const { C, K, S, H } = sizes(cache);
   const { dtype } = cache.kv.keys;
@@ -93,7 +93,7 @@ export function columnsOf(b: ProgramBuilder, cache: LayerCache): ProgramTensor {
 }
 
 /**
- * The size of the blocks whose means give SparQ its mean value: that of another policy of the layer, or whole cache blocks.
+ * The block size of the means that SparQ averages: that of another policy of the layer, or whole cache blocks.
  */
 export function sparqMeanSize(cache: LayerCache, policies: readonly AttentionPolicy[]): number {
   for (const policy of policies) {
@@ -103,7 +103,7 @@ export function sparqMeanSize(cache: LayerCache, policies: readonly AttentionPol
   return Number(cache.kv.keys.shape[2]);
 }
 
-/** Appends what all policies of a layer need of the step's tokens, whichever of them attends. */
+/** Appends the side data of the step's tokens for all policies of a layer, whichever of them attends. */
 export function appendSideData(b: ProgramBuilder, cache: LayerCache, policies: readonly AttentionPolicy[]): void {
   const { slots } = cache;
   const { keys, values } = cache.kv;

@@ -1,9 +1,9 @@
-/** Subquadratic policies: attributes of their op, the keys that a query sees by its rules, and how many they are. */
+/** Subquadratic policies: attributes of their op, the keys that a query attends to, and their number. */
 import { maxGlobals, subquadraticLandmarkRule, subquadraticTokenRule, type Attributes } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { SubquadraticPolicy } from '../policy/policy-types.js';
 
-/** Attributes of the op that the policy stands for. @throws {ArgumentError} for more globals than a record holds */
+/** Attributes of the op for a policy. @throws {ArgumentError} for more globals than a record can hold */
 export function subquadraticAttributes(policy: SubquadraticPolicy): Attributes {
   const { globals, window, logStride, landmarks, landmarkBias } = policy;
   if (globals.length > maxGlobals) {
@@ -16,11 +16,13 @@ export function subquadraticAttributes(policy: SubquadraticPolicy): Attributes {
   };
 }
 
-/** What the keys of a query depend on besides the policy. */
+/** Options that determine the keys of a query besides the policy. */
 export interface SubquadraticKeysOptions {
-  /** Default: true. In bidirectional attention a query sees keys on both sides. */
+  /** Default: true. In bidirectional attention a query attends to both sides. */
   readonly causal?: boolean | undefined;
-  /** Whether a log-stride token stays; asked for tokens outside the window and the globals only. Default: all stay. */
+  /**
+   * Whether to keep a log-stride token; called only for tokens outside the window and the globals. Default: keep all.
+   */
   readonly keepStride?: ((position: number) => boolean) | undefined;
 }
 
@@ -59,7 +61,7 @@ export function subquadraticKeys(
 }
 
 /**
- * Pairs of query and key of one head at query `position`, landmarks included, by the closed form of a causal sequence:
+ * Query-key pairs of one head at query `position`, including landmarks, in closed form for a causal sequence:
  * `min(i, W) + 1`, the globals and distances `2^k` outside the window, and `1 + bitlen(pivot)` landmarks.
  * @throws {ArgumentError} for `outside-window` landmarks, which have no closed form: see `auditPairs`
  */
@@ -86,7 +88,7 @@ export function countPairs(policy: SubquadraticPolicy, seqLen: number): number {
   return sum;
 }
 
-/** Pairs of query and key of one head over a whole sequence. */
+/** Query-key pairs of one head over a whole sequence. */
 export interface PairCount {
   readonly pairs: number;
   /** `N (N + 1) / 2`, or `N^2` when bidirectional. */
@@ -95,7 +97,7 @@ export interface PairCount {
   readonly landmarkPairs: number;
 }
 
-/** Counts every pair by the keys of each query, also where there is no closed form. Cost: as many steps as dense pairs. */
+/** Counts the keys of each query, for policies without a closed form, too. Cost: as many steps as dense pairs. */
 export function auditPairs(
   policy: SubquadraticPolicy,
   seqLen: number,

@@ -1,6 +1,6 @@
 /**
- * How a whole model attends, as text: one policy for both phases (`subquadratic:window=256`), or items separated by `;`:
- * `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
+ * The attention policies of a whole model as text: one policy for both phases (`subquadratic:window=256`), or items
+ * separated by `;`: `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
  */
 import { ArgumentError } from '@winnow/tensor';
 import { policySchemas, supportsPhase } from './policy-fields.js';
@@ -8,7 +8,7 @@ import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './po
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './policy-types.js';
 import { checkPolicy } from './policy-values.js';
 
-/** Everything dense. */
+/** All layers dense. */
 export const denseAttention: AttentionSpec = {
   prefill: { kind: 'dense' },
   decode: { kind: 'dense' },
@@ -20,9 +20,9 @@ export const denseAttention: AttentionSpec = {
 const itemNames = 'prefill= | decode= | dense-first= | dense-last= | layers=';
 
 /**
- * Reads the text form, or JSON. A bare policy serves both phases where it can; the other phase is dense then (`sparq` decodes,
- * `h2o` prefills).
- * @throws {ArgumentError} that names what is wrong and what is possible
+ * Reads the text form, or JSON. A bare policy applies to every phase that it supports; the other phase is dense
+ * (`sparq` is for decode, `h2o` for prefill).
+ * @throws {ArgumentError} that names the error and the valid values
  */
 export function parseAttention(text: string): AttentionSpec {
   if (isJson(text)) return checkAttention(parseJson(text, 'attention'));
@@ -69,7 +69,7 @@ export function parseAttention(text: string): AttentionSpec {
   return spec;
 }
 
-/** Writes a specification so that `parseAttention` gives it back. */
+/** Formats a specification so that `parseAttention` restores it. */
 export function formatAttention(spec: AttentionSpec, options: { readonly full?: boolean } = {}): string {
   const { prefill, decode, denseFirst, denseLast, layers } = spec;
   const prefillText = formatPolicy(prefill, options);
@@ -106,9 +106,9 @@ export function attentionFromOptions({ attention, prefill, decode }: AttentionOp
 }
 
 /**
- * Checks a specification from JSON or untyped code and fills in what is absent; text and single policies are accepted as well.
- * A checked specification is plain data: `JSON.stringify` writes it.
- * @throws {ArgumentError} that names what is wrong and what is possible
+ * Checks a specification from JSON or untyped code and fills in defaults; text and single policies are accepted as
+ * well. A checked specification is plain data: `JSON.stringify` writes it.
+ * @throws {ArgumentError} that names the error and the valid values
  */
 export function checkAttention(value: unknown): AttentionSpec {
   if (typeof value === 'string') return parseAttention(value);
@@ -135,7 +135,7 @@ export function checkAttention(value: unknown): AttentionSpec {
   };
 }
 
-/** The same policy in both phases where possible; dense in a phase that it cannot serve. */
+/** The same policy in both phases, but dense in a phase that it does not support. */
 function bareSpec(policy: AttentionPolicy): AttentionSpec {
   const forPhase = (phase: AttentionPhase): AttentionPolicy =>
     supportsPhase(policy.kind, phase) ? policy : { kind: 'dense' };

@@ -1,9 +1,9 @@
-/** Shapes of well-known models with the windows that suit them, and the memory of their KV caches. */
+/** Shapes of well-known models with recommended windows, and the size of their KV caches. */
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { parsePolicy } from './policy-text.js';
 import type { SubquadraticPolicy } from './policy-types.js';
 
-/** What the KV memory of a model depends on. */
+/** The parameters of a model's KV cache size. */
 export interface KvShape {
   readonly numLayers: number;
   readonly numKvHeads: number;
@@ -14,7 +14,7 @@ export interface KvShape {
 export interface ModelPreset extends KvShape {
   readonly name: string;
   readonly numHeads: number;
-  /** From the smallest to the largest window that is recommended. */
+  /** The smallest and the largest recommended window. */
   readonly windows: readonly [number, number];
 }
 

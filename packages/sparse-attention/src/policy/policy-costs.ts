@@ -1,4 +1,4 @@
-/** Budgets of policies after clamping, and what policies cost by their formulas. */
+/** Budgets of policies after clamping, and cost formulas of policies. */
 import type { H2oPrefillPolicy, SparqPolicy } from './policy-types.js';
 
 /** Budgets after clamping. */
@@ -9,8 +9,8 @@ export interface H2oBudgets {
 }
 
 /**
- * Budgets that leave memory smaller than a chunk, which is what makes the method pay: heavy hitters give way first, then
- * local tokens, then sinks. `notice` reports in words what was changed.
+ * Clamps budgets so that memory is smaller than a chunk, without which the method does not pay: heavy hitters are
+ * reduced first, then local tokens, then sinks. `notice` receives a sentence about the change.
  */
 export function clampBudgets(policy: H2oPrefillPolicy, notice?: (text: string) => void): H2oBudgets {
   const { chunk } = policy;
@@ -19,21 +19,23 @@ export function clampBudgets(policy: H2oPrefillPolicy, notice?: (text: string) =
   const heavy = Math.min(policy.heavy, chunk - 1 - sinks - local);
   if (sinks !== policy.sinks || local !== policy.local || heavy !== policy.heavy) {
     notice?.(
-      `h2o-prefill: memory has to be smaller than a chunk of ${chunk} tokens: using sinks=${sinks}, local=${local}, ` +
+      `h2o-prefill: memory must be smaller than a chunk of ${chunk} tokens: using sinks=${sinks}, local=${local}, ` +
         `heavy=${heavy} instead of sinks=${policy.sinks}, local=${policy.local}, heavy=${policy.heavy}`,
     );
   }
   return { sinks, local, heavy };
 }
 
-/** Pairs of query and key per head of one prompt: within chunks, and with memory. */
+/** Query-key pairs per head of one prompt: within chunks, and with memory. */
 export interface H2oPairs {
   readonly intra: number;
   readonly inter: number;
   readonly total: number;
 }
 
-/** Counts the pairs of a prompt of `numTokens` tokens by the formula: `S (S + 1) / 2` per chunk and `S M` with memory. */
+/**
+ * Counts the pairs of a prompt of `numTokens` tokens by the formula: `S (S + 1) / 2` per chunk and `S M` with memory.
+ */
 export function h2oPairs(policy: H2oPrefillPolicy, numTokens: number): H2oPairs {
   const { sinks, local, heavy } = clampBudgets(policy);
   let intra = 0;
@@ -50,11 +52,11 @@ export interface SparqTransfers {
   readonly formula: number;
   /** `2 S d`. */
   readonly dense: number;
-  /** `dense / formula`: the speed-up that is possible where memory is the limit. */
+  /** `dense / formula`: the possible speed-up if memory bandwidth is the limit. */
   readonly possibleSpeedup: number;
 }
 
-/** The transfers of a step with `numTokens` tokens in the cache. `rank` and `topK` beyond what exists are cut. */
+/** The transfers of a step with `numTokens` tokens in the cache. `rank` and `topK` are clamped. */
 export function sparqTransfers(policy: SparqPolicy, numTokens: number, headDim: number): SparqTransfers {
   const rank = Math.min(policy.rank, headDim);
   const topK = Math.min(policy.topK, numTokens);

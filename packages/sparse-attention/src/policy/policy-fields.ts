@@ -1,4 +1,7 @@
-/** The fields of each kind of policy: names in text and in JSON, ranges, defaults. Parsing, formatting and checking rely on them. */
+/**
+ * The fields of each kind of policy: names in text and in JSON, ranges, defaults. Used for parsing, formatting and
+ * checking.
+ */
 import type { AttentionPhase, AttentionPolicy, PolicyKind } from './policy-types.js';
 
 export type FieldValue = number | boolean | string | readonly number[];
@@ -13,9 +16,9 @@ export interface PolicyField {
   readonly min?: number;
   /** Exclusive upper bound of numbers. */
   readonly below?: number;
-  /** The words that a choice may be; for other types, words that are accepted besides numbers. */
+  /** The words of a choice; for other types, words that are accepted besides numbers. */
   readonly words?: readonly string[];
-  /** The default, which may depend on the fields that are given. */
+  /** The default, which may depend on the given fields. */
   readonly fallback: (given: Given) => FieldValue;
 }
 
@@ -104,7 +107,7 @@ export const policySchemas: readonly PolicySchema[] = [
       if (policy.kind !== 'sparq' || policy.local <= policy.topK) return undefined;
       return {
         key: 'local',
-        expected: `at most topk=${policy.topK}, it is counted inside`,
+        expected: `at most topk=${policy.topK}, which includes it`,
         actual: String(policy.local),
       };
     },
@@ -145,12 +148,15 @@ export const policySchemas: readonly PolicySchema[] = [
   { kind: 'oracle-topk', aliases: [], phases: both, fields: [integer('k', 'k', 1, 128)] },
 ];
 
-/** The schema of a kind or alias; undefined where there is none. */
+/** The schema of a kind or alias, if there is one. */
 export function schemaOf(name: string): PolicySchema | undefined {
   return policySchemas.find(({ kind, aliases }) => kind === name || aliases.includes(name));
 }
 
-/** Whether a kind of policy can serve a phase: `sparq` and `page-topk` only decode, `h2o-prefill` only prefills. */
+/**
+ * Whether a kind of policy supports a phase: `sparq` and `page-topk` are for decode only, `h2o-prefill` for prefill
+ * only.
+ */
 export function supportsPhase(kind: PolicyKind, phase: AttentionPhase): boolean {
   return schemaOf(kind)?.phases.includes(phase) ?? false;
 }

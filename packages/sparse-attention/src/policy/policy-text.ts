@@ -20,7 +20,8 @@ export function parseJson(text: string, argument: string): unknown {
 }
 
 /**
- * Reads a policy such as `subquadratic:window=256,globals=0+5` or `h2o:chunk=1024` (an alias of `h2o-prefill`), or its JSON.
+ * Reads a policy such as `subquadratic:window=256,globals=0+5` or `h2o:chunk=1024` (an alias of `h2o-prefill`), or its
+ * JSON.
  * @throws {ArgumentError} for an unknown name, key or value, a repeated key, or an impossible combination
  */
 export function parsePolicy(text: string, argument = 'policy'): AttentionPolicy {
@@ -74,12 +75,12 @@ function numberOf(word: string): number {
 }
 
 /**
- * Writes a policy so that `parsePolicy` gives it back: what differs from the defaults, or everything with `full`.
+ * Formats a policy so that `parsePolicy` restores it: the fields that differ from the defaults, or all with `full`.
  */
 export function formatPolicy(policy: AttentionPolicy, { full = false }: { readonly full?: boolean } = {}): string {
   const { fields } = knownSchema(policy.kind, 'policy');
   const values = policy as unknown as Readonly<Record<string, FieldValue>>;
-  // A fallback may look at other fields, so the printed fields must lead to the same fallbacks.
+  // A default may depend on other fields, so the printed fields must lead to the same defaults.
   const printed: Record<string, FieldValue> = {};
   for (const { property, fallback } of fields) {
     if (full || !isSame(fallback({}), values[property])) printed[property] = values[property];

@@ -1,4 +1,7 @@
-/** Attention policies as plain objects, one type per kind. They survive JSON; `policy-text.ts` has their text form. */
+/**
+ * Attention policies as plain objects, one type per kind. They can be stored as JSON; `policy-text.ts` has their text
+ * form.
+ */
 
 /** Every key of the context. */
 export interface DensePolicy {
@@ -8,34 +11,34 @@ export interface DensePolicy {
 /** Window, globals, log-stride and landmarks: O(W + log N) keys per query. */
 export interface SubquadraticPolicy {
   readonly kind: 'subquadratic';
-  /** Past tokens that a query sees besides itself; bidirectional: on both sides. */
+  /** Number of past tokens that a query attends to besides itself; on both sides if bidirectional. */
   readonly window: number;
   /** Tokens per landmark. */
   readonly blockSize: number;
-  /** Positions that every later query sees. */
+  /** Positions that every later query attends to. */
   readonly globals: readonly number[];
   /** Tokens (and landmarks) at distances 1, 2, 4, ... */
   readonly logStride: boolean;
-  /** Means of blocks as keys: of all blocks, only of those whose tokens are not all keys anyway, or none. */
+  /** Means of blocks as keys: of all blocks, of those that are not completely within the window, or none. */
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
 }
 
-/** Query-aware sparse decode (SparQ): approximate logits from few components, exact attention over the best tokens. */
+/** Query-aware sparse decode (SparQ): approximate logits from few components, exact attention over the top tokens. */
 export interface SparqPolicy {
   readonly kind: 'sparq';
-  /** Components of the query that the approximate logits use. */
+  /** Number of query components that the approximate logits use. */
   readonly rank: number;
-  /** Tokens with exact attention, the local window included. */
+  /** Number of tokens with exact attention, including the local window. */
   readonly topK: number;
-  /** Most recent tokens that are always among them. */
+  /** Number of most recent tokens that are always among them. */
   readonly local: number;
-  /** Use the mean of all values for the tokens that were not chosen. */
+  /** Substitute the mean of all values for the tokens that were not selected. */
   readonly meanValue: boolean;
   /** Correct the softmax temperature of the approximate logits for the components left out. */
   readonly temperature: boolean;
-  /** Choose components and tokens per KV head for all its query heads together, or per query head. */
+  /** Select components and tokens per KV head for all its query heads together, instead of per query head. */
   readonly grouped: boolean;
   /** `both` keeps a transposed copy of the keys (+50 % KV memory). */
   readonly keyLayout: 'row' | 'both';
@@ -46,11 +49,11 @@ export interface H2oPrefillPolicy {
   readonly kind: 'h2o-prefill';
   /** Tokens per chunk, S. */
   readonly chunk: number;
-  /** Most recent tokens that memory keeps, L. */
+  /** Number of most recent tokens that memory keeps, L. */
   readonly local: number;
-  /** Tokens that memory keeps for their score, H. */
+  /** Number of heavy hitters that memory keeps, H. */
   readonly heavy: number;
-  /** First tokens of the context that memory always keeps. */
+  /** Number of first tokens of the context that memory always keeps. */
   readonly sinks: number;
 }
 
@@ -64,25 +67,27 @@ export interface StreamingPolicy {
 /** Pages by an upper bound of their logits, with a certificate of the mass that may be missing. */
 export interface PageTopKPolicy {
   readonly kind: 'page-topk';
-  /** Maximum number of pages chosen, besides those that are always exact. */
+  /** Maximum number of pages selected, besides those that are always exact. */
   readonly budget: number | 'all';
   /** Stop when the mass that may be missing is at most this; 0: never stop early. */
   readonly epsilon: number;
-  /** First tokens that are always exact. */
+  /** Number of first tokens that are always exact. */
   readonly sinks: number;
-  /** Most recent tokens that are always exact. */
+  /** Number of most recent tokens that are always exact. */
   readonly window: number;
   /** Tokens per page. */
   readonly pageSize: number;
 }
 
-/** The k keys of the largest logits per query head, which no method can know in advance: a reference, not a saving. */
+/**
+ * The k keys of the largest logits per query head, which no method can know in advance: an upper bound for comparison.
+ */
 export interface OracleTopKPolicy {
   readonly kind: 'oracle-topk';
   readonly k: number;
 }
 
-/** How one layer attends in one phase. */
+/** The attention policy of one layer in one phase. */
 export type AttentionPolicy =
   | DensePolicy
   | SubquadraticPolicy
@@ -92,28 +97,28 @@ export type AttentionPolicy =
   | PageTopKPolicy
   | OracleTopKPolicy;
 
-/** The name of a policy, as it stands in `kind` and in text. */
+/** The name of a policy in `kind` and in text. */
 export type PolicyKind = AttentionPolicy['kind'];
 
 /** Prefill: many queries of a prompt. Decode: one query, or a few drafts. */
 export type AttentionPhase = 'prefill' | 'decode';
 
-/** Gives layers `first` to `last` (inclusive, from 0) a policy of their own in one phase or in both. */
+/** Overrides the policy of layers `first` to `last` (inclusive, from 0) in one phase or in both. */
 export interface LayerOverride {
   readonly first: number;
   readonly last: number;
-  /** `both`: wherever the policy is possible. */
+  /** `both`: every phase that the policy supports. */
   readonly phase: AttentionPhase | 'both';
   readonly policy: AttentionPolicy;
 }
 
-/** How a whole model attends. */
+/** The attention policies of a whole model. */
 export interface AttentionSpec {
   readonly prefill: AttentionPolicy;
   readonly decode: AttentionPolicy;
-  /** This many first layers are dense in both phases. */
+  /** Number of first layers that are dense in both phases. */
   readonly denseFirst: number;
-  /** This many last layers are dense in both phases. */
+  /** Number of last layers that are dense in both phases. */
   readonly denseLast: number;
   /** Later entries win; all of them win over `denseFirst` and `denseLast`. */
   readonly layers: readonly LayerOverride[];

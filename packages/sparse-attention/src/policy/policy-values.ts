@@ -6,7 +6,7 @@ import type { AttentionPolicy } from './policy-types.js';
 /** Largest integer of a policy: positions and counts are 32-bit in every kernel. */
 const maxInteger = 2 ** 31 - 1;
 
-/** What a field accepts, in words. */
+/** Describes the valid values of a field. */
 export function expectedOf({ type, min, below, words = [] }: PolicyField): string {
   const others = words.map((word) => ` or ${word}`).join('');
   switch (type) {
@@ -15,7 +15,7 @@ export function expectedOf({ type, min, below, words = [] }: PolicyField): strin
     case 'boolean':
       return 'true | false';
     case 'positions':
-      return `positions as 0+5+9 without repetition${others}`;
+      return `distinct positions such as 0+5+9${others}`;
     case 'integer':
       return `an integer from ${min}${others}`;
     case 'number':

@@ -147,7 +147,7 @@ describe('refusals', () => {
     ['sparq:mean=yes', 'mean: expected true | false', 'yes'],
     ['subquadratic:landmarks=on', 'landmarks: expected compat | outside-window | off', 'on'],
     ['subquadratic:landmarks=off,bias=log-count', 'bias: expected none where landmarks=off', 'log-count'],
-    ['subquadratic:globals=0+0', 'globals: expected positions', '0+0'],
+    ['subquadratic:globals=0+0', 'globals: expected distinct positions', '0+0'],
     ['page-topk:epsilon=1', 'epsilon: expected a number in [0, 1)', '1'],
     ['page-topk:epsilon=-0.1', 'epsilon: expected a number in [0, 1)', '-0.1'],
     ['page-topk:budget=some', 'budget: expected an integer from 0 or all', 'some'],

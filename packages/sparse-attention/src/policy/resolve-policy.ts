@@ -1,13 +1,13 @@
-/** From a specification of a whole model to the policies of each layer. */
+/** Resolves the specification of a whole model to the policies of each layer. */
 import { ArgumentError } from '@winnow/tensor';
 import { checkAttention } from './attention-spec.js';
 import { supportsPhase } from './policy-fields.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from './policy-types.js';
 
 /**
- * The policies of layers 0 to `numLayers - 1`. First the policies of the phases, then `denseFirst` and `denseLast`, then
- * the overrides in their order. An override without a phase applies where its policy is possible.
- * @throws {ArgumentError} for a layer that the model does not have, and for wrong text
+ * The policies of layers 0 to `numLayers - 1`. First the policies of the phases, then `denseFirst` and `denseLast`,
+ * then the overrides in their order. An override without a phase applies to the phases that its policy supports.
+ * @throws {ArgumentError} for a layer that the model does not have, and for invalid text
  */
 export function resolvePolicy(
   spec: AttentionSpec | string,

@@ -1,6 +1,6 @@
 /**
- * A learned gate that decides which log-stride tokens are worth keeping: a FastGRNN cell (arXiv:1901.02358) over the keys
- * in order, and a threshold on a read-out of its state. Causal: a decision never changes when later tokens come.
+ * A learned gate that selects the log-stride tokens to keep: a FastGRNN cell (arXiv:1901.02358) over the keys
+ * in order, and a threshold on a read-out of its state. Causal: later tokens never change a decision.
  */
 import { activationFunction } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
@@ -22,7 +22,7 @@ export interface FastGrnnWeights {
   readonly nu: number;
 }
 
-/** One gate of one sequence. */
+/** The gate of one sequence. */
 export class FastGrnnGate {
   readonly #weights: FastGrnnWeights;
   readonly #threshold: number;
@@ -31,7 +31,10 @@ export class FastGrnnGate {
   #keep = new Uint8Array(0);
   #length = 0;
 
-  /** Tokens with a salience (0 to 1) of at least `threshold` are kept. @throws {ArgumentError} for weights of other sizes */
+  /**
+   * Tokens with a salience (0 to 1) of at least `threshold` are kept. @throws {ArgumentError} for weights of other
+   * sizes
+   */
   constructor(weights: FastGrnnWeights, threshold = 0.5) {
     const { inputDim, hiddenDim, input, recurrent, gateBias, updateBias, readOut } = weights;
     const sizes = [input.length, recurrent.length, gateBias.length, updateBias.length, readOut.length];
@@ -49,7 +52,7 @@ export class FastGrnnGate {
     return this.#length;
   }
 
-  /** Takes in the key of the next token, `inputDim` values from `key[offset]`, and returns its salience. */
+  /** Appends the key of the next token, `inputDim` values from `key[offset]`, and returns its salience. */
   append(key: Float32Array, offset = 0): number {
     const { inputDim, hiddenDim, input, recurrent, gateBias, updateBias, readOut, readOutBias, zeta, nu } =
       this.#weights;
@@ -73,6 +76,6 @@ export class FastGrnnGate {
     return salience;
   }
 
-  /** Whether a token stays a log-stride candidate; give it as `keepStride`. Tokens not seen yet stay. */
+  /** Whether a token stays a log-stride candidate; pass it as `keepStride`. Tokens that were not appended stay. */
   readonly keeps = (position: number): boolean => position >= this.#length || this.#keep[position] === 1;
 }

@@ -1,4 +1,4 @@
-/** A policy beside dense attention and beside the oracle of the same budget, on any queries, keys and values. */
+/** Compares a policy with dense attention and with an oracle of the same budget, on any queries, keys and values. */
 import { Tensor3 } from '@winnow/tensor';
 import { attend, type OneShotOptions } from '../layer/attend.js';
 import type { AttendOptions, KeyVisit } from '../layer/attend-options.js';
@@ -11,15 +11,15 @@ export interface HeadQuality {
   readonly head: number;
   /** Relative output error against dense. */
   readonly error: Summary;
-  /** Softmax mass of the visited tokens; landmarks count as none. */
+  /** Softmax mass of the visited tokens; landmarks count as zero. */
   readonly mass: Summary;
   /** The smallest mass captured. */
   readonly minMass: number;
   /** Mean share of the exact top `recallK` tokens that were visited. */
   readonly recall: number;
-  /** Visited (tokens and landmarks) by dense pairs. */
+  /** Visited pairs (tokens and landmarks) as a share of dense pairs. */
   readonly density: number;
-  /** The k keys of largest weight, k as many as were visited for the same query. */
+  /** The oracle visits the same number of keys per query, those with the largest weights. */
   readonly oracle: { readonly error: Summary; readonly mass: Summary };
 }
 
@@ -27,13 +27,13 @@ export interface HeadQuality {
 export interface CompareOptions extends Omit<OneShotOptions, keyof AttendOptions | 'causal'> {
   /** First query position that counts. Default: 0. */
   readonly begin?: number;
-  /** Tokens of the exact top that recall looks for. Default: 32. */
+  /** Number of top tokens for recall. Default: 32. */
   readonly recallK?: number;
-  /** Queries to attend with, when they differ from those that dense attention uses (`streaming` rotates itself). */
+  /** Queries for the policy, if they differ from those of dense attention (`streaming` takes unrotated ones). */
   readonly policyQueries?: Tensor3;
 }
 
-/** Queries, keys and values `[seqLen, heads, headDim]` of a whole causal sequence; queries and keys are rotated already. */
+/** Queries, keys and values `[seqLen, heads, headDim]` of a whole causal sequence; queries and keys after RoPE. */
 export interface AttentionTensors {
   readonly q: Tensor3;
   readonly k: Tensor3;
@@ -41,8 +41,8 @@ export interface AttentionTensors {
 }
 
 /**
- * Runs a policy over a whole causal sequence and compares every query from `begin` on. Cost: two runs on the backend, and the
- * exact weights of every query, in float64 on the host.
+ * Runs a policy over a whole causal sequence and compares every query from `begin` on. Cost: two runs on the backend,
+ * and the exact weights of every query, in float64 on the host.
  * @throws {ArgumentError | ShapeError}
  */
 export async function compareToDense(
@@ -73,7 +73,7 @@ interface ComparisonOptions {
   readonly scale: number | undefined;
 }
 
-/** Collects how much of each query's exact softmax the visited keys hold. */
+/** Accumulates how much of each query's exact softmax the visited keys hold. */
 class Comparison {
   readonly #tensors: AttentionTensors;
   readonly #options: ComparisonOptions;

@@ -1,4 +1,6 @@
-/** Attention-level quality: how far an output is from dense, and how much of the exact softmax the visited keys hold. */
+/**
+ * Attention-level quality: how far an output is from dense, and how much of the exact softmax the visited keys hold.
+ */
 import { dotProduct, softmaxRow } from '@winnow/ops';
 import { ShapeError, type Tensor3 } from '@winnow/tensor';
 
@@ -9,7 +11,7 @@ export interface Summary {
   readonly max: number;
 }
 
-/** Mean, 99th percentile (nearest rank) and maximum; zeros for nothing. */
+/** Mean, 99th percentile (nearest rank) and maximum; zeros for an empty input. */
 export function summarize(values: ArrayLike<number>): Summary {
   const sorted = Float64Array.from(values).sort();
   if (sorted.length === 0) return { mean: 0, p99: 0, max: 0 };
@@ -19,7 +21,7 @@ export function summarize(values: ArrayLike<number>): Summary {
 
 /**
  * `|actual - expected| / |expected|` (2-norms) of each row of one head; 0 where both are zero, Infinity where only
- * `expected` is.
+ * `expected` is zero.
  * @throws {ShapeError} for tensors of different shapes
  */
 export function outputErrors(expected: Tensor3, actual: Tensor3, head: number): Float64Array {

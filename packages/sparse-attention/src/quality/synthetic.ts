@@ -1,11 +1,11 @@
-/** Structured synthetic queries, keys and values: heads as they are found in models, without a model. */
+/** Structured synthetic queries, keys and values: shaped like heads of trained models. */
 import { ropeFrequencies } from '@winnow/ops';
 import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
 import type { Rotate } from '../layer/attend-call.js';
 
 /**
- * What a head looks at: `local` its neighborhood through slowly drifting low-rank content; `sinks` the first token;
- * `heavy-hitters` a few planted tokens; `retrieval` content that comes back far away; `diffuse` nearly everything.
+ * What a head attends to: `local` its neighborhood through slowly drifting low-rank content; `sinks` the first token;
+ * `heavy-hitters` a few planted tokens; `retrieval` content that recurs far away; `diffuse` nearly everything.
  */
 export type HeadKind = 'local' | 'sinks' | 'heavy-hitters' | 'retrieval' | 'diffuse';
 
@@ -27,12 +27,12 @@ export interface SyntheticOptions {
   readonly seed?: number;
 }
 
-/** Queries, keys and values of one layer, `[seqLen, heads, headDim]`; queries and keys rotated (RoPE, base 10000). */
+/** Queries, keys and values of one layer, `[seqLen, heads, headDim]`; queries and keys after RoPE (base 10000). */
 export interface SyntheticAttention {
   readonly q: Tensor3;
   readonly k: Tensor3;
   readonly v: Tensor3;
-  /** The queries before rotation, for policies that rotate them. */
+  /** The queries before RoPE, for policies that rotate them. */
   readonly unrotatedQ: Tensor3;
   readonly rotate: Rotate;
   /** Positions of planted tokens: sinks or heavy hitters. */
@@ -98,7 +98,7 @@ export function syntheticAttention(options: SyntheticOptions): SyntheticAttentio
     for (let j = 0; j < seqLen; j++) k.row(j, kvHead)[still] = 0;
     for (const j of planted) {
       k.row(j, kvHead)[still] = bonus;
-      if (kind === 'sinks') for (let d = 0; d < headDim; d++) v.row(j, kvHead)[d] *= 0.1; // sinks say little
+      if (kind === 'sinks') for (let d = 0; d < headDim; d++) v.row(j, kvHead)[d] *= 0.1; // sinks carry little content
     }
     const groupSize = numHeads / numKvHeads;
     for (let head = kvHead * groupSize; head < (kvHead + 1) * groupSize; head++) {
@@ -125,7 +125,7 @@ function gaussians(rng: Rng, length: number, size: number): Float64Array {
   return Float64Array.from({ length }, () => size * rng.nextGaussian());
 }
 
-/** [seqLen, rank]: an autoregressive drift; with repeats, stretches of 16 tokens come back from anywhere before. */
+/** [seqLen, rank]: an autoregressive drift; with repeats, stretches of 16 tokens recur from any earlier position. */
 function contentOf(rng: Rng, seqLen: number, rank: number, drift: number, repeats: boolean): Float64Array {
   const content = new Float64Array(seqLen * rank);
   const noise = Math.sqrt(1 - drift * drift);
@@ -148,7 +148,7 @@ function plantedOf(rng: Rng, kind: HeadKind, seqLen: number): number[] {
   return [...new Set(Array.from({ length: count }, () => rng.nextInt(seqLen)))].toSorted((a, b) => a - b);
 }
 
-/** Adds the same to every pair: after rotation the product of two such vectors fades with their distance. */
+/** Adds the same to every pair: after rotation, the dot product of two such vectors fades with their distance. */
 function addConstant(target: Tensor3, head: number, size: number): void {
   for (let j = 0; j < target.seqLen; j++) {
     const row = target.row(j, head);

@@ -1,8 +1,8 @@
 import { selectTopK } from '@winnow/ops';
 
 /**
- * Writes the indices of the `k` largest of `scores` to `out` in ascending order and returns how many they are. Of equal scores
- * the lower index wins; NaN counts as -Infinity.
+ * Writes the indices of the `k` largest of `scores` to `out` in ascending order and returns their number. Ties go to
+ * the lower index; NaN counts as -Infinity.
  */
 export function largestIndices(scores: Float64Array, k: number, out: Int32Array): number {
   const count = Math.max(0, Math.min(k, scores.length));

@@ -1,9 +1,9 @@
-/** The keys that queries attended to, as data for a picture, and the pairs of each query. */
+/** The keys that queries attended to, as data for a plot, and the pairs of each query. */
 import type { KeyVisit } from '../layer/attend-options.js';
 
 /** Counts visits per query and, in cells of a grid, per query and key. */
 export class VisitPicture {
-  /** Tokens visited per query position, landmarks not counted, of the heads looked at. */
+  /** Tokens visited per query position, without landmarks, for the selected heads. */
   readonly tokenPairs: Float64Array;
   /** Landmarks visited per query position. */
   readonly blockPairs: Float64Array;
@@ -13,7 +13,7 @@ export class VisitPicture {
   readonly #numTokens: number;
   readonly #head: number;
 
-  /** `head` is the query head to look at; `size` is the number of cells per side, at most `numTokens`. */
+  /** `head` selects a query head; `size` is the number of cells per side, at most `numTokens`. */
   constructor({
     numTokens,
     head = 0,
@@ -31,7 +31,7 @@ export class VisitPicture {
     this.#cells = new Float64Array(size * size);
   }
 
-  /** Give it as `onVisit` to `attend`. */
+  /** Pass it to `attend` as `onVisit`. */
   readonly add = ({ query, firstHead, numHeads, tokens, blocks }: KeyVisit): void => {
     if (this.#head < firstHead || this.#head >= firstHead + numHeads) return;
     this.tokenPairs[query] += tokens.length;
@@ -41,7 +41,7 @@ export class VisitPicture {
     for (const token of tokens) this.#cells[row + Math.floor((token * size) / this.#numTokens)] += 1;
   };
 
-  /** Visited pairs by pairs of each cell, `[size, size]`, 0 to 1 (cells on the diagonal hold pairs of the future too). */
+  /** Share of visited pairs per cell, `[size, size]`, 0 to 1 (cells on the diagonal also contain future pairs). */
   shares(): Float32Array {
     const { size } = this;
     const edge = (cell: number): number => Math.ceil((cell * this.#numTokens) / size);
