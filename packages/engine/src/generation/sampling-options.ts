@@ -1,9 +1,9 @@
-/** How the next token is chosen. Names and defaults follow llama.cpp where it has them. */
+/** How the next token is sampled. Names and defaults follow llama.cpp. */
 import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 /**
- * The chain: penalties on tokens seen, then top-k, top-p, min-p, then temperature, then one draw. Each stage can be
- * switched off with the value named at its field.
+ * The sampler chain: penalties, top-k, top-p, min-p, temperature, then one draw. Each stage is off at the value that
+ * its field names.
  */
 export interface SamplingOptions {
   /** 0: always the most probable token. Default 0.8. */
@@ -14,15 +14,15 @@ export interface SamplingOptions {
   readonly topP?: number;
   /** Keep tokens at least this fraction as probable as the best; 0: all. Default 0.05. */
   readonly minP?: number;
-  /** Divide positive logits (multiply negative ones) of tokens seen by this; 1: off. Default 1. arXiv:1909.05858 */
+  /** Divide positive logits (multiply negative ones) of recent tokens by this; 1: off. Default 1. arXiv:1909.05858 */
   readonly repetitionPenalty?: number;
-  /** Subtract this once from tokens seen; 0: off. Default 0. */
+  /** Subtract this once from recent tokens; 0: off. Default 0. */
   readonly presencePenalty?: number;
   /** Subtract this for every time a token was seen; 0: off. Default 0. */
   readonly frequencyPenalty?: number;
   /** How many tokens back the penalties look; -1: all. Default 64. */
   readonly penaltyWindow?: number;
-  /** Seed of the draws, an integer. Default: drawn at random. */
+  /** Random seed, an integer. Default: random. */
   readonly seed?: number;
 }
 
@@ -53,7 +53,7 @@ const defaults: Omit<Sampling, 'seed'> = {
 };
 
 type Rule = readonly [expected: string, isValid: (value: number) => boolean];
-/** What each option may be. */
+/** Valid values of each option. */
 export const samplingRules: Readonly<Record<keyof Sampling, Rule>> = {
   temperature: ['a number from 0', (value) => value >= 0],
   topK: ['an integer from 0', (value) => Number.isSafeInteger(value) && value >= 0],

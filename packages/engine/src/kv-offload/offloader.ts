@@ -1,7 +1,7 @@
 /**
- * The tiers of the KV cache below the pool: offloads blocks when the pool runs low, and restores them where steps need them or
- * there is room again. Blocks leave in runs. Their bytes are stored before the block manager lets go of them: a failure loses
- * nothing.
+ * The tiers of the KV cache below the pool: offloads blocks when the pool runs low, and restores them where steps need
+ * them or there is room again. Blocks leave in runs. Their bytes are stored before the block manager releases them, so
+ * a failure loses nothing.
  */
 import type { BlockChanges, BlockManager, DetachedPage, SequenceView } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
@@ -11,7 +11,7 @@ import type { ReportEvent } from '../metrics/events.js';
 import type { TierMetrics } from '../metrics/model-metrics.js';
 import type { OffloadParts } from './parts.js';
 import type { TierSizes } from './plan.js';
-import type { ReadRow, TierStore } from './store.js';
+import type { ReadRow, OffloadStore } from './store.js';
 import type { TierStream } from './stream.js';
 import { VictimSelector, type Victim, type VictimRun } from './victims.js';
 
@@ -21,7 +21,7 @@ export interface RoomRequest {
   readonly numTokens: number;
 }
 
-/** The run of a buffer that was read last. */
+/** The most recently read run of a buffer. */
 interface CachedRun {
   readonly runId: number;
   readonly bytes: Promise<Uint8Array>;
@@ -32,7 +32,7 @@ export class KvOffloader {
   readonly #manager: BlockManager;
   readonly #memory: KvMemory;
   readonly #sizes: TierSizes;
-  readonly #store: TierStore;
+  readonly #store: OffloadStore;
   readonly #report: ReportEvent;
   readonly #victims: VictimSelector;
   readonly #storedBuffers: readonly KvBuffer[];
@@ -57,10 +57,10 @@ export class KvOffloader {
   }
 
   /**
-   * Offloads blocks until there is room, or no block may leave; where there is much room, pages of these sequences come back.
-   * No step may run meanwhile.
+   * Offloads blocks until there is room, or no block may leave; if there is ample room, restores pages of these
+   * sequences. No step may run meanwhile.
    * @throws {CapacityError | IoError} when blocks cannot be stored; they stay where they are
-   * @throws {PageError} when pages that have to be in the pool cannot be read
+   * @throws {PageError} when pages that must be in the pool cannot be read
    */
   async makeRoom(requests: readonly RoomRequest[]): Promise<void> {
     this.#victims.protect(requests.map(({ view }) => view.id));
@@ -76,7 +76,7 @@ export class KvOffloader {
     }
   }
 
-  /** Whether everything is in the pool that has to be there for a step. */
+  /** Whether everything that a step needs is in the pool. */
   isReady(view: SequenceView): boolean {
     return this.#victims.missingPages(view).length === 0;
   }
@@ -91,7 +91,10 @@ export class KvOffloader {
     }
   }
 
-  /** Stores blocks that come from elsewhere. As `TierStore.put`, for any number of blocks. */
+  /**
+   * Stores blocks from outside the pool, such as those of a session file. As `OffloadStore.put`, for any number of
+   * blocks.
+   */
   async store(positions: readonly Int32Array[], readRow: ReadRow): Promise<readonly number[]> {
     const { runBlocks } = this.#sizes;
     const pageIds: number[] = [];
@@ -175,13 +178,13 @@ export class KvOffloader {
     return numFreeBlocks + numCachedBlocks;
   }
 
-  /** Pages that have come back to the pool are dropped. */
+  /** Drops pages that are back in the pool. */
   #apply(changes: BlockChanges): void {
     this.#store.drop(changes.droppedPages);
     this.#memory.queue(changes);
   }
 
-  /** Stores a run of blocks, then lets all sequences let go of them. */
+  /** Stores a run of blocks, then detaches them from all sequences. */
   async #demote({ view, victims }: VictimRun): Promise<void> {
     const { blockSize } = this.#manager;
     await this.#memory.flush();
@@ -199,7 +202,7 @@ export class KvOffloader {
     this.#report({ kind: 'demoted', numTokens, sizeBytes });
   }
 
-  /** What each sequence lets go of; sequences that share a block get page ids of their own. */
+  /** The blocks that each sequence detaches; sequences that share a block get separate page ids. */
   #pagesBySequence(
     id: number,
     victims: readonly Victim[],
@@ -219,7 +222,7 @@ export class KvOffloader {
     return pagesOf;
   }
 
-  /** The rows of a run; of each buffer the last one is kept. */
+  /** The rows of a run, caching the last one of each buffer. */
   #readRun(runId: number, buffer: KvBuffer): Promise<Uint8Array> {
     const last = this.#lastRuns.get(buffer);
     if (last?.runId === runId) return last.bytes;
@@ -229,7 +232,7 @@ export class KvOffloader {
     return bytes;
   }
 
-  /** Brings pages back to the pool, which has room for them. A page that cannot be read stays where it is. */
+  /** Restores pages to the pool, which has room for them. A page that cannot be read stays in its tier. */
   async #promote({ id }: SequenceView, pages: readonly DetachedPage[]): Promise<void> {
     await this.#memory.flush();
     let numBlocks = 0;
@@ -261,9 +264,9 @@ export class KvOffloader {
     this.#apply(attached);
   }
 
-  /** Brings back what was demoted last, by whole runs, while more stays free than a demotion makes. */
+  /** Restores the most recently demoted runs while more blocks stay free than a demotion releases. */
   async #promoteNewest(view: SequenceView, wanted: number): Promise<void> {
-    if (view.numEvicted > 0 || view.detachedPages.length === 0) return; // after evictions slots are in another order
+    if (view.numEvicted > 0 || view.detachedPages.length === 0) return; // evictions change the order of slots
     const { maxBlocksPerSequence } = this.#manager;
     const reserve = wanted + this.#sizes.runBlocks + this.#victims.numRecent;
     const room = (): number =>
@@ -280,7 +283,7 @@ export class KvOffloader {
     }
   }
 
-  /** Pages that can come back without a change to the order of slots, which is that of positions, by run. */
+  /** Pages, by run, that can be restored while slots stay in the order of positions. */
   #runsNewestFirst(view: SequenceView): DetachedPage[][] {
     const firstOfLast = view.positions[(view.blocks.length - 1) * this.#manager.blockSize] ?? -1;
     const byRun = new Map<number, DetachedPage[]>();

@@ -1,16 +1,16 @@
-/** Puts the tiers of a loaded model together: programs, staging memory, stores. */
+/** Opens the KV tiers of a loaded model: programs, staging memory, stores. */
 import { slotPositionsName } from '@winnow/models';
 import { openCold } from '../memory/cold-files.js';
 import { KvOffloader } from './offloader.js';
 import type { OffloadHost, OffloadPool } from './parts.js';
 import type { TierPlan } from './plan.js';
-import { TierStore } from './store.js';
+import { OffloadStore } from './store.js';
 import { TierStream } from './stream.js';
 
-/** @throws {IoError} when the files of the cold tier cannot be made */
+/** @throws {IoError} when the files of the cold tier cannot be created */
 export async function openKvOffload(host: OffloadHost, pool: OffloadPool, plan: TierPlan): Promise<KvOffloader> {
   const { runBlocks, warmBytes, cold } = plan.sizes;
-  const store = await TierStore.open({
+  const store = await OffloadStore.open({
     buffers: pool.memory.blockBuffers.filter(({ name }) => name !== slotPositionsName),
     isResident: ({ name }) => !/\.(keys|values)$/.test(name),
     blockSize: pool.manager.blockSize,

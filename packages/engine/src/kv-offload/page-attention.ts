@@ -1,6 +1,6 @@
 /**
- * Layers that select their pages: at the layer's boundary the host selects by the boxes, which are all in memory, brings only
- * the selected pages together, from wherever they are, and lets a small program attend to them.
+ * Layers that select their pages: at the layer's boundary the host selects pages by their key boxes, which are all in
+ * memory, gathers only those, and runs a small program that attends to them.
  */
 import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
@@ -23,7 +23,7 @@ export interface PageQuery {
   readonly position: number;
 }
 
-/** With an error bound, pages of a query that are attended to before it is computed again. */
+/** With an error bound: the number of pages of a query between two computations of the bound. */
 const pagesPerRound = 4;
 
 interface Layer {
@@ -58,12 +58,12 @@ export class PageAttention {
     );
   }
 
-  /** Whether a boundary is one of a layer that selects pages. */
+  /** Whether a boundary belongs to a layer that selects pages. */
   has(boundary: string): boolean {
     return this.#layers.has(boundary);
   }
 
-  /** Adds the attention of queries over the pages that they select to their states. */
+  /** Merges the attention of queries over the pages that they select into their states. */
   async attend(boundary: string, queries: readonly PageQuery[], signal: AbortSignal | undefined): Promise<void> {
     const layer = this.#layers.get(boundary) as Layer;
     const choices: OpenChoice[] = [];
@@ -97,7 +97,7 @@ export class PageAttention {
     });
   }
 
-  /** Attends to a few pages more at a time, best first, until the bound of the missing mass is small enough. */
+  /** Attends to a few more pages at a time, best first, until the bound on the missing mass is small enough. */
   async #attendWithinBound(
     layer: Layer,
     choices: readonly OpenChoice[],
@@ -133,7 +133,7 @@ export class PageAttention {
     return open;
   }
 
-  /** Attends to the pages of all items, chunk by chunk; the next one is read meanwhile. */
+  /** Attends to the pages of all items, chunk by chunk; the next chunk is read meanwhile. */
   async #attendTo({ staging }: Layer, items: readonly PageItem[], signal: AbortSignal | undefined): Promise<void> {
     const perItem = staging.pagesPerItem(items.length);
     const numRounds = Math.ceil(Math.max(0, ...items.map(({ pages }) => pages.length)) / perItem);

@@ -1,11 +1,11 @@
-/** What the offloading of a loaded model's KV cache works with: handed on as it is from room to room. */
+/** The parts that KV offload of a loaded model works with, passed on unchanged. */
 import type { BlockManager } from '@winnow/kv-cache';
 import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import type { OpenColdFolder } from '../memory/cold-files.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { TierPlan } from './plan.js';
-import type { TierStore } from './store.js';
+import type { OffloadStore } from './store.js';
 
 /** The device of a loaded model, and what the host provides. */
 export interface OffloadHost {
@@ -29,5 +29,5 @@ export interface OffloadParts {
   readonly host: OffloadHost;
   readonly pool: OffloadPool;
   readonly plan: TierPlan;
-  readonly store: TierStore;
+  readonly store: OffloadStore;
 }

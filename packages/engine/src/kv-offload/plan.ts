@@ -1,25 +1,31 @@
-/** Sizes the tiers of the cache, and the programs that attend across them. */
+/** Plans the tiers of the cache and the programs that attend across them. */
 import type { AttentionLowering, Program } from '@winnow/ops';
 import { ArgumentError, CapacityError, sizeOf } from '@winnow/tensor';
 import type { TierAttention } from './attention.js';
 import {
   buildChosenProgram,
   buildStreamProgram,
-  createTierWriter,
+  createTieredAttention,
   type StreamShape,
   type TieredLayer,
 } from './program.js';
 import type { ColdFiles } from '../memory/cold-files.js';
 
-/** Where pages go that leave the backend's memory, oldest first. Attention streams them back in chunks, in each step. */
+/** Where pages beyond the backend's memory go, oldest first. Attention streams them back in chunks in each step. */
 export interface KvOffloadOptions {
   /** Maximum size of the warm tier in bytes: memory outside the backend. Default 0. */
   readonly memory?: number;
-  /** The cold tier: a folder for temporary files (in browsers: of the page's origin), or an object that creates files. Default: none. */
+  /**
+   * The cold tier: a folder for temporary files (in browsers: of the page's origin), or an object that creates files.
+   * Default: none.
+   */
   readonly folder?: string | URL | ColdFiles;
 }
 
-/** Budgets of the KV cache tiers, for contexts that do not fit into the backend's memory. Results are equal within rounding. */
+/**
+ * Budgets of the KV cache tiers, for contexts that do not fit in the backend's memory. Results are the same within
+ * rounding.
+ */
 export interface KvTierOptions {
   /** Maximum size of the KV cache in the backend's memory, in bytes. Default: what `capacity` needs. */
   readonly budget?: number;
@@ -27,23 +33,25 @@ export interface KvTierOptions {
   readonly offload?: KvOffloadOptions;
 }
 
-/** Most bytes of keys, or of values, of one layer that are stored and read as one page. */
+/** Maximum size of the keys, or of the values, of one layer that are stored and read as one page. */
 const maxPageBytes = 512 * 1024;
 const maxRunBlocks = 32;
-/** Most bytes of keys and values of one layer that are attended to at once. */
+/** Maximum size of the keys and values of one layer that are attended to at once. */
 const maxChunkBytes = 4 * 1024 * 1024;
-/** Most runs of one chunk, which are read at the same time. */
+/** Maximum number of runs in a chunk, which are read concurrently. */
 const maxChunkRuns = 8;
-/** Steps of up to so many tokens split their attention among threads by ranges of the context. */
-const fewTokens = 8;
-const numFewParts = 4;
-/** The same when pages are chosen: they are stored and read one by one. */
+/** Steps of at most this many tokens use split-KV attention. */
+const maxSplitTokens = 8;
+const numSplitParts = 4;
+/** The same for selected pages, which are stored and read one by one. */
 const maxChosenChunkRuns = 64;
-/** Most bytes of chosen pages that are attended to at once, and most pages of one query and KV head. */
+/**
+ * Maximum size of the selected pages that are attended to at once, and maximum number of pages per query and KV head.
+ */
 const maxChosenBytes = 4 * 1024 * 1024;
 const maxChosenPages = 64;
 
-/** How the blocks of a cache are divided. */
+/** How the blocks of a cache are divided among tiers. */
 export interface TierSizes {
   readonly hotBytes: number;
   readonly warmBytes: number;
@@ -55,16 +63,16 @@ export interface TierSizes {
   readonly chunkRuns: number;
 }
 
-/** Programs for layers of one shape: for few tokens and for many. */
+/** Programs for layers of one shape: for small and for large batches. */
 export interface StreamPrograms {
   readonly few: Program;
   readonly many: Program;
 }
 
-/** What attends to pages that queries choose. */
+/** The program that attends to the pages that queries select. */
 export interface ChosenProgram {
   readonly program: Program;
-  /** Pages that half of the staging buffers holds, and most pages of one query and KV head. */
+  /** Capacity of one half of the staging buffers in pages, and maximum number of pages per query and KV head. */
   readonly stagedPages: number;
   readonly maxPages: number;
 }
@@ -75,8 +83,8 @@ export interface TierPlan {
   /** Rows of the buffers of queries and states. */
   readonly numRows: number;
   /**
-   * Like the programs without tiers, with a boundary in each layer; none when nothing outside the pool is attended to.
-   * `decodeBatch` where generated tokens attend in another way than prompts, and several sequences may.
+   * Like the programs without tiers, with a boundary in each layer; undefined if nothing outside the pool is attended
+   * to. `decodeBatch` exists if prefill and decode use different policies and several sequences may decode together.
    */
   readonly steps: { readonly decode: Program; readonly batch: Program; readonly decodeBatch?: Program } | undefined;
   readonly layers: readonly TieredLayer[];
@@ -87,9 +95,9 @@ export interface TierPlan {
   readonly programs: readonly Program[];
 }
 
-/** Tokens up to which the program for few is used. */
-export function isFew(numTokens: number): boolean {
-  return numTokens <= fewTokens;
+/** Whether a step is small enough for the split-KV program. */
+export function usesSplitKv(numTokens: number): boolean {
+  return numTokens <= maxSplitTokens;
 }
 
 /** The sizes, and the attention that they are for. */
@@ -104,7 +112,7 @@ interface SizeFacts {
   /** Bytes of a block of keys and values of one layer. */
   readonly keyRowBytes: number;
   readonly valueRowBytes: number;
-  /** Blocks that would hold what all sessions may hold. */
+  /** Number of blocks that all sessions may hold together. */
   readonly numAllBlocks: number;
   /** Blocks of a cache without tiers. */
   readonly numCacheBlocks: number;
@@ -116,8 +124,8 @@ interface SizeFacts {
 
 /**
  * @returns `undefined` when everything fits the hot tier
- * @throws {ArgumentError} for sizes that are none
- * @throws {CapacityError} when the hot tier is too small for a step, or for everything without further tiers
+ * @throws {ArgumentError} for invalid sizes
+ * @throws {CapacityError} when the hot tier is too small for a step, or for the whole cache without further tiers
  */
 export function sizeTiers(
   options: KvTierOptions | undefined,
@@ -138,8 +146,8 @@ export function sizeTiers(
   if (numBlocks < numNeeded) {
     const less = own?.reads === undefined ? 'batchSize' : 'window, batchSize or maxSessions';
     const hint = isTiered
-      ? `a smaller ${less} needs less`
-      : 'kvCache.offload.memory or kvCache.offload.folder takes what does not fit';
+      ? `a smaller ${less} reduces it`
+      : 'use kvCache.offload.memory or kvCache.offload.folder for the pages that do not fit';
     throw new CapacityError({
       resource: 'kvCache.budget',
       needed: numNeeded * blockBytes,
@@ -160,7 +168,7 @@ export function sizeTiers(
   return { sizes, attention: own };
 }
 
-/** Blocks that all sessions together need in the pool for what they read. */
+/** Number of blocks that all sessions together must keep in the pool. */
 function numKeptBlocks({ reads }: TierAttention, { maxSessions, blockSize }: SizeFacts): number {
   if (reads === undefined) return 0;
   const ofSession = Math.ceil(reads.sinks / blockSize) + Math.ceil((reads.window - 1) / blockSize) + 2;
@@ -169,12 +177,12 @@ function numKeptBlocks({ reads }: TierAttention, { maxSessions, blockSize }: Siz
 
 /** What programs are built for. */
 export interface StepSizes {
-  /** Most tokens of any step, and of one with several sequences' generated tokens: one each. */
+  /** Maximum number of tokens of any step, and of a decode step of several sequences (one token each). */
   readonly maxTokens: number;
   readonly maxSequences: number;
 }
 
-/** @param build makes the program of a step */
+/** @param build builds the program of a step */
 export function planTiers(
   { sizes, attention }: SizedTiers,
   { maxTokens, maxSequences }: StepSizes,
@@ -185,14 +193,14 @@ export function planTiers(
   if (reads !== undefined) return { sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
   const layers = new Map<number, TieredLayer>();
   const onLayer = (layer: TieredLayer): void => void layers.set(layer.layer, layer);
-  const write = (mayChoose: boolean, numParts: number): AttentionLowering =>
-    createTierWriter({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
+  const lowering = (mayChoose: boolean, numParts: number): AttentionLowering =>
+    createTieredAttention({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
   const isChosen = choosing.size > 0;
   const steps = {
-    decode: build('decode', write(isChosen, numFewParts)),
-    batch: build('batch', write(false, 1)),
+    decode: build('decode', lowering(isChosen, numSplitParts)),
+    batch: build('batch', lowering(false, 1)),
     ...(isChosen && maxSequences > 1
-      ? { decodeBatch: build('decodeBatch', write(true, isFew(maxSequences) ? numFewParts : 1)) }
+      ? { decodeBatch: build('decodeBatch', lowering(true, usesSplitKv(maxSequences) ? numSplitParts : 1)) }
       : {}),
   };
   const made = new Map<string, StreamPrograms>();
@@ -231,7 +239,7 @@ function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, ma
   const pageBytes = pageSize * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
   const stagedPages = Math.max(maxSequences * numKvHeads, Math.floor(maxChosenBytes / pageBytes));
   const maxPages = clamp(Math.floor(stagedPages / numKvHeads), 1, maxChosenPages);
-  const numParts = isFew(maxSequences) ? numFewParts : 1;
+  const numParts = usesSplitKv(maxSequences) ? numSplitParts : 1;
   const sizes = { maxTokens: maxSequences, numRows, chunkBlocks: maxPages, numParts, pageSize, stagedPages };
   return { program: buildChosenProgram(shape, sizes), stagedPages, maxPages };
 }
@@ -239,11 +247,11 @@ function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, ma
 function streamPrograms(shape: StreamShape, numRows: number, chunkBlocks: number): StreamPrograms {
   const build = (maxTokens: number, numParts: number): Program =>
     buildStreamProgram(shape, { maxTokens, numRows, chunkBlocks, numParts });
-  const few = build(Math.min(fewTokens, numRows), numFewParts);
-  return { few, many: isFew(numRows) ? few : build(numRows, 1) };
+  const few = build(Math.min(maxSplitTokens, numRows), numSplitParts);
+  return { few, many: usesSplitKv(numRows) ? few : build(numRows, 1) };
 }
 
-/** Blocks that a step of a cache may need: those of a chunk, and one that each further sequence begins. */
+/** Maximum number of new blocks per step: those of a chunk, and one for each further sequence. */
 export function countStepBlocks(maxTokens: number, maxSequences: number, blockSize: number): number {
   return Math.ceil(maxTokens / blockSize) + maxSequences;
 }

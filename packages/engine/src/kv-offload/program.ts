@@ -1,8 +1,8 @@
 /**
- * Attention over pages that are not in the pool. The program of a step leaves each layer's queries in a buffer of its own,
- * stops at a boundary, and afterwards merges its attention over the pool with the states that it finds in other buffers.
- * In between the host runs small programs: each adds a chunk of pages, brought into a staging buffer, to these states.
- * Rows of these buffers belong to tokens of sequences that have such pages; the last row is the empty state of the others.
+ * Attention over pages that are not in the pool. The program of a step writes each layer's queries to a buffer, stops
+ * at a boundary, and then merges its attention over the pool with the partial states in other buffers. In between the
+ * host runs small programs: each merges a chunk of pages in a staging buffer into these states. Rows of these buffers
+ * belong to tokens of sequences that have such pages; the last row is the empty state of the others.
  */
 import {
   externalKv,
@@ -21,7 +21,7 @@ import type { TierAttention } from './attention.js';
 /** Scalar slots `[T]` of a step: where a token's query goes, -1 for nowhere, and which row its state comes from. */
 export const offloadScalars = { queryRows: 'tierQueryRows', stateRows: 'tierStateRows' } as const;
 
-/** Buffers of queries and states, shared by all layers, and of the chunks that are computed and read in turns. */
+/** Buffers of queries and states, shared by all layers, and of the chunks that are read and computed in turn. */
 export const tierBuffers = {
   queries: 'tier.queries',
   maxima: 'tier.maxima',
@@ -35,10 +35,10 @@ export const tierBuffers = {
   chosenPositions: 'tier.chosenPositions',
 } as const;
 
-/** Chunks in memory: one that is computed, and those that are read meanwhile, so that the disk never waits. */
+/** Chunks in memory: one that is being computed, and those that are read meanwhile, so that the disk is never idle. */
 export const numStages = 3;
 
-/** What a layer's attention over a chunk needs to be: equal for layers that can share a program. */
+/** The shape of a layer's attention over a chunk; layers with equal shapes share a program. */
 export interface StreamShape extends KvRows {
   readonly numHeads: number;
   readonly scale: number;
@@ -49,7 +49,7 @@ export interface StreamShape extends KvRows {
 /** A layer that attends. */
 export interface TieredLayer {
   readonly layer: number;
-  /** Name of the boundary at which its queries are there. */
+  /** Name of the boundary at which its queries are available. */
   readonly boundary: string;
   readonly shape: StreamShape;
   /** When it attends only to pages that it chooses, for generated tokens. */
@@ -108,39 +108,39 @@ function shapeOf({ q, kv, scale, window, softCap }: LayerAttention): StreamShape
   };
 }
 
-/** What the writer of one program has to know. */
-export interface TierWriterOptions {
-  /** Rows of the buffers of queries and states, besides the empty one. */
+/** Options of the attention lowering of one program. */
+export interface TieredAttentionOptions {
+  /** Number of rows in the buffers of queries and states, without the empty one. */
   readonly numRows: number;
-  /** Into how many parts the attention over the pool is split, for threads. */
+  /** Number of split-KV partitions of the attention over the pool. */
   readonly numParts: number;
   readonly attention: Pick<TierAttention, 'choosing' | 'appendSideData'>;
-  /** Whether layers choose pages that do so: the program is for generated tokens. */
+  /** Whether layers with page selection select pages: true for decode programs. */
   readonly mayChoose: boolean;
-  /** Hears of each layer. */
+  /** Called for each layer. */
   readonly onLayer: (layer: TieredLayer) => void;
 }
 
-/** The writer of one program whose sequences may have pages outside the pool. */
-export function createTierWriter({
+/** The attention lowering of one program whose sequences may have pages outside the pool. */
+export function createTieredAttention({
   numRows,
   numParts,
   attention,
   mayChoose,
   onLayer,
-}: TierWriterOptions): AttentionLowering {
+}: TieredAttentionOptions): AttentionLowering {
   let scalars: { readonly queryRows: ProgramTensor; readonly stateRows: ProgramTensor } | undefined;
-  return (b, site) => {
-    const { layer, q, positions, sequences, kv, scale, window, softCap } = site;
+  return (b, node) => {
+    const { layer, q, positions, sequences, kv, scale, window, softCap } = node;
     scalars ??= {
       queryRows: b.scalar(offloadScalars.queryRows, ['T']),
       stateRows: b.scalar(offloadScalars.stateRows, ['T']),
     };
-    const shape = shapeOf(site);
+    const shape = shapeOf(node);
     const boundary = `tiers.${layer}`;
     const tensors = tierTensors(b, shape, numRows + 1);
     const policy = attention.choosing.get(layer);
-    attention.appendSideData(b, site);
+    attention.appendSideData(b, node);
     const x = b.reshape(q, ['T', shape.numHeads * shape.headDim]);
     b.append('scatter-rows', { x, rows: scalars.queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
@@ -157,10 +157,10 @@ function finish(b: ProgramBuilder, states: OpInputs): ProgramTensor {
   return b.activation('attention-finish', { l, o });
 }
 
-/** Sizes of a program that adds a chunk to the states. */
+/** Sizes of a program that merges a chunk into the states. */
 export interface StreamSizes {
   readonly maxTokens: number;
-  /** As for the writer. */
+  /** As in `TieredAttentionOptions`. */
   readonly numRows: number;
   /** Blocks of one chunk, of which the staging buffers hold `numStages`. */
   readonly chunkBlocks: number;
@@ -172,14 +172,16 @@ interface Staging {
   readonly names: Readonly<Record<'keys' | 'values' | 'slotPositions', string>>;
   readonly numBlocks: number;
   readonly blockSize: number;
-  /** Parts into which the KV heads of a token are split, each with a block table of its own: 1, or one for each KV head. */
+  /**
+   * Parts into which the KV heads of a token are split, each with a block table of its own: 1, or one for each KV head.
+   */
   readonly numSplits: number;
   readonly scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>;
 }
 
 /**
- * A program that adds the attention of rows of queries over a chunk of one sequence to their states. Scalar slots: `rows`
- * and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
+ * A program that merges the attention of rows of queries over a chunk of one sequence into their states. Scalar slots:
+ * `rows` and `positions` `[T]`, `blockTable` `[1, chunkBlocks]`, `contextLengths` `[1]`.
  */
 export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Program {
   return buildAddition(shape, sizes, {
@@ -191,17 +193,17 @@ export function buildStreamProgram(shape: StreamShape, sizes: StreamSizes): Prog
   });
 }
 
-/** Sizes of a program that adds chosen pages to the states. */
+/** Sizes of a program that merges selected pages into the states. */
 export interface ChosenSizes extends StreamSizes {
   readonly pageSize: number;
-  /** Pages that one half of the staging buffers holds; `chunkBlocks` is the most of one query and KV head. */
+  /** Capacity of one half of the staging buffers in pages; `chunkBlocks` is the maximum per query and KV head. */
   readonly stagedPages: number;
 }
 
 /**
- * A program that adds the attention of queries over pages of their own, other ones for each KV head, to their states. Its
- * tokens are the query heads of one KV head each, `row * K + head`, and its blocks pages of one KV head. Scalar slots: as
- * above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
+ * A program that adds the attention of queries over pages of their own, other ones for each KV head, to their states.
+ * Its tokens are the query heads of one KV head each, `row * K + head`, and its blocks pages of one KV head. Scalar
+ * slots: as above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
  */
 export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Program {
   const { chosenKeys, chosenValues, chosenPositions } = tierBuffers;

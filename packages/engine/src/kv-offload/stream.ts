@@ -1,6 +1,6 @@
 /**
- * Brings offloaded pages to a step that runs: at each layer's boundary the chunks of its sequences, one after the other, while
- * the next ones are being read. It needs the same memory whatever the context: a few chunks.
+ * Streams offloaded pages to a running step: at each layer's boundary it attends to the chunks of the sequences one
+ * after the other, while the next ones are being read. Its memory, a few chunks, does not depend on the context.
  */
 import type { AppendedSlots, SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
@@ -11,9 +11,9 @@ import { ChunkProgram, type ChunkJob, type LayerStream } from './chunk-program.j
 import { chunksOf, type Chunk } from './chunks.js';
 import { PageAttention, type PageQuery } from './page-attention.js';
 import type { OffloadParts } from './parts.js';
-import { isFew, type StreamPrograms, type TierPlan } from './plan.js';
+import { usesSplitKv, type StreamPrograms, type TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';
-import type { TierStore } from './store.js';
+import type { OffloadStore } from './store.js';
 
 /** The tokens of one sequence in a step. */
 export interface StreamPart {
@@ -35,7 +35,7 @@ export class TierStream {
   readonly now: () => number;
   readonly #plan: TierPlan;
   readonly #blockSize: number;
-  readonly #store: TierStore;
+  readonly #store: OffloadStore;
   #numChunks = 0;
   #waitedMs = 0;
 
@@ -76,14 +76,14 @@ export class TierStream {
     return stream;
   }
 
-  /** Rows of the buffers of queries and states; the row behind them is the empty state. */
+  /** Number of rows in the buffers of queries and states; the row after them is the empty state. */
   get numRows(): number {
     return this.#plan.numRows;
   }
 
   /**
-   * @param selectsPages whether the step's program is one in which layers select their pages
-   * @param signal ends it between chunks, and within one
+   * @param selectsPages whether layers select pages in the step's program
+   * @param signal aborts it, between chunks or within one
    */
   begin(parts: readonly StreamPart[], selectsPages: boolean, signal: AbortSignal | undefined): StreamedStep {
     return new StreamedStep(this, parts, selectsPages, signal);
@@ -136,10 +136,10 @@ export class TierStream {
     await settleAll(reads);
   }
 
-  /** Adds the attention over a loaded chunk to the states of its queries. */
+  /** Merges the attention over a loaded chunk into the states of its queries. */
   async runChunk(job: ChunkJob, stage: number, signal: AbortSignal | undefined): Promise<void> {
     const { few, many } = job.layer;
-    await (isFew(job.positions.length) ? few : many).run(job, stage, signal);
+    await (usesSplitKv(job.positions.length) ? few : many).run(job, stage, signal);
     this.#numChunks++;
   }
 
@@ -155,7 +155,7 @@ export class TierStream {
     return this.buffers.fill(name, firstBlock * buffer.rowBytes, runBytes, async (target) => {
       const warm = this.#store.peekRun(runId, buffer);
       if (warm === undefined) return this.#store.readRun(runId, buffer, target);
-      await undefined; // copies begin when the chunk before is being computed elsewhere
+      await undefined; // start copying once the previous chunk is being computed
       target.set(warm);
     });
   }
@@ -163,7 +163,7 @@ export class TierStream {
 
 /** A step whose sequences have offloaded pages. */
 export class StreamedStep {
-  /** For each token of the step the row of its query, -1 for those that need none, and the row of its state. */
+  /** For each token of the step: the row of its query (-1 if it needs none) and the row of its state. */
   readonly queryRows: Int32Array;
   readonly stateRows: Int32Array;
   readonly #stream: TierStream;
@@ -208,12 +208,12 @@ export class StreamedStep {
     }
   }
 
-  /** Waits for what is being read. Call it whatever became of the step. */
+  /** Waits for pending reads. Call it even if the step failed. */
   async end(): Promise<void> {
     await Promise.allSettled(this.#loading);
   }
 
-  /** Gives tokens that attend to pages rows. Returns the sequences that have some, with their chunks. */
+  /** Assigns rows to tokens that attend to offloaded pages. Returns their sequences and chunks. */
   #addQueries(parts: readonly StreamPart[]): SequenceChunks[] {
     const sequences: SequenceChunks[] = [];
     let token = 0;
@@ -242,7 +242,7 @@ export class StreamedStep {
       const reach = layer.window === 0 ? Infinity : layer.window;
       for (const { chunks, firstRow, positions } of sequences) {
         for (const chunk of chunks) {
-          if ((positions[0] as number) - chunk.lastPosition >= reach) continue; // no query sees any of it
+          if ((positions[0] as number) - chunk.lastPosition >= reach) continue; // no query attends to it
           jobs.push({ layer, chunk, firstRow, positions });
         }
       }

@@ -1,5 +1,5 @@
 /**
- * Which blocks leave the pool: the oldest of a sequence, never its first block (every token attends to it,
+ * Selects the blocks that leave the pool: the oldest of a sequence, but never its first block (attention sinks,
  * arXiv:2309.17453 §3.2) nor its newest ones.
  */
 import type { BlockManager, DetachedPage, SequenceView } from '@winnow/kv-cache';
@@ -9,7 +9,7 @@ import type { KeptPositions } from './attention.js';
 export interface Victim {
   readonly tableIndex: number;
   readonly block: number;
-  /** The other sequences that have it. */
+  /** The other sequences that share it. */
   readonly others: readonly { readonly id: number; readonly tableIndex: number }[];
 }
 
@@ -20,7 +20,7 @@ export interface VictimRun {
 }
 
 export class VictimSelector {
-  /** Newest blocks of a sequence that stay while others can leave; the last one always stays. */
+  /** Number of newest blocks of a sequence that stay while others can leave; the last one always stays. */
   readonly numRecent: number;
   readonly #manager: BlockManager;
   readonly #runBlocks: number;
@@ -30,7 +30,8 @@ export class VictimSelector {
 
   /**
    * @param runBlocks maximum number of blocks that leave together
-   * @param reads with a policy that attends to nothing outside the pool: positions that have to be in the pool for a step
+   * @param reads with a policy that attends to nothing outside the pool: positions that have to be in the pool for a
+   *   step
    */
   constructor(manager: BlockManager, runBlocks: number, reads: KeptPositions | undefined) {
     this.numRecent = Math.max(1, Math.min(4, manager.numBlocks >> 3));
@@ -44,12 +45,12 @@ export class VictimSelector {
     this.#running = new Set(sequenceIds);
   }
 
-  /** The longest run of all sequences, of the one with the most blocks among equals. */
+  /** The longest run of all sequences; among equals, of the sequence with the most blocks. */
   selectRun(): VictimRun | undefined {
     return this.#selectRun(this.numRecent) ?? this.#selectRun(1);
   }
 
-  /** The oldest blocks of a sequence that may leave, of all sequences that have them. */
+  /** The oldest blocks of a sequence that all of their sequences allow to leave. */
   select(view: SequenceView, numKept: number): Victim[] {
     const victims: Victim[] = [];
     for (let tableIndex = 1; tableIndex < view.blocks.length - numKept; tableIndex++) {
@@ -62,7 +63,7 @@ export class VictimSelector {
     return victims;
   }
 
-  /** Offloaded pages that have to be in the pool before the next step. */
+  /** Offloaded pages that must be restored before the next step. */
   missingPages(view: SequenceView): readonly DetachedPage[] {
     if (this.#reads === undefined) return [];
     return view.detachedPages.filter(({ positions }) => positions.some((position) => this.#isRead(view, position)));
@@ -81,7 +82,7 @@ export class VictimSelector {
     return best;
   }
 
-  /** The other sequences of a block; `undefined` when one of them has to keep it. */
+  /** The other sequences of a block; `undefined` when one of them must keep it. */
   #othersOf(id: number, block: number, numKept: number): Victim['others'] | undefined {
     const others: { id: number; tableIndex: number }[] = [];
     for (const otherId of this.#manager.sequenceIds) {
@@ -101,7 +102,7 @@ export class VictimSelector {
     if (tableIndex < 1 || tableIndex >= blocks.length - numKept) return false;
     const begin = tableIndex * blockSize;
     if (begin + blockSize > positions.length) return false;
-    // sequences that do not run get what they read back before they do
+    // sequences that are not running have their pages restored before they run
     const isProtected = this.#running.has(view.id) || numKept > 1;
     for (let slot = begin; slot < begin + blockSize; slot++) {
       const position = positions[slot] as number;

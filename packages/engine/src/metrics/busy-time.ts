@@ -1,4 +1,4 @@
-/** For how long at least one read was under way. */
+/** Measures how long at least one read was in progress. */
 import type { ByteSource } from '@winnow/bytes';
 
 export class BusyTime {
@@ -11,7 +11,7 @@ export class BusyTime {
     this.#now = now;
   }
 
-  /** The same source, whose reads count. */
+  /** Wraps a source so that its reads count. */
   watch(source: ByteSource): ByteSource {
     return {
       name: source.name,

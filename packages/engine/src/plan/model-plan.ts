@@ -1,4 +1,4 @@
-/** Sizes a model for its options: cache, programs, bytes. */
+/** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
 import type { Program } from '@winnow/ops';
@@ -31,13 +31,13 @@ const usualBlockSize = 64;
 const defaultContextSize = 4096;
 const defaultMaxSessions = 8;
 const defaultBatchSize = 64;
-/** Most sequences in one step. More may be open; they take turns. */
+/** Maximum number of sequences per step. More may be open; they take turns. */
 const maxBatchSequences = 32;
-/** Rows of recurrent states for one more sequence that is open for log-probabilities, and for snapshots. */
+/** Additional rows of recurrent states: for one sequence that computes log-probabilities, and for snapshots. */
 const numSpareStates = 3;
-/** Most bytes of logits of one step: each output row is as long as the vocabulary. */
+/** Maximum size of the logits of one step: each output row is as long as the vocabulary. */
 const maxLogitsBytes = 8 * 1024 * 1024;
-/** Most tokens that the `topValues` output holds. */
+/** Maximum number of tokens in the `topValues` output. */
 const maxTop = 64;
 
 export interface ModelPlan {
@@ -46,22 +46,22 @@ export interface ModelPlan {
   readonly maxSessions: number;
   readonly cache: KvCacheShape;
   /**
-   * For one token of one sequence; for steps of several sequences, a chunk of a prompt beside a token of every other one;
-   * and, when generated tokens attend in another way than prompts, for one token of each of several sequences.
+   * Programs for one token of one sequence; for several sequences, with a prompt chunk and one token of every other
+   * sequence; and, if prefill and decode have different policies, for one token of each of several sequences.
    */
   readonly programs: readonly [decode: Program, batch: Program, ...decodeBatch: Program[]];
   readonly attention: AttentionPlan;
-  /** Most tokens of a sequence in one step. */
+  /** Maximum number of tokens of a sequence in one step. */
   readonly maxChunk: number;
   /** Rows of every buffer of recurrent states. */
   readonly numStates: number;
   readonly numTop: number;
-  /** With `trace.attention`: the layers that attend. */
+  /** With `trace.attention`: the attention layers. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
   /** With a `kvCache.eviction` by attention mass. */
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly rotatesKeys: boolean;
-  /** With KV offload that is needed. */
+  /** If the KV cache is offloaded. */
   readonly tiers: TierPlan | undefined;
   readonly memory: MemoryPlan;
 }
@@ -87,7 +87,7 @@ interface Sizes {
   readonly heavyHitters: HeavyHitterOptions | undefined;
 }
 
-/** @throws {ArgumentError} for options that make no sense for this model */
+/** @throws {ArgumentError} for options that this model does not support */
 export function planModel(
   description: ModelDescription,
   options: PlanOptions,
@@ -110,7 +110,7 @@ export function planModel(
   const offload = sizeOffload(config, options, sizes, attention);
   if (sizes.heavyHitters !== undefined) checkMeasurable(attention, options, offload.tiers !== undefined);
   const cache = cacheShape(sizes, attention, offload);
-  // what each open session holds, what a step writes anew, and snapshots
+  // one row per open session, one per row that a step writes, and snapshots
   const numStates = maxSessions + sizes.maxSequences + numSpareStates;
   const numTop = Math.min(maxTop, config.vocabSize);
   const { programs, tiers } = buildPrograms(description, sizes, attention, offload, { cache, numStates, topK: numTop });
@@ -153,7 +153,7 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
     cacheSize,
     kv,
     maxSequences,
-    // beside a whole chunk: so chunks begin where they would if the sequence were alone
+    // in addition to a whole chunk, so that chunks begin where they would if the sequence ran alone
     maxTokens: maxChunk + maxSequences - 1,
     attending,
     kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
@@ -171,7 +171,7 @@ function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked:
   throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
 }
 
-/** The tiers of the KV cache, if any are needed. */
+/** The tiers of the KV cache, if offload is needed. */
 interface OffloadSizes {
   readonly tiers: SizedTiers | undefined;
   /** Bytes of a block beside keys and values, over all layers. */
@@ -216,7 +216,7 @@ function cacheShape(
   { tiers, numCacheBlocks, numContextBlocks }: OffloadSizes,
 ): KvCacheShape {
   const numBlocks = tiers?.sizes.numBlocks ?? numCacheBlocks;
-  // cut where no block begins, a sequence has one more; and one while blocks are on their way out
+  // one more for a sequence that was truncated within a block, and one while blocks are being offloaded
   const maxBlocksPerSequence = tiers === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
   return { numBlocks, blockSize, maxBlocksPerSequence, keyDType: kv.keys, valueDType: kv.values };
 }
@@ -292,16 +292,16 @@ function kvBytesOf(programs: readonly Program[]): number {
   return kv.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
-/** What a caller should know who goes beyond what the model has learned. */
+/** The notice for contexts beyond the trained length. */
 export function beyondTrained(numTokens: number, contextLength: number): string {
-  return `${numTokens} tokens are more than the ${contextLength} that the model was trained for: it may lose the thread`;
+  return `${numTokens} tokens exceed the trained context of ${contextLength}: the output may become incoherent`;
 }
 
-/** Masses are those of dense attention, over slots that are in the pool. */
+/** Attention mass needs dense attention over slots in the pool. */
 function checkMeasurable({ text }: AttentionPlan, { trace }: PlanOptions, hasTiers: boolean): void {
   const actual = text ?? (trace?.attention === true ? 'trace.attention' : hasTiers ? 'KV offload' : undefined);
   if (actual === undefined) return;
-  const expected = 'oldest, unless attention is dense, not traced, and all in the backend';
+  const expected = 'oldest, unless attention is dense, not traced, and not offloaded';
   throw new ArgumentError({ argument: 'kvCache.eviction', expected, actual: `least-attended with ${actual}` });
 }
 
@@ -341,7 +341,7 @@ export function sessionOptions({
     ...(rotatesKeys ? { kvRotation: 'hadamard' } : {}),
     ...(heavyHitters === undefined ? {} : { eviction: 'least-attended' }),
     ...(attention.text === undefined ? {} : { attention: attention.text }),
-    // models with two sets of rotation speeds choose one by the context
+    // models with two sets of RoPE frequencies choose one by the context length
     ...(beyond === undefined ? {} : { longRope: contextSize > beyond.contextLength }),
   };
 }

@@ -1,4 +1,4 @@
-/** What runs FFNs that skip neurons or have their weights in tiers, or nothing for models that do neither. */
+/** The runtime of sparse or offloaded FFNs; does nothing for other models. */
 import type { Executable } from '@winnow/ops';
 import { BusyTime } from '../metrics/busy-time.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
@@ -10,9 +10,9 @@ import { WeightOffloader } from './offloader.js';
 
 export interface FeedForwardRuntime {
   wrap(executable: Executable): Executable;
-  /** `undefined` when all FFNs are ordinary. */
+  /** `undefined` when all FFNs are dense and in memory. */
   metrics(): FeedForwardMetrics | undefined;
-  /** Brings weights in tiers into the slots of a new device. */
+  /** Restores offloaded weights into the slots of a new device. */
   refill(): Promise<void>;
   close(): Promise<void>;
 }

@@ -1,6 +1,6 @@
 /**
- * Runs programs whose experts or neurons are in tiers: at each layer's boundary what was chosen is brought into slots,
- * while what the next layer will probably choose is read ahead. Also counts what programs that skip neurons compute.
+ * Runs programs with offloaded experts or neurons: at each layer's boundary it loads the active ones into slots and
+ * prefetches those that the next layer will probably need. It also counts what sparse programs compute.
  */
 import { neuronGroup, type BufferHandle, type Executable, type RunOptions } from '@winnow/ops';
 import type { NeuronCache } from '@winnow/sparse-inference';
@@ -21,19 +21,19 @@ interface LayerCounts {
   numPasses: number;
 }
 
-/** A layer in tiers while a step runs. */
+/** The state of an offloaded layer during a step. */
 interface TierState {
   readonly planned: PlannedTierLayer;
-  /** In the cache. */
+  /** Its index in the cache. */
   readonly index: number;
   readonly map: Int32Array; // [X], experts
-  readonly ids: Int32Array; // what was chosen, ascending; experts in slots first when it takes several passes
+  readonly ids: Int32Array; // active items, ascending; with several passes, experts in slots come first
   readonly rows: Int32Array;
-  readonly guess: Int32Array;
+  readonly predicted: Int32Array;
   count: number;
-  /** How many of the ids have been brought in. */
+  /** How many of the ids have been loaded. */
   done: number;
-  /** A pass without items has been told to the program. */
+  /** Whether the program has been given a pass without items. */
   isOver: boolean;
 }
 
@@ -41,7 +41,7 @@ export class WeightOffloader {
   readonly #parts: FeedForwardParts;
   readonly #cacheOf: (() => NeuronCache) | undefined;
   readonly #reads: BusyTime;
-  /** Neurons of the layers that skip some. */
+  /** Number of neurons of the sparse layers. */
   readonly #ffnDims: ReadonlyMap<number, number>;
   readonly #counts = new Map<number, LayerCounts>();
   readonly #states = new Map<number, TierState>();
@@ -60,12 +60,12 @@ export class WeightOffloader {
     for (const [index, planned] of layers.entries()) {
       const { numItems } = planned;
       const [map, ids, rows] = [new Int32Array(numItems), new Int32Array(numItems), new Int32Array(numItems)];
-      const guess = new Int32Array(layers[index + 1]?.numItems ?? 0);
-      this.#states.set(planned.layer, { planned, index, map, ids, rows, guess, count: 0, done: 0, isOver: false });
+      const predicted = new Int32Array(layers[index + 1]?.numItems ?? 0);
+      this.#states.set(planned.layer, { planned, index, map, ids, rows, predicted, count: 0, done: 0, isOver: false });
     }
   }
 
-  /** The same program, which gets what it needs while it runs. */
+  /** Wraps a program so that its weights are loaded while it runs. */
   wrap(executable: Executable): Executable {
     const { outputs } = executable.program;
     const counted = [...this.#ffnDims.keys()].filter((layer) => outputs.has(choiceNames.count(layer)));
@@ -150,7 +150,7 @@ export class WeightOffloader {
     for (const layer of counted) this.#count(layer, await chosen.count(choiceNames.count(layer)), numTokens);
   }
 
-  /** Brings what a pass of a layer computes into slots, and prefetches what comes after it. */
+  /** Loads the items of a pass into slots, and prefetches those of the next one. */
   async #onBoundary(
     chosen: ChosenReader,
     layer: number,
@@ -161,10 +161,10 @@ export class WeightOffloader {
     const { now } = this.#parts;
     const cache = this.#cache();
     const state = this.#states.get(layer);
-    invariant(state !== undefined, 'boundaries belong to layers in tiers');
+    invariant(state !== undefined, 'boundaries belong to offloaded layers');
     const counts = this.#countsOf(layer);
     if (pass === 0) await this.#choose(chosen, state, numTokens);
-    else if (state.done >= state.count && state.isOver) return; // nothing is left, and the program knows
+    else if (state.done >= state.count && state.isOver) return; // nothing is left, and the program has been told so
     if (pass === 0 || state.done < state.count) counts.numPasses++;
     const { index, ids, rows } = state;
     const count = this.#passSize(state);
@@ -178,13 +178,13 @@ export class WeightOffloader {
     counts.waitedMs += now() - waitsFromMs;
     state.done += count;
     state.isOver = count === 0;
-    // the next pass, as far as this one leaves slots
+    // prefetch the next pass into the slots that this one leaves
     const numNext = cache.fit(index, ids, state.done, state.count);
     if (numNext > 0) cache.prefetch(index, ids.subarray(state.done), numNext, signal === undefined ? {} : { signal });
     await this.#writeSlots(state, group, count);
   }
 
-  /** Reads what the layer chose. */
+  /** Reads the active items of the layer. */
   async #choose(chosen: ChosenReader, state: TierState, numTokens: number): Promise<void> {
     const cache = this.#cache();
     const { planned, index, ids } = state;
@@ -192,19 +192,19 @@ export class WeightOffloader {
     await chosen.read(state, numTokens);
     state.done = 0;
     state.isOver = false;
-    // sums over neurons keep their order; those of experts have none
+    // the order of neurons determines the bits of sums; that of experts does not
     const takesPasses = planned.kind === 'expert' && cache.fit(index, ids, 0, state.count) < state.count;
     if (takesPasses) residentFirst(cache, index, ids, state.count);
   }
 
-  /** Items of the next pass: as many as fit, whole groups of neurons but for the last pass. */
+  /** Number of items in the next pass: as many as fit, in whole groups of neurons except in the last pass. */
   #passSize({ planned, index, ids, done, count }: TierState): number {
     const numFitting = this.#cache().fit(index, ids, done, count);
     const hasMore = planned.kind === 'neuron' && done + numFitting < count;
     return hasMore ? numFitting - (numFitting % neuronGroup) : numFitting;
   }
 
-  /** Reads ahead what the next layer will probably choose. */
+  /** Prefetches the items that the next layer will probably need. */
   async #prefetchNext(
     chosen: ChosenReader,
     state: TierState,
@@ -213,12 +213,12 @@ export class WeightOffloader {
   ): Promise<void> {
     const next = this.#parts.tiers?.layers[state.index + 1];
     const nextState = next && this.#states.get(next.layer);
-    const numGuessed = nextState === undefined ? 0 : await chosen.readGuess(state, nextState, numTokens);
-    if (numGuessed === 0) return;
-    this.#cache().prefetch(state.index + 1, state.guess, numGuessed, signal === undefined ? {} : { signal });
+    const numPredicted = nextState === undefined ? 0 : await chosen.readPredicted(state, nextState, numTokens);
+    if (numPredicted === 0) return;
+    this.#cache().prefetch(state.index + 1, state.predicted, numPredicted, signal === undefined ? {} : { signal });
   }
 
-  /** Tells the program where the items of the pass are. */
+  /** Writes the slots of the pass's items for the program. */
   async #writeSlots({ planned, map, rows }: TierState, group: Int32Array, count: number): Promise<void> {
     const { layer, kind } = planned;
     if (kind === 'expert') {
@@ -243,7 +243,7 @@ export class WeightOffloader {
 
   #cache(): NeuronCache {
     const cache = this.#cacheOf?.();
-    invariant(cache !== undefined, 'layers in tiers have a cache');
+    invariant(cache !== undefined, 'offloaded layers have a cache');
     return cache;
   }
 
@@ -267,7 +267,7 @@ export class WeightOffloader {
   }
 }
 
-/** Reads what layers of a program chose, and what the next ones will probably choose. */
+/** Reads the active items of layers, and those predicted for the next layers. */
 class ChosenReader {
   readonly #executable: Executable;
   readonly #one = new Int32Array(1);
@@ -281,7 +281,7 @@ class ChosenReader {
     return this.#one[0] as number;
   }
 
-  /** What the layer chose, ascending, each item once. */
+  /** The active items of the layer, distinct and ascending. */
   async read(state: TierState, numTokens: number): Promise<void> {
     const { planned, ids, map } = state;
     const { layer, kind, numItems } = planned;
@@ -294,16 +294,16 @@ class ChosenReader {
     }
   }
 
-  /** What the next layer will probably choose. Returns how many. */
-  async readGuess({ planned, guess }: TierState, next: TierState, numTokens: number): Promise<number> {
-    const name = choiceNames.guessIds(planned.layer);
+  /** Reads the items predicted for the next layer. Returns how many. */
+  async readPredicted({ planned, predicted }: TierState, next: TierState, numTokens: number): Promise<number> {
+    const name = choiceNames.predictedIds(planned.layer);
     if (!this.#executable.program.outputs.has(name)) return 0;
     if (planned.kind === 'neuron') {
-      const count = await this.count(choiceNames.guessCount(planned.layer));
-      await this.#executable.read(name, guess.subarray(0, count));
+      const count = await this.count(choiceNames.predictedCount(planned.layer));
+      await this.#executable.read(name, predicted.subarray(0, count));
       return count;
     }
-    return distinct(await this.#readRows(name, numTokens), next.map, guess, next.planned.numItems);
+    return distinct(await this.#readRows(name, numTokens), next.map, predicted, next.planned.numItems);
   }
 
   async #readRows(name: string, numTokens: number): Promise<Int32Array> {
@@ -315,7 +315,7 @@ class ChosenReader {
 
 type LayerTimes = NonNullable<FeedForwardLayerMetrics['profile']>;
 
-/** Times by layer; none unless they were measured. */
+/** Times by layer; empty without a profile. */
 function profileOf(executables: readonly Executable[]): Map<number, LayerTimes> {
   const times = new Map<number, LayerTimes>();
   for (const executable of executables) {
@@ -330,12 +330,12 @@ function profileOf(executables: readonly Executable[]): Map<number, LayerTimes> 
   return times;
 }
 
-/** Tables of predictors, which are named by `predictorWeights`. */
+/** Whether a weight is a table of a predictor (`predictorWeights`). */
 function isTable(name: string | undefined): boolean {
   return name?.startsWith('sparse.') === true;
 }
 
-/** The distinct values, ascending. @param seen scratch of as many values as there are items */
+/** The distinct values, ascending. @param seen scratch with one value per item */
 function distinct(values: Int32Array, seen: Int32Array, target: Int32Array, numItems: number): number {
   seen.fill(0);
   for (const value of values) seen[value] = 1;
@@ -344,7 +344,7 @@ function distinct(values: Int32Array, seen: Int32Array, target: Int32Array, numI
   return count;
 }
 
-/** Moves what has a slot to the front, both parts ascending: it would be gone when its turn comes. */
+/** Moves items in slots to the front, both parts ascending, since later passes would evict them. */
 function residentFirst(cache: NeuronCache, layer: number, ids: Int32Array, count: number): void {
   const others: number[] = [];
   let numResident = 0;

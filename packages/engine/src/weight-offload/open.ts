@@ -1,4 +1,4 @@
-/** Opens the lower tiers of a model's weights: the file itself, and a file of what has to be transposed. */
+/** Opens the lower tiers of a model's weights: the model's file, and a file of transposed matrices. */
 import type { ByteSource, StoredTensor } from '@winnow/bytes';
 import type { PageFile } from '@winnow/kv-cache';
 import type { BufferHandle } from '@winnow/ops';
@@ -51,7 +51,7 @@ export class OpenedWeightTiers {
     return this.#cache;
   }
 
-  /** Fills the slots of a new device: reads again what was in tiers when the model was loaded. @throws {IoError} */
+  /** Fills the slots of a new device with their initial contents. @throws {IoError} */
   async refill(): Promise<void> {
     await this.#cache.close();
     this.#cache = await this.#open();
@@ -67,7 +67,7 @@ export class OpenedWeightTiers {
   }
 }
 
-/** A file of transposed matrices, and where each begins. */
+/** A file of transposed matrices and their offsets. */
 interface TransposedCopy {
   readonly file: PageFile;
   readonly offsets: ReadonlyMap<string, number>;
@@ -148,7 +148,7 @@ function openCache(
   });
 }
 
-/** Writes a tensor as it is read. Returns its bytes. */
+/** Streams a tensor to a file. Returns its size in bytes. */
 async function copyTo(
   file: PageFile,
   byteOffset: number,

@@ -1,4 +1,4 @@
-/** What the FFNs of a loaded model work with: handed on as it is from room to room. */
+/** The parts that the FFNs of a loaded model work with, passed on unchanged. */
 import type { EmbedderDescription } from '@winnow/models';
 import type { Backend, BufferHandle } from '@winnow/ops';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';

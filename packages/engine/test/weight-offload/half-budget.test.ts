@@ -148,7 +148,7 @@ const others = [['reference'], ['WebAssembly', 'q8_0']] as const;
 const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> = {
   'ReLU, low-rank': { activation: 'relu', kind: 'low-rank', threshold: 0.9, frequencyOf },
   'SwiGLU, low-rank': { activation: 'silu', kind: 'low-rank', threshold: 0.5, frequencyOf },
-  'SwiGLU, product of guesses': { activation: 'silu', kind: 'low-rank-product', threshold: 0.5, frequencyOf },
+  'SwiGLU, product of estimates': { activation: 'silu', kind: 'low-rank-product', threshold: 0.5, frequencyOf },
   'SwiGLU, gate threshold': { activation: 'silu', kind: 'gate-threshold', threshold: 0.3, frequencyOf },
 };
 
@@ -157,7 +157,7 @@ for (const [name, { activation, ...design }] of Object.entries(designs)) {
     const sizes = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
     const chosen = sampled(others, 2, design.kind === 'gate-threshold' ? 1 : 0);
     for (const [backendName, quantize] of [['WebAssembly'] as const, ...chosen]) {
-      // in 8 bits guesses of full rank are as large as what they guess
+      // 8-bit estimates of full rank are as large as the matrices
       if (design.kind === 'low-rank-product' && quantize !== undefined) continue;
       test(`${backendName} backend${quantize === undefined ? '' : `, ${quantize}`}`, async () => {
         const { files, sizeBytes } = await wideLlama(2048, activation);

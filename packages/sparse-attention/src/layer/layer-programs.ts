@@ -1,4 +1,4 @@
-/** The programs of a layer over one cache: one that appends keys and values, and one that also attends for each way to do so. */
+/** The programs of a layer over one cache: one that appends keys and values, and one per variant that also attends. */
 import {
   BoundProgram,
   externalKv,
@@ -14,17 +14,17 @@ import { appendSideData } from '../lowering/side-data.js';
 import type { AttentionPolicy } from '../policy/policy-types.js';
 import type { LayerShape } from './layer-shape.js';
 
-/** As `lowering/side-data.ts` names what belongs to layer 0. */
+/** The names of layer 0, as in `lowering/side-data.ts`. */
 const cacheNames = { keys: 'kv.0.keys', values: 'kv.0.values', slotPositions: 'kv.slotPositions' } as const;
 
-/** One way to attend. */
+/** A variant of the attention program. */
 export interface AttendVariant {
   readonly policy: AttentionPolicy;
   /** Query heads of a run: all, or one per KV head. */
   readonly numHeads: number;
   /** Report the probabilities of keys. */
   readonly mass: boolean;
-  /** Take the queries that meet the sinks from the input `sinkQ`. */
+  /** Take the queries for the sinks from the input `sinkQ`. */
   readonly hasSinkQueries: boolean;
   readonly maxTokens: number;
 }
@@ -36,7 +36,7 @@ export interface LayerProgramsOptions {
   readonly lowering: LowerPolicyOptions;
 }
 
-/** Prepares each program when it is needed for the first time; they share their buffers. */
+/** Prepares each program on first use; they share their buffers. */
 export class LayerPrograms {
   readonly #options: LayerProgramsOptions;
   readonly #programs = new Map<string, Promise<BoundProgram>>();
@@ -46,14 +46,14 @@ export class LayerPrograms {
     this.#options = options;
   }
 
-  /** Stores `k` and `v` in slots of the cache and brings side data up to date. */
+  /** Stores `k` and `v` in slots of the cache and updates side data. */
   append(): Promise<BoundProgram> {
     return this.#prepare('append', this.#options.shape.maxTokens, (b) => this.#buildAppend(b, stepScalars(b)));
   }
 
   /**
-   * The same, and attends with `q` over the cache; outputs as the op of the policy names them. Negative slots store nothing:
-   * then it only attends.
+   * The same, and attends with `q` over the cache; outputs have the names of the policy's op. Negative slots store
+   * nothing, so that it only attends.
    */
   attend(variant: AttendVariant): Promise<BoundProgram> {
     return this.#prepare(JSON.stringify(variant), variant.maxTokens, (b) => {
@@ -63,7 +63,7 @@ export class LayerPrograms {
     });
   }
 
-  /** Memory of an external tensor; undefined where no program that is prepared has it. */
+  /** Memory of an external tensor; undefined if no prepared program has it. */
   buffer(name: string): BufferHandle | undefined {
     return this.#ready.find(({ buffers }) => buffers.has(name))?.buffer(name);
   }
@@ -135,7 +135,7 @@ export class LayerPrograms {
   }
 }
 
-/** Name of the input that holds queries of so many heads. */
+/** Name of the input for queries of this many heads. */
 export function queryInput(numHeads: number): string {
   return `q${numHeads}`;
 }

@@ -1,4 +1,4 @@
-/** From the policy of one layer and phase to the op that computes it. */
+/** Lowers the policy of one layer and phase to an op. */
 import {
   lowerDenseAttention,
   type Attributes,
@@ -13,19 +13,19 @@ import { lowerH2o } from './h2o-lowering.js';
 import { boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
 import { subquadraticAttributes } from './subquadratic.js';
 
-/** What the op of a policy depends on besides the policy. */
+/** What a lowering depends on besides the policy. */
 export interface LowerPolicyOptions {
   /** All policies of the layer, which share side data. */
   readonly policies: readonly AttentionPolicy[];
-  /** Reports in words what had to be changed about a policy. */
+  /** Receives a sentence about each change to a policy. */
   readonly notice: (text: string) => void;
-  /** Keeps `h2o-prefill` budgets of a chunk and more as they are. Default: they are clamped. */
+  /** Allow `h2o-prefill` budgets of a chunk or more. Default: they are clamped. */
   readonly allowsLargeMemory?: boolean | undefined;
   /** Default: true. Bidirectional attention: dense, subquadratic and oracle-topk only. */
   readonly causal?: boolean | undefined;
 }
 
-/** The outputs of an op by name: `y` and what it reports (`pairs`, `certificate`, ...). */
+/** The outputs of an op by name: `y` and others (`pairs`, `certificate`, ...). */
 export type AttentionOutputs = Readonly<Record<string, ProgramTensor>>;
 
 const bidirectionalKinds: readonly string[] = ['dense', 'subquadratic', 'oracle-topk'];
@@ -40,7 +40,7 @@ export function checkCausal(policy: AttentionPolicy, causal: boolean): void {
 /**
  * Appends the op of a policy.
  * @param mass adds the output `mass`; not for dense attention
- * @throws {ArgumentError} for a policy that the op or the cache cannot serve
+ * @throws {ArgumentError} for a policy that the op or the cache does not support
  */
 export function lowerPolicy(
   b: ProgramBuilder,
@@ -84,7 +84,7 @@ export function lowerPolicy(
   }
 }
 
-/** Attributes of `page-topk-attention` that the policy says. */
+/** Attributes of `page-topk-attention` for a policy. */
 export function pageTopKAttributes({ budget, epsilon, sinks, window: local }: PageTopKPolicy): Attributes {
   return { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
 }
@@ -105,7 +105,7 @@ function lowerStreaming(
   return b.append('streaming-attention', { ...inputs, sinkQ }, own);
 }
 
-/** The position that queries take at most when they meet the sinks. */
+/** The maximum position of queries for the sinks. */
 export function lastSinkPosition({ sinks, window }: StreamingPolicy): number {
   return Math.min(sinks + window - 1, 2 ** 31 - 1);
 }
