@@ -4,14 +4,14 @@ import type { Mutant } from '../mutant.ts';
 export const attentionKernelsMutants: readonly Mutant[] = [
   {
     file: 'packages/backend-wasm/assembly/runtime/threads.ts',
-    find: 'return isSerial ? takeUnits(1) : threadIndex;',
-    replace: 'return isSerial ? takeUnits(1) : threadIndex + 1;',
+    find: 'return isSerial ? nextItems(1) : threadIndex;',
+    replace: 'return isSerial ? nextItems(1) : threadIndex + 1;',
     tests: ['test/int8.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/runtime/threads.ts',
-    find: 'at < NUM_COUNTERS * COUNTER_BYTES; at',
-    replace: 'at < COUNTER_BYTES; at',
+    find: 'at < layout.NUM_COUNTERS * layout.COUNTER_BYTES; at',
+    replace: 'at < layout.COUNTER_BYTES; at',
     tests: ['test/conformance-simd.test.ts'],
     only: 'whole programs',
   },

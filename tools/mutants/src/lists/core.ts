@@ -82,8 +82,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/bytes/src/slice-source.ts',
-    find: 'await source.read(byteOffset + offset, target, options);',
-    replace: 'await source.read(byteOffset, target, options);',
+    find: 'await this.#source.read(this.#begin + byteOffset, target, options);',
+    replace: 'await this.#source.read(byteOffset, target, options);',
     tests: ['src/sources.test.ts', 'src/http-source.test.ts', 'src/file.test.ts', 'src/byte-cursor.test.ts'],
   },
   {

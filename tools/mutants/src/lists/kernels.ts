@@ -105,7 +105,7 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
-    find: 'x, depth, column > 0);',
+    find: 'x, depth, k > 0);',
     replace: 'x, depth, true);',
     tests: ['test/conformance-simd.test.ts'],
     only: 'matmul',
@@ -156,9 +156,9 @@ export const kernelsMutants: readonly Mutant[] = [
     tests: ['test/int8.test.ts'],
   },
   {
-    file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
-    find: 'const ab = lowWords(a, b);',
-    replace: 'const ab = highWords(a, b);',
+    file: 'packages/backend-wasm/assembly/simd/interleave.ts',
+    find: 'v128.store(to + 2 * stride, lowTwos(ef, gh));',
+    replace: 'v128.store(to + 2 * stride, lowTwos(ab, gh));',
     tests: ['test/conformance-simd.test.ts'],
     only: 'matmul',
   },
