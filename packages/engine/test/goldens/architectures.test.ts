@@ -67,11 +67,15 @@ async function expectLogprobs(
   expect(worst).toBeLessThan(limit);
 }
 
-async function expectGreedy(model: Model, prompts: readonly Prompt[]): Promise<void> {
+/** The first ids that the reference backend, which is slow, is asked for in `npm test`. */
+const numFirst = testCoverage === 'full' ? Infinity : 6;
+
+async function expectGreedy(model: Model, prompts: readonly Prompt[], numTokens = Infinity): Promise<void> {
   for (const { tokens, greedy } of prompts) {
-    const options = { temperature: 0, maxTokens: greedy.length, ignoreEos: true };
+    const expected = greedy.slice(0, numTokens);
+    const options = { temperature: 0, maxTokens: expected.length, ignoreEos: true };
     const { tokens: actual } = await model.generate(tokens, options).result();
-    expect(actual).toEqual(greedy);
+    expect(actual).toEqual(expected);
   }
 }
 
@@ -105,7 +109,7 @@ for (const name of names) {
               expectLogprobs(model, prompts, (exact as Exact).logprobs, batchSize));
           }
 
-          test('greedy ids', () => expectGreedy(model, prompts));
+          test('greedy ids', () => expectGreedy(model, prompts, backendName === 'reference' ? numFirst : Infinity));
 
           if (longPrompts !== undefined) {
             test('in the long context', async () => {
