@@ -80,22 +80,34 @@ function addCalibrationOptions(command: Command): void {
   addGroup(command, {
     heading: 'Calibration',
     common: [
-      flag('--text <path>', 'text to calibrate on, - for stdin (default: a built-in one, too plain for real use)'),
-      numberOption('--target-recall <share>', 'recall of needed neurons in every layer (default: 0.95)', share),
-      numberOption('--target-sparsity <share>', 'mean share of skipped neurons, instead of a recall', shareOrZero),
+      flag('--text <path>', 'text to calibrate on, - for stdin (default: a built-in text, too simple for real use)'),
+      numberOption('--target-recall <share>', 'minimum recall of active neurons in every layer (default: 0.95)', share),
+      numberOption(
+        '--target-sparsity <share>',
+        'mean share of skipped neurons, instead of a target recall',
+        shareOrZero,
+      ),
       choiceOption('--predictor <kind>', 'neuron predictor', predictors).default('auto'),
       flag('-o, --output <file>', `output file (default: the model's name with ${sidecarSuffix})`),
     ],
     advanced: [
-      numberOption('--samples <n>', 'number of samples of the text', count).default(512),
+      numberOption('--samples <n>', 'number of text samples', count).default(512),
       numberOption('--sample-tokens <n>', 'tokens per sample', count).default(128),
-      numberOption('--energy <share>', 'share of the output energy that needed neurons carry', share).default(0.98),
-      numberOption('--rank <n>', 'rank of low-rank predictors, a multiple of 32 (default: by hidden size)', rankRule),
+      numberOption('--energy <share>', 'share of the output energy that active neurons have to carry', share).default(
+        0.98,
+      ),
+      numberOption(
+        '--rank <n>',
+        'rank of low-rank predictors, a multiple of 32 (default: depends on the hidden size)',
+        rankRule,
+      ),
       numberOption('--epochs <n>', 'training epochs', fromZero).default(4),
       numberOption('-s, --seed <n>', 'random seed', fromZero).default(1),
-      numberOption('--eval-tokens <n>', 'tokens at the end of the text for perplexity; 0: none', fromZero).default(
-        1024,
-      ),
+      numberOption(
+        '--eval-tokens <n>',
+        'number of tokens at the end of the text to measure perplexity on; 0: none',
+        fromZero,
+      ).default(1024),
       maxActiveOption(),
     ],
   });

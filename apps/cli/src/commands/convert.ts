@@ -42,9 +42,9 @@ export function registerConvert(program: Command, host: CommandHost): void {
         'type of the matrices: f32, f16, bf16, q8_0, q4_K, ... (default: unchanged)',
         parseDType,
       ),
-      sizeOption('--split-size <size>', 'maximum tensor data per file, such as 2GB'),
+      sizeOption('--split-size <size>', 'maximum size of tensor data per file, such as 2GB'),
       flag('--force', 'replace existing files'),
-      flag('--allow-requantize', 'requantize quantized weights, which accumulates both errors'),
+      flag('--allow-requantize', 'requantize quantized weights; both quantization errors add up'),
     ],
   });
   addOutputOptions(command, 'print one JSON object');

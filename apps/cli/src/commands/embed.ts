@@ -45,7 +45,7 @@ export function registerEmbed(program: Command, host: CommandHost): void {
   addGroup(command, {
     heading: 'Output',
     common: [flag('--npy', 'write a NumPy file'), flag('-o, --output <path>', 'output file (default: stdout)')],
-    advanced: [flag('--no-normalize', 'keep the length of vectors instead of normalizing to 1')],
+    advanced: [flag('--no-normalize', 'do not normalize vectors to length 1')],
   });
   describe(command, 'Embeds texts as vectors.', examples);
   command.action((model: string | undefined, flags: EmbedFlags) =>

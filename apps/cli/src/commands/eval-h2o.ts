@@ -52,13 +52,13 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
   addGroup(addModelOption(command), {
     heading: 'Evaluation',
     common: [
-      flag('--text <path>', 'text to evaluate on, - for stdin (default: a built-in one)'),
+      flag('--text <path>', 'text to evaluate on, - for stdin (default: a built-in text)'),
       numberOption('--tokens <n>', 'number of tokens of the text', count).default(1024),
       numberOption('--chunk <n>', 'tokens per chunk', count).default(128),
-      numberOption('--sinks <n>', 'first tokens that are always kept', fromZero).default(0),
-      flag('--locals <list>', 'numbers of recent tokens kept (default: 0, 1/8 and 1/4 of a chunk)'),
-      flag('--heavies <list>', 'numbers of heavy hitters kept (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
-      flag('--out <file>', 'write an SVG of the kept positions'),
+      numberOption('--sinks <n>', 'number of first tokens that are always kept', fromZero).default(0),
+      flag('--locals <list>', 'numbers of recent tokens to keep (default: 0, 1/8 and 1/4 of a chunk)'),
+      flag('--heavies <list>', 'numbers of heavy hitters to keep (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
+      flag('--out <file>', 'write an SVG of the positions that are kept'),
     ],
   });
   addOutputOptions(addLoadOptions(command), 'print one JSON object');

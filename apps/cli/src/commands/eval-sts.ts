@@ -30,7 +30,7 @@ export function registerEvalSts(evaluation: Command, host: CommandHost): void {
     .enablePositionalOptions()
     .command('sts')
     .argument('[model]', 'the model (default: the demo model, with --pooling)');
-  const data = flag('--data <path>', 'the sentence pairs, - for stdin').makeOptionMandatory();
+  const data = flag('--data <path>', 'file with sentence pairs, - for stdin').makeOptionMandatory();
   addGroup(addModelOption(command), { heading: 'Evaluation', common: [data] });
   addOutputOptions(addEmbeddingOptions(command), 'print one JSON object');
   describe(command, 'Evaluates an embedding model on sentence pairs.', examples);

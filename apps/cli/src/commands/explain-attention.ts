@@ -63,7 +63,7 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
     heading: 'Picture',
     common: [
       ...textOptions('the text'),
-      flag('--out <file>', 'the SVG to write').makeOptionMandatory(),
+      flag('--out <file>', 'SVG file to write').makeOptionMandatory(),
       choiceOption('--phase <phase>', 'phase whose policy is drawn', ['prefill', 'decode'], 'the sparse one'),
       flag('--layers <list>', "layers, such as 0,3,last or 'all' (default: first, middle, last)"),
       flag('--heads <list>', "query heads, such as 0,1,last (default: 'all', at most six)"),

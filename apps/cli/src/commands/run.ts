@@ -75,7 +75,7 @@ export function registerRun(program: Command, host: CommandHost): void {
     advanced: [
       flag('--display-prompt', 'print the prompt before the text'),
       flag('--summary', 'print token counts and speeds to stderr, even if it is not a terminal'),
-      flag('--profile', 'measure every op; a table on stderr, or "profile" with --json'),
+      flag('--profile', 'time every op: a table on stderr, or "profile" in the output of --json'),
     ],
   });
   describe(command, 'Continues a prompt and streams the text to stdout.', examples);

@@ -80,7 +80,11 @@ function addServerOptions(command: Command): void {
     ],
     advanced: [
       poolingOption(),
-      numberOption('--kv-capacity <n>', 'KV cache of a model in tokens, for all requests (default: --context)', count),
+      numberOption(
+        '--kv-capacity <n>',
+        'capacity of the KV cache in tokens, shared by all requests (default: --context)',
+        count,
+      ),
       numberOption(
         '--max-queued <n>',
         'maximum number of waiting requests per model; more get 429 (default: 64)',
@@ -108,7 +112,7 @@ export function registerServe(program: Command, host: CommandHost): void {
   addGroup(command, {
     heading: 'Output',
     common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
-    advanced: [flag('--profile', 'measure every op; with --sparsity, /metrics reports layers and predictors')],
+    advanced: [flag('--profile', 'time every op; with --sparsity, /metrics reports layers and predictors')],
   });
   describe(command, 'Serves models over HTTP with an OpenAI-compatible API.', examples);
   command.action((models: readonly string[], flags: ServeFlags) =>

@@ -34,7 +34,7 @@ export function registerTokenize(program: Command, host: CommandHost): void {
     heading: 'Text',
     common: [
       ...textOptions('the text'),
-      flag('--no-bos', 'do not add BOS, EOS or similar tokens'),
+      flag('--no-bos', 'do not add BOS, EOS, CLS or SEP'),
       flag('--no-special', 'treat special tokens in the text as plain text'),
     ],
   });

@@ -37,7 +37,7 @@ export interface EmbeddingFlags extends CommonFlags, SparseFlags {
 const poolings = ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const;
 
 export function poolingOption(): Option {
-  return choiceOption('--pooling <kind>', 'how token vectors become one', poolings, 'as the model declares');
+  return choiceOption('--pooling <kind>', 'how token vectors are pooled', poolings, 'as the model declares');
 }
 
 export function addEmbeddingOptions(command: Command): Command {
@@ -47,7 +47,7 @@ export function addEmbeddingOptions(command: Command): Command {
     common: [
       poolingOption(),
       choiceOption('--overflow <policy>', 'texts beyond the context', ['error', 'truncate', 'chunk-average'], 'error'),
-      flag('--prefix <text>', "prefix of each text, instead of the model's own"),
+      flag('--prefix <text>', "prefix for each text, instead of the model's own"),
       flag('--prompt-name <name>', "name of one of the model's prompts, such as query"),
       numberOption('--dimensions <n>', 'keep the first n dimensions of a Matryoshka model', count),
       ...contextOptions('maximum number of tokens per text (default: as the model declares)', count),

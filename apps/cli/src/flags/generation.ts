@@ -66,7 +66,7 @@ export function addGenerationOptions(command: Command, maxTokens: number, what: 
       advanced: [
         flag('--ignore-eos', 'continue after the end token'),
         flag('-e, --escape', 'process \\n, \\t, \\r, \\\\, \\" and \\\' in -p and --stop'),
-        choiceOption('--overflow <policy>', 'when the context is full', overflowPolicies, 'stop'),
+        choiceOption('--overflow <policy>', 'what to do when the context is full', overflowPolicies, 'stop'),
       ],
     }),
   );
@@ -77,23 +77,27 @@ function addSamplingOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Sampling',
     common: [
-      ...withAliases(numberOption('--temperature <t>', '0: greedy', temperature), '--temp <t>'),
+      ...withAliases(numberOption('--temperature <t>', 'sampling temperature; 0: greedy', temperature), '--temp <t>'),
       numberOption('--top-k <k>', 'sample from the k most probable tokens; 0: all', fromZero),
-      numberOption('--top-p <p>', 'sample from the smallest set of tokens with probability p; 1: all', share),
+      numberOption('--top-p <p>', 'sample from the smallest set of tokens whose probabilities sum to p; 1: all', share),
       numberOption('-s, --seed <n>', 'random seed; -1: random', orMinusOne),
     ],
     advanced: [
-      numberOption('--min-p <p>', 'drop tokens below p times the best probability; 0: none', shareOrZero),
+      numberOption('--min-p <p>', 'drop tokens less probable than p times the most probable one; 0: none', shareOrZero),
       ...withAliases(
-        numberOption('--repetition-penalty <x>', 'penalty for repeated tokens; 1: off', positive),
+        numberOption(
+          '--repetition-penalty <x>',
+          'divide the positive logits of repeated tokens by x; 1: off',
+          positive,
+        ),
         '--repeat-penalty <x>',
       ),
       ...withAliases(
-        numberOption('--penalty-window <n>', 'number of last tokens that penalties consider; -1: all', orMinusOne),
+        numberOption('--penalty-window <n>', 'number of recent tokens that penalties apply to; -1: all', orMinusOne),
         '--repeat-last-n <n>',
       ),
-      numberOption('--presence-penalty <x>', 'subtracted once from tokens that occurred; 0: off', any),
-      numberOption('--frequency-penalty <x>', 'subtracted per occurrence of a token; 0: off', any),
+      numberOption('--presence-penalty <x>', 'subtract x once from the logits of tokens that occurred; 0: off', any),
+      numberOption('--frequency-penalty <x>', 'subtract x from the logit of a token for each occurrence; 0: off', any),
     ],
   });
 }

@@ -84,18 +84,22 @@ export function addOutputOptions(command: Command, json: string, quiet = 'print 
 
 export function textOptions(what: string): Option[] {
   return [
-    flag('-p, --prompt <text>', `${what} as text`),
-    flag('-f, --file <path>', `${what} from a file, - for stdin; a final newline is dropped`),
+    flag('-p, --prompt <text>', what),
+    flag('-f, --file <path>', `file with ${what}, - for stdin; a final newline is dropped`),
   ];
 }
 
 /** Token ids instead of text; no special tokens are added. */
 export function tokensOption(): Option {
-  return parsedOption('--tokens <ids>', 'token ids, such as 1,2,3', (name, text) => {
-    const ids = parseIds(name, text);
-    if (ids.length === 0) throw refuse(name, 'token ids such as 1,2,3', text);
-    return ids;
-  });
+  return parsedOption(
+    '--tokens <ids>',
+    'the prompt as token ids, such as 1,2,3; nothing is added to them',
+    (name, text) => {
+      const ids = parseIds(name, text);
+      if (ids.length === 0) throw refuse(name, 'token ids such as 1,2,3', text);
+      return ids;
+    },
+  );
 }
 
 export function threadsOption(): Option {
@@ -103,19 +107,31 @@ export function threadsOption(): Option {
 }
 
 export function backendOption(): Option {
-  return choiceOption('--backend <name>', 'backend', ['wasm', 'reference'], 'wasm');
+  return choiceOption('--backend <name>', 'backend that runs the ops', ['wasm', 'reference'], 'wasm');
 }
 
 export function activationsOption(): Option {
-  return choiceOption('--activations <type>', 'activations in GEMMs with quantized weights', ['int8', 'f32'], 'int8');
+  return choiceOption(
+    '--activations <type>',
+    'dtype of activations in GEMMs with quantized weights',
+    ['int8', 'f32'],
+    'int8',
+  );
 }
 
 export function quantizeOption(): Option {
-  return parsedOption('--quantize <type>', 'quantize the weights at load: q8_0, q4_0, q4_K, f16, ...', parseDType);
+  return parsedOption(
+    '--quantize <type>',
+    'quantize the weights while loading: q8_0, q4_0, q4_K, f16, ...',
+    parseDType,
+  );
 }
 
 export function memoryOption(): Option {
-  return sizeOption('--memory <size>', 'total memory budget, such as 2GB; experts and sparse FFNs stay in the file');
+  return sizeOption(
+    '--memory <size>',
+    'total memory budget, such as 2GB; experts and sparse FFNs that do not fit stay in the file',
+  );
 }
 
 export function contextOptions(description: string, rule: NumberRule): Option[] {
@@ -135,7 +151,7 @@ export function addContextOptions(command: Command): Command {
       ...contextOptions('context length in tokens; 0: as trained, at most 4096', fromZero),
       parsedOption(
         '--kv-dtype <type>',
-        'KV cache type: f32 (default), f16, bf16, q8_0, ...; two: keys,values',
+        'dtype of the KV cache: f32 (default), f16, bf16, q8_0, ...; keys,values for two',
         parseKvDType,
       ),
     ],
@@ -147,9 +163,12 @@ export function addContextOptions(command: Command): Command {
         ['oldest', 'least-attended'],
         'oldest',
       ),
-      sizeOption('--kv-budget <size>', "KV cache in the backend's memory, such as 256MB (default: all of it)"),
-      sizeOption('--kv-offload-memory <size>', 'pages beyond the budget that stay in memory (default: none)'),
-      flag('--kv-offload-folder <folder>', 'folder for temporary files with the remaining pages (default: none)'),
+      sizeOption(
+        '--kv-budget <size>',
+        "size of the KV cache in the backend's memory, such as 256MB (default: all of it)",
+      ),
+      sizeOption('--kv-offload-memory <size>', 'memory for pages beyond the budget (default: none)'),
+      flag('--kv-offload-folder <folder>', 'folder for temporary files of the remaining pages (default: none)'),
       ...batchSizeOptions('maximum number of prompt tokens per step (default: 64)'),
     ],
   });
@@ -163,7 +182,7 @@ export function addPlanOptions(command: Command): Command {
     common: [memoryOption()],
     advanced: [
       quantizeOption(),
-      listOption('--lora <file>', 'LoRA adapter, .gguf or a PEFT folder; may be repeated'),
+      listOption('--lora <file>', 'LoRA adapter: a .gguf file or a PEFT folder; may be repeated'),
       listOption('--lora-scaled <file scale>', 'LoRA adapter with a scale; may be repeated'),
     ],
   });
@@ -178,24 +197,24 @@ export function maxActiveOption(): Option {
 export function addSparseOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Sparse FFN and weight tiers',
-    common: [flag('--sparsity <file>', 'skip FFN neurons as calibrated by winnow calibrate')],
+    common: [flag('--sparsity <file>', 'skip inactive FFN neurons, using a calibration of winnow calibrate')],
     advanced: [
       maxActiveOption(),
-      flag('--sparsity-verify', 'compare the checksum of all weights with the calibration (default: samples)'),
-      choiceOption('--memory-hot <which>', 'neurons pinned in memory under --memory', ['fitting', 'all'], 'fitting'),
+      flag('--sparsity-verify', 'check all weights against the calibration (default: samples of each tensor)'),
+      choiceOption('--memory-hot <which>', 'neurons pinned in the hot tier', ['fitting', 'all'], 'fitting'),
       choiceOption(
         '--memory-warm <type>',
-        'encoding of weights in memory outside the backend',
+        'encoding of the warm tier, in memory outside the backend',
         ['same', 'q8_0'],
         'same',
       ),
       choiceOption(
         '--memory-cold <source>',
-        'remaining weights: the model file or a 4-bit copy',
+        'cold tier: the model file or a 4-bit copy in memory',
         ['file', 'q4_0'],
         'file',
       ),
-      flag('--memory-folder <folder>', "folder for transposed neurons (default: the system's temporary folder)"),
+      flag('--memory-folder <folder>', "folder for a temporary file of transposed neurons (default: the system's)"),
     ],
   });
 }
@@ -206,8 +225,8 @@ export function addAttentionOptions(command: Command): Command {
     heading: 'Attention',
     common: [flag('--attention <policy>', 'attention policy, such as streaming or sparq:topk=128 (default: dense)')],
     advanced: [
-      flag('--prefill <policy>', 'attention policy of prompt tokens'),
-      flag('--decode <policy>', 'attention policy of generated tokens'),
+      flag('--prefill <policy>', 'attention policy of prefill (prompt tokens)'),
+      flag('--decode <policy>', 'attention policy of decode (generated tokens)'),
     ],
   });
 }
