@@ -11,7 +11,7 @@ export interface GenerateOptions extends SamplingOptions {
   readonly stop?: readonly string[];
   /** Continue after end tokens. Default false. */
   readonly ignoreEos?: boolean;
-  /** Report the most probable tokens at each step. Default 0. */
+  /** Number of most probable tokens to report with each generated one, in `topLogprobs`. Default 0. */
   readonly numTopLogprobs?: number;
   /**
    * Grammar that the text must match: GBNF text in llama.cpp's dialect, or a `Grammar` of `@winnow/grammar`. Each step
@@ -22,13 +22,15 @@ export interface GenerateOptions extends SamplingOptions {
   readonly jsonSchema?: JsonSchema;
   /** Control tokens that appear in the text, such as `[TOOL_CALLS]`. Default: none. */
   readonly showTokens?: readonly string[];
-  /** Default `stop`. */
+  /** What to do when the context is full. Default `stop`. */
   readonly overflow?: OverflowPolicy;
   /**
    * The phase whose attention policy computes the prompt; `decode` takes one token per step. Default `prefill`.
    */
   readonly promptPhase?: 'prefill' | 'decode';
+  /** Aborts the generation, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
+  /** Called after each prefill step. */
   readonly onPromptProgress?: (progress: PromptProgress) => void;
 }
 

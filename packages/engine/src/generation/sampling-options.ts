@@ -6,21 +6,21 @@ import { ArgumentError, type OptionNames } from '@winnow/tensor';
  * its field names.
  */
 export interface SamplingOptions {
-  /** 0: always the most probable token. Default 0.8. */
+  /** Divides the logits before the draw, from 0 on; 0: greedy, always the most probable token. Default 0.8. */
   readonly temperature?: number;
-  /** Keep the k most probable tokens; 0: all. Default 40. */
+  /** Keep the k most probable tokens, an integer from 0 on; 0: all. Default 40. */
   readonly topK?: number;
-  /** Keep the fewest tokens whose probabilities sum to p; 1: all. Default 0.95. */
+  /** Keep the smallest set of most probable tokens whose probabilities sum to p, above 0 and at most 1; 1: all. Default 0.95. */
   readonly topP?: number;
-  /** Keep tokens at least this fraction as probable as the best; 0: all. Default 0.05. */
+  /** Drop tokens less probable than this share, from 0 to 1, of the most probable one; 0: none. Default 0.05. */
   readonly minP?: number;
   /** Divide positive logits (multiply negative ones) of recent tokens by this; 1: off. Default 1. arXiv:1909.05858 */
   readonly repetitionPenalty?: number;
   /** Subtract this once from recent tokens; 0: off. Default 0. */
   readonly presencePenalty?: number;
-  /** Subtract this for every time a token was seen; 0: off. Default 0. */
+  /** Subtract this from the logit of a token for each of its occurrences; 0: off. Default 0. */
   readonly frequencyPenalty?: number;
-  /** How many tokens back the penalties look; -1: all. Default 64. */
+  /** Number of recent tokens that count as repeated, prompt included; 0: none, -1: all. Default 64. */
   readonly penaltyWindow?: number;
   /** Random seed, an integer. Default: random. */
   readonly seed?: number;
