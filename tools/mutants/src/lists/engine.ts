@@ -98,4 +98,28 @@ export const engineMutants: readonly Mutant[] = [
     replace: 'return Math.floor(headerBytes / 8) * 8;',
     tests: ['src/sessions/session.test.ts'],
   },
+  {
+    file: 'packages/engine/src/generation/sampler.ts',
+    find: 'numLeft < numKept && mass < topP * sum; numLeft++',
+    replace: 'numLeft < numKept && mass < topP; numLeft++',
+    tests: ['src/generation/sampler.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/sampler.ts',
+    find: '(this.#rawLogits === undefined ? this.#logits[index] : this.#rawLogits[tokenId])',
+    replace: 'this.#logits[index]',
+    tests: ['src/generation/sampler.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/sampler.ts',
+    find: 'Math.exp(((logits[i] as number) - best) / this.#sampling.temperature);',
+    replace: 'Math.exp((logits[i] as number) - best);',
+    tests: ['src/generation/sampler.test.ts'],
+  },
+  {
+    file: 'packages/kv-cache/src/eviction/window-policy.ts',
+    find: 'if (positions[slot] >= begin && positions[slot] < end) slots.push(slot);',
+    replace: 'if (positions[slot] >= begin && positions[slot] <= end) slots.push(slot);',
+    tests: ['src/eviction/eviction.test.ts'],
+  },
 ];
