@@ -5,18 +5,17 @@ import type { WorkBudget } from '../work-budget.js';
 
 type Rules = ReadonlyMap<string, GrammarNode>;
 type IsNullable = (name: string) => boolean;
+/** By rule: the rules that refer to it. */
+export type Users = ReadonlyMap<string, ReadonlySet<string>>;
 
 /**
  * A rule that reaches itself before any character would recurse forever.
  * @throws {FormatError} for such a rule, and for one that is missing
  */
-export function checkLeftRecursion(rules: Rules, budget: WorkBudget): void {
-  for (const [name, node] of rules) {
-    for (const used of referencesOf(node, budget)) {
-      if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name} uses`);
-    }
+export function checkLeftRecursion(rules: Rules, users: Users, isNullable: IsNullable, budget: WorkBudget): void {
+  for (const [used, [name]] of users) {
+    if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name as string} uses`);
   }
-  const isNullable = nullableRules(rules, budget);
   const firsts = new Map<string, readonly string[]>();
   for (const [name, node] of rules) {
     budget.place = name;
@@ -54,11 +53,10 @@ function fail(field: string, message: string): never {
 }
 
 /** The rules that match the empty text. */
-export function nullableRules(rules: Rules, budget: WorkBudget): IsNullable {
+export function nullableRules(rules: Rules, users: Users, budget: WorkBudget): IsNullable {
   const nullable = new Set<string>();
   const isNullable: IsNullable = (name) => nullable.has(name);
   // users of a rule that turns out to be nullable are visited again
-  const users = usersOf(rules, budget);
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
     budget.place = name;
@@ -70,7 +68,7 @@ export function nullableRules(rules: Rules, budget: WorkBudget): IsNullable {
 }
 
 /** By rule: the rules that refer to it. */
-export function usersOf(rules: Rules, budget: WorkBudget): ReadonlyMap<string, ReadonlySet<string>> {
+export function usersOf(rules: Rules, budget: WorkBudget): Users {
   const users = new Map<string, Set<string>>();
   for (const [name, node] of rules) {
     for (const used of referencesOf(node, budget)) {

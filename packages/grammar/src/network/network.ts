@@ -2,7 +2,7 @@
 import { invariant } from '@winnow/tensor';
 import type { Grammar } from '../grammar.js';
 import { WorkBudget } from '../work-budget.js';
-import { checkLeftRecursion, nullableRules } from './left-recursion.js';
+import { checkLeftRecursion, nullableRules, usersOf } from './left-recursion.js';
 import { prune } from './prune.js';
 import type { EdgeList } from './states.js';
 import { NetworkWriter, type WrittenRule } from './writer.js';
@@ -33,9 +33,11 @@ export interface Network {
  * @throws {CapacityError} when it is too large or takes too much work
  */
 export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBudget('grammar')): Network {
-  checkLeftRecursion(grammar.rules, budget);
-  const { root, rules } = prune(grammar, budget);
-  const isNullable = nullableRules(rules, budget);
+  const users = usersOf(grammar.rules, budget);
+  const couldBeEmpty = nullableRules(grammar.rules, users, budget);
+  checkLeftRecursion(grammar.rules, users, couldBeEmpty, budget);
+  const { root, rules } = prune(grammar, users, budget);
+  const isNullable = rules === grammar.rules ? couldBeEmpty : nullableRules(rules, usersOf(rules, budget), budget);
   const { states, rules: written } = new NetworkWriter(root, rules, isNullable, budget);
   const { numStates } = states;
   const moves = states.moves.sorted(numStates);

@@ -1,12 +1,11 @@
 /** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
 import type { Grammar, GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
-import { usersOf } from './left-recursion.js';
+import type { Users } from './left-recursion.js';
 
 /** An equivalent grammar without alternatives that never terminate. */
-export function prune({ root, rules }: Grammar, budget: WorkBudget): Grammar {
+export function prune({ root, rules }: Grammar, users: Users, budget: WorkBudget): Grammar {
   const productive = new Set<string>();
-  const users = usersOf(rules, budget);
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
     const node = rules.get(name);

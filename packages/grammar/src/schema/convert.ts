@@ -9,6 +9,7 @@ import {
   type Grammar,
   type GrammarNode,
 } from '../grammar.js';
+import { usersOf } from '../network/left-recursion.js';
 import { prune } from '../network/prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
@@ -264,6 +265,7 @@ function keywordPath({ additional, keys }: Facts): string {
 }
 
 function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode, budget: WorkBudget): boolean {
-  const pruned = prune({ root: ' ', rules: new Map([...rules, [' ', node]]) }, budget).rules.get(' ');
+  const all = new Map([...rules, [' ', node]]);
+  const pruned = prune({ root: ' ', rules: all }, usersOf(all, budget), budget).rules.get(' ');
   return !(pruned?.kind === 'choice' && pruned.alternatives.length === 0);
 }
