@@ -66,6 +66,9 @@ function objects(value: Arbitrary): Arbitrary {
     properties: maybe(fc.dictionary(fc.constantFrom('a', 'b', 'é"'), value, { maxKeys: 3 })),
     required: maybe(fc.uniqueArray(fc.constantFrom('a', 'b', 'c'))),
     additionalProperties: maybe(value),
+    patternProperties: maybe(fc.dictionary(fc.constantFrom('^a', 'b|c', '"$'), value, { maxKeys: 2 })),
+    dependentRequired: maybe(fc.constantFrom({ a: ['b'] }, { b: ['c'], c: ['a'] })),
+    dependentSchemas: maybe(value.map((schema) => ({ b: schema }))),
     maxProperties: maybe(small),
     minProperties: maybe(fc.integer({ min: 0, max: 1 })),
   });

@@ -314,3 +314,46 @@ describe('types that are not declared', () => {
     checkSamples(schema, 5);
   });
 });
+
+describe('properties by patterns of names, and properties that ask for others', () => {
+  const patterns = {
+    type: 'object',
+    properties: { a1: { type: 'integer' } },
+    patternProperties: { '^a': { type: ['integer', 'string'], minimum: 3 }, '1$': { type: ['integer', 'null'] } },
+    additionalProperties: { type: 'boolean' },
+  };
+  test.each<[JsonSchema, readonly string[], readonly string[]]>([
+    [
+      patterns,
+      ['{}', '{"a1":3}', '{"a2":"x"}', '{"b1":null}', '{"a11":4}', '{"b":true}', '{"a1":4, "b":true, "ab":5}'],
+      ['{"a1":"x"}', '{"a1":2}', '{"a2":null}', '{"b1":true}', '{"a11":null}', '{"b":3}'],
+    ],
+    [{ ...patterns, additionalProperties: false }, ['{"a1":3, "a2":"x", "b1":1}'], ['{"b":true}']],
+    [
+      { allOf: [patterns, { patternProperties: { '2$': { const: 'x' } }, additionalProperties: { maximum: 5 } }] },
+      ['{"a1":4, "a2":"x"}', '{"b":true}'],
+      ['{"a1":6}', '{"a2":"y"}', '{"a2":4}'],
+    ],
+    [{ patternProperties: { '^x-': true }, additionalProperties: false, required: ['x-a'] }, ['{"x-a":1}'], ['{}']],
+    [
+      { dependentRequired: { a: ['b', 'c'] }, properties: { a: true, b: true, c: true }, additionalProperties: false },
+      ['{}', '{"b":1}', '{"a":1, "b":1, "c":1}'],
+      ['{"a":1}', '{"a":1, "b":1}'],
+    ],
+    [
+      {
+        properties: { a: { type: 'null' }, b: { type: 'integer' } },
+        dependencies: { a: { properties: { b: { minimum: 5 } }, required: ['b'] }, b: ['a'] },
+        additionalProperties: false,
+      },
+      ['{}', '{"a":null, "b":5}'],
+      ['{"a":null}', '{"a":null, "b":4}', '{"b":5}'],
+    ],
+    [{ type: ['object', 'null'], dependentSchemas: { a: false } }, ['null', '{"b":1}'], ['{"a":1}']],
+  ])('%j', (schema, accepted, refused) => {
+    const tokens = tokensOf(schema);
+    for (const text of accepted) expect([text, matches(tokens, text)]).toEqual([text, true]);
+    for (const text of refused) expect([text, matches(tokens, text)]).toEqual([text, false]);
+    expect(checkSamples(schema, 5)).toBeGreaterThan(0);
+  });
+});

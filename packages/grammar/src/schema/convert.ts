@@ -14,6 +14,7 @@ import { prune } from '../network/prune.js';
 import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import {
+  declaredNames,
   generatedKinds,
   itemOf,
   propertyOf,
@@ -25,9 +26,10 @@ import {
 } from './facts.js';
 import { encodeInString, encodePlain } from './json-text.js';
 import { MemberList } from './member-list.js';
+import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
 import { WorkBudget } from '../work-budget.js';
-import { fail, locate } from './keywords.js';
+import { fail, locate } from './located.js';
 import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
 import { stringDfa, textsDfa } from './strings.js';
@@ -206,23 +208,22 @@ class SchemaConverter {
 
   #objectNode(facts: Facts, ruleName: string): GrammarNode {
     const { required = new Set<string>(), minProperties = 0, maxProperties = Infinity, keys } = facts;
-    const declared = new Map<string, Conjunction>(facts.properties ?? []);
-    for (const name of required) if (!declared.has(name)) declared.set(name, propertyOf(facts, name));
+    const declared = [...new Set([...declaredNames(facts), ...required])];
     const keyFacts = keys === undefined ? undefined : this.#resolver.resolve(keys);
     const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, this.#resolver)) ?? true;
-    const members = [...declared].map(([name, value]) => ({
+    const members = declared.map((name) => ({
       name,
       isRequired: required.has(name),
       // a separate rule only for members that can occur
       node: isKey(name)
-        ? sequence(literal(`${JSON.stringify(name)}:`), this.#rules.space, this.valueOf(value))
+        ? sequence(literal(`${JSON.stringify(name)}:`), this.#rules.space, this.valueOf(propertyOf(facts, name)))
         : undefined,
     }));
-    const others = this.#otherMembers(facts, [...declared.keys()], keyFacts);
+    const others = this.#otherMembers(facts, declared, keyFacts);
     // additional members may repeat a name, so only one of them is certain to count
     if (others !== undefined && minProperties > members.length + 1) {
       fail(
-        `${keywordPath(facts)}/minProperties`,
+        `${this.#rules.budget.place}/minProperties`,
         'a grammar cannot ensure that additional properties have different names',
       );
     }
@@ -237,31 +238,37 @@ class SchemaConverter {
     declared: readonly string[],
     keyFacts: readonly Facts[] | undefined,
   ): GrammarNode | undefined {
-    const { budget } = this.#rules;
-    const value = facts.additional ?? [];
-    if (this.#resolver.resolve(value).length === 0) return undefined;
-    let dfa: Dfa | undefined = declared.length === 0 ? undefined : complementDfa(textsDfa(declared, budget), budget);
-    if (keyFacts !== undefined) {
-      if (keyFacts.length === 0) return undefined;
-      const [only] = keyFacts;
-      if (keyFacts.length > 1 || only === undefined)
-        fail(`${keywordPath(facts)}/propertyNames`, 'expected a single schema of property names, got several');
-      const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
-      const own = names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
-      if (own !== undefined) dfa = dfa === undefined ? own : intersectDfa(dfa, own, budget);
+    const names = this.#otherNames(declared, keyFacts);
+    if (names === undefined) return undefined;
+    const alternatives: GrammarNode[] = [];
+    for (const { dfa, value } of nameClasses(facts, names.dfa, this.#rules.budget)) {
+      if (this.#resolver.resolve(value).length === 0) continue;
+      const key =
+        dfa === undefined
+          ? this.#rules.string()
+          : sequence(literal('"'), this.#automaton(dfa, encodeInString), literal('"'));
+      alternatives.push(sequence(key, literal(':'), this.#rules.space, this.valueOf(value)));
     }
-    const key =
-      dfa === undefined
-        ? this.#rules.string()
-        : sequence(literal('"'), this.#automaton(dfa, encodeInString), literal('"'));
-    return sequence(key, literal(':'), this.#rules.space, this.valueOf(value));
+    return alternatives.length === 0 ? undefined : choice(...alternatives);
   }
-}
 
-/** The JSON pointer of a schema, if its facts have one. */
-function keywordPath({ additional, keys }: Facts): string {
-  const path = keys?.[0]?.path ?? additional?.[0]?.path ?? '#';
-  return path.replace(/\/(propertyNames|additionalProperties)$/, '');
+  /** Names that are not declared: an automaton, or all; undefined when there are none. */
+  #otherNames(
+    declared: readonly string[],
+    keyFacts: readonly Facts[] | undefined,
+  ): { readonly dfa: Dfa | undefined } | undefined {
+    const { budget } = this.#rules;
+    const dfa = declared.length === 0 ? undefined : complementDfa(textsDfa(declared, budget), budget);
+    if (keyFacts === undefined) return { dfa };
+    const [only] = keyFacts;
+    if (only === undefined) return undefined;
+    if (keyFacts.length > 1) {
+      fail(`${budget.place}/propertyNames`, 'expected a single schema of property names, got several');
+    }
+    const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
+    const own = names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
+    return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : intersectDfa(dfa, own, budget) };
+  }
 }
 
 function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode, budget: WorkBudget): boolean {

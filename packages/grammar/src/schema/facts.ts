@@ -29,10 +29,8 @@ export interface Facts {
   readonly minimum?: Bound;
   readonly maximum?: Bound;
   readonly divisors?: readonly number[];
-  /** In declaration order. */
-  readonly properties?: ReadonlyMap<string, Conjunction>;
-  /** The schema of undeclared properties. */
-  readonly additional?: Conjunction;
+  /** What schemas say of properties by their names; a property has to satisfy all of them. */
+  readonly shapes?: readonly Shape[];
   readonly keys?: Conjunction;
   readonly required?: ReadonlySet<string>;
   readonly minProperties?: number;
@@ -42,6 +40,22 @@ export interface Facts {
   readonly items?: Conjunction;
   readonly minItems?: number;
   readonly maxItems?: number;
+}
+
+/** What one schema says of properties. */
+export interface Shape {
+  /** In declaration order. */
+  readonly properties: ReadonlyMap<string, Conjunction>;
+  readonly patterns: readonly NamePattern[];
+  /** The schema of all other properties. */
+  readonly additional: Conjunction;
+}
+
+/** A schema of the properties whose names match. */
+export interface NamePattern {
+  readonly pattern: Pattern;
+  readonly value: Conjunction;
+  matches(name: string): boolean;
 }
 
 /** A regular expression, anchored at both ends or unanchored. */
@@ -87,12 +101,7 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   if (a.divisors ?? b.divisors) result.divisors = joined(a.divisors, b.divisors);
   if (a.keys ?? b.keys) result.keys = conjoined(a.keys, b.keys);
   if (a.required ?? b.required) result.required = new Set([...(a.required ?? []), ...(b.required ?? [])]);
-  if (a.properties ?? b.properties ?? a.additional ?? b.additional) {
-    const names = new Set([...(a.properties?.keys() ?? []), ...(b.properties?.keys() ?? [])]);
-    // a property that one of them does not declare is one of its additional properties
-    result.properties = new Map([...names].map((name) => [name, conjoined(propertyOf(a, name), propertyOf(b, name))]));
-    result.additional = conjoined(a.additional, b.additional);
-  }
+  if (a.shapes ?? b.shapes) result.shapes = joined(a.shapes, b.shapes);
   if (a.prefix ?? b.prefix ?? a.items ?? b.items) {
     const length = Math.max(a.prefix?.length ?? 0, b.prefix?.length ?? 0);
     result.prefix = Array.from({ length }, (_, index) => conjoined(itemOf(a, index), itemOf(b, index)));
@@ -107,7 +116,7 @@ function joined<T>(a: readonly T[] = [], b: readonly T[] = []): readonly T[] {
 }
 
 /** The same for schemas, which are known by their places. */
-function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction {
+export function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction {
   return [...new Map([...a, ...b].map((located) => [located.path, located])).values()];
 }
 
@@ -118,8 +127,19 @@ export function generatedKinds({ kinds, meant }: Facts): ReadonlySet<Kind> {
 }
 
 /** The schema of a property. */
-export function propertyOf({ properties, additional = [] }: Facts, name: string): Conjunction {
-  return properties?.get(name) ?? additional;
+export function propertyOf({ shapes = [] }: Facts, name: string): Conjunction {
+  const parts = shapes.map(({ properties, patterns, additional }) => {
+    const own = properties.get(name);
+    const matching = patterns.filter((pattern) => pattern.matches(name));
+    if (own === undefined && matching.length === 0) return additional;
+    return [...(own ?? []), ...matching.flatMap(({ value }) => value)];
+  });
+  return parts.reduce<Conjunction>(conjoined, []);
+}
+
+/** The names of all declared properties, in declaration order. */
+export function declaredNames({ shapes = [] }: Facts): ReadonlySet<string> {
+  return new Set(shapes.flatMap(({ properties }) => [...properties.keys()]));
 }
 
 /** The schema of an item. */

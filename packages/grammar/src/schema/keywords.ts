@@ -1,17 +1,15 @@
 /** The facts of a single schema's keywords; rejects keywords that a grammar cannot enforce. */
-import { FormatError } from '@winnow/tensor';
-import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type Located } from './facts.js';
+import type { WorkBudget } from '../work-budget.js';
+import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type NamePattern, type Shape } from './facts.js';
 import { formats } from './formats.js';
+import { escapePointer, fail, locate } from './located.js';
+import { matchesPattern } from './strings.js';
 
 /** Keywords that affect validity and that a grammar cannot enforce. All others that are not read are annotations. */
 const unsupported: ReadonlySet<string> = new Set([
   'not',
   'if',
   'contains',
-  'patternProperties',
-  'dependencies',
-  'dependentRequired',
-  'dependentSchemas',
   'unevaluatedItems',
   'unevaluatedProperties',
   '$dynamicRef',
@@ -35,6 +33,10 @@ const kindsOfKeyword: Readonly<Record<string, readonly Kind[]>> = {
   exclusiveMaximum: ['integer', 'decimal'],
   multipleOf: ['integer', 'decimal'],
   properties: ['object'],
+  patternProperties: ['object'],
+  dependencies: ['object'],
+  dependentRequired: ['object'],
+  dependentSchemas: ['object'],
   required: ['object'],
   additionalProperties: ['object'],
   propertyNames: ['object'],
@@ -58,36 +60,30 @@ const kindsOfType: Readonly<Record<string, readonly Kind[]>> = {
   number: ['integer', 'decimal'],
 };
 
-export function fail(path: string, message: string): never {
-  throw new FormatError({ source: 'JSON schema', field: path, message });
-}
-
-/** Checks that the value is a schema. */
-export function locate(schema: unknown, path: string): Located {
-  if (typeof schema === 'boolean') return { schema, path };
-  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) {
-    return { schema: schema as JsonSchema, path };
-  }
-  return fail(path, `expected a schema, got ${JSON.stringify(schema)}`);
-}
-
-export function escapePointer(name: string): string {
-  return name.replaceAll('~', '~0').replaceAll('/', '~1');
-}
-
 type Writable = { -readonly [K in keyof Facts]: Facts[K] };
 
+/** What is read of one schema. */
+interface Reading {
+  readonly schema: Exclude<JsonSchema, boolean>;
+  readonly facts: Writable;
+  readonly shape: { -readonly [K in keyof Shape]?: Shape[K] };
+  readonly budget: WorkBudget;
+}
+
 /** The facts of the keywords of a single schema. */
-export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string): readonly Facts[] {
+export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string, budget: WorkBudget): readonly Facts[] {
   const facts: Writable = { kinds: kindsOf(schema, path) };
   const meant = meantKinds(schema);
   if (meant !== undefined) facts.meant = meant;
+  const reading: Reading = { schema, facts, shape: {}, budget };
   for (const [keyword, value] of Object.entries(schema)) {
     if (isAnnotation(keyword) || value === undefined) continue;
     const place = `${path}/${escapePointer(keyword)}`;
     const read = keywordReaders.get(keyword) ?? fail(place, 'a keyword that constrained decoding does not support');
-    read(facts, value, place, schema);
+    read(facts, value, place, reading);
   }
+  const { properties = new Map(), patterns = [], additional = [] } = reading.shape;
+  if (Object.keys(reading.shape).length > 0) facts.shapes = [{ properties, patterns, additional }];
   if (facts.prefix !== undefined || facts.items !== undefined) facts.items ??= [];
   return facts.kinds.size === 0 || facts.values?.length === 0 ? [] : [facts];
 }
@@ -114,7 +110,7 @@ function meantKinds(schema: Exclude<JsonSchema, boolean>): ReadonlySet<Kind> | u
   return meant.length === 0 ? undefined : new Set(meant);
 }
 
-type KeywordReader = (facts: Writable, value: unknown, path: string, schema: Exclude<JsonSchema, boolean>) => void;
+type KeywordReader = (facts: Writable, value: unknown, path: string, reading: Reading) => void;
 
 const ignore: KeywordReader = () => {};
 const readMinimum =
@@ -135,7 +131,7 @@ const readCount =
   };
 
 const valueKeywords: Readonly<Record<string, KeywordReader>> = {
-  enum(facts, value, path, schema) {
+  enum(facts, value, path, { schema }) {
     if (!Array.isArray(value)) fail(path, `expected values, got ${JSON.stringify(value)}`);
     facts.values =
       facts.values === undefined
@@ -184,13 +180,26 @@ const numberKeywords: Readonly<Record<string, KeywordReader>> = {
 const objectKeywords: Readonly<Record<string, KeywordReader>> = {
   minProperties: readCount('minProperties'),
   maxProperties: readCount('maxProperties'),
-  properties(facts, value, path) {
-    facts.properties = new Map(
+  properties(_, value, path, { shape }) {
+    shape.properties = new Map(
       Object.entries(recordOf(value, path)).map(([name, inner]) => [
         name,
         [locate(inner, `${path}/${escapePointer(name)}`)],
       ]),
     );
+  },
+  patternProperties(_, value, path, { shape, budget }) {
+    shape.patterns = Object.entries(recordOf(value, path)).map(([source, inner]): NamePattern => {
+      const place = `${path}/${escapePointer(source)}`;
+      const pattern = { source, isWhole: false, path: place };
+      const known = new Map<string, boolean>();
+      const matches = (name: string): boolean => {
+        const isMatch = known.get(name) ?? matchesPattern(pattern, name, budget);
+        known.set(name, isMatch);
+        return isMatch;
+      };
+      return { pattern, value: [locate(inner, place)], matches };
+    });
   },
   required(facts, value, path) {
     if (!Array.isArray(value) || !value.every((name) => typeof name === 'string')) {
@@ -198,8 +207,8 @@ const objectKeywords: Readonly<Record<string, KeywordReader>> = {
     }
     facts.required = new Set(value);
   },
-  additionalProperties(facts, value, path) {
-    facts.additional = [locate(value, path)];
+  additionalProperties(_, value, path, { shape }) {
+    shape.additional = [locate(value, path)];
   },
   propertyNames(facts, value, path) {
     facts.keys = [locate(value, path)];
@@ -217,7 +226,7 @@ const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
     if (Array.isArray(value)) facts.prefix = value.map((inner, index) => [locate(inner, `${path}/${index}`)]);
     else facts.items = [locate(value, path)];
   },
-  additionalItems(facts, value, path, schema) {
+  additionalItems(facts, value, path, { schema }) {
     if (Array.isArray(schema['items'])) facts.items = [locate(value, path)];
   },
   uniqueItems(_, value, path) {
@@ -229,6 +238,7 @@ const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
 const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
   Object.entries({
     ...{ type: ignore, $ref: ignore, allOf: ignore, anyOf: ignore, oneOf: ignore },
+    ...{ dependencies: ignore, dependentRequired: ignore, dependentSchemas: ignore },
     ...valueKeywords,
     ...textKeywords,
     ...numberKeywords,

@@ -10,7 +10,8 @@ import {
   type Located,
 } from './facts.js';
 import { areDisjoint } from './disjoint.js';
-import { escapePointer, factsOf, fail, isAnnotation, locate } from './keywords.js';
+import { factsOf, isAnnotation } from './keywords.js';
+import { escapePointer, fail, locate } from './located.js';
 
 /** Maximum number of alternatives that nested combinators may expand to. */
 const maxAlternatives = 1000;
@@ -78,13 +79,16 @@ export class Resolver {
     if (schema === false) return [];
     if (open.has(path)) fail(path, 'a schema that refers to itself without consuming a value');
     const inside = new Set(open).add(path);
-    let alternatives: readonly Facts[] = factsOf(schema, path);
+    let alternatives: readonly Facts[] = factsOf(schema, path, this.budget);
     const and = (more: readonly Facts[]): void => {
       alternatives = this.#product(alternatives, more, path);
     };
     if (schema['$ref'] !== undefined) and(this.#expand(this.#target(schema['$ref'], `${path}/$ref`), inside));
     for (const part of listOf(schema, 'allOf', path)) and(this.#expand(part, inside));
     if (schema['anyOf'] !== undefined) and(listOf(schema, 'anyOf', path).flatMap((part) => this.#expand(part, inside)));
+    for (const choices of dependenciesOf(schema, path)) {
+      and(choices.flatMap((part) => this.#expand(part, inside).map(withoutMeaning)));
+    }
     if (schema['oneOf'] !== undefined) {
       const branches = listOf(schema, 'oneOf', path).map((part) => this.#expand(part, inside).map(narrowed));
       this.#checkExclusive(branches, alternatives, path);
@@ -149,14 +153,20 @@ export class Resolver {
   }
 }
 
-/** Only what is generated, so that branches differ that are about different types. */
-function narrowed(facts: Facts): Facts {
+/** Without the types that keywords are about: these keywords are not the author's. */
+function withoutMeaning(facts: Facts): Facts {
   const { meant: _, ...rest } = facts;
-  return { ...rest, kinds: generatedKinds(facts) };
+  return rest;
 }
 
-function sizeOf({ properties, required, values, prefix }: Facts): number {
-  return (properties?.size ?? 0) + (required?.size ?? 0) + (values?.length ?? 0) + (prefix?.length ?? 0);
+/** Only what is generated, so that branches differ that are about different types. */
+function narrowed(facts: Facts): Facts {
+  return { ...withoutMeaning(facts), kinds: generatedKinds(facts) };
+}
+
+function sizeOf({ shapes = [], required, values, prefix }: Facts): number {
+  const numProperties = shapes.reduce((sum, { properties, patterns }) => sum + properties.size + patterns.length, 0);
+  return numProperties + (required?.size ?? 0) + (values?.length ?? 0) + (prefix?.length ?? 0);
 }
 
 function isPlainReference(schema: Exclude<JsonSchema, boolean>): boolean {
@@ -197,4 +207,25 @@ function listOf(schema: Exclude<JsonSchema, boolean>, keyword: string, path: str
   if (!Array.isArray(list) || list.length === 0)
     fail(`${path}/${keyword}`, `expected schemas, got ${JSON.stringify(list)}`);
   return list.map((part, index) => locate(part, `${path}/${keyword}/${index}`));
+}
+
+/** Properties that ask for others: each is absent, or it is present with all that it asks for. */
+function* dependenciesOf(schema: Exclude<JsonSchema, boolean>, path: string): Generator<readonly Located[]> {
+  for (const keyword of ['dependentRequired', 'dependentSchemas', 'dependencies']) {
+    const place = `${path}/${keyword}`;
+    const dependencies = schema[keyword] ?? {};
+    if (typeof dependencies !== 'object' || Array.isArray(dependencies)) {
+      fail(place, `expected an object, got ${JSON.stringify(dependencies)}`);
+    }
+    for (const [name, asked] of Object.entries(dependencies)) {
+      const own = `${place}/${escapePointer(name)}`;
+      const present = Array.isArray(asked)
+        ? { required: [name, ...(asked as unknown[])] }
+        : { required: [name], allOf: [locate(asked, own).schema] };
+      yield [
+        { schema: { properties: { [name]: false } }, path: `${own}#absent` },
+        { schema: present, path: `${own}#present` },
+      ];
+    }
+  }
 }

@@ -5,7 +5,7 @@ import { RegexRefusal } from '../regular/regex-writer.js';
 import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
 import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
-import { fail } from './keywords.js';
+import { fail } from './located.js';
 
 const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
 
@@ -22,7 +22,11 @@ export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts, bu
 export function isString(facts: Facts, text: string, budget: WorkBudget): boolean {
   const length = Array.from(text).length;
   if (length < (facts.minLength ?? 0) || length > (facts.maxLength ?? Infinity)) return false;
-  return (facts.patterns ?? []).every((pattern) => accepts(patternDfa(pattern, budget), text));
+  return (facts.patterns ?? []).every((pattern) => matchesPattern(pattern, text, budget));
+}
+
+export function matchesPattern(pattern: Pattern, text: string, budget: WorkBudget): boolean {
+  return accepts(patternDfa(pattern, budget), text);
 }
 
 /** Exactly these texts. */
@@ -32,7 +36,7 @@ export function textsDfa(texts: readonly string[], budget: WorkBudget): Dfa {
 
 const known = new WeakMap<Pattern, Dfa>();
 
-function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
+export function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
   const ready = known.get(pattern);
   if (ready !== undefined) return ready;
   const { place } = budget;

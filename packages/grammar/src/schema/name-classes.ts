@@ -1,0 +1,42 @@
+/** Names that are not declared, by the patterns that they match. */
+import { complementDfa, intersectDfa, isEmptyDfa, trim, type Dfa } from '../regular/dfa.js';
+import type { WorkBudget } from '../work-budget.js';
+import { conjoined, type Conjunction, type Facts, type NamePattern, type Shape } from './facts.js';
+import { patternDfa } from './strings.js';
+
+/** Names whose values have the same schema. */
+export interface NameClass {
+  /** Undefined for all names. */
+  readonly dfa: Dfa | undefined;
+  readonly value: Conjunction;
+}
+
+/** @param names those that are not declared; undefined for all */
+export function nameClasses({ shapes = [] }: Facts, names: Dfa | undefined, budget: WorkBudget): readonly NameClass[] {
+  let classes: readonly { readonly dfa: Dfa | undefined; readonly matched: ReadonlySet<NamePattern> }[] = [
+    { dfa: names, matched: new Set() },
+  ];
+  for (const pattern of new Set(shapes.flatMap(({ patterns }) => patterns))) {
+    const matching = patternDfa(pattern.pattern, budget);
+    const others = trim(complementDfa(matching, budget));
+    classes = classes.flatMap(({ dfa, matched }) =>
+      [
+        { dfa: within(dfa, matching, budget), matched: new Set([...matched, pattern]) },
+        { dfa: within(dfa, others, budget), matched },
+      ].filter((part) => !isEmptyDfa(part.dfa)),
+    );
+  }
+  return classes.map(({ dfa, matched }) => {
+    const parts = shapes.map((shape) => valueIn(shape, matched));
+    return { dfa, value: parts.reduce<Conjunction>(conjoined, []) };
+  });
+}
+
+function within(names: Dfa | undefined, part: Dfa, budget: WorkBudget): Dfa {
+  return names === undefined ? part : intersectDfa(names, part, budget);
+}
+
+function valueIn({ patterns, additional }: Shape, matched: ReadonlySet<NamePattern>): Conjunction {
+  const own = patterns.filter((pattern) => matched.has(pattern));
+  return own.length === 0 ? additional : own.flatMap(({ value }) => value);
+}
