@@ -20,7 +20,7 @@ export function createChatReader(format: ToolFormat | undefined, createId: () =>
     return { push: (text) => (text === '' ? [] : [{ type: 'text', text }]), end: () => [] };
   }
   if (format === 'hermes') return new TaggedReader(createId);
-  return createTailReader(format, createId);
+  return new TailReader(format, createId);
 }
 
 const open = '<tool_call>';
@@ -100,39 +100,55 @@ function heldBack(text: string, marker: string): number {
 }
 
 /** Formats whose calls extend to the end of the answer. */
-function createTailReader(format: Exclude<ToolFormat, 'hermes'>, createId: () => string): ChatReader {
-  const marker = format === 'llama' ? '<|python_tag|>' : '[TOOL_CALLS]';
-  const begin = new RegExp(formatFacts[format].begin, 'u');
-  let rest = '';
-  let isFirst = true; // no text yet
-  let isInCall = false;
+class TailReader implements ChatReader {
+  readonly #format: TailFormat;
+  readonly #marker: string;
+  readonly #createId: () => string;
+  #rest = '';
+  /** No text yet. */
+  #isFirst = true;
+  #isInCall = false;
 
-  function read(): ChatPart[] {
-    if (isInCall) return [];
-    const match = isFirst || format !== 'llama' ? begin.exec(rest) : new RegExp('<\\|python_tag\\|>').exec(rest);
-    isInCall = match !== null;
-    const before = match === null ? rest : rest.slice(0, match.index);
-    const text = match === null ? before.slice(0, before.length - heldBack(before, marker)) : before.trimEnd();
-    rest = rest.slice(text.length);
-    if (text === '') return [];
-    isFirst = false;
-    return [{ type: 'text', text }];
+  constructor(format: TailFormat, createId: () => string) {
+    this.#format = format;
+    this.#marker = format === 'llama' ? pythonTag : '[TOOL_CALLS]';
+    this.#createId = createId;
   }
 
-  return {
-    push(text): readonly ChatPart[] {
-      rest += text;
-      return read();
-    },
-    end(): readonly ChatPart[] {
-      if (rest === '') return [];
-      const calls = isInCall ? callsOf(withoutMarker(rest, marker), createId) : undefined;
-      const parts = calls ?? [{ type: 'text' as const, text: rest }];
-      rest = '';
-      return parts;
-    },
-  };
+  push(text: string): readonly ChatPart[] {
+    this.#rest += text;
+    if (this.#isInCall) return [];
+    const begin = this.#beginOfCall();
+    this.#isInCall = begin !== undefined;
+    const certain = this.#rest.slice(0, this.#rest.length - heldBack(this.#rest, this.#marker));
+    const said = begin === undefined ? certain : this.#rest.slice(0, begin).trimEnd();
+    this.#rest = this.#rest.slice(said.length);
+    if (said === '') return [];
+    this.#isFirst = false;
+    return [{ type: 'text', text: said }];
+  }
+
+  end(): readonly ChatPart[] {
+    if (this.#rest === '') return [];
+    const calls = this.#isInCall ? callsOf(withoutMarker(this.#rest, this.#marker), this.#createId) : undefined;
+    const parts = calls ?? [{ type: 'text' as const, text: this.#rest }];
+    this.#rest = '';
+    return parts;
+  }
+
+  /** Llama may leave its tag out, but only where an answer begins. */
+  #beginOfCall(): number | undefined {
+    const needsTag = this.#format === 'llama' && !this.#isFirst;
+    const at = needsTag
+      ? this.#rest.indexOf(pythonTag)
+      : this.#rest.search(new RegExp(formatFacts[this.#format].begin, 'u'));
+    return at < 0 ? undefined : at;
+  }
 }
+
+type TailFormat = Exclude<ToolFormat, 'hermes'>;
+
+const pythonTag = '<|python_tag|>';
 
 function withoutMarker(text: string, marker: string): string {
   const trimmed = text.trimStart();

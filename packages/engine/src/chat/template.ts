@@ -53,45 +53,54 @@ export interface ChatTemplate {
   render(messages: readonly ChatMessage[], options?: RenderOptions): string;
 }
 
-/**
- * The source is parsed when a conversation is first rendered, so that a model with a broken template can still generate
- * from text.
- * @param specialTokens texts of `bos_token`, `eos_token` and the like, as templates name them
- */
+/** The template of a model. @param specialTokens texts of `bos_token`, `eos_token` and the like, as templates name them */
 export function createChatTemplate(
   origin: string,
   source: string,
   specialTokens: Readonly<Record<string, string>>,
 ): ChatTemplate {
-  let parsed: Template | undefined;
-  const parse = (): Template => {
+  return new JinjaTemplate(origin, source, specialTokens);
+}
+
+/**
+ * The source is parsed when a conversation is first rendered, so that a model with a broken template can still generate
+ * from text.
+ */
+class JinjaTemplate implements ChatTemplate {
+  readonly source: string;
+  readonly #origin: string;
+  readonly #specialTokens: Readonly<Record<string, string>>;
+  #parsed: Template | undefined;
+
+  constructor(origin: string, source: string, specialTokens: Readonly<Record<string, string>>) {
+    this.#origin = origin;
+    this.source = source;
+    this.#specialTokens = specialTokens;
+  }
+
+  render(messages: readonly ChatMessage[], options: RenderOptions = {}): string {
+    checkOptions(options, renderOptionNames);
+    this.#parsed ??= this.#parse();
     try {
-      return new Template(source);
+      return this.#parsed.render({
+        ...this.#specialTokens,
+        ...options.variables,
+        messages: messages.map(templateMessage),
+        add_generation_prompt: options.addGenerationPrompt ?? true,
+      });
     } catch (cause) {
-      throw new FormatError({ source: origin, field: 'chat_template', message: messageOf(cause) }, { cause });
+      const expected = "a conversation that the model's chat template accepts";
+      throw new ArgumentError({ argument: 'messages', expected, actual: messageOf(cause) });
     }
-  };
-  return {
-    source,
-    render(messages, options = {}): string {
-      checkOptions(options, renderOptionNames);
-      parsed ??= parse();
-      try {
-        return parsed.render({
-          ...specialTokens,
-          ...options.variables,
-          messages: messages.map(templateMessage),
-          add_generation_prompt: options.addGenerationPrompt ?? true,
-        });
-      } catch (cause) {
-        throw new ArgumentError({
-          argument: 'messages',
-          expected: "a conversation that the model's chat template accepts",
-          actual: messageOf(cause),
-        });
-      }
-    },
-  };
+  }
+
+  #parse(): Template {
+    try {
+      return new Template(this.source);
+    } catch (cause) {
+      throw new FormatError({ source: this.#origin, field: 'chat_template', message: messageOf(cause) }, { cause });
+    }
+  }
 }
 
 /** Templates expect messages with OpenAI's field names, with arguments as objects. */

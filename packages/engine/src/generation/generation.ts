@@ -127,24 +127,23 @@ export interface Generation extends AsyncIterable<GeneratedToken> {
  * Wraps the generator so that it can be iterated and return its result; it starts on first use. Leaving a `for await`
  * loop early ends the generation. After a failure, every call throws the same error.
  */
-export function createGeneration(start: () => AsyncGenerator<GeneratedToken, GenerationResult, void>): Generation {
-  let running: AsyncGenerator<GeneratedToken, GenerationResult, void> | undefined;
-  let finished: GenerationResult | undefined;
-  let failure: { readonly error: unknown } | undefined;
+export class StartedGeneration implements Generation {
+  readonly #start: () => TokenGenerator;
+  #running: TokenGenerator | undefined;
+  #finished: GenerationResult | undefined;
+  #failure: { readonly error: unknown } | undefined;
 
-  const remember = (error: unknown): never => {
-    failure ??= { error };
-    throw error;
-  };
+  constructor(start: () => TokenGenerator) {
+    this.#start = start;
+  }
 
-  async function* iterate(): AsyncGenerator<GeneratedToken, void, void> {
-    running ??= start();
+  async *[Symbol.asyncIterator](): AsyncGenerator<GeneratedToken, void, void> {
+    const running = (this.#running ??= this.#start());
     try {
       for (;;) {
-        const { done, value } = await running.next().catch(remember);
-        if (failure !== undefined) throw failure.error;
+        const { done, value } = await this.#next(running);
         if (done === true) {
-          finished ??= value as GenerationResult | undefined; // a generator returns its result once
+          this.#finished ??= value as GenerationResult | undefined; // a generator returns its result once
           return;
         }
         yield value;
@@ -154,15 +153,25 @@ export function createGeneration(start: () => AsyncGenerator<GeneratedToken, Gen
     }
   }
 
-  return {
-    [Symbol.asyncIterator]: iterate,
-    async result(): Promise<GenerationResult> {
-      for await (const _token of iterate());
-      if (finished === undefined) {
-        const [expected, actual] = ['a generation whose loop ran to the end', 'a loop that was left early'];
-        throw new ArgumentError({ argument: 'result', expected, actual });
-      }
-      return finished;
-    },
-  };
+  async result(): Promise<GenerationResult> {
+    for await (const _token of this);
+    if (this.#finished === undefined) {
+      const [expected, actual] = ['a generation whose loop ran to the end', 'a loop that was left early'];
+      throw new ArgumentError({ argument: 'result', expected, actual });
+    }
+    return this.#finished;
+  }
+
+  async #next(running: TokenGenerator): Promise<IteratorResult<GeneratedToken, GenerationResult>> {
+    try {
+      const next = await running.next();
+      if (this.#failure === undefined) return next;
+    } catch (error) {
+      this.#failure ??= { error };
+      throw error;
+    }
+    throw this.#failure.error;
+  }
 }
+
+type TokenGenerator = AsyncGenerator<GeneratedToken, GenerationResult, void>;

@@ -13,30 +13,45 @@ export function createPenalties(sampling: Sampling, vocabSize: number): Penaltie
   const { repetitionPenalty, presencePenalty, frequencyPenalty, penaltyWindow } = sampling;
   const isActive = penaltyWindow !== 0 && (repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0);
   if (!isActive) return { isActive, accept: () => undefined, apply: () => undefined };
-  const counts = new Int32Array(vocabSize);
-  const recent: number[] = []; // a ring, once it holds the whole window
-  let oldest = 0;
-  return {
-    isActive,
-    accept(tokenId) {
-      counts[tokenId]!++;
-      if (penaltyWindow < 0) return;
-      if (recent.length < penaltyWindow) {
-        recent.push(tokenId);
-        return;
-      }
-      counts[recent[oldest] as number]!--;
-      recent[oldest] = tokenId;
-      oldest = (oldest + 1) % penaltyWindow;
-    },
-    apply(logits) {
-      for (let id = 0; id < vocabSize; id++) {
-        const count = counts[id] as number;
-        if (count === 0) continue;
-        const logit = logits[id] as number;
-        const scaled = logit > 0 ? logit / repetitionPenalty : logit * repetitionPenalty;
-        logits[id] = scaled - presencePenalty - count * frequencyPenalty;
-      }
-    },
-  };
+  return new RecentTokens(sampling, vocabSize);
+}
+
+/** Counts of the tokens of the last part of the text. */
+class RecentTokens implements Penalties {
+  readonly isActive = true;
+  readonly #sampling: Sampling;
+  readonly #counts: Int32Array;
+  /** A ring, once it holds the whole window. */
+  readonly #recent: number[] = [];
+  #oldest = 0;
+
+  constructor(sampling: Sampling, vocabSize: number) {
+    this.#sampling = sampling;
+    this.#counts = new Int32Array(vocabSize);
+  }
+
+  accept(tokenId: number): void {
+    const { penaltyWindow } = this.#sampling;
+    this.#counts[tokenId]!++;
+    if (penaltyWindow < 0) return;
+    if (this.#recent.length < penaltyWindow) {
+      this.#recent.push(tokenId);
+      return;
+    }
+    this.#counts[this.#recent[this.#oldest] as number]!--;
+    this.#recent[this.#oldest] = tokenId;
+    this.#oldest = (this.#oldest + 1) % penaltyWindow;
+  }
+
+  apply(logits: Float32Array): void {
+    const { repetitionPenalty, presencePenalty, frequencyPenalty } = this.#sampling;
+    const counts = this.#counts;
+    for (let id = 0; id < counts.length; id++) {
+      const count = counts[id] as number;
+      if (count === 0) continue;
+      const logit = logits[id] as number;
+      const scaled = logit > 0 ? logit / repetitionPenalty : logit * repetitionPenalty;
+      logits[id] = scaled - presencePenalty - count * frequencyPenalty;
+    }
+  }
 }

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { createStopMatcher } from './stop-matcher.js';
+import { StopMatcher } from './stop-matcher.js';
 
 test('the output is the text before the first stop, however the text is cut into pieces', () => {
   const piece = fc.stringMatching(/^[ab]{0,4}$/);
   const stop = fc.stringMatching(/^[ab]{1,4}$/);
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 20 }), fc.array(stop, { maxLength: 3 }), (pieces, stops) => {
-      const matcher = createStopMatcher(stops);
+      const matcher = new StopMatcher(stops);
       let output = '';
       for (const text of pieces) output += matcher.push(text);
       output += matcher.flush();
@@ -29,7 +29,7 @@ test('the output is the text before the first stop, however the text is cut into
 });
 
 test('only what may still become a stop is held back', () => {
-  const matcher = createStopMatcher(['</s>']);
+  const matcher = new StopMatcher(['</s>']);
   expect(matcher.push('abc<')).toBe('abc');
   expect(matcher.push('/')).toBe('');
   expect(matcher.push('x')).toBe('</x');
@@ -38,6 +38,6 @@ test('only what may still become a stop is held back', () => {
 });
 
 test('an empty stop is refused', () => {
-  expect(() => createStopMatcher([''])).toThrow('stop: expected a list of non-empty texts, got ""');
-  expect(() => createStopMatcher('END' as never)).toThrow(/got "END"/);
+  expect(() => new StopMatcher([''])).toThrow('stop: expected a list of non-empty texts, got ""');
+  expect(() => new StopMatcher('END' as never)).toThrow(/got "END"/);
 });

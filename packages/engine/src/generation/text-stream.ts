@@ -1,6 +1,6 @@
 /** Turns token ids into output text: whole characters, without stop sequences. */
 import type { Tokenizer } from '@winnow/tokenizers';
-import { createStopMatcher } from './stop-matcher.js';
+import { StopMatcher } from './stop-matcher.js';
 
 export interface TextStream {
   /** Adds a token; returns text that is certain to be output. */
@@ -27,7 +27,7 @@ export function createTextStream(
 ): TextStream {
   const continuation = isExact || prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
   const detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
-  const matcher = createStopMatcher(stops);
+  const matcher = new StopMatcher(stops);
   return {
     get isStopped(): boolean {
       return matcher.isMatched;

@@ -29,44 +29,62 @@ interface PlacedFile {
 
 /** @param handle of an empty file */
 export async function openOpfsPages(name: string, handle: SyncFileHandle): Promise<PageFile> {
-  const file = handle.createSyncAccessHandle === undefined ? await openInWorker(handle) : await openHere(handle);
-  let sizeBytes = 0;
-  let isOpen = true;
-  async function attempt<T>(byteOffset: number, action: () => Promise<T>): Promise<T> {
-    if (!isOpen) throw new ReleasedError(name);
+  return new OpfsPages(
+    name,
+    handle.createSyncAccessHandle === undefined ? await WorkerFile.open(handle) : await openHere(handle),
+  );
+}
+
+class OpfsPages implements PageFile {
+  readonly name: string;
+  readonly #file: PlacedFile;
+  #sizeBytes = 0;
+  #isOpen = true;
+
+  constructor(name: string, file: PlacedFile) {
+    this.name = name;
+    this.#file = file;
+  }
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async read(byteOffset: number, target: Uint8Array): Promise<void> {
+    const bytes = await this.#attempt(byteOffset, () => this.#file.read(byteOffset, target.byteLength));
+    target.set(bytes);
+    if (bytes.byteLength === target.byteLength) return;
+    const message = `unexpected end, expected ${target.byteLength - bytes.byteLength} more bytes`;
+    throw new IoError({ source: this.name, byteOffset: byteOffset + bytes.byteLength, message });
+  }
+
+  async write(byteOffset: number, bytes: Uint8Array): Promise<void> {
+    const written = await this.#attempt(byteOffset, () => this.#file.write(byteOffset, bytes));
+    this.#sizeBytes = Math.max(this.#sizeBytes, byteOffset + written);
+    if (written === bytes.byteLength) return;
+    const message = `only ${written} of ${bytes.byteLength} bytes were written`;
+    throw new IoError({ source: this.name, byteOffset, message });
+  }
+
+  sync(): Promise<void> {
+    return this.#attempt(0, () => this.#file.sync());
+  }
+
+  async close(): Promise<void> {
+    if (!this.#isOpen) return;
+    this.#isOpen = false;
+    await this.#file.close();
+  }
+
+  async #attempt<T>(byteOffset: number, action: () => Promise<T>): Promise<T> {
+    if (!this.#isOpen) throw new ReleasedError(this.name);
     try {
       return await action();
     } catch (cause) {
       const message = cause instanceof Error ? cause.message : String(cause);
-      throw new IoError({ source: name, byteOffset, message }, { cause });
+      throw new IoError({ source: this.name, byteOffset, message }, { cause });
     }
   }
-  return {
-    name,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    async read(byteOffset, target) {
-      const bytes = await attempt(byteOffset, () => file.read(byteOffset, target.byteLength));
-      target.set(bytes);
-      if (bytes.byteLength === target.byteLength) return;
-      const message = `unexpected end, expected ${target.byteLength - bytes.byteLength} more bytes`;
-      throw new IoError({ source: name, byteOffset: byteOffset + bytes.byteLength, message });
-    },
-    async write(byteOffset, bytes) {
-      const written = await attempt(byteOffset, () => file.write(byteOffset, bytes));
-      sizeBytes = Math.max(sizeBytes, byteOffset + written);
-      if (written === bytes.byteLength) return;
-      const message = `only ${written} of ${bytes.byteLength} bytes were written`;
-      throw new IoError({ source: name, byteOffset, message });
-    },
-    sync: () => attempt(0, () => file.sync()),
-    async close() {
-      if (!isOpen) return;
-      isOpen = false;
-      await file.close();
-    },
-  };
 }
 
 async function openHere(handle: SyncFileHandle): Promise<PlacedFile> {
@@ -121,51 +139,76 @@ onmessage = async ({ data: { id, action, argument } }) => {
 };
 `;
 
-async function openInWorker(handle: SyncFileHandle): Promise<PlacedFile> {
-  const browser = globalThis as unknown as Browser;
-  const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
-  const worker = new browser.Worker(url, { name: 'winnow-pages' });
-  browser.URL.revokeObjectURL(url);
-  const waiting = new Map<number, { resolve(value: unknown): void; reject(error: Error): void }>();
-  let nextId = 0;
-  let failure: Error | undefined;
-  worker.onmessage = ({ data: { id, value, error } }) => {
-    const { resolve, reject } = waiting.get(id) as { resolve(value: unknown): void; reject(error: Error): void };
-    waiting.delete(id);
-    if (error === undefined) resolve(value);
-    else reject(new Error(error));
-  };
-  worker.onerror = ({ message }) => {
-    failure = new Error(`the file worker failed: ${message ?? ''}`);
-    for (const { reject } of waiting.values()) reject(failure);
-    waiting.clear();
-  };
-  function call(action: string, argument?: unknown, transfer: readonly ArrayBuffer[] = []): Promise<unknown> {
-    if (failure !== undefined) return Promise.reject(failure);
-    const id = nextId++;
+interface Waiting {
+  resolve(value: unknown): void;
+  reject(error: Error): void;
+}
+
+/** A file that a worker of its own holds open. */
+class WorkerFile implements PlacedFile {
+  readonly #worker: FileWorker;
+  readonly #waiting = new Map<number, Waiting>();
+  #nextId = 0;
+  #failure: Error | undefined;
+
+  private constructor(worker: FileWorker) {
+    this.#worker = worker;
+    worker.onmessage = ({ data }) => this.#settle(data);
+    worker.onerror = ({ message }) => this.#fail(new Error(`the file worker failed: ${message ?? ''}`));
+  }
+
+  static async open(handle: SyncFileHandle): Promise<WorkerFile> {
+    const browser = globalThis as unknown as Browser;
+    const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+    const worker = new browser.Worker(url, { name: 'winnow-pages' });
+    browser.URL.revokeObjectURL(url);
+    const file = new WorkerFile(worker);
+    try {
+      await file.#call('open', handle);
+    } catch (error) {
+      worker.terminate();
+      throw error;
+    }
+    return file;
+  }
+
+  async read(byteOffset: number, count: number): Promise<Uint8Array> {
+    return (await this.#call('read', [byteOffset, count])) as Uint8Array;
+  }
+
+  async write(byteOffset: number, bytes: Uint8Array): Promise<number> {
+    const copy = new Uint8Array(bytes);
+    return (await this.#call('write', [byteOffset, copy], [copy.buffer])) as number;
+  }
+
+  async sync(): Promise<void> {
+    await this.#call('sync');
+  }
+
+  async close(): Promise<void> {
+    await this.#call('close').catch(() => undefined);
+    this.#worker.terminate();
+  }
+
+  #call(action: string, argument?: unknown, transfer: readonly ArrayBuffer[] = []): Promise<unknown> {
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    const id = this.#nextId++;
     return new Promise((resolve, reject) => {
-      waiting.set(id, { resolve, reject });
-      worker.postMessage({ id, action, argument }, transfer);
+      this.#waiting.set(id, { resolve, reject });
+      this.#worker.postMessage({ id, action, argument }, transfer);
     });
   }
-  try {
-    await call('open', handle);
-  } catch (error) {
-    worker.terminate();
-    throw error;
+
+  #settle({ id, value, error }: Answer): void {
+    const { resolve, reject } = this.#waiting.get(id) as Waiting;
+    this.#waiting.delete(id);
+    if (error === undefined) resolve(value);
+    else reject(new Error(error));
   }
-  return {
-    read: async (byteOffset, count) => (await call('read', [byteOffset, count])) as Uint8Array,
-    async write(byteOffset, bytes) {
-      const copy = new Uint8Array(bytes);
-      return (await call('write', [byteOffset, copy], [copy.buffer])) as number;
-    },
-    async sync() {
-      await call('sync');
-    },
-    async close() {
-      await call('close').catch(() => undefined);
-      worker.terminate();
-    },
-  };
+
+  #fail(error: Error): void {
+    this.#failure = error;
+    for (const { reject } of this.#waiting.values()) reject(error);
+    this.#waiting.clear();
+  }
 }

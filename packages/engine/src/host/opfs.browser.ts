@@ -39,7 +39,7 @@ export const opfsSessionFiles: SessionFiles = {
     const { folder, name } = await locate(String(path), true);
     return withIoErrors(String(path), async () => {
       const handle = await folder.getFileHandle(name, { create: true });
-      return sinkOf(String(path), await handle.createWritable());
+      return new OpfsSink(String(path), await handle.createWritable());
     });
   },
   async openSource(path) {
@@ -105,40 +105,49 @@ async function withIoErrors<T>(source: string, action: () => Promise<T>): Promis
   }
 }
 
-function sinkOf(name: string, file: WritableFile): ByteSink {
-  let sizeBytes = 0;
-  let state: 'open' | 'closed' | 'aborted' = 'open';
-  async function abort(): Promise<void> {
-    if (state !== 'open') return;
-    state = 'aborted';
-    await file.abort().catch(() => undefined);
+class OpfsSink implements ByteSink {
+  readonly name: string;
+  readonly #file: WritableFile;
+  #sizeBytes = 0;
+  #state: 'open' | 'closed' | 'aborted' = 'open';
+
+  constructor(name: string, file: WritableFile) {
+    this.name = name;
+    this.#file = file;
   }
-  async function attempt(action: () => Promise<void>): Promise<void> {
-    if (state === 'aborted') throw new ReleasedError(name);
+
+  get sizeBytes(): number {
+    return this.#sizeBytes;
+  }
+
+  async write(bytes: Uint8Array, byteOffset: number = this.#sizeBytes): Promise<void> {
+    if (this.#state === 'closed') throw new ReleasedError(this.name);
+    // the API rejects shared memory
+    const data = bytes.buffer instanceof ArrayBuffer ? bytes : bytes.slice();
+    const position = byteOffset;
+    await this.#attempt(() => this.#file.write({ type: 'write', position, data: new Uint8Array(data) }));
+    this.#sizeBytes = Math.max(this.#sizeBytes, byteOffset + bytes.byteLength);
+  }
+
+  async close(): Promise<void> {
+    if (this.#state === 'closed') return;
+    await this.#attempt(() => this.#file.close());
+    this.#state = 'closed';
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    await this.#file.abort().catch(() => undefined);
+  }
+
+  async #attempt(action: () => Promise<void>): Promise<void> {
+    if (this.#state === 'aborted') throw new ReleasedError(this.name);
     try {
-      await withIoErrors(name, action);
+      await withIoErrors(this.name, action);
     } catch (error) {
-      await abort();
+      await this.abort();
       throw error;
     }
   }
-  return {
-    name,
-    get sizeBytes() {
-      return sizeBytes;
-    },
-    async write(bytes, byteOffset = sizeBytes) {
-      if (state === 'closed') throw new ReleasedError(name);
-      // the API rejects shared memory
-      const data = bytes.buffer instanceof ArrayBuffer ? bytes : bytes.slice();
-      await attempt(() => file.write({ type: 'write', position: byteOffset, data: new Uint8Array(data) }));
-      sizeBytes = Math.max(sizeBytes, byteOffset + bytes.byteLength);
-    },
-    async close() {
-      if (state === 'closed') return;
-      await attempt(() => file.close());
-      state = 'closed';
-    },
-    abort,
-  };
 }

@@ -13,7 +13,7 @@ import type { SessionModel } from './file.js';
 import { restoreSession } from './restore.js';
 import { openSessionSource, type SessionSource } from './location.js';
 import {
-  createGeneration,
+  StartedGeneration,
   type GenerateOptions,
   type Generation,
   type GenerationResult,
@@ -133,7 +133,7 @@ export class GenerativeModel implements Model, SessionOwner {
   };
 
   readonly generate: Model['generate'] = (prompt, options = {}) => {
-    return createGeneration(() => this.#generate(prompt, options));
+    return new StartedGeneration(() => this.#generate(prompt, options));
   };
 
   readonly encodePrompt: Model['encodePrompt'] = (prompt) => {

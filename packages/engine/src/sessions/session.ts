@@ -11,7 +11,7 @@ import {
   generateOptionNames,
   type GenerateOptions,
   type Generation,
-  createGeneration,
+  StartedGeneration,
   type GenerationResult,
   type GeneratedToken,
 } from '../generation/generation.js';
@@ -184,7 +184,7 @@ export class ModelSession implements Session {
 
   /** @param begin what the generation starts from; called when it is first iterated */
   #start(options: GenerateOptions, begin: () => GenerationStart): Generation {
-    return createGeneration(() => this.#run(options, begin));
+    return new StartedGeneration(() => this.#run(options, begin));
   }
 
   async *#run(

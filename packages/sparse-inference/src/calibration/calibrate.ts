@@ -6,7 +6,7 @@ import type { CalibrationSource, FeedForwardTrace } from './calibration-source.j
 import { checkpointContent, restoreCheckpoint, type CalibrationPosition } from './checkpoint.js';
 import { LayerState } from './layer-state.js';
 import { planCalibration, type CalibrateOptions, type CalibrationPlan } from './options.js';
-import { readNorms, scanPhase, trainPhase, type Phase, type PhaseContext } from './phases.js';
+import { readNorms, scanPhase, TrainPhase, type Phase, type PhaseContext } from './phases.js';
 import { ProgressCounter } from './progress-counter.js';
 import { groupsOf, numStepsOf, splitSamples, totalLength, type SampleParts } from './samples.js';
 import { LayerScores, selectPhase } from './select-phase.js';
@@ -50,7 +50,12 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
       if (!layer.arrays.has('downNorms')) await readNorms(source, layer);
     }
     const verify = verifyPhase(context, scores, totalLength(parts.verify));
-    const phases: readonly Phase[] = [scanPhase(context), trainPhase(context), selectPhase(context, scores), verify];
+    const phases: readonly Phase[] = [
+      scanPhase(context),
+      new TrainPhase(context),
+      selectPhase(context, scores),
+      verify,
+    ];
     for (; position.phase < phases.length; position.phase++, position.group = 0) {
       const phase = phases[position.phase];
       invariant(phase, 'a phase at every position');

@@ -126,53 +126,66 @@ export function labelsOf(layer: LayerState, contributions: Float32Array): Uint8A
 }
 
 /** Trains the low-rank predictors, a group of samples at a time; counts how often each neuron is active, for all kinds. */
-export function trainPhase(context: PhaseContext): Phase {
-  const { products, config, groupTokens, totalSteps, onTrained, signal } = context;
-  const buffers = new Map<LayerState, LayerBuffer>();
-  return {
-    name: 'train',
-    part: 'train',
-    isResumable: true,
-    observe(layer, { x, gate, up }) {
-      const labels = labelsOf(layer, contributionsOf(layer, neuronValues(layer.shape, gate, up)));
-      if (!isLowRank(layer.kind) || layer.arrays.has('gate.p')) return; // low-rank products use the first group only
-      let buffer = buffers.get(layer);
+export class TrainPhase implements Phase {
+  readonly name = 'train';
+  readonly part = 'train';
+  readonly isResumable = true;
+  readonly #context: PhaseContext;
+  readonly #buffers = new Map<LayerState, LayerBuffer>();
+
+  constructor(context: PhaseContext) {
+    this.#context = context;
+  }
+
+  observe(layer: LayerState, { x, gate, up }: FeedForwardTrace): void {
+    const labels = labelsOf(layer, contributionsOf(layer, neuronValues(layer.shape, gate, up)));
+    if (!isLowRank(layer.kind) || layer.arrays.has('gate.p')) return; // low-rank products use the first group only
+    let buffer = this.#buffers.get(layer);
+    if (buffer === undefined) {
       const { hiddenDim, ffnDim } = layer.shape;
-      if (buffer === undefined) buffers.set(layer, (buffer = new LayerBuffer(hiddenDim, ffnDim, groupTokens)));
-      buffer.append(x, labels);
-    },
-    async finishGroup(layer, group) {
-      const buffer = buffers.get(layer);
-      if (buffer === undefined || buffer.numRows === 0) return;
-      const rng = createRng(config.seed * 1_000_003 + layer.shape.layer * 8191 + group);
-      if (layer.kind === 'low-rank-product') {
-        await startProduct(context, layer, buffer, rng);
-        buffers.delete(layer);
-        return;
-      }
-      if (!layer.arrays.has('p')) await start(context, layer, buffer, rng);
-      const state = trainingState(layer, config.rank);
-      // where hardly any neuron is active, choosing none would minimize an unweighted loss
-      const ratio = Math.min(Math.max(layer.number('scannedRatio'), 1e-4), 0.5);
-      const positiveWeight = Math.min(10, (1 - ratio) / ratio);
-      const numRows = Math.min(batchTokens, buffer.numRows);
-      for (let epoch = 0; epoch < config.epochs; epoch++) {
-        const order = shuffled(buffer.numRows, rng);
-        for (let begin = 0; begin + numRows <= buffer.numRows; begin += numRows) {
-          signal?.throwIfAborted();
-          const batch = buffer.batch(order.subarray(begin, begin + numRows));
-          const learningRate = config.learningRate * decay(state.numSteps / Math.max(1, totalSteps));
-          await trainStep(products, state, batch, { positiveWeight, learningRate });
-          onTrained(numRows / config.epochs);
-        }
-      }
-      layer.numbers.set('numSteps', state.numSteps);
-      buffer.clear();
-    },
-    finish(layer) {
-      layer.delete(...momentNames.flatMap((name) => [`${name}.first`, `${name}.second`]));
-    },
-  };
+      buffer = new LayerBuffer(hiddenDim, ffnDim, this.#context.groupTokens);
+      this.#buffers.set(layer, buffer);
+    }
+    buffer.append(x, labels);
+  }
+
+  async finishGroup(layer: LayerState, group: number): Promise<void> {
+    const { config } = this.#context;
+    const buffer = this.#buffers.get(layer);
+    if (buffer === undefined || buffer.numRows === 0) return;
+    const rng = createRng(config.seed * 1_000_003 + layer.shape.layer * 8191 + group);
+    if (layer.kind === 'low-rank-product') {
+      await startProduct(this.#context, layer, buffer, rng);
+      this.#buffers.delete(layer);
+      return;
+    }
+    if (!layer.arrays.has('p')) await start(this.#context, layer, buffer, rng);
+    const state = trainingState(layer, config.rank);
+    // where hardly any neuron is active, choosing none would minimize an unweighted loss
+    const ratio = Math.min(Math.max(layer.number('scannedRatio'), 1e-4), 0.5);
+    for (let epoch = 0; epoch < config.epochs; epoch++) {
+      await this.#trainEpoch(state, buffer, rng, Math.min(10, (1 - ratio) / ratio));
+    }
+    layer.numbers.set('numSteps', state.numSteps);
+    buffer.clear();
+  }
+
+  finish(layer: LayerState): void {
+    layer.delete(...momentNames.flatMap((name) => [`${name}.first`, `${name}.second`]));
+  }
+
+  async #trainEpoch(state: TrainingState, buffer: LayerBuffer, rng: Rng, positiveWeight: number): Promise<void> {
+    const { products, config, totalSteps, onTrained, signal } = this.#context;
+    const numRows = Math.min(batchTokens, buffer.numRows);
+    const order = shuffled(buffer.numRows, rng);
+    for (let begin = 0; begin + numRows <= buffer.numRows; begin += numRows) {
+      signal?.throwIfAborted();
+      const batch = buffer.batch(order.subarray(begin, begin + numRows));
+      const learningRate = config.learningRate * decay(state.numSteps / Math.max(1, totalSteps));
+      await trainStep(products, state, batch, { positiveWeight, learningRate });
+      onTrained(numRows / config.epochs);
+    }
+  }
 }
 
 /** From 1 down to 0.05 along a cosine. */

@@ -40,8 +40,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/stop-matcher.ts',
-    find: 'const starts = stops.map((stop) => all.indexOf(stop)).filter((start) => start >= 0);',
-    replace: 'const starts = stops.map((stop) => all.indexOf(stop)).filter((start) => start > 0);',
+    find: 'const starts = this.#stops.map((stop) => all.indexOf(stop)).filter((start) => start >= 0);',
+    replace: 'const starts = this.#stops.map((stop) => all.indexOf(stop)).filter((start) => start > 0);',
     tests: ['src/generation/stop-matcher.test.ts'],
   },
   {

@@ -20,44 +20,29 @@ export interface NeuronLayerStatistics {
 }
 
 /** Counters of a layer; `misses` and the evictions of the warm tier are derived. */
-export interface LayerCounters {
-  requests: number;
-  hits: number;
-  prefetchHits: number;
-  warmHits: number;
-  coldReads: number;
-  evictions: number;
-  prefetches: number;
-  prefetchesRefused: number;
-  prefetchesDropped: number;
-  reset(): void;
-}
+export class LayerCounters {
+  requests = 0;
+  hits = 0;
+  prefetchHits = 0;
+  warmHits = 0;
+  coldReads = 0;
+  evictions = 0;
+  prefetches = 0;
+  prefetchesRefused = 0;
+  prefetchesDropped = 0;
 
-export function createCounters(): LayerCounters {
-  return {
-    requests: 0,
-    hits: 0,
-    prefetchHits: 0,
-    warmHits: 0,
-    coldReads: 0,
-    evictions: 0,
-    prefetches: 0,
-    prefetchesRefused: 0,
-    prefetchesDropped: 0,
-    reset() {
-      Object.assign(this, { ...createCounters(), reset: this.reset });
-    },
-  };
-}
+  reset(): void {
+    Object.assign(this, new LayerCounters());
+  }
 
-export function statisticsOf(counters: LayerCounters, warmEvictions: number): NeuronLayerStatistics {
-  const { reset: _, ...counts } = counters;
-  return { ...counts, misses: counters.warmHits + counters.coldReads, warmEvictions };
+  statistics(warmEvictions: number): NeuronLayerStatistics {
+    return { ...this, misses: this.warmHits + this.coldReads, warmEvictions };
+  }
 }
 
 /** The sums over layers. */
 export function sumOf(layers: readonly NeuronLayerStatistics[]): NeuronLayerStatistics {
-  const sum: Record<string, number> = { ...statisticsOf(createCounters(), 0) };
+  const sum: Record<string, number> = { ...new LayerCounters().statistics(0) };
   for (const layer of layers) for (const [name, count] of Object.entries(layer)) sum[name] += count;
   return sum as unknown as NeuronLayerStatistics;
 }

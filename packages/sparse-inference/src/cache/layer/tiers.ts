@@ -8,7 +8,7 @@ import { WarmTier, type ColdCopy } from '../copy-tiers.js';
 import { EnsureWait } from '../ensure-wait.js';
 import type { ItemLayout, NeuronLayer } from '../item-layout.js';
 import { ItemMarks } from '../item-marks.js';
-import { createCounters, statisticsOf, type LayerCounters, type NeuronLayerStatistics } from './counters.js';
+import { LayerCounters, type NeuronLayerStatistics } from './counters.js';
 import { busyError, checkIds, loadError, tooManyError } from './errors.js';
 import { LayerPrefetch } from './prefetch.js';
 import { loadItems } from '../load-items.js';
@@ -40,7 +40,7 @@ export class LayerTiers {
   readonly #activity: Activity;
   readonly #table: SlotTable;
   readonly #loads: SlotLoads;
-  readonly #counters: LayerCounters = createCounters();
+  readonly #counters = new LayerCounters();
   /** The 4-bit copy, once there is one. */
   cold: ColdCopy | undefined;
   #numPinned = 0;
@@ -190,7 +190,7 @@ export class LayerTiers {
   }
 
   statistics(): NeuronLayerStatistics {
-    return statisticsOf(this.#counters, this.warm.numEvictions);
+    return this.#counters.statistics(this.warm.numEvictions);
   }
 
   get usefulBytes(): number {
