@@ -34,7 +34,7 @@ describe('parseModelReference', () => {
     ['owner/na.me-2:q4_k_m', { repo: 'owner/na.me-2', revision: undefined, file: 'q4_k_m' }],
     ['hf:owner/name@v1:sub/file.gguf', { repo: 'owner/name', revision: 'v1', file: 'sub/file.gguf' }],
   ])('%s is a repository', (text, request) => {
-    expect(parseModelReference(text)).toEqual({ kind: 'hub', request, isGuess: !text.startsWith('hf:') });
+    expect(parseModelReference(text)).toEqual({ kind: 'hub', request, isAmbiguous: !text.startsWith('hf:') });
   });
 
   test('what exists is a path, even when it looks like a repository', () => {

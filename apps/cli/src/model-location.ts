@@ -13,8 +13,8 @@ export function displayName(model: string | undefined, ownName: string): string 
 
 export type ModelReference =
   | { readonly kind: 'location'; readonly location: ModelLocation }
-  /** `isGuess`: without the prefix `hf:`, so it may have been meant as a path. */
-  | { readonly kind: 'hub'; readonly request: HubRequest; readonly isGuess: boolean };
+  /** `isAmbiguous`: without the prefix `hf:`, so it may have been meant as a path. */
+  | { readonly kind: 'hub'; readonly request: HubRequest; readonly isAmbiguous: boolean };
 
 const repoPattern = /^\w[\w.-]*\/\w[\w.-]*$/;
 
@@ -44,7 +44,7 @@ function hubReference(model: string, text: string): ModelReference {
   const [, repo = '', revision, file] = match ?? [];
   if (!/^(\w[\w.-]*\/)?\w[\w.-]*$/.test(repo))
     throw refuse('MODEL', 'a repository such as hf:owner/name or hf:owner/name:file.gguf', model);
-  return { kind: 'hub', request: { repo, revision, file }, isGuess: model === text };
+  return { kind: 'hub', request: { repo, revision, file }, isAmbiguous: model === text };
 }
 
 function pathKind(path: string): 'file' | 'folder' | undefined {

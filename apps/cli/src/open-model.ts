@@ -31,7 +31,7 @@ export async function locateModel(
         progress.show(`download ${file}`, loadedBytes, totalBytes, 'bytes'),
     });
   } catch (cause) {
-    if (!reference.isGuess || !WinnowError.isInstance(cause) || cause.code !== 'io') throw cause;
+    if (!reference.isAmbiguous || !WinnowError.isInstance(cause) || cause.code !== 'io') throw cause;
     const message = `no such file or folder, and not a hub repository: ${cause.message}`;
     throw new IoError({ source: reference.request.repo, message }, { cause });
   } finally {

@@ -78,14 +78,14 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(existsSync(path)).toBe(false);
     const resumed = await runCli(engine, argv);
     expect(resumed.code).toBe(0);
-    expect(resumed.stderr).toContain(`winnow: ${path}.partial: going on from there\n`);
+    expect(resumed.stderr).toContain(`winnow: ${path}.partial: resuming\n`);
     expect(readFileSync(path).equals(expected)).toBe(true);
     expect(existsSync(`${path}.partial`)).toBe(false);
   });
 });
 
 describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
-  test('SwiGLU: guesses of gate and up, and layers that run dense count as that', async () => {
+  test('SwiGLU: estimates of gate and up, and layers that run dense count as dense', async () => {
     const llama = fileURLToPath(
       new URL('../../../packages/engine/test/fixtures/arch/llama/model.gguf', import.meta.url),
     );

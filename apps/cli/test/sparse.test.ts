@@ -125,7 +125,7 @@ test('--profile shows layers, predictors and how much of the reading overlapped 
 test('without a calibration the demo model is refused as before, and the error says what would help', async () => {
   const { code, stderr } = await runCli(engine, ['run', ...prompt, '--memory', '4MB']);
   expect(code).toBe(4);
-  expect(stderr).toMatch(/with a calibration \(--sparsity\) weights may stay in the file/);
+  expect(stderr).toMatch(/use a calibration \(--sparsity\), so that weights may stay in the file/);
 });
 
 test('what is no calibration is refused', async () => {

@@ -3,7 +3,7 @@ export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Ui
   return new Uint8Array(buffer, byteOffset, byteLength);
 }
 
-/** Bytes as floats; a copy, for bytes may lie at any offset. */
+/** Bytes as floats; a copy, since bytes may be unaligned. */
 export function floatsOf(bytes: Uint8Array): Float32Array<ArrayBuffer> {
   return new Float32Array(bytes.slice().buffer);
 }

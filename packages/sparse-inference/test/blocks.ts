@@ -48,14 +48,14 @@ interface Goldens {
     readonly loss: number;
     readonly after: Readonly<Record<'p' | 'q' | 'bias', readonly number[]>>;
   };
-  /** A SwiGLU block's guesses of gate and up, codes times a scale, and `|act(gate) * up|` of some tokens. */
+  /** A SwiGLU block's estimates of gate and up, codes times a scale, and `|act(gate) * up|` of some tokens. */
   readonly product: {
     readonly hiddenDim: number;
     readonly ffnDim: number;
     readonly rank: number;
     readonly scale: number;
     readonly x: readonly number[];
-    readonly guesses: Readonly<Record<'gate' | 'up', Readonly<Record<'p' | 'q' | 'bias', readonly number[]>>>>;
+    readonly estimates: Readonly<Record<'gate' | 'up', Readonly<Record<'p' | 'q' | 'bias', readonly number[]>>>>;
     readonly scores: readonly number[];
   };
 }

@@ -26,14 +26,14 @@ export const ffnProduct: Suite = {
   run: measureProducts,
 };
 
-interface GuessedCase extends FfnCase {
+interface ProductCase extends FfnCase {
   readonly rank: number;
 }
 
 /** `act(Qg (Pg x)) * (Qu (Pu x))`: P has 8 bits, Q has 4, as in calibrations. */
-function guess(
+function appendScores(
   b: ProgramBuilder,
-  { hiddenDim, ffnDim, rank }: GuessedCase,
+  { hiddenDim, ffnDim, rank }: ProductCase,
   layer: number,
   x: ProgramTensor,
 ): ProgramTensor {
@@ -47,13 +47,13 @@ function guess(
 }
 
 /** All layers read the same x, so that their predictions are known beforehand. */
-function guessedProgram(ffn: GuessedCase): Program {
+function productProgram(ffn: ProductCase): Program {
   const { dtype, hiddenDim, ffnDim, numLayers, numTokens } = ffn;
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
   let y: ProgramTensor = x;
   for (let layer = 0; layer < numLayers; layer++) {
-    const scores = guess(b, ffn, layer, x);
+    const scores = appendScores(b, ffn, layer, x);
     const thresholds = b.external(`thresholds ${layer}`, 'weights', 'f32', [ffnDim]);
     const { ids: rows, count } = b.append('active-neurons', { scores, thresholds }, { absolute: true }) as Record<
       'ids' | 'count',
@@ -68,10 +68,10 @@ function guessedProgram(ffn: GuessedCase): Program {
 }
 
 /** The predictions of all layers. */
-function scoresProgram(ffn: GuessedCase): Program {
+function scoresProgram(ffn: ProductCase): Program {
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [ffn.numTokens, ffn.hiddenDim]);
-  for (let layer = 0; layer < ffn.numLayers; layer++) b.output(`scores ${layer}`, guess(b, ffn, layer, x));
+  for (let layer = 0; layer < ffn.numLayers; layer++) b.output(`scores ${layer}`, appendScores(b, ffn, layer, x));
   return b.build();
 }
 
@@ -81,7 +81,7 @@ interface Draw {
   readonly thresholds: readonly Uint8Array[];
 }
 
-interface GuessedBlocks extends LoadedProgram {
+interface ProductBlocks extends LoadedProgram {
   /** Draws an input, with thresholds that exactly `count` neurons of every layer reach. */
   draw(count: number): Promise<Draw>;
   /** The input of the next run. */
@@ -90,15 +90,15 @@ interface GuessedBlocks extends LoadedProgram {
 
 const weights = { q8_0: randomWeights('q8_0', 0.02, 1), q4_0: randomWeights('q4_0', 0.02, 4) };
 
-async function loadGuessed(backend: Backend, ffn: GuessedCase): Promise<GuessedBlocks> {
+async function loadProductBlocks(backend: Backend, ffn: ProductCase): Promise<ProductBlocks> {
   const { hiddenDim, ffnDim, numLayers } = ffn;
   const fill = (name: string, target: Uint8Array): void => {
     if (name === 'x' || name.startsWith('thresholds')) target.fill(0);
     else weights[name.includes('.q ') ? 'q4_0' : 'q8_0'].fill(target);
   };
-  const loaded = await loadProgram(backend, guessedProgram(ffn), fill, 'y');
+  const loaded = await loadProgram(backend, productProgram(ffn), fill, 'y');
   const { buffers, scalars } = loaded;
-  const guesses = await backend.prepare(scoresProgram(ffn), { buffers, onUnsupported: 'error' });
+  const predictor = await backend.prepare(scoresProgram(ffn), { buffers, onUnsupported: 'error' });
   const rng = createRng(3);
   const write = async (name: string, bytes: Uint8Array): Promise<void> => {
     const buffer = buffers.get(name);
@@ -110,11 +110,11 @@ async function loadGuessed(backend: Backend, ffn: GuessedCase): Promise<GuessedB
       const x = new Uint8Array(4 * hiddenDim);
       asFloats(x).set(Float32Array.from({ length: hiddenDim }, () => rng.nextGaussian()));
       await write('x', x);
-      await guesses.run(scalars.words);
+      await predictor.run(scalars.words);
       const thresholds: Uint8Array[] = [];
       const scores = new Float32Array(ffnDim);
       for (let layer = 0; layer < numLayers; layer++) {
-        await guesses.read(`scores ${layer}`, scores);
+        await predictor.read(`scores ${layer}`, scores);
         const bytes = new Uint8Array(4 * ffnDim);
         asFloats(bytes).fill(scores.map(Math.abs).sort()[ffnDim - count] ?? 0);
         thresholds.push(bytes);
@@ -140,7 +140,7 @@ async function* measureProducts(context: SuiteContext): AsyncIterable<Figure> {
       // the first run after others wakes the threads, as in `ffn`
       const contenders: Record<string, Contender> = { dense: { run: async () => (await dense.run(), dense.run()) } };
       for (const rank of ofRanks) {
-        const blocks = await loadGuessed(backend, { ...shape, rank });
+        const blocks = await loadProductBlocks(backend, { ...shape, rank });
         for (const ratio of ratios) contenders[`${rank} ${ratio}`] = contender(blocks, Math.round(ratio * ffnDim));
       }
       const timings = await measure(contenders, measureOptions(options, 9));
@@ -165,7 +165,7 @@ async function* measureProducts(context: SuiteContext): AsyncIterable<Figure> {
 }
 
 /** Two runs, of which the second is measured: the first one reads different neurons. */
-function contender(blocks: GuessedBlocks, count: number): Contender {
+function contender(blocks: ProductBlocks, count: number): Contender {
   return {
     async run() {
       const [first, second] = [await blocks.draw(count), await blocks.draw(count)];

@@ -92,7 +92,7 @@ test('of a calibration by inputs, down is in tiers, and the refusal says why no 
   const text = await textOf(whole);
   const error = await refusal(load(design, { memory: 1 }));
   expect(error.message).toMatch(
-    /6 layers are calibrated by input-threshold, whose gate and up are read input by input/,
+    /6 layers are calibrated by input-threshold, whose gate and up are read by input and stay in memory/,
   );
   const budget = error.needed + 50_000;
   await using tiered = await load(design, { memory: budget });

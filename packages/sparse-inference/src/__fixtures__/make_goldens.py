@@ -106,7 +106,7 @@ step = {
     "after": {"p": listed(adam(P, gp)), "q": listed(adam(Q, gq)), "bias": listed(adam(b, gb))},
 }
 
-# Scores of a product of guesses, from codes of 8 bits: every row is one block of 32 that has a code of 127, so that encoding
+# Scores of a product of estimates, from codes of 8 bits: every row is one block of 32 that has a code of 127, so that encoding
 # the numbers gives the codes back.
 E3, F3, N3 = 32, 40, 3
 
@@ -118,12 +118,12 @@ def codes(rows):
 
 
 X3 = f32(rng.normal(size=(N3, E3)))
-guesses = {part: {"p": codes(32), "q": codes(F3), "bias": f32(rng.normal(size=F3))} for part in ("gate", "up")}
+estimates = {part: {"p": codes(32), "q": codes(F3), "bias": f32(rng.normal(size=F3))} for part in ("gate", "up")}
 scale = 2.0**-9
-gate3, up3 = (X3 @ (g["p"] * scale).T @ (g["q"] * scale).T + g["bias"] for g in guesses.values())
+gate3, up3 = (X3 @ (g["p"] * scale).T @ (g["q"] * scale).T + g["bias"] for g in estimates.values())
 product = {
     "hiddenDim": E3, "ffnDim": F3, "rank": 32, "scale": scale, "x": listed(X3),
-    "guesses": {part: {name: listed(a) for name, a in g.items()} for part, g in guesses.items()},
+    "estimates": {part: {name: listed(a) for name, a in g.items()} for part, g in estimates.items()},
     "scores": listed(np.abs(act("silu", gate3) * up3)),
 }
 print(json.dumps({"hiddenDim": E, "ffnDim": F, "blocks": blocks, "lowRank": low_rank, "step": step, "product": product}))

@@ -1,4 +1,4 @@
-/** The ops of one feed-forward block that computes its active neurons. */
+/** Lowers one FFN to ops that compute its active neurons. */
 import type { LayerFeedForward, NeuronPass, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { lowerValues } from './block-request.js';
 
@@ -8,20 +8,20 @@ export interface ActiveTensors {
   readonly count: ProgramTensor;
 }
 
-/** What a predictor says of the neurons of a step. */
+/** The prediction for the neurons of a step. */
 export interface PredictedTensors extends ActiveTensors {
   /** `[T, F]`, compared with the thresholds. */
   readonly scores: ProgramTensor;
-  /** The inputs of gate and up that are used, where some are not. */
+  /** The active inputs of gate and up, if inputs are skipped. */
   readonly inputs?: ActiveTensors;
-  /** The product with the gate, where all of it was computed for the scores. */
+  /** The gate projection, if it was fully computed for the scores. */
   readonly gate?: ProgramTensor | undefined;
 }
 
 /** Declares the thresholds of a program when they are needed. */
 type Thresholds = () => ProgramTensor;
 
-/** Appends the choice of the neurons whose scores reach their thresholds. */
+/** Appends the selection of neurons whose scores reach their thresholds. */
 export function appendActive(
   b: ProgramBuilder,
   scores: ProgramTensor,
@@ -41,7 +41,7 @@ export class BlockLowering {
     this.#request = request;
   }
 
-  /** Scores by the gate as a whole, or by up where there is none. @param thresholds `[F]` */
+  /** Scores by the dense gate, or by up if there is no gate. @param thresholds `[F]` */
   predictByGate(thresholds: Thresholds, maxRatio: number): PredictedTensors {
     const { x, gate, gateBias, up, upBias, activation } = this.#request;
     const b = this.#b;
@@ -75,7 +75,7 @@ export class BlockLowering {
     return { ...appendActive(this.#b, scores, thresholds(), { maxRatio, absolute: true }), scores };
   }
 
-  /** The block from the rows of active neurons in every matrix. */
+  /** Computes the block from the rows of active neurons of every matrix. */
   fromActive(active: ActiveTensors): ProgramTensor {
     const { gate, gateBias, neurons } = this.#request;
     if (neurons !== undefined) return this.#addDownBias(this.#fused(active, neurons));
@@ -86,7 +86,7 @@ export class BlockLowering {
     });
   }
 
-  /** The block from scores that are the values of neurons, or the gates that they were computed from. */
+  /** Computes the block from scores that are neuron values, or their gates. */
   fromScores({ ids, count, scores, gate }: PredictedTensors): ProgramTensor {
     const b = this.#b;
     return this.#passes({ ids, count }, (pass) => {
@@ -97,7 +97,7 @@ export class BlockLowering {
     });
   }
 
-  /** The same as `fromActive` in one op per pass. */
+  /** The same as `fromActive` with one fused op per pass. */
   #fused({ ids, count }: ActiveTensors, neurons: () => ProgramTensor): ProgramTensor {
     const { x, activation: kind } = this.#request;
     let sum: ProgramTensor | undefined;
@@ -108,7 +108,9 @@ export class BlockLowering {
     return sum as ProgramTensor;
   }
 
-  /** The sum over all passes of down for what `values` gives, `[T, F]`, neuron j of the pass in column j; and the bias. */
+  /**
+   * The sum over all passes of `down` applied to `values` (`[T, F]`, neuron j of the pass in column j), plus the bias.
+   */
   #passes({ ids, count }: ActiveTensors, values: (pass: NeuronPass) => ProgramTensor): ProgramTensor {
     const b = this.#b;
     let sum: ProgramTensor | undefined;
@@ -130,7 +132,7 @@ export class BlockLowering {
     return this.#chosen(this.#request.up(), pass, this.#request.upBias?.());
   }
 
-  /** With a count, only the columns below it. */
+  /** With a count, computes only the columns below it. */
   #activate(up: ProgramTensor, gate?: ProgramTensor, count?: ProgramTensor): ProgramTensor {
     const kind = this.#request.activation;
     if (gate === undefined) return this.#b.activation('activation', { x: up, count }, { kind });
@@ -141,7 +143,7 @@ export class BlockLowering {
     return this.#addBias(y, this.#request.downBias?.());
   }
 
-  /** A row for each token from the one row of the bias: the host leaves the indices at 0. */
+  /** Broadcasts the bias to a row per token; the host leaves the indices at 0. */
   #addBias(y: ProgramTensor, bias: ProgramTensor | undefined): ProgramTensor {
     if (bias === undefined) return y;
     const b = this.#b;
@@ -154,7 +156,7 @@ export class BlockLowering {
 
 const zeros = new WeakMap<ProgramBuilder, ProgramTensor>();
 
-/** Indices `[T]` that are all 0, one scalar for all blocks of a program. */
+/** Indices `[T]` that are all 0, one scalar slot for all blocks of a program. */
 function zeroRows(b: ProgramBuilder): ProgramTensor {
   let tensor = zeros.get(b);
   if (tensor === undefined) zeros.set(b, (tensor = b.scalar('sparseZeros', ['T'])));

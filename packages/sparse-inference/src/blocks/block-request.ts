@@ -1,4 +1,4 @@
-/** Feed-forward blocks in programs of their own: their weights as external tensors, and the ops of the dense block. */
+/** FFNs in standalone programs: their weights as external tensors, and the ops of the dense block. */
 import type { LayerFeedForward, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { bytesOf } from '../bytes.js';
 import { transpose } from '../training/matrix-products.js';
@@ -6,14 +6,14 @@ import type { FeedForwardWeights } from './feed-forward-weights.js';
 
 /** The tensors of a dense block. */
 export interface DenseBlock {
-  /** Before the activation, bias included, `[T, F]`. */
+  /** Before the activation, with bias, `[T, F]`. */
   readonly gate: ProgramTensor | undefined;
   readonly up: ProgramTensor;
   /** `act(gate x) * up x`, or `act(up x)`, `[T, F]`. */
   readonly values: ProgramTensor;
 }
 
-/** Appends what all neurons multiply their columns of `down` with. */
+/** Appends the activations of all neurons, the coefficients of the columns of `down`. */
 export function lowerValues(b: ProgramBuilder, request: LayerFeedForward): DenseBlock {
   const { x, activation: kind, gate: gateWeight, gateBias, up: upWeight, upBias } = request;
   const up = b.activation('matmul', { x, weight: upWeight(), bias: upBias?.() });
@@ -29,7 +29,7 @@ export function lowerDown(b: ProgramBuilder, request: LayerFeedForward, values: 
 }
 
 /**
- * A block of arrays as a lowering asks for it. Each weight becomes an external tensor when the lowering reads it.
+ * Presents a block of arrays to a lowering. Each weight becomes an external tensor when the lowering reads it.
  * @param contents receives the bytes of these tensors by name
  */
 export function blockRequest(

@@ -1,4 +1,4 @@
-/** One feed-forward block on a backend, with all neurons or with those of your choice. */
+/** One FFN on a backend, dense or with chosen neurons. */
 import { BoundProgram, type Backend, type ProgramBuilder } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { BlockLowering } from './block-lowering.js';
@@ -10,23 +10,23 @@ import { inputRows, runRows } from './input-rows.js';
 export interface FeedForwardBlockOptions {
   readonly backend: Backend;
   readonly weights: FeedForwardWeights;
-  /** Tokens of one run; longer inputs take several runs. Default 32. */
+  /** Maximum number of tokens per run; longer inputs take several runs. Default 32. */
   readonly maxTokens?: number;
 }
 
-/** What a block computes on its way, of n hidden states. */
+/** The intermediate values of a block for n hidden states. */
 export interface BlockValues {
-  /** Before the activation; of gated blocks. */
+  /** Before the activation, with bias; only of gated blocks. */
   readonly gate?: Float32Array; // [n, F]
-  /** Bias included; in blocks without a gate, before the activation. */
+  /** With bias; before the activation in blocks without a gate. */
   readonly up: Float32Array; // [n, F]
-  /** What each neuron multiplies its column of `down` with. */
+  /** The activation of each neuron, the coefficient of its column of `down`. */
   readonly values: Float32Array; // [n, F]
 }
 
 /**
- * A block whose weights are arrays, for experiments and measurements. Programs are prepared when they are needed for the first
- * time; `close` frees their memory. One call at a time.
+ * A block whose weights are arrays, for experiments and measurements. Programs are prepared on first use; `close` frees
+ * their memory. One call at a time.
  */
 export class FeedForwardBlock {
   readonly #backend: Backend;
@@ -35,7 +35,7 @@ export class FeedForwardBlock {
   #dense: Promise<BoundProgram> | undefined;
   #sparse: Promise<BoundProgram> | undefined;
 
-  /** @throws {ShapeError} when an array does not have the size that the dims say */
+  /** @throws {ShapeError} when the size of an array does not match the dims */
   constructor({ backend, weights, maxTokens = 32 }: FeedForwardBlockOptions) {
     checkFeedForward(weights);
     this.#backend = backend;
@@ -44,9 +44,9 @@ export class FeedForwardBlock {
   }
 
   /**
-   * The output `[n, E]`, of all neurons or only of `ids`. What other neurons would add is left out.
-   * @param x normed hidden states `[n, E]`
-   * @throws {ShapeError | ArgumentError} for hidden states of another size and for neurons that are not there
+   * The output `[n, E]` of all neurons, or only of `ids`.
+   * @param x normalized hidden states `[n, E]`
+   * @throws {ShapeError | ArgumentError} for hidden states of another size and for invalid neurons
    */
   async forward(x: Float32Array, ids?: ArrayLike<number>): Promise<Float32Array> {
     const y = new Float32Array(x.length);
@@ -63,7 +63,7 @@ export class FeedForwardBlock {
     return y;
   }
 
-  /** What all neurons compute. @param x `[n, E]` */
+  /** The values of all neurons. @param x `[n, E]` */
   async values(x: Float32Array): Promise<BlockValues> {
     const { hiddenDim, ffnDim, gate } = this.#weights;
     const length = Math.floor(x.length / hiddenDim) * ffnDim;
@@ -81,8 +81,8 @@ export class FeedForwardBlock {
   }
 
   /**
-   * The norm of what each neuron adds to the output: `|act(gate x) * up x| * ||column of down||`, `[n, F]`. A SiLU neuron is
-   * never exactly 0, so this and not its activation says whether it matters.
+   * The norm of what each neuron adds to the output: `|act(gate x) * up x| * ||column of down||`, `[n, F]`. SiLU is
+   * never exactly 0, so this norm, not the activation, shows whether a neuron matters.
    */
   async contributions(x: Float32Array): Promise<Float32Array> {
     const { down, hiddenDim, ffnDim } = this.#weights;

@@ -1,4 +1,4 @@
-/** The weights of a feed-forward block as arrays, and what follows from them without running it. */
+/** The weights of an FFN as arrays, and derived values that need no run. */
 import type { ActivationKind } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 
@@ -11,7 +11,7 @@ export interface FeedForwardShape {
   readonly isGated: boolean;
 }
 
-/** The weights of `y = down(act(gate x) * (up x))`, or of `y = down(act(up x))` where there is no gate. */
+/** The weights of `y = down(act(gate x) * (up x))`, or of `y = down(act(up x))` without a gate. */
 export interface FeedForwardWeights extends Omit<FeedForwardShape, 'isGated'> {
   readonly gate?: Float32Array; // [F, E]
   readonly up: Float32Array; // [F, E]
@@ -20,7 +20,7 @@ export interface FeedForwardWeights extends Omit<FeedForwardShape, 'isGated'> {
   readonly downBias?: Float32Array; // [E]
 }
 
-/** @throws {ShapeError} when an array does not have the size that the dims say */
+/** @throws {ShapeError} when the size of an array does not match the dims */
 export function checkFeedForward(weights: FeedForwardWeights): void {
   const { hiddenDim, ffnDim, gate, up, upBias, down, downBias } = weights;
   const sizes: [string, Float32Array | undefined, number][] = [

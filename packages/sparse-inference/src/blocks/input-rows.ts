@@ -1,4 +1,4 @@
-/** Hidden states of any number as the input of a program with a capacity. */
+/** Feeds any number of hidden states to a program with a fixed capacity. */
 import type { BoundProgram, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 
@@ -9,8 +9,8 @@ export function inputRows(b: ProgramBuilder, hiddenDim: number): ProgramTensor {
 }
 
 /**
- * Runs a program over hidden states `[n, E]`, as many at a time as it has room for.
- * @param read copies what the program says of the hidden states `[begin, end)`
+ * Runs a program over hidden states `[n, E]`, as many at a time as fit.
+ * @param read copies the outputs for the hidden states `[begin, end)`
  * @throws {ShapeError} when `x` is not a whole number of hidden states
  */
 export async function runRows(

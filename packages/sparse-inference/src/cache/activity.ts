@@ -1,12 +1,12 @@
 /**
- * How often each item is active: a running mean that starts from the calibration and follows what is observed. Items that
- * are not requested cost nothing: their mean is updated when it is read.
+ * How often each item is active: a running mean that starts from the calibration and follows observations. Items that
+ * are not requested cost nothing: their mean is updated lazily when it is read.
  */
 
-/** Steps after which an observation weighs half as much: a few hundred tokens, the length of a topic. */
+/** Half-life of an observation in steps: a few hundred tokens, about the length of a topic. */
 const halfLifeSteps = 256;
 const keep = 2 ** (-1 / halfLifeSteps);
-/** Powers of `keep`, as far as single steps matter; older ones are computed. */
+/** Number of tabulated powers of `keep`; higher ones are computed. */
 const numPowers = 4096;
 let powers: Float64Array | undefined;
 
@@ -27,12 +27,12 @@ export class Activity {
   /** Bytes per item. */
   static readonly itemBytes: number = 8;
 
-  /** Another set of active items follows. */
+  /** Begins the next set of active items. */
   advance(): void {
     this.#step++;
   }
 
-  /** The item is in the set. Once per set. */
+  /** Marks an item of the set as active, once per set. */
   observe(item: number): void {
     this.#mean[item] = this.of(item) + (1 - keep);
     this.#at[item] = this.#step;

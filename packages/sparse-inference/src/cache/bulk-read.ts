@@ -1,4 +1,4 @@
-/** Reads many items of a layer once, when the cache is created, and passes on each as it arrives. */
+/** Reads many items of a layer once, when the cache is created, and passes each one on as it arrives. */
 import { NeuronLoadError } from './load-error.js';
 import { planReads, type ItemLayout, type PieceGroup, type PieceLayout } from './item-layout.js';
 import type { ReadJob, ReadQueue } from './read-queue.js';
@@ -11,7 +11,7 @@ export interface BulkReadOptions {
   readonly maxGapBytes: number;
   readonly itemName: string;
   readonly signal: AbortSignal | undefined;
-  /** Takes one piece of an item, or returns the reason why it cannot. `bytes` is valid during the call. */
+  /** Accepts one piece of an item, or returns the reason why it cannot. `bytes` is valid during the call. */
   readonly accept: (item: number, piece: PieceLayout, bytes: Uint8Array) => string | undefined;
 }
 

@@ -1,4 +1,4 @@
-/** Copies of items in RAM: the warm tier, which changes with use, and the 4-bit copy of the cold tier, which does not. */
+/** Copies of items in RAM: the warm tier, which changes with use, and the fixed 4-bit copy of the cold tier. */
 import { invariant } from '@winnow/tensor';
 import type { Activity } from './activity.js';
 import { allocateBytes } from './allocate-bytes.js';
@@ -7,11 +7,14 @@ import { SlotTable } from './slot-table.js';
 
 /** A tier from which slots are filled. */
 export interface CopyTier {
-  /** Makes one piece, in the model's format, of the copy at `place`. */
+  /** Converts one piece of the copy at `place` to the model's format. */
   decode(place: number, piece: number, out: Uint8Array, outOffset: number): void;
 }
 
-/** Items by recent use, in places of one size. A place that is being filled or read is busy and stays. */
+/**
+ * A least-recently-used tier with places of one size. A place that is being filled or read is busy and cannot be
+ * evicted.
+ */
 export class WarmTier implements CopyTier {
   readonly #table: SlotTable;
   readonly #layout: ItemLayout;
@@ -35,12 +38,12 @@ export class WarmTier implements CopyTier {
     return this.#numEvictions;
   }
 
-  /** From now on the tier keeps its items and takes no others. */
+  /** Freezes the tier: it keeps its items and takes no others. */
   fix(): void {
     this.#isFixed = true;
   }
 
-  /** Place of the item's copy, -1 when there is none or it is not complete. */
+  /** Place of the item's copy, -1 if there is none or it is incomplete. */
   placeOf(item: number): number {
     const place = this.#table.slotOf[item];
     return place >= 0 && this.#busy[place] !== 1 ? place : -1;
@@ -51,8 +54,8 @@ export class WarmTier implements CopyTier {
   }
 
   /**
-   * A place for an item that is being read, or -1: the least recently used copy is evicted if it is not needed now (its item is
-   * in a slot) or its item is active less often. The place is busy until `finish` or `abandon`.
+   * A place for an item that is being read, or -1: the least recently used copy is evicted if its item is in a slot or
+   * is active less often. The place is busy until `finish` or `abandon`.
    */
   admit(item: number, activity: Activity, isInSlot: (item: number) => boolean): number {
     const table = this.#table;
@@ -63,7 +66,7 @@ export class WarmTier implements CopyTier {
       if (place === table.numSlots) return -1;
       const other = table.itemOf[place];
       if (!isInSlot(other) && activity.of(other) > activity.of(item)) {
-        table.touch(place); // the next comparison is with another one
+        table.touch(place); // so that the next comparison is with another one
         return -1;
       }
       table.release(place);
@@ -74,12 +77,12 @@ export class WarmTier implements CopyTier {
     return place;
   }
 
-  /** Gives items busy places, at creation. */
+  /** Reserves busy places for items at creation. */
   reserve(items: Int32Array): void {
     for (const item of items) this.#busy[this.#table.assign(item)] = 1;
   }
 
-  /** The place of an item, whether it is busy or not; -1 when there is none. */
+  /** The place of an item, busy or not; -1 if there is none. */
   reservedPlace(item: number): number {
     return this.#table.slotOf[item];
   }
@@ -88,7 +91,7 @@ export class WarmTier implements CopyTier {
     for (const item of items) if (this.#table.slotOf[item] >= 0) this.finish(this.#table.slotOf[item]);
   }
 
-  /** Encodes one piece of the place's item. False when it cannot be kept. */
+  /** Encodes one piece of the place's item. Returns false if it cannot be encoded. */
   encode(place: number, piece: number, bytes: Uint8Array): boolean {
     const { warm, warmOffset } = this.#layout.pieces[piece];
     return warm.encode(bytes, this.#bytes, place * this.#layout.warmBytes + warmOffset);
@@ -103,7 +106,7 @@ export class WarmTier implements CopyTier {
     this.#table.release(place);
   }
 
-  /** Keeps the copy in its place while it is being read, which may be several times at once. */
+  /** Keeps the copy in its place while it is being read, possibly by several readers. */
   hold(place: number): void {
     this.#busy[place] += 2;
   }
@@ -124,19 +127,19 @@ export class WarmTier implements CopyTier {
     }
   }
 
-  /** Busy places, for checks. */
+  /** Number of busy places, for checks. */
   get numBusy(): number {
     return this.#busy.reduce((sum, busy) => sum + (busy === 0 ? 0 : 1), 0);
   }
 }
 
-/** Every item that has no better copy, in 4 bits. */
+/** A 4-bit copy of every item without a better copy. */
 export class ColdCopy implements CopyTier {
   readonly #layout: ItemLayout;
   readonly #placeOf: Int32Array;
   readonly #bytes: Uint8Array;
 
-  /** @param items that it is for; each is put in by `encode` before it is used */
+  /** @param its items; each is filled by `encode` before use */
   constructor(items: Int32Array, numItems: number, layout: ItemLayout) {
     this.#layout = layout;
     this.#placeOf = new Int32Array(numItems).fill(-1);

@@ -1,4 +1,4 @@
-/** An `ensure` under way: the items that it still waits for, and its errors. */
+/** A pending `ensure`: the items that it still waits for, and its errors. */
 import type { LoadFailure } from './slot-loads.js';
 
 export class EnsureWait {
@@ -11,7 +11,7 @@ export class EnsureWait {
   #reject: (error: unknown) => void = () => undefined;
   readonly #stopListening: () => void;
 
-  /** @param onAbort is called when the signal fires before this has ended */
+  /** @param onAbort called when the signal fires before this has ended */
   constructor(numLeft: number, signal: AbortSignal | undefined, onAbort: (reason: unknown) => void) {
     this.numLeft = numLeft;
     this.promise = new Promise<void>((resolve, reject) => {

@@ -1,42 +1,42 @@
-/** Where the pieces of an item are: in its slot, in the copies of the lower tiers, and in the sources. */
+/** The layout of an item's pieces: in its slot, in the copies of the lower tiers, and in the sources. */
 import type { ByteSource } from '@winnow/bytes';
 import { ArgumentError, FormatError, sizeOf, type DType } from '@winnow/tensor';
 import { pieceCopy, type PieceCopy } from './piece-copy.js';
 
 /** One part of every item of a layer: the row of one matrix for a neuron, the whole matrix for an expert. */
 export interface NeuronPiece {
-  /** For messages: `gate`, `up`, `down`. */
+  /** `gate`, `up` or `down`, for messages. */
   readonly name: string;
   readonly dtype: DType;
   /** Values per item. An item takes `sizeOf(dtype, valuesPerItem)` bytes. */
   readonly valuesPerItem: number;
-  /** Where the items are: number `i` at `byteOffset + i * strideBytes`. The cache reads it and leaves it open. */
+  /** The source of the items: item `i` is at `byteOffset + i * strideBytes`. The cache reads it and leaves it open. */
   readonly source: ByteSource;
   readonly byteOffset: number;
-  /** Default: the bytes of an item. Larger where the pieces of an item are side by side: then they are read together. */
+  /** Default: the size of an item. Larger if the pieces of an item are adjacent; they are then read together. */
   readonly strideBytes?: number;
 }
 
-/** One layer: its items, its slots and what is in which tier at first. */
+/** One layer: its items, its slots and the initial contents of its tiers. */
 export interface NeuronLayer {
   readonly numItems: number;
   readonly pieces: readonly NeuronPiece[];
-  /** Items that fit into the slot memory of this layer. */
+  /** Number of slots of this layer. */
   readonly slots: number;
   /** Items that are loaded at creation and never leave their slots. */
   readonly hot?: ArrayLike<number>;
-  /** Items that fit into the warm tier of this layer. Default 0. */
+  /** Capacity of this layer's warm tier in items. Default 0. */
   readonly warmSlots?: number;
   /** Items that are loaded into the warm tier at creation. */
   readonly warm?: ArrayLike<number>;
-  /** Share of the tokens for which each item is active, from calibration. Default: all 0, then what is observed. */
+  /** Share of the tokens for which each item is active, from calibration. Default: all 0; observations follow. */
   readonly frequencies?: ArrayLike<number>;
 }
 
-/** How the warm tier keeps items: wide rows (f32, f16, bf16) in 8 bit, or all as they are. */
+/** Encoding of the warm tier: f32, f16 and bf16 rows in 8 bits, or everything unchanged. */
 export type WarmEncoding = 'q8_0' | 'same';
 
-/** Where the cold tier is: in the file, or as a copy of 4 bit in memory, so that the file is not read again. */
+/** The cold tier: the file, or a 4-bit copy in memory, so that the file is not read again. */
 export type ColdEncoding = 'file' | 'q4_0';
 
 export interface PieceLayout {
@@ -50,7 +50,7 @@ export interface PieceLayout {
   readonly coldOffset: number;
 }
 
-/** Pieces that are side by side in a source: item `i` has them in `spanBytes` bytes from `byteOffset + i * strideBytes`. */
+/** Adjacent pieces in a source: those of item `i` are in `spanBytes` bytes from `byteOffset + i * strideBytes`. */
 export interface PieceGroup {
   readonly source: ByteSource;
   readonly byteOffset: number;
@@ -69,7 +69,7 @@ export interface ItemLayout {
   readonly coldBytes: number;
 }
 
-/** Bytes of one item in a slot, in the warm tier, and in the cold tier's memory (0 where that is the file). */
+/** Bytes of one item in a slot, in the warm tier, and in the cold tier's memory (0 if that is the file). */
 export interface NeuronItemBytes {
   readonly hotBytes: number;
   readonly warmBytes: number;
@@ -77,7 +77,7 @@ export interface NeuronItemBytes {
 }
 
 /**
- * What one item takes in each tier: the input of `planNeuronTiers`.
+ * The size of one item in each tier, an input of `planNeuronTiers`.
  * @throws {ShapeError} when the values of a piece are not whole blocks of its dtype
  */
 export function neuronItemBytes(
@@ -153,7 +153,7 @@ function badPieces(layer: number, expected: string, actual: string): ArgumentErr
   return new ArgumentError({ argument: `layers[${layer}].pieces`, expected, actual });
 }
 
-/** Groups pieces whose rows of one item are within one stride of each other. */
+/** Groups pieces whose rows of an item are within one stride of each other. */
 function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[]): PieceGroup[] {
   const stride = (index: number): number => given[index].strideBytes ?? pieces[index].itemBytes;
   const order = given.map((_, index) => index).sort((a, b) => given[a].byteOffset - given[b].byteOffset);
@@ -186,8 +186,8 @@ function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[])
 }
 
 /**
- * Divides `items[begin ... end)`, which ascend, into reads: neighbors with small gaps together, none longer than
- * `maxReadBytes` unless it is one item. Calls `emit(from, to)` for each.
+ * Splits the ascending `items[begin ... end)` into reads: neighbors with small gaps are read together, and no read
+ * exceeds `maxReadBytes` unless it is a single item. Calls `emit(from, to)` for each.
  */
 export function planReads(
   group: PieceGroup,

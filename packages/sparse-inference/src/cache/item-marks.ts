@@ -1,4 +1,4 @@
-/** The items of the current ids, each once: beginning a new set forgets the one before in constant time. */
+/** A set of items that is cleared in constant time. */
 export class ItemMarks {
   readonly #at: Int32Array;
   #set = 0;
@@ -19,7 +19,7 @@ export class ItemMarks {
     return this.#at[item] === this.#set;
   }
 
-  /** Adds an item to the set; false when the set has it already. */
+  /** Adds an item to the set; returns false if it is already there. */
   add(item: number): boolean {
     if (this.#at[item] === this.#set) return false;
     this.#at[item] = this.#set;

@@ -38,7 +38,7 @@ export class NeuronLoadError extends IoError {
   }
 }
 
-/** The largest number of ranges that a message names. */
+/** Maximum number of ranges in a message. */
 const maxRanges = 8;
 
 /** `3, 8 to 11` for ascending numbers. */

@@ -1,4 +1,4 @@
-/** Loads items that have been given slots, each from the fastest tier that has it. */
+/** Loads items into their slots, each from the fastest tier that has it. */
 import type { Activity } from './activity.js';
 import type { ColdCopy, WarmTier } from './copy-tiers.js';
 import type { SlotLoads } from './slot-loads.js';
@@ -10,7 +10,7 @@ export interface ItemSources {
   /** The 4-bit copy, in place of the sources. */
   readonly cold: ColdCopy | undefined;
   readonly activity: Activity;
-  /** Items that are read may be kept in the warm tier as well. */
+  /** Whether items that are read may be kept in the warm tier as well. */
   readonly keepsWarm: boolean;
 }
 

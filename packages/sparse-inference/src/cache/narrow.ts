@@ -1,20 +1,20 @@
 /**
- * Float32 to 16-bit floats for long rows, several times faster than value by value: the bits are read through a view of the
- * same memory. Results are those of the encoders of `@winnow/tensor`, for finite values.
+ * Converts long rows of f32 to 16-bit floats, several times faster than value by value, by reading the bits through a
+ * second view of the memory. For finite values the results equal those of the encoders of `@winnow/tensor`.
  */
 import { encoder, type DType } from '@winnow/tensor';
 
-/** Adding and subtracting it rounds a double below it to an integer, ties to even. */
+/** Adding and subtracting it rounds a smaller double to an integer, ties to even. */
 const roundToInteger = 2 ** 52;
 
 export interface Narrower {
-  /** Values go here. */
+  /** The input values. */
   readonly values: Float32Array;
-  /** Packs the first `numValues` of `values`, which are finite, at `out[outOffset ...]`. */
+  /** Encodes the first `numValues` of `values`, which must be finite, to `out[outOffset ...]`. */
   pack(numValues: number, out: Uint8Array, outOffset: number): void;
 }
 
-/** A scratch of `numValues` values that packs as `dtype`. */
+/** Scratch for `numValues` values that are encoded as `dtype`. */
 export function createNarrower(dtype: DType, numValues: number): Narrower {
   const values = new Float32Array(numValues);
   const bits = new Uint32Array(values.buffer);

@@ -19,11 +19,11 @@ import type { SlotMemory } from './slot-loads.js';
 export interface NeuronCacheOptions extends NeuronReadOptions {
   readonly layers: readonly NeuronLayer[];
   readonly slotMemory: (layer: number, piece: number) => SlotMemory;
-  /** Default `q8_0`. With `same` and `coldEncoding: 'file'` a slot always holds the very bytes of the source. */
+  /** Default `q8_0`. With `same` and `coldEncoding: 'file'`, slots hold exactly the bytes of the source. */
   readonly warmEncoding?: WarmEncoding;
-  /** Default `file`. With `q4_0` the warm tier keeps the items of its list and takes no others. */
+  /** Default `file`. With `q4_0` the warm tier is fixed to the items of its list. */
   readonly coldEncoding?: ColdEncoding;
-  /** Called for each piece read from a source; `false` makes it a damaged one. `bytes` is valid during the call. */
+  /** Called for each piece read from a source; `false` marks it as damaged. `bytes` is valid during the call. */
   readonly verify?: (layer: number, piece: number, item: number, bytes: Uint8Array) => boolean;
   /** Name of an item in messages. Default `neuron`. */
   readonly itemName?: string;
@@ -35,57 +35,56 @@ export interface NeuronCacheOptions extends NeuronReadOptions {
 
 export interface NeuronCacheStatistics extends NeuronLayerStatistics {
   readonly layers: readonly NeuronLayerStatistics[];
-  /** Reads of the sources, and their bytes: all, and those of items that were wanted (the others lay in gaps). */
+  /** Reads of the sources, and their bytes: in total, and of requested items (the rest lies in gaps). */
   readonly numReads: number;
   readonly bytesRead: number;
   readonly usefulBytesRead: number;
   readonly failedReads: number;
-  /** Memory in bytes: slots, warm tier, 4-bit copy, and the most that was in use for reads. */
+  /** Memory in bytes: slots, warm tier, 4-bit copy, and the peak of read buffers. */
   readonly bytes: { readonly hot: number; readonly warm: number; readonly cold: number; readonly staging: number };
 }
 
 export interface NeuronCache {
   /**
-   * Makes `ids[0 ... count)` resident and writes their slots to `rowsOut[0 ... count)`. The items keep their slots until
-   * the next `ensure` or `release` of this layer. One call per layer at a time; ids may repeat and have any order.
-   * After a failure the cache is usable and holds none of the ids; what arrived stays.
-   * @throws {CapacityError} when the ids need more slots than there are; nothing has changed then (see `fit`)
+   * Makes `ids[0 ... count)` resident and writes their slots to `rowsOut[0 ... count)`. The items keep their slots
+   * until the next `ensure` or `release` of this layer. One call per layer at a time; ids may repeat, in any order.
+   * After a failure the cache remains usable and holds none of the ids; items that arrived stay.
+   * @throws {CapacityError} when the ids need more slots than there are; then nothing changes (see `fit`)
    * @throws {NeuronLoadError} when items cannot be read or are damaged
-   * @throws {ArgumentError} when an id, a count or the layer is out of range, or the layer is being ensured
-   * @throws {ReleasedError} when the cache is or gets closed
+   * @throws {ArgumentError} when an id, a count or the layer is out of range, or the layer has a pending `ensure`
+   * @throws {ReleasedError} when the cache is closed, also during the call
    * @throws the reason of `signal` when it fires
    */
   ensure(layer: number, ids: Int32Array, count: number, rowsOut: Int32Array, signal?: AbortSignal): Promise<void>;
-  /** How many of `ids[begin ... end)`, from the first on, one `ensure` can take. */
+  /** The number of leading ids of `ids[begin ... end)` that one `ensure` can take. */
   fit(layer: number, ids: Int32Array, begin: number, end: number): number;
   /** Releases the items that the last `ensure` of the layer held. */
   release(layer: number): void;
   /**
-   * Starts to load items that will be needed, as far as there are slots that no `ensure` holds. It reports no failure: an
-   * item that could not be loaded is read again when it is needed, and fails then. The signal drops what no `ensure` has
-   * asked for by then.
+   * Starts to load items that will be needed, into slots that no `ensure` holds. It reports no failures: an item that
+   * could not be loaded is read again when it is needed. The signal drops items that no `ensure` has requested by then.
    * @throws {ArgumentError} when an id, the count or the layer is out of range
    * @throws {ReleasedError} when the cache is closed
    */
   prefetch(layer: number, ids: Int32Array, count?: number, options?: { readonly signal?: AbortSignal }): void;
-  /** Drops what is being prefetched, for one layer or all, but for items that an `ensure` waits for. */
+  /** Drops pending prefetches of one layer or all, except items that an `ensure` waits for. */
   cancelPrefetch(layer?: number): void;
-  /** The fastest tier that has an item now. */
+  /** The fastest tier that currently has an item. */
   tierOf(layer: number, id: number): 'hot' | 'warm' | 'cold';
   statistics(): NeuronCacheStatistics;
-  /** Checks the bookkeeping. @throws when it contradicts itself, which is a bug */
+  /** Checks the bookkeeping. @throws when it is inconsistent, which is a bug */
   checkIntegrity(): void;
-  /** Ends what is under way and frees the memory of the tiers. The sources stay open. */
+  /** Ends pending operations and frees the memory of the tiers. The sources stay open. */
   close(): Promise<void>;
 }
 
 const damaged = 'is damaged: its bytes differ from the expected ones';
 
 /**
- * Creates the tiers and loads what is hot, what is warm, and the 4-bit copy if there is one.
- * @throws {CapacityError} when a layer has fewer slots than hot items and one more, fewer warm places than warm items, or
- *   there is no memory for the copies
- * @throws {ArgumentError} when options make no sense
+ * Creates the tiers and loads hot items, warm items, and the 4-bit copy if there is one.
+ * @throws {CapacityError} when a layer has fewer slots than hot items and one more, fewer warm places than warm items,
+ *   or there is no memory for the copies
+ * @throws {ArgumentError} for invalid options
  * @throws {ShapeError} when an item is not whole blocks of its dtype
  * @throws {FormatError} when a source is too short for the items
  * @throws {NeuronLoadError} when items cannot be read or are damaged
@@ -125,7 +124,7 @@ export async function createNeuronCache(options: NeuronCacheOptions): Promise<Ne
         ...bulk,
         accept: (item, piece, bytes) => {
           if (!isIntact(piece.index, item, bytes)) return damaged;
-          return copy.encode(item, piece.index, bytes) ? undefined : 'has values that are not finite';
+          return copy.encode(item, piece.index, bytes) ? undefined : 'has non-finite values';
         },
       });
       layer.cold = copy;
@@ -149,7 +148,7 @@ interface BulkContext {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Fills the warm tier with the items of its list. Those that it cannot keep stay in the cold tier. */
+/** Fills the warm tier with the items of its list. Those that cannot be encoded stay in the cold tier. */
 async function fillWarm(
   layer: LayerTiers,
   items: Int32Array,
@@ -162,7 +161,7 @@ async function fillWarm(
     if (!isIntact(index, item, bytes)) return damaged;
     const place = layer.warm.reservedPlace(item);
     if (place < 0 || layer.warm.encode(place, index, bytes)) return undefined;
-    if (isFixed) return 'has values that are not finite';
+    if (isFixed) return 'has non-finite values';
     layer.warm.abandon(place);
     return undefined;
   };
@@ -199,7 +198,7 @@ class TieredNeuronCache implements NeuronCache {
     this.#queue = queue;
   }
 
-  // not async: the promise of a layer is passed on as it is
+  // not async: the promise of a layer is passed on unchanged
   ensure(
     layer: number,
     ids: Int32Array,
@@ -280,7 +279,7 @@ class TieredNeuronCache implements NeuronCache {
 interface LayerStart {
   readonly hot: Int32Array;
   readonly warm: Int32Array;
-  /** All others. */
+  /** The other items. */
   readonly cold: Int32Array;
 }
 
@@ -302,7 +301,7 @@ function startOf(layer: NeuronLayer, index: number, itemName: string): LayerStar
     const taken = Int32Array.from(ids).sort();
     for (const id of taken) {
       if (id < 0 || id >= numItems || tierOf[id] !== 0) {
-        const expected = `different ${itemName}s from 0 to ${numItems - 1}, each in one tier`;
+        const expected = `distinct ${itemName}s from 0 to ${numItems - 1}, each in one tier`;
         throw new ArgumentError({ argument: `${name}.${argument}`, expected, actual: String(id) });
       }
       tierOf[id] = tier;
@@ -310,10 +309,10 @@ function startOf(layer: NeuronLayer, index: number, itemName: string): LayerStar
     return taken;
   };
   const start = { hot: take(hot, 1, 'hot'), warm: take(warm, 2, 'warm') };
-  // an item that is not pinned needs a slot to pass through
+  // items that are not pinned need at least one slot
   const neededSlots = start.hot.length < numItems ? start.hot.length + 1 : numItems;
   if (slots < neededSlots) {
-    const hint = `the hot ${itemName}s and one for the others`;
+    const hint = `one for each hot ${itemName} and one for the others`;
     const resource = `neuron cache: slots of layer ${index}`;
     throw new CapacityError({ resource, needed: neededSlots, available: slots, unit: 'slots', hint });
   }

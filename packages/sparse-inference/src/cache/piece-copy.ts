@@ -1,18 +1,18 @@
-/** How a lower tier keeps a piece: as it is, or in a narrower format that is converted back to the model's. */
+/** How a lower tier stores a piece: unchanged, or in a narrower format that is converted back to the model's. */
 import { canEncode, decoder, dtypeInfo, encoder, sizeOf, type DType } from '@winnow/tensor';
 import { createNarrower, type Narrower } from './narrow.js';
 
 export interface PieceCopy {
   readonly sizeBytes: number;
-  /** False when the copy is of fewer bits. */
+  /** Whether the copy has the model's format. */
   readonly isSame: boolean;
-  /** Encodes the piece that starts at `bytes[0]`. False for values that are not finite, which cannot be kept. */
+  /** Encodes the piece that starts at `bytes[0]`. Returns false for non-finite values, which cannot be encoded. */
   encode(bytes: Uint8Array, out: Uint8Array, outOffset: number): boolean;
-  /** Makes the piece in the model's format of the copy. */
+  /** Converts the copy to the model's format. */
   decode(copy: Uint8Array, copyOffset: number, out: Uint8Array, outOffset: number): void;
 }
 
-/** Values converted at a time: whole blocks of every format, small enough for the first-level cache. */
+/** Values converted at a time: whole blocks of every format, small enough for the L1 cache. */
 const chunkValues = 4096;
 const narrowers = new Map<DType, Narrower>();
 
@@ -27,7 +27,7 @@ const bitsOf = (dtype: DType): number => {
   return (blockBytes * 8) / blockSize;
 };
 
-/** The copy in `format`, if that is narrower, whole blocks, and the way back is cheap (no search for scales). */
+/** A copy in `format` if that is narrower, has whole blocks, and is cheap to convert back (no search for scales). */
 export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same'): PieceCopy {
   const itemBytes = sizeOf(dtype, numValues);
   if (

@@ -1,7 +1,7 @@
 /**
- * Divides one byte budget among the tiers of all layers, by arithmetic alone: each byte goes where it saves most. Items are
- * ranked by how often they are active; in each layer the first of them are hot (pinned), the next ones warm, the rest
- * cold. Besides the pinned ones a layer has working slots, through which the other active items pass.
+ * Divides one byte budget among the tiers of all layers, greedily: each byte goes where it saves most. Items are ranked
+ * by how often they are active; in each layer the first are hot (pinned), the next ones warm, the rest cold. Besides
+ * pinned slots a layer has working slots for the other active items.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { ColdCopy } from './copy-tiers.js';
@@ -10,11 +10,11 @@ import { neuronStagingBytes } from './staging.js';
 
 export interface PlannedLayerInput {
   readonly numItems: number;
-  /** Bytes of one item in each tier, as `neuronItemBytes` gives them; `coldBytes` is 0 where the cold tier is the file. */
+  /** Bytes of one item in each tier (see `neuronItemBytes`); `coldBytes` is 0 if the cold tier is the file. */
   readonly hotBytes: number;
   readonly warmBytes: number;
   readonly coldBytes: number;
-  /** Share of the tokens for which each item is active. Default: unknown, and then no item is preferred. */
+  /** Share of the tokens for which each item is active. Default: unknown; then no item is preferred. */
   readonly frequencies?: ArrayLike<number>;
   /** Minimum number of hot items, the most frequently active ones. Default 0. */
   readonly leastHot?: number;
@@ -29,9 +29,9 @@ export interface NeuronTierOptions {
   readonly layers: readonly PlannedLayerInput[];
   /** Items that are active at least this often are always hot. Default: none. */
   readonly hotFrequency?: number;
-  /** Maximum size of all slots, where backend memory is a part of the budget. Default: the budget. */
+  /** Maximum size of all slots, if backend memory is only part of the budget. Default: the budget. */
   readonly hotLimitBytes?: number;
-  /** Cost of loading an item from the cold tier, in copies from the warm tier. Default 10. */
+  /** Cost of loading an item from the cold tier, relative to a copy from the warm tier. Default 10. */
   readonly coldCost?: number;
   /** Memory of read buffers. Default: that of a cache with default options for items of these sizes. */
   readonly stagingBytes?: number;
@@ -42,7 +42,7 @@ export interface PlannedLayer {
   /** Pinned items, ascending. */
   readonly hot: Int32Array;
   readonly warmSlots: number;
-  /** Items of the warm tier at first, ascending. */
+  /** Initial items of the warm tier, ascending. */
   readonly warm: Int32Array;
 }
 
@@ -51,7 +51,7 @@ export interface NeuronTierPlan {
   /** Bytes of all slots, pinned and working. */
   readonly hotBytes: number;
   readonly warmBytes: number;
-  /** Bytes of the copy in memory, 0 where the cold tier is the file. */
+  /** Bytes of the copy in memory, 0 if the cold tier is the file. */
   readonly coldBytes: number;
   readonly stagingBytes: number;
   readonly bookkeepingBytes: number;
@@ -63,11 +63,11 @@ export interface NeuronTierPlan {
 
 /** Room for tokens that need more than the average. */
 const workingMargin = 1.25;
-/** A disk of 1 GB/s against memory of 10 GB/s, and the cost of calls. */
+/** A disk of 1 GB/s compared with memory of 10 GB/s, plus the cost of calls. */
 const defaultColdCost = 10;
 const warmCost = 1;
 
-/** A layer while the budget is being divided: items in the order of their frequency, the first of them hot, then warm. */
+/** A layer while the budget is being divided: items by descending frequency, the first ones hot, then warm. */
 class Division {
   readonly numItems: number;
   readonly order: Int32Array;
@@ -92,14 +92,14 @@ class Division {
     this.#frequencies = Float64Array.from(this.order, frequencyOf);
     this.#rest = new Float64Array(numItems + 1);
     for (let at = numItems - 1; at >= 0; at--) this.#rest[at] = this.#rest[at + 1] + this.#frequencies[at];
-    // pinning an item that takes more of the working slots than its own slot costs less than nothing
+    // pinning an item that frees more of the working slots than its own slot takes has a negative cost
     const pays = input.workingSlots === undefined ? 1 / workingMargin : Infinity;
     const least = Math.min(hotFrequency, pays);
     while (this.numHot < numItems && (this.numHot < leastHot || this.#frequencies[this.numHot] >= least)) this.numHot++;
     this.numNear = this.numHot;
   }
 
-  /** The cold tier is a copy in memory. */
+  /** Whether the cold tier is a copy in memory. */
   get hasCopy(): boolean {
     return this.#input.coldBytes > 0;
   }
@@ -149,7 +149,7 @@ class Division {
     );
   }
 
-  /** Savings per byte of making the next item hot; 0 when no requested item is left. */
+  /** Savings per byte of making the next item hot; 0 if no requested item is left. */
   hotGain(): number {
     if (this.numHot >= this.numItems) return 0;
     const { hotBytes, warmBytes, coldBytes, workingSlots } = this.#input;
@@ -173,8 +173,8 @@ class Division {
 
 /**
  * Plans slots, hot and warm items per layer. Spread a planned layer into a `NeuronLayer`.
- * @throws {CapacityError} when the budget is too small for the hot items and the working slots; `needed` is the smallest
- *   that works
+ * @throws {CapacityError} when the budget is too small for the hot items and the working slots; `needed` is the
+ *   smallest that works
  * @throws {ArgumentError} when a size or a frequency is invalid
  */
 export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
@@ -220,7 +220,7 @@ export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
   };
 }
 
-/** Spends bytes on the step that saves most until none is left; then on slots that any item may use. */
+/** Spends bytes on the step that saves most until none is left, then on unpinned slots. */
 function divide(divisions: readonly Division[], budgetBytes: number, hotBudgetBytes: number): void {
   let rest = budgetBytes;
   let hotRest = hotBudgetBytes;
@@ -268,9 +268,9 @@ function divide(divisions: readonly Division[], budgetBytes: number, hotBudgetBy
   }
 }
 
-/** The most extra places of a layer that a share pays for. */
+/** Adds as many extra places to a layer as its share pays for. */
 function addExtra(division: Division, kind: 'slots' | 'warm', share: number, hotShare: number): void {
-  if (kind === 'warm' && division.hasCopy) return; // the warm tier beside a 4-bit copy takes only the items of its list
+  if (kind === 'warm' && division.hasCopy) return; // with a 4-bit copy, the warm tier takes only the items of its list
   const field = kind === 'slots' ? 'extraSlots' : 'extraWarm';
   const bytes = division.bytes();
   const slotBytes = division.slotBytes();
@@ -288,7 +288,7 @@ function addExtra(division: Division, kind: 'slots' | 'warm', share: number, hot
 
 function tooSmall(what: string, needed: number, available: number): CapacityError {
   const resource = `neuron cache: ${what}`;
-  const hint = 'the least for the hot set, the working slots and what goes with them';
+  const hint = 'the minimum for the hot set, the working slots and their bookkeeping';
   return new CapacityError({ resource, needed, available, unit: 'bytes', hint });
 }
 

@@ -1,6 +1,6 @@
 /**
- * Reads of the sources, a limited number at a time, each into a reusable buffer of its own. Reads that an `ensure` waits for go
- * before prefetches. Memory: the buffers, allocated when they are first needed.
+ * A queue of reads, a limited number at a time, each into its own reusable buffer. Reads that an `ensure` waits for
+ * precede prefetches. Memory: the buffers, allocated on first use.
  */
 import type { ByteSource } from '@winnow/bytes';
 import { allocateBytes } from './allocate-bytes.js';
@@ -9,14 +9,14 @@ export interface ReadJob {
   readonly source: ByteSource;
   readonly byteOffset: number;
   readonly sizeBytes: number;
-  /** An `ensure` waits for it. */
+  /** Whether an `ensure` waits for it. */
   isWanted: boolean;
-  /** Asked before the read starts: is anything in it still needed? If not, `onEnd` is called at once. */
+  /** Called before the read starts: whether anything in it is still needed. If not, `onEnd` is called immediately. */
   isAlive(): boolean;
   /** `bytes` is valid until the result settles. */
   onBytes(bytes: Uint8Array): void | Promise<void>;
   onError(error: unknown): void;
-  /** Always, as the last call. */
+  /** Always called, last. */
   onEnd(): void;
 }
 
@@ -28,7 +28,7 @@ export interface ReadStatistics {
 }
 
 export class ReadQueue {
-  /** Told after each read, whatever became of it. */
+  /** Called after each read, successful or not. */
   onRead: (() => void) | undefined;
   readonly #maxReads: number;
   readonly #bufferBytes: number;
@@ -58,7 +58,7 @@ export class ReadQueue {
     return this.#waiting.has(job);
   }
 
-  /** Somebody waits for the job now. */
+  /** Gives a job priority, since an `ensure` now waits for it. */
   raise(job: ReadJob): void {
     if (job.isWanted) return;
     job.isWanted = true;
@@ -80,12 +80,12 @@ export class ReadQueue {
     };
   }
 
-  /** Waits until no read is under way. */
+  /** Waits until no read is pending. */
   async idle(): Promise<void> {
     if (this.#running.size > 0) await new Promise<void>((resolve) => this.#idlers.push(resolve));
   }
 
-  /** Gives the memory of the buffers back. */
+  /** Frees the buffers. */
   drop(): void {
     this.#buffers.length = 0;
   }
@@ -98,7 +98,7 @@ export class ReadQueue {
     }
   }
 
-  /** Takes the first job that still waits; dropped ones and those that moved to the other list are passed over. */
+  /** Takes the first job that still waits; skips dropped ones and those that moved to the other list. */
   #next(list: ReadJob[]): ReadJob | undefined {
     for (let job = list.shift(); job !== undefined; job = list.shift()) {
       if (!this.#waiting.delete(job)) continue;

@@ -1,7 +1,7 @@
 /**
- * Brings items into the slots of one layer, from copies in RAM or by reads of the sources, and knows what is on its way.
- * A load is identified by its slot's token: when the slot is given up, the token changes, and late data is ignored.
- * A slot into which the backend still writes is neither free nor taken until that has ended.
+ * Loads items into the slots of one layer, from copies in RAM or by reads of the sources, and tracks pending loads. A
+ * load is identified by its slot's token: when the slot is released, the token changes, and late data is ignored. A
+ * slot into which the backend still writes is neither free nor taken until the write has ended.
  */
 import { invariant } from '@winnow/tensor';
 import type { CopyTier, WarmTier } from './copy-tiers.js';
@@ -11,9 +11,9 @@ import type { SlotTable } from './slot-table.js';
 
 /** The memory of the slots of one piece: slot `s` is at `s * (bytes of an item)`. */
 export interface SlotMemory {
-  /** The memory if this program can reach it; asked anew for each load. It always can, or it never can. */
+  /** The memory if JavaScript can access it, requested for each load; either always or never defined. */
   view(): Uint8Array | undefined;
-  /** Used where there is no view. `bytes` may change once the promise is settled. */
+  /** Used if there is no view. `bytes` may change once the promise is settled. */
   write(byteOffset: number, bytes: Uint8Array): Promise<void>;
 }
 
@@ -34,9 +34,9 @@ export interface SlotLoadsOptions {
   readonly maxReadBytes: number;
   readonly maxGapBytes: number;
   readonly verify: ((piece: number, item: number, bytes: Uint8Array) => boolean) | undefined;
-  /** The slot has its item. Not called for what is filled at once. */
+  /** Called when a slot has its item, but not for slots that are filled synchronously. */
   readonly onLoaded: (slot: number) => void;
-  /** The slots do not get their items. They still have them during the call, which has to give them up. */
+  /** Called when loads fail. The slots still belong to their items during the call, which must release them. */
   readonly onFailed: (slots: readonly number[], failure: LoadFailure) => void;
 }
 
@@ -93,19 +93,19 @@ class ItemRead implements ReadJob {
 export class SlotLoads {
   readonly #options: SlotLoadsOptions;
   readonly #table: SlotTable;
-  /** Parts of its item that each slot still waits for. */
+  /** Number of pieces that each slot still waits for. */
   readonly #pending: Uint32Array;
-  /** Writes of the backend under way into each slot. */
+  /** Number of pending backend writes into each slot. */
   readonly #writing: Uint32Array;
   readonly #token: Int32Array;
-  /** Place in the warm tier that the load fills too, or -1. */
+  /** Place in the warm tier that the load also fills, or -1. */
   readonly #warmPlace: Int32Array;
   readonly #reads = new Set<ItemRead>();
   readonly #waiters: (() => void)[] = [];
   #numWriting = 0;
-  /** Slots that were given up and are still being written to. */
+  /** Number of released slots that are still being written to. */
   #numLeaving = 0;
-  /** Fillings under way, one write after the other. */
+  /** Number of pending fills, each one write after the other. */
   #numFilling = 0;
   #usefulBytes = 0;
 
@@ -130,7 +130,7 @@ export class SlotLoads {
     return this.#reads.size > 0;
   }
 
-  /** Nothing is on its way into a slot. */
+  /** Whether no loads are pending. */
   get isIdle(): boolean {
     return this.#reads.size === 0 && this.#numWriting === 0 && this.#numFilling === 0;
   }
@@ -143,12 +143,12 @@ export class SlotLoads {
     return this.#pending[slot] > 0;
   }
 
-  /** The backend writes into the slot: its memory cannot go to another item yet. */
+  /** Whether the backend is writing into the slot, so that its memory cannot be reused yet. */
   isBusy(slot: number): boolean {
     return this.#writing[slot] > 0;
   }
 
-  /** Slots that were given up are still being written to: not all slots are available. */
+  /** Whether released slots are still being written to, so that not all slots are available. */
   get isLeaving(): boolean {
     return this.#numLeaving > 0;
   }
@@ -158,7 +158,7 @@ export class SlotLoads {
     await new Promise<void>((resolve) => this.#waiters.push(resolve));
   }
 
-  /** Reads items, which ascend, into their slots. `warmPlaces` are to be filled as well. */
+  /** Reads ascending items into their slots, and also fills `warmPlaces`. */
   read(items: Int32Array, slots: Int32Array, warmPlaces: Int32Array, isWanted: boolean): void {
     const { layout, queue, maxReadBytes, maxGapBytes } = this.#options;
     const tokens = slots.map((slot, index) => {
@@ -176,7 +176,10 @@ export class SlotLoads {
     }
   }
 
-  /** Fills slots from copies: at once where the memory is in reach, else one after the other. `onDone` ends each copy's use. */
+  /**
+   * Fills slots from copies: synchronously if the memory is accessible, else one after the other. `onDone` ends each
+   * copy's use.
+   */
   fill(tier: CopyTier, places: Int32Array, slots: Int32Array, onDone: (place: number) => void): void {
     const { layout, memories } = this.#options;
     const views = memories.map((memory) => memory.view());
@@ -224,7 +227,7 @@ export class SlotLoads {
     this.#numFilling--;
   }
 
-  /** Gives the slot up: its item is gone, and what was on its way is passed over. */
+  /** Releases the slot: its item is gone, and late data is ignored. */
   unload(slot: number): void {
     this.#token[slot]++;
     this.#pending[slot] = 0;
@@ -238,7 +241,7 @@ export class SlotLoads {
     else this.#numLeaving++;
   }
 
-  /** Reads of which `isNeeded` accepts a slot go first from now on. */
+  /** Gives priority to reads with a slot that `isNeeded` accepts. */
   raise(isNeeded: (slot: number) => boolean): void {
     for (const read of this.#reads) {
       const { batch, from, to } = read;
@@ -250,7 +253,7 @@ export class SlotLoads {
     }
   }
 
-  /** Slots that wait for reads that have not begun and in which nothing is accepted by `isNeeded`. */
+  /** Slots that wait only for reads that have not begun and have no slot that `isNeeded` accepts. */
   idleSlots(isNeeded: (slot: number) => boolean): Set<number> {
     const found = new Set<number>();
     for (const { batch, from, to } of this.#queuedReads()) {
@@ -261,7 +264,7 @@ export class SlotLoads {
     return found;
   }
 
-  /** Drops reads of which nothing is needed any more. */
+  /** Drops reads that are no longer needed. */
   cancelDead(): void {
     for (const read of [...this.#reads]) if (!read.isAlive()) this.#options.queue.cancel(read);
   }
@@ -270,7 +273,7 @@ export class SlotLoads {
     return this.#token[slots[index]] === tokens[index];
   }
 
-  /** The token of a slot's load: another one later means that the slot was given up. */
+  /** The token of a slot's load; a different one later means that the slot was released. */
   tokenOf(slot: number): number {
     return this.#token[slot];
   }
@@ -350,7 +353,7 @@ export class SlotLoads {
     this.#options.warm.abandon(place);
   }
 
-  /** One part of the slot's item has arrived. */
+  /** Notes that one piece of the slot's item has arrived. */
   #arrived(slot: number): void {
     if (--this.#pending[slot] > 0) return;
     const place = this.#warmPlace[slot];
@@ -361,7 +364,7 @@ export class SlotLoads {
     this.#options.onLoaded(slot);
   }
 
-  /** Waits for writes into a slot, the parts of one arrival. Never rejects. */
+  /** Waits for the writes of one piece into a slot. Never rejects. */
   async #writes(
     slot: number,
     token: number,

@@ -1,11 +1,11 @@
 /**
- * Which slot goes next: the least recently used one that may. A search passes over each slot once, however many it frees:
- * what it frees becomes the most recently used, and what it passed over may not go during this search.
+ * Finds the next slot to evict: the least recently used one that is allowed. A search visits each slot once, however
+ * many it frees: freed slots become the most recently used, and skipped ones stay skipped during this search.
  */
 import type { SlotTable } from './slot-table.js';
 
 export interface SlotRules {
-  /** The slot may not go. */
+  /** Whether the slot must not be evicted. */
   readonly isHeld: (slot: number) => boolean;
   readonly isLoading: (slot: number) => boolean;
 }
@@ -26,7 +26,7 @@ export class SlotSearch {
     this.#takesLoading = false;
   }
 
-  /** The next slot to go, -1 when there is none: first those that have their items, then (if asked for) those that load. */
+  /** The next slot to evict, -1 if there is none: first loaded slots, then (if requested) loading ones. */
   next(mayTakeLoading: boolean): number {
     const { oldest, numSlots } = this.#table;
     for (;;) {

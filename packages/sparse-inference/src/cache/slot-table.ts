@@ -1,16 +1,16 @@
 /**
- * Which item is in which place of a tier, and the order of use. Typed arrays only; every step takes constant time.
- * A place is free, or taken by an item; a taken place is in the list of use unless it is pinned.
+ * Maps items to places of a tier and keeps the LRU order. Typed arrays only; every operation takes constant time. A
+ * place is free or taken by an item; a taken place is in the LRU list unless it is pinned.
  */
 import { invariant } from '@winnow/tensor';
 
 export class SlotTable {
   readonly numSlots: number;
-  /** Item of each place, -1 where none is. */
+  /** Item of each place, -1 for none. */
   readonly itemOf: Int32Array;
-  /** Place of each item, -1 where it has none. */
+  /** Place of each item, -1 for none. */
   readonly slotOf: Int32Array;
-  // the list of use: a ring through entry `numSlots`, whose `#newer` is the least recently used place
+  // the LRU list: a ring through entry `numSlots`, whose `#newer` is the least recently used place
   readonly #newer: Int32Array;
   readonly #older: Int32Array;
   readonly #free: Int32Array;
@@ -28,7 +28,7 @@ export class SlotTable {
     this.#numFree = numSlots;
   }
 
-  /** Bytes that a table of this size takes. */
+  /** Size in bytes of a table. */
   static sizeBytes(numSlots: number, numItems: number): number {
     return 4 * (4 * numSlots + numItems + 2);
   }
@@ -37,7 +37,7 @@ export class SlotTable {
     return this.#numFree;
   }
 
-  /** Gives the item a free place, as the most recently used one. There has to be one. */
+  /** Assigns a free place to the item, as the most recently used one. There must be one. */
   assign(item: number): number {
     const slot = this.#free[--this.#numFree];
     this.itemOf[slot] = item;
@@ -46,7 +46,7 @@ export class SlotTable {
     return slot;
   }
 
-  /** Takes the item out of its place and the place out of the list of use. `addFree` makes it usable again. */
+  /** Removes the item from its place and the place from the LRU list. `addFree` makes it available again. */
   detach(slot: number): void {
     this.slotOf[this.itemOf[slot]] = -1;
     this.itemOf[slot] = -1;
@@ -63,14 +63,14 @@ export class SlotTable {
     this.addFree(slot);
   }
 
-  /** The place is the most recently used one now. Pinned places stay pinned. */
+  /** Marks the place as the most recently used one. Pinned places stay pinned. */
   touch(slot: number): void {
     if (this.#newer[slot] < 0) return;
     this.#unlink(slot);
     this.#link(slot);
   }
 
-  /** Takes a place out of the list of use for good. */
+  /** Pins a place: removes it from the LRU list for good. */
   pin(slot: number): void {
     this.#unlink(slot);
   }
@@ -79,7 +79,7 @@ export class SlotTable {
     return this.itemOf[slot] >= 0 && this.#newer[slot] < 0;
   }
 
-  /** The least recently used place, or `numSlots` when there is none. */
+  /** The least recently used place, or `numSlots` if there is none. */
   get oldest(): number {
     return this.#newer[this.numSlots];
   }
@@ -95,18 +95,18 @@ export class SlotTable {
     for (let index = 0; index < this.#numFree; index++) {
       const slot = this.#free[index];
       invariant(state[slot] === 0 && this.itemOf[slot] === -1, `slot ${slot} is free once and has no item`);
-      invariant(this.#newer[slot] === -1, `free slot ${slot} is not in the list of use`);
+      invariant(this.#newer[slot] === -1, `free slot ${slot} is not in the LRU list`);
       state[slot] = 1;
     }
     let previous = this.numSlots;
     for (let slot = this.oldest; slot !== this.numSlots; slot = this.#newer[slot]) {
-      invariant(state[slot] === 0, `slot ${slot} is once in the list of use`);
+      invariant(state[slot] === 0, `slot ${slot} is once in the LRU list`);
       invariant(this.#older[slot] === previous, `slot ${slot} knows the one before it`);
-      invariant(this.itemOf[slot] >= 0, `slot ${slot} in the list of use has an item`);
+      invariant(this.itemOf[slot] >= 0, `slot ${slot} in the LRU list has an item`);
       state[slot] = 2;
       previous = slot;
     }
-    invariant(this.#older[this.numSlots] === previous, 'the list of use ends where it began');
+    invariant(this.#older[this.numSlots] === previous, 'the LRU list ends where it began');
     let numTaken = 0;
     for (let slot = 0; slot < this.numSlots; slot++) {
       const item = this.itemOf[slot];

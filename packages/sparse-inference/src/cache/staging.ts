@@ -1,24 +1,26 @@
-/** How many reads are under way at a time, how long they are, and what memory that takes. */
+/** The number of concurrent reads, their size, and the memory that they need. */
 
 /** How a cache reads its sources. */
 export interface NeuronReadOptions {
-  /** Reads under way at a time. Default: 8, fewer for items of more than 1 MiB. */
+  /** Maximum number of concurrent reads. Default: 8, fewer for items of more than 1 MiB. */
   readonly maxReads?: number;
-  /** Longest read; rounded up to one item. Default 256 KiB. Memory for reads: at most `maxReads` times this. */
+  /**
+   * Maximum size of a read; rounded up to one item. Default 256 KiB. Memory for reads: at most `maxReads` times this.
+   */
   readonly readBytes?: number;
-  /** Neighbors with at most so many bytes between them are read together. Default 32 KiB. */
+  /** Neighbors with at most this many bytes between them are read together. Default 32 KiB. */
   readonly maxGapBytes?: number;
 }
 
-/** More than a system's worker threads bring no more. */
+/** More reads than I/O threads do not help. */
 const mostReads = 8;
-/** Two, so that one is read while the other one is taken over. */
+/** Two, so that one is read while the other is copied. */
 const fewestReads = 2;
-/** Large items are read fewer at a time, so that their buffers stay within this. */
+/** Large items have fewer concurrent reads, so that their buffers stay within this. */
 const usualStagingBytes = 8 * 1024 * 1024;
-/** A read of this length takes several times what its call costs, on disks of up to some GB/s. */
+/** On disks of up to a few GB/s, a read of this size takes several times as long as the overhead of its call. */
 export const defaultReadBytes: number = 256 * 1024;
-/** A gap of this length takes about as long to read as another call. */
+/** Reading a gap of this size takes about as long as another call. */
 export const defaultMaxGapBytes: number = 32 * 1024;
 
 export function defaultMaxReads(bufferBytes: number): number {
@@ -26,8 +28,8 @@ export function defaultMaxReads(bufferBytes: number): number {
 }
 
 /**
- * Memory for reads that a cache makes at most, an input of `planNeuronTiers`.
- * @param largestBytes the longest range of a source that one item takes: one piece, or all that are side by side
+ * Maximum memory for reads of a cache, an input of `planNeuronTiers`.
+ * @param largestBytes the largest range of an item in a source: one piece, or several adjacent ones
  */
 export function neuronStagingBytes(largestBytes: number, options: NeuronReadOptions = {}): number {
   const bufferBytes = Math.max(options.readBytes ?? defaultReadBytes, largestBytes);

@@ -265,7 +265,7 @@ describe('checkpoints that do not fit', () => {
     const notices: string[] = [];
     const other = { ...common, ...change };
     const resumed = await calibrate(two, { ...other, checkpoint: store, onNotice: (text) => notices.push(text) });
-    expect(notices).toEqual(['of another calibration: starting anew']);
+    expect(notices).toEqual(['of another calibration: starting over']);
     expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
   });
 

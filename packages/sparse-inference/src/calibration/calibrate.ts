@@ -1,4 +1,4 @@
-/** Calibration of a model: which neurons matter, predictors that find them, and what that loses. */
+/** Calibrates a model: finds the neurons that matter, trains predictors for them, and measures the loss. */
 import { invariant } from '@winnow/tensor';
 import type { Sidecar } from '../sidecar/sidecar.js';
 import { MatrixProducts } from '../training/matrix-products.js';
@@ -13,15 +13,15 @@ import { LayerScores, selectPhase } from './select-phase.js';
 import { verifyPhase } from './verify-phase.js';
 
 /**
- * Runs a model over text, layer by layer and piece by piece: finds the contributions that make up the energy of the outputs,
- * trains what tells them from the hidden state, chooses thresholds on text of their own and measures on other text again.
- * Hidden states are in memory for one group of samples at a time.
+ * Runs a model over text: finds the contributions that make up the energy of the outputs, trains predictors of them
+ * from the hidden state, chooses thresholds on held-out text and measures on other held-out text. Hidden states of one
+ * group of samples are in memory at a time.
  *
- * The same source, options and backend give the same sidecar to the last bit, also when a run resumes from the checkpoint of
- * another that was stopped or killed.
- * @throws {ArgumentError} for options that make no sense
+ * The same source, options and backend give the same sidecar to the last bit, even when a run resumes from the
+ * checkpoint of an interrupted one.
+ * @throws {ArgumentError} for invalid options
  * @throws {FormatError} for a damaged checkpoint
- * @throws the signal's reason when aborted; what the checkpoint has is not lost
+ * @throws the signal's reason when aborted; the checkpoint stays
  */
 export async function calibrate(source: CalibrationSource, options: CalibrateOptions): Promise<Sidecar> {
   const plan = planCalibration(source, options);
@@ -77,7 +77,7 @@ export async function calibrate(source: CalibrationSource, options: CalibrateOpt
   }
 }
 
-/** @returns where the checkpoint stands, if there is one that fits */
+/** @returns the position of the checkpoint, if there is a matching one */
 async function resume(
   { checkpoint, onNotice }: CalibrateOptions,
   { fingerprint }: CalibrationPlan,
@@ -87,7 +87,7 @@ async function resume(
   if (file === undefined) return undefined;
   try {
     const position = await restoreCheckpoint(file, fingerprint, layers);
-    onNotice?.(position === undefined ? 'of another calibration: starting anew' : 'going on from there');
+    onNotice?.(position === undefined ? 'of another calibration: starting over' : 'resuming');
     return position;
   } finally {
     await file.close();
@@ -112,7 +112,7 @@ interface Run {
   readonly progress: ProgressCounter;
 }
 
-/** From the group where the position stands. */
+/** Runs a phase from the group of the position on. */
 async function runPhase(phase: Phase, position: CalibrationPosition, run: Run): Promise<void> {
   const { source, plan, parts, layers, options, progress } = run;
   const { signal } = options;

@@ -1,42 +1,45 @@
-/** What a calibration asks of a model. `model.feedForward` of `@winnow/engine` is one; `plainSource` makes one of arrays. */
+/**
+ * The model interface of a calibration. `model.feedForward` of `@winnow/engine` implements it, and `plainSource` does
+ * for arrays.
+ */
 import { runPointwise, type Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import type { NeuronRows } from '../sidecar/sidecar.js';
 import { FeedForwardBlock } from '../blocks/feed-forward-block.js';
 import { checkFeedForward, type FeedForwardShape, type FeedForwardWeights } from '../blocks/feed-forward-weights.js';
 
-/** A feed-forward block of the model. */
+/** An FFN of the model. */
 export interface CalibrationLayer extends FeedForwardShape {
   /** Index in the model. */
   readonly layer: number;
-  /** What a token reads with all neurons. Default: as f16. */
+  /** Bytes of weights that a token reads with all neurons. Default: as f16. */
   readonly weightBytes?: { readonly gate?: number; readonly up: number; readonly down: number };
   /** For `breakEvenOf`. Default: by these bytes. */
   readonly rows?: NeuronRows;
 }
 
-/** What one block saw of a piece of text. The arrays belong to the callback until it returns. */
+/** The values of one block for a piece of text. The arrays are valid until the callback returns. */
 export interface FeedForwardTrace {
   readonly layer: number;
   readonly numTokens: number;
-  /** Hidden states as they enter the block, normed. */
+  /** Normalized hidden states, the input of the block. */
   readonly x: Float32Array; // [n, E]
-  /** Before the activation, bias included; of gated blocks. */
+  /** Before the activation, with bias; only of gated blocks. */
   readonly gate?: Float32Array; // [n, F]
-  /** Bias included; in blocks without a gate, before the activation. */
+  /** With bias; before the activation in blocks without a gate. */
   readonly up: Float32Array; // [n, F]
 }
 
 export interface CalibrationSource {
-  /** Names the weights. */
+  /** Hash of the weights. */
   readonly weightsHash: string;
-  /** Of all of their bytes, to tell damaged files later. */
+  /** Checksum of all of their bytes, to detect damaged files later. */
   readonly weightsChecksum?: string;
   readonly layers: readonly CalibrationLayer[];
-  /** Decoded rows `[begin, end)` of gate or up `[F, E]`, or of down `[E, F]`. */
+  /** Dequantized rows `[begin, end)` of gate or up `[F, E]`, or of down `[E, F]`. */
   readRows(layer: number, part: 'gate' | 'up' | 'down', begin: number, end: number): Promise<Float32Array>;
   readBias(layer: number, part: 'gate' | 'up' | 'down'): Promise<Float32Array | undefined>;
-  /** Runs the model over a text and shows every block what went into it. */
+  /** Runs the model over a text and reports the values of every block. */
   trace(
     tokens: ArrayLike<number>,
     onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
@@ -46,7 +49,7 @@ export interface CalibrationSource {
 
 /** Blocks of arrays instead of a model. */
 export interface PlainSourceOptions {
-  /** Computes the blocks. */
+  /** The backend that runs the blocks. */
   readonly backend: Backend;
   readonly blocks: readonly FeedForwardWeights[];
   /** The hidden state `[E]` that enters block `layer` at a token. */
@@ -95,7 +98,7 @@ export function plainSource({
   };
 }
 
-/** What each neuron multiplies its column of `down` with, `[n, F]`: `act(gate) * up`, or `act(up)`. */
+/** The activation of each neuron, `[n, F]`: `act(gate) * up`, or `act(up)`. */
 export function neuronValues(
   { activation: kind }: Pick<FeedForwardShape, 'activation'>,
   gate: Float32Array | undefined,

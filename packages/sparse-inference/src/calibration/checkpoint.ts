@@ -1,4 +1,4 @@
-/** A half-done calibration as a safetensors file. */
+/** An unfinished calibration as a safetensors file. */
 import { dtypeInfo, FormatError } from '@winnow/tensor';
 import { bytesOf } from '../bytes.js';
 import { JsonFields } from '../sidecar/json-fields.js';
@@ -7,15 +7,15 @@ import { checksumOf, type SidecarContent } from '../sidecar/sidecar-content.js';
 import type { SidecarTensor } from '../sidecar/stored-matrix.js';
 import type { LayerState } from './layer-state.js';
 
-/** Where a calibration leaves its state. The caller decides where that is, and removes it in the end. */
+/** Where a calibration stores its state. The caller chooses the location and removes it at the end. */
 export interface CheckpointStore {
-  /** What was saved last, as an open file; undefined when there is nothing. It is closed by the calibration. */
+  /** Opens the last saved state; undefined if there is none. The calibration closes it. */
   load(): Promise<SidecarFile | undefined>;
-  /** Replaces what was saved, all of it or nothing. */
+  /** Replaces the saved state atomically. */
   save(content: SidecarContent): Promise<void>;
 }
 
-/** Where a calibration stands: groups of `phase` that are done. */
+/** The position of a calibration: the number of finished groups of `phase`. */
 export interface CalibrationPosition {
   phase: number;
   group: number;
@@ -42,14 +42,14 @@ export function checkpointContent(
   return { tensors, metadata: { [key]: content, [checksumKey]: checksumOf(content, tensors) } };
 }
 
-/** JSON has no infinity. Every other number comes back as it was. */
+/** JSON has no infinity; all other numbers round-trip exactly. */
 function exact(x: number): number | string {
   return Number.isFinite(x) ? x : String(x);
 }
 
 /**
  * Fills the layers from a checkpoint.
- * @returns where it stands; undefined when it is of other options, texts or weights
+ * @returns its position; undefined if it belongs to other options, texts or weights
  * @throws {FormatError} when it is damaged
  */
 export async function restoreCheckpoint(
@@ -69,7 +69,7 @@ export async function restoreCheckpoint(
     tensors.push({ name: stored.name, dtype: stored.dtype, shape: stored.shape, data });
   }
   if (file.metadata.get(checksumKey) !== checksumOf(text, tensors)) {
-    throw new FormatError({ source, field: checksumKey, message: 'expected that of what the file holds (damaged?)' });
+    throw new FormatError({ source, field: checksumKey, message: 'expected the checksum of the contents (damaged?)' });
   }
   const numbers = (JSON.parse(text) as { numbers: Record<string, number | string>[] }).numbers;
   for (const [index, layer] of layers.entries()) {

@@ -2,7 +2,7 @@ import { scoreWeights } from '../predictors/low-rank-scores.js';
 import type { PredictorTables } from '../sidecar/sidecar.js';
 import type { CalibrationLayer } from './calibration-source.js';
 
-/** Bytes of weights that one token reads: with all neurons, and with the chosen ones and what chooses them. */
+/** Bytes of weights that one token reads: with all neurons, and with the active ones and their predictor. */
 export function expectedBytes(
   { hiddenDim, ffnDim, isGated, weightBytes }: CalibrationLayer,
   predictor: PredictorTables,

@@ -1,11 +1,16 @@
-/** A histogram of 32-bit floats whose bins are floats with a few bits of mantissa: one shift finds the bin of a value. */
+/**
+ * A histogram of 32-bit floats whose bins are floats with a few bits of mantissa: one shift finds the bin of a value.
+ */
 
 const droppedBits = 17; // of 23: bins are 1/64 of an octave wide
 const binsPerSign = 1 << (31 - droppedBits);
 
-/** Streams values and finds the edges above which a share of them lies. Edges are floats: counts above them are exact. */
+/**
+ * Streams values and finds the bin edge above which a share of them lies. Edges are floats, so counts above them are
+ * exact.
+ */
 export class FloatHistogram {
-  /** How many values fell into each bin, from the most negative to the largest. */
+  /** Number of values in each bin, from the most negative to the largest. */
   readonly counts: Float64Array;
   /** The sum of the weights of the same values. */
   readonly weights: Float64Array;
@@ -37,7 +42,7 @@ export class FloatHistogram {
     return this.weights.reduce((sum, x) => sum + x, 0);
   }
 
-  /** The largest edge at or above which at least this much of the weights lies; -Infinity when it is more than there is. */
+  /** The largest edge at or above which at least this much weight lies; -Infinity if it exceeds the total. */
   edgeOfWeight(weight: number): number {
     return edgeOf(this.weights, weight);
   }
@@ -59,7 +64,7 @@ const scratchBits = new Int32Array(scratch.buffer);
 
 const minusZero = 1 << 31;
 
-/** Negative floats have their bits in falling order; -0 is equal to 0 and in its bin. */
+/** The bits of negative floats are in descending order; -0 equals 0 and shares its bin. */
 function binOfBits(bits: number): number {
   if (bits === minusZero) return binsPerSign;
   return bits >= 0 ? binsPerSign + (bits >> droppedBits) : binsPerSign - 1 - ((bits & 0x7fffffff) >> droppedBits);

@@ -1,4 +1,4 @@
-/** What the predictor of one layer does on a text: counts over all tokens, outputs compared for some of them. */
+/** Measures the predictor of one layer on a text: counts over all tokens, and compares outputs of some of them. */
 import { dotProduct } from '@winnow/ops';
 import type { MatrixProducts } from '../training/matrix-products.js';
 import type { LayerReport, PredictorTables } from '../sidecar/sidecar.js';
@@ -10,10 +10,10 @@ import {
 } from './calibration-source.js';
 import { expectedBytes } from './expected-bytes.js';
 
-/** Tokens of a layer whose outputs are compared, at most. */
+/** Maximum number of tokens per layer whose outputs are compared. */
 const maxComparedTokens = 512;
 
-/** The part of a sidecar's layer that is measured. */
+/** The part of a sidecar layer that is measured. */
 export interface MeasuredLayer {
   readonly predictor: PredictorTables;
   readonly contributionThreshold: number;
@@ -23,14 +23,14 @@ export interface MeasuredLayer {
 interface ComparedToken {
   readonly x: Float32Array; // [E]
   readonly exact: Float32Array; // [F]
-  /** 0 for neurons that were not chosen. */
+  /** 0 for inactive neurons. */
   readonly sparse: Float32Array; // [F]
 }
 
 export class LayerMeasurement {
   readonly #shape: CalibrationLayer;
   readonly #layer: MeasuredLayer;
-  /** One token of so many is compared. */
+  /** Every how many tokens one is compared. */
   readonly #every: number;
   readonly #compared: ComparedToken[] = [];
   readonly #counts = { active: 0, chosen: 0, found: 0, energy: 0, foundEnergy: 0 };
@@ -106,7 +106,7 @@ export class LayerMeasurement {
     }
   }
 
-  /** Values from the inputs that are large enough, and of them those that are. */
+  /** Computes values from active inputs, and selects the active ones. */
   async #compareInputs(source: CalibrationSource, products: MatrixProducts, thresholds: Float32Array): Promise<void> {
     const { layer, hiddenDim, ffnDim, isGated } = this.#shape;
     const numRows = this.#compared.length;
@@ -154,7 +154,7 @@ export class LayerMeasurement {
   }
 }
 
-/** As the op `active-neurons`: what is not below its threshold is chosen. */
+/** As in the op `active-neurons`: active if not below the threshold. */
 function isChosen(score: number, threshold: number, kind: PredictorTables['kind']): boolean {
   return !((kind === 'low-rank' ? score : Math.abs(score)) < threshold);
 }

@@ -1,4 +1,4 @@
-/** What is known of a layer while it is calibrated: plain arrays and numbers by name, so that a checkpoint is a copy of them. */
+/** The state of a layer during calibration: arrays and numbers by name, so that a checkpoint is a copy of them. */
 import type { PredictorKind } from '../sidecar/sidecar.js';
 import type { CalibrationLayer } from './calibration-source.js';
 

@@ -6,17 +6,17 @@ import type { CalibrationSource } from './calibration-source.js';
 import { LayerMeasurement } from './layer-measurement.js';
 import { PredictorScores } from './predictor-scores.js';
 
-/** What `measureSidecar` runs over. */
+/** Options of `measureSidecar`. */
 export interface MeasureSidecarOptions {
   readonly backend: Backend;
-  /** Pieces of text as tokens. */
+  /** Tokenized pieces of text. */
   readonly samples: readonly ArrayLike<number>[];
   readonly onProgress?: (doneTokens: number, totalTokens: number) => void;
   readonly signal?: AbortSignal;
 }
 
 /**
- * What the predictors of a sidecar do on a text: one report per layer, in the order of the sidecar.
+ * Measures the predictors of a sidecar on a text: one report per layer, in the order of the sidecar.
  * @throws {ArgumentError} when the model does not have a layer of the sidecar
  */
 export async function measureSidecar(

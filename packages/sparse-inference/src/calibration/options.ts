@@ -19,20 +19,28 @@ export interface CalibrationProgress {
 }
 
 export interface CalibrateOptions {
-  /** Runs matrix products. */
+  /** The backend for GEMMs. */
   readonly backend: Backend;
-  /** Pieces of text as tokens. 8 of 10 are for statistics and training, 1 for thresholds, 1 for the report. At least 3. */
+  /**
+   * Tokenized pieces of text, at least 3. Of 10, 8 are for statistics and training, 1 for thresholds and 1 for the
+   * report.
+   */
   readonly samples: readonly ArrayLike<number>[];
   /**
-   * `auto`: `low-rank` for ReLU and for blocks of two matrices; else `low-rank-product` where its default rank is at least half
-   * of the hidden dim (up to 512), and `gate-threshold` in wider models. Default `auto`.
+   * `auto`: `low-rank` for ReLU and for blocks of two matrices; else `low-rank-product` if its default rank is at least
+   * half of the hidden dim (up to 512), and `gate-threshold` in wider models. Default `auto`.
    */
   readonly predictor?: PredictorKind | 'auto';
-  /** Share of the truly active neurons that every layer's predictor should find. Default 0.95, unless you set `targetSparsity`. */
+  /**
+   * Share of the truly active neurons that every layer's predictor should find. Default 0.95, unless you set
+   * `targetSparsity`.
+   */
   readonly targetRecall?: number;
   /** Share of the neurons to skip on average over the layers: each layer keeps the same share of its energy. */
   readonly targetSparsity?: number;
-  /** The truly active neurons are those with the largest contributions that have this share of the energy. Default 0.98. */
+  /**
+   * The truly active neurons are those with the largest contributions that have this share of the energy. Default 0.98.
+   */
   readonly energyShare?: number;
   /**
    * Rank of low-rank predictors, a multiple of 32. Default: about a quarter of the hidden dim for `low-rank`, five
@@ -47,7 +55,7 @@ export interface CalibrateOptions {
   readonly learningRate?: number;
   /** Memory for hidden states and labels during training. Default 256 MiB. */
   readonly memoryBytes?: number;
-  /** Where checkpoints are stored; a calibration resumes from one that fits. */
+  /** Where checkpoints are stored; a calibration resumes from a matching one. */
   readonly checkpoint?: CheckpointStore;
   readonly onProgress?: (progress: CalibrationProgress) => void;
   /** Called with a sentence that says whether the checkpoint is used. */
@@ -142,9 +150,9 @@ function* tokensOf(tokens: ArrayLike<number>): Iterable<number> {
 }
 
 /**
- * ReLU gates are 0 for most neurons, and a linear predictor finds them. With SiLU it takes both factors to tell which products
- * are small: low-rank estimates lose less than half of what the gate alone loses when their rank is half of the hidden dim, and
- * more than the gate when it is a quarter (figures: docs/guides/sparse-ffn.md).
+ * ReLU gates are 0 for most neurons, and a linear predictor finds them. With SiLU, both factors are needed to find
+ * small products: low-rank estimates lose less than half as much as the gate alone if their rank is half of the hidden
+ * dim, but more than the gate if it is a quarter (docs/benchmarks/calibrations.md).
  */
 function bestKind(layer: CalibrationLayer): PredictorKind {
   const { activation, isGated, hiddenDim } = layer;
@@ -152,7 +160,7 @@ function bestKind(layer: CalibrationLayer): PredictorKind {
   return 2 * defaultRank(layer, 'low-rank-product') >= hiddenDim ? 'low-rank-product' : 'gate-threshold';
 }
 
-/** Estimates that are multiplied must be right in size, not only in order: they take a higher rank. */
+/** Estimates that are multiplied must be right in magnitude, not only in order, so they need a higher rank. */
 function defaultRank({ hiddenDim }: CalibrationLayer, kind: PredictorKind): number {
   const share = kind === 'low-rank-product' ? 5 / 8 : 1 / 4;
   return Math.max(32, Math.min(256, Math.round((hiddenDim * share) / 32) * 32));

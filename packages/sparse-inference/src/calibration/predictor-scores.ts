@@ -1,4 +1,4 @@
-/** What the predictor of a layer says of hidden states, computed as programs will. */
+/** Scores of a layer's predictor for hidden states, computed as in programs. */
 import { BoundProgram, type Backend } from '@winnow/ops';
 import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 import { inputRows, runRows } from '../blocks/input-rows.js';
@@ -17,7 +17,7 @@ export class PredictorScores {
     this.#shape = shape;
   }
 
-  /** @param maxTokens rows that are computed at once */
+  /** @param maxTokens maximum number of rows per run */
   static async create(
     backend: Backend,
     tables: ScoreTables,

@@ -1,7 +1,7 @@
 import type { CalibrationPhase, CalibrationProgress } from './options.js';
 import { totalLength, type SampleParts } from './samples.js';
 
-/** Adds up what is done. Tokens of training count twice: once when the model sees them, once when predictors do. */
+/** Tracks progress. Training tokens count twice: once for the model, once for the predictors. */
 export class ProgressCounter {
   readonly #onProgress: ((progress: CalibrationProgress) => void) | undefined;
   readonly #ends: Readonly<Record<CalibrationPhase, number>>;
@@ -23,7 +23,7 @@ export class ProgressCounter {
     };
   }
 
-  /** @param done samples of the phase that an earlier run has done */
+  /** @param done samples of the phase that an earlier run finished */
   begin(phase: CalibrationPhase, done: readonly ArrayLike<number>[]): void {
     this.#done = this.#begins[phase] + totalLength(done) * (phase === 'train' ? 2 : 1);
     this.add(phase, 0);

@@ -1,14 +1,14 @@
-/** Which text is for what, and how much of it is looked at between checkpoints. */
+/** Splits samples by purpose and into groups between checkpoints. */
 import { createRng } from '@winnow/tensor';
 import { batchTokens } from './options.js';
 import { shuffled } from './shuffled.js';
 
 type Sample = ArrayLike<number>;
 
-/** Texts by what they are for. */
+/** Samples by purpose. */
 export type SampleParts = Readonly<Record<'train' | 'select' | 'verify', readonly Sample[]>>;
 
-/** A tenth for thresholds, a tenth for the report, the rest for training, drawn by the seed. */
+/** A tenth for thresholds, a tenth for the report, the rest for training, chosen by the seed. */
 export function splitSamples(samples: readonly Sample[], seed: number): SampleParts {
   const order = Array.from(shuffled(samples.length, createRng(seed)), (index) => samples[index] as Sample);
   const numHeld = Math.max(1, Math.round(samples.length / 10));
@@ -19,7 +19,7 @@ export function splitSamples(samples: readonly Sample[], seed: number): SamplePa
   };
 }
 
-/** Runs of samples of at most so many tokens; a longer sample is a group of its own. */
+/** Groups of consecutive samples with at most this many tokens; a longer sample forms its own group. */
 export function groupsOf(samples: readonly Sample[], maxTokens: number): Sample[][] {
   const groups: Sample[][] = [];
   let numTokens = Infinity;

@@ -1,4 +1,4 @@
-/** Thresholds from text that training did not see. */
+/** Chooses thresholds on text that training did not see. */
 import { weightedMagnitudes } from '../blocks/feed-forward-weights.js';
 import type { FloatHistogram } from './float-histogram.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
@@ -8,7 +8,7 @@ import type { LayerState } from './layer-state.js';
 import { contributionsOf, factorsOf, histogramOf, labelsOf, type Phase, type PhaseContext } from './phases.js';
 import { PredictorScores } from './predictor-scores.js';
 
-/** Scores of low-rank predictors as programs compute them; prepared when they are first used. */
+/** Scores of low-rank predictors as programs compute them, prepared on first use. */
 export class LayerScores {
   readonly #context: PhaseContext;
   readonly #scores = new Map<string, PredictorScores>();
@@ -40,8 +40,8 @@ export class LayerScores {
 }
 
 /**
- * The factors of a layer as programs read them. In products q has 4 bits: it takes most of the bytes, and the rounding costs less
- * than a lower rank of the same size would.
+ * The factors of a layer as programs read them. In products q has 4 bits: it has most of the bytes, and its rounding
+ * error costs less than a lower rank of the same size would.
  */
 function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = ''): ScoreTables {
   const dtypeOfQ = layer.kind === 'low-rank-product' ? 'q4_0' : 'q8_0';
@@ -50,16 +50,16 @@ function storedFactors(layer: LayerState, rank: number, prefix: '' | 'start.' = 
     return { p: encodeMatrix(p, rank, hiddenDim), q: encodeMatrix(q, ffnDim, rank, dtypeOfQ) };
   };
   if (layer.kind !== 'low-rank-product') return { kind: 'low-rank', rank, ...stored(prefix) };
-  const guess = (part: 'gate' | 'up'): LowRankEstimate => {
+  const estimate = (part: 'gate' | 'up'): LowRankEstimate => {
     const bias = layer.arrays.get(`${part}.bias`);
     return bias instanceof Float32Array ? { ...stored(`${part}.`), bias } : stored(`${part}.`);
   };
-  return { kind: 'low-rank-product', rank, gate: guess('gate'), up: guess('up') };
+  return { kind: 'low-rank-product', rank, gate: estimate('gate'), up: estimate('up') };
 }
 
 /**
- * Every kind gives a neuron a margin, and one number decides for all neurons of a layer: the score plus the bias that the neuron
- * learned, or the magnitude of its activation times the usual size of its other factors.
+ * Every kind assigns a margin to each neuron, with one threshold per layer: the score plus the learned bias, or the
+ * magnitude of the activation times the usual magnitude of the other factors.
  */
 export function selectPhase(context: PhaseContext, scores: LayerScores): Phase {
   return new SelectPhase(context, scores);
@@ -130,7 +130,7 @@ class SelectPhase implements Phase {
       const numChosen = histogramOf(layer, 'margins').above(margin).count;
       if (start.above(startMargin).count < numChosen) restart(layer, startMargin);
       layer.delete('start.margins.counts', 'start.margins.weights', 'start.p', 'start.q', 'start.bias');
-      await this.#scores.dispose(); // also those of factors that were not chosen
+      await this.#scores.dispose(); // including those of rejected factors
     }
     layer.delete('margins.counts', 'margins.weights');
     if (layer.kind !== 'input-threshold') return;
@@ -138,13 +138,13 @@ class SelectPhase implements Phase {
     layer.delete('inputs.counts', 'inputs.weights');
   }
 
-  /** What neurons or inputs count for: 1 where they are needed, or their energy. */
+  /** The weight of neurons or inputs: 1 if they are needed, or their energy. */
   #worthsOf(magnitudes: Float32Array, threshold: number): Float32Array {
     return magnitudes.map((x) => ('recall' in this.#target ? Number(x >= threshold) : x * x));
   }
 }
 
-/** Where training did not help on other text, the predictor goes back to its start. */
+/** If training did not help on held-out text, the initial predictor is restored. */
 function restart(layer: LayerState, margin: number): void {
   layer.numbers.set('margin', margin);
   for (const name of ['p', 'q', 'bias']) {
@@ -158,14 +158,14 @@ function marginOf(histogram: FloatHistogram, keptShare = 1): number {
   return histogram.edgeOfWeight(keptShare * histogram.totalWeight);
 }
 
-/** Other text differs: a fifth of the neurons that may be missed is kept as a reserve. */
+/** Other text differs, so a fifth of the allowed misses is kept as a reserve. */
 function keptForRecall(recall: number): number {
   return 1 - 0.8 * (1 - recall);
 }
 
 /**
- * The share of its energy that every layer keeps so that the layers skip this share of neurons on average: layers with a few large
- * contributions skip more than others.
+ * The share of its energy that every layer keeps so that the layers skip this share of neurons on average: layers with
+ * a few large contributions skip more than others.
  */
 function keptForSparsity(histograms: readonly FloatHistogram[], sparsity: number): number {
   const chosenRatio = (keptShare: number): number => {
@@ -175,7 +175,7 @@ function keptForSparsity(histograms: readonly FloatHistogram[], sparsity: number
     });
     return ratios.reduce((sum, ratio) => sum + ratio, 0) / Math.max(1, ratios.length);
   };
-  if (chosenRatio(1) <= 1 - sparsity) return 1; // the rest adds nothing at all
+  if (chosenRatio(1) <= 1 - sparsity) return 1; // the rest contributes nothing
   let [enough, tooMuch] = [0, 1];
   for (let step = 0; step < 40; step++) {
     const middle = (enough + tooMuch) / 2;

@@ -1,4 +1,4 @@
-/** What the predictors do on text that neither training nor thresholds saw. */
+/** Measures the predictors on text that neither training nor thresholds saw. */
 import { invariant } from '@winnow/tensor';
 import type { SparseLayer } from '../sidecar/sidecar.js';
 import { isLowRank } from '../sidecar/sidecar.js';

@@ -1,4 +1,4 @@
-/** Lowers feed-forward blocks to ops that compute the active neurons of a sidecar only. */
+/** Lowers FFNs to ops that compute only the active neurons of a sidecar. */
 import type { FeedForwardLowering, LayerFeedForward, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ShapeError } from '@winnow/tensor';
 import { appendActive, BlockLowering, type ActiveTensors, type PredictedTensors } from '../blocks/block-lowering.js';
@@ -16,25 +16,25 @@ import {
 /** How a sidecar is used. */
 export interface FeedForwardLoweringOptions {
   /**
-   * Run a layer dense when more than this share of its neurons was active in the calibration, and compute all neurons in steps in
-   * which more are: a batch needs the union of the neurons of its tokens. With the break-even ratios of a backend, steps of one
-   * token compute their active neurons only. Default 1: never.
+   * Run a layer dense when more than this share of its neurons was active in the calibration, and compute all neurons
+   * in steps that exceed it, since a batch needs the union of its tokens' neurons. With the break-even ratios of a
+   * backend, steps of one token compute their active neurons only. Default 1: never.
    */
   readonly maxRatio?: MaxActiveRatio;
-  /** Choose neurons by their exact contributions instead of the predictor, as a perfect one would. Computes gate and up densely. */
+  /** Select neurons by their exact contributions instead of the predictor (upper bound). Computes gate and up dense. */
   readonly oracle?: boolean;
 }
 
-/** A lowering that also knows what it will ask for. */
+/** A lowering that can also report the weights that it will read. */
 export interface SparseFeedForwardLowering extends FeedForwardLowering {
   /**
-   * Appends the predictor of a layer on hidden states `[T, E]` of another place, such as the layer before: a prediction for
-   * prefetching. Undefined for layers whose predictor is not a low-rank predictor.
+   * Appends the predictor of a layer on other hidden states `[T, E]`, such as those of the previous layer, as a
+   * prediction for prefetching. Undefined for layers whose predictor is not a low-rank predictor.
    */
   predict(b: ProgramBuilder, layer: number, x: ProgramTensor): ActiveTensors | undefined;
   /** `sparseMatrices` with the options of the lowering. */
   matrices(layer: number): readonly FeedForwardMatrix[];
-  /** The layers of the sidecar that compute all neurons: see `runsDense`. */
+  /** The layers of the sidecar that run dense: see `runsDense`. */
   readonly denseLayers: readonly number[];
 }
 
@@ -62,14 +62,14 @@ export function predictorWeights(
   return weights;
 }
 
-/** Thresholds of `|act(gate x) * up x|` that choose the truly active neurons. */
+/** Thresholds of `|act(gate x) * up x|` that select the truly active neurons. */
 function oracleThresholds({ contributionThreshold, downNorms }: PredictedLayer): Float32Array {
   return downNorms.map((norm) => (norm > 0 ? contributionThreshold / norm : Infinity));
 }
 
 /**
- * A lowering for programs of the calibrated model. Layers that are not in the sidecar, and those of `runsDense`, are dense. With
- * all neurons active the result is that of the dense block within rounding.
+ * A lowering for programs of the calibrated model. Layers that are not in the sidecar, and those of `runsDense`, are
+ * dense. With all neurons active, the result equals the dense block within rounding.
  */
 export function createFeedForwardLowering(
   sidecar: Sidecar,
@@ -78,7 +78,8 @@ export function createFeedForwardLowering(
   const { maxRatio = 1, oracle = false } = options;
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
   const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);
-  // fewer rows always take less time: only the union of several tokens can be slower than the dense block
+  // with one token, fewer rows always take less time; only the union of several tokens can be slower than the dense
+  // block
   const stepRatio = (b: ProgramBuilder, layer: SparseLayer): number =>
     typeof maxRatio === 'number' ? maxRatio : b.capacity('T') === 1 ? 1 : breakEvenOf(layer, maxRatio);
   const lower: FeedForwardLowering = (b, request) => {
@@ -102,8 +103,8 @@ export function createFeedForwardLowering(
 }
 
 /**
- * Appends the predictor of a layer. It asks the request for those matrices only that its scores are computed from: none for
- * low-rank predictors.
+ * Appends the predictor of a layer. It reads only the matrices that its scores are computed from: none for low-rank
+ * predictors.
  */
 export function appendPredictor(
   b: ProgramBuilder,

@@ -1,4 +1,4 @@
-/** Which layers of a sidecar leave out neurons, and which of their matrices are read row by row. */
+/** Which layers of a sidecar run sparse, and which of their matrices are read row by row. */
 import type { Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import type { Sidecar, SparseLayer } from '../sidecar/sidecar.js';
@@ -8,16 +8,16 @@ import type { FeedForwardLoweringOptions } from './feed-forward-lowering.js';
 export type FeedForwardMatrix = 'gate' | 'up' | 'down';
 
 /**
- * The share of active neurons, from 0 to 1, above which a layer runs dense: a number for all layers, or the break-even ratios
- * that a backend measured (`backend.breakEvenRatio`).
+ * The share of active neurons, from 0 to 1, above which a layer runs dense: a number for all layers, or the break-even
+ * ratios that a backend measured (`backend.breakEvenRatio`).
  */
 export type MaxActiveRatio = number | Backend['breakEvenRatio'];
 
 /**
- * The share of active neurons above which the dense block of a layer takes less time on a backend: the smallest ratio of the
- * layer's matrices, less the share of the block's bytes that the tables of the predictor take. Only low-rank predictors read
- * interleaved rows of gate and up. A layer without `rows` counts as the dtype that has as many bits per weight.
- * @param breakEvenRatio that of the backend
+ * The share of active neurons above which the dense block of a layer is faster on a backend: the smallest ratio of the
+ * layer's matrices, minus the predictor's share of the block's bytes. Only low-rank predictors read interleaved rows of
+ * gate and up. A layer without `rows` counts as the dtype with the same number of bits per weight.
+ * @param breakEvenRatio from the backend
  */
 export function breakEvenOf(layer: SparseLayer, breakEvenRatio: Backend['breakEvenRatio']): number {
   const { predictor, isGated, report } = layer;
@@ -26,7 +26,7 @@ export function breakEvenOf(layer: SparseLayer, breakEvenRatio: Backend['breakEv
   const layout = areInterleaved && isLowRank ? 'interleaved' : 'separate';
   const ratio = Math.min(...dtypes.map((dtype) => breakEvenRatio(dtype, layout)));
   const { activeRatio, denseBytes, sparseBytes } = report;
-  // a gate that is computed densely costs nothing extra; tables are read as fast as dense weights
+  // a dense gate costs nothing extra; tables are read as fast as dense weights
   if (!isLowRank || denseBytes === 0) return ratio;
   const tableShare = sparseBytes / denseBytes - activeRatio;
   return ratio * (1 - Math.min(1, Math.max(0, tableShare)));
@@ -45,8 +45,8 @@ function typeByBits({ hiddenDim, ffnDim, isGated, report }: SparseLayer): DType 
 }
 
 /**
- * Whether a layer computes all neurons although it has a predictor: more of its neurons (of its weights, where inputs are
- * skipped) were active on average when it was calibrated, and skipping the rest takes longer.
+ * Whether a layer with a predictor runs dense: on average, more of its neurons (or of its weights, if inputs are
+ * skipped) were active during calibration than the break-even.
  */
 export function runsDense(layer: SparseLayer, maxActiveRatio: MaxActiveRatio): boolean {
   const maxRatio = maxRatioOf(layer, maxActiveRatio);
@@ -58,8 +58,8 @@ export function runsDense(layer: SparseLayer, maxActiveRatio: MaxActiveRatio): b
 }
 
 /**
- * The matrices of a layer whose rows are read for active neurons only, which need not be in memory as a whole: `down` by
- * neurons. None for a layer that is not in the sidecar, or that computes all neurons.
+ * The matrices of a layer of which only the rows of active neurons are read, so that they need not be entirely in
+ * memory (`down` by neurons). Empty for a layer that is not in the sidecar or runs dense.
  */
 export function sparseMatrices(
   sidecar: Sidecar,
@@ -77,7 +77,7 @@ export function sparseMatrices(
     case 'gate-threshold':
       return sparse.isGated ? ['up', 'down'] : ['down'];
     default:
-      // gate and up are stored input by input
+      // gate and up are stored by input
       return ['down'];
   }
 }

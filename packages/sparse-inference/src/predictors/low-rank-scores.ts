@@ -4,14 +4,16 @@ import type { DType } from '@winnow/tensor';
 import { bytesOf } from '../bytes.js';
 import { estimatesOf, type ScoreTables, type LowRankEstimate, type PredictorTables } from '../sidecar/sidecar.js';
 
-/** A weight of a program that no model file holds. */
+/** A program weight that is not in the model file. */
 export interface PredictorWeight {
   readonly dtype: DType;
   readonly shape: readonly number[];
   readonly bytes: Uint8Array;
 }
 
-/** The weights that `appendScores` reads, by names such as `p` or `gate.p`. Empty for predictors of thresholds only. */
+/**
+ * The weights that `appendScores` reads, by names such as `p` or `gate.p`. Empty for predictors with only thresholds.
+ */
 export function scoreWeights(predictor: PredictorTables | ScoreTables): Map<string, PredictorWeight> {
   const weights = new Map<string, PredictorWeight>();
   for (const [prefix, { p, q, bias }] of estimatesOf(predictor)) {

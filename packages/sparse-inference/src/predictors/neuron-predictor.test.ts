@@ -10,11 +10,11 @@ import { predictorKinds, type LowRankEstimate } from '../sidecar/sidecar.js';
 import { encodeMatrix } from '../sidecar/stored-matrix.js';
 import { NeuronPredictor } from './neuron-predictor.js';
 
-const { hiddenDim, ffnDim, rank, scale, x, guesses, scores } = goldens().product;
+const { hiddenDim, ffnDim, rank, scale, x, estimates, scores } = goldens().product;
 const numTokens = x.length / hiddenDim;
 const states = Float32Array.from(x);
 const estimateOf = (part: 'gate' | 'up'): LowRankEstimate => {
-  const { p, q, bias } = guesses[part];
+  const { p, q, bias } = estimates[part];
   const scaled = (codes: readonly number[]): Float32Array => Float32Array.from(codes, (code) => code * scale);
   return {
     p: encodeMatrix(scaled(p), rank, hiddenDim),

@@ -1,4 +1,7 @@
-/** The predictor of one calibrated layer in a program of its own: what `createFeedForwardLowering` puts before a sparse block. */
+/**
+ * The predictor of one calibrated layer as a standalone program, the same that `createFeedForwardLowering` puts before
+ * a sparse block.
+ */
 import { BoundProgram, type Backend } from '@winnow/ops';
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { blockRequest } from '../blocks/block-request.js';
@@ -11,25 +14,25 @@ import { isLowRank, type PredictedLayer, type PredictorKind } from '../sidecar/s
 export interface ActiveNeurons {
   /** In ascending order. */
   readonly ids: Int32Array;
-  /** `[F]`; all kinds but `low-rank` compare their magnitudes with the thresholds. */
+  /** `[F]`; all kinds except `low-rank` compare magnitudes with the thresholds. */
   readonly scores: Float32Array;
-  /** Inputs that are used, in ascending order; only for `input-threshold`. */
+  /** Active inputs in ascending order; only for `input-threshold`. */
   readonly inputs?: Int32Array;
 }
 
-/** What `NeuronPredictor.create` needs besides the layer. */
+/** Options of `NeuronPredictor.create`. */
 export interface NeuronPredictorOptions {
   readonly backend: Backend;
-  /** Those of the block. Predictors of low rank do without. */
+  /** Weights of the block. Not needed for low-rank predictors. */
   readonly weights?: FeedForwardWeights;
-  /** Choose by the exact contributions: it computes everything and shows the best that any predictor can do. Default false. */
+  /** Select by exact contributions, which computes everything: an upper bound for predictors. Default false. */
   readonly oracle?: boolean;
 }
 
 /**
- * Predicts the neurons worth computing from the normed hidden state that enters the block. `close` frees its memory on the
- * backend. One call at a time. Sources: `gate-threshold` is CATS (arXiv:2404.08763 section 3) with a threshold per neuron,
- * `input-threshold` TEAL (arXiv:2408.14690).
+ * Predicts the active neurons from the normalized hidden state that enters the block. `close` frees its memory on the
+ * backend. One call at a time. Sources: `gate-threshold` is CATS (arXiv:2404.08763 section 3) with a threshold per
+ * neuron, `input-threshold` TEAL (arXiv:2408.14690).
  */
 export class NeuronPredictor {
   readonly kind: PredictorKind | 'oracle';
@@ -45,14 +48,14 @@ export class NeuronPredictor {
   }
 
   /**
-   * @throws {ArgumentError} when a predictor that computes parts of the block has no weights
+   * @throws {ArgumentError} without weights, if the predictor computes parts of the block
    * @throws {ShapeError} for weights of another block
    */
   static async create(layer: PredictedLayer, options: NeuronPredictorOptions): Promise<NeuronPredictor> {
     const { backend, weights, oracle = false } = options;
     if (weights !== undefined) checkFeedForward(weights);
     else if (oracle || !isLowRank(layer.predictor.kind)) {
-      const expected = `those of the block, for ${oracle ? 'an oracle' : layer.predictor.kind}`;
+      const expected = `weights of the block, for ${oracle ? 'an oracle' : layer.predictor.kind}`;
       throw new ArgumentError({ argument: 'weights', expected, actual: 'none' });
     }
     const contents = new Map<string, Uint8Array>();

@@ -1,7 +1,7 @@
 /** Fields of untrusted JSON, each checked as it is taken. */
 import { FormatError } from '@winnow/tensor';
 
-/** An object of a file, with the place that messages name. */
+/** A JSON object of a file, with its path for messages. */
 export class JsonFields {
   readonly #value: Readonly<Record<string, unknown>>;
   readonly #source: string;

@@ -1,4 +1,4 @@
-/** Hot, warm and cold neurons by how often they are active. */
+/** Classifies neurons as hot, warm or cold by how often they are active. */
 
 export interface NeuronClasses {
   /** The most frequent neurons that together make up half of all activity. */
@@ -11,7 +11,7 @@ export interface NeuronClasses {
 const hotShare = 0.5;
 const coldShare = 0.05;
 
-/** Classes without absolute frequencies, which depend on the model: ids in each by falling frequency. */
+/** Classes are relative, since absolute frequencies depend on the model. Ids in each by descending frequency. */
 export function classifyNeurons(frequencies: Float32Array): NeuronClasses {
   const order = Int32Array.from(frequencies, (_, id) => id).sort((a, b) => frequencies[b] - frequencies[a] || a - b);
   const total = frequencies.reduce((sum, frequency) => sum + frequency, 0);

@@ -1,4 +1,4 @@
-/** Reads a sidecar and refuses files that are damaged, of another model, or of a newer version. */
+/** Reads a sidecar and rejects files that are damaged, of another model, or of a newer version. */
 import type { TensorStore } from '@winnow/bytes';
 import { activationKinds } from '@winnow/ops';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
@@ -34,7 +34,7 @@ export interface ReadSidecarOptions {
   readonly signal?: AbortSignal;
 }
 
-/** More layers than any model has, and sizes that keep products of two far below 2^53. */
+/** Far more layers than any model has, and sizes whose products stay far below 2^53. */
 const maxLayers = 4096;
 const maxDim = 2 ** 22;
 const maxCount = 2 ** 50;
@@ -42,7 +42,7 @@ const maxRank = 4096;
 
 /**
  * Reads and checks all of a sidecar: version, sizes and checksum. The file stays open.
- * @throws {FormatError} for a file that is no sidecar, is damaged, has a newer version, or belongs to another model
+ * @throws {FormatError} for a file that is not a sidecar, is damaged, has a newer version, or belongs to another model
  * @throws {IoError} when reading fails
  */
 export async function readSidecar(file: SidecarFile, options: ReadSidecarOptions = {}): Promise<Sidecar> {
@@ -53,11 +53,11 @@ export async function readSidecar(file: SidecarFile, options: ReadSidecarOptions
   const tensors = await readTensors(file, options.signal);
   const checksum = checksumOf(file.metadata.get(metadataKeys.content) as string, tensors);
   if (file.metadata.get(metadataKeys.checksum) !== checksum) {
-    const message = `expected ${checksum} for what the file holds, found ${file.metadata.get(metadataKeys.checksum)}`;
+    const message = `expected ${checksum} for the contents of the file, found ${file.metadata.get(metadataKeys.checksum)}`;
     throw new FormatError({ source: file.name, field: metadataKeys.checksum, message: `${message} (damaged?)` });
   }
   if (options.modelHash !== undefined && modelHash !== options.modelHash) {
-    const message = `expected that of the model, ${options.modelHash}, found ${modelHash} (calibrated for another model)`;
+    const message = `expected the hash of the model, ${options.modelHash}, found ${modelHash} (calibrated for another model)`;
     throw new FormatError({ source: file.name, field: 'modelHash', message });
   }
   const byName = new Map(tensors.map((tensor) => [tensor.name, tensor]));
@@ -73,7 +73,7 @@ export async function readSidecar(file: SidecarFile, options: ReadSidecarOptions
   if (layers.length === 0) fields.refuse('layers', 'at least one layer');
   const [unused] = byName.keys();
   if (unused !== undefined) {
-    throw new FormatError({ source: file.name, field: unused, message: 'expected no tensors but those of the layers' });
+    throw new FormatError({ source: file.name, field: unused, message: 'expected only tensors of the layers' });
   }
   const weightsChecksum = fields.has('weightsChecksum') ? { weightsChecksum: fields.text('weightsChecksum') } : {};
   return { modelHash, ...weightsChecksum, config: readConfig(fields.object('config')), layers };
@@ -105,7 +105,7 @@ async function readTensors(file: SidecarFile, signal: AbortSignal | undefined): 
   return tensors.sort((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Takes the tensors of the layer out of the map. */
+/** Removes the tensors of the layer from the map. */
 async function readLayer(entry: JsonFields, source: string, tensors: Map<string, SidecarTensor>): Promise<SparseLayer> {
   const layer = entry.integer('layer', 0, maxLayers);
   const hiddenDim = entry.integer('hiddenDim', 1, maxDim);
@@ -143,12 +143,12 @@ async function readLayer(entry: JsonFields, source: string, tensors: Map<string,
     });
     if (kind === 'low-rank') return { kind, rank, ...(await readPair('')), thresholds };
     if (!entry.boolean('isGated')) fields.refuse('kind', 'another one for blocks without a gate');
-    const readGuess = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
+    const readEstimate = async (part: 'gate' | 'up'): Promise<LowRankEstimate> => {
       const pair = await readPair(`${part}.`);
       const hasBias = tensors.has(`layers.${layer}.${part}.bias`);
       return hasBias ? { ...pair, bias: await floats(`${part}.bias`, ffnDim) } : pair;
     };
-    return { kind, rank, gate: await readGuess('gate'), up: await readGuess('up'), thresholds };
+    return { kind, rank, gate: await readEstimate('gate'), up: await readEstimate('up'), thresholds };
   };
   return {
     layer,
@@ -203,9 +203,9 @@ function checkShape(
 ): void {
   if (shapes === undefined) return;
   const shape = shapes.get(layer);
-  if (shape === undefined) return entry.refuse('layer', 'a layer of the model with a feed-forward block');
-  if (hiddenDim !== shape.hiddenDim) entry.refuse('hiddenDim', `${shape.hiddenDim}, as the model has`);
-  if (ffnDim !== shape.ffnDim) entry.refuse('ffnDim', `${shape.ffnDim}, as the model has`);
-  if (activation !== shape.activation) entry.refuse('activation', `${shape.activation}, as the model has`);
-  if (isGated !== shape.isGated) entry.refuse('isGated', `${shape.isGated}, as the model has`);
+  if (shape === undefined) return entry.refuse('layer', 'a layer of the model with an FFN');
+  if (hiddenDim !== shape.hiddenDim) entry.refuse('hiddenDim', `${shape.hiddenDim}, as in the model`);
+  if (ffnDim !== shape.ffnDim) entry.refuse('ffnDim', `${shape.ffnDim}, as in the model`);
+  if (activation !== shape.activation) entry.refuse('activation', `${shape.activation}, as in the model`);
+  if (isGated !== shape.isGated) entry.refuse('isGated', `${shape.isGated}, as in the model`);
 }

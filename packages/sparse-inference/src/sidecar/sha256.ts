@@ -1,6 +1,8 @@
-/** SHA-256 (FIPS 180-4), for checksums of small files where no host API is at hand. */
+/** SHA-256 (FIPS 180-4), for checksums of small files, without a host API. */
 
-/** Fractional parts of the cube roots of the first 64 primes, and of the square roots of the first 8, as 32-bit words. */
+/**
+ * Fractional parts of the cube roots of the first 64 primes, and of the square roots of the first 8, as 32-bit words.
+ */
 function tables(): { readonly k: Uint32Array; readonly h: Uint32Array } {
   const k = new Uint32Array(64);
   const h = new Uint32Array(8);
@@ -17,7 +19,7 @@ function tables(): { readonly k: Uint32Array; readonly h: Uint32Array } {
 const fraction = (x: number): number => Math.floor((x - Math.floor(x)) * 2 ** 32);
 const rotate = (x: number, bits: number): number => (x >>> bits) | (x << (32 - bits));
 
-/** The digest of several pieces, one after another, as 64 hexadecimal digits. */
+/** The digest of consecutive pieces as 64 hexadecimal digits. */
 export function sha256(pieces: Iterable<Uint8Array>): string {
   const { k, h } = tables();
   const w = new Int32Array(64);

@@ -4,7 +4,7 @@ import { sha256 } from './sha256.js';
 import { estimatesOf, metadataKeys, sidecarVersion, type Sidecar, type SparseLayer } from './sidecar.js';
 import { matrixTensors, type SidecarTensor } from './stored-matrix.js';
 
-/** What `writeSafetensors` of `@winnow/safetensors` writes. */
+/** The input of `writeSafetensors` of `@winnow/safetensors`. */
 export interface SidecarContent {
   readonly tensors: readonly SidecarTensor[];
   readonly metadata: Readonly<Record<string, string>>;
@@ -26,7 +26,7 @@ export function sidecarContent(sidecar: Sidecar): SidecarContent {
   };
 }
 
-/** Of the metadata and of every tensor, in the order of their names. */
+/** The checksum of the metadata and of every tensor, in the order of their names. */
 export function checksumOf(content: string, tensors: readonly SidecarTensor[]): string {
   const encoder = new TextEncoder();
   const pieces: Uint8Array[] = [encoder.encode(content)];

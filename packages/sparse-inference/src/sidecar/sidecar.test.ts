@@ -82,13 +82,13 @@ const refused = async (bytes: Uint8Array, message: RegExp, options = {}): Promis
 describe('refusals', () => {
   test('of another model', async () => {
     const bytes = await sidecarBytes(sidecar);
-    await refused(bytes, /modelHash: expected that of the model, xxh:2, found xxh:1/, { modelHash: 'xxh:2' });
+    await refused(bytes, /modelHash: expected the hash of the model, xxh:2, found xxh:1/, { modelHash: 'xxh:2' });
     const shape = { hiddenDim: 32, ffnDim: 24, activation: 'relu' as const, isGated: true };
     const shapes = new Map([0, 2, 3].map((layer) => [layer, shape]));
     await refused(bytes, /layers\[3\].layer: expected a layer of the model/, { shapes });
     shapes.set(4, { ...shape, hiddenDim: 20, ffnDim: 7, activation: 'gelu-erf' as never });
-    await refused(bytes, /layers\[3\].isGated: expected true, as the model has/, { shapes });
-    await refused(bytes, /hiddenDim: expected 48, as the model has, found 32/, {
+    await refused(bytes, /layers\[3\].isGated: expected true, as in the model/, { shapes });
+    await refused(bytes, /hiddenDim: expected 48, as in the model, found 32/, {
       shapes: shapes.set(0, { ...shape, hiddenDim: 48 }),
     });
   });
@@ -121,7 +121,7 @@ describe('refusals', () => {
     ['a missing report', (json) => delete layerOf(json, 0)['report'], /report: expected an object/],
     ['a recall of 2', (json) => ((layerOf(json, 0)['report'] as Record<string, unknown>)['recall'] = 2), /recall/],
     ['an unknown activation', (json) => (layerOf(json, 0)['activation'] = 'tanh'), /activation: expected silu/],
-    ['tensors of no layer', (json) => (json['layers'] as unknown[]).pop(), /layers\.5\.\w+: expected no tensors/],
+    ['tensors of no layer', (json) => (json['layers'] as unknown[]).pop(), /layers\.5\.\w+: expected only tensors/],
     ['no config', (json) => (json['config'] = 7), /config: expected an object, found 7/],
   ])('%s', async (_name, change, message) => {
     await refused(await changed(change), message);

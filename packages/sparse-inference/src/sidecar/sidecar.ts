@@ -1,8 +1,8 @@
-/** What a calibration knows of a model: which neurons matter, and how to predict them from the hidden state. */
+/** The result of a calibration: which neurons of a model matter, and how to predict them from the hidden state. */
 import type { DType } from '@winnow/tensor';
 import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 
-/** How active neurons are found: see the README. */
+/** Kinds of predictors: see the README. */
 export type PredictorKind = 'low-rank' | 'low-rank-product' | 'gate-threshold' | 'input-threshold';
 
 export const predictorKinds: readonly PredictorKind[] = [
@@ -12,12 +12,12 @@ export const predictorKinds: readonly PredictorKind[] = [
   'input-threshold',
 ];
 
-/** Kinds whose scores come from small matrices of their own. */
+/** Whether a kind computes its scores from separate low-rank matrices. */
 export function isLowRank(kind: PredictorKind): kind is 'low-rank' | 'low-rank-product' {
   return kind === 'low-rank' || kind === 'low-rank-product';
 }
 
-/** A matrix in the form that programs read: q8_0 or q4_0 where its rows are whole blocks, else f16. */
+/** A matrix as programs read it: q8_0 or q4_0 if its rows are whole blocks, else f16. */
 export interface StoredMatrix {
   readonly numRows: number;
   readonly numColumns: number;
@@ -25,7 +25,7 @@ export interface StoredMatrix {
   readonly bytes: Uint8Array;
 }
 
-/** `score = q (p x)`; active where it is at least the neuron's threshold. */
+/** `score = q (p x)`; active if it is at least the neuron's threshold. */
 export interface LowRankTables {
   readonly kind: 'low-rank';
   readonly rank: number;
@@ -34,7 +34,7 @@ export interface LowRankTables {
   readonly thresholds: Float32Array; // [F]
 }
 
-/** A low-rank estimate of the product with a matrix of the block: `q (p x) + bias`. */
+/** A low-rank estimate of a matrix-vector product of the block: `q (p x) + bias`. */
 export interface LowRankEstimate {
   readonly p: StoredMatrix; // [r, E]
   readonly q: StoredMatrix; // [F, r]
@@ -42,23 +42,23 @@ export interface LowRankEstimate {
   readonly bias?: Float32Array; // [F]
 }
 
-/** Active where `|act(estimate of gate) * (estimate of up)|` is at least the neuron's threshold. */
+/** Active if `|act(estimate of gate) * (estimate of up)|` is at least the neuron's threshold. */
 export interface LowRankProductTables {
   readonly kind: 'low-rank-product';
-  /** Of each of the two estimates. */
+  /** Rank of each of the two estimates. */
   readonly rank: number;
   readonly gate: LowRankEstimate;
   readonly up: LowRankEstimate;
   readonly thresholds: Float32Array; // [F]
 }
 
-/** Active where `|act(gate x)|` is at least the neuron's threshold. */
+/** Active if `|act(gate x)|` is at least the neuron's threshold. */
 export interface GateThresholdTables {
   readonly kind: 'gate-threshold';
   readonly thresholds: Float32Array; // [F]
 }
 
-/** Inputs of gate and up are used where `|x|` is at least the threshold, those of down where `|act(gate x) * up x|` is. */
+/** Inputs of gate and up are active if `|x|` is at least the threshold, those of down if `|act(gate x) * up x|` is. */
 export interface InputThresholdTables {
   readonly kind: 'input-threshold';
   readonly inputThresholds: Float32Array; // [E]
@@ -70,7 +70,7 @@ export type PredictorTables = LowRankTables | LowRankProductTables | GateThresho
 /** A low-rank predictor without its thresholds. */
 export type ScoreTables = Omit<LowRankTables, 'thresholds'> | Omit<LowRankProductTables, 'thresholds'>;
 
-/** The estimates of a predictor by the prefix of their tensor names: none for kinds that compute the block itself. */
+/** The estimates of a predictor by the prefix of their tensor names: none for kinds that compute parts of the block. */
 export function estimatesOf(predictor: PredictorTables | ScoreTables): readonly (readonly [string, LowRankEstimate])[] {
   if (predictor.kind === 'low-rank') return [['', predictor]];
   if (predictor.kind !== 'low-rank-product') return [];
@@ -85,28 +85,31 @@ export interface LayerReport {
   readonly numTokens: number;
   /** Share of neurons whose contribution is above `contributionThreshold`, per token. */
   readonly trueRatio: number;
-  /** Share of neurons that the predictor chooses. */
+  /** Share of neurons that the predictor selects. */
   readonly activeRatio: number;
   /** Share of inputs that are used; 1 except for `input-threshold`. */
   readonly inputRatio: number;
-  /** Share of the truly active neurons that are chosen. */
+  /** Share of the truly active neurons that are selected. */
   readonly recall: number;
-  /** Share of the chosen neurons that are truly active. */
+  /** Share of the selected neurons that are truly active. */
   readonly precision: number;
-  /** Share of the energy `sum |contribution|^2` that the chosen neurons have. */
+  /** Share of the energy `sum |contribution|^2` of the selected neurons. */
   readonly energy: number;
-  /** Mean cosine of the block's output with the chosen neurons and with all. */
+  /** Mean cosine between the sparse and the dense output of the block. */
   readonly cosine: number;
-  /** Bytes of weights that one token reads, with all neurons and on average with the chosen ones, tables of the predictor included. */
+  /**
+   * Bytes of weights that one token reads: with all neurons, and on average with the selected ones, including the
+   * predictor.
+   */
   readonly denseBytes: number;
   readonly sparseBytes: number;
 }
 
-/** How the matrices of a block are stored where they are read neuron by neuron. */
+/** The layout of matrices that are read neuron by neuron. */
 export interface NeuronRows {
-  /** Types of gate, up and down, or of up and down. */
+  /** Dtypes of gate, up and down, or of up and down. */
   readonly dtypes: readonly DType[];
-  /** The rows of a neuron are stored one after the other. */
+  /** Whether the rows of a neuron are interleaved. */
   readonly areInterleaved: boolean;
 }
 
@@ -114,13 +117,13 @@ export interface SparseLayer extends FeedForwardShape {
   /** Index in the model. */
   readonly layer: number;
   readonly predictor: PredictorTables;
-  /** A neuron is active where `|value| * ||column of down||` is at least this. */
+  /** A neuron is active if `|value| * ||column of down||` is at least this. */
   readonly contributionThreshold: number;
   readonly downNorms: Float32Array; // [F]
-  /** Share of tokens that each neuron is truly active for. */
+  /** Share of tokens for which each neuron is truly active. */
   readonly frequencies: Float32Array; // [F]
   readonly report: LayerReport;
-  /** Storage in the loaded model; files do not have it. */
+  /** Layout in the loaded model; not in files. */
   readonly rows?: NeuronRows;
 }
 
@@ -142,16 +145,16 @@ export interface SidecarConfig {
 
 /** A calibrated model. */
 export interface Sidecar {
-  /** Identifies the weights that it was made for. */
+  /** Identifies the calibrated weights. */
   readonly modelHash: string;
-  /** Checksum of all bytes of the weights, where the source of the calibration has one. */
+  /** Checksum of all bytes of the weights, if the source of the calibration has one. */
   readonly weightsChecksum?: string;
   readonly config: SidecarConfig;
-  /** In the order of the model; layers without a feed-forward block of their own are missing. */
+  /** In the order of the model; layers without a dense FFN are missing. */
   readonly layers: readonly SparseLayer[];
 }
 
-/** Names of the metadata of the file. */
+/** Metadata keys of the file. */
 export const metadataKeys = { content: 'winnow.sparse', checksum: 'winnow.checksum' } as const;
 
 /** The version that this code writes, and the newest that it reads. */

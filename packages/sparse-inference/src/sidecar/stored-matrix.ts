@@ -1,13 +1,16 @@
-/** Matrices of predictors: q8_0 or q4_0 blocks in memory, codes and scales apart in files, where other programs can read them. */
+/**
+ * Matrices of predictors: q8_0 or q4_0 blocks in memory; separate codes and scales in files, which other programs can
+ * read.
+ */
 import { decode, encode, sizeOf, type DType, type Shape } from '@winnow/tensor';
 import type { StoredMatrix } from './sidecar.js';
 
 const blockSize = 32;
 const scaleBytes = 2;
-/** By dtype: what the tensor of codes is called, and the bytes of those of a block. */
+/** By dtype: name of the tensor of codes, and bytes of the codes of a block. */
 const codes = { q8_0: ['codes', 32], q4_0: ['nibbles', 16] } as const;
 
-/** Encodes the rows of a matrix: as `wanted` when they are whole blocks, else f16. */
+/** Encodes the rows of a matrix as `wanted` if they are whole blocks, else as f16. */
 export function encodeMatrix(
   values: Float32Array,
   numRows: number,
@@ -35,8 +38,8 @@ export interface SidecarTensor {
 }
 
 /**
- * `name.codes` i8 `[rows, columns]` or, with 4 bits each, `name.nibbles` i8 `[rows, columns / 2]`, and `name.scales` f16 `[rows,
- * columns / 32]`; or `name` f16.
+ * `name.codes` i8 `[rows, columns]` or, with 4 bits each, `name.nibbles` i8 `[rows, columns / 2]`, and `name.scales`
+ * f16 `[rows, columns / 32]`; or `name` f16.
  */
 export function matrixTensors(name: string, { numRows, numColumns, dtype, bytes }: StoredMatrix): SidecarTensor[] {
   if (dtype === 'f16') return [{ name, dtype, shape: [numRows, numColumns], data: bytes }];
@@ -62,7 +65,7 @@ export interface TensorReader {
   read(name: string, dtype: DType, shape: Shape): Promise<Uint8Array>;
 }
 
-/** The matrix behind the tensors of a file. */
+/** Reads a matrix from the tensors of a file. */
 export async function readMatrix(
   name: string,
   numRows: number,

@@ -1,4 +1,4 @@
-/** The factors of a low-rank predictor while they are trained, and where they start. */
+/** The factors of a low-rank predictor during training, and their initialization. */
 import { dotProduct } from '@winnow/ops';
 import type { Rng } from '@winnow/tensor';
 import { orthonormalizeRows } from './orthonormalize.js';
@@ -14,32 +14,32 @@ export interface LowRankFactors {
   readonly bias: Float32Array; // [F]
 }
 
-/** What a predictor starts from. */
+/** Inputs of the initialization. */
 export interface FactorStart {
   readonly hiddenDim: number;
   readonly rank: number;
   readonly ffnDim: number;
-  /** The matrix that the activation is applied to: gate, or up where there is none. */
+  /** The matrix before the activation: gate, or up if there is none. */
   readonly weight: Float32Array; // [F, E]
   readonly bias?: Float32Array | undefined; // [F]
-  /** Inputs as the model has them. */
+  /** Inputs of the block. */
   readonly x: Float32Array; // [n, E]
   readonly numRows: number;
   readonly rng: Rng;
-  /** Scores as the weights give them, instead of scaled ones. Default false. */
+  /** Keep the scale of the weights instead of normalizing scores. Default false. */
   readonly keepsScale?: boolean;
 }
 
 const numIterations = 8;
 
 /**
- * The truncated SVD of the weights as the data sees them: of all matrices of this rank, `P Q` has the smallest mean square
- * of `x W^T - x P Q` over the inputs. With `C = X^T X / n` it is `P = W^T V`, `Q = V^T` for the first r eigenvectors V of
- * `W C W^T` (with `C = R R^T`, the truncated SVD of `R^T W^T` and R^-1 give the same matrix). V comes from subspace iteration, whose
- * products run on the backend; what it does not tell apart are directions that hardly differ in what they explain.
+ * The data-aware truncated SVD of the weights: of all matrices of this rank, `P Q` has the smallest mean square of `x
+ * W^T - x P Q` over the inputs. With `C = X^T X / n` it is `P = W^T V`, `Q = V^T` for the first r eigenvectors V of `W
+ * C W^T` (with `C = R R^T`, the truncated SVD of `R^T W^T` and R^-1 give the same matrix). V comes from subspace
+ * iteration, whose GEMMs run on the backend; it does not separate directions with nearly equal eigenvalues.
  *
  * Scores are scaled to a root mean square of 2 for each neuron, and components to one of 1, where the gradients of the
- * logistic loss are neither flat nor steep; neither changes what a threshold per neuron can tell apart.
+ * logistic loss are neither flat nor steep; neither changes which neurons a threshold per neuron can separate.
  */
 export async function startFactors(products: MatrixProducts, start: FactorStart): Promise<LowRankFactors> {
   const { hiddenDim: E, rank: r, ffnDim: F, weight, bias, rng, keepsScale = false } = start;

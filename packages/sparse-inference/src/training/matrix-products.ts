@@ -1,15 +1,15 @@
-/** Products of matrices of the host on a backend: one small program per size. */
+/** GEMMs of host matrices on a backend: one small program per size. */
 import { BoundProgram, type Backend } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 
-/** T, I and O of a product. */
+/** T, I and O of a GEMM. */
 export interface ProductDims {
   readonly numRows: number;
   readonly numInputs: number;
   readonly numOutputs: number;
 }
 
-/** Keeps the programs of every size that it was asked for until it is closed. One product at a time. */
+/** Caches a program per size until it is closed. One GEMM at a time. */
 export class MatrixProducts {
   readonly #backend: Backend;
   readonly #programs = new Map<string, BoundProgram>();
@@ -44,7 +44,7 @@ export class MatrixProducts {
 
   #prepare({ numRows, numInputs, numOutputs }: ProductDims): Promise<BoundProgram> {
     return BoundProgram.prepare({ backend: this.#backend }, (b) => {
-      // of usage kv: weights may be repacked when a program is prepared, and these change
+      // usage kv, since these matrices change and weights may be repacked at prepare
       const x = b.external('x', 'kv', 'f32', [numRows, numInputs]);
       const w = b.external('w', 'kv', 'f32', [numOutputs, numInputs]);
       b.output('y', b.activation('matmul', { x, weight: w }));
@@ -59,7 +59,7 @@ export function transpose(
   numColumns: number,
   out: Float32Array = new Float32Array(numRows * numColumns),
 ): Float32Array {
-  const tile = 32; // both sides of the copy stay in the first cache
+  const tile = 32; // both sides of the copy fit the L1 cache
   for (let rowBegin = 0; rowBegin < numRows; rowBegin += tile) {
     const rowEnd = Math.min(rowBegin + tile, numRows);
     for (let column = 0; column < numColumns; column++) {

@@ -2,9 +2,9 @@ import { dotProduct } from '@winnow/ops';
 import type { Rng } from '@winnow/tensor';
 
 /**
- * Makes the rows of a matrix `[numRows, length]` orthonormal, in place, by the modified Gram-Schmidt method, each row twice
- * (W. Kahan's "twice is enough", in B. Parlett, The Symmetric Eigenvalue Problem, section 6.9). A row that depends on the ones
- * before it becomes a random one; a matrix has no more than `length` independent rows, what is beyond becomes 0.
+ * Makes the rows of a matrix `[numRows, length]` orthonormal, in place, by the modified Gram-Schmidt method, each row
+ * twice (W. Kahan's "twice is enough", in B. Parlett, The Symmetric Eigenvalue Problem, section 6.9). A row that
+ * depends on earlier ones is replaced by a random one; rows beyond `length` become 0, since no more can be independent.
  */
 export function orthonormalizeRows(matrix: Float32Array, numRows: number, length: number, rng: Rng): void {
   for (let row = 0; row < numRows; row++) {

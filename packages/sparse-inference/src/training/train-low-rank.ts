@@ -1,4 +1,4 @@
-/** Training of low-rank predictors: binary cross-entropy with class weights, Adam, products on a backend. */
+/** Training of low-rank predictors: binary cross-entropy with class weights, Adam, GEMMs on a backend. */
 import { activationFunction } from '@winnow/ops';
 import { adamStep, createMoments, type AdamMoments } from './adam.js';
 import type { LowRankFactors } from './low-rank-factors.js';
@@ -33,8 +33,8 @@ export function createTrainingState(factors: LowRankFactors): TrainingState {
 }
 
 /**
- * One step of Adam on `mean(-w y log s(a) - (1 - y) log(1 - s(a)))` over tokens and neurons, with the logistic function s of the
- * scores `a = Q^T (P^T x) + bias`, labels y and the weight w of active neurons.
+ * One step of Adam on `mean(-w y log s(a) - (1 - y) log(1 - s(a)))` over tokens and neurons, with the logistic function
+ * s of the scores `a = Q^T (P^T x) + bias`, labels y and the weight w of active neurons.
  */
 export async function trainStep(
   products: MatrixProducts,
@@ -49,7 +49,7 @@ export async function trainStep(
   const scores = new Float32Array(n * F);
   await products.multiply(z, q, scores, { numRows: n, numInputs: r, numOutputs: F });
   const biasGradient = new Float32Array(F);
-  lossGradient(scores, bias, labels, positiveWeight, biasGradient); // scores are gradients now
+  lossGradient(scores, bias, labels, positiveWeight, biasGradient); // scores now holds gradients
 
   const qGradient = new Float32Array(F * r);
   await products.multiply(transpose(scores, n, F), transpose(z, n, r), qGradient, {
@@ -71,7 +71,10 @@ export async function trainStep(
   adamStep(bias, biasGradient, moments.bias, state.numSteps, learningRate);
 }
 
-/** Turns scores into the gradient of the loss by them, `w (s(a) - y) / n`, in place. The loss itself, with its logarithm, is not needed. */
+/**
+ * Turns scores into the gradient of the loss by them, `w (s(a) - y) / n`, in place. The loss itself, with its
+ * logarithm, is not needed.
+ */
 function lossGradient(
   scores: Float32Array,
   bias: Float32Array,

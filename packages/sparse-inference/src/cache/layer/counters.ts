@@ -1,10 +1,10 @@
 /** Counters of one layer since creation. An id that occurs twice in one `ensure` counts once. */
 export interface NeuronLayerStatistics {
-  /** Items asked for by `ensure`: `hits + misses`. */
+  /** Items requested by `ensure`: `hits + misses`. */
   readonly requests: number;
-  /** In a slot, or on the way into one. */
+  /** In a slot, or being loaded into one. */
   readonly hits: number;
-  /** Hits that a prefetch brought and that were not requested before. */
+  /** Hits that were prefetched and not requested before. */
   readonly prefetchHits: number;
   /** `warmHits + coldReads`. */
   readonly misses: number;
@@ -13,7 +13,7 @@ export interface NeuronLayerStatistics {
   /** Items evicted from a slot, and from the warm tier. */
   readonly evictions: number;
   readonly warmEvictions: number;
-  /** Items that `prefetch` began to load, could not for lack of slots, and dropped before they arrived. */
+  /** Items that `prefetch` began to load, could not load for lack of slots, and dropped before they arrived. */
   readonly prefetches: number;
   readonly prefetchesRefused: number;
   readonly prefetchesDropped: number;

@@ -1,7 +1,7 @@
 /**
- * The prefetches of one layer: which items get a slot before they are requested, and which of those are dropped again because
- * their signal fired, because an `ensure` needs the room, or because the cache is closed. Items that an `ensure` waits for are
- * never dropped here.
+ * The prefetches of one layer: which items get a slot before they are requested, and which of those are dropped because
+ * their signal fired, an `ensure` needs the room, or the cache is closed. Items that an `ensure` waits for are never
+ * dropped here.
  */
 import type { ItemMarks } from '../item-marks.js';
 import type { LayerCounters } from './counters.js';
@@ -16,21 +16,21 @@ export interface LayerPrefetchOptions {
   /** Marks of the current ids, shared with the layer: each use begins a new set. */
   readonly marks: ItemMarks;
   readonly rules: SlotRules;
-  /** An `ensure` waits for what this slot loads. */
+  /** Whether an `ensure` waits for the load of this slot. */
   readonly isAwaited: (slot: number) => boolean;
-  /** Frees a slot unless one is free; false when the search finds none. */
+  /** Frees a slot unless one is free; returns false if the search finds none. */
   readonly takeSlot: (search: SlotSearch) => boolean;
-  /** Starts to load items, in ascending order, into the slots that they have. */
+  /** Starts to load items, in ascending order, into their slots. */
   readonly load: (items: Int32Array) => void;
-  /** Gives up a slot whose item was being prefetched. */
+  /** Releases a slot whose item was being prefetched. */
   readonly drop: (slot: number) => void;
 }
 
 export class LayerPrefetch {
   readonly #options: LayerPrefetchOptions;
-  /** Skips the current ids: a prefetch does not evict its own. */
+  /** Skips the current ids, so that a prefetch does not evict its own items. */
   readonly #search: SlotSearch;
-  /** Slots that a prefetch filled and that were not requested since. */
+  /** Slots that a prefetch filled and that have not been requested since. */
   readonly #isAhead: Uint8Array;
   readonly #stopListening: (() => void)[] = [];
 
@@ -45,7 +45,7 @@ export class LayerPrefetch {
   /** Bytes per slot. */
   static readonly slotBytes: number = 1;
 
-  /** Gives free slots to the items that have none, and starts to load them. */
+  /** Assigns free slots to items without one, and starts to load them. */
   start(ids: Int32Array, count: number, signal: AbortSignal | undefined): void {
     const { table, counters, marks, takeSlot, load } = this.#options;
     marks.clear();
@@ -84,12 +84,12 @@ export class LayerPrefetch {
     this.#options.counters.prefetchHits++;
   }
 
-  /** The slot was given up. */
+  /** Called when the slot was released. */
   forget(slot: number): void {
     this.#isAhead[slot] = 0;
   }
 
-  /** Drops all prefetches under way. */
+  /** Drops all pending prefetches. */
   cancel(): void {
     const { table, loads, isAwaited, drop } = this.#options;
     for (let slot = 0; slot < table.numSlots; slot++) {
@@ -109,7 +109,7 @@ export class LayerPrefetch {
     loads.cancelDead();
   }
 
-  /** Without loads under way, the signals of prefetches have nothing to drop. */
+  /** Without pending loads, the signals of prefetches have nothing to drop. */
   forgetSignals(): void {
     if (this.#stopListening.length === 0) return;
     const { hasReads, isWriting } = this.#options.loads;
@@ -121,7 +121,9 @@ export class LayerPrefetch {
     this.#stopAll();
   }
 
-  /** Gives up the slots of items that are still being loaded when the signal fires, unless an `ensure` waits for them. */
+  /**
+   * Releases the slots of items that are still being loaded when the signal fires, unless an `ensure` waits for them.
+   */
   #dropOn(signal: AbortSignal, items: Int32Array): void {
     const { table, loads, isAwaited } = this.#options;
     const slots = items.map((item) => table.slotOf[item]);
