@@ -1,4 +1,4 @@
-/** The phases of a calibration: what each keeps of the traces, and what it concludes. */
+/** The phases of a calibration: what each collects from traces and derives from them. */
 import type { Backend } from '@winnow/ops';
 import { createRng, type Rng } from '@winnow/tensor';
 import { columnNorms, weightedMagnitudes } from '../blocks/feed-forward-weights.js';
@@ -19,10 +19,10 @@ export interface PhaseContext {
   readonly backend: Backend;
   readonly products: MatrixProducts;
   readonly config: SidecarConfig;
-  /** Largest number of tokens of a group. */
+  /** Maximum number of tokens per group. */
   readonly groupTokens: number;
   readonly maxSampleTokens: number;
-  /** Training steps of all groups together. */
+  /** Total training steps of all groups. */
   readonly totalSteps: number;
   /** Called with the number of tokens that were trained on. */
   readonly onTrained: (numTokens: number) => void;
@@ -31,19 +31,19 @@ export interface PhaseContext {
 
 export interface Phase {
   readonly name: CalibrationPhase;
-  /** Texts that it observes. */
+  /** The part of the samples that it observes. */
   readonly part: 'train' | 'select' | 'verify';
-  /** Whether its state between groups is in the arrays of the layers; else an interrupted phase begins again. */
+  /** Whether its state between groups is in the arrays of the layers; otherwise an interrupted phase starts over. */
   readonly isResumable: boolean;
   observe(layer: LayerState, trace: FeedForwardTrace): void | Promise<void>;
-  /** All samples of a group were observed. */
+  /** Called when all samples of a group were observed. */
   finishGroup?(layer: LayerState, group: number): Promise<void>;
-  /** All groups were observed: what layers decide together. */
+  /** Called when all groups were observed, for decisions across layers. */
   beginFinish?(layers: readonly LayerState[]): void;
   finish(layer: LayerState): void | Promise<void>;
 }
 
-/** Norms of the columns of `down`, and of those of gate and up together, by which inputs are weighted. */
+/** Norms of the columns of `down`, and of gate and up together, which weight the inputs. */
 export async function readNorms(source: CalibrationSource, layer: LayerState): Promise<void> {
   const { hiddenDim, ffnDim, isGated, layer: index } = layer.shape;
   const down = await source.readRows(index, 'down', 0, hiddenDim);
@@ -71,10 +71,10 @@ export function histogramOf(layer: LayerState, name: string): FloatHistogram {
 const largestFloat = 3.4028234663852886e38;
 const squaresOf = (values: Float32Array): Float32Array => values.map((value) => value * value);
 
-/** Finds how large a contribution has to be: those that are make up the wanted share of the energy. */
+/** Finds the threshold of contributions above which they make up the target share of the energy. */
 export function scanPhase({ config }: PhaseContext): Phase {
   const edgeOf = (histogram: FloatHistogram, share: number): number =>
-    Math.min(histogram.edgeOfWeight(share * histogram.totalWeight), largestFloat); // where nothing has energy
+    Math.min(histogram.edgeOfWeight(share * histogram.totalWeight), largestFloat); // if there is no energy
   return {
     name: 'scan',
     part: 'train',
@@ -98,7 +98,7 @@ export function scanPhase({ config }: PhaseContext): Phase {
       const { count } = histogramOf(layer, 'scan').above(layer.number('contributionThreshold'));
       layer.numbers.set('scannedRatio', count / Math.max(1, histogramOf(layer, 'scan').totalCount));
       if (layer.kind === 'input-threshold') {
-        // what is missing here changes all neurons: a tenth of what may be missing of them
+        // a missing input affects all neurons, so only a tenth of the share that may be missing
         const share = 1 - (1 - config.energyShare) / 10;
         layer.numbers.set('inputContribution', edgeOf(histogramOf(layer, 'inputs'), share));
         layer.delete('inputs.counts', 'inputs.weights');
@@ -108,7 +108,7 @@ export function scanPhase({ config }: PhaseContext): Phase {
   };
 }
 
-/** 1 for neurons whose contribution is large enough. Counts them for the frequencies, too. */
+/** 1 for neurons whose contribution reaches the threshold. Also counts them for the frequencies. */
 export function labelsOf(layer: LayerState, contributions: Float32Array): Uint8Array {
   const { ffnDim } = layer.shape;
   const threshold = layer.number('contributionThreshold');
@@ -125,7 +125,9 @@ export function labelsOf(layer: LayerState, contributions: Float32Array): Uint8A
   return labels;
 }
 
-/** Trains the low-rank predictors, a group of samples at a time; counts how often each neuron is active, for all kinds. */
+/**
+ * Trains the low-rank predictors, a group of samples at a time; counts how often each neuron is active, for all kinds.
+ */
 export class TrainPhase implements Phase {
   readonly name = 'train';
   readonly part = 'train';
@@ -161,7 +163,7 @@ export class TrainPhase implements Phase {
     }
     if (!layer.arrays.has('p')) await start(this.#context, layer, buffer, rng);
     const state = trainingState(layer, config.rank);
-    // where hardly any neuron is active, choosing none would minimize an unweighted loss
+    // if hardly any neuron is active, predicting none would minimize an unweighted loss
     const ratio = Math.min(Math.max(layer.number('scannedRatio'), 1e-4), 0.5);
     for (let epoch = 0; epoch < config.epochs; epoch++) {
       await this.#trainEpoch(state, buffer, rng, Math.min(10, (1 - ratio) / ratio));
@@ -188,7 +190,7 @@ export class TrainPhase implements Phase {
   }
 }
 
-/** From 1 down to 0.05 along a cosine. */
+/** Cosine decay from 1 to 0.05. */
 function decay(share: number): number {
   return 0.05 + 0.95 * 0.5 * (1 + Math.cos(Math.PI * Math.min(1, share)));
 }
@@ -214,7 +216,7 @@ async function start(context: PhaseContext, layer: LayerState, buffer: LayerBuff
   }
 }
 
-/** Low-rank estimates of gate and up: the best of their rank on the texts of the first group, without training. */
+/** Low-rank estimates of gate and up: the best of their rank for the texts of the first group, without training. */
 async function startProduct(
   { source, products, config: { rank } }: PhaseContext,
   layer: LayerState,
@@ -232,7 +234,7 @@ async function startProduct(
   }
 }
 
-/** Factors of a layer by what their names begin with: nothing, `start.` for where training began, `gate.` or `up.`. */
+/** Factors of a layer by name prefix: none, `start.` for the initial ones, `gate.` or `up.`. */
 export function factorsOf(layer: LayerState, rank: number, prefix = ''): LowRankFactors {
   const { hiddenDim, ffnDim } = layer.shape;
   return {

@@ -1,6 +1,7 @@
 /**
- * One layer of the neuron cache: which items are in its slots, which are evicted, and which loads an `ensure` waits for. The
- * least recently used item is evicted first; pinned items never, and items that an `ensure` holds not before the next one.
+ * One layer of the neuron cache: which items are in its slots, which are evicted, and which loads an `ensure` waits
+ * for. The least recently used item is evicted first. Pinned items are never evicted, and items that an `ensure` holds
+ * stay until the next one.
  */
 import { ArgumentError, invariant, ReleasedError, type CapacityError } from '@winnow/tensor';
 import { Activity } from '../activity.js';
@@ -41,10 +42,10 @@ export class LayerTiers {
   readonly #table: SlotTable;
   readonly #loads: SlotLoads;
   readonly #counters = new LayerCounters();
-  /** The 4-bit copy, once there is one. */
+  /** The 4-bit copy, once it exists. */
   cold: ColdCopy | undefined;
   #numPinned = 0;
-  /** Slots whose number is that of the current `ensure` are held. */
+  /** A slot is held if its entry is the number of the current `ensure`. */
   readonly #heldAt: Int32Array;
   #epoch = 1;
   /** The items of the current ids. */
@@ -149,7 +150,7 @@ export class LayerTiers {
       : this.#begin(ids, count, rowsOut, signal);
   }
 
-  /** Begins when the backend no longer writes into slots that were given up, so that all slots are available. */
+  /** Begins when the backend no longer writes into released slots, so that all slots are available. */
   async #beginLater(
     ids: Int32Array,
     count: number,
@@ -259,7 +260,7 @@ export class LayerTiers {
     return this.#waiting.promise;
   }
 
-  /** Gives slots to the items in `#missing` and starts to load them. Returns the number of loads under way. */
+  /** Assigns slots to the items in `#missing` and starts to load them. Returns the number of pending loads. */
   #loadMissing(numMissing: number): number {
     const items = this.#missing.slice(0, numMissing).sort();
     this.#search.start();
@@ -286,7 +287,7 @@ export class LayerTiers {
     this.#counters.coldReads += items.length - numWarm;
   }
 
-  /** Frees a slot unless one is free. False when none can be evicted: a prefetch evicts none that is loading. */
+  /** Frees a slot unless one is free. Returns false if none can be evicted; a prefetch does not evict loading items. */
   #takeSlot(search: SlotSearch, mayTakeLoading: boolean): boolean {
     if (this.#table.numFree > 0) return true;
     const slot = search.next(mayTakeLoading);
@@ -349,7 +350,7 @@ export class LayerTiers {
     waiting.reject(loadError(this.#index, this.#itemName, waiting.failure, waiting.failedItems));
   }
 
-  /** Ends the `ensure` under way with an error and drops its loads. */
+  /** Ends the pending `ensure` with an error and drops its loads. */
   #abandon(error: unknown): void {
     const waiting = this.#waiting;
     if (waiting === undefined) return;
@@ -362,7 +363,7 @@ export class LayerTiers {
     waiting.reject(error);
   }
 
-  /** Gives up a slot whose item was being prefetched. */
+  /** Releases a slot whose item was being prefetched. */
   #drop(slot: number): void {
     this.#counters.prefetchesDropped++;
     this.#giveUp(slot);
