@@ -68,20 +68,23 @@ describe.each(names)('%s', (name) => {
   /** Rounded rope factors and folded norms differ in the last digits. */
   const limit = 2e-5;
 
-  test.skipIf(gguf === undefined || hf === undefined)(`folder to GGUF${needs}`, async () => {
-    const path = join(folder, `${name}.gguf`);
-    await convertFiles(hf as string, path);
-    expect(worst(await answers(path, isEncoder), await answers(gguf as string, isEncoder))).toBeLessThan(limit);
-    // the same tensors as the converter of llama.cpp would write
-    const [ours, theirs] = [await openGgufFile(path), await openGgufFile(gguf as string)];
-    const shapes = (file: typeof ours): string[] =>
-      [...file.tensors.values()].map(({ name: own, shape }) => `${own} ${shape.join('x')}`).toSorted();
-    expect(shapes(ours)).toEqual(shapes(theirs));
-    const oracle = await readWithHuggingFace(path, { allowLocalFile: true });
-    expect(oracle.tensorInfos.length).toBe(theirs.tensors.size);
-    await ours.close();
-    await theirs.close();
-  });
+  // a golden may have no folder
+  if (gguf === undefined || hf !== undefined) {
+    test.skipIf(gguf === undefined)(`folder to GGUF${needs}`, async () => {
+      const path = join(folder, `${name}.gguf`);
+      await convertFiles(hf as string, path);
+      expect(worst(await answers(path, isEncoder), await answers(gguf as string, isEncoder))).toBeLessThan(limit);
+      // the same tensors as the converter of llama.cpp would write
+      const [ours, theirs] = [await openGgufFile(path), await openGgufFile(gguf as string)];
+      const shapes = (file: typeof ours): string[] =>
+        [...file.tensors.values()].map(({ name: own, shape }) => `${own} ${shape.join('x')}`).toSorted();
+      expect(shapes(ours)).toEqual(shapes(theirs));
+      const oracle = await readWithHuggingFace(path, { allowLocalFile: true });
+      expect(oracle.tensorInfos.length).toBe(theirs.tensors.size);
+      await ours.close();
+      await theirs.close();
+    });
+  }
 
   test.skipIf(gguf === undefined)(`GGUF to folder and back${needs}`, async () => {
     const path = join(folder, name);
