@@ -327,18 +327,25 @@ test('random sessions at random times: forks, aborts, resets, broken loops; the 
   for (const check of checks) await check();
 });
 
-test('an abort of one sequence does not disturb the step of the others', async () => {
-  const { backend } = watchedBackend(createReferenceBackend(), () => new Promise((resolve) => setImmediate(resolve)));
+test('an abort of one sequence does not cancel the step that it shares with others', async () => {
+  const controller = new AbortController();
+  let abortAt = Infinity;
+  const { backend, log } = watchedBackend(
+    createReferenceBackend(),
+    () => new Promise((resolve) => setImmediate(resolve)),
+    ({ numStarted }) => {
+      if (numStarted === abortAt) controller.abort(new Error('enough'));
+    },
+  );
   await using model = await loadModel(await tinyFolder(), { backend, context: 256 });
   const expected = (await model.generate(tinyIds(20), { ...greedy, maxTokens: 30 }).result()).tokens;
-  const controller = new AbortController();
+  abortAt = log.numStarted + 10;
   const aborted = model.generate(tinyIds(20, 3), { ...greedy, signal: controller.signal }).result();
   const outcome = aborted.catch((error: unknown) => error);
-  const tokens: number[] = [];
-  for await (const { tokenId } of model.generate(tinyIds(20), { ...greedy, maxTokens: 30 })) {
-    if (tokens.push(tokenId) === 10) controller.abort(new Error('enough'));
-  }
+  const { tokens } = await model.generate(tinyIds(20), { ...greedy, maxTokens: 30 }).result();
   expect(tokens).toEqual(expected);
   expect(await outcome).toMatchObject({ message: 'enough' });
+  expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
+  expect(log.numRuns).toBe(log.numStarted);
   await backend.dispose();
 });

@@ -121,19 +121,24 @@ export interface BackendLog {
   peakBytes: number;
   /** Bytes of scalars and activations of the programs that are prepared. */
   programBytes: number;
+  /** Steps that began, and those that ran to their end. */
+  numStarted: number;
   numRuns: number;
 }
 
-/** Passes everything on to `backend`, counts, and runs `afterRun` when a step has run. */
+/** Passes everything on to `backend`, counts, and runs `afterRun` when a step has run, `beforeRun` when it begins. */
 export function watchedBackend(
   backend: Backend,
   afterRun: (log: BackendLog) => void | Promise<void> = () => undefined,
+  beforeRun: (log: BackendLog) => void = () => undefined,
 ): { readonly backend: Backend; readonly log: BackendLog } {
-  const log: BackendLog = { liveBytes: 0, peakBytes: 0, programBytes: 0, numRuns: 0 };
+  const log: BackendLog = { liveBytes: 0, peakBytes: 0, programBytes: 0, numStarted: 0, numRuns: 0 };
   const watchedExecutable = (executable: Executable): Executable => ({
     program: executable.program,
     fallbacks: executable.fallbacks,
     async run(scalars, options) {
+      log.numStarted++;
+      beforeRun(log);
       await executable.run(scalars, options);
       log.numRuns++;
       await afterRun(log);
