@@ -140,7 +140,7 @@ function checkRange({ sizeBytes }: BufferHandle, byteOffset: number, length: num
   if (isRange && byteOffset + length <= sizeBytes) return;
   throw new ArgumentError({
     argument: 'byte range',
-    expected: `a range inside ${sizeBytes} bytes`,
+    expected: `a range within ${sizeBytes} bytes`,
     actual: `[${byteOffset}, ${byteOffset + length})`,
   });
 }

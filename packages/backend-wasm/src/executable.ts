@@ -139,7 +139,7 @@ class ProgramRun {
 
   async run(scalars: Int32Array, options: RunOptions): Promise<void> {
     if (this.#isDisposed) throw new ReleasedError('executable');
-    if (this.#isRunning) throw new BackendError({ backend: 'wasm', message: 'the executable is running already' });
+    if (this.#isRunning) throw new BackendError({ backend: 'wasm', message: 'the executable is already running' });
     checkScalars(scalars, this.#program.scalars, this.#program.symbols);
     this.#context.checkMemory();
     options.signal?.throwIfAborted();

@@ -1,4 +1,4 @@
-/** The non-linearities in float64 with their error bounds, by other formulas than the reference has. */
+/** Activations in float64 with their error bounds, with other formulas than the reference. */
 import { underflow, type Arithmetic } from './arithmetic.js';
 
 /** `[value, bound]` of one activation at `x`. */

@@ -1,15 +1,16 @@
 /**
  * The error model behind all bounds: float32 with round-to-nearest in any order of operations, with or without fused
- * multiply-add, and elementary functions that are a few units off. A bound follows from the inputs; it is never tuned.
+ * multiply-add, and elementary functions with errors of a few units. A bound follows from the inputs; it is never
+ * tuned.
  */
 
-/** What a backend's float32 is allowed to do. */
+/** The errors that a backend's float32 arithmetic may have. */
 export interface Arithmetic {
   /** Relative error of one operation: 2^-24 for round-to-nearest float32. */
   readonly unit: number;
   /** Relative error of exp, log, tanh, erf, sin, cos and of reciprocal square roots. */
   readonly elementary: number;
-  /** Absolute error of one operation near zero: 2^-149, or 2^-126 where denormal numbers become 0. */
+  /** Absolute error of one operation near zero: 2^-149, or 2^-126 if denormal numbers become 0. */
   readonly tiny: number;
 }
 

@@ -1,4 +1,4 @@
-/** Caches with shuffled blocks and slots, queries, and the truth of attention over them in float64. */
+/** Caches with shuffled blocks and slots, queries, and the expected attention over them in float64. */
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { underflow, type Arithmetic } from './arithmetic.js';
 import { guardByte } from './guarded-memory.js';
@@ -48,7 +48,7 @@ interface Logit {
   readonly logitError: number;
 }
 
-/** One key as one query head sees it. */
+/** A visible key of one query head. */
 export interface SeenKey extends Logit {
   readonly slot: number;
   readonly position: number;
@@ -56,13 +56,13 @@ export interface SeenKey extends Logit {
   readonly value: Float64Array;
 }
 
-/** The tensors of a problem and its truth. */
+/** The tensors of a problem and its expected results. */
 export interface AttentionProblem {
   readonly inputs: Readonly<Record<string, CaseTensor>>;
   readonly scale: number;
-  /** Keys that head `head` of query `query` sees, by logical slot; `from` may hold other queries `[T, N, H]`. */
+  /** Visible keys of head `head` of query `query`, by logical slot; `from` may hold other queries `[T, N, H]`. */
   seen(query: number, head: number, from?: Float64Array): SeenKey[];
-  /** How a query meets any key: the same head of the same query. */
+  /** The logit of a query head with any key. */
   meet(query: number, head: number, key: Float64Array, from?: Float64Array): Logit;
 }
 
@@ -72,7 +72,7 @@ export function attentionAttributes(setup: AttentionSetup): Record<string, numbe
   return { scale: 1 / Math.sqrt(headDim), causal, window, softCap };
 }
 
-/** A random problem; a seed gives the same one everywhere. */
+/** A random problem, reproducible from its seed. */
 export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Arithmetic): AttentionProblem {
   const { numHeads, numKvHeads, headDim, contextLengths, queries } = setup;
   const cache = createCache(setup, rng);
@@ -107,7 +107,7 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
   };
 }
 
-/** A paged cache with random contents, and what each logical slot of a sequence holds. */
+/** A paged cache with random contents, and the contents of each logical slot of a sequence. */
 function createCache(setup: AttentionSetup, rng: Rng): Cache {
   const { numKvHeads, headDim, valueDim, blockSize, contextLengths } = setup;
   const maxBlocks = Math.max(1, ...contextLengths.map((length) => Math.ceil(length / blockSize)));
@@ -143,7 +143,7 @@ function createCache(setup: AttentionSetup, rng: Rng): Cache {
   };
 }
 
-/** Random rows of one slot of a cache `[blocks, KV heads, block size, dim]`, as they decode. */
+/** Random rows of one slot of a cache `[blocks, KV heads, block size, dim]`, dequantized. */
 function fillSlot(cache: CaseTensor, rng: Rng, block: number, offset: number): Float64Array[] {
   const [, numKvHeads, blockSize, dim] = cache.shape;
   return Array.from({ length: numKvHeads }, (_, head) => {
@@ -154,7 +154,7 @@ function fillSlot(cache: CaseTensor, rng: Rng, block: number, offset: number): F
   });
 }
 
-/** Whether the model lets a query see a key; negative positions are empty slots. */
+/** Whether a key is visible to a query; negative positions are empty slots. */
 function isVisible({ causal, window }: AttentionSetup, query: number, key: number): boolean {
   if (key < 0 || (causal && key > query)) return false;
   if (window === 0) return true;
@@ -179,7 +179,7 @@ function scaledProduct(
     logit += scale * query[i] * key[i];
     magnitude += scale * Math.abs(query[i] * key[i]);
   }
-  // products, sums and the scale; a decoded key takes two roundings more; tanh of the cap has a slope of at most 1
+  // products, sums and the scale; a dequantized key has two more roundings; tanh of the cap has a slope of at most 1
   let logitError = (query.length + 5) * arithmetic.unit * magnitude + arithmetic.tiny;
   if (softCap !== 0) {
     logit = softCap * Math.tanh(logit / softCap);
@@ -201,8 +201,9 @@ export interface AttentionSums {
 }
 
 /**
- * A weight exp(d) is off by the error of its logit, the rounding of d and an elementary error for itself and for each time
- * that a running sum may be rescaled (about the logarithm of the number of keys); sums of n terms by n roundings more.
+ * The error of a weight exp(d) is the error of its logit, the rounding of d and an elementary error for itself and for
+ * each time that a running sum may be rescaled (about the logarithm of the number of keys); sums of n terms by n
+ * roundings more.
  */
 export function attentionSums(keys: readonly SeenKey[], valueDim: number, arithmetic: Arithmetic): AttentionSums {
   const { unit, elementary } = arithmetic;

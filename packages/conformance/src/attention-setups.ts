@@ -1,4 +1,4 @@
-/** The attention problems that every attention op is tried on. */
+/** The attention problems for every attention op. */
 import { cacheDTypes } from '@winnow/ops';
 import { dtypeInfo } from '@winnow/tensor';
 import type { AttentionSetup } from './attention-setup.js';
@@ -31,7 +31,7 @@ function prefill(length: number): [number, number][] {
   return Array.from({ length }, (_, position) => [0, position]);
 }
 
-/** Three sequences, one of them empty, queries of all in turn; positions in any order and slots left empty. */
+/** Three sequences, one of them empty, with interleaved queries, positions in any order and empty slots. */
 const paged: Partial<AttentionSetup> = {
   contextLengths: [21, 0, 40],
   queries: [
@@ -44,7 +44,10 @@ const paged: Partial<AttentionSetup> = {
   isShuffled: true,
 };
 
-/** A whole register of query heads per KV head, and chunks of keys on end: kernels may have ways of their own for these. */
+/**
+ * A whole register of query heads per KV head, and consecutive chunks of keys: kernels may have special paths for
+ * these.
+ */
 const wide: Partial<AttentionSetup> = {
   numHeads: 16,
   headDim: 64,
@@ -92,7 +95,7 @@ export const attentionSetups: readonly AttentionSetup[] = [
     [80, 80],
     [128, 96],
   ].map(([headDim, valueDim]) => setup(`heads of ${headDim} / ${valueDim}`, { ...paged, headDim, valueDim })),
-  // tiles of many queries side by side: what is written beyond the last column of one falls into another
+  // adjacent tiles of many queries: a write beyond the last column of one lands in another
   ...[
     [6, 10],
     [32, 32],

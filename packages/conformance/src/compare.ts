@@ -1,10 +1,10 @@
-/** Comparison of what a backend gave with the truth. A failure is one line of text; none means success. */
+/** Compares results of a backend with the expected ones. A failure is one line of text; none means success. */
 import type { Expected } from './kernel-case.js';
 
 /**
- * NaN where the truth has NaN, infinities of the same sign, then every value within its bound. A truth beyond the range
- * of float32 counts as infinite.
- * @returns `undefined`, or what is wrong with the worst index
+ * NaN where NaN is expected, infinities of the same sign, then every value within its bound. An expected value beyond
+ * the range of float32 counts as infinite.
+ * @returns `undefined`, or a description of the worst index
  */
 export function compareClose(
   actual: ArrayLike<number>,
@@ -41,7 +41,7 @@ export function compareClose(
   );
 }
 
-/** @returns `undefined`, or where the first difference is */
+/** @returns `undefined`, or the first difference */
 export function compareExact(actual: ArrayLike<number>, expected: ArrayLike<number>): string | undefined {
   if (actual.length !== expected.length) return `${actual.length} values instead of ${expected.length}`;
   for (let i = 0; i < expected.length; i++) {

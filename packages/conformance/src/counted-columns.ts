@@ -1,4 +1,4 @@
-/** Columns that a count leaves: none, some, the ends of vectors and runs, all; of one row and of several. */
+/** Counts of columns: none, some, the ends of vectors and of work items, all; for one row and for several. */
 export const countedColumns: readonly (readonly [numRows: number, count: number, length: number])[] = [
   [1, 0, 17],
   [1, 1, 5],

@@ -1,14 +1,14 @@
 /**
- * Which cases of a list run. Names of cases list values of parameters, separated by commas; a shape has several. Defects of
- * kernels show with one value of one parameter, or with a pair of kinds of values (a dtype with a remainder, one token with
- * a bias); combinations of three repeat the code paths of pairs.
+ * Which cases of a list run. Names of cases list values of parameters, separated by commas; a shape has several.
+ * Defects of kernels show with one value of one parameter, or with a pair of kinds of values (a dtype with a remainder,
+ * one token with a bias); combinations of three repeat the code paths of pairs.
  */
 import type { DType } from '@winnow/tensor';
 
 /** `full`: every case. `pairwise`: each value of each parameter, and each pair of kinds of values, at least once. */
 export type Coverage = 'full' | 'pairwise';
 
-/** What coverage goes by: a name, and dtypes by tensor where they matter. */
+/** The inputs of case selection: a name, and dtypes by tensor if they matter. */
 export interface NamedCase {
   readonly name: string;
   readonly dtypes?: Readonly<Record<string, DType>>;
@@ -36,8 +36,8 @@ export function selectCases<Case extends NamedCase>(cases: readonly Case[], cove
 }
 
 /**
- * The variants of a backend (threads, memories) that each case runs on. `full`: all of them. `pairwise`: each case on one at
- * least, and each kind of value on every variant, since a variant does with all values what it does with others of the kind.
+ * The variants of a backend (threads, memories) that each case runs on. `full`: all of them. `pairwise`: each case on
+ * at least one variant, and each kind of value on every variant, since values of the same kind take the same path.
  */
 export function assignVariants<Case extends NamedCase>(
   cases: readonly Case[],
@@ -49,7 +49,7 @@ export function assignVariants<Case extends NamedCase>(
   const covered = new Set<string>();
   const pairsOf = (each: Case, variant: string): string[] => [...kindsOf(each)].map((kind) => `${kind} on ${variant}`);
   for (const [at, [each, own]] of [...assigned].entries()) {
-    // where several show as much, they take turns
+    // ties take turns
     const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as string);
     const numNew = (variant: string): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
     const [first] = inTurn.toSorted((a, b) => numNew(b) - numNew(a));

@@ -13,9 +13,9 @@ import { compareSupport, fullSupport, supportTable, type SupportTable } from './
 
 export interface DescribeBackendOptions {
   readonly name: string;
-  /** Makes a fresh backend; the suite disposes what it makes. */
+  /** Creates a fresh backend, which the suite disposes of. */
   create(): Backend | Promise<Backend>;
-  /** What the backend has kernels for, to be committed beside its test. Default: everything. */
+  /** The ops that the backend has kernels for, to be committed beside its test. Default: all. */
   readonly expectedSupport?: SupportTable;
   /** Whether numbers below 2^-126 may become 0. Default false. */
   readonly flushesDenormals?: boolean;
@@ -29,9 +29,11 @@ export function describeBackend({ name, create, ...options }: DescribeBackendOpt
 }
 
 export interface DescribeVariantsOptions extends Omit<DescribeBackendOptions, 'name' | 'create'> {
-  /** By name; each makes a fresh backend. */
+  /** By name; each creates a fresh backend. */
   readonly variants: Readonly<Record<string, DescribeBackendOptions['create']>>;
-  /** Those whose contract beyond numbers is checked: the ones that differ in more than kernels. Default: all. */
+  /**
+   * Variants whose contract besides numerical results is checked: those that differ in more than kernels. Default: all.
+   */
   readonly contractOf?: readonly string[];
 }
 
@@ -45,8 +47,8 @@ interface Variant {
 type BackendCheck = (backend: Backend) => readonly string[] | Promise<readonly string[]>;
 
 /**
- * The same suite for variants of one backend side by side: the tensors and the truth of a case, which take as long as a run,
- * are made once for all of them.
+ * The same suite for variants of one backend side by side: the tensors and the expected results of a case, which take
+ * as long as a run, are computed once for all of them.
  */
 export function describeVariants(options: DescribeVariantsOptions): void {
   const { expectedSupport = fullSupport(), flushesDenormals, coverage = 'full' } = options;
@@ -86,7 +88,7 @@ export function describeVariants(options: DescribeVariantsOptions): void {
     describe('whole programs', () => {
       it.each(withVariants(programCases, variants, coverage))('%s', async (_name, programCase, chosen) => {
         const shared = { ...programCase, create: once(programCase.create) };
-        // fallbacks of single ops are judged above; here they must not change results
+        // fallbacks of single ops are tested above; here they must not change results
         await onEach(chosen, (backend) => checkProgramCase(backend, shared, { arithmetic, allowFallback: true }));
       });
     });

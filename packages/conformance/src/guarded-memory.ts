@@ -1,4 +1,4 @@
-/** Tensors inside larger buffers with guard bands on both sides, and canary tensors around places in the arena. */
+/** Tensors inside larger buffers with guard bands on both sides, and canary tensors around outputs in the arena. */
 import type { Backend, BufferHandle, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { product } from './values.js';
@@ -6,12 +6,12 @@ import { product } from './values.js';
 /** Every byte of a guard band. As f32, f16, bf16 or a scale it is NaN, as i32 it is -1. */
 export const guardByte = 0xff;
 
-/** A buffer with its content before the run. */
+/** A buffer with its contents before the run. */
 export interface GuardedBuffer {
   readonly name: string;
   readonly usage: 'weights' | 'kv';
   readonly initial: Uint8Array;
-  /** Where the tensor lies between the guards, `[begin, end)`. */
+  /** The range of the tensor between the guards, `[begin, end)`. */
   readonly begin: number;
   readonly end: number;
 }
@@ -52,7 +52,7 @@ export async function allocateGuarded(
 }
 
 /**
- * Compares a whole buffer with what it must hold: the guards as they were, and between them `content` or the initial
+ * Compares a whole buffer with its expected contents: unchanged guards, and between them `content` or the initial
  * bytes.
  */
 export async function checkGuarded(
@@ -81,7 +81,7 @@ function firstDifference(a: Uint8Array, b: Uint8Array): number | undefined {
   return undefined;
 }
 
-/** Floats of a canary: no two neighbors alike, nothing that a kernel would produce. */
+/** Floats of a canary: no equal neighbors, and no values that a kernel would produce. */
 export function canaryValues(length: number): Float32Array {
   const values = new Float32Array(length);
   for (let i = 0; i < length; i++) values[i] = -123456 - (i % 7919);

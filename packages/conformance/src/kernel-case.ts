@@ -1,4 +1,4 @@
-/** What one case of one op is made of. */
+/** The parts of a kernel case. */
 import type { Attributes } from '@winnow/ops';
 import type { DType, Rng } from '@winnow/tensor';
 import type { Arithmetic } from './arithmetic.js';
@@ -9,37 +9,37 @@ export interface CaseTensor {
   readonly shape: readonly number[];
   readonly bytes: Uint8Array;
   /**
-   * The axis that becomes the symbol `T` when the case runs with dynamic sizes: f32 tensors then lie in the arena and i32
-   * tensors in the scalar block. Without it the tensor has a fixed size in either run.
+   * The axis that becomes the symbol `T` when the case runs with dynamic sizes: f32 tensors are then in the arena and
+   * i32 tensors in the scalar block. Without it the tensor always has a fixed size.
    */
   readonly tokenAxis?: number;
 }
 
-/** What an output must be. */
+/** The expected contents of an output. */
 export type Expected =
-  /** Computed in float64; each value may be off by its bound. NaN and infinities must be in the same places. */
+  /** Computed in float64; each value has an error bound. NaN and infinities must be in the same places. */
   | { readonly kind: 'close'; readonly values: Float64Array; readonly bounds: Float64Array }
   /** The same 32-bit integers. */
   | { readonly kind: 'integers'; readonly values: Int32Array }
-  /** The same bytes; any NaN stands for any other in f32. */
+  /** The same bytes; in f32, any NaN equals any other. */
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array };
 
-/** Tensors and truth of one case. */
+/** Tensors and expected results of one case. */
 export interface KernelData {
   readonly inputs: Readonly<Record<string, CaseTensor>>;
-  /** Tensors that the op changes in place, before it does. */
+  /** Tensors that the op updates in place, before the update. */
   readonly updated?: Readonly<Record<string, CaseTensor>>;
   readonly expected: Readonly<Record<string, Expected>>;
 }
 
-/** One case: an op, its attributes, and data that the same seed gives everywhere. */
+/** One case: an op, its attributes, and data that is reproducible from its seed. */
 export interface KernelCase {
   readonly op: string;
   /** Unique within the op. */
   readonly name: string;
-  /** Dtypes that decide support, by tensor name, as `Backend.supports` is asked. */
+  /** Dtypes that determine support, by tensor name, as passed to `Backend.supports`. */
   readonly dtypes: Readonly<Record<string, DType>>;
   readonly attributes: Attributes;
-  /** Makes the tensors and computes the truth in float64 by a formulation of its own. */
+  /** Creates the tensors and computes the expected results in float64 with an independent formulation. */
   create(rng: Rng, arithmetic: Arithmetic): KernelData;
 }

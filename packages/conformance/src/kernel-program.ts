@@ -1,10 +1,10 @@
 /**
- * One op in a program that makes every kind of damage visible. Inputs lie between guard bands; outputs lie in memory that
- * a record before left full of NaN, between canaries that are read back; nothing but the output may change.
+ * One op in a program that detects every kind of out-of-bounds access. Inputs are between guard bands; outputs are in
+ * memory that an earlier record filled with NaN, between canaries that are read back; only the output may change.
  *
- * The arena around an output of S bytes is made by order and lifetime alone: canary, hole, canary of S bytes each are
- * written in this order, the holes die before the op, and the planner gives the place of each to an output. An output
- * that takes over the memory of an input has that input in the middle instead.
+ * The arena around an output of S bytes follows from order and lifetime alone: canary, hole, canary of S bytes each are
+ * written in this order, the holes die before the op, and the planner assigns each hole to an output. For an output
+ * that aliases an input, that input is in the middle instead.
  */
 import { opSpec, ProgramBuilder, type Attributes, type Program, type ProgramTensor, type TensorRef } from '@winnow/ops';
 import { sizeOf } from '@winnow/tensor';
@@ -27,13 +27,13 @@ export function hasDynamicSizes({ inputs }: KernelData): boolean {
   return Object.values(inputs).some(({ tokenAxis }) => tokenAxis !== undefined);
 }
 
-/** Start of arena tensors and thus the size to which they are rounded up. */
+/** Alignment of arena tensors, to which their sizes are rounded up. */
 const arenaAlignment = 64;
 /** How much larger the capacity of `T` is than its value. */
 const spareTokens = 3;
 
 /**
- * @param isDynamic whether sizes are symbols and inputs lie in the arena and the scalar block
+ * @param isDynamic whether sizes are symbols and inputs are in the arena and the scalar block
  * @param numGuardBlocks blocks of each guard band: other numbers give other alignments
  */
 export function buildKernelProgram(
@@ -76,7 +76,7 @@ class ProgramAssembler {
   readonly #canaries = new Map<string, Float32Array>();
   readonly #shared = new Map<string, ProgramTensor>();
   readonly #inputs: Record<string, ProgramTensor> = {};
-  /** Inputs whose memory an output may take: they come right before the op. */
+  /** Inputs that an output may alias: they come right before the op. */
   readonly #late = new Map<string, CaseTensor>();
 
   constructor(assembly: Assembly) {
@@ -95,7 +95,7 @@ class ProgramAssembler {
     const holes = this.#addHoles(outputBytes);
     const rows = this.#firstRow();
     for (const hole of holes) {
-      // their last use: here the holes open; 64 bytes of result fit nowhere below them
+      // their last use: the holes open here; 64 bytes of result fit nowhere below them
       b.activation('gather-rows', { x: b.reshape(hole, [Number(hole.shape[1]) / 16, 16]), rows });
     }
     const outputs = b.append(op, this.#inputs, attributes, updated);
@@ -117,7 +117,7 @@ class ProgramAssembler {
     }
   }
 
-  /** For each output in the arena a hole of its size between canaries, or the input whose memory it takes. */
+  /** For each output in the arena, adds a hole of its size between canaries, or the input that it aliases. */
   #addHoles(outputBytes: ReadonlyMap<string, number> | undefined): ProgramTensor[] {
     const { op, attributes } = this.#assembly;
     const holes: ProgramTensor[] = [];
@@ -166,7 +166,7 @@ class ProgramAssembler {
     return this.#b.activation('gather-rows', { x, rows: this.#firstRow() });
   }
 
-  /** A tensor with tokens in the arena. */
+  /** A tensor with a token axis in the arena. */
   #gather(name: string, tensor: CaseTensor): ProgramTensor {
     const rowLength = product(tensor.shape.filter((_, axis) => axis !== tensor.tokenAxis));
     const x = this.#declare(name, 'weights', { ...tensor, shape: [this.#numTokens, rowLength] });
@@ -176,7 +176,7 @@ class ProgramAssembler {
   }
 }
 
-/** Canaries that touch an output in the arena: the proof that the layout is as the header of this file says. */
+/** Canaries adjacent to an output in the arena, which proves that the layout is as described above. */
 export function canaryNeighbors(
   { program, canaries }: KernelProgram,
   output: string,

@@ -1,4 +1,4 @@
-/** Random bytes of block formats that decode to moderate numbers: everything random but the scales. */
+/** Random bytes of block formats that dequantize to moderate numbers: everything is random except the scales. */
 import { dtypeInfo, floatToHalf, sizeOf, type DType, type Rng } from '@winnow/tensor';
 
 /** Bytes at which a block has 16-bit scales. Layouts: ggml-common.h of llama.cpp. */
@@ -51,7 +51,7 @@ function randomScale(rng: Rng): number {
   return floatToHalf((rng.nextInt(2) * 2 - 1) * 2 ** (-7 + 2 * rng.nextFloat()));
 }
 
-/** iq1_m keeps the four digits of its half in the top four bits of four 16-bit words, lowest digit first. */
+/** iq1_m stores the four nibbles of its half in the top four bits of four 16-bit words, lowest first. */
 function writeSpreadScale(bytes: Uint8Array, at: number, half: number): void {
   for (let digit = 0; digit < 4; digit++) {
     const high = at + 2 * digit + 1;

@@ -1,12 +1,12 @@
-/** Rows that sparse ops are given. */
+/** Rows for sparse ops. */
 import type { Rng } from '@winnow/tensor';
 
-/** No row, one, some in ascending order, all in order, or places in a cache: any rows in any order. */
+/** No row, one, some in ascending order, all in order, or slots of a cache: any rows in any order. */
 export type RowChoice = 'none' | 'one' | 'some' | 'all' | 'slots';
 
 /**
- * `numNeurons` rows below `numRows`, of which `count` are meant; the others are row 0. All but `slots` want at least as many
- * rows as neurons.
+ * `numNeurons` rows below `numRows`, of which the first `count` are active; the others are row 0. All choices except
+ * `slots` need at least as many rows as neurons.
  */
 export function chosenRows(
   rng: Rng,

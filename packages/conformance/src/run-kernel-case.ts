@@ -1,4 +1,4 @@
-/** Runs one case on one backend and says what is wrong. */
+/** Runs one case on one backend and reports failures. */
 import { createScalarBlock, type Backend, type Executable, type OpDescription } from '@winnow/ops';
 import type { Arithmetic } from './arithmetic.js';
 import { compareExact, compareOutput } from './compare.js';
@@ -13,13 +13,13 @@ export interface KernelCheckOptions {
   readonly allowFallback?: boolean;
 }
 
-/** What `Backend.supports` is asked for a case. */
+/** The argument of `Backend.supports` for a case. */
 export function descriptionOf({ dtypes, attributes }: KernelCase): OpDescription {
   return { dtypes, attributes };
 }
 
 /**
- * Runs the case with fixed sizes and, where it has token axes, with symbols; each twice on the same memory.
+ * Runs the case with fixed sizes and, if it has token axes, with symbols; each twice on the same memory.
  * @returns failures, one line each; empty when the case passes
  */
 export async function checkKernelCase(
@@ -70,7 +70,7 @@ async function checkKernelProgram(
         const handle = handles.get(buffer.name)!;
         let content = expected?.kind === 'bytes' ? expected.bytes : undefined;
         if (expected?.kind === 'close') {
-          // judged by its bounds; then only the guards are left to compare
+          // compared by its bounds; then only the guards remain
           content = new Uint8Array(buffer.end - buffer.begin);
           await backend.read(handle, buffer.begin, content);
           bytes.set(buffer.name, content);
@@ -130,8 +130,8 @@ function targetOf({ program }: Executable, name: string, expected: Expected): Fl
 }
 
 /**
- * A case that the backend says it has no kernel for: it must say so, refuse it where fallbacks are errors, and where they
- * are allowed give the right result and count the fallback.
+ * A case that the backend does not support: it must report that, reject it if fallbacks are errors, and otherwise give
+ * the right result and count the fallback.
  */
 export async function checkUnsupportedCase(
   backend: Backend,

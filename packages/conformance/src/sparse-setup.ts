@@ -1,11 +1,17 @@
-/** What the cases of sparse attention have in common: the truth of chosen keys, summaries of blocks, clear choices. */
+/**
+ * Shared by the cases of sparse attention: expected results for selected keys, summaries of blocks, unambiguous
+ * selections.
+ */
 import type { Rng } from '@winnow/tensor';
 import { attentionSums, type AttentionProblem, type AttentionSetup, type SeenKey } from './attention-setup.js';
 import type { CaseTensor, Expected } from './kernel-case.js';
 import { underflow, type Arithmetic } from './arithmetic.js';
 import { close, gaussian, ints, integersOf, numbersOf } from './values.js';
 
-/** The output of softmax attention `[T, N, D]` over the keys of each row: both sums' errors, and the rounding of the quotient. */
+/**
+ * The output of softmax attention `[T, N, D]` over the keys of each row: both sums' errors, and the rounding of the
+ * quotient.
+ */
 export function attended(
   rows: readonly (readonly SeenKey[])[],
   valueDim: number,
@@ -22,9 +28,9 @@ export function attended(
 }
 
 /**
- * The masses `[T, K, M, S]` of visited keys. A probability is the quotient of a weight and the sum of the weights, whose errors
- * are those of `attentionSums`; kernels that keep two sums have the weight from two powers, and the merged sum from two more. A mass
- * is a sum of probabilities, one rounding for each.
+ * The masses `[T, K, M, S]` of visited keys. A probability is the quotient of a weight and the sum of the weights,
+ * whose errors are those of `attentionSums`; kernels that keep two sums have the weight from two powers, and the merged
+ * sum from two more. A mass is a sum of probabilities, one rounding for each.
  * @param rows the keys of each (query, head) pair; those of no slot are part of the sum only
  */
 export function masses(
@@ -64,7 +70,7 @@ export function integers(values: ArrayLike<number>): Expected {
   return { kind: 'integers', values: Int32Array.from(values) };
 }
 
-/** Where the summary of part `block` of a sequence lies: `(cache block * G + part) * K + head`. */
+/** The index of the summary of part `block` of a sequence: `(cache block * G + part) * K + head`. */
 export function summaryIndex(
   { inputs }: AttentionProblem,
   numParts: number,
@@ -77,7 +83,7 @@ export function summaryIndex(
   return (cacheBlock * numParts + (block % numParts)) * keys.shape[1] + kvHead;
 }
 
-/** Means of blocks with any content: an op takes them as they are. Counts are right for the blocks of the sequences. */
+/** Arbitrary means of blocks: an op uses them unchecked. Counts are right for the blocks of the sequences. */
 export function randomMeans(
   { inputs }: AttentionProblem,
   { contextLengths }: AttentionSetup,
@@ -108,8 +114,8 @@ export function rowOf(numbers: Float64Array, index: number, dim: number): Float6
 }
 
 /**
- * Indices of the `count` largest scores, ascending; lower indices win ties of exactly equal ones.
- * @throws when others are so close that errors of both could choose differently: such data makes no case
+ * Indices of the `count` largest scores, ascending; exact ties go to lower indices.
+ * @throws when scores are so close that their errors could change the selection: such data is unusable
  */
 export function clearlyLargest(scores: readonly number[], count: number, errors: readonly number[]): number[] {
   const order = scores

@@ -1,4 +1,4 @@
-/** Attention problems for sparse families: logical slots hold their own positions unless said otherwise. */
+/** Attention problems for sparse policies: logical slots hold their own positions unless noted otherwise. */
 import { cacheDTypes } from '@winnow/ops';
 import { dtypeInfo } from '@winnow/tensor';
 import type { AttentionSetup } from './attention-setup.js';
@@ -34,7 +34,7 @@ export const severalSequences: Partial<AttentionSetup> = {
   queries: [...chunkOf(21, 17), [1, 5], [2, 39]],
 };
 
-/** What masses are tried on: some of `sparseSetups`, and more query heads on one KV head than a kernel takes at once. */
+/** Problems for masses: some of `sparseSetups`, and more query heads per KV head than a kernel processes at once. */
 export const massSetups: readonly AttentionSetup[] = [
   sparseSetup('nothing in the cache', { contextLengths: [0], queries: [[0, 0]] }),
   sparseSetup('no queries', { queries: [] }),
@@ -52,7 +52,7 @@ export const massSetups: readonly AttentionSetup[] = [
   }),
 ];
 
-/** What every family is tried on. */
+/** Problems for every policy. */
 export const sparseSetups: readonly AttentionSetup[] = [
   ...[1, 2, 7, 8, 9, 33, 130].map((length) =>
     sparseSetup(`decode after ${length}`, { contextLengths: [length], queries: [[0, length - 1]] }),
@@ -81,7 +81,7 @@ export const sparseSetups: readonly AttentionSetup[] = [
   ].map(([headDim, valueDim]) =>
     sparseSetup(`heads of ${headDim} / ${valueDim}`, { ...severalSequences, headDim, valueDim }),
   ),
-  // tiles of many queries side by side: what is written beyond the last column of one falls into another
+  // adjacent tiles of many queries: a write beyond the last column of one lands in another
   ...[
     [6, 10],
     [32, 32],

@@ -1,4 +1,4 @@
-/** Active neurons that are computed in several passes, out of other places, must have the bits of one pass. */
+/** Active neurons that are computed in several passes, from other slots, must give the bits of one pass. */
 import { neuronGroup, ProgramBuilder, type Backend, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import { compareExact } from './compare.js';
@@ -8,12 +8,12 @@ import { gaussian, ints, randomTensor, rngOf } from './values.js';
 
 const dtypes: readonly DType[] = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_K', 'q6_K', 'iq4_nl'];
 const [numNeurons, hiddenDim] = [300, 512];
-/** Tokens on both sides of what kernels compute by rows, by tiles, and in one go. */
+/** Token counts for the row, tile and batch paths of kernels. */
 const tokenCounts = [1, 2, 3, 4, 9, 65];
 /** Where passes end, in groups. */
 const splits: readonly (readonly number[])[] = [[1], [5], [1, 2], [2, 3, 6, 8]];
 
-/** The neurons of one pass, and where their rows are. */
+/** The neurons of one pass and their rows. */
 interface Pass {
   readonly ids: readonly number[];
   readonly rows: readonly number[];
@@ -71,7 +71,10 @@ function permuted({ dtype, shape, bytes }: CaseTensor, rows: readonly number[]):
   return { dtype, shape, bytes: target };
 }
 
-/** Every dtype meets every split, and every number of tokens does: all three together repeat the same paths. */
+/**
+ * Every dtype is combined with every split, and with every number of tokens; combining all three repeats the same
+ * paths.
+ */
 export async function checkSplitSums(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const failures: string[] = [];
@@ -109,7 +112,7 @@ async function checkSplit(
     const ids = active.slice(index === 0 ? 0 : ends[index - 1], end);
     return { ids, rows: ids.map((id) => places[id]) };
   });
-  passes.push({ ids: [], rows: [] }); // more passes than are needed
+  passes.push({ ids: [], rows: [] }); // more passes than needed
   const moved = { up: permuted(up, places), down: permuted(down, places), x, bias };
   return compareExact(await runPasses(backend, moved, passes), whole);
 }

@@ -1,4 +1,4 @@
-/** Steps over recurrent states: which tokens belong to which sequence, and where each state comes from and goes. */
+/** Steps over recurrent states: the tokens of each sequence, and the source and target of each state. */
 import type { CaseTensor } from './kernel-case.js';
 import { ints } from './values.js';
 

@@ -2,10 +2,13 @@
 import { cacheDTypes, opSpecs, weightDTypes, type Backend, type OpSpec } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 
-/** `true`, or the reason why not: by op and variant. The variant is the dtype of weights or caches, else `f32`. */
+/**
+ * `true`, or the reason why the variant is unsupported, by op and variant. The variant is the dtype of weights or
+ * caches, else `f32`.
+ */
 export type SupportTable = Readonly<Record<string, Readonly<Record<string, true | string>>>>;
 
-/** Tensors whose dtype makes the variants of an op. */
+/** Tensors whose dtype determines the variants of an op. */
 function variantTensors(spec: OpSpec): { names: readonly string[]; dtypes: readonly DType[] } {
   const tensors = { ...spec.outputs, ...spec.inputs };
   const names = Object.keys(tensors).filter((name) => tensors[name].dtypes.length > 1);
@@ -13,12 +16,12 @@ function variantTensors(spec: OpSpec): { names: readonly string[]; dtypes: reado
   return { names, dtypes: lists[0] ?? ['f32'] };
 }
 
-/** Whether a tensor may have a dtype; those that may not are left out of the question. */
+/** Whether a tensor may have a dtype; others are skipped. */
 function takes({ inputs, outputs }: OpSpec, name: string, dtype: DType): boolean {
   return (inputs[name] ?? outputs[name]).dtypes.includes(dtype);
 }
 
-/** Asks a backend about every op and variant. */
+/** Queries a backend about every op and variant. */
 export function supportTable(backend: Pick<Backend, 'supports'>): SupportTable {
   return Object.fromEntries(
     opSpecs.map((spec) => {
@@ -51,7 +54,7 @@ export function compareSupport(actual: SupportTable, expected: SupportTable): st
     for (const variant of new Set([...Object.keys(found), ...Object.keys(wanted)])) {
       if ((found[variant] === true) === (wanted[variant] === true)) continue;
       const reason = found[variant] === true ? 'supported' : `not supported: ${found[variant] ?? 'unknown'}`;
-      differences.push(`${op} ${variant}: ${reason}, which the expected table does not say`);
+      differences.push(`${op} ${variant}: ${reason}, unlike in the expected table`);
     }
   }
   return differences;

@@ -3,7 +3,7 @@ import { createRng, decode, dtypeInfo, encode, sizeOf, type DType, type Rng } fr
 import type { CaseTensor, Expected } from './kernel-case.js';
 import { randomBlocks } from './random-blocks.js';
 
-/** Lengths on both sides of every vector width, tile and block that backends use. */
+/** Lengths around every vector width, tile and block that backends use. */
 export const lengths: readonly number[] = [0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 63, 67, 127, 129, 193, 255, 1023];
 
 /** Values where kernels go wrong: signed zeros, denormal numbers, the ends of the range, infinities, NaN. */
@@ -40,7 +40,7 @@ export function seedOf(name: string): number {
   return hash;
 }
 
-/** A stream of random numbers of its own for each name. */
+/** A separate stream of random numbers for each name. */
 export function rngOf(name: string): Rng {
   return createRng(seedOf(name));
 }
@@ -104,7 +104,7 @@ export function randomTensor(rng: Rng, dtype: DType, shape: readonly number[]): 
   return { dtype, shape, bytes };
 }
 
-/** The numbers that a tensor holds, in float64 whatever its dtype. */
+/** The numbers of a tensor in float64, for any dtype. */
 export function numbersOf({ dtype, shape, bytes }: CaseTensor): Float64Array {
   if (dtype === 'i32') return Float64Array.from(new Int32Array(bytes.slice().buffer));
   const values = new Float32Array(product(shape));

@@ -2,7 +2,7 @@
 
 export type ActivationKind = 'silu' | 'gelu-tanh' | 'gelu-erf' | 'relu' | 'relu2' | 'sigmoid';
 
-/** In the order of their encoded numbers. */
+/** In the order of their encoded values. */
 export const activationKinds: readonly ActivationKind[] = ['silu', 'gelu-tanh', 'gelu-erf', 'relu', 'relu2', 'sigmoid'];
 
 /** The function of a kind. */
@@ -15,15 +15,15 @@ const functions: Readonly<Record<ActivationKind, (x: number) => number>> = {
   // arXiv:1606.08415 section 2, the tanh form
   'gelu-tanh': (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x * x * x))),
   'gelu-erf': (x) => 0.5 * x * erfc(-x / Math.SQRT2),
-  relu: (x) => (x <= 0 ? 0 : x), // NaN stays
+  relu: (x) => (x <= 0 ? 0 : x), // NaN propagates
   relu2: (x) => (x <= 0 ? 0 : x * x),
   sigmoid: (x) => 1 / (1 + Math.exp(-x)),
 };
 
 /**
- * Complementary error function `1 - erf(x)`. For |x| < 1.5 by the series of erf without cancellation (all terms are positive;
- * it ends below 1e-17 of the sum), beyond by the continued fraction of erfc; relative error below 1e-13 where the result is normal.
- * Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
+ * Complementary error function `1 - erf(x)`. For |x| < 1.5 it uses a series of erf without cancellation (all terms are
+ * positive; it stops below 1e-17 of the sum), beyond that the continued fraction of erfc. Relative error below 1e-13 if
+ * the result is normal. Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
  */
 export function erfc(x: number): number {
   if (Number.isNaN(x)) return NaN;

@@ -3,8 +3,8 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * A pointwise non-linearity: `y = kind(x)`. With a count, such as that of the rows that `sparse-matmul` chose, only columns
- * below it are computed; the others are 0.
+ * A pointwise activation: `y = kind(x)`. With a count, such as the number of active neurons of `sparse-matmul`, only
+ * columns below it are computed; the others are 0.
  *
  * Shapes: x and y `[...]` f32, count `[1]` i32 up to the last axis; y may take the memory of x.
  */

@@ -2,12 +2,12 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * The neurons that some token needs: f is active unless `scores[t, f] < thresholds[f]` for every token t. Where more than
- * `maxRatio * F` are, all are: computing everything costs less then than leaving out the rest.
+ * The neurons that some token needs: f is active unless `scores[t, f] < thresholds[f]` for every token t. If more than
+ * `maxRatio * F` are active, all are, since computing everything is then faster.
  *
  * Shapes: scores `[T, F]` f32, thresholds `[F]` f32; ids `[F]` i32: the active ones in ascending order, then zeros;
- * count `[1]` i32: how many there are. With `absolute` the magnitudes of scores are compared. NaN is never below a threshold:
- * its neuron is active. No token needs nothing.
+ * count `[1]` i32: their number. With `absolute`, magnitudes of scores are compared. NaN is never below a threshold, so
+ * its neuron is active. Without tokens, no neuron is active.
  */
 export const activeNeurons: OpSpec = {
   name: 'active-neurons',
@@ -17,7 +17,7 @@ export const activeNeurons: OpSpec = {
   attributes: { absolute: { kind: 'boolean', default: false }, maxRatio: { kind: 'number', default: 1 } },
   fixedAxes: ['F'],
   partition: 'rows',
-  work: '6 * scores.numElements', // most of it waits for memory
+  work: '6 * scores.numElements', // mostly memory latency
   bindReference({ inputs: { scores, thresholds }, outputs: { ids, count }, attributes }) {
     const maxRatio = attributes['maxRatio'] as number;
     const magnitude = attributes['absolute'] === true ? Math.abs : (score: number): number => score;

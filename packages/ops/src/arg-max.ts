@@ -2,9 +2,9 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * Index of the largest value of every row; the lowest index among equals. NaN counts as smaller than everything.
+ * Index of the maximum of every row; ties go to the lowest index. NaN counts as smaller than everything.
  *
- * Shapes: x `[R, V]` f32, index `[R]` i32; 0 for a row that is empty or only NaN.
+ * Shapes: x `[R, V]` f32, index `[R]` i32; 0 for a row that is empty or all NaN.
  */
 export const argMax: OpSpec = {
   name: 'arg-max',

@@ -3,7 +3,7 @@ import type { OpSpec } from './op-spec.js';
 import { finishRows } from './partial-softmax.js';
 
 /**
- * Turns a merged partial state into attention output: `y = o / l`, and zeros where no key was seen (`l = 0`).
+ * Turns a merged partial state into attention output: `y = o / l`, and zeros without visible keys (`l = 0`).
  *
  * Shapes: l `[1, T, N]`, o `[1, T, N, D]`, y `[T, N, D]`, all f32.
  */

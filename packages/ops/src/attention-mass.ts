@@ -7,14 +7,14 @@ import { softmaxRow } from './softmax.js';
 import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf } from './sparse-inputs.js';
 
 /**
- * How much the step's queries look at each slot: the probabilities that `attention` gives its key, summed over the query
- * heads of a KV head and over the tokens of a sequence. What heavy-hitter eviction scores positions by (arXiv:2306.14048).
+ * The attention mass of each slot: the probability of its key in `attention`, summed over the query heads of a KV head
+ * and over the step's tokens of a sequence. Heavy-hitter eviction scores positions by it (arXiv:2306.14048).
  *
- * Shapes: inputs as in `attention`, of which values are not read; previous and mass `[B, K, M, S]` f32: slot `s` of block `m`
- * of the table of a sequence. previous is what masses are added to, such as those of the layer before; without it they are
- * added to 0. mass may take its memory. Slots that no query sees keep what they had.
- * Numerics: softmax with the exact maximum in f64; the sum over tokens and heads is rounded to f32 once. The cut among threads
- * is by sequence and KV head. Cost: `T * N * contextLength * H` multiply-adds, once more what the logits of `attention` cost.
+ * Shapes: inputs as in `attention`, of which values are not read; previous and mass `[B, K, M, S]` f32: slot `s` of
+ * block `m` of the table of a sequence. Masses are added to previous, such as those of the previous layer, or to 0
+ * without it. mass may alias it. Slots that no query attends to keep their values. Numerics: softmax with the exact
+ * maximum in f64; the sum over tokens and heads is rounded to f32 once. The partition is by sequence and KV head. Cost:
+ * `T * N * contextLength * H` multiply-adds, as many as the logits of `attention`.
  */
 export const attentionMass: OpSpec = {
   name: 'attention-mass',

@@ -5,9 +5,10 @@ import { clearState, mergeState, type PartialStates } from './partial-softmax.js
 
 /**
  * Merges partial states over disjoint keys, in the order of the parts: P parts of one tensor and, optionally, Q of
- * another (a second tier, a second family).
+ * another (such as a second tier).
  *
- * Shapes: m, l `[P, T, N]`, o `[P, T, N, D]`; second state `[Q, T, N]`, `[Q, T, N, D]`; outputs `[1, T, N]`, `[1, T, N, D]`.
+ * Shapes: m, l `[P, T, N]`, o `[P, T, N, D]`; second state `[Q, T, N]`, `[Q, T, N, D]`; outputs `[1, T, N]`, `[1, T, N,
+ * D]`.
  */
 export const attentionMerge: OpSpec = {
   name: 'attention-merge',

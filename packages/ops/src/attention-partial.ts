@@ -7,11 +7,11 @@ import { clearState, type PartialStates } from './partial-softmax.js';
 import { bindLogit } from './sparse-inputs.js';
 
 /**
- * Attention of this step's queries over a cache, as partial states of `numParts` ranges of the context. Part `p` holds
- * the logical slots `[p * n, (p + 1) * n)` with `n = ceil(contextLength / numParts)`.
+ * Attention of this step's queries over a cache, as partial softmax states of `numParts` ranges of the context
+ * (split-KV). Part `p` holds the logical slots `[p * n, (p + 1) * n)` with `n = ceil(contextLength / numParts)`.
  *
- * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`; m and l `[P, T, N]`, o
- * `[P, T, N, D]` f32. Query head `n` reads KV head `floor(n * K / N)`.
+ * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`; m and l `[P, T, N]`, o `[P,
+ * T, N, D]` f32. Query head `n` reads KV head `floor(n * K / N)`.
  */
 export const attentionPartial: OpSpec = {
   name: 'attention-partial',
@@ -86,7 +86,7 @@ export function attentionBytes(
   );
 }
 
-/** An upper bound: every query meets every slot of the block table. */
+/** An upper bound: every query attends to every slot of the block table. */
 export function attentionFlops({ q, values, blockTable }: RecordShapes): number {
   const numSlots = blockTable[1] * values[2];
   return 2 * q[0] * q[1] * numSlots * (q[2] + values[3]);
@@ -105,8 +105,8 @@ export type Attend = (
 ) => void;
 
 /**
- * The one definition of attention that `attention` and `attention-partial` share. Sums run in f64. A logit of -Infinity
- * counts as a key that is not seen; a logit that is NaN or +Infinity makes the state NaN, in whatever order keys come.
+ * The definition of attention that `attention` and `attention-partial` share. Sums are in f64. A logit of -Infinity
+ * counts as a masked key; a logit of NaN or +Infinity makes the state NaN, in any order of keys.
  */
 export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
   const { numKvHeads, headDim, valueDim } = cache;
@@ -141,7 +141,7 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
     clearState(states, row, valueDim);
     if (max === -Infinity) return;
     states.m[row] = max;
-    const rounding = Math.exp(max - states.m[row]); // the sums are relative to the maximum as it is stored
+    const rounding = Math.exp(max - states.m[row]); // the sums are relative to the maximum as stored
     states.l[row] = denominator * rounding;
     for (let i = 0; i < valueDim; i++) states.o[row * valueDim + i] = sum[i] * rounding;
   };

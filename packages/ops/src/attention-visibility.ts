@@ -1,4 +1,4 @@
-/** Which keys a query sees, by position. Shared by every attention op. */
+/** Which keys are visible to a query, by position. Shared by all attention ops. */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import type { Dim } from './dims.js';
 import { checkBlockSize } from './kv-view.js';
@@ -8,10 +8,10 @@ import type { Attributes, AttributeSpec } from './op-spec.js';
 export const attentionAttributes: Readonly<Record<string, AttributeSpec>> = {
   /** Factor of `q . k`, usually `1 / sqrt(headDim)`. */
   scale: { kind: 'number' },
-  /** A query sees only keys at its own position and before. */
+  /** A query attends only to keys at its own position and before. */
   causal: { kind: 'boolean', default: true },
   /**
-   * 0: everything. Causal: keys less than `window` positions back, the query's own position included. Bidirectional:
+   * 0: everything. Causal: keys less than `window` positions back, including the query's own position. Bidirectional:
    * keys at most `floor(window / 2)` positions away.
    */
   window: { kind: 'number', integer: true, default: 0 },
@@ -19,7 +19,7 @@ export const attentionAttributes: Readonly<Record<string, AttributeSpec>> = {
   softCap: { kind: 'number', default: 0 },
 };
 
-/** The same rule as a function of positions; keys in empty slots (negative positions) are never seen. */
+/** The same rule as a function of positions; keys in empty slots (negative positions) are never visible. */
 export function visibility(attributes: Attributes): (queryPosition: number, keyPosition: number) => boolean {
   const causal = attributes['causal'] as boolean;
   const window = attributes['window'] as number;
@@ -31,7 +31,7 @@ export function visibility(attributes: Attributes): (queryPosition: number, keyP
   };
 }
 
-/** Rules that shape contracts cannot tell. @throws {ShapeError | ArgumentError} */
+/** Rules that shape contracts cannot express. @throws {ShapeError | ArgumentError} */
 export function checkAttention(
   op: string,
   { q, keys }: Readonly<Record<string, readonly Dim[]>>,

@@ -8,7 +8,7 @@ import type { OpSpec } from './op-spec.js';
  * Dense attention of this step's queries over a cache: `y = softmax(scale * q k^T + mask) v` per query head.
  *
  * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`, y `[T, N, D]` f32. Query head
- * `n` reads KV head `floor(n * K / N)`. A query that sees no key gives zeros.
+ * `n` reads KV head `floor(n * K / N)`. A query without visible keys gives zeros.
  * Numerics: softmax with the exact maximum, sums in f64. Cost: `T * N * contextLength * (H + D)` multiply-adds; each K
  * and V row needs to be read once per KV head and query tile.
  */

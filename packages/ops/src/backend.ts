@@ -3,22 +3,22 @@ import { ArgumentError, type DeviceLostError, type DType } from '@winnow/tensor'
 import type { Attributes } from './op-spec.js';
 import type { BufferUsage, Program } from './program.js';
 
-/** Memory of a backend. Opaque: only the backend that gave it can use it. */
+/** Memory of a backend. Opaque: only the backend that allocated it can use it. */
 export interface BufferHandle {
   readonly sizeBytes: number;
   readonly usage: BufferUsage;
 }
 
 /**
- * Buffers that the same ops use, such as those of one layer. A backend with several memories puts them into one. Buffers belong
- * to a group by being allocated with the same object.
+ * Buffers that the same ops use, such as those of one layer. A backend with several memories allocates them in one.
+ * Buffers belong to a group if they are allocated with the same object.
  */
 export interface BufferGroup {
-  /** Of all its buffers together. */
+  /** Total size of its buffers. */
   readonly sizeBytes: number;
 }
 
-/** What `supports` is asked about: one op with the dtypes it meets. */
+/** The argument of `supports`: an op with its dtypes. */
 export interface OpDescription {
   readonly dtypes: Readonly<Record<string, DType>>;
   readonly attributes: Attributes;
@@ -26,18 +26,18 @@ export interface OpDescription {
 
 export type Support = { readonly supported: true } | { readonly supported: false; readonly reason: string };
 
-/** What a backend can hold. The memory plan of a model keeps to it. */
+/** Limits of a backend, which the memory plan of a model respects. */
 export interface BackendLimits {
-  /** Size of the largest buffer; `Infinity` where only the host's memory is a limit. */
+  /** Size of the largest buffer; `Infinity` if only the host's memory is a limit. */
   readonly maxBufferBytes: number;
   /** Size of all buffers and prepared programs together; `Infinity` as above. */
   readonly maxTotalBytes: number;
-  /** Byte offsets and sizes of `copy` are multiples of it; `copyBytes` takes others, too. */
+  /** Byte offsets and sizes of `copy` must be multiples of it; `copyBytes` accepts any. */
   readonly copyAlignment: number;
 }
 
 /**
- * How the rows of a neuron lie: those of gate, up and down interleaved, or each in a matrix of its own.
+ * The layout of a neuron's rows: gate, up and down interleaved, or in separate matrices.
  */
 export type NeuronLayout = 'interleaved' | 'separate';
 
@@ -54,8 +54,8 @@ export interface PrepareOptions {
   /** What to do with an op that the backend does not support. Default `'fallback'`. */
   readonly onUnsupported?: 'fallback' | 'error';
   /**
-   * Names of buffers whose bytes the host reads while the program runs, at its boundaries. They stay as they were written: a
-   * backend must not repack them. Default none.
+   * Names of buffers that the host reads at boundaries while the program runs. A backend must not repack them. Default:
+   * none.
    */
   readonly hostBuffers?: ReadonlySet<string>;
   /** Measure every record. Default false. */
@@ -65,7 +65,7 @@ export interface PrepareOptions {
 
 export interface RunOptions {
   readonly signal?: AbortSignal;
-  /** Called after each segment that has a boundary; the next segment starts when it is done. */
+  /** Called after each segment with a boundary; the next segment starts when its promise resolves. */
   readonly onBoundary?: (boundary: string) => Promise<void>;
 }
 
@@ -77,20 +77,20 @@ export interface RecordProfile {
   readonly timeMs: number;
   readonly flops: number;
   readonly bytes: number;
-  /** Whether most of the operations were products of 8-bit integers. Default false: floating-point numbers. */
+  /** Whether most of the operations were on 8-bit integers. Default false: floating point. */
   readonly isInt8?: boolean;
 }
 
-/** A program made ready to run. One run at a time. */
+/** A prepared program. One run at a time. */
 export interface Executable {
   readonly program: Program;
   readonly fallbacks: readonly Fallback[];
   /**
-   * Runs all records with these scalars. The caller's event loop stays responsive, also over many short runs.
+   * Runs all records with these scalars. The caller's event loop stays responsive, even over many short runs.
    * @throws {ArgumentError | CapacityError} for the wrong number of words, or a symbol beyond its capacity
-   * @throws {BackendError} when it is running already
-   * @throws {ReleasedError} when the executable was disposed or a buffer bound to it was freed
-   * @throws the signal's reason when aborted, between ops; the activations are undefined then, the caches may hold
+   * @throws {BackendError} when it is already running
+   * @throws {ReleasedError} when the executable was disposed of or a bound buffer was freed
+   * @throws the signal's reason when aborted, between ops; then activations are undefined, caches may hold
    *   the rows of this step, and the executable can run again
    */
   run(scalars: Int32Array, options?: RunOptions): Promise<void>;
@@ -101,44 +101,48 @@ export interface Executable {
   dispose(): Promise<void>;
 }
 
-/** A place where programs run. */
+/** A device that runs programs. */
 export interface Backend {
   readonly name: string;
   readonly limits: BackendLimits;
   /**
-   * Resolves when the device is lost, and never otherwise: not when the backend is disposed. From then on the contents of all
+   * Resolves when the device is lost, and never otherwise, not even on `dispose`. From then on the contents of all
    * buffers are undefined, and `allocate`, `prepare` and `run` throw this error. `dispose` still works.
    */
   readonly lost: Promise<DeviceLostError>;
   supports(op: string, description: OpDescription): Support;
   /**
-   * Share of active neurons, from 0 to 1, from which on an FFN block that computes all of its neurons takes less time than one
-   * that skips the inactive ones, for one token. Measured on this backend; a lower bound for dtypes that were not measured.
-   * @param dtype type of the rows
+   * Share of active neurons, from 0 to 1, above which a dense FFN block is faster than a sparse one, for one token.
+   * Measured on this backend; a lower bound for dtypes that were not measured.
+   * @param dtype dtype of the rows
    */
   breakEvenRatio(dtype: DType, layout: NeuronLayout): number;
   /** @throws {CapacityError} when there is not enough memory */
   allocate(options: { sizeBytes: number; usage: BufferUsage; label: string; group?: BufferGroup }): BufferHandle;
-  /** The buffer's memory itself when the host can reach it, so that files are read straight into it. */
+  /** The buffer's memory if the host can access it, so that files can be read directly into it. */
   view(buffer: BufferHandle): Uint8Array | undefined;
   write(buffer: BufferHandle, byteOffset: number, bytes: Uint8Array): Promise<void>;
   read(buffer: BufferHandle, byteOffset: number, target: Uint8Array): Promise<void>;
   /**
-   * Copies bytes between buffers on the device. A run that begins after the call sees the result, and so does the next segment
-   * of a run that is at a boundary, also when nobody waits for the copy. It never falls into the middle of an op, but it may fall
-   * between two ops of a segment that is running: leave the buffers of such a segment alone. Within one buffer the two ranges
-   * must not overlap.
-   * @throws {ArgumentError} for a range beyond a buffer, ranges that overlap, or sizes that `limits.copyAlignment` does not divide
+   * Copies bytes between buffers on the device. A run that begins after the call sees the result, and so does the next
+   * segment of a run that is at a boundary, even if the caller does not await the copy. A copy never happens in the
+   * middle of an op, but it may happen between two ops of a running segment, so do not touch the buffers of such a
+   * segment. Within one buffer the two ranges must not overlap.
+   * @throws {ArgumentError} for a range beyond a buffer, ranges that overlap, or sizes that are not multiples of
+   *   `limits.copyAlignment`
    */
   copy(from: BufferHandle, fromOffset: number, to: BufferHandle, toOffset: number, sizeBytes: number): Promise<void>;
-  /** Executables that were bound to the buffer throw `ReleasedError` from then on instead of running. */
+  /** Executables that are bound to the buffer then throw `ReleasedError` instead of running. */
   free(buffer: BufferHandle): void;
   prepare(program: Program, options: PrepareOptions): Promise<Executable>;
   /** Frees everything. Using the backend or its executables afterwards throws `ReleasedError`. */
   dispose(): Promise<void>;
 }
 
-/** Copies bytes between buffers: on the device where offsets and size are aligned to `limits.copyAlignment`, else through the host. */
+/**
+ * Copies bytes between buffers: on the device if offsets and size are aligned to `limits.copyAlignment`, else through
+ * the host.
+ */
 export async function copyBytes(
   backend: Pick<Backend, 'limits' | 'copy' | 'read' | 'write'>,
   { from, fromOffset, to, toOffset, sizeBytes }: CopyRequest,
@@ -161,7 +165,7 @@ export interface CopyRequest {
 }
 
 /**
- * Refuses what no backend copies; backends check the ranges against their buffers first.
+ * Rejects invalid copies; backends check the ranges against their buffers first.
  * @throws {ArgumentError} for ranges of one buffer that overlap, or offsets and sizes off the alignment
  */
 export function checkCopy({ from, fromOffset, to, toOffset, sizeBytes }: CopyRequest, alignment: number): void {

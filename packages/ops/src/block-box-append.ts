@@ -4,12 +4,13 @@ import type { OpSpec } from './op-spec.js';
 import { eachSummarized, summaryDims } from './summary-append.js';
 
 /**
- * Keeps, for every page of `S / G` slots, the box of its keys (least and largest of each component) and the largest norm of
- * its values: what upper bounds of logits and of errors need.
+ * Maintains, for every page of `S / G` slots, the box of its keys (minimum and maximum of each component) and the
+ * maximum norm of its values, for upper bounds on logits and errors.
  *
  * Shapes: slots `[T]` i32; keys `[C, K, S, H]`, values `[C, K, S, D]` as stored; counts `[C, G, K]` i32; keyMin, keyMax
- * `[C, G, K, H]`, valueNorms `[C, G, K]` f32. Counts and healing: as in `block-mean-append`.
- * Numerics: boxes are exact. A norm is summed in f64 and then raised, to be a bound whatever rounds: `sqrt(sum v^2) * (1 + 2^-18)`.
+ * `[C, G, K, H]`, valueNorms `[C, G, K]` f32. Counts and rebuilding: as in `block-mean-append`. Numerics: boxes are
+ * exact. A norm is summed in f64 and then rounded up, so that it is a bound despite rounding: `sqrt(sum v^2) * (1 +
+ * 2^-18)`.
  */
 export const blockBoxAppend: OpSpec = {
   name: 'block-box-append',
@@ -54,5 +55,5 @@ export const blockBoxAppend: OpSpec = {
   bytes: ({ slots, keys, values }) => 4 * slots[0] * keys[1] * (5 * keys[3] + values[3]),
 };
 
-/** More than the roundings of a sum in f64 and of its square root in f32. */
+/** Exceeds the rounding errors of a sum in f64 and of its square root in f32. */
 export const normMargin: number = 1 + 2 ** -18;

@@ -5,15 +5,15 @@ import type { OpSpec } from './op-spec.js';
 import { eachSummarized, summaryDims } from './summary-append.js';
 
 /**
- * Keeps the mean of the keys and of the values of every block up to date, block by block of `S / G` slots, G of them in a
- * block of the cache: after the step's keys and values were stored, `mean += (x - mean) / count` for each of its tokens.
+ * Maintains the means of the keys and of the values of every block of `S / G` slots, G per cache block: after the
+ * step's keys and values were stored, `mean += (x - mean) / count` for each of its tokens.
  *
- * Shapes: slots `[T]` i32; keys `[C, K, S, H]`, values `[C, K, S, D]` as stored; counts `[C, G, K]` i32; keyMeans
- * `[C, G, K, H]`, valueMeans `[C, G, K, D]` f32.
- * `counts` is the number of slots that a mean stands for. A token at offset `o` of a block whose count is not `o` first makes
- * the means of slots `[0, o)` anew from what is stored, so that truncation, forks and reused blocks need no care; `o = 0`
- * starts from nothing. Tokens of a block come in the order of their slots.
- * Numerics: differences and quotients in f64, the mean is rounded to f32 after each token. Cost: `H + D` per token and head.
+ * Shapes: slots `[T]` i32; keys `[C, K, S, H]`, values `[C, K, S, D]` as stored; counts `[C, G, K]` i32; keyMeans `[C,
+ * G, K, H]`, valueMeans `[C, G, K, D]` f32. `counts` is the number of slots that a mean covers. A token at offset `o`
+ * of a block whose count is not `o` first rebuilds the means of slots `[0, o)` from the stored data, so that
+ * truncation, forks and reused blocks need no special handling; `o = 0` starts over. Tokens of a block come in the
+ * order of their slots. Numerics: differences and quotients in f64, the mean is rounded to f32 after each token. Cost:
+ * `H + D` per token and head.
  */
 export const blockMeanAppend: OpSpec = {
   name: 'block-mean-append',
@@ -53,7 +53,7 @@ export const blockMeanAppend: OpSpec = {
   bytes: ({ slots, keys, values }) => 12 * slots[0] * keys[1] * (keys[3] + values[3]),
 };
 
-/** @throws {ShapeError} unless the summaries of a cache block are equal parts of it */
+/** @throws {ShapeError} unless the summaries divide a cache block evenly */
 export function checkSummaries(op: string, blockSize: number, numParts: number): void {
   checkBlockSize(op, blockSize);
   if (numParts >= 1 && blockSize % numParts === 0) return;

@@ -1,4 +1,4 @@
-/** A small program with its memory on a backend: how packages run one op, or a few, outside of a model. */
+/** A small program with its memory on a backend: runs a few ops outside of a model. */
 import { ArgumentError } from '@winnow/tensor';
 import type { Backend, BufferHandle, Executable, Fallback, RunOptions } from './backend.js';
 import { scalarBufferIndex, arenaBufferIndex, type Program } from './program.js';
@@ -9,11 +9,11 @@ export interface BoundProgramOptions {
   readonly backend: Backend;
   /** Capacity of each symbol. Default: no symbols. */
   readonly symbols?: Readonly<Record<string, number>>;
-  /** Memory of the caller, by the name of the external tensor. All other external tensors get memory of the program's own. */
+  /** Memory of the caller, by name of the external tensor. The program allocates all other external tensors. */
   readonly buffers?: ReadonlyMap<string, BufferHandle>;
   /**
-   * Contents of external tensors, by name. They are written before the backend prepares the program, which may repack weights.
-   * `build` may still add to them.
+   * Contents of external tensors, by name. They are written before the backend prepares the program, which may repack
+   * weights. `build` may still add to them.
    */
   readonly weights?: ReadonlyMap<string, Uint8Array>;
   /** What to do with an op that the backend does not support. Default `'fallback'`. */
@@ -21,7 +21,7 @@ export interface BoundProgramOptions {
 }
 
 /**
- * A program that is prepared once and run often. Fill inputs with `write` and `scalars`, call `run`, then `read` outputs; one
+ * A program that is prepared once and run many times. Fill inputs with `write` and `scalars`, call `run`, then `read` outputs; one
  * caller at a time. The memory of the backend stays allocated until `close`.
  *
  * ```ts
@@ -57,9 +57,9 @@ export class BoundProgram {
   }
 
   /**
-   * Builds a program, allocates what it needs and prepares it.
-   * @throws {CapacityError} when the backend has not enough memory; nothing stays allocated then
-   * @throws {ShapeError | DTypeError | ArgumentError} from `build`, when the contract of an op is not met
+   * Builds a program, allocates its memory and prepares it.
+   * @throws {CapacityError} when the backend runs out of memory; then nothing stays allocated
+   * @throws {ShapeError | DTypeError | ArgumentError} from `build`, when the contract of an op is violated
    */
   static async prepare(
     {
@@ -140,7 +140,7 @@ function bufferNamed(buffers: ReadonlyMap<string, BufferHandle>, name: string): 
   throw new ArgumentError({ argument: 'external tensor', expected: [...buffers.keys()].join(' | '), actual: name });
 }
 
-/** The caller's memory where there is some; the rest is allocated and added to `owned`. */
+/** Uses the caller's memory if given; the rest is allocated and added to `owned`. */
 function bindBuffers(
   backend: Backend,
   program: Program,

@@ -2,7 +2,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
-/** `y = min(positions, limit)`: where a query stands when positions are remapped. Shapes: `[T]` i32. */
+/** `y = min(positions, limit)`: remapped positions of queries. Shapes: `[T]` i32. */
 export const clampPositions: OpSpec = {
   name: 'clamp-positions',
   inputs: { positions: { dtypes: i32Only, shape: 'T' } },

@@ -57,7 +57,7 @@ describe('shapeOf', () => {
       ['H', 8],
     ]);
     expect(shapeOf('op', 'y', '... 1 H', bindings)).toEqual(['T', 2, 1, 8]);
-    expect(() => shapeOf('op', 'y', 'Z', bindings)).toThrow('nothing that tells Z');
+    expect(() => shapeOf('op', 'y', 'Z', bindings)).toThrow('no binding of Z');
   });
 });
 

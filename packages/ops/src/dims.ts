@@ -1,5 +1,5 @@
 /**
- * Dimensions of program tensors: numbers, or symbols that every step binds anew (`T` tokens, `B` sequences, `R` rows
+ * Dimensions of program tensors: numbers, or symbols that every step binds (`T` tokens, `B` sequences, `R` rows
  * of logits). A shape contract such as `'T N H'` names the axes of one op; matching binds each letter to a dimension.
  */
 import { formatShape, ShapeError } from '@winnow/tensor';
@@ -7,10 +7,10 @@ import { formatShape, ShapeError } from '@winnow/tensor';
 /** A fixed size, or the name of a symbol of the program. */
 export type Dim = number | string;
 
-/** What the letters of a shape contract stand for in one record. `...` binds any number of leading axes. */
+/** The bindings of a shape contract's letters in one record. `...` binds any number of leading axes. */
 export type Bindings = Map<string, Dim | readonly Dim[]>;
 
-/** An axis that is written as a number has just that size. */
+/** An axis that is written as a number has that size. */
 function literal(letter: string): number | undefined {
   return /^\d+$/.test(letter) ? Number(letter) : undefined;
 }
@@ -22,7 +22,7 @@ function letters(contract: string): string[] {
 
 /**
  * Matches a shape against a contract and adds the letters to `bindings`.
- * @throws {ShapeError} when the rank differs or a letter was bound to another dimension before
+ * @throws {ShapeError} when the rank differs or a letter is bound to another dimension
  */
 export function matchShape(
   op: string,
@@ -64,7 +64,7 @@ export function shapeOf(op: string, name: string, contract: string, bindings: Bi
         op,
         rule: `shape of ${name}`,
         expected: contract,
-        actual: `nothing that tells ${letter}`,
+        actual: `no binding of ${letter}`,
       });
     }
     if (typeof bound === 'object') shape.push(...bound);
@@ -86,14 +86,16 @@ function mismatch(op: string, name: string, contract: string, shape: readonly Di
   });
 }
 
-/** Number of elements when every symbol is as large as it may become. */
+/** Number of elements with every symbol at its capacity. */
 export function maxElements(shape: readonly Dim[], capacities: ReadonlyMap<string, number>): number {
   let product = 1;
   for (const dim of shape) product *= typeof dim === 'number' ? dim : (capacities.get(dim) ?? NaN);
   return product;
 }
 
-/** The product of the fixed axes and the sorted symbols: equal exactly when the numbers of elements are always equal. */
+/**
+ * A key of the product of fixed axes and sorted symbols: equal if and only if the numbers of elements are always equal.
+ */
 export function elementsKey(shape: readonly Dim[]): string {
   let product = 1;
   const symbols: string[] = [];

@@ -1,4 +1,4 @@
-/** Sum of the products of `length` numbers of two vectors that begin at these elements, in f64. */
+/** Dot product of `length` elements of two vectors from the given offsets, in f64. */
 export function dotProduct(
   a: ArrayLike<number>,
   aBegin: number,

@@ -1,6 +1,6 @@
 /**
- * A program before its activations have places in the arena: what the builder collects, and what rewriting changes. Planning gives
- * every activation a place; `draftOf` takes the places away again.
+ * A program before its activations have arena offsets: the builder collects it and rewrites change it. Planning assigns
+ * offsets; `draftOf` discards them.
  */
 import { invariant, tensorBytes, type DType } from '@winnow/tensor';
 import { maxElements, type Dim } from './dims.js';
@@ -17,12 +17,12 @@ import {
 import { opSpec } from './registry.js';
 import type { ScalarLayout } from './scalars.js';
 
-/** Memory behind tensors: a buffer of its own, words of the scalar block, or a place in the arena that planning finds. */
+/** Memory of tensors: a buffer, words of the scalar block, or a range of the arena that planning assigns. */
 export interface DraftStorage {
   readonly kind: 'external' | 'scalar' | 'activation';
   readonly sizeBytes: number;
   readonly buffer: number;
-  /** Within the buffer; without meaning for activations. */
+  /** Offset in the buffer; meaningless for activations. */
   readonly byteOffset: number;
 }
 
@@ -31,7 +31,7 @@ export interface DraftTensor {
   readonly dtype: DType;
   readonly shape: readonly Dim[];
   readonly storage: DraftStorage;
-  /** Within the storage. */
+  /** Offset in the storage. */
   readonly byteOffset: number;
 }
 
@@ -43,7 +43,7 @@ export interface DraftRecord {
   readonly layer: number;
 }
 
-/** Records that run without the host, and what the host does after them. */
+/** Records that run without the host, and the boundary after them. */
 export interface DraftSegment {
   readonly records: readonly DraftRecord[];
   readonly boundary: string | undefined;
@@ -51,7 +51,7 @@ export interface DraftSegment {
 
 export interface DraftProgram {
   readonly segments: readonly DraftSegment[];
-  /** As those of a program. The sizes of the scalar block and the arena do not count. */
+  /** As in a program. The sizes of the scalar block and the arena are ignored. */
   readonly buffers: readonly ProgramBuffer[];
   readonly symbols: ReadonlyMap<string, number>;
   readonly scalars: ScalarLayout;
@@ -98,7 +98,7 @@ export function planDraft(draft: DraftProgram): Program {
   };
 }
 
-/** The draft that a program was planned from. Activations of one name are one tensor, whose place its first record shows. */
+/** The draft of a program. Activations with the same name are one tensor, defined by its first record. */
 export function draftOf(program: Program): DraftProgram {
   const { buffers, symbols, scalars, outputs } = program;
   const activations = new Map<string, { readonly storage: DraftStorage; readonly base: number }>();
@@ -129,14 +129,14 @@ export function draftOf(program: Program): DraftProgram {
   };
 }
 
-/** Activations that share one place in the arena: a storage and all that take over its memory in turn. */
+/** Activations that share one range of the arena: a storage and those that alias it in turn. */
 interface Place {
   readonly sizeBytes: number;
   readonly firstRecord: number;
   lastRecord: number;
 }
 
-/** When activations are first written and last read, and which of them can share a place. */
+/** Lifetimes of activations, and which of them can share memory. */
 class ArenaPlaces {
   readonly #records: readonly DraftRecord[];
   readonly #lastRecord = new Map<DraftStorage, number>();
@@ -151,7 +151,7 @@ class ArenaPlaces {
     for (const { storage } of outputs) this.#lastRecord.set(storage, records.length);
   }
 
-  /** Lets outputs take the memory of inputs that die in the same record. Returns the place of every activation. */
+  /** Lets outputs alias inputs that die in the same record. Returns the place of every activation. */
   merge(): ReadonlyMap<DraftStorage, Place> {
     for (const [index, record] of this.#records.entries()) {
       for (const [name, { storage, dtype }] of Object.entries(record.outputs)) {
@@ -166,7 +166,7 @@ class ArenaPlaces {
     return this.#placeOf;
   }
 
-  /** The place of `source`, when nobody needs its values after the record. */
+  /** The place of `source` if its values are not needed after the record. */
   #placeToTake(
     source: DraftTensor,
     { sizeBytes }: DraftStorage,
@@ -176,7 +176,7 @@ class ArenaPlaces {
   ): Place | undefined {
     const place = this.#placeOf.get(source.storage);
     const isSame = place?.sizeBytes === sizeBytes && source.byteOffset === 0 && source.dtype === dtype;
-    // as another input of the same record it would be read after it was overwritten
+    // another input of the same record would be read after it was overwritten
     const numReaders = Object.values(inputs).filter(({ storage }) => this.#placeOf.get(storage) === place).length;
     return isSame && place.lastRecord === index && numReaders === 1 ? place : undefined;
   }

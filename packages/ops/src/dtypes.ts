@@ -6,8 +6,8 @@ export const i32Only: readonly DType[] = ['i32'];
 
 const notWeights: readonly DType[] = ['i8', 'i16', 'i32', 'i64', 'f64', 'q8_1', 'q8_K'];
 
-/** What a weight may be stored as: floats and every block format of GGUF files. */
+/** Dtypes of weights: floats and every block format of GGUF files. */
 export const weightDTypes: readonly DType[] = dtypes.filter((dtype) => !notWeights.includes(dtype));
 
-/** What a KV cache may be stored as: floats and the block formats that can be encoded row by row. */
+/** Dtypes of KV caches: floats and the block formats that can be quantized row by row. */
 export const cacheDTypes: readonly DType[] = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'];

@@ -6,8 +6,8 @@ import { rowReader } from './row-access.js';
 /**
  * Rows of an embedding table: `y[t] = scale * table[tokens[t]]`.
  *
- * Shapes: table `[V, E]` in any weight dtype, tokens `[T]` i32, y `[T, E]` f32. Token ids must be below V: whoever fills
- * the scalar block checks them.
+ * Shapes: table `[V, E]` in any weight dtype, tokens `[T]` i32, y `[T, E]` f32. Token ids must be below V; the code
+ * that fills the scalar block checks them.
  */
 export const embeddingLookup: OpSpec = {
   name: 'embedding-lookup',

@@ -129,7 +129,7 @@ describe('encoded programs: what is absent, and what does not fit', () => {
     expect(decodeProgram(encode(true))[0].inputs['bias'].dims).toEqual([4]);
   });
 
-  it('mark outputs that nobody asked for with one word', () => {
+  it('mark outputs that were not requested with one word', () => {
     const encode = (mass: boolean): Int32Array => {
       const b = new ProgramBuilder({ T: 4 });
       const cacheOf = (name: string) => b.external(name, 'kv', 'f32', [3, 1, 2, 4]);

@@ -1,10 +1,11 @@
 /**
- * A program as 32-bit words, the form that WASM workers and native threads walk without JavaScript.
+ * A program as 32-bit words, which WASM workers and native threads interpret without JavaScript.
  *
- * Per record: `opcode, length, layer`, then each input and output in the order of the spec, then each attribute.
- * A tensor is `0` when absent (an optional input, an output nobody asked for), else `rank + 1, dtype, address low, address high, dims...`; a dim is a size, or
- * `-1 - w` when it is word `w` of the scalar block. An attribute is an integer, the bits of an f32, the index of the
- * chosen string, or 0 / 1. `length` counts the words of the record including the opcode.
+ * Per record: `opcode, length, layer`, then each input and output in the order of the spec, then each attribute. A
+ * tensor is `0` if absent (an optional input or an output that was not requested), else `rank + 1, dtype, address low,
+ * address high, dims...`; a dim is a size, or `-1 - w` when it is word `w` of the scalar block. An attribute is an
+ * integer, the bits of an f32, the index of the chosen string, or 0 / 1. `length` counts the words of the record
+ * including the opcode.
  */
 import { CapacityError, dtypeInfo, dtypeOfGgmlType, invariant, type DType } from '@winnow/tensor';
 import type { AttributeSpec, AttributeValue } from './op-spec.js';
@@ -68,7 +69,7 @@ function encodeAttribute({ kind, values, integer }: AttributeSpec, value: Attrib
   return bitsOfF32[0];
 }
 
-/** A record as read back from the words: addresses instead of buffers, words instead of symbols. */
+/** A decoded record: addresses instead of buffers, words instead of symbols. */
 export interface DecodedRecord {
   readonly op: string;
   readonly layer: number;
@@ -83,7 +84,7 @@ export interface DecodedTensor {
   readonly dims: readonly number[]; // size, or -1 - word of the scalar block
 }
 
-/** Reads encoded words back: what an interpreter in another language does, used to test the format. */
+/** Decodes words as an interpreter in another language would, to test the format. */
 export function decodeProgram(words: Int32Array): DecodedRecord[] {
   const records: DecodedRecord[] = [];
   let at = 0;

@@ -2,7 +2,7 @@ import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * The weighted sum of the chosen experts' results: `y[t] = sum_k weights[t, k] * x[t, k]`.
+ * The weighted sum of the active experts' outputs: `y[t] = sum_k weights[t, k] * x[t, k]`.
  *
  * Shapes: x `[T, K, E]`, weights `[T, K]`, y `[T, E]` f32. Numerics: sums in f64, one rounding to f32.
  */

@@ -5,12 +5,12 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
 /**
- * Products with the weights of chosen experts: `y[t, k, o] = sum_i x[t, j, i] * weight[ids[t, k], o, i]`, with j = k, or
- * j = 0 when all choices of a token share one row. Experts that no token chose are neither computed nor read.
- * With `slots` the matrix of expert e is `weight[slots[e]]`, and where that is negative its rows of y are 0.
+ * GEMMs with the weights of active experts: `y[t, k, o] = sum_i x[t, j, i] * weight[ids[t, k], o, i]`, with j = k, or j
+ * = 0 if all experts of a token share one row. Experts without tokens are neither computed nor read. With `slots`, the
+ * matrix of expert e is `weight[slots[e]]`; if that is negative, its rows of y are 0.
  *
- * Shapes: x `[T, J, I]` f32 with J = 1 or J = K, ids `[T, K]` i32 below X, weight `[S, O, I]` in any weight dtype, slots
- * `[X]` i32 below S, or absent: S = X; y `[T, K, O]` f32. Numerics: as `matmul`.
+ * Shapes: x `[T, J, I]` f32 with J = 1 or J = K, ids `[T, K]` i32 below X, weight `[S, O, I]` in any weight dtype,
+ * slots `[X]` i32 below S, or absent: S = X; y `[T, K, O]` f32. Numerics: as `matmul`.
  */
 export const expertMatmul: OpSpec = {
   name: 'expert-matmul',
@@ -65,7 +65,7 @@ export const expertMatmul: OpSpec = {
     };
   },
   flops: ({ ids, weight }) => 2 * ids[0] * ids[1] * weight[1] * weight[2],
-  // every pair may choose an expert of its own
+  // every pair may have a different expert
   bytes: ({ x, ids, y, weight: [numExperts, ...matrix] }, _attributes, { weight = 'f32' } = {}) =>
     tensorBytes('f32', x) +
     tensorBytes('f32', y) +

@@ -3,18 +3,18 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 import { selectTopK } from './top-k.js';
 
-/** How a router's logits become probabilities, in the order of their encoded numbers. */
+/** How a router's logits become probabilities, in the order of their encoded values. */
 export const routerScores: readonly string[] = ['softmax', 'sigmoid'];
 
 /**
- * Chooses the experts of every token and their weights. With `p = softmax(logits)` over all experts, or
- * `p = sigmoid(logits)` each for itself, the chosen are the `k` largest `p + bias`, best first, the lower index first among
- * equals; their weights are `p`, without the bias, divided by the sum of the chosen p when `normalize`, times `scale`.
+ * Top-k routing: selects the experts of every token and their weights. With `p = softmax(logits)` or `p =
+ * sigmoid(logits)`, the experts with the `k` largest `p + bias` are selected, in descending order, ties by lower index.
+ * Their weights are `p` without the bias, divided by the sum of the selected p if `normalize`, times `scale`.
  *
- * Shapes: logits `[T, X]`, bias `[X]` f32 with `k <= X`; ids `[T, K]` i32, weights `[T, K]` f32.
- * A softmax over the chosen logits alone is the same as `softmax` with `normalize`. Without bias the order is that of the
- * logits, exactly; with it, of the sums in f32 or better. NaN counts as smaller than everything. Where the chosen p are
- * all 0, their weights are 0.
+ * Shapes: logits `[T, X]`, bias `[X]` f32 with `k <= X`; ids `[T, K]` i32, weights `[T, K]` f32. A softmax over the
+ * selected logits alone equals `softmax` with `normalize`. Without bias the order is exactly that of the logits; with
+ * bias, that of the sums in f32 or better. NaN counts as smaller than everything. If all selected p are 0, their
+ * weights are 0.
  */
 export const expertRoute: OpSpec = {
   name: 'expert-route',

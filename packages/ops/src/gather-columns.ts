@@ -2,7 +2,7 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * Chosen columns side by side: `y[t, j] = x[t, ids[j]]` for j below the count, 0 from there on.
+ * Gathers columns: `y[t, j] = x[t, ids[j]]` for j below the count, 0 from there on.
  *
  * Shapes: x and y `[T, F]` f32, ids `[F]` i32 below F, count `[1]` i32 up to F.
  */

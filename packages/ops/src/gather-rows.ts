@@ -1,7 +1,7 @@
 import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
-/** Chosen rows: `y[r] = x[rows[r]]`. Shapes: x `[T, E]`, rows `[R]` i32 below T, y `[R, E]`. */
+/** Gathers rows: `y[r] = x[rows[r]]`. Shapes: x `[T, E]`, rows `[R]` i32 below T, y `[R, E]`. */
 export const gatherRows: OpSpec = {
   name: 'gather-rows',
   inputs: { x: { dtypes: f32Only, shape: 'T E' }, rows: { dtypes: i32Only, shape: 'R' } },

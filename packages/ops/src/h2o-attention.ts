@@ -11,22 +11,21 @@ import { SoftmaxSum } from './softmax-sum.js';
 import { checkCausal, checkCounts } from './streaming-attention.js';
 
 /**
- * Chunked prefill with a memory of heavy hitters. Chunk `c` is the positions `[c U, (c + 1) U)`, U = `chunk`. A query sees its
- * own chunk up to itself and the memory of its KV head, in one softmax. Per KV head, a token of a chunk starts with the sum,
- * over the queries of the chunk and the query heads of the group, of the weights that it gets in the softmax of the chunk
- * alone; a memory token gains the same sum of the softmax over the memory alone. When the last token of a chunk was seen,
- * memory becomes, in ascending order: the first `sinks` positions, the last `local` ones of the chunk, and of the other tokens
- * of memory and chunk the `heavy` ones of the largest scores (of equals the lower position).
+ * Chunked prefill with a memory of heavy hitters. Chunk `c` is the positions `[c U, (c + 1) U)`, U = `chunk`. A query
+ * attends to its own chunk up to itself and to the memory of its KV head, in one softmax. Per KV head, the score of a
+ * chunk token starts as the sum, over the queries of the chunk and the query heads of the group, of its weights in the
+ * softmax over the chunk alone; a memory token gains the same sum of the softmax over the memory alone. After the last
+ * token of a chunk, memory becomes, in ascending order: the first `sinks` positions, the last `local` ones of the
+ * chunk, and of the other tokens of memory and chunk the `heavy` ones with the largest scores (ties by lower position).
  *
- * All of this goes by position: however a prompt is cut into steps, the results are the same. Tokens that another op attended
- * for (decoding) count as seen, with queries that give no score. Logical slot `j` of a sequence holds position `j`.
+ * All rules are by position, so results do not depend on how a prompt is split into steps. Tokens that another op
+ * processed (decode) count as seen, but their queries add no scores. Logical slot `j` of a sequence holds position `j`.
  *
- * State, one row per sequence as in `recurrent-state.ts`, per KV head: memory `[R, K, E]` i32 positions (-1 where there is
- * none), memoryScores `[R, K, E]`, chunkScores `[R, K, U]` of the chunk that has begun, progress `[R, K, 2]` i32 (next position,
- * number of memory tokens), with `E = sinks + local + heavy`. A state that a step starts from has seen no position of the
- * step. A sequence whose first token has position 0 starts afresh.
- * Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys of each query head; mass: see `key-mass.ts`, in the softmax over
- * chunk and memory. Causal only.
+ * State, one row per sequence as in `recurrent-state.ts`, per KV head: memory `[R, K, E]` i32 positions (-1 for none),
+ * memoryScores `[R, K, E]`, chunkScores `[R, K, U]` of the open chunk, progress `[R, K, 2]` i32 (next position, number
+ * of memory tokens), with `E = sinks + local + heavy`. The initial state of a step has seen no position of the step. A
+ * sequence whose first token has position 0 starts over. Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys
+ * of each query head; mass: see `key-mass.ts`, in the softmax over chunk and memory. Causal only.
  */
 export const h2oAttention: OpSpec = {
   name: 'h2o-attention',
@@ -187,7 +186,7 @@ class HeavyStore {
   }
 }
 
-/** Attention of one query head, head `g` of its group, whose weights go to the scores; returns the number of keys. */
+/** Attention of query head `g` of a group, whose weights are added to the scores; returns the number of keys. */
 type ChunkAttend = (
   head: number,
   kvHead: number,

@@ -3,13 +3,13 @@ import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * Rotation of rows by a Hadamard matrix: `y = x R`, in pieces of `P` values, the largest power of two that divides `H`; `R` is
- * Sylvester's matrix over `sqrt(P)`, orthonormal and its own inverse. Queries and keys that are both rotated have the products
- * they had, but outlier channels are spread over all channels, so that keys in blocks of 4 bits lose less (idea:
+ * Rotation of rows by a Hadamard matrix: `y = x R`, in blocks of `P` values, the largest power of two that divides `H`;
+ * `R` is Sylvester's matrix over `sqrt(P)`, orthonormal and its own inverse. Rotating both queries and keys preserves
+ * their dot products, but spreads outlier channels over all channels, so that 4-bit keys lose less (idea:
  * arXiv:2404.00456 §4).
  *
- * Shapes: x and y `[..., H]` f32, `H` even; y may take the memory of x.
- * Numerics: sums in f64, rounded once. Cost: `log2 P` additions per value.
+ * Shapes: x and y `[..., H]` f32, `H` even; y may take the memory of x. Numerics: sums in f64, rounded once. Cost:
+ * `log2 P` additions per value.
  */
 export const hadamard: OpSpec = {
   name: 'hadamard',
@@ -50,7 +50,7 @@ export const hadamard: OpSpec = {
   },
 };
 
-/** Rows of `dim` values are rotated in pieces of this many: the largest power of two that divides `dim`. */
+/** The block size of the rotation of `dim` values: the largest power of two that divides `dim`. */
 export function hadamardSize(dim: number): number {
   return dim & -dim;
 }

@@ -1,16 +1,16 @@
-/** Checks one use of an op against its spec and finds the dtypes and shapes of the outputs. */
+/** Checks one use of an op against its spec and infers the dtypes and shapes of the outputs. */
 import { ArgumentError, DTypeError, ShapeError, type DType } from '@winnow/tensor';
 import { matchShape, shapeOf, type Bindings, type Dim } from './dims.js';
 import type { Attributes, AttributeValue, OpSpec } from './op-spec.js';
 
-/** What inference needs to know of a tensor. */
+/** Dtype and shape of a tensor. */
 export interface TensorType {
   readonly dtype: DType;
   readonly shape: readonly Dim[];
 }
 
 /**
- * @param updated tensors for outputs that the op changes in place
+ * @param updated tensors of outputs that the op updates in place
  * @returns complete attributes (defaults filled in, numbers rounded to f32) and the type of each output
  * @throws {ShapeError | DTypeError | ArgumentError}
  */
@@ -68,7 +68,7 @@ function inferOutputs(
     if ((output.updates === true) !== (target !== undefined)) {
       throw new ArgumentError({
         argument: `${spec.name}: output ${name}`,
-        expected: output.updates === true ? 'the tensor to update' : 'no tensor, the op makes its own',
+        expected: output.updates === true ? 'the tensor to update' : 'no tensor, since the op allocates it',
         actual: target === undefined ? 'nothing' : 'a tensor',
       });
     }
@@ -120,7 +120,7 @@ function checkAttributes(spec: OpSpec, attributes: Attributes): Attributes {
   return complete;
 }
 
-/** Numbers become what an encoded word can hold, so that every backend computes with the same value. */
+/** Rounds numbers to what an encoded word can hold, so that every backend uses the same value. */
 function checkNumber(argument: string, value: number, isInteger: boolean): number {
   const stored = isInteger ? value | 0 : Math.fround(value);
   if (isInteger ? stored !== value : !Number.isFinite(stored)) {

@@ -4,12 +4,12 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader, rowWriter } from './row-access.js';
 import type { DType } from '@winnow/tensor';
 
-/** Dtypes of single numbers: columns are written one number at a time. */
+/** Dtypes without blocks: columns are written one number at a time. */
 export const columnDTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
 
 /**
- * Keeps a transposed copy of the keys, block by block: `columns[c, k, h, s] = keys[c, k, s, h]` for the slots of this step.
- * One component of the keys of a block lies side by side then. Zeros lose their sign.
+ * Maintains a transposed copy of the keys, block by block: `columns[c, k, h, s] = keys[c, k, s, h]` for the slots of
+ * this step. Each component of a block's keys is then contiguous. Zeros lose their sign.
  *
  * Shapes: slots `[T]` i32, negative ones are skipped; keys `[C, K, S, H]` as stored; columns `[C, K, H, S]`.
  */

@@ -1,19 +1,22 @@
-/** How much each visited key counts for: the probabilities of the ops of sparse attention, on request. */
+/** Optional output of sparse attention ops: the probability of each visited key. */
 import { f32Only } from './dtypes.js';
 import type { AttributeSpec, OutputSpec, TensorView } from './op-spec.js';
 import type { SoftmaxSum } from './softmax-sum.js';
 
 /**
- * The output `mass [T, K, M, S]`: for each token and KV head, the probability of the key in slot `s` of block `m` of the table,
- * in the op's own softmax, summed over the query heads of the group; 0 for keys that were not visited. What is no key of the
- * cache (landmarks, mean values) is left out, so that the sum of a row is at most the number of query heads.
+ * The output `mass [T, K, M, S]`: for each token and KV head, the probability of the key in slot `s` of block `m` of
+ * the table, in the op's own softmax, summed over the query heads of the group; 0 for keys that were not visited.
+ * Landmarks and mean values are not included, so the sum of a row is at most the number of query heads.
  */
 export const massOutput: OutputSpec = { dtypes: f32Only, shape: 'T K M S', when: 'mass' };
 
-/** Asks for `massOutput`. It costs the logits of the visited keys once more, and `T K M S` numbers of memory. */
+/**
+ * Requests `massOutput`, which computes the logits of the visited keys a second time and takes `T K M S` numbers of
+ * memory.
+ */
 export const massAttribute: AttributeSpec = { kind: 'boolean', default: false };
 
-/** Collects the logits of one (token, KV head) and makes them masses. */
+/** Collects the logits of one (token, KV head) and converts them to masses. */
 export class KeyMass {
   readonly #mass: TensorView;
   readonly #logits: Float64Array; // [group, M * S], -Infinity where not visited
@@ -41,7 +44,7 @@ export class KeyMass {
     this.#logits.fill(-Infinity, g * numSlots, (g + 1) * numSlots);
   }
 
-  /** All query heads are. */
+  /** All query heads are complete. */
   write(token: number, kvHead: number): void {
     const begin = (token * this.#mass.shape[1] + kvHead) * this.#totals.length;
     this.#mass.data.set(this.#totals, begin);
@@ -49,7 +52,7 @@ export class KeyMass {
   }
 }
 
-/** Nothing where the output was not asked for. */
+/** Undefined if the output was not requested. */
 export function bindKeyMass(mass: TensorView | undefined, groupSize: number): KeyMass | undefined {
   return mass === undefined ? undefined : new KeyMass(mass, groupSize);
 }

@@ -1,6 +1,6 @@
 /**
- * What a kernel sees of a KV cache: where the slots of a sequence lie and which position each holds. Position is not
- * slot: masks, windows and rotary phases always go by position, so that eviction, rings and paging may move slots.
+ * The KV cache as kernels see it: the slots of a sequence and the position that each holds. Masks, windows and RoPE
+ * always use positions, not slots, so that eviction, rings and paging may move slots.
  */
 import { ShapeError, type DType } from '@winnow/tensor';
 import type { Dim } from './dims.js';
@@ -10,8 +10,9 @@ import type { ProgramBuilder, ProgramTensor } from './program-builder.js';
 import { rowReader, type RowReader } from './row-access.js';
 
 /**
- * The tensors of one layer's cache. C blocks of S slots, K KV heads, head sizes H and D, B sequences of at most M blocks.
- * Logical slot `j` of sequence `b`, `0 <= j < contextLengths[b]`, is slot `j % S` of block `blockTable[b, floor(j / S)]`.
+ * The tensors of one layer's cache. C blocks of S slots, K KV heads, head sizes H and D, B sequences of at most M
+ * blocks. Logical slot `j` of sequence `b`, `0 <= j < contextLengths[b]`, is slot `j % S` of block `blockTable[b,
+ * floor(j / S)]`.
  */
 export interface KvView {
   readonly keys: ProgramTensor; // [C, K, S, H]
@@ -34,7 +35,10 @@ export interface KvRows {
 /** The tensors of a `KvView` that hold tokens. */
 export type KvTensors = Pick<KvView, 'keys' | 'values' | 'slotPositions'>;
 
-/** Declares the memory of a cache of `numBlocks` blocks. @param names of the external tensors. Default: as in `KvView` */
+/**
+ * Declares the memory of a cache of `numBlocks` blocks. @param names names of the external tensors. Default: as in
+ * `KvView`
+ */
 export function externalKv(
   b: ProgramBuilder,
   { blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType }: KvRows,
@@ -66,7 +70,7 @@ export const attentionAxes: Readonly<Record<string, string>> = {
   ...{ C: 'numBlocks', S: 'blockSize', B: 'numSequences', M: 'maxBlocks' },
 };
 
-/** Slots are counted by blocks, which therefore have some. @throws {ShapeError} */
+/** Checks that blocks are not empty. @throws {ShapeError} */
 export function checkBlockSize(op: string, blockSize: Dim | undefined): void {
   if (Number(blockSize) > 0) return;
   throw new ShapeError({ op, rule: 'slots per block', expected: '1 or more', actual: String(blockSize) });

@@ -3,11 +3,11 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
 /**
- * Product with a weight matrix whose rows are outputs: `y[t, o] = sum_i x[t, i] * weight[o, i] + bias[o]`.
+ * GEMM with a weight matrix with one row per output: `y[t, o] = sum_i x[t, i] * weight[o, i] + bias[o]`.
  *
- * Shapes: x `[T, I]` f32, weight `[O, I]` in any weight dtype, bias `[O]` f32, y `[T, O]` f32.
- * Numerics: weights decoded to f32, products and sums in f64, one rounding to f32. With `n = I`, an f32 implementation
- * stays within `(n + 1) * 2^-24 * sum_i |x_i * w_i|` of it.
+ * Shapes: x `[T, I]` f32, weight `[O, I]` in any weight dtype, bias `[O]` f32, y `[T, O]` f32. Numerics: weights are
+ * dequantized to f32, products and sums are in f64, rounded once to f32. With `n = I`, an f32 implementation stays
+ * within `(n + 1) * 2^-24 * sum_i |x_i * w_i|` of it.
  */
 export const matmul: OpSpec = {
   name: 'matmul',
@@ -31,7 +31,7 @@ export const matmul: OpSpec = {
     const row = new Float32Array(numInputs);
     return () => {
       const numTokens = x.shape[0];
-      if (numTokens === 0) return; // spares decoding the weights
+      if (numTokens === 0) return; // avoids dequantizing the weights
       for (let o = 0; o < numOutputs; o++) {
         readRow(o * numInputs, numInputs, row, 0);
         const bias = biases === undefined ? 0 : biases[o];
@@ -44,7 +44,7 @@ export const matmul: OpSpec = {
   flops: ({ x, weight }) => 2 * x[0] * weight[0] * weight[1],
 };
 
-/** `sum_i xs[begin + i] * row[i]`, as four sums so that an addition need not wait for the one before. */
+/** `sum_i xs[begin + i] * row[i]`, with four independent sums to hide the latency of additions. */
 export function dot(xs: Float32Array, begin: number, row: Float32Array, length: number): number {
   let sum0 = 0;
   let sum1 = 0;

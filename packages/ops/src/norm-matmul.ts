@@ -5,8 +5,8 @@ import type { OpSpec, TensorView } from './op-spec.js';
 import { rmsNorm } from './rms-norm.js';
 
 /**
- * A matmul of normalized activations: `y = matmul(rms-norm(x, norm), weight) + bias`. A backend can quantize the activations while it
- * normalizes them, and never stores them in between.
+ * A matmul of normalized activations: `y = matmul(rms-norm(x, norm), weight) + bias`. A backend can quantize the
+ * activations while it normalizes them, without storing them.
  *
  * Shapes: x `[T, I]` f32, norm `[I]` f32, weight `[O, I]` in any weight dtype, bias `[O]` f32, y `[T, O]` f32.
  * Numerics: as those two ops, bit by bit.

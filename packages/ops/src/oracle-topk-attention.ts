@@ -9,8 +9,8 @@ import { SoftmaxSum } from './softmax-sum.js';
 import { checkCounts } from './streaming-attention.js';
 
 /**
- * Attention of each query head to the `k` keys of its largest logits; of equal ones the lower slot wins. It computes every
- * logit: a bound of what any choice of k keys can reach, not a saving.
+ * Attention of each query head to the `k` keys with its largest logits, ties by lower slot. It computes every logit: an
+ * upper bound for any selection of k keys, not a saving.
  *
  * Shapes: as in `attention`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`.
  */

@@ -1,15 +1,15 @@
 /**
- * Which pages a query attends to: the rules of `page-topk-attention`, for its reference and for hosts that have to know before
- * they read a page.
+ * Which pages a query attends to: the rules of `page-topk-attention`, for its reference and for hosts that select
+ * before they read pages.
  */
 import { visibility } from './attention-visibility.js';
 import type { Attributes } from './op-spec.js';
 import { bindCap } from './sparse-inputs.js';
 import { selectTopK } from './top-k.js';
 
-/** What a query sees of the pages of its sequence, whatever their keys are. */
+/** The visible slots of the pages of a sequence for one query. */
 export class SeenPages {
-  /** Slots of each page that the query sees. */
+  /** Number of visible slots of each page. */
   readonly numSeen: Int32Array;
   readonly #isFixed: Uint8Array;
   readonly #sinks: number;
@@ -38,13 +38,13 @@ export class SeenPages {
     this.#isFixed[page] = isFixed;
   }
 
-  /** Whether the page is attended to for the positions that it holds. */
+  /** Whether the page is always attended to because of its positions. */
   isFixed(page: number): boolean {
     return this.#isFixed[page] === 1;
   }
 }
 
-/** Sizes of the choice for one KV head. */
+/** Sizes of the selection for one KV head. */
 export interface PageSelectionShape {
   readonly maxPages: number;
   /** Slots of a page. */
@@ -64,8 +64,8 @@ export interface PageBox {
 }
 
 /**
- * The choice of one query for one KV head. After `begin`, `add` every page that is seen; then `take` gives the best of those that
- * are not attended to in any case, one by one.
+ * The selection of one query for one KV head. After `begin`, `add` every visible page; then `take` returns the best of
+ * those that are not fixed, one by one.
  */
 export class PageSelection {
   readonly #shape: PageSelectionShape;
@@ -106,7 +106,7 @@ export class PageSelection {
     this.#order = undefined;
   }
 
-  /** Returns whether the page is attended to in any case. Otherwise it is a candidate. */
+  /** Returns whether the page is fixed. Otherwise it is a candidate. */
   add(page: number, seen: SeenPages, box: PageBox): boolean {
     const { pageSize, groupSize } = this.#shape;
     if (seen.isFixed(page) || box.count !== pageSize) return true;
@@ -129,7 +129,7 @@ export class PageSelection {
     return this.#numTaken >= Math.min(this.#budget, this.#numPages);
   }
 
-  /** The best candidate that is left, of equals the lower page. There has to be one. */
+  /** The best remaining candidate, ties by lower page. There must be one. */
   take(): number {
     this.#order ??= this.#bestFirst();
     const index = this.#order[this.#numTaken++];
@@ -143,7 +143,7 @@ export class PageSelection {
   }
 
   /**
-   * An upper bound of the softmax mass of query head `g` in the candidates that were not taken, as a share of all.
+   * An upper bound on the share of softmax mass of query head `g` in the candidates that were not taken.
    * @param max the largest logit of the keys attended to, and `sum` the sum of their `exp(logit - max)`
    */
   missing(g: number, max: number, sum: number): number {

@@ -1,7 +1,8 @@
 /**
  * The state of an online softmax over part of the keys: the maximum logit `m`, the sum `l` of `exp(s - m)`, and the sum
- * `o` of `exp(s - m) * v`. States over disjoint keys merge exactly and in any order; dividing `o` by `l` at the end gives
- * the attention output. The empty state is `m = -Infinity, l = 0, o = 0`. Source: arXiv:2112.05682 and arXiv:2205.14135.
+ * `o` of `exp(s - m) * v`. States over disjoint keys merge exactly and in any order; dividing `o` by `l` at the end
+ * gives the attention output. The empty state is `m = -Infinity, l = 0, o = 0`. Source: arXiv:2112.05682 and
+ * arXiv:2205.14135.
  */
 
 /** States of many rows: `m` and `l` hold one value per row, `o` holds `dim` values per row. */
@@ -27,7 +28,7 @@ export function clearState({ m, l, o }: PartialStates, row: number, dim: number)
   o.fill(0, row * dim, (row + 1) * dim);
 }
 
-/** Adds row `sourceRow` of `source` to row `row` of `target`. */
+/** Merges row `sourceRow` of `source` into row `row` of `target`. */
 export function mergeState(
   target: PartialStates,
   row: number,
@@ -48,7 +49,7 @@ export function mergeState(
   }
 }
 
-/** Attention output `o / l`, zeros where no key was seen: what `attention-finish` computes. */
+/** Attention output `o / l`, zeros without visible keys, as in `attention-finish`. */
 export function finishStates({ l, o }: PartialStates): Float32Array {
   const out = new Float32Array(o.length);
   finishRows(l, o, l.length, out);

@@ -1,6 +1,6 @@
 /**
- * Places activation tensors in one arena so that tensors whose lifetimes overlap never share a byte.
- * Largest first, each at the lowest free offset: simple, deterministic, close to the lower bound for layered models.
+ * Places activation tensors in one arena so that tensors with overlapping lifetimes never share a byte. Largest first,
+ * each at the lowest free offset: simple, deterministic, and close to the lower bound for layered models.
  */
 
 /** One activation with its lifetime in record indices, both inclusive. */
@@ -10,7 +10,7 @@ export interface Lifetime {
   readonly lastRecord: number;
 }
 
-/** Start of every tensor in the arena: whole cache lines, and whole vectors of every instruction set. */
+/** Alignment of tensors in the arena: a cache line, and a vector of every instruction set. */
 export const arenaAlignment = 64;
 
 export function alignUp(value: number, alignment: number): number {

@@ -1,21 +1,21 @@
 import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
-/** How rows become one. */
+/** Kinds of pooling. */
 export type PoolingKind = 'mean' | 'first' | 'last' | 'max' | 'weighted-mean' | 'mean-sqrt';
 
-/** In the order of their encoded numbers. */
+/** In the order of their encoded values. */
 export const poolingKinds: readonly PoolingKind[] = ['mean', 'first', 'last', 'max', 'weighted-mean', 'mean-sqrt'];
 
 /**
- * One row for each run of rows: `y[b]` of the `n = lengths[b]` rows `x[starts[b] + i]`, `0 <= i < n`.
+ * Pools each run of rows into one: `y[b]` from the `n = lengths[b]` rows `x[starts[b] + i]`, `0 <= i < n`.
  *
  * - `mean`: `sum(x_i) / n`; `mean-sqrt`: `sum(x_i) / sqrt(n)`
  * - `weighted-mean`: `sum((i + 1) x_i) / (n (n + 1) / 2)` (SGPT, arXiv:2202.08904 eq. 2)
  * - `first` and `last`: that row; `max`: the largest value of each column
  *
- * Shapes: x `[T, E]` f32, starts and lengths `[B]` i32 inside of the T rows, y `[B, E]` f32. Of no rows all is 0. Numerics:
- * sums in f64.
+ * Shapes: x `[T, E]` f32, starts and lengths `[B]` i32 inside of the T rows, y `[B, E]` f32. An empty run gives 0.
+ * Numerics: sums in f64.
  */
 export const poolRows: OpSpec = {
   name: 'pool-rows',

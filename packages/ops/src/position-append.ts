@@ -5,7 +5,7 @@ import type { OpSpec } from './op-spec.js';
  * Records which absolute position each new cache slot holds: `slotPositions[slots[t]] = positions[t]`.
  *
  * Shapes: slots, positions `[T]` i32; slotPositions `[C, S]` i32 for C blocks of S slots, with -1 in empty slots.
- * A negative slot stores nothing. Slots must lie inside the cache: the caller's block table guarantees it.
+ * A negative slot stores nothing. Slots must be within the cache, which the caller's block table guarantees.
  */
 export const positionAppend: OpSpec = {
   name: 'position-append',

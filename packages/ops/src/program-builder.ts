@@ -1,4 +1,4 @@
-/** Collects the ops of a forward pass and compiles them into a `Program`. Checks every shape as it is written down. */
+/** Collects the ops of a forward pass and compiles them into a `Program`. Checks every shape as it is appended. */
 import {
   ArgumentError,
   dtypeInfo,
@@ -26,7 +26,7 @@ import type { ScalarSlot } from './scalars.js';
 /** A tensor of a program that is being built. Several tensors (reshapes, row ranges) may share one storage. */
 export type ProgramTensor = DraftTensor;
 
-/** Inputs by name; `undefined` leaves an optional input out. */
+/** Inputs by name; `undefined` omits an optional input. */
 export type OpInputs = Readonly<Record<string, ProgramTensor | undefined>>;
 
 /**
@@ -52,7 +52,7 @@ export class ProgramBuilder {
   #layer = -1;
   #nameCounter = 0;
 
-  /** @param symbols the largest value of each symbol, by name */
+  /** @param symbols the capacity of each symbol, by name */
   constructor(symbols: Readonly<Record<string, number>>) {
     for (const [symbol, capacity] of Object.entries(symbols)) {
       if (capacity !== (capacity | 0) || capacity < 0) {
@@ -66,7 +66,7 @@ export class ProgramBuilder {
     for (const symbol of this.#capacities.keys()) this.scalar(symbol, []);
   }
 
-  /** Largest value of a symbol. */
+  /** Capacity of a symbol. */
   capacity(symbol: string): number {
     const capacity = this.#capacities.get(symbol);
     if (capacity === undefined) {
@@ -82,7 +82,7 @@ export class ProgramBuilder {
   /** A tensor of 32-bit integers in the scalar block, set by the host before every step. */
   scalar(name: string, shape: readonly Dim[]): ProgramTensor {
     if (this.#slots.has(name)) {
-      throw new ArgumentError({ argument: 'scalar', expected: 'a new name', actual: `${name}, which exists already` });
+      throw new ArgumentError({ argument: 'scalar', expected: 'a new name', actual: `${name}, which already exists` });
     }
     const numWords = this.#maxElements(name, shape);
     this.#slots.set(name, { name, wordOffset: this.#numWords, numWords });
@@ -91,7 +91,7 @@ export class ProgramBuilder {
     return { name, dtype: 'i32', shape, storage, byteOffset: 0 };
   }
 
-  /** A tensor in a buffer of its own that outlives the program, bound by `name` in `prepare`. */
+  /** A tensor in its own buffer, which outlives the program and is bound by `name` in `prepare`. */
   external(name: string, usage: 'weights' | 'kv', dtype: DType, shape: readonly number[]): ProgramTensor {
     const existing = this.#externals.get(name);
     if (existing !== undefined) {
@@ -113,7 +113,7 @@ export class ProgramBuilder {
 
   /**
    * The same values under another shape.
-   * @throws {ShapeError} when the numbers of elements differ, or rows are no longer whole blocks of the dtype
+   * @throws {ShapeError} when the number of elements differs, or rows are not whole blocks of the dtype
    */
   reshape(tensor: ProgramTensor, shape: readonly Dim[]): ProgramTensor {
     this.#checkOwned('reshape', tensor);
@@ -145,7 +145,7 @@ export class ProgramBuilder {
       throw new ShapeError({
         op: 'rows',
         rule: `range of ${tensor.name}`,
-        expected: `a range inside fixed axes ${formatShape(tensor.shape)}`,
+        expected: `a range within fixed axes ${formatShape(tensor.shape)}`,
         actual: `[${begin}, ${end})`,
       });
     }
@@ -160,8 +160,8 @@ export class ProgramBuilder {
 
   /**
    * Appends a record and returns its outputs.
-   * @param updated the tensors that the op changes in place, for outputs that its spec marks so
-   * @throws {ShapeError | DTypeError | ArgumentError} when the op's contract is not met
+   * @param updated the tensors that the op updates in place, for outputs with `updates`
+   * @throws {ShapeError | DTypeError | ArgumentError} when the op's contract is violated
    */
   append(
     op: string,
@@ -183,7 +183,7 @@ export class ProgramBuilder {
     return outputs;
   }
 
-  /** Appends a record with one output and returns that. */
+  /** Appends a record with one output and returns the output. */
   activation(op: string, inputs: OpInputs, attributes: Attributes = {}): ProgramTensor {
     const outputs = Object.values(this.append(op, inputs, attributes));
     const [first] = outputs;
@@ -205,12 +205,12 @@ export class ProgramBuilder {
       throw new ArgumentError({ argument: `output ${name}`, expected: 'a computed tensor', actual: 'a scalar' });
     }
     if (this.#outputs.has(name)) {
-      throw new ArgumentError({ argument: 'output', expected: 'a new name', actual: `${name}, which exists already` });
+      throw new ArgumentError({ argument: 'output', expected: 'a new name', actual: `${name}, which already exists` });
     }
     this.#outputs.set(name, tensor);
   }
 
-  /** Plans the memory and returns the finished program. The builder can go on and build again. */
+  /** Plans the memory and returns the finished program. You can continue to use the builder and build again. */
   build(): Program {
     return planDraft({
       segments: this.#segments(),
@@ -223,7 +223,7 @@ export class ProgramBuilder {
 
   #maxElements(name: string, shape: readonly Dim[]): number {
     for (const dim of shape) if (typeof dim === 'string') this.capacity(dim);
-    numElements(shape.filter((dim) => typeof dim === 'number')); // refuses what is not a size
+    numElements(shape.filter((dim) => typeof dim === 'number')); // rejects invalid sizes
     const count = maxElements(shape, this.#capacities);
     if (!Number.isSafeInteger(count)) {
       throw new ShapeError({
@@ -249,14 +249,14 @@ export class ProgramBuilder {
     return storage;
   }
 
-  /** Tensors of another builder would refer to buffers that this program does not have. */
+  /** Tensors of another builder refer to buffers that this program lacks. */
   #checkOwned(argument: string, { name, storage }: ProgramTensor): void {
     if (!this.#storages.has(storage)) {
       throw new ArgumentError({ argument, expected: 'tensors of this builder', actual: `${name} of another` });
     }
   }
 
-  /** Tensors that an op changes must be writable and must not be among its other tensors. */
+  /** Tensors that an op updates must be writable and must not alias its other tensors. */
   #checkUpdated(
     op: string,
     inputs: Readonly<Record<string, ProgramTensor>>,

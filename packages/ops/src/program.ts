@@ -1,13 +1,13 @@
-/** A forward pass as data: op records over planned buffers, executed whole by a backend. */
+/** A forward pass as data: op records over planned buffers, which a backend executes as a whole. */
 import type { DType } from '@winnow/tensor';
 import type { Dim } from './dims.js';
 import type { AttributeValue } from './op-spec.js';
 import type { ScalarLayout } from './scalars.js';
 
-/** What a buffer is for. Weights and kv live longer than a program; the rest belongs to its executable. */
+/** The usage of a buffer. Weights and kv outlive a program; the rest belongs to its executable. */
 export type BufferUsage = 'weights' | 'kv' | 'activation' | 'scalars';
 
-/** One piece of memory of a program. */
+/** A buffer of a program. */
 export interface ProgramBuffer {
   readonly name: string;
   readonly usage: BufferUsage;
@@ -34,7 +34,7 @@ export interface OpRecord {
   readonly layer: number;
 }
 
-/** Records `[begin, end)` that run without the host. After the segment the host does what `boundary` names. */
+/** Records `[begin, end)` that run without the host. After the segment the host handles `boundary`. */
 export interface Segment {
   readonly begin: number;
   readonly end: number;
@@ -42,8 +42,8 @@ export interface Segment {
 }
 
 /**
- * A compiled forward pass. Buffer 0 is the scalar block and buffer 1 the activation arena, in which tensors share
- * memory when their lifetimes do not overlap; all further buffers are weights and caches that `prepare` binds by name.
+ * A compiled forward pass. Buffer 0 is the scalar block and buffer 1 the activation arena, in which tensors with
+ * disjoint lifetimes share memory; all further buffers are weights and caches that `prepare` binds by name.
  */
 export interface Program {
   readonly records: readonly OpRecord[];
@@ -53,7 +53,7 @@ export interface Program {
   readonly segments: readonly Segment[];
   /** Tensors that the host may read after a run. */
   readonly outputs: ReadonlyMap<string, TensorRef>;
-  /** Bytes of the activation arena and the scalar block together: what the program needs besides weights and caches. */
+  /** Bytes of the activation arena and the scalar block: the memory of the program besides weights and caches. */
   readonly peakBytes: number;
 }
 

@@ -1,11 +1,11 @@
 /**
- * State that a sequence carries from step to step instead of a cache of all its tokens. A state buffer has usage `kv` and
- * one row per state: `[R, ...]`. A step reads the state of sequence `b` from row `stateFrom[b]`, or starts with zeros when
- * that is negative, and leaves the new state in row `stateTo[b]`. Both are often the same row. With another target the
- * source stays as it was, and is a snapshot that a later step can start from again; none of this copies by itself.
+ * State of a sequence that replaces a cache of all its tokens. A state buffer has usage `kv` and one row per state:
+ * `[R, ...]`. A step reads the state of sequence `b` from row `stateFrom[b]`, or starts with zeros if that is negative,
+ * and writes the new state to row `stateTo[b]`. Both are often the same row. With a different target, the source is
+ * unchanged and serves as a snapshot for later steps, without a copy.
  *
- * The tokens of a sequence are neighbors in a step, in order. Sequences without tokens change nothing. No row may be the
- * target of two sequences, or the target of one and the source of another.
+ * The tokens of a sequence are contiguous in a step, in order. Sequences without tokens change nothing. No row may be
+ * the target of two sequences, or the target of one and the source of another.
  */
 import { i32Only } from './dtypes.js';
 import type { InputSpec, TensorView } from './op-spec.js';

@@ -110,7 +110,7 @@ export const opSpecs: readonly OpSpec[] = [
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));
 
-/** @throws {UnsupportedOpError} when there is no op of this name */
+/** @throws {UnsupportedOpError} when there is no op with this name */
 export function opSpec(name: string): OpSpec {
   const opcode = opcodes.get(name);
   if (opcode === undefined) {

@@ -36,7 +36,7 @@ export const rmsNorm: OpSpec = {
   flops: ({ x }) => 4 * x.reduce((product, dim) => product * dim, 1),
 };
 
-/** Product of all axes but the last. */
+/** Product of all axes except the last. */
 export function countRows(shape: readonly number[]): number {
   let numRows = 1;
   for (let axis = 0; axis < shape.length - 1; axis++) numRows *= shape[axis];

@@ -1,16 +1,16 @@
 /**
- * Rotation speeds of RoPE, in radians per position, with the scalings that stretch a model's context. Computed once when
+ * RoPE frequencies, in radians per position, with the scalings that extend a model's context. Computed once when
  * a model is built; the `rope` op only multiplies.
  */
 import { ArgumentError } from '@winnow/tensor';
 
-/** How positions are stretched beyond the context that the model was first trained on. */
+/** How positions are scaled beyond the originally trained context. */
 export type RopeScaling =
-  /** All speeds divided by `factor` (position interpolation). arXiv:2306.15595 */
+  /** All frequencies divided by `factor` (position interpolation). arXiv:2306.15595 */
   | { readonly type: 'linear'; readonly factor: number }
-  /** The base is raised so that the slowest pair is stretched by `factor` and the fastest stays ("NTK-aware"). */
+  /** The base is raised so that the slowest pair is scaled by `factor` and the fastest is unchanged ("NTK-aware"). */
   | { readonly type: 'ntk'; readonly factor: number }
-  /** Fast pairs stay, slow pairs are interpolated, with a ramp between. arXiv:2309.00071 section 3.2 */
+  /** Fast pairs are unchanged, slow pairs are interpolated, with a ramp in between. arXiv:2309.00071 section 3.2 */
   | {
       readonly type: 'yarn';
       readonly factor: number;
@@ -27,20 +27,20 @@ export type RopeScaling =
       readonly lowFreqFactor: number;
       readonly highFreqFactor: number;
     }
-  /** The speed of pair `i` divided by `factors[i]`, as GGUF files store the Llama 3 and LongRoPE scalings. */
+  /** The frequency of pair `i` divided by `factors[i]`, as GGUF files store the Llama 3 and LongRoPE scalings. */
   | { readonly type: 'factors'; readonly factors: ArrayLike<number>; readonly attentionFactor?: number };
 
 export interface RopeOptions {
   readonly base: number;
-  /** Dims that are rotated, an even number. */
+  /** Number of rotated dims, even. */
   readonly rotaryDim: number;
   readonly scaling?: RopeScaling;
 }
 
-/** What the `rope` op needs. */
+/** Inputs of the `rope` op. */
 export interface RopeTable {
   readonly frequencies: Float32Array; // [rotaryDim / 2], radians per position
-  /** Factor of the rotated dims of q and of k each. */
+  /** Factor of the rotated dims of q and k. */
   readonly amplitude: number;
 }
 
@@ -89,7 +89,7 @@ function table(speeds: readonly number[], amplitude = 1): RopeTable {
   return { frequencies: Float32Array.from(speeds), amplitude: positive('rope attention factor', amplitude) };
 }
 
-/** 0 for pairs that stay, 1 for pairs that are interpolated. */
+/** 0 for unchanged pairs, 1 for interpolated pairs. */
 function yarnRamp(
   base: number,
   rotaryDim: number,

@@ -3,8 +3,8 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * Rotary position embedding: turns pair `i` of every head by the angle `positions[t] * frequencies[i]` and multiplies it
- * by `amplitude`. Dims beyond the rotated ones pass unchanged.
+ * Rotary position embedding: rotates pair `i` of every head by the angle `positions[t] * frequencies[i]` and multiplies
+ * it by `amplitude`. Other dims are unchanged.
  *
  * Shapes: x and y `[T, N, H]` f32, positions `[T]` i32, frequencies `[F]` f32 with `2 F <= H` (see `ropeFrequencies`).
  * `layout` says which dims form pair `i`: `neighbors` (2i, 2i + 1), `halves` (i, i + F). y may take the memory of x.

@@ -1,6 +1,6 @@
 /**
  * The scalar block: the words that change from step to step (token ids, positions, lengths, block tables and the
- * values of symbols). It is one array of 32-bit integers, so that a step hands over a single small copy.
+ * values of symbols). It is one array of 32-bit integers, so that a step copies a single small buffer.
  */
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 
@@ -11,16 +11,16 @@ export interface ScalarSlot {
   readonly numWords: number;
 }
 
-/** Where everything lies in the block. */
+/** The layout of the block. */
 export interface ScalarLayout {
   readonly slots: ReadonlyMap<string, ScalarSlot>;
   readonly numWords: number;
 }
 
-/** The values of one step. Reused from step to step: setting a value allocates nothing. */
+/** The values of one step, reused across steps without allocation. */
 export interface ScalarBlock {
   readonly words: Int32Array; // [layout.numWords]
-  /** Binds a symbol. @throws {CapacityError} when the value is above the symbol's capacity */
+  /** Binds a symbol. @throws {CapacityError} when the value exceeds the symbol's capacity */
   bind(symbol: string, value: number): void;
   /** The words of a slot, to be filled by the caller. */
   slot(name: string): Int32Array;
@@ -60,8 +60,8 @@ export function createScalarBlock(layout: ScalarLayout, capacities: ReadonlyMap<
 }
 
 /**
- * Refuses scalars that a run must not see: the wrong number of words, or a symbol beyond its capacity. Backends call it
- * before they touch memory. Token ids, slots and block tables are the business of whoever fills them.
+ * Rejects invalid scalars: the wrong number of words, or a symbol beyond its capacity. Backends call it before they
+ * touch memory. The code that fills token ids, slots and block tables must check them.
  * @throws {ArgumentError | CapacityError}
  */
 export function checkScalars(

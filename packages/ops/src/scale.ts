@@ -1,7 +1,7 @@
 import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
-/** Product with a constant: `y = x * factor`. Shapes: x and y `[...]` f32; y may take the memory of x. */
+/** Multiplies by a constant: `y = x * factor`. Shapes: x and y `[...]` f32; y may take the memory of x. */
 export const scale: OpSpec = {
   name: 'scale',
   inputs: { x: { dtypes: f32Only, shape: '...' } },

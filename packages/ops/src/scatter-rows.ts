@@ -2,10 +2,10 @@ import { f32Only, i32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 
 /**
- * Stores rows by index, the inverse of `gather-rows`: `y[rows[t]] = x[t]`. All other rows of y stay as they are.
+ * Stores rows by index, the inverse of `gather-rows`: `y[rows[t]] = x[t]`. All other rows of y are unchanged.
  *
- * Shapes: x `[T, E]`, rows `[T]` i32 below R, y `[R, E]`. A negative index stores nothing. Two tokens of one step must not
- * share a row.
+ * Shapes: x `[T, E]`, rows `[T]` i32 below R, y `[R, E]`. A negative index stores nothing. Two tokens of one step must
+ * not share a row.
  */
 export const scatterRows: OpSpec = {
   name: 'scatter-rows',

@@ -3,15 +3,15 @@ import { f32Only } from './dtypes.js';
 import type { OpSpec } from './op-spec.js';
 import { eachSequence, stateInputs } from './recurrent-state.js';
 
-/** What follows the convolution, in the order of the encoded numbers. */
+/** The activation after the convolution, in the order of the encoded values. */
 export const convActivations: readonly string[] = ['none', 'silu'];
 
 /**
- * Causal depthwise convolution with a short kernel: `y[t, c] = act(sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`. The last
- * tap meets the current token; tokens before the step come from the state, zeros from before the sequence.
+ * Causal depthwise convolution with a short kernel: `y[t, c] = act(sum_{i < K} weight[c, i] * x[t - K + 1 + i, c])`.
+ * The last tap meets the current token; tokens before the step come from the state, zeros from before the sequence.
  *
- * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows of x,
- * the oldest first. State rows: see `recurrent-state.ts`. Numerics: sums in f64.
+ * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows
+ * of x, the oldest first. State rows: see `recurrent-state.ts`. Numerics: sums in f64.
  */
 export const shortConv: OpSpec = {
   name: 'short-conv',

@@ -4,9 +4,10 @@ import type { OpSpec } from './op-spec.js';
 import { countRows } from './rms-norm.js';
 
 /**
- * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`, with `pads` 0 for columns beyond the row.
+ * Columns `[begin, begin + length)` of every row: `y[..., i] = x[..., begin + i]`, with `pads` 0 for columns beyond the
+ * row.
  *
- * Shapes: x `[..., I]`, y `[..., L]` f32 with L = `length`. Parts of a weight's rows need no copy: see `rows` of the
+ * Shapes: x `[..., I]`, y `[..., L]` f32 with L = `length`. Ranges of a weight's rows need no copy: see `rows` of the
  * program builder.
  */
 export const sliceColumns: OpSpec = {
@@ -28,7 +29,7 @@ export const sliceColumns: OpSpec = {
     if (Number(begin) < 0 || Number(length) < 0 || end > rowLength) {
       throw new ArgumentError({
         argument: 'slice-columns: begin, length',
-        expected: `a range inside ${rowLength} columns`,
+        expected: `a range within ${rowLength} columns`,
         actual: `${String(begin)}, ${String(length)}`,
       });
     }

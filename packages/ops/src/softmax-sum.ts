@@ -1,4 +1,4 @@
-/** The sums of one softmax in f64, key by key: what the references of sparse attention are written with. */
+/** The sums of one softmax in f64, key by key, for the references of sparse attention. */
 
 /** `out = sum(exp(s) v) / sum(exp(s))` over the keys added so far, relative to the largest logit `max`. */
 export class SoftmaxSum {
@@ -17,7 +17,7 @@ export class SoftmaxSum {
     this.#weighted.fill(0);
   }
 
-  /** A logit of -Infinity is a key that is not seen; NaN and +Infinity make the result NaN. */
+  /** A logit of -Infinity is a masked key; NaN and +Infinity make the result NaN. */
   add(logit: number, value: Float32Array): void {
     if (logit === -Infinity) return;
     const weighted = this.#weighted;

@@ -4,22 +4,21 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
 /**
- * Rows that `sparse-combine` adds up before their sum is rounded to f32. Sums that are continued after a multiple of it are
- * those of one pass, bit by bit: what an implementation computes at once has to divide it.
+ * Number of rows that `sparse-combine` sums before rounding to f32. Sums that are continued after a multiple of it
+ * equal those of one pass, bit by bit, so the unit of an implementation must divide it.
  */
 export const neuronGroup: number = 32;
 
 /**
- * The weighted sum of chosen rows of a matrix, such as a down projection that lies neuron by neuron:
- * `y[t] = previous[t] + sum_{j < count} h[t, j] * weight[rows[j]]`, without `previous` from 0. Rows that are not chosen are
- * neither computed nor read.
+ * The weighted sum of selected rows of a matrix, such as a transposed down projection: `y[t] = previous[t] + sum_{j <
+ * count} h[t, j] * weight[rows[j]]`, without `previous` from 0. Other rows are neither computed nor read.
  *
- * Shapes: h `[T, F]` f32, whose columns from the count on mean nothing; weight `[S, E]` in any weight dtype; rows `[F]` i32
- * below S, count `[1]` i32 up to F, as for `sparse-matmul`; previous and y `[T, E]` f32. Numerics: weights decoded to f32,
- * products and sums in f64, rounded to f32 after every `neuronGroup` rows. With `n = count`, an f32 implementation stays within
- * `(n + 1 + n / neuronGroup) * 2^-24 * (|previous| + sum_j |h_j * w_j|)` of it. A sum over rows that are taken in several
- * records, each but the last with a multiple of `neuronGroup` of them, equals that of one record, bit by bit. Operations and
- * bytes are counted as if all F rows were chosen.
+ * Shapes: h `[T, F]` f32, whose columns from the count on are ignored; weight `[S, E]` in any weight dtype; rows `[F]`
+ * i32 below S, count `[1]` i32 up to F, as for `sparse-matmul`; previous and y `[T, E]` f32. Numerics: weights are
+ * dequantized to f32, products and sums are in f64, rounded to f32 after every `neuronGroup` rows. With `n = count`, an
+ * f32 implementation stays within `(n + 1 + n / neuronGroup) * 2^-24 * (|previous| + sum_j |h_j * w_j|)` of it. A sum
+ * over several records, each except the last with a multiple of `neuronGroup` rows, equals that of one record, bit by
+ * bit. Operations and bytes are counted as if all F rows were selected.
  */
 export const sparseCombine: OpSpec = {
   name: 'sparse-combine',

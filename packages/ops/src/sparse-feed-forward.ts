@@ -7,14 +7,14 @@ import { rowReader } from './row-access.js';
 import { neuronGroup } from './sparse-combine.js';
 
 /**
- * A gated feed-forward block of the chosen neurons, whose three rows lie side by side: `y[t] = previous[t] +
- * sum_{j < count} kind(g[t, j]) * u[t, j] * weight[rows[j], 2]` with `g[t, j] = x[t] . weight[rows[j], 0]` and `u[t, j] = x[t] .
+ * A gated FFN over the active neurons, whose three rows are interleaved: `y[t] = previous[t] + sum_{j < count}
+ * kind(g[t, j]) * u[t, j] * weight[rows[j], 2]` with `g[t, j] = x[t] . weight[rows[j], 0]` and `u[t, j] = x[t] .
  * weight[rows[j], 1]`, without `previous` from 0. The same as two `sparse-matmul`, a `glu` and a `sparse-combine`, but
- * for memory it is one long stretch for each neuron instead of three short ones.
+ * it reads one long range per neuron instead of three short ones.
  *
- * Shapes: x `[T, E]` f32; weight `[S, M, E]` in any weight dtype, M = 3: the rows of gate, up and down; rows `[F]` i32 below S,
- * count `[1]` i32 up to F; previous and y `[T, E]` f32. Numerics: as those four ops, bit by bit. Operations and bytes are counted as if all
- * F rows were chosen.
+ * Shapes: x `[T, E]` f32; weight `[S, M, E]` in any weight dtype, M = 3: the rows of gate, up and down; rows `[F]` i32
+ * below S, count `[1]` i32 up to F; previous and y `[T, E]` f32. Numerics: as those four ops, bit by bit. Operations
+ * and bytes are counted as if all F neurons were active.
  */
 export const sparseFeedForward: OpSpec = {
   name: 'sparse-feed-forward',

@@ -1,4 +1,4 @@
-/** What sparse attention ops have in common: inputs, logits, and the choice of the best. */
+/** Shared by sparse attention ops: inputs, logits, and top-k selection. */
 import { dotProduct } from './dot-product.js';
 import { f32Only, i32Only } from './dtypes.js';
 import { kvViewInputs, type KvReader } from './kv-view.js';
@@ -13,10 +13,10 @@ export const attentionInputs: Readonly<Record<string, InputSpec>> = {
   ...kvViewInputs,
 };
 
-/** Axes whose sizes kernels know in advance. */
+/** Axes whose sizes are known when a kernel is prepared. */
 export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];
 
-/** Scaled and capped product of the query at `q[queryBegin...]` with a key. */
+/** Scaled and capped dot product of the query at `q[queryBegin...]` with a key. */
 export type Logit = (queryBegin: number, key: Float32Array) => number;
 
 export function bindLogit(q: Float32Array, { headDim }: KvReader, attributes: Attributes): Logit {
@@ -30,7 +30,9 @@ export function bindCap(attributes: Attributes): (logit: number) => number {
   return softCap === 0 ? (logit) => logit : (logit) => softCap * Math.tanh(logit / softCap);
 }
 
-/** Marks the `count` largest of `scores[0 ... length)` in `chosen`; of equal scores the lower index wins, NaN counts as -Infinity. */
+/**
+ * Marks the `count` largest of `scores[0 ... length)` in `chosen`; ties go to the lower index, NaN counts as -Infinity.
+ */
 export function chooseLargest(scores: Float64Array, length: number, count: number, chosen: Uint8Array): void {
   const values = scores.slice(0, length).map((score) => (Number.isNaN(score) ? -Infinity : score));
   const best = new Int32Array(Math.min(count, length));
@@ -39,7 +41,7 @@ export function chooseLargest(scores: Float64Array, length: number, count: numbe
   for (const index of best) chosen[index] = 1;
 }
 
-/** Slots that a block table can name: what scratch over a context has to hold. */
+/** Maximum number of slots of a block table: the size of scratch over a context. */
 export function maxSlotsOf(blockTable: readonly number[], keys: readonly number[]): number {
   return blockTable[1] * keys[2];
 }

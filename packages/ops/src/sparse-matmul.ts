@@ -5,12 +5,12 @@ import type { OpSpec } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
 /**
- * Products with chosen rows of a weight matrix: `y[t, j] = sum_i x[t, i] * weight[rows[j], i] + bias[ids[j]]` for j below the
- * count, 0 from there on. Rows that are not chosen are neither computed nor read.
+ * Gather-GEMV or GEMM with selected rows of a weight matrix: `y[t, j] = sum_i x[t, i] * weight[rows[j], i] +
+ * bias[ids[j]]` for j below the count, 0 from there on. Other rows are neither computed nor read.
  *
- * Shapes: x `[T, E]` f32, weight `[S, E]` in any weight dtype, rows `[F]` i32 below S (with all neurons in memory their ids,
- * else the places where a cache holds them), count `[1]` i32 up to F, bias `[F]` f32, ids `[F]` i32 below F (without them the
- * rows are the ids), y `[T, F]` f32. Numerics: as `matmul`. Operations and bytes are counted as if all F rows were chosen:
+ * Shapes: x `[T, E]` f32, weight `[S, E]` in any weight dtype, rows `[F]` i32 below S (neuron ids if all neurons are in
+ * memory, else slots of a neuron cache), count `[1]` i32 up to F, bias `[F]` f32, ids `[F]` i32 below F (default: the
+ * rows), y `[T, F]` f32. Numerics: as `matmul`. Operations and bytes are counted as if all F rows were selected, since
  * their number is not known before a run.
  */
 export const sparseMatmul: OpSpec = {
@@ -28,7 +28,7 @@ export const sparseMatmul: OpSpec = {
   attributes: {},
   fixedAxes: ['E', 'S', 'F'],
   partition: 'rows',
-  work: '0.25 * x.numTokens * rows.maxActive * weight.dim', // as if all neurons were active: how many are is known only when the op before is done
+  work: '0.25 * x.numTokens * rows.maxActive * weight.dim', // as if all neurons were active, since their number is known only after the previous op
   bindReference({ inputs: { x, weight, rows, count, bias, ids = rows }, outputs: { y } }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;

@@ -5,8 +5,9 @@ import { eachSequence, stateInputs } from './recurrent-state.js';
 const stateDTypes: readonly DType[] = ['f32', 'i32'];
 
 /**
- * Hands a state on unchanged, for steps whose tokens it need not see: row `stateTo[b]` becomes row `stateFrom[b]`, or zeros where
- * that is negative, for every sequence with tokens in the step. Shapes: state `[R, K, E]`; its rows: see `recurrent-state.ts`.
+ * Carries a state over unchanged, for steps that do not update it: row `stateTo[b]` becomes row `stateFrom[b]`, or
+ * zeros if that is negative, for every sequence with tokens in the step. Shapes: state `[R, K, E]`; its rows: see
+ * `recurrent-state.ts`.
  */
 export const stateCarry: OpSpec = {
   name: 'state-carry',

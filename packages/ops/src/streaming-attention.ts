@@ -9,12 +9,12 @@ import { attentionFixedAxes, attentionInputs, bindLogit } from './sparse-inputs.
 import { SoftmaxSum } from './softmax-sum.js';
 
 /**
- * Attention to the last `local` positions, the query's own included, and to the first `sinks` positions. Sinks before the
- * window meet `sinkQ`, the same query rotated as if it stood at `min(position, sinks + local - 1)`, so that keys stay as they
- * were stored; without `sinkQ` they meet q. Positions decide, so that slots may lie in any order, as in a ring.
+ * Attention to the last `local` positions, including the query's own, and to the first `sinks` positions. Sinks before
+ * the window use `sinkQ`, the same query rotated for position `min(position, sinks + local - 1)`, so that stored keys
+ * are unchanged; without `sinkQ` they use q. Masks use positions, so slots may be in any order, as in a ring.
  *
- * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`. Causal only.
- * Source: arXiv:2309.17453.
+ * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`.
+ * Causal only. Source: arXiv:2309.17453.
  */
 export const streamingAttention: OpSpec = {
   name: 'streaming-attention',
@@ -89,13 +89,13 @@ export const streamingAttention: OpSpec = {
   bytes: attentionBytes,
 };
 
-/** @throws {ArgumentError} for bidirectional attention where it has no meaning */
+/** @throws {ArgumentError} for bidirectional attention, which the op does not support */
 export function checkCausal(op: string, { causal }: Attributes): void {
   if (causal === true) return;
   throw new ArgumentError({ argument: `${op}: causal`, expected: 'true', actual: String(causal) });
 }
 
-/** @throws {ArgumentError} for numbers below their least */
+/** @throws {ArgumentError} for numbers below their minimum */
 export function checkCounts(op: string, attributes: Attributes, least: Readonly<Record<string, number>>): void {
   for (const [name, min] of Object.entries(least)) {
     if (Number(attributes[name]) >= min) continue;

@@ -8,30 +8,30 @@ import type { AttributeSpec, Attributes, OpSpec, RecordShapes, ReferenceCall } f
 import { attentionFixedAxes, attentionInputs, bindLogit, type Logit } from './sparse-inputs.js';
 import { SoftmaxSum } from './softmax-sum.js';
 
-/** Most global positions of a record. */
+/** Maximum number of global positions of a record. */
 export const maxGlobals = 16;
 
 /** Names of the attributes that hold global positions; -1 for none. */
 export const globalAttributes: readonly string[] = Array.from({ length: maxGlobals }, (_, i) => `global${i}`);
 
-/** How landmarks are chosen; `outside-window` leaves out blocks all of whose tokens are keys of their own already. */
+/** How landmarks are selected; `outside-window` leaves out blocks whose tokens are all keys already. */
 export const landmarkKinds: readonly string[] = ['off', 'compat', 'outside-window'];
 
 /**
- * Attention of query position `i` to the tokens of a window, to global positions, to tokens at distances 1, 2, 4, ... and
- * to the means of blocks of earlier tokens (landmarks), all in one softmax: `O(W + log i)` keys.
+ * Attention of query position `i` to the tokens of a window, to global positions, to tokens at distances 1, 2, 4, ...
+ * and to the means of blocks of earlier tokens (landmarks), all in one softmax: `O(W + log i)` keys.
  *
  * Tokens: `i - local ... i` (bidirectional: `... i + local`); the globals, not after `i` when causal; `i - 2^k`
- * (bidirectional: and `i + 2^k`). Landmarks in blocks of `S / G` tokens, causal: with `p = floor((i + 1) / (S / G)) - 1`
- * the blocks p, p - 1 and `p - 2^k`; bidirectional: with p the block of i the blocks `p +- 1` and `p +- 2^k`, never p. Without
- * `logStride` there are no distances `2^k`. A landmark's key and value are means, as `block-mean-append` keeps them;
- * `logCount` adds the logarithm of its number of tokens to its logit. One whose `meanCounts` is not its number of tokens does
- * not exist.
+ * (bidirectional: and `i + 2^k`). Landmarks in blocks of `S / G` tokens, causal: with `p = floor((i + 1) / (S / G)) -
+ * 1` the blocks p, p - 1 and `p - 2^k`; bidirectional: with p the block of i the blocks `p +- 1` and `p +- 2^k`, never
+ * p. Without `logStride` there are no distances `2^k`. A landmark's key and value are means, as maintained by
+ * `block-mean-append`; `logCount` adds the logarithm of its number of tokens to its logit. A landmark whose
+ * `meanCounts` is not its number of tokens is ignored.
  *
- * Logical slot `j` of a sequence holds position `j`; one that holds something else counts as empty. The model's own `window`
- * cuts tokens, and landmarks that do not lie inside as a whole.
- * Shapes: as in `attention`; keyMeans `[C, G, K, H]`, valueMeans `[C, G, K, D]`, meanCounts `[C, G, K]`, needed unless landmarks
- * are `off`. pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`, landmarks count for no slot.
+ * Logical slot `j` of a sequence holds position `j`; any other slot counts as empty. The model's own `window` masks
+ * tokens, and landmarks that are not completely inside it. Shapes: as in `attention`; keyMeans `[C, G, K, H]`,
+ * valueMeans `[C, G, K, D]`, meanCounts `[C, G, K]`, needed unless landmarks are `off`. pairs `[T]` i32: keys of each
+ * query head; mass: see `key-mass.ts`, landmarks are not included.
  */
 export const subquadraticAttention: OpSpec = {
   name: 'subquadratic-attention',
@@ -49,7 +49,7 @@ export const subquadraticAttention: OpSpec = {
   axes: { ...attentionAxes, G: 'numParts' },
   attributes: {
     ...attentionAttributes,
-    /** Tokens before the query (bidirectional: on both sides) that it sees. */
+    /** Number of tokens before the query (bidirectional: on both sides) that it attends to. */
     local: { kind: 'number', integer: true },
     logStride: { kind: 'boolean', default: true },
     landmarks: { kind: 'string', values: landmarkKinds, default: 'off' },
@@ -138,7 +138,7 @@ class SubquadraticReference {
     }
   }
 
-  /** Adds the single keys that the rule names, and returns how many they are. */
+  /** Adds the token keys of the rule, and returns their number. */
   #addTokens(t: number, head: number): number {
     const { q, positions, sequences } = this.#call.inputs;
     const [sequence, position] = [sequences.data[t], positions.data[t]];
@@ -158,7 +158,7 @@ class SubquadraticReference {
     return numKeys;
   }
 
-  /** Adds the means of blocks that the rule names, and returns how many they are. */
+  /** Adds the landmarks of the rule, and returns their number. */
   #addLandmarks(t: number, head: number): number {
     if (this.#call.attributes['landmarks'] === 'off') return 0;
     const { positions, sequences } = this.#call.inputs;
@@ -174,7 +174,7 @@ class SubquadraticReference {
     return numKeys;
   }
 
-  /** Adds the mean of a block whose first `numSlots` slots the context has, if all of them count in it. */
+  /** Adds the mean of a block whose first `numSlots` slots are in the context, if it covers all of them. */
   #addLandmark(t: number, head: number, block: number, numSlots: number): boolean {
     const { q, sequences, keyMeans, valueMeans, meanCounts, blockTable } = this.#call.inputs;
     const { causal, logCount } = this.#call.attributes;
@@ -192,7 +192,7 @@ class SubquadraticReference {
   }
 }
 
-/** An upper bound of the pairs of a step. */
+/** An upper bound on the pairs of a step. */
 function mostKeys({ q, keys, blockTable }: RecordShapes, { local, causal }: Attributes): number {
   const numSlots = blockTable[1] * keys[2];
   const sides = causal === true ? 1 : 2;
@@ -200,7 +200,7 @@ function mostKeys({ q, keys, blockTable }: RecordShapes, { local, causal }: Attr
   return q[0] * Math.min(numSlots, sides * Number(local) + 1 + edges + maxGlobals);
 }
 
-/** Whether a query at position `i` sees the token at position `j` as a key of its own. */
+/** Whether a query at position `i` attends to the token at position `j`. */
 export function subquadraticTokenRule(attributes: Attributes): (i: number, j: number) => boolean {
   const { causal, local, logStride } = attributes;
   const globals = new Set(globalAttributes.map((name) => attributes[name] as number));
@@ -211,7 +211,7 @@ export function subquadraticTokenRule(attributes: Attributes): (i: number, j: nu
   };
 }
 
-/** Whether a query at position `i` sees the mean of a block. */
+/** Whether a query at position `i` attends to the mean of a block. */
 export function subquadraticLandmarkRule(
   attributes: Attributes,
   blockSize: number,

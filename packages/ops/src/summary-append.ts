@@ -1,15 +1,17 @@
-/** The order in which summaries of blocks take in tokens, and how they heal; shared by the ops that keep summaries. */
+/**
+ * The order in which block summaries add tokens, and how they are rebuilt; shared by the ops that maintain summaries.
+ */
 import type { TensorView } from './op-spec.js';
 import { rowReader } from './row-access.js';
 
-/** What a summary does with its tokens. `summary` counts blocks, their parts and heads: `(C * numParts + G) * K + head`. */
+/** The update rule of a summary. `summary` counts blocks, their parts and heads: `(C * numParts + G) * K + head`. */
 export interface SummaryKeeper {
   reset(summary: number): void;
-  /** Takes in the token that makes the summary stand for `count` tokens. */
+  /** Adds the token with which the summary covers `count` tokens. */
   add(summary: number, count: number, key: Float32Array, value: Float32Array): void;
 }
 
-/** The function of a record: every token of the step goes into the summary of its slot, as it is stored. */
+/** The function of a record: adds every token of the step, as stored, to the summary of its slot. */
 export function eachSummarized(
   slots: TensorView,
   keys: TensorView,

@@ -1,6 +1,7 @@
 /**
  * Checks a whole program: every record against its spec, every reference against its buffer, and the lifetime of every
- * byte of the arena. Programs from `ProgramBuilder` pass; the validator proves it in tests and guards other producers.
+ * byte of the arena. Programs from `ProgramBuilder` always pass, which tests check; other producers should validate
+ * theirs.
  */
 import { dtypeInfo, formatShape, ShapeError, tensorBytes, type DType } from '@winnow/tensor';
 import { maxElements } from './dims.js';
@@ -8,14 +9,14 @@ import { inferOp } from './infer-op.js';
 import { arenaBufferIndex, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from './program.js';
 import { opSpec } from './registry.js';
 
-/** A run of arena bytes `[begin, end)` that holds values of the tensor `owner`. */
+/** A range of arena bytes `[begin, end)` with values of the tensor `owner`. */
 interface Region {
   begin: number;
   end: number;
   owner: string;
 }
 
-/** @throws {ShapeError | DTypeError | ArgumentError} naming the record and tensor that break a rule */
+/** @throws {ShapeError | DTypeError | ArgumentError} naming the record and tensor that violate a rule */
 export function validateProgram(program: Program): void {
   checkLayout(program);
   const arena: Region[] = [];
@@ -64,7 +65,7 @@ export function validateProgram(program: Program): void {
   checkSegments(program);
 }
 
-/** The two buffers of the program itself, the scalar slots in the first, and the sum that plans rely on. */
+/** Checks the two buffers of the program itself, the scalar slots in the first, and `peakBytes`. */
 function checkLayout({ buffers, scalars, symbols, peakBytes }: Program): void {
   const expected = 'scalars, activation, then weights and kv';
   const usages = buffers.map(({ usage }) => usage);
@@ -100,7 +101,7 @@ function checkLayout({ buffers, scalars, symbols, peakBytes }: Program): void {
   }
 }
 
-/** Bytes of a tensor when every symbol is as large as it may become. */
+/** Bytes of a tensor with every symbol at its capacity. */
 function maxBytes(program: Program, { dtype, shape }: TensorRef): number {
   return tensorBytes(dtype, [maxElements(shape, program.symbols)]);
 }
@@ -123,7 +124,7 @@ function checkBounds(program: Program, where: string, tensor: TensorRef): void {
   }
 }
 
-/** Plain numbers lie at multiples of their size, so that typed arrays and vector loads reach them; blocks anywhere. */
+/** Plain numbers are aligned to their size for typed arrays and vector loads; blocks need no alignment. */
 function alignmentOf(dtype: DType): number {
   const { blockSize, blockBytes } = dtypeInfo(dtype);
   return blockSize === 1 ? blockBytes : 1;

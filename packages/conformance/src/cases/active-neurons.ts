@@ -4,7 +4,7 @@ import { floats, gaussian, lengths, numbersOf, seasoned } from '../values.js';
 interface Activity {
   readonly numTokens: number;
   readonly numNeurons: number;
-  /** What thresholds are near: the lower, the more neurons are active. */
+  /** Level of the thresholds: the lower, the more neurons are active. */
   readonly level: number;
   readonly absolute?: boolean;
   readonly maxRatio?: number;

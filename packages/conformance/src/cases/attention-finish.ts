@@ -1,7 +1,7 @@
 import type { KernelCase } from '../kernel-case.js';
 import { close, floats, gaussian, lengths, numbersOf } from '../values.js';
 
-/** A reciprocal and a product, or a quotient; zeros where nothing was seen. */
+/** A reciprocal and a product, or a quotient; zeros without visible keys. */
 export const attentionFinishCases: readonly KernelCase[] = lengths
   .filter((dim) => dim < 256)
   .flatMap((dim): KernelCase[] =>

@@ -3,7 +3,7 @@ import { attentionSetups } from '../attention-setups.js';
 import type { KernelCase } from '../kernel-case.js';
 import { close } from '../values.js';
 
-/** The same problems as dense attention; the sums are relative to a maximum that is itself off by an error. */
+/** The same problems as dense attention; the sums are relative to a maximum that has an error itself. */
 function partialCase(setup: AttentionSetup, numParts: number): KernelCase {
   return {
     op: 'attention-partial',

@@ -16,15 +16,15 @@ export interface SummaryShape {
   readonly valueDType: DType;
   /** Slots of the step's tokens; -1 stores nothing. */
   readonly slots: readonly number[];
-  /** Count of part `block * numParts + part` before the step; 0 where nothing is said. */
+  /** Count of part `block * numParts + part` before the step; default 0. */
   readonly counts?: Readonly<Record<number, number>>;
 }
 
-/** A part of a block that the step touches, with the slots that its summary stands for afterwards. */
+/** A part of a block that the step touches, with the slots that its summary covers afterwards. */
 export interface TouchedPart {
   /** `block * numParts + part`. */
   readonly index: number;
-  /** Slots in all, and of them those that were not in the summary before. */
+  /** Number of slots, and of those that were not in the summary before. */
   readonly count: number;
   readonly known: number;
 }
@@ -41,7 +41,10 @@ export function randomCaches(
   };
 }
 
-/** What a step does, part by part. A summary goes on only where it stands for just the slots before the first new one. */
+/**
+ * The effect of a step, part by part. A summary is continued only if it covers exactly the slots before the first new
+ * one.
+ */
 export function touchedParts({ slots, blockSize, numParts, counts = {} }: SummaryShape): TouchedPart[] {
   const partSize = blockSize / numParts;
   const touched = new Map<number, TouchedPart>();
@@ -87,8 +90,9 @@ export function finalCounts(shape: SummaryShape, before: CaseTensor): CaseTensor
 }
 
 /**
- * Means whose known part is what the tensor held: then `mean = (known * old + sum of new) / count`. A difference, a quotient
- * and a sum round for every token taken in, each at most as large as twice the largest number, and nothing amplifies them.
+ * Means whose known part is the content of the tensor: then `mean = (known * old + sum of new) / count`. A difference,
+ * a quotient and a sum round for every token taken in, each at most as large as twice the largest number, and nothing
+ * amplifies them.
  */
 function meanCase(shape: SummaryShape): KernelCase {
   return {

@@ -12,7 +12,7 @@ interface ExpertShape {
 }
 
 /**
- * @param isShared whether the choices of a token share one row of x
+ * @param isShared whether the experts of a token share one row of x
  * @param numSlots experts of which there are matrices, in another order; default all, in order
  */
 function expertCase(
@@ -44,7 +44,7 @@ function expertCase(
       const slotOf = (expert: number): number => (numSlots === undefined ? expert : slots[expert]);
       const ids = Array.from({ length: numTokens }, () => {
         const free = Array.from({ length: numExperts }, (_, expert) => expert);
-        if (choice === 'crowded') return free.slice(numExperts - numChoices); // all tokens want the last ones
+        if (choice === 'crowded') return free.slice(numExperts - numChoices); // all tokens select the last ones
         return Array.from({ length: numChoices }, () => free.splice(rng.nextInt(free.length), 1)[0]);
       }).flat();
       const [xs, ws] = [numbersOf(x), numbersOf(weight)];

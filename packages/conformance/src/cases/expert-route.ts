@@ -12,7 +12,7 @@ interface Routing {
   readonly content: 'gaussian' | 'ties' | 'far apart' | 'bias';
 }
 
-/** Logits `[T, X]`, the experts that are chosen, and the scores of a token. */
+/** Logits `[T, X]`, the selected experts, and the scores of a token. */
 interface Routed {
   readonly xs: Float64Array;
   readonly ids: readonly (readonly number[])[];
@@ -20,8 +20,8 @@ interface Routed {
 }
 
 /**
- * Bound: exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product. Where exp
- * leaves the range of float32 the result may be 0.
+ * Bound: exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product.
+ * Where exp leaves the range of float32 the result may be 0.
  */
 function expectedWeights(
   { numTokens, numExperts, k, score, normalize, scale = 1 }: Routing,
@@ -70,7 +70,7 @@ function routeCase(routing: Routing): KernelCase {
         const logSum = Math.log(row.reduce((sum, x) => sum + Math.exp(x - top), 0)) + top;
         return row.map((x) => Math.exp(x - logSum));
       };
-      // sums that float32 could confuse would make the order a matter of rounding: draw until all are well apart
+      // sums that differ by less than a rounding error have no defined order: draw until all are well separated
       let bias = gaussian(rng, [numExperts], 0.3);
       const ranksOf = (t: number): number[] => {
         const bs = numbersOf(bias);

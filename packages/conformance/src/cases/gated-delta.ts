@@ -11,7 +11,7 @@ interface DeltaShape {
   readonly valueDim: number;
 }
 
-/** A number with a bound of how far float32 may be from it. */
+/** A number with a bound on the error of float32. */
 interface Bounded {
   readonly value: number;
   readonly error: number;
@@ -85,7 +85,7 @@ function createInputs(rng: Rng, numTokens: number, shape: DeltaShape): DeltaInpu
   return { qkv, alpha, beta, alphaBias, decay: floats([numHeads], decays) };
 }
 
-/** What every token brings to the memory of a head. */
+/** The inputs of every token for the memory of a head. */
 class Steps {
   readonly #numbers: Readonly<Record<keyof DeltaInputs, Float64Array>>;
   readonly #shape: DeltaShape;
@@ -100,7 +100,7 @@ class Steps {
     this.#arithmetic = arithmetic;
   }
 
-  /** Token `t` through the memory of a head; returns what it reads. */
+  /** Applies token `t` to the memory of a head; returns its output. */
   take(memory: Memory, t: number, head: number, keyHead: number): Bounded[] {
     const { numHeads, numKeyHeads, keyDim, valueDim } = this.#shape;
     const { qkv, alpha, beta, alphaBias, decay } = this.#numbers;

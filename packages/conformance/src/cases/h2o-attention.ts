@@ -17,7 +17,7 @@ interface Budgets {
   readonly local: number;
   readonly heavy: number;
   readonly sinks?: number;
-  /** Rows of the states that sequences start from and leave; default: fresh, and its own number. */
+  /** State rows that sequences start from and write; default: fresh, and the index of the sequence. */
   readonly from?: readonly number[];
   readonly to?: readonly number[];
   /** Positions that each sequence's state has seen; default: all before the step. */
@@ -129,7 +129,7 @@ function tensorsOf(states: States, { numKvHeads }: AttentionSetup, budgets: Budg
   };
 }
 
-/** A state as earlier steps could have left it. */
+/** A state that earlier steps could have produced. */
 function plant(states: States, setup: AttentionSetup, budgets: Budgets, rng: Rng, next: number, row: number): void {
   const { chunk } = budgets;
   const capacity = capacityOf(budgets);
@@ -148,7 +148,9 @@ function plant(states: States, setup: AttentionSetup, budgets: Budgets, rng: Rng
   }
 }
 
-/** The steps of all sequences: keys of every (query, head) pair, and the states afterwards with bounds of their errors. */
+/**
+ * The steps of all sequences: keys of every (query, head) pair, and the states afterwards with bounds of their errors.
+ */
 class Steps {
   readonly rows: SeenKey[][];
   readonly after: States;
@@ -159,7 +161,7 @@ class Steps {
   readonly #budgets: Budgets;
   readonly #before: States;
   readonly #arithmetic: Arithmetic;
-  /** Scores of the memory and of the chunk at hand, by position. */
+  /** Scores of the memory and of the current chunk, by position. */
   readonly #kept = new Map<number, Score>();
   readonly #current = new Map<number, Score>();
 
@@ -186,8 +188,8 @@ class Steps {
   }
 
   /**
-   * Chunk by chunk: all queries of the step in it, then the memory that it leaves.
-   * @param source the state to start from, negative for a fresh one; `target` the state to leave
+   * Chunk by chunk: all queries of the step in it, then the resulting memory.
+   * @param source the state to start from, negative for a fresh one; `target` the state to write
    */
   advance(source: number, target: number, kvHead: number, tokens: readonly number[]): void {
     const { chunk } = this.#budgets;
@@ -205,7 +207,7 @@ class Steps {
     this.#leave(target, end);
   }
 
-  /** Takes the state of a row, unless the sequence is fresh; returns the chunk to go on with. */
+  /** Takes the state of a row, unless the sequence is fresh; returns the chunk to continue with. */
   #start(source: number, position: number): number {
     const { chunk } = this.#budgets;
     const { memories, scores, sums, progresses } = this.#before;

@@ -12,11 +12,14 @@ interface AppendShape {
   readonly blockSize: number;
 }
 
-/** Halfway between two numbers of bf16 and of f16, the even one being above and below; the largest of f16, and what is beyond it. */
+/**
+ * Halfway between two numbers of bf16 and of f16, the even one being above and below; the largest of f16, and what is
+ * beyond it.
+ */
 const halfway = [1 + 3 * 2 ** -8, 1 + 2 ** -8, 1 + 3 * 2 ** -11, 1 + 2 ** -11, 65519, 65520];
 const contents: readonly number[] = [...halfway, ...finiteSpecials];
 
-/** Exact: each head's row becomes the bytes that the codec gives, wherever its slot lies; all other bytes stay. */
+/** Exact: each head's row becomes the bytes of the codec, wherever its slot is; all other bytes stay. */
 function appendCase(keyDType: DType, valueDType: DType, shape: AppendShape): KernelCase {
   const { numTokens, numKvHeads, headDim, valueDim, blockSize } = shape;
   return {

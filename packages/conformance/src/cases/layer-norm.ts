@@ -2,9 +2,9 @@ import type { KernelCase } from '../kernel-case.js';
 import { close, floats, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
 
 /**
- * With deviations d = x - mean: the mean is off by n roundings of the mean of |x|, every d by that and one rounding, the
- * variance by twice that times the mean of |d| and n roundings of itself. One pass over x and x^2 does not meet this
- * where the mean is large, and must not.
+ * With deviations d = x - mean: the error of the mean is n roundings of the mean of |x|, that of every d one rounding
+ * more, the variance by twice that times the mean of |d| and n roundings of itself. One pass over x and x^2 does not
+ * meet this where the mean is large, and must not.
  */
 export const layerNormCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
   ['gaussian', 'large mean', 'special'].flatMap((content) =>

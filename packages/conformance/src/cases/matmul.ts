@@ -16,7 +16,7 @@ function matmulCase(dtype: DType, shape: MatmulShape, hasBias: boolean, content 
     name: `${dtype}, ${numTokens} x ${numInputs} -> ${numOutputs}${hasBias ? ', bias' : ''}, ${content}`,
     dtypes: { weight: dtype },
     attributes: {},
-    // n products and n sums in any order: n + 1 roundings of the sum of magnitudes; decoding a block takes 2 more
+    // n products and n sums in any order: n + 1 roundings of the sum of magnitudes; dequantizing a block takes 2 more
     create(rng, { unit, tiny }) {
       const x =
         content === 'special'
@@ -67,7 +67,7 @@ const tokenCases = lengths
   .filter((length) => length < 256)
   .map((numTokens) => matmulCase('f32', { numTokens, numInputs: 33, numOutputs: 7 }, false));
 
-/** Columns of one NaN or infinity must reach just their tokens. */
+/** A NaN or infinity in a column must affect only its tokens. */
 const specialCases = [1, 4].map((numTokens) =>
   matmulCase('f32', { numTokens, numInputs: 37, numOutputs: 9 }, true, 'special'),
 );

@@ -25,7 +25,7 @@ interface Sparsity {
 interface Page {
   readonly index: number;
   readonly summary: number;
-  /** Seen keys of each query head of the group. */
+  /** Visible keys of each query head of the group. */
   readonly keys: readonly SeenKey[][];
   /** Upper bound for each query head, and its error. */
   readonly bounds: readonly number[];
@@ -33,7 +33,7 @@ interface Page {
   readonly isExact: boolean;
 }
 
-/** What one query head gives. */
+/** The results of one query head. */
 interface HeadResult {
   readonly keys: readonly SeenKey[];
   /** Value and error. */
@@ -95,7 +95,7 @@ interface Boxes {
   readonly norms: Float64Array;
 }
 
-/** Boxes around nothing in particular: the op takes them as they are. */
+/** Arbitrary boxes: the op uses them unchecked. */
 function randomBoxes(problem: AttentionProblem, setup: AttentionSetup, numParts: number, rng: Rng): Boxes {
   const { meanCounts: boxCounts, keyMeans } = randomMeans(problem, setup, numParts, rng);
   const { shape } = keyMeans;
@@ -118,7 +118,7 @@ interface Truth {
   readonly arithmetic: Arithmetic;
 }
 
-/** The query heads of one KV head and one token: the pages they keep, and those left, best first. */
+/** The query heads of one KV head and one token: the selected pages, and the others, best first. */
 class HeadGroup {
   readonly kept: Page[];
   readonly #left: Page[];
@@ -137,7 +137,7 @@ class HeadGroup {
       .sort((a, b) => Math.max(...b.bounds) - Math.max(...a.bounds) || a.index - b.index);
   }
 
-  /** Keeps pages in their order until the budget or all certificates end it. */
+  /** Selects pages in order until the budget or all certificates end it. */
   visitPages(): void {
     const { budget = -1, epsilon = 0 } = this.#truth.sparsity;
     const limit = budget === -1 ? Infinity : budget;
@@ -220,7 +220,7 @@ class HeadGroup {
     return this.kept.flatMap(({ keys }) => keys[g]);
   }
 
-  /** The certificate of a query head, and how far rounding may lead from it. */
+  /** The certificate of a query head and its error bound. */
   #certify(g: number): [number, number] {
     const left = this.#left;
     if (left.length === 0) return [0, 0];
@@ -258,7 +258,7 @@ export const pageTopKAttentionCases: readonly KernelCase[] = [
       budget: epsilon === 0 ? 0 : -1,
     }),
   ),
-  // more heads on one KV head than a kernel takes at once
+  // more query heads per KV head than a kernel processes at once
   ...[0, 0.3].map((epsilon) =>
     pageCase(sparseSetup('72 heads on one', { ...long, numHeads: 72, numKvHeads: 1 }), {
       epsilon,

@@ -30,12 +30,12 @@ interface Sparsity {
   readonly grouped?: boolean;
   /** Dtype of the transposed copy of the keys; none without it. */
   readonly columns?: DType;
-  /** Summaries per cache block; without it the op sums values itself. */
+  /** Summaries per cache block; undefined: the op sums values itself. */
   readonly numParts?: number;
   readonly mass?: boolean;
 }
 
-/** A number and how far from it rounding may lead. */
+/** A number and its error bound. */
 interface Bounded {
   readonly value: number;
   readonly error: number;
@@ -55,7 +55,7 @@ function columnsOf({ inputs }: AttentionProblem, dtype: DType): CaseTensor {
   return { dtype, shape, bytes };
 }
 
-/** True means of the blocks, where everything is seen by slots in order. */
+/** True means of the blocks, for slots in order. */
 function meansOf(problem: AttentionProblem, setup: AttentionSetup, numParts: number, random: CaseTensor): CaseTensor {
   const { contextLengths, blockSize, numKvHeads, valueDim } = setup;
   const means = numbersOf(random);
@@ -161,7 +161,7 @@ function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithme
   };
 }
 
-/** What one query head gives. */
+/** The results of one query head. */
 interface HeadResult {
   readonly keys: readonly SeenKey[];
   readonly alpha: Bounded;
@@ -175,7 +175,7 @@ interface Truth {
   readonly arithmetic: Arithmetic;
 }
 
-/** The heads that choose their keys together. */
+/** The heads that select keys together. */
 function attendGroup(truth: Truth, query: number, heads: readonly number[]): HeadResult[] {
   const { problem, setup, sparsity, arithmetic } = truth;
   const { topK, local = 0, meanValue = true } = sparsity;
@@ -233,7 +233,7 @@ function exactOutputs({ setup, arithmetic }: Truth, own: readonly SeenKey[]): Bo
   return [...values].map((value, i) => ({ value, error: bounds[i] + arithmetic.unit * Math.abs(value) }));
 }
 
-/** The share of the chosen keys, and the mean of all values for the rest. */
+/** Exact attention over the selected keys, blended with the mean of all values. */
 function blendedOutputs(
   { setup, arithmetic }: Truth,
   own: readonly SeenKey[],

@@ -11,7 +11,7 @@ interface CombineShape {
   readonly numOutputs: number;
   readonly numRows?: number;
   readonly choice: RowChoice;
-  /** Sums go on from others. */
+  /** Whether sums continue from `previous`. */
   readonly isContinued?: boolean;
 }
 
@@ -25,11 +25,11 @@ function combineCase(dtype: DType, shape: CombineShape): KernelCase {
       (isContinued ? ', continued' : ''),
     dtypes: { weight: dtype },
     attributes: {},
-    // count products and sums in any order: count + 1 roundings of the sum of magnitudes; what is rounded between groups of
-    // rows is one more each, and decoding a block takes 2 more
+    // count products and sums in any order: count + 1 roundings of the sum of magnitudes; what is rounded between
+    // groups of rows is one more each, and decoding a block takes 2 more
     create(rng, { unit, tiny }) {
       const { rows, count } = chosenRows(rng, choice, numNeurons, numRows);
-      // what lies behind the count must not matter
+      // values beyond the count must not matter
       const h = floats(
         [numTokens, numNeurons],
         Float32Array.from({ length: numTokens * numNeurons }, (_, i) =>

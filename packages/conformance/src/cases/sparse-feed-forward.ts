@@ -14,11 +14,11 @@ interface BlockShape {
   readonly numNeurons: number;
   readonly numRows?: number;
   readonly choice: RowChoice;
-  /** Sums go on from others. */
+  /** Whether sums continue from `previous`. */
   readonly isContinued?: boolean;
 }
 
-/** A number, and how far off it may be. */
+/** A number and its error bound. */
 type Bounded = readonly [value: number, bound: number];
 
 /** A product of float32 numbers: `numRoundings` of the sum of magnitudes. */
@@ -41,13 +41,15 @@ function product(
   return [sum, numRoundings * (unit * magnitude + tiny)];
 }
 
-/** No activation is steeper near x than this. The maxima of the derivatives of silu and gelu are 1.0999 and 1.1289. */
+/**
+ * The maximum slope of the activations near x. The maxima of the derivatives of silu and gelu are 1.0999 and 1.1289.
+ */
 function steepness(kind: ActivationKind, x: number): number {
   if (kind === 'sigmoid') return 0.25;
   return kind === 'relu2' ? 2 * Math.abs(x) : 1.13;
 }
 
-/** `kind(gate) * up` where both are off. */
+/** `kind(gate) * up` with errors in both. */
 function gated(kind: ActivationKind, [g, ofG]: Bounded, [u, ofU]: Bounded, arithmetic: Arithmetic): Bounded {
   const [a] = activationTruth(kind, g, arithmetic);
   const ofKind = Math.max(...[g - ofG, g, g + ofG].map((x) => activationTruth(kind, x, arithmetic)[1]));
@@ -69,7 +71,7 @@ function blockCase(dtype: DType, kind: ActivationKind, shape: BlockShape): Kerne
     create(rng, arithmetic) {
       const { unit, tiny } = arithmetic;
       const ofDecoding = dtypeInfo(dtype).isQuantized ? 2 : 0;
-      // small, since weights of some types are large: gates are to be where activations bend
+      // small, since weights of some dtypes are large: gates should be where activations are nonlinear
       const x = gaussian(rng, [numTokens, width], 1 / 16, 0);
       const weight = randomTensor(rng, dtype, [numRows, 3, width]);
       const { rows, count } = chosenRows(rng, choice, numNeurons, numRows);
@@ -124,7 +126,7 @@ const dtypeCases = weightDTypes.flatMap((dtype) => {
   ];
 });
 
-/** Widths of whole fours of blocks, which backends may order otherwise. */
+/** Widths of a multiple of four blocks, which backends may interleave. */
 const fourCases = (['q8_0', 'q4_0'] as const).flatMap((dtype) => [
   blockCase(dtype, 'silu', { numTokens: 1, width: 128, numNeurons: 37, choice: 'some' }),
   blockCase(dtype, 'relu', { numTokens: 3, width: 256, numNeurons: 41, choice: 'all', isContinued: true }),

@@ -123,7 +123,7 @@ interface Summaries {
   readonly valueMeans: Float64Array;
 }
 
-/** The means of blocks that a query head sees beside the tokens. */
+/** The landmarks of a query head. */
 function landmarksOf(
   problem: AttentionProblem,
   setup: AttentionSetup,
@@ -184,8 +184,8 @@ export const subquadraticAttentionCases: readonly KernelCase[] = [
       { local: 4 },
     ),
   ),
-  // landmarks gathered for the end of one record are not those of the first tokens of the next: the same KV head and sequence,
-  // as many tiles of tokens as threads, and more
+  // landmarks gathered for the end of one record are not those of the first tokens of the next: the same KV head and
+  // sequence, as many tiles of tokens as threads, and more
   ...[5, 50, 200].map((length) =>
     subquadraticCase(
       sparseSetup(`prefill of ${length}, 4 heads on 1 KV head`, {

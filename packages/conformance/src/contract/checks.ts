@@ -1,4 +1,4 @@
-/** What `Backend` and `Executable` promise besides right numbers. Each check returns failures, one line each. */
+/** The contract of `Backend` and `Executable` besides numerical results. Each check returns failures, one line each. */
 import { checkSplitSums } from '../split-sums.js';
 import { checkCopies, checkCopyOrder, checkRefusedCopies } from './copy.js';
 import { checkLimits, checkStaysAlive } from './device.js';

@@ -1,10 +1,10 @@
-/** What `Backend.copy` promises: bytes, ranges, and its order with respect to runs. */
+/** The contract of `Backend.copy`: bytes, ranges, and order with respect to runs. */
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, type Program } from '@winnow/ops';
 import { compareExact } from '../compare.js';
 import { refused, type CreateBackend } from './fixtures.js';
 
 const sizeBytes = 256;
-/** A size that every alignment in use divides. */
+/** A size that is a multiple of every alignment in use. */
 const block = 64;
 
 async function allocateBytes(backend: Backend, label: string, first: number): Promise<BufferHandle> {
@@ -46,7 +46,7 @@ export async function checkCopies(create: CreateBackend): Promise<string[]> {
   target.set(source.subarray(block, 2 * block), sizeBytes - block);
   failures.push(...(await compareContent('up to the end', backend, to, target)));
   failures.push(...(await compareContent('source of a copy', backend, from, source)));
-  await backend.copy(to, 2 * block, to, block, block); // neighbors, not one byte shared
+  await backend.copy(to, 2 * block, to, block, block); // adjacent, without a shared byte
   target.copyWithin(block, 2 * block, 3 * block);
   failures.push(...(await compareContent('to the bytes before', backend, to, target)));
   await backend.copy(to, 0, to, 3 * block, block);
@@ -98,7 +98,7 @@ export async function checkRefusedCopies(create: CreateBackend): Promise<string[
 const rowLength = 64;
 const numRows = 512;
 
-/** Stores `x + x` by row, and after a boundary the rows of `early` once more, by a program that takes a while. */
+/** Stores `x + x` by row, and after a boundary the rows of `early` again, with a program that takes a while. */
 function storing(): Program {
   const b = new ProgramBuilder({ T: numRows });
   const rows = b.scalar('rows', ['T']);
@@ -113,7 +113,7 @@ function storing(): Program {
   return b.build();
 }
 
-/** Copies that nobody waits for: before a run, of buffers of others while it runs, and at its boundary. */
+/** Copies that are not awaited: before a run, of other buffers during a run, and at its boundary. */
 export async function checkCopyOrder(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const tableBytes = numRows * rowLength * 4;

@@ -1,4 +1,4 @@
-/** What `Backend` promises about its device: true limits, and a promise that stays pending while all is well. */
+/** The contract of `Backend` about its device: true limits, and a `lost` promise that stays pending. */
 import { checkStillRuns, prepareSums, refused, sums, type CreateBackend } from './fixtures.js';
 
 export async function checkLimits(create: CreateBackend): Promise<string[]> {

@@ -1,4 +1,4 @@
-/** A small program, its memory, and calls that must be refused: what the contract checks are made of. */
+/** Building blocks of contract checks: a small program, its memory, and calls that must be rejected. */
 import {
   createScalarBlock,
   ProgramBuilder,
@@ -10,7 +10,7 @@ import {
 import { WinnowError, type WinnowErrorCode } from '@winnow/tensor';
 import { compareExact } from '../compare.js';
 
-/** Makes a fresh backend for a check. */
+/** Creates a fresh backend for a check. */
 export type CreateBackend = () => Promise<Backend>;
 export type ContractCheck = (create: CreateBackend) => Promise<string[]>;
 
@@ -68,7 +68,7 @@ export async function errorOf(act: () => unknown): Promise<unknown> {
   return undefined;
 }
 
-/** @returns one failure unless the call is refused with a Winnow error of this family */
+/** @returns one failure unless the call is rejected with a Winnow error of this code */
 export async function refused(what: string, code: WinnowErrorCode, act: () => unknown): Promise<string[]> {
   const error = await errorOf(act);
   if (error === undefined) return [`${what}: went through instead of a refusal of family '${code}'`];

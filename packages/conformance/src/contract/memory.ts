@@ -1,4 +1,4 @@
-/** What `Backend` promises about buffers: ranges, owners, and use after free. */
+/** The contract of `Backend` about buffers: ranges, owners, and use after free. */
 import { type BufferHandle, type Executable } from '@winnow/ops';
 import { compareExact } from '../compare.js';
 import {

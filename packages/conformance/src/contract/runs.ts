@@ -1,4 +1,4 @@
-/** What `Executable` promises about runs besides right numbers. */
+/** The contract of `Executable` about runs besides numerical results. */
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { compareExact } from '../compare.js';
 import { rngOf } from '../values.js';
@@ -44,7 +44,7 @@ export async function checkScalarsFit(create: CreateBackend): Promise<string[]> 
     ...(await refused('a negative symbol', 'argument', () => executable.run(withT(-1)))),
     ...(await checkStillRuns(executable, 2, 'after refused scalars')),
   ];
-  await executable.run(scalarsOf(program, [])); // no tokens: nothing to do, and nothing to fail
+  await executable.run(scalarsOf(program, [])); // no tokens: nothing to do, and no failure
   await backend.dispose();
   return failures;
 }
@@ -206,7 +206,7 @@ export async function checkProfile(create: CreateBackend): Promise<string[]> {
   }
   const unprofiled = await prepareSums(backend, program);
   await unprofiled.run(scalarsOf(program, [1]));
-  if (unprofiled.profile().length !== 0) failures.push('a profile that nobody asked for');
+  if (unprofiled.profile().length !== 0) failures.push('a profile that was not requested');
   await backend.dispose();
   return failures;
 }

@@ -1,6 +1,6 @@
 /**
- * Random graphs over small integers: sums, ReLU, row ranges and gathers, with values read soon or much later. Nothing rounds,
- * so every output is exact, and any value that is overwritten too early shows.
+ * Random graphs over small integers: sums, ReLU, row ranges and gathers, with values read soon or much later. Nothing
+ * rounds, so every output is exact, and a value that is overwritten too early is detected.
  */
 import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import type { Rng } from '@winnow/tensor';

@@ -1,4 +1,4 @@
-/** A whole program with its steps and truth. */
+/** A whole program with its steps and expected results. */
 import type { Program } from '@winnow/ops';
 import type { Arithmetic } from '../arithmetic.js';
 import type { Expected } from '../kernel-case.js';
@@ -7,7 +7,7 @@ import type { Expected } from '../kernel-case.js';
 export interface ProgramStep {
   /** Values of scalar slots and symbols. */
   readonly scalars: Readonly<Record<string, readonly number[]>>;
-  /** Bytes that the host writes into external buffers when it is called with a boundary. */
+  /** Bytes that the host writes into external buffers at a boundary. */
   readonly boundaries?: Readonly<Record<string, Readonly<Record<string, Uint8Array>>>>;
   /** Outputs after the step. */
   readonly expected: Readonly<Record<string, Expected>>;
@@ -17,7 +17,7 @@ export interface ProgramCase {
   readonly name: string;
   create(arithmetic: Arithmetic): {
     readonly program: Program;
-    /** Content of the external buffers by name. */
+    /** Contents of the external buffers by name. */
     readonly contents: ReadonlyMap<string, Uint8Array>;
     readonly steps: readonly ProgramStep[];
   };

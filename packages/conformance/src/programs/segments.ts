@@ -1,11 +1,11 @@
-/** Programs that stop for the host: what it writes at a boundary is what the next segment reads. */
+/** Programs with boundaries: the next segment reads what the host writes there. */
 import { ProgramBuilder } from '@winnow/ops';
 import { exact } from '../values.js';
 import type { ProgramCase } from './program-case.js';
 
 const bytesOf = (values: readonly number[]): Uint8Array => new Uint8Array(Float32Array.from(values).buffer);
 
-/** Three segments; the host puts other rows into the same buffer before the second and the third. */
+/** Three segments; the host writes other rows to the same buffer before the second and the third. */
 const pages: ProgramCase = {
   name: 'pages that the host brings between segments',
   create() {
@@ -33,7 +33,7 @@ const pages: ProgramCase = {
           expected: { first: exact([4, 5, 6, 1, 2, 3]), sum: exact([444, 555, 666, 111, 222, 333]) },
         },
         {
-          // the buffer still holds the last page; boundaries without anybody listening change nothing
+          // the buffer still holds the last page; boundaries without a listener change nothing
           scalars: { T: [1], rows: [1] },
           expected: { first: exact([400, 500, 600]), sum: exact([1200, 1500, 1800]) },
         },

@@ -1,8 +1,9 @@
 /**
- * A small decoder over a paged cache: two layers, grouped heads, RoPE, a gated FFN, logits, arg-max, top-k and log-sum-exp.
- * Several sequences are filled in chunks and then decoded together. The truth is a forward pass in float64 without any
- * cache, batch or program. Its bound is an estimate of condition: the same pass with every intermediate value perturbed by
- * as much as float32 may be off, several times; the largest change, times the safety factor below.
+ * A small decoder over a paged cache: two layers, grouped heads, RoPE, a gated FFN, logits, arg-max, top-k and
+ * log-sum-exp. Several sequences are filled in chunks and then decoded together. The expected result is a forward pass
+ * in float64 without any cache, batch or program. Its bound estimates the condition: the pass is repeated with every
+ * intermediate value perturbed by the error of float32, and the largest change is multiplied by the safety factor
+ * below.
  */
 import { ProgramBuilder, ropeFrequencies, type Program, type ProgramTensor } from '@winnow/ops';
 import { createRng, encode, decode, sizeOf, type DType, type Rng } from '@winnow/tensor';
@@ -24,7 +25,7 @@ const eps = 1e-5;
 const scale = 0.25;
 const layout = 'halves';
 const numPerturbations = 6;
-/** A few draws of a perturbation of random sign do not meet the worst one, though each has the full size. */
+/** A few random perturbations do not reach the worst case, although each has the full magnitude. */
 const safety = 4;
 
 type Weights = ReadonlyMap<string, Float32Array>;
@@ -108,7 +109,7 @@ function randomWeights(dtype: DType): { weights: Weights; contents: Map<string, 
     if (name === 'table') for (let i = 0; i < values.length; i++) values[i] *= 8;
     const bytes = new Uint8Array(sizeOf(dtype, values.length));
     encode(dtype, values, bytes);
-    decode(dtype, bytes, values); // the model is what was stored
+    decode(dtype, bytes, values); // the model has the stored weights
     contents.set(name, bytes);
     weights.set(name, values);
   }
@@ -170,14 +171,14 @@ function buildTransformer(weightDType: DType, cacheDType: DType): Program {
   return b.build();
 }
 
-/** The first layer attends densely, the second in parts that are merged. */
+/** The first layer uses dense attention, the second partial attention that is merged. */
 function attend(b: ProgramBuilder, layer: number, inputs: Record<string, ProgramTensor>): ProgramTensor {
   if (layer === 0) return b.activation('attention', inputs, { scale });
   const { l, o } = b.append('attention-merge', b.append('attention-partial', inputs, { scale, numParts: 3 }));
   return b.activation('attention-finish', { l, o });
 }
 
-/** Where position `p` of a sequence lies: its blocks in an order of their own. */
+/** The slot of position `p` of a sequence, whose blocks are permuted. */
 function slotOf(sequence: number, position: number): number {
   return blockOf(sequence, Math.floor(position / blockSize)) * blockSize + (position % blockSize);
 }
@@ -340,7 +341,7 @@ class ForwardPass {
     return y;
   }
 
-  /** Rounds to what the cache holds. */
+  /** Rounds to the dtype of the cache. */
   #store(x: Float64Array): Float64Array {
     const bytes = new Uint8Array(sizeOf(this.#cacheDType, x.length));
     const values = Float32Array.from(x);

@@ -1,6 +1,6 @@
 /**
- * Runs programs on a backend that lacks kernels for some of their records: the reference computes those on the host. A backend
- * implements `KernelBackend` and calls `dispatchProgram` in `prepare`; what happens without a kernel is decided here, for all.
+ * Runs programs on a backend that lacks kernels for some of their records: the reference computes those on the host. A
+ * backend implements `KernelBackend` and calls `dispatchProgram` in `prepare`; fallback is implemented only here.
  */
 import { UnsupportedOpError } from '@winnow/tensor';
 import type { Backend, BufferHandle, Executable, Fallback, PrepareOptions } from '../backend.js';
@@ -8,7 +8,7 @@ import type { OpRecord, Program } from '../program.js';
 import { createFallbackExecutable } from './executable.js';
 import { withoutFallbacks } from './without-fallbacks.js';
 
-/** What a backend gives the dispatcher: its memory, and the execution of programs for which it has all kernels. */
+/** What a backend provides to the dispatcher: its memory, and the execution of programs with all kernels. */
 export interface KernelBackend extends Pick<
   Backend,
   'name' | 'supports' | 'allocate' | 'view' | 'read' | 'write' | 'free'
@@ -20,9 +20,9 @@ export interface KernelBackend extends Pick<
 }
 
 /**
- * Prepares a program of any ops: all of it on the backend where it can, else with the records that it has no kernels for on the
- * reference, between segments of the others. `Executable.fallbacks` names and counts them.
- * @throws {UnsupportedOpError} when an op has no kernel and `onUnsupported` is `'error'`, or when there is no such op
+ * Prepares a program with any ops: records without a kernel run on the reference, between segments of the others.
+ * `Executable.fallbacks` names and counts them.
+ * @throws {UnsupportedOpError} when an op has no kernel and `onUnsupported` is `'error'`, or when the op does not exist
  */
 export async function dispatchProgram(
   backend: KernelBackend,
@@ -53,7 +53,7 @@ export async function dispatchProgram(
   }
 }
 
-/** Why records have no kernel, by their index. */
+/** Why records have no kernel, by index. */
 function unsupportedRecords(backend: KernelBackend, { records }: Program): Map<number, string> {
   const reasons = new Map<number, string>();
   for (const [index, record] of records.entries()) {

@@ -1,4 +1,4 @@
-/** A program of which the host computes some records, at boundaries of the backend's own executable. */
+/** A program some of whose records run on the host, at boundaries of the backend's executable. */
 import { BackendError, ReleasedError } from '@winnow/tensor';
 import type { BufferHandle, Executable, Fallback, PrepareOptions, RecordProfile, RunOptions } from '../backend.js';
 import type { Program } from '../program.js';
@@ -12,11 +12,11 @@ export interface FallbackExecution {
   /** The whole program. */
   readonly program: Program;
   readonly split: SplitProgram;
-  /** What the backend computes of it. */
+  /** The part that the backend runs. */
   readonly kernels: Executable;
   /** All buffers by name. */
   readonly buffers: ReadonlyMap<string, BufferHandle>;
-  /** Those that belong to the executable. */
+  /** Buffers that the executable owns. */
   readonly shared: ReadonlyMap<string, BufferHandle>;
   readonly fallbacks: readonly Fallback[];
   readonly options: PrepareOptions;
@@ -70,7 +70,7 @@ class FallbackRunner {
     const { kernels, split, program, backend } = this.#execution;
     if (this.#isDisposed) throw new ReleasedError('executable');
     if (this.#isRunning)
-      throw new BackendError({ backend: backend.name, message: 'the executable is running already' });
+      throw new BackendError({ backend: backend.name, message: 'the executable is already running' });
     checkScalars(scalars, program.scalars, program.symbols);
     this.#words.set(scalars);
     this.#isRunning = true;
@@ -114,7 +114,7 @@ class FallbackRunner {
       try {
         backend.free(handle);
       } catch (error) {
-        if (!ReleasedError.isInstance(error)) throw error; // the backend was disposed, and freed everything
+        if (!ReleasedError.isInstance(error)) throw error; // the backend was disposed of and freed everything
       }
     }
   }

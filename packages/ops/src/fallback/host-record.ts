@@ -1,4 +1,4 @@
-/** A record that the host computes by its reference, over buffers of a backend. */
+/** A record that runs on the host with its reference, over buffers of a backend. */
 import type { BufferHandle } from '../backend.js';
 import type { OpRecord, Program, TensorRef } from '../program.js';
 import { scalarBufferIndex } from '../program.js';
@@ -14,7 +14,7 @@ export interface HostRecordOptions {
   readonly words: Int32Array;
 }
 
-/** A tensor of the record that lies in a buffer, with the host's memory of its bytes. */
+/** A tensor of the record in a buffer, with its bytes on the host. */
 interface Operand {
   readonly tensor: TensorRef;
   readonly handle: BufferHandle;
@@ -51,7 +51,7 @@ export class HostRecord {
     return this.#bound?.record.work() ?? { flops: 0, bytes: 0 };
   }
 
-  /** Binds the kernel anew when memory that the host sees has moved; reads what the host cannot see. */
+  /** Rebinds the kernel if the backend's memory has moved; reads buffers that the host cannot access. */
   async #bind(): Promise<{ readonly record: BoundRecord; readonly tensors: TensorViews }> {
     const { backend, program, words } = this.#options;
     if (this.#bound === undefined || this.#operands.some((operand) => this.#hasMoved(operand))) {

@@ -1,6 +1,6 @@
 /**
- * A program without the records that its backend has no kernels for. Each run of such records becomes a boundary, at which the
- * host computes them; the activations that they read or write move from the arena into buffers that the host reaches.
+ * Removes the records without kernels from a program. Each run of such records becomes a boundary, at which the host
+ * computes them; the activations that they read or write move from the arena to buffers that the host can access.
  */
 import { invariant, tensorBytes } from '@winnow/tensor';
 import { maxElements } from '../dims.js';
@@ -12,7 +12,7 @@ export interface SplitProgram {
   readonly program: Program;
   /** Index of each of its records in the whole program. */
   readonly recordIndices: readonly number[];
-  /** What the host computes at which boundary: indices in `records`. */
+  /** The records that the host computes at each boundary: indices in `records`. */
   readonly hostRecords: ReadonlyMap<string, readonly number[]>;
   /** All records of the whole program, over the same buffers as `program`. */
   readonly records: readonly OpRecord[];
@@ -20,7 +20,7 @@ export interface SplitProgram {
   readonly sharedBuffers: ReadonlyMap<string, number>;
 }
 
-/** @param isUnsupported whether a record, by its index, has to run on the host */
+/** @param isUnsupported whether a record, by index, must run on the host */
 export function withoutFallbacks(program: Program, isUnsupported: (record: number) => boolean): SplitProgram {
   const moved = new MovedActivations(program);
   for (const [index, record] of program.records.entries()) if (isUnsupported(index)) moved.add(record);
@@ -59,14 +59,14 @@ export function withoutFallbacks(program: Program, isUnsupported: (record: numbe
   };
 }
 
-/** An activation, known by its name, with the place in the arena where the record that computes it puts it. */
+/** An activation, identified by name, at the arena offset where it is computed. */
 interface MovedActivation {
   readonly buffer: number;
   readonly byteOffset: number;
   readonly sizeBytes: number;
 }
 
-/** Activations that have buffers of their own. All tensors of one name hold the same values: they move together. */
+/** Activations in their own buffers. Tensors with the same name have the same values and move together. */
 class MovedActivations {
   readonly #program: Program;
   readonly #moved = new Map<string, MovedActivation>();
@@ -102,7 +102,7 @@ class MovedActivations {
     return { ...record, inputs: inTensors(record.inputs), outputs: inTensors(record.outputs) };
   }
 
-  /** The whole tensor of a name: what a record computes, where others may read rows of it. */
+  /** The whole tensor of a name, as computed; other records may read rows of it. */
   #computed(name: string): TensorRef {
     for (const { op, outputs } of this.#program.records) {
       for (const [output, tensor] of Object.entries(outputs)) {

@@ -193,7 +193,7 @@ describe('refusals of runs and buffers', () => {
       onBoundary: () => new Promise((resolve) => (release = resolve)),
     });
     await expect(executable.run(scalarsOf(program, [1]))).rejects.toThrow(BackendError);
-    await expect(executable.run(scalarsOf(program, [1]))).rejects.toThrow('running already');
+    await expect(executable.run(scalarsOf(program, [1]))).rejects.toThrow('already running');
     release();
     await first;
     await executable.run(scalarsOf(program, [1]));

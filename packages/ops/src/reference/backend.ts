@@ -1,4 +1,4 @@
-/** The reference backend: every op by its plain TypeScript definition, one after the other, on one thread. */
+/** The reference backend: runs every op with its plain TypeScript definition, one after the other, on one thread. */
 import {
   checkCopy,
   type Backend,
@@ -12,9 +12,9 @@ import { createReferenceExecutable } from './executable.js';
 import { ReferenceMemory } from './memory.js';
 
 export interface ReferenceBackendOptions {
-  /** Milliseconds of any origin, to know when to let the host run. Default `performance.now`. */
+  /** Milliseconds since any origin, to decide when to yield to the host. Default `performance.now`. */
   readonly now?: () => number;
-  /** Lets the host's event loop run. Default: a zero timer. */
+  /** Yields to the host's event loop. Default: a zero timer. */
   readonly yieldToHost?: () => Promise<void>;
 }
 
@@ -33,7 +33,7 @@ export function createReferenceBackend(options: ReferenceBackendOptions = {}): B
 class ReferenceBackend implements Backend {
   readonly name = 'reference';
   readonly limits: BackendLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1 };
-  readonly lost: Promise<never> = new Promise(() => undefined); // host memory stays
+  readonly lost: Promise<never> = new Promise(() => undefined); // host memory is never lost
   readonly supports = supports;
   readonly #now: () => number;
   readonly #yieldToHost: () => Promise<void>;

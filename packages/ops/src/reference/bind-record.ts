@@ -1,11 +1,13 @@
-/** One record of a program over host memory: views of its tensors, and the reference kernel of its op. */
+/** Binds one record to host memory: views of its tensors, and the reference kernel of its op. */
 import { tensorBytes, type DType } from '@winnow/tensor';
 import { maxElements } from '../dims.js';
 import type { RecordShapes, TensorView } from '../op-spec.js';
 import type { OpRecord, Program, TensorRef } from '../program.js';
 import { opSpec } from '../registry.js';
 
-/** Finds the bytes `[byteOffset, byteOffset + sizeBytes)` of a tensor's buffer. Their memory is aligned for its dtype. */
+/**
+ * Finds the bytes `[byteOffset, byteOffset + sizeBytes)` of a tensor's buffer. Their memory is aligned for its dtype.
+ */
 export type BytesOf = (tensor: TensorRef, sizeBytes: number) => Uint8Array;
 
 /** An axis whose size is a word of the scalar block. */
@@ -15,7 +17,7 @@ interface BoundAxis {
   readonly word: number;
 }
 
-/** Tensors of a program as views on host memory, whose symbolic axes follow the scalars of the step. */
+/** Tensors of a program as views of host memory, whose symbolic axes follow the scalars of the step. */
 export class TensorViews {
   readonly #program: Program;
   readonly #bytesOf: BytesOf;
@@ -57,7 +59,7 @@ export function bindRecord(record: OpRecord, tensors: TensorViews): BoundRecord 
     Object.fromEntries(Object.entries(refs).map(([name, tensor]) => [name, tensors.view(tensor)]));
   const inputs = views(record.inputs);
   const outputs = views(record.outputs);
-  const all = [...Object.entries(outputs), ...Object.entries(inputs)]; // where names meet, shapes are the input's
+  const all = [...Object.entries(outputs), ...Object.entries(inputs)]; // for equal names, the input's shape wins
   const shapes: RecordShapes = Object.fromEntries(all.map(([name, { shape }]) => [name, shape]));
   const dtypes: Record<string, DType> = Object.fromEntries(all.map(([name, { dtype }]) => [name, dtype]));
   const { attributes } = record;

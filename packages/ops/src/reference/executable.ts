@@ -22,7 +22,7 @@ interface RecordTotals {
   bytes: number;
 }
 
-/** How long ops may run before the host's event loop gets a turn. */
+/** How long ops may run before yielding to the host's event loop. */
 const maxBusyMs = 8;
 
 /** @param memory the bytes of each program buffer */
@@ -52,7 +52,7 @@ class ReferenceRunner {
   readonly #totals: readonly RecordTotals[];
   #isRunning = false;
   #isDisposed = false;
-  /** Kept from run to run: many short runs must not starve the host either. */
+  /** Kept across runs, so that many short runs do not starve the host. */
   #lastYield: number;
 
   constructor(program: Program, memory: readonly Uint8Array[], execution: ReferenceExecution) {
@@ -73,7 +73,7 @@ class ReferenceRunner {
   async run(scalars: Int32Array, { signal, onBoundary }: RunOptions): Promise<void> {
     const { scalars: layout, symbols, segments } = this.#program;
     if (this.#isDisposed) throw new ReleasedError('executable');
-    if (this.#isRunning) throw new BackendError({ backend: 'reference', message: 'the executable is running already' });
+    if (this.#isRunning) throw new BackendError({ backend: 'reference', message: 'the executable is already running' });
     checkScalars(scalars, layout, symbols);
     this.#execution.checkMemory();
     signal?.throwIfAborted();

@@ -47,14 +47,14 @@ export class ReferenceMemory {
     ) {
       throw new ArgumentError({
         argument: 'byte range',
-        expected: `a range inside ${bytes.length} bytes`,
+        expected: `a range within ${bytes.length} bytes`,
         actual: `[${byteOffset}, ${byteOffset + sizeBytes})`,
       });
     }
     return bytes.subarray(byteOffset, byteOffset + sizeBytes);
   }
 
-  /** Own memory for scalars and activations, the bound handle for everything else. */
+  /** Allocates scalars and activations; uses the bound handles for everything else. */
   ofProgram({ buffers }: Program, bound: ReadonlyMap<string, BufferHandle>): Uint8Array[] {
     return buffers.map(({ name, usage, sizeBytes }) => {
       if (usage === 'scalars' || usage === 'activation') return allocateBytes(sizeBytes, name);
@@ -83,7 +83,7 @@ export class ReferenceMemory {
   }
 }
 
-/** @throws {CapacityError} when the host has not that much memory */
+/** @throws {CapacityError} when the host is out of memory */
 function allocateBytes(sizeBytes: number, label: string): Uint8Array {
   try {
     return new Uint8Array(new ArrayBuffer(sizeBytes));

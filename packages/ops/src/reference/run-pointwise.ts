@@ -1,8 +1,8 @@
-/** Pointwise ops on arrays of the host: for the few places that have values there and no program. */
+/** Pointwise ops on host arrays, for code without a program. */
 import type { Attributes, TensorView } from '../op-spec.js';
 import { opSpec } from '../registry.js';
 
-/** Runs the reference of a pointwise op, such as `glu`, on arrays of one length. */
+/** Runs the reference of a pointwise op, such as `glu`, on arrays of the same length. */
 export function runPointwise(
   op: string,
   inputs: Readonly<Record<string, Float32Array>>,

@@ -11,7 +11,7 @@ const pattern: RecordPattern = {
   },
 };
 
-/** Fuses the matmuls of gate and up with the activation: one `gated-matmul`. Results stay bit by bit. */
+/** Fuses the matmuls of gate and up with the activation: one `gated-matmul`. Results have the same bits. */
 export const fuseGatedMatmul: RewriteRule = {
   name: 'fuse-gated-matmul',
   op: gatedMatmul.name,

@@ -4,8 +4,8 @@ import { isSameTensor, type RecordGraph } from './record-graph.js';
 import type { RewriteRule } from './rewrite-program.js';
 
 /**
- * Fuses a norm with the matmuls of its result, so that a backend quantizes the activations while it normalizes them: `norm-matmul`
- * instead of each. Results stay bit by bit.
+ * Fuses a norm with the matmuls of its result, so that a backend quantizes the activations while it normalizes them:
+ * `norm-matmul` instead of each. Results have the same bits.
  */
 export const fuseNormMatmul: RewriteRule = {
   name: 'fuse-norm-matmul',
@@ -22,7 +22,7 @@ export const fuseNormMatmul: RewriteRule = {
   },
 };
 
-/** The readers of a norm's result, when all of them are matmuls of it. */
+/** The consumers of a norm's result if all of them are matmuls. */
 function matmulsAfter(record: DraftRecord, graph: RecordGraph): readonly DraftRecord[] {
   const { y } = record.outputs;
   if (record.spec.name !== 'rms-norm' || y === undefined || y.shape.length !== 2) return [];

@@ -3,8 +3,9 @@ import { isSameTensor, type RecordGraph } from './record-graph.js';
 import type { RewriteRule } from './rewrite-program.js';
 
 /**
- * Fuses matmuls of the same activations, such as query, key and value, or gate and up: they follow one another. A backend then
- * quantizes the activations once and needs no barrier between them, as if their weights were one matrix. Results stay bit by bit.
+ * Makes matmuls of the same activations adjacent, such as query, key and value, or gate and up. A backend then
+ * quantizes the activations once and needs no barrier between them, as if their weights were one matrix. Results have
+ * the same bits.
  */
 export const groupMatmuls: RewriteRule = {
   name: 'group-matmuls',

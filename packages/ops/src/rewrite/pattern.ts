@@ -1,21 +1,21 @@
-/** Patterns of records: an op, and for each of its inputs a name for the tensor or the pattern of the record that computes it. */
+/** Patterns of records: an op, and for each input either a name for the tensor or the pattern of its producer. */
 import type { DraftRecord, DraftTensor } from '../draft-program.js';
 import { isSameTensor, type RecordGraph } from './record-graph.js';
 
 export interface RecordPattern {
   readonly op: string;
-  /** All inputs that the record has. One name in several places asks for one tensor. */
+  /** All inputs of the record. The same name in several places requires the same tensor. */
   readonly inputs: Readonly<Record<string, string | RecordPattern>>;
 }
 
 export interface PatternMatch {
-  /** The records besides the last one, whose results nothing else reads. */
+  /** The records before the last one, whose results have no other consumers. */
   readonly inner: readonly DraftRecord[];
-  /** By the names of the pattern. */
+  /** By name in the pattern. */
   readonly tensors: Readonly<Record<string, DraftTensor>>;
 }
 
-/** Matches the records that end in `last`. All of them can be computed at its place. */
+/** Matches records that end in `last`. All of them can move to its position. */
 export function matchPattern(pattern: RecordPattern, last: DraftRecord, graph: RecordGraph): PatternMatch | undefined {
   const inner: DraftRecord[] = [];
   const tensors: Record<string, DraftTensor> = {};

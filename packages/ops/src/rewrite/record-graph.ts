@@ -1,4 +1,4 @@
-/** Who computes and who reads the tensors of a program: what rules have to know before they move or replace records. */
+/** Producers and consumers of the tensors of a program, for rules that move or replace records. */
 import { formatShape } from '@winnow/tensor';
 import {
   tensorsOf,
@@ -8,7 +8,7 @@ import {
   type DraftTensor,
 } from '../draft-program.js';
 
-/** Whether two references show the same values in the same shape. */
+/** Whether two references have the same values and shape. */
 export function isSameTensor(a: DraftTensor, b: DraftTensor): boolean {
   return (
     a.storage.kind === b.storage.kind &&
@@ -38,7 +38,7 @@ export class RecordGraph {
     }
   }
 
-  /** The record that computes an activation, all of it and alone. */
+  /** The only record that computes an activation, if it computes all of it. */
   producerOf({ storage, byteOffset, shape }: DraftTensor): DraftRecord | undefined {
     const [producer, ...others] = this.#writers.get(storage) ?? [];
     if (storage.kind !== 'activation' || producer === undefined || others.length > 0 || byteOffset !== 0)
@@ -57,7 +57,10 @@ export class RecordGraph {
     return this.#outputs.has(storage);
   }
 
-  /** Whether `record` computes the same at the place of `other`, which is in the same segment: nobody writes its inputs in between. */
+  /**
+   * Whether `record` computes the same at the position of `other` in the same segment, since its inputs are not written
+   * in between.
+   */
   canMove(record: DraftRecord, other: DraftRecord): boolean {
     if (this.#segmentOf.get(record) !== this.#segmentOf.get(other)) return false;
     const places = [this.#at(record), this.#at(other)];
