@@ -58,14 +58,20 @@ let prefetchEnd: usize = 0;
 let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
-/** Reads the current record; states go to `m`, `l` and `o`, or finished outputs to `o` when `m` and `l` are 0. */
-export function enterFlashAttention(m: usize, l: usize, o: usize): void {
+/**
+ * Attends to every context in `splits` splits; `isAligned` rounds them up to whole chunks. States go to `m`, `l` and `o`, or
+ * finished outputs to `o` when `m` and `l` are 0.
+ */
+export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isAligned: bool): void {
   enterMass(0);
   stateM = m;
   stateL = l;
   stateO = o;
   isFinal = m === 0;
+  numSplits = splits;
+  roundsUp = isAligned;
   layFlashAttention(localScratch());
+  tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
 /** Reads the record, lays out scratch and returns its end. `attendF64` takes that of logits and rows. */
@@ -74,13 +80,6 @@ export function layFlashAttention(base: usize): usize {
   keyRows = panels.layPanels(base, CHUNK, canSwizzleKeys());
   valueRows = keyRows + <usize>CHUNK * cache.keyStride;
   return valueRows + <usize>CHUNK * cache.valueStride;
-}
-
-/** Attends to every context in `splits` splits; `isAligned` rounds them up to whole chunks. */
-export function attendSplits(splits: i32, isAligned: bool): void {
-  numSplits = splits;
-  roundsUp = isAligned;
-  tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
 function attendTile(): void {

@@ -361,23 +361,15 @@ export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   const out = outputsOf(panel);
   const weights = logitsOf(row);
   const low = row === 0 ? lowFactor : f32x4.splat(1);
+  const stride = cache.valueStride;
+  let at: usize = 0; // of a column in a row of values
   if (panelShift === 2) {
-    for (let d = 0; d < cache.valueDim; d += 8) {
-      const column = (<usize>d) << 2;
-      gemmT8x4(out + (column << 2), values + column, cache.valueStride, weights, count, low);
-    }
+    for (; at < stride; at += 32) gemmT8x4(out + (at << 2), values + at, stride, weights, count, low);
     return;
   }
   const high = row === 0 ? highFactor : f32x4.splat(1);
   // an even number of tiles of six columns, so that tiles of four cover the rest and stay within the padded columns
-  const wide = (cache.valueDim / 12) * 12;
-  let d = 0;
-  for (; d < wide; d += 6) {
-    const column = (<usize>d) << 2;
-    gemmT6x8(out + (column << 3), values + column, cache.valueStride, weights, count, low, high);
-  }
-  for (; d < cache.valueDim; d += 4) {
-    const column = (<usize>d) << 2;
-    gemmT4x8(out + (column << 3), values + column, cache.valueStride, weights, count, low, high);
-  }
+  const wide = (stride / 48) * 48;
+  for (; at < wide; at += 24) gemmT6x8(out + (at << 3), values + at, stride, weights, count, low, high);
+  for (; at < stride; at += 16) gemmT4x8(out + (at << 3), values + at, stride, weights, count, low, high);
 }

@@ -1,40 +1,64 @@
 /**
- * The keys of a query outside of its window: globals, distances 1, 2, 4, ..., and landmarks, listed query by query. Logical
+ * The keys of a query outside of its window: globals, distances 1, 2, 4, ..., and landmarks. They are listed query by query; or
+ * landmarks and globals become rows of panels, which queries share when they have the same pivot, the last block that is
+ * complete before them. These rows follow those of a window in one step of the softmax, or take a step of their own. Logical
  * slot `j` of a sequence holds position `j`, or is empty.
  */
+import { hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
-import { LIST_BYTES, LIST_ROWS, setRow } from './online-softmax-row';
+import { LIST_BYTES, LIST_ROWS, LIST_VALUES, setRow } from './online-softmax-row';
+import * as panels from './query-panels';
+import * as tile from './query-tiles';
 import * as op from '../operands/subquadratic-attention.generated';
 import { intAt, setInt } from '../runtime/arrays';
-import * as tile from './query-tiles';
 
 const MAX_GLOBALS: i32 = 16;
+/** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
+const PIVOT_ROWS: i32 = 32;
+const GLOBAL_ROWS: i32 = 8;
+export const LANDMARK_ROWS: i32 = PIVOT_ROWS + GLOBAL_ROWS;
 
 /** Keys up to this distance are in the window. */
 export let local: i32 = 0;
 /** Tokens of a landmark's block. */
-export let partSize: i32 = 1;
+let partSize: i32 = 1;
 /** The list for `pushRows`: globals, distances in two directions, landmarks in two directions. */
 export let edgeList: usize = 0;
 export let numGlobals: i32 = 0;
+/** Whether landmarks depend on the pivot alone, so that they can be rows of panels. */
+export let sharesLandmarks: bool = false;
+/** Whether globals are rows of panels too. */
+export let sharesGlobals: bool = false;
+let numSharedGlobals: i32 = 0;
 
 let numParts: i32 = 1;
 let edgeKeys: usize = 0;
 let edgeValues: usize = 0;
 let edgeSlots: usize = 0; // i32, -1 for landmarks
 let globals: usize = 0;
+let pivots: usize = 0; // of the most recent even and odd pivot: sequence, KV head, pivot, number of landmarks
+let pivotKeys: usize = 0; // the landmarks of both, each followed by the globals
+let pivotValues: usize = 0;
 
-/** Lays out scratch, the list, rows and globals, and returns its end. */
+// the landmarks that the current panel attends to
+let panelKeys: usize = 0;
+export let panelValues: usize = 0;
+let numLandmarks: i32 = 0;
+
+/** Lays out scratch and returns its end. */
 export function layEdges(scratch: usize): usize {
   edgeList = scratch;
   edgeKeys = edgeList + LIST_BYTES;
   edgeValues = edgeKeys + <usize>LIST_ROWS * cache.keyStride;
   globals = edgeValues + <usize>LIST_ROWS * cache.valueStride;
   edgeSlots = globals + <usize>MAX_GLOBALS * 4;
-  return edgeSlots + <usize>LIST_ROWS * 4;
+  pivotKeys = edgeSlots + <usize>LIST_ROWS * 4;
+  pivotValues = pivotKeys + <usize>(2 * LANDMARK_ROWS) * cache.keyStride;
+  pivots = pivotValues + <usize>(2 * LANDMARK_ROWS) * cache.valueStride;
+  return pivots + 32;
 }
 
-/** Reads the attributes of the record. */
+/** Reads the attributes of the record. Masses need globals in the lists of edges. */
 export function enterEdges(): void {
   local = min<i32>(op.attributes.local, i32.MAX_VALUE - 1); // so that local + 1 does not overflow
   numParts = op.attributes.landmarks === 0 ? 1 : op.keyMeans.numParts;
@@ -46,6 +70,10 @@ export function enterEdges(): void {
     setInt(globals, numGlobals, global);
     numGlobals += 1;
   }
+  sharesLandmarks = op.attributes.landmarks === 1 && op.attributes.causal && cache.maxDistance === i32.MAX_VALUE;
+  sharesGlobals = sharesLandmarks && !hasMass && numGlobals <= GLOBAL_ROWS;
+  numSharedGlobals = sharesGlobals ? numGlobals : 0;
+  for (let pivot = 0; pivot < 2; pivot++) setInt(pivotAt(pivot), 0, -1);
 }
 
 /** The logical slot of a row of the list, -1 for a landmark. */
@@ -99,7 +127,7 @@ export function listEdges(query: i32, hasPanels: bool, hasGlobalsInPanels: bool)
 }
 
 /** Appends the landmarks of a query; returns the new count. */
-export function listLandmarks(query: i32, count: i32): i32 {
+function listLandmarks(query: i32, count: i32): i32 {
   const farthest = max<i32>(query, tile.context - 1 - query);
   const isCausal = op.attributes.causal;
   const pivot = isCausal ? (query + 1) / partSize - 1 : query / partSize;
@@ -149,4 +177,119 @@ function isCovered(query: i32, first: i32, last: i32): bool {
     if (!isGlobal(j)) return false;
   }
   return true;
+}
+
+/** The last block that is complete at a position, -1 before the first. */
+export function pivotOf(position: i32): i32 {
+  return (position + 1) / partSize - 1;
+}
+
+/** How often the pivot changes between neighboring lanes of a panel. */
+export function countChanges(panel: i32): i32 {
+  let changes = 0;
+  for (let lane = panels.firstLaneOf(panel) + 1; lane < panels.lastLaneOf(panel); lane++) {
+    if (pivotOf(panels.positionOfLane(lane)) !== pivotOf(panels.positionOfLane(lane - 1))) changes += 1;
+  }
+  return changes;
+}
+
+function pivotAt(pivot: i32): usize {
+  return pivots + ((<usize>(pivot & 1)) << 4);
+}
+/** The landmarks of one of the two most recent pivots, followed by the shared globals. */
+export function keysOfPivot(pivot: i32): usize {
+  return pivotKeys + <usize>((pivot & 1) * LANDMARK_ROWS) * cache.keyStride;
+}
+export function valuesOfPivot(pivot: i32): usize {
+  return pivotValues + <usize>((pivot & 1) * LANDMARK_ROWS) * cache.valueStride;
+}
+
+/** Gathers the landmarks of a pivot and the shared globals, once for all panels; returns the number of landmarks. */
+export function gatherPivot(pivot: i32): i32 {
+  const at = pivotAt(pivot);
+  const isGathered = intAt(at, 0) === tile.sequence && intAt(at, 1) === tile.kvHead && intAt(at, 2) === pivot;
+  if (isGathered) return intAt(at, 3);
+  const count = pivot < 0 ? 0 : listLandmarks((pivot + 1) * partSize - 1, 0);
+  let key = keysOfPivot(pivot);
+  let value = valuesOfPivot(pivot);
+  for (let i = 0; i < count + numSharedGlobals; i++, key += cache.keyStride, value += cache.valueStride) {
+    if (i < count) {
+      memory.copy(key, <usize>intAt(edgeList, i), cache.keyStride);
+      memory.copy(value, <usize>intAt(edgeList + LIST_VALUES, i), cache.valueStride);
+    } else cache.gatherRow(cache.indexOfPosition(tile.sequence, globalAt(i - count)), tile.kvHead, key, value);
+  }
+  setInt(at, 0, tile.sequence);
+  setInt(at, 1, tile.kvHead);
+  setInt(at, 2, pivot);
+  setInt(at, 3, count);
+  return count;
+}
+
+/** Adds the bias of complete blocks to the logits of landmarks. */
+export function biasLandmarks(row: i32, count: i32): void {
+  if (!op.attributes.logCount) return;
+  const logCount = <f32>Math.log(<f64>partSize);
+  for (let i = 0; i < count; i++) panels.raiseRow(row + i, logCount);
+}
+
+/** Hides landmarks from the lanes of another pivot. */
+export function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
+  // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
+  const first = (pivot + 1) * partSize - 1;
+  for (let i = 0; i < count; i++) panels.hideRow(panel, row + i, first, 0, partSize - 1);
+}
+
+/** Logits of the landmarks and globals of a panel whose lanes have one pivot, from row `row` on; returns their number. */
+export function scoreLandmarks(panel: i32, row: i32): i32 {
+  if (!sharesLandmarks || countChanges(panel) > 0) return 0;
+  const count = openLandmarks(panels.positionOfLane(panels.firstLaneOf(panel))) + numSharedGlobals;
+  if (count > 0) panels.scoreRows(panel, panelKeys, count, row);
+  return count;
+}
+
+/** Biases the capped logits of landmarks, and hides globals from the lanes that have them in their windows. */
+export function completeLandmarks(panel: i32, row: i32): void {
+  biasLandmarks(row, numLandmarks);
+  for (let i = 0; i < numSharedGlobals; i++) {
+    const at = row + numLandmarks + i;
+    if (!isThere(globalAt(i))) panels.dropRow(at);
+    else panels.hideRow(panel, at, globalAt(i), local + 1, i32.MAX_VALUE);
+  }
+}
+
+/** The same as separate steps of the softmax, one for each pivot of the lanes. */
+export function attendLandmarks(panel: i32): void {
+  const first = panels.firstLaneOf(panel);
+  for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
+    const position = panels.positionOfLane(lane);
+    const pivot = pivotOf(position);
+    if (lane > first && pivot === pivotOf(panels.positionOfLane(lane - 1))) continue;
+    // globals come with the first pivot
+    const count = openLandmarks(position) + (lane > first ? 0 : numSharedGlobals);
+    if (count === 0) continue;
+    panels.scoreRows(panel, panelKeys, count, 0);
+    panels.capRows(count);
+    completeLandmarks(panel, 0);
+    hidePivot(panel, 0, numLandmarks, pivot);
+    panels.softmaxRows(panel, count);
+    panels.sumRows(panel, panelValues, count, 0);
+  }
+}
+
+/** Number of landmarks and globals that a position sees as rows of its panel. */
+export function countShared(position: i32): i32 {
+  let count = gatherPivot(pivotOf(position));
+  for (let i = 0; i < numSharedGlobals; i++) {
+    if (position - globalAt(i) > local && isThere(globalAt(i))) count += 1;
+  }
+  return count;
+}
+
+/** Finds the landmarks of a position, which the shared globals follow; returns their number. */
+function openLandmarks(position: i32): i32 {
+  const pivot = pivotOf(position);
+  numLandmarks = gatherPivot(pivot);
+  panelKeys = keysOfPivot(pivot);
+  panelValues = valuesOfPivot(pivot);
+  return numLandmarks;
 }

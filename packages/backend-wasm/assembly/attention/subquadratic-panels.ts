@@ -9,7 +9,6 @@ import { storeColumns } from '../simd/transpose';
 import { fma, weight4 } from '../simd/vector';
 import { axpyListed } from './microkernels.generated';
 import * as cache from './kv-cache-view';
-import * as landmarks from './landmarks';
 import { ROW_STATE } from './online-softmax-row';
 import * as panels from './query-panels';
 import * as edges from './subquadratic-edges';
@@ -66,9 +65,9 @@ export function layWhole(scratch: usize): usize {
   return noRow + max<usize>(cache.keyStride, cache.valueStride);
 }
 
-/** Reads the record, after `enterLandmarks`. */
+/** Reads the record, after `enterEdges`. */
 export function enterWhole(): void {
-  isPossible = landmarks.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
+  isPossible = edges.sharesGlobals && cache.isPlain() && ((cache.headDim | cache.valueDim) & 3) === 0;
   if (isPossible) memory.fill(noRow, 0, max<usize>(cache.keyStride, cache.valueStride));
   heldSequence = -1;
 }
@@ -79,11 +78,11 @@ export function attendWhole(panel: i32, back: i32): bool {
   findPositions(panel);
   windowBegin = max<i32>(0, firstPosition - back);
   if (lastPosition >= tile.context || lastPosition - firstPosition > panels.PANEL_ROWS) return false;
-  const pivot = landmarks.pivotOf(firstPosition);
-  const lastPivot = landmarks.pivotOf(lastPosition);
+  const pivot = edges.pivotOf(firstPosition);
+  const lastPivot = edges.pivotOf(lastPosition);
   if (lastPivot > pivot + 1) return false;
-  const numLandmarks = landmarks.listPivot(pivot);
-  const numLast = lastPivot === pivot ? 0 : landmarks.listPivot(lastPivot);
+  const numLandmarks = edges.gatherPivot(pivot);
+  const numLast = lastPivot === pivot ? 0 : edges.gatherPivot(lastPivot);
   const count = lastPosition + 1 - windowBegin + numLandmarks + numLast + edges.numGlobals;
   if (count + MAX_DISTANCES > panels.PANEL_ROWS || !holdsWindow(windowBegin, lastPosition + 1)) return false;
   listFar(panels.firstLaneOf(panel));
@@ -92,15 +91,15 @@ export function attendWhole(panel: i32, back: i32): bool {
   splits = isConsecutive && firstPosition >= back && back >= HALF ? HALF : 0;
   windowRows = lastPosition + 1 - windowBegin - 2 * splits;
   listRows(0, windowBegin + splits, lastPosition + 1 - splits);
-  landmarks.takePivot(pivot, rowKeys, rowValues, windowRows);
-  if (lastPivot !== pivot) landmarks.takePivot(lastPivot, rowKeys, rowValues, windowRows + numLandmarks);
+  takePivot(pivot, numLandmarks, windowRows);
+  takePivot(lastPivot, numLast, windowRows + numLandmarks);
   sharedRows = takeGlobals(windowRows + numLandmarks + numLast);
   scoreShared(panel);
   hideWindow(panel, back);
-  landmarks.biasLandmarks(windowRows, numLandmarks + numLast);
+  edges.biasLandmarks(windowRows, numLandmarks + numLast);
   if (lastPivot !== pivot) {
-    landmarks.hidePivot(panel, windowRows, numLandmarks, pivot);
-    landmarks.hidePivot(panel, windowRows + numLandmarks, numLast, lastPivot);
+    edges.hidePivot(panel, windowRows, numLandmarks, pivot);
+    edges.hidePivot(panel, windowRows + numLandmarks, numLast, lastPivot);
   }
   hideGlobals(panel, windowRows + numLandmarks + numLast);
   scoreFar(panels.firstLaneOf(panel));
@@ -164,22 +163,25 @@ function hideGlobals(panel: i32, row: i32): void {
 function sumShared(outputs: usize): void {
   const weights = panels.logitsOf(0);
   const highs = rowValues + ((<usize>(sharedRows + HALF)) << 2);
-  const wide = (cache.valueDim / 12) * 12;
-  let d = 0;
-  for (; d < wide; d += 6) {
-    igemmT6x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, sharedRows, highs, splits);
-  }
-  for (; d < cache.valueDim; d += 4) {
-    igemmT4x8(outputs + ((<usize>d) << 5), rowValues, (<usize>d) << 2, weights, sharedRows, highs, splits);
-  }
+  const wide = (cache.valueStride / 48) * 48;
+  let at: usize = 0; // of a column in a row of values
+  for (; at < wide; at += 24) igemmT6x8(outputs + (at << 3), rowValues, at, weights, sharedRows, highs, splits);
+  for (; at < cache.valueStride; at += 16)
+    igemmT4x8(outputs + (at << 3), rowValues, at, weights, sharedRows, highs, splits);
 }
 
 /** Number of keys that a query of the most recent panel sees. */
 export function countWhole(lane: i32, back: i32): i32 {
   const position = panels.positionOfLane(lane);
-  let count = landmarks.countShared(position) + min<i32>(position, back) + 1;
+  let count = edges.countShared(position) + min<i32>(position, back) + 1;
   for (let i = 0; i < numFar; i++) if (intAt(farHidden, 8 * i + (lane & 7)) === 0) count += 1;
   return count;
+}
+
+/** Appends the landmarks of a pivot to the list of rows, from `row` on. */
+function takePivot(pivot: i32, count: i32, row: i32): void {
+  listRun(rowKeys + ((<usize>row) << 2), edges.keysOfPivot(pivot), cache.keyStride, count);
+  listRun(rowValues + ((<usize>row) << 2), edges.valuesOfPivot(pivot), cache.valueStride, count);
 }
 
 /** Appends the globals to the list of rows, from `row` on; returns its end. */

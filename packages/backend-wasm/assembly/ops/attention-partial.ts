@@ -1,10 +1,9 @@
 /** Partial states of attention, a split of the context each. */
-import { attendSplits, enterFlashAttention, layFlashAttention } from '../attention/flash-attention';
+import { flashAttention, layFlashAttention } from '../attention/flash-attention';
 import * as op from '../operands/attention-partial.generated';
 
 export function attentionPartial(): void {
-  enterFlashAttention(op.m.address, op.l.address, op.o.address);
-  attendSplits(op.attributes.numParts, false);
+  flashAttention(op.m.address, op.l.address, op.o.address, op.attributes.numParts, false);
 }
 
 export function attentionPartialScratch(base: usize): usize {

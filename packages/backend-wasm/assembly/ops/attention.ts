@@ -2,7 +2,7 @@
  * Scaled dot-product attention over the paged cache. Few tokens split long contexts among threads (split-KV) and merge the
  * partial states; the splits depend on shapes and context lengths alone.
  */
-import { attendSplits, enterFlashAttention, layFlashAttention } from '../attention/flash-attention';
+import { flashAttention, layFlashAttention } from '../attention/flash-attention';
 import { contextOfSequence, sequenceOfToken, valueDim, valueStride } from '../attention/kv-cache-view';
 import { finishState, mergeState, openState } from '../attention/partial-states';
 import * as op from '../operands/attention.generated';
@@ -23,15 +23,13 @@ export function attention(): void {
   const y = op.y.address;
   const numSplits = countSplits();
   if (numSplits === 1) {
-    enterFlashAttention(0, 0, y);
-    attendSplits(1, true);
+    flashAttention(0, 0, y, 1, true);
     return;
   }
   const m = sharedScratch();
   const l = m + ((<usize>(numSplits * rows)) << 2);
   const o = l + ((<usize>(numSplits * rows)) << 2);
-  enterFlashAttention(m, l, o);
-  attendSplits(numSplits, true);
+  flashAttention(m, l, o, numSplits, true);
   phaseBarrier();
   for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     openState(m, l, o, row, valueDim);

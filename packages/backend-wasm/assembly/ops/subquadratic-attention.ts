@@ -5,7 +5,6 @@
  */
 import { addMass, addMassOfRows, enterMass, hasMass, massOf } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
-import * as landmarks from '../attention/landmarks';
 import * as single from '../attention/online-softmax-row';
 import * as panels from '../attention/query-panels';
 import * as tile from '../attention/query-tiles';
@@ -43,7 +42,6 @@ export function subquadraticAttention(): void {
   subquadraticAttentionScratch(localScratch());
   enterMass(op.mass.isPresent ? op.mass.address : 0);
   edges.enterEdges();
-  landmarks.enterLandmarks();
   whole.enterWhole();
   const numTiles = (cache.numTokens / tile.tokensOfTile(panels.LANES)) * cache.numKvHeads;
   const headsOfItem = numTiles < 16 * threads() ? 1 : min<i32>(cache.numKvHeads, ITEM_HEADS);
@@ -59,7 +57,7 @@ export function subquadraticAttentionScratch(base: usize): usize {
   states = valueRows + <usize>SPAN * cache.valueStride + 64;
   stateBytes = single.ROW_STATE + ((<usize>((cache.valueDim + 7) & ~3)) << 2);
   const end = single.layRow(states + 8 * stateBytes, keyRows, valueRows);
-  return whole.layWhole(landmarks.layLandmarks(edges.layEdges(end)));
+  return whole.layWhole(edges.layEdges(end));
 }
 
 function attendTile(): void {
@@ -106,8 +104,8 @@ function completePanel(panel: i32): void {
   const first = panels.firstLaneOf(panel);
   const last = panels.lastLaneOf(panel);
   // consecutive tokens have at most two pivots
-  const hasPanels = landmarks.sharesLandmarks && landmarks.countChanges(panel) <= 1;
-  if (hasPanels && !contains(landmarkPanels, panel)) landmarks.attendLandmarks(panel);
+  const hasPanels = edges.sharesLandmarks && edges.countChanges(panel) <= 1;
+  if (hasPanels && !contains(landmarkPanels, panel)) edges.attendLandmarks(panel);
   let lastListed = -1;
   let numEdges = 0;
   for (let lane = first; lane < last; lane++) {
@@ -115,9 +113,9 @@ function completePanel(panel: i32): void {
     const state = states + <usize>(lane - first) * stateBytes;
     if (token !== lastListed) {
       const position = cache.positionOfToken(token);
-      // before listing edges, as listing landmarks overwrites the list
-      const seen = countsPairs(lane) && hasPanels ? landmarks.countShared(position) : 0;
-      numEdges = edges.listEdges(position, hasPanels, hasPanels && landmarks.sharesGlobals);
+      // before listing edges, as gathering landmarks overwrites the list
+      const seen = countsPairs(lane) && hasPanels ? edges.countShared(position) : 0;
+      numEdges = edges.listEdges(position, hasPanels, hasPanels && edges.sharesGlobals);
       lastListed = token;
       if (countsPairs(lane)) storePairs(lane, seen + numEdges + countWindow(position));
     }
@@ -188,11 +186,11 @@ function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
     const count = stop - begin;
     visitPieces(panel, begin, stop, false);
     // landmarks and globals follow the last rows of the window
-    const hasRoom = stop === last && !isMeasuring && count <= panels.PANEL_ROWS - landmarks.LANDMARK_ROWS;
-    const extra = hasRoom ? landmarks.scoreLandmarks(panel, count) : 0;
+    const hasRoom = stop === last && !isMeasuring && count <= panels.PANEL_ROWS - edges.LANDMARK_ROWS;
+    const extra = hasRoom ? edges.scoreLandmarks(panel, count) : 0;
     panels.capRows(count + extra);
     if (extra > 0) {
-      landmarks.completeLandmarks(panel, count);
+      edges.completeLandmarks(panel, count);
       landmarkPanels |= 1 << panel;
     }
     panels.hideOutside(panel, begin, stop, back, ahead);
@@ -203,7 +201,7 @@ function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
     }
     panels.softmaxRows(panel, count + extra);
     visitPieces(panel, begin, stop, true);
-    if (extra > 0) panels.sumRows(panel, landmarks.gatheredValues, extra, count);
+    if (extra > 0) panels.sumRows(panel, edges.panelValues, extra, count);
   }
 }
 
