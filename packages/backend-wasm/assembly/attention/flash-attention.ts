@@ -217,7 +217,7 @@ function sumChunk(outputs: usize, values: usize, count: i32, weights: usize): vo
 /** Writes the state of a lane over the slots `[begin, end)`, or its output. */
 function writeState(lane: i32, begin: i32, end: i32): void {
   const from = panels.outputOfLane(lane);
-  const stride = panels.outputStride();
+  const stride = panels.rowBytes;
   const row = panels.rowOfLane(lane) + <usize>(tile.split * cache.numTokens * cache.numHeads);
   const to = stateO + row * cache.valueStride;
   let m = panels.maximumOfLane(lane);

@@ -50,7 +50,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     const row3 = massOf(panels.tokenOfLane(min<i32>(base + 3, last)), kvHead);
     const none = minusInfinity();
     let at = panels.logitsOf(0) + ((<usize>(base - panels.firstLaneOf(panel))) << 2);
-    for (let j = 0; j < count; j++, at += panels.outputStride()) {
+    for (let j = 0; j < count; j++, at += panels.rowBytes) {
       const logit = v128.load(at);
       const hidden = v128.or(repeated, f32x4.eq(logit, none)); // also when the sum is not a number
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);

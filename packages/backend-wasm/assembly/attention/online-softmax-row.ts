@@ -21,7 +21,8 @@ export const ROW_SLOTS: i32 = 64;
 let keyRows: usize = 0;
 let valueRows: usize = 0;
 let slotList: usize = 0;
-let slotState: usize = 0;
+/** The state of the query. */
+export let rowState: usize = 0;
 let numPushed: i32 = 0;
 
 /** Lays out scratch for `pushSlot`, which also needs room for ROW_SLOTS keys and values; returns its end. */
@@ -29,13 +30,13 @@ export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): 
   keyRows = keyScratch;
   valueRows = valueScratch;
   slotList = scratch;
-  slotState = slotList + LIST_BYTES;
-  return slotState + ROW_STATE + cache.valueStride + 16;
+  rowState = slotList + LIST_BYTES;
+  return rowState + ROW_STATE + cache.valueStride + 16;
 }
 
 /** Starts with an empty state. */
 export function openRow(): void {
-  clearRow(slotState);
+  clearRow(rowState);
   numPushed = 0;
 }
 /** Attends to a slot of the cache; slots are taken in batches, and `flushRow` takes the rest. */
@@ -47,16 +48,12 @@ export function pushSlot(query: usize, index: i32, kvHead: i32): void {
   if (numPushed === ROW_SLOTS) flushRow(query);
 }
 export function flushRow(query: usize): void {
-  pushRows(query, slotList, numPushed, slotState);
+  pushRows(query, slotList, numPushed, rowState);
   numPushed = 0;
-}
-/** The state of the query. */
-export function stateOfRow(): usize {
-  return slotState;
 }
 /** Writes the output of the query. */
 export function closeRow(y: usize): void {
-  finishState(floatAt(slotState, 1), slotState + ROW_STATE, y, cache.valueDim);
+  finishState(floatAt(rowState, 1), rowState + ROW_STATE, y, cache.valueDim);
 }
 
 export function setRow(list: usize, index: i32, key: usize, value: usize, bias: f32): void {

@@ -20,7 +20,8 @@ const SUMS: usize = LANES * 4;
 
 let canSwizzle: bool = false;
 let panelShift: i32 = 3;
-let rowBytes: usize = 32;
+/** Bytes of a number per lane of a panel. */
+export let rowBytes: usize = 32;
 let queryBytes: usize = 0;
 let outputBytes: usize = 0;
 let queries: usize = 0;
@@ -173,12 +174,9 @@ export function mergeLanes(lane: i32, other: i32): void {
     store<f32>(to, load<f32>(to) * ownFactor + load<f32>(from) * otherFactor);
   }
 }
-/** The weighted sum of values of a lane; its numbers are `outputStride()` bytes apart. */
+/** The weighted sum of values of a lane; its numbers are `rowBytes` apart. */
 export function outputOfLane(lane: i32): usize {
   return outputs + <usize>(lane >> panelShift) * outputBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
-}
-export function outputStride(): usize {
-  return rowBytes;
 }
 /** The logits of a row, later its weights, one per lane of the panel. */
 export function logitsOf(row: i32): usize {

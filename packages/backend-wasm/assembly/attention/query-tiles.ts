@@ -1,7 +1,4 @@
-/**
- * Tiles of queries: tokens of one sequence with query heads of one KV head, so that each row of keys and values is read
- * once for all of them.
- */
+/** Tiles of queries: tokens of one sequence with query heads of one KV head, for all of which a key and its value are read once. */
 import { nextItems } from '../runtime/threads';
 import { clearMass, hasMass } from './key-mass';
 import * as cache from './kv-cache-view';

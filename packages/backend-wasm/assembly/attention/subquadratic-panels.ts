@@ -326,7 +326,7 @@ export function writeMerged(panel: i32, states: usize, stateBytes: usize, rows: 
   const first = panels.firstLaneOf(panel);
   for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const i = <usize>(lane - first);
-    if ((i & 3) === 0) transposeLanes(panels.outputOfLane(lane), panels.outputStride(), rows);
+    if ((i & 3) === 0) transposeLanes(panels.outputOfLane(lane), panels.rowBytes, rows);
     check = writeLaneMerged(lane, states + i * stateBytes, rows + (i & 3) * cache.valueStride, outputs, check);
   }
   return !v128.any_true(f32x4.ne(check, check));

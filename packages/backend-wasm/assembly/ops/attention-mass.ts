@@ -1,7 +1,6 @@
 /**
  * Attention mass of each slot. A KV head of a sequence is one work item, so that sums have the same order for any number of
- * threads. The keys of a block are dequantized once for all query heads of a
- * token.
+ * threads. The keys of a block are dequantized once for all query heads of a token.
  */
 import * as cache from '../attention/kv-cache-view';
 import { logits4 } from '../attention/online-softmax-row';

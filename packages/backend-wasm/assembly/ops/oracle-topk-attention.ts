@@ -51,8 +51,8 @@ function attendHead(head: i32): void {
   single.closeRow(op.y.address + <usize>row * cache.valueStride);
   if (head === 0) setInt(op.pairs.address, tile.token, numChosen);
   if (!hasMass) return;
-  const top = <f64>floatAt(single.stateOfRow(), 0);
-  const sum = floatAt(single.stateOfRow(), 1);
+  const top = <f64>floatAt(single.rowState, 0);
+  const sum = floatAt(single.rowState, 1);
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
   for (let i = 0; i < numChosen; i++) {
     const index = intAt(chosen, i);

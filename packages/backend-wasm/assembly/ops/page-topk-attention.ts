@@ -96,7 +96,7 @@ function chooseBest(): void {
   sumUnchosen();
 }
 
-/** Attends to all listed cache. */
+/** Attends to all listed slots. */
 function attendList(): void {
   attendSlots(list, numListed, 0);
   writeTile();

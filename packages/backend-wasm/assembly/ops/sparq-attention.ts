@@ -1,7 +1,4 @@
-/**
- * SparQ attention: approximate logits from few components, exact attention over the best keys, the mean value for the
- * rest.
- */
+/** SparQ: approximate logits from few components, exact attention over the best keys, the mean value for the rest. */
 import { enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import { scoreColumns2x16 } from '../attention/microkernels.generated';

@@ -1,7 +1,7 @@
 /**
- * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The windows of a tile
- * of queries are a small dense problem: each panel of eight queries attends to the rows of its windows. The few other keys
- * are found query by query, without a list over the context, and join the same softmax.
+ * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The windows of a tile of queries are a small
+ * dense problem: each panel of eight queries attends to the rows of its windows. The few other keys are found query by query,
+ * without a list over the context, and join the same softmax.
  */
 import { addMass, addMassOfRows, enterMass, hasMass, massOf } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
@@ -232,7 +232,7 @@ function attendAlone(lane: i32): void {
   const position = panels.positionOfLane(lane);
   const query = panels.queryOfLane(lane);
   single.openRow();
-  single.pushRows(query, edges.edgeList, edges.listEdges(position, false, false), single.stateOfRow());
+  single.pushRows(query, edges.edgeList, edges.listEdges(position, false, false), single.rowState);
   const end = min<i32>(tile.context, position + ahead + 1);
   for (let j = max<i32>(0, position - back); j < end; j++) {
     const index = cache.indexOfPosition(tile.sequence, j);
