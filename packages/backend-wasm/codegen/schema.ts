@@ -101,9 +101,11 @@ function camelCase(name: string): string {
 
 const assembly = fileURLToPath(new URL('../assembly/', import.meta.url));
 
+/** Whether a kernel file exports a function of its own, or one of another file by that name. */
 function hasFunction(file: string, name: string): boolean {
   const path = `${assembly}${file}.ts`;
-  return existsSync(path) && readFileSync(path, 'utf8').includes(`export function ${name}(`);
+  const pattern = new RegExp(`^export (function ${name}\\(|\\{ (\\w+ as )?${name} \\} from )`, 'm');
+  return existsSync(path) && pattern.test(readFileSync(path, 'utf8'));
 }
 
 function existing(file: string, name: string): string | undefined {

@@ -1,11 +1,9 @@
 /** Partial states of attention, a split of the context each. */
-import { flashAttention, layFlashAttention } from '../attention/flash-attention';
+import { flashAttention } from '../attention/flash-attention';
 import * as op from '../operands/attention-partial.generated';
 
 export function attentionPartial(): void {
   flashAttention(op.m.address, op.l.address, op.o.address, op.attributes.numParts, false);
 }
 
-export function attentionPartialScratch(base: usize): usize {
-  return layFlashAttention(base);
-}
+export { layFlashAttention as attentionPartialScratch } from '../attention/flash-attention';

@@ -2,7 +2,7 @@
  * Scaled dot-product attention over the paged cache. Few tokens split long contexts among threads (split-KV) and merge the
  * partial states; the splits depend on shapes and context lengths alone.
  */
-import { flashAttention, layFlashAttention } from '../attention/flash-attention';
+import { flashAttention } from '../attention/flash-attention';
 import { contextOfSequence, sequenceOfToken, valueDim, valueStride } from '../attention/kv-cache-view';
 import { finishState, mergeState, openState } from '../attention/partial-states';
 import * as op from '../operands/attention.generated';
@@ -47,9 +47,7 @@ function countSplits(): i32 {
   return max<i32>(1, min<i32>(min<i32>(MAX_SPLITS, WORK_ITEMS / op.keys.numKvHeads), longest / MIN_SPLIT));
 }
 
-export function attentionScratch(base: usize): usize {
-  return layFlashAttention(base);
-}
+export { layFlashAttention as attentionScratch } from '../attention/flash-attention';
 
 /** States of the splits of a long context. */
 export function attentionSharedBytes(): u64 {

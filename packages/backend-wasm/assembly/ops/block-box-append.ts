@@ -48,6 +48,4 @@ function normOf(x: usize): f32 {
   return <f32>(Math.sqrt(squares) * NORM_MARGIN);
 }
 
-export function blockBoxAppendLocalBytes(): u64 {
-  return parts.summaryBytes();
-}
+export { summaryBytes as blockBoxAppendLocalBytes } from '../attention/summary-parts';

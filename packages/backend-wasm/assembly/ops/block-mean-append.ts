@@ -33,6 +33,4 @@ function addToMean(mean: usize, x: usize, length: i32, numBefore: i32): void {
   for (; i < length; i++) setFloat(mean, i, floatAt(mean, i) + (floatAt(x, i) - floatAt(mean, i)) * share);
 }
 
-export function blockMeanAppendLocalBytes(): u64 {
-  return parts.summaryBytes();
-}
+export { summaryBytes as blockMeanAppendLocalBytes } from '../attention/summary-parts';
