@@ -78,6 +78,56 @@ export function axpyListed(
   }
 }
 
+/** `mean += (x - mean) * (1 / count)` for rows of `bytes` side by side that make counts of `before + 1` to `after`. */
+export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
+  if (before === 0) memory.fill(mean, 0, bytes);
+  let column: usize = 0;
+  for (; column + 128 <= bytes; column += 128) {
+    let a0 = v128.load(mean + column);
+    let a1 = v128.load(mean + column, 16);
+    let a2 = v128.load(mean + column, 32);
+    let a3 = v128.load(mean + column, 48);
+    let a4 = v128.load(mean + column, 64);
+    let a5 = v128.load(mean + column, 80);
+    let a6 = v128.load(mean + column, 96);
+    let a7 = v128.load(mean + column, 112);
+    for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) {
+      const share = f32x4.splat(<f32>1 / <f32>n);
+      a0 = fma(f32x4.sub(v128.load(row), a0), share, a0);
+      a1 = fma(f32x4.sub(v128.load(row, 16), a1), share, a1);
+      a2 = fma(f32x4.sub(v128.load(row, 32), a2), share, a2);
+      a3 = fma(f32x4.sub(v128.load(row, 48), a3), share, a3);
+      a4 = fma(f32x4.sub(v128.load(row, 64), a4), share, a4);
+      a5 = fma(f32x4.sub(v128.load(row, 80), a5), share, a5);
+      a6 = fma(f32x4.sub(v128.load(row, 96), a6), share, a6);
+      a7 = fma(f32x4.sub(v128.load(row, 112), a7), share, a7);
+    }
+    v128.store(mean + column, a0);
+    v128.store(mean + column, a1, 16);
+    v128.store(mean + column, a2, 32);
+    v128.store(mean + column, a3, 48);
+    v128.store(mean + column, a4, 64);
+    v128.store(mean + column, a5, 80);
+    v128.store(mean + column, a6, 96);
+    v128.store(mean + column, a7, 112);
+  }
+  for (; column + 16 <= bytes; column += 16) {
+    let a0 = v128.load(mean + column);
+    for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) {
+      const share = f32x4.splat(<f32>1 / <f32>n);
+      a0 = fma(f32x4.sub(v128.load(row), a0), share, a0);
+    }
+    v128.store(mean + column, a0);
+  }
+  for (; column < bytes; column += 4) {
+    let a = load<f32>(mean + column);
+    for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) {
+      a += (load<f32>(row) - a) * (<f32>1 / <f32>n);
+    }
+    store<f32>(mean + column, a);
+  }
+}
+
 /** Dot products of one row with four others. */
 export function dot4(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, bytes: usize): v128 {
   let s0 = f32x4.splat(0);

@@ -1,5 +1,5 @@
 /**
- * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums of rows,
+ * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means of rows,
  * weights of the softmax, rows of a memory under the gated delta rule. Accumulators stay in registers for a whole loop.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
@@ -28,6 +28,29 @@ const axpyListed = `
       let a: f32 = load<f32>(x + column) * factor;
       for (let at = rows, w = weights; at < end; at += stride, w += stride) { a += load<f32>(<usize>load<u32>(at) + column) * load<f32>(w); }
       store<f32>(y + column, a);
+    }
+  }`;
+
+const meanPass = (width: number): string => `
+    for (; column + ${16 * width} <= bytes; column += ${16 * width}) {
+      ${times(width, (i) => `let a${i} = ${load('mean + column', 16 * i)};`)}
+      for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) {
+        const share = f32x4.splat(<f32>1 / <f32>n);
+        ${times(width, (i) => `a${i} = fma(f32x4.sub(${load('row', 16 * i)}, a${i}), share, a${i});`)}
+      }
+      ${times(width, (i) => store('mean + column', `a${i}`, 16 * i))}
+    }`;
+const updateMean = `
+  /** \`mean += (x - mean) * (1 / count)\` for rows of \`bytes\` side by side that make counts of \`before + 1\` to \`after\`. */
+  export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
+    if (before === 0) memory.fill(mean, 0, bytes);
+    let column: usize = 0;
+    ${meanPass(8)}
+    ${meanPass(1)}
+    for (; column < bytes; column += 4) {
+      let a = load<f32>(mean + column);
+      for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) { a += (load<f32>(row) - a) * (<f32>1 / <f32>n); }
+      store<f32>(mean + column, a);
     }
   }`;
 
@@ -170,7 +193,7 @@ export const attentionFiles: ReadonlyMap<string, string> = new Map([
   [
     'attention/microkernels.generated.ts',
     file('Microkernels of attention and recurrent states; the templates say how they work.', imports, [
-      ...[axpyListed, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
+      ...[axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
     ]),
   ],
 ]);
