@@ -19,35 +19,33 @@ interface Piece {
   readonly holders: Set<number>;
 }
 
-export interface ArenaPieces {
-  /** Adds the copies that a part needs to read `[begin, end)`. */
-  read(part: number, begin: number, end: number, copies: PieceCopy[]): void;
-  write(part: number, begin: number, end: number, tensor: TensorRef): void;
-  /** The part that wrote the byte at `begin`. */
-  writerOf(begin: number): number | undefined;
-}
+export class ArenaPieces {
+  /** None overlaps another. */
+  #pieces: readonly Piece[] = [];
 
-export function createArenaPieces(): ArenaPieces {
-  let pieces: readonly Piece[] = []; // none overlaps another
-  return {
-    read(part, begin, end, copies) {
-      for (const piece of pieces) {
-        if (piece.begin >= end || piece.end <= begin || piece.holders.has(part)) continue;
-        copies.push({ from: piece.writer, to: part, begin: piece.begin, end: piece.end, tensor: piece.tensor });
-        piece.holders.add(part);
-      }
-    },
-    write(part, begin, end, tensor) {
-      const outside = pieces.flatMap((piece): Piece[] => {
-        if (piece.begin >= end || piece.end <= begin) return [piece];
-        const rests = [
-          { ...piece, end: begin, holders: new Set(piece.holders) },
-          { ...piece, begin: end, holders: new Set(piece.holders) },
-        ];
-        return rests.filter((rest) => rest.begin < rest.end);
-      });
-      pieces = [...outside, { begin, end, writer: part, tensor, holders: new Set([part]) }];
-    },
-    writerOf: (begin) => pieces.find((piece) => piece.begin <= begin && begin < piece.end)?.writer,
-  };
+  /** Adds the copies that a part needs to read `[begin, end)`. */
+  read(part: number, begin: number, end: number, copies: PieceCopy[]): void {
+    for (const piece of this.#pieces) {
+      if (piece.begin >= end || piece.end <= begin || piece.holders.has(part)) continue;
+      copies.push({ from: piece.writer, to: part, begin: piece.begin, end: piece.end, tensor: piece.tensor });
+      piece.holders.add(part);
+    }
+  }
+
+  write(part: number, begin: number, end: number, tensor: TensorRef): void {
+    const outside = this.#pieces.flatMap((piece): Piece[] => {
+      if (piece.begin >= end || piece.end <= begin) return [piece];
+      const rests = [
+        { ...piece, end: begin, holders: new Set(piece.holders) },
+        { ...piece, begin: end, holders: new Set(piece.holders) },
+      ];
+      return rests.filter((rest) => rest.begin < rest.end);
+    });
+    this.#pieces = [...outside, { begin, end, writer: part, tensor, holders: new Set([part]) }];
+  }
+
+  /** The part that wrote the byte at `begin`. */
+  writerOf(begin: number): number | undefined {
+    return this.#pieces.find((piece) => piece.begin <= begin && begin < piece.end)?.writer;
+  }
 }

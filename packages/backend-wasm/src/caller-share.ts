@@ -22,20 +22,27 @@ const workPerMs = 1e7;
 const newest = 1 / 8;
 
 export function createCallerShare(program: Program, maxMs: number): CallerShare {
-  const isCandidate = maxMs > 0 && estimateMs(program) <= maxMs;
-  let isShort = isCandidate;
-  let meanMs = 0;
-  return {
-    get isShort() {
-      return isShort;
-    },
-    observe(timeMs) {
-      if (!isCandidate) return;
-      meanMs += (timeMs - meanMs) * newest;
-      if (isShort) isShort = meanMs <= maxMs;
-      else isShort = meanMs < maxMs / 4;
-    },
-  };
+  return maxMs > 0 && estimateMs(program) <= maxMs ? new MeasuredShare(maxMs) : workersOnly;
+}
+
+/** Short at first, then by the running mean of its times. */
+class MeasuredShare implements CallerShare {
+  readonly #maxMs: number;
+  #isShort = true;
+  #meanMs = 0;
+
+  constructor(maxMs: number) {
+    this.#maxMs = maxMs;
+  }
+
+  get isShort(): boolean {
+    return this.#isShort;
+  }
+
+  observe(timeMs: number): void {
+    this.#meanMs += (timeMs - this.#meanMs) * newest;
+    this.#isShort = this.#isShort ? this.#meanMs <= this.#maxMs : this.#meanMs < this.#maxMs / 4;
+  }
 }
 
 /** Time of a run with all symbols at their capacity. */

@@ -2,56 +2,67 @@
 import type { WasmHost } from './host.js';
 import { controlWords, heapBase } from './layout.generated.js';
 import type { Job, Runner } from './runner.js';
-import { instantiate, type WasmMemory, type WasmModule } from './web-assembly.js';
+import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
+
+const jobAt = controlWords.job / 4;
 
 /** How long records may run before the host's event loop gets a turn. */
 const maxBusyMs = 8;
 
-export function createLocalRunner(module: WasmModule, memory: WasmMemory, host: WasmHost): Runner {
-  const exports = instantiate(module, memory, host.now);
-  const control = new Int32Array(memory.buffer, 0, heapBase / 4);
-  const jobAt = controlWords.job / 4;
-  let lastYield = host.now();
-  let isCancelled = false;
+export class LocalRunner implements Runner {
+  readonly numThreads = 1;
+  readonly #host: WasmHost;
+  readonly #exports: WasmExports;
+  readonly #control: Int32Array;
+  #lastYield: number;
+  #isCancelled = false;
 
-  function run(begin: number, end: number): void {
-    control[jobAt + 1] = begin;
-    control[jobAt + 2] = end;
-    exports.runAlone();
+  constructor(module: WasmModule, memory: WasmMemory, host: WasmHost) {
+    this.#host = host;
+    this.#exports = instantiate(module, memory, host.now);
+    this.#control = new Int32Array(memory.buffer, 0, heapBase / 4);
+    this.#lastYield = host.now();
   }
 
-  async function yieldToHost(): Promise<void> {
-    await host.yieldToHost();
-    lastYield = host.now();
+  run(job: Job): Promise<boolean> | boolean {
+    this.#control[jobAt] = job.address;
+    if (!job.share.isShort) return this.#runRecords(job);
+    const start = this.#host.now();
+    this.#run(job.begin, job.end);
+    const time = this.#host.now();
+    job.share.observe(time - start);
+    return time - this.#lastYield > maxBusyMs ? this.#yieldToHost().then(() => true) : true;
   }
 
-  async function runRecords({ begin, end }: Job): Promise<boolean> {
-    isCancelled = false;
+  cancel(): void {
+    this.#isCancelled = true;
+  }
+
+  /** There are no workers that could die. */
+  fail(): void {}
+
+  async dispose(): Promise<void> {
+    this.#isCancelled = true;
+  }
+
+  async #runRecords({ begin, end }: Job): Promise<boolean> {
+    this.#isCancelled = false;
     for (let record = begin; record < end; record++) {
-      run(record, record + 1);
-      if (host.now() - lastYield > maxBusyMs) await yieldToHost();
-      if (isCancelled) return record + 1 === end;
+      this.#run(record, record + 1);
+      if (this.#host.now() - this.#lastYield > maxBusyMs) await this.#yieldToHost();
+      if (this.#isCancelled) return record + 1 === end;
     }
     return true;
   }
 
-  return {
-    numThreads: 1,
-    run(job) {
-      control[jobAt] = job.address;
-      if (!job.share.isShort) return runRecords(job);
-      const start = host.now();
-      run(job.begin, job.end);
-      const time = host.now();
-      job.share.observe(time - start);
-      return time - lastYield > maxBusyMs ? yieldToHost().then(() => true) : true;
-    },
-    cancel() {
-      isCancelled = true;
-    },
-    fail: () => undefined,
-    async dispose() {
-      isCancelled = true;
-    },
-  };
+  #run(begin: number, end: number): void {
+    this.#control[jobAt + 1] = begin;
+    this.#control[jobAt + 2] = end;
+    this.#exports.runAlone();
+  }
+
+  async #yieldToHost(): Promise<void> {
+    await this.#host.yieldToHost();
+    this.#lastYield = this.#host.now();
+  }
 }

@@ -1,7 +1,7 @@
 /** What this machine can do from WebAssembly: probes on workers and kernels as the backend has them, in a memory of their own. */
 import { workersOnly } from './caller-share.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
-import { createHeap, type Heap } from './heap.js';
+import { Heap } from './heap.js';
 import type { WasmHost } from './host.js';
 import {
   controlWords,
@@ -12,7 +12,7 @@ import {
   planWords,
   probeSteps,
 } from './layout.generated.js';
-import { createLocalRunner } from './local-runner.js';
+import { LocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 import { WorkerRunner } from './worker-runner.js';
@@ -79,13 +79,13 @@ export async function measurePeaksOn(
   const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';
   const numReadUnits = Math.floor(memoryBytes / readUnit);
   const module = await compileKernels(variant, isShared);
-  const heap = createHeap(numReadUnits * readUnit + 16 * pageBytes, isShared);
+  const heap = new Heap(numReadUnits * readUnit + 16 * pageBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = 0;
   heap.words(controlWords.spins, 1)[0] = 1000;
   const options = { numThreads, usesMessages: false, onDeath: () => undefined };
   const runner = isShared
     ? new WorkerRunner(module, heap.memory, host, options)
-    : createLocalRunner(module, heap.memory, host);
+    : new LocalRunner(module, heap.memory, host);
   try {
     const run = prepare(heap, runner, numThreads);
     const memory = heap.allocate(numReadUnits * readUnit, 'memory to read');

@@ -1,9 +1,9 @@
 /** One memory with its threads. Most backends have one; models that do not fit into it are spread over several. */
 import type { DeviceLostError } from '@winnow/tensor';
-import { createHeap, type Heap } from './heap.js';
+import { Heap } from './heap.js';
 import type { WasmHost } from './host.js';
 import { controlWords, int8Dots } from './layout.generated.js';
-import { createLocalRunner } from './local-runner.js';
+import { LocalRunner } from './local-runner.js';
 import type { Runner } from './runner.js';
 import type { WasmModule } from './web-assembly.js';
 import { WorkerRunner } from './worker-runner.js';
@@ -42,12 +42,12 @@ export function createShard(
   onDeath: (failure: DeviceLostError) => void,
 ): MemoryShard {
   const { module, host, isShared, numThreads, usesMessages, minWork, int8Dot } = options;
-  const heap = createHeap(maxBytes, isShared);
+  const heap = new Heap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;
   heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
   const runner = isShared
     ? new WorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
-    : createLocalRunner(module, heap.memory, host);
+    : new LocalRunner(module, heap.memory, host);
   return { heap, runner, maxBytes };
 }

@@ -4,7 +4,7 @@
  */
 import { arenaBufferIndex, opSpec, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { createArenaPieces, type PieceCopy } from './arena-pieces.js';
+import { ArenaPieces, type PieceCopy } from './arena-pieces.js';
 import { capacityOf } from './record-shapes.js';
 
 /** The records of one memory, in order. Scalars and arena are laid out as in the whole program. */
@@ -56,7 +56,7 @@ export function splitProgram<Memory>(
   const starts = kinds.map(() => new Set<number>());
   const segments = kinds.map((): { begin: number; end: number; boundary: undefined }[] => []);
   const stages: Stage[] = [];
-  const pieces = createArenaPieces();
+  const pieces = new ArenaPieces();
   for (const { begin, end, boundary } of program.segments) {
     for (let from = begin; from < end || (begin === end && from === begin);) {
       const part = Math.max(0, kinds.indexOf(memories[from] as Memory));
@@ -142,7 +142,7 @@ function trace(
   program: Program,
   { op, inputs, outputs }: OpRecord,
   part: number,
-  pieces: ReturnType<typeof createArenaPieces>,
+  pieces: ArenaPieces,
   copies: PieceCopy[],
 ): void {
   const { outputs: specs } = opSpec(op);

@@ -39,7 +39,7 @@ import {
 import { toChatMessages } from './messages.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
 import { countTokens } from './count-tokens.js';
-import { createTurns, type Turns } from './turns.js';
+import { Turns } from './turns.js';
 
 /** Call options; defaults are the fields of the object. */
 export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
@@ -73,7 +73,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     this.streaming = streaming;
     this.#own = ownSettings(fields);
     this.#timeout = timeout;
-    this.#turns = createTurns(concurrencyOf(maxConcurrency));
+    this.#turns = new Turns(concurrencyOf(maxConcurrency));
   }
 
   override _llmType(): string {

@@ -1,49 +1,50 @@
 /** A fair semaphore: limits concurrency; waiters proceed in order. */
 
-export interface Turns {
+export class Turns {
+  readonly #maxConcurrency: number;
+  readonly #waiting = new Set<() => void>();
+  #numTaken = 0;
+
+  constructor(maxConcurrency: number) {
+    this.#maxConcurrency = maxConcurrency;
+  }
+
   /**
    * Acquires a permit.
    * @returns a function that releases it
    * @throws the signal's reason when aborted while waiting
    */
-  take(signal: AbortSignal | undefined): Promise<() => void>;
-}
+  async take(signal: AbortSignal | undefined): Promise<() => void> {
+    signal?.throwIfAborted();
+    if (this.#numTaken >= this.#maxConcurrency) await this.#wait(signal);
+    else this.#numTaken++;
+    let isHeld = true;
+    return () => {
+      if (isHeld) this.#release();
+      isHeld = false;
+    };
+  }
 
-export function createTurns(maxConcurrency: number): Turns {
-  let numTaken = 0;
-  const waiting = new Set<() => void>();
-
-  function end(): void {
-    numTaken--;
-    const [next] = waiting;
+  #release(): void {
+    this.#numTaken--;
+    const [next] = this.#waiting;
     next?.();
   }
 
-  return {
-    async take(signal) {
-      signal?.throwIfAborted();
-      if (numTaken >= maxConcurrency) {
-        await new Promise<void>((resolve, reject) => {
-          const start = (): void => {
-            waiting.delete(start);
-            signal?.removeEventListener('abort', leave);
-            numTaken++;
-            resolve();
-          };
-          const leave = (): void => {
-            waiting.delete(start);
-            reject(signal?.reason as Error);
-          };
-          waiting.add(start);
-          signal?.addEventListener('abort', leave, { once: true });
-        });
-      } else numTaken++;
-      let isOver = false;
-      return () => {
-        if (isOver) return;
-        isOver = true;
-        end();
+  #wait(signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const start = (): void => {
+        this.#waiting.delete(start);
+        signal?.removeEventListener('abort', leave);
+        this.#numTaken++;
+        resolve();
       };
-    },
-  };
+      const leave = (): void => {
+        this.#waiting.delete(start);
+        reject(signal?.reason as Error);
+      };
+      this.#waiting.add(start);
+      signal?.addEventListener('abort', leave, { once: true });
+    });
+  }
 }

@@ -17,7 +17,7 @@ import {
   type WinnowLLMFields,
 } from './fields.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
-import { createTurns, type Turns } from './turns.js';
+import { Turns } from './turns.js';
 import { checkOptions } from '@winnow/tensor';
 
 /** Call options; defaults are the fields of the object. */
@@ -44,7 +44,7 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
     this.streaming = streaming;
     this.#own = ownSettings(fields);
     this.#timeout = timeout;
-    this.#turns = createTurns(concurrencyOf(maxConcurrency));
+    this.#turns = new Turns(concurrencyOf(maxConcurrency));
   }
 
   override _llmType(): string {

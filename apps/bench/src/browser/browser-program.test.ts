@@ -7,7 +7,7 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
-import { openProgram, type ProgramOptions } from './browser-program.js';
+import { BrowserProgram, type ProgramOptions } from './browser-program.js';
 import { launchChromium, missingChromium } from './chromium.js';
 import { descendantsCpuMs } from './process-tree.js';
 
@@ -57,7 +57,8 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
   });
 
   test('Winnow: whole prompts, then tokens after a context', async () => {
-    const program = await openProgram(browser, { name: 'winnow', page: 'winnow-page', modelPath, files: {}, load });
+    const winnow = { name: 'winnow', page: 'winnow-page', modelPath, files: {}, load } as const;
+    const program = await BrowserProgram.open(browser, winnow);
     try {
       // a begin token, a space, and a token per letter
       const first = await program.prefill('abcdefgh');
@@ -74,7 +75,7 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
   });
 
   test('wllama: the same questions', async () => {
-    const program = await openProgram(browser, wllama);
+    const program = await BrowserProgram.open(browser, wllama);
     try {
       expect(await program.prefill('abcdefgh')).toMatchObject({ numComputed: 10, numGenerated: 1 });
       expect(await program.decode('abcdefgh', 4)).toMatchObject({ numComputed: 1, numGenerated: 4 });
@@ -86,10 +87,10 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
   });
 
   test('another number of threads, or a package that is not there, is an error', async () => {
-    await expect(openProgram(browser, { ...wllama, load: { ...load, threads: 8 } })).rejects.toThrow(
+    await expect(BrowserProgram.open(browser, { ...wllama, load: { ...load, threads: 8 } })).rejects.toThrow(
       'expected 8 threads, it uses 4',
     );
-    await expect(openProgram(browser, { ...wllama, files: {} })).rejects.toThrow('wllama in Chromium:');
+    await expect(BrowserProgram.open(browser, { ...wllama, files: {} })).rejects.toThrow('wllama in Chromium:');
   });
 });
 

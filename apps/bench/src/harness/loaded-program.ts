@@ -8,66 +8,80 @@ import {
   type ScalarBlock,
 } from '@winnow/ops';
 
-export interface LoadedProgram {
+/** Fills the memory of the buffer `name`. */
+export type FillBuffer = (name: string, target: Uint8Array) => void;
+
+export class LoadedProgram {
   readonly executable: Executable;
   readonly scalars: ScalarBlock;
   /** Weights and caches by name. */
   readonly buffers: ReadonlyMap<string, BufferHandle>;
-  /** Runs it once and returns the milliseconds of the run alone. Then reads the output, so that the result is used. */
-  run(): Promise<number>;
-  dispose(): Promise<void>;
-}
+  readonly #backend: Backend;
+  readonly #owned: readonly BufferHandle[];
+  readonly #output: string;
+  readonly #result = new Float32Array(64);
 
-/** Fills the memory of the buffer `name`. */
-export type FillBuffer = (name: string, target: Uint8Array) => void;
-
-/**
- * @param output name of the program output to check
- * @param shared buffers of another program by name, which are reused instead of allocated and filled
- * @throws {Error} from `run` when the output contains a non-finite number, because the timed work was not valid
- */
-export async function loadProgram(
-  backend: Backend,
-  program: Program,
-  fill: FillBuffer,
-  output: string,
-  shared: ReadonlyMap<string, BufferHandle> = new Map(),
-): Promise<LoadedProgram> {
-  const buffers = new Map<string, BufferHandle>();
-  for (const { name, usage, sizeBytes } of program.buffers) {
-    if (usage !== 'weights' && usage !== 'kv') continue;
-    const known = shared.get(name);
-    if (known !== undefined) {
-      buffers.set(name, known);
-      continue;
-    }
-    const buffer = backend.allocate({ sizeBytes, usage, label: name });
-    buffers.set(name, buffer);
-    const view = backend.view(buffer);
-    const target = view ?? new Uint8Array(sizeBytes);
-    fill(name, target);
-    if (view === undefined) await backend.write(buffer, 0, target);
+  private constructor(
+    backend: Backend,
+    executable: Executable,
+    buffers: ReadonlyMap<string, BufferHandle>,
+    owned: readonly BufferHandle[],
+    output: string,
+  ) {
+    this.executable = executable;
+    this.scalars = createScalarBlock(executable.program.scalars, executable.program.symbols);
+    this.buffers = buffers;
+    this.#backend = backend;
+    this.#owned = owned;
+    this.#output = output;
   }
-  const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });
-  const scalars = createScalarBlock(program.scalars, program.symbols);
-  const result = new Float32Array(64);
-  return {
-    executable,
-    scalars,
-    buffers,
-    async run() {
-      const startMs = performance.now();
-      await executable.run(scalars.words);
-      const timeMs = performance.now() - startMs;
-      await executable.read(output, result);
-      if (!result.every(Number.isFinite)) throw new Error(`${backend.name}: output ${output} is not finite`);
-      return timeMs;
-    },
-    async dispose() {
-      await executable.dispose();
-      for (const [name, buffer] of buffers) if (!shared.has(name)) backend.free(buffer);
-    },
-  };
+
+  /**
+   * @param output name of the program output to check
+   * @param shared buffers of another program by name, which are reused instead of allocated and filled
+   */
+  static async load(
+    backend: Backend,
+    program: Program,
+    fill: FillBuffer,
+    output: string,
+    shared: ReadonlyMap<string, BufferHandle> = new Map(),
+  ): Promise<LoadedProgram> {
+    const buffers = new Map<string, BufferHandle>();
+    const owned: BufferHandle[] = [];
+    for (const { name, usage, sizeBytes } of program.buffers) {
+      if (usage !== 'weights' && usage !== 'kv') continue;
+      const known = shared.get(name);
+      const buffer = known ?? backend.allocate({ sizeBytes, usage, label: name });
+      buffers.set(name, buffer);
+      if (known !== undefined) continue;
+      owned.push(buffer);
+      const view = backend.view(buffer);
+      const target = view ?? new Uint8Array(sizeBytes);
+      fill(name, target);
+      if (view === undefined) await backend.write(buffer, 0, target);
+    }
+    const executable = await backend.prepare(program, { buffers, onUnsupported: 'error' });
+    return new LoadedProgram(backend, executable, buffers, owned, output);
+  }
+
+  /**
+   * Runs it once and returns the milliseconds of the run alone. Then reads the output, so that the result is used.
+   * @throws {Error} when the output contains a non-finite number, because the timed work was not valid
+   */
+  async run(): Promise<number> {
+    const startMs = performance.now();
+    await this.executable.run(this.scalars.words);
+    const timeMs = performance.now() - startMs;
+    await this.executable.read(this.#output, this.#result);
+    if (this.#result.every(Number.isFinite)) return timeMs;
+    throw new Error(`${this.#backend.name}: output ${this.#output} is not finite`);
+  }
+
+  async dispose(): Promise<void> {
+    await this.executable.dispose();
+    for (const buffer of this.#owned) this.#backend.free(buffer);
+  }
 }
 
 /** Bytes as floats, for buffers of f32. */

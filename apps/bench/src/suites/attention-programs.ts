@@ -2,7 +2,7 @@
 import { ProgramBuilder, type Backend, type ProgramTensor } from '@winnow/ops';
 import { createAttentionLowering, type AttentionPhase } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
-import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights } from '../models/random-weights.js';
 
 export interface PolicyCase {
@@ -64,7 +64,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
   }
   b.output('y', y);
   if (reported['pairs'] !== undefined) b.output('pairs', reported['pairs']);
-  const loaded = await loadProgram(backend, b.build(), cacheFiller(policyCase), 'y');
+  const loaded = await LoadedProgram.load(backend, b.build(), cacheFiller(policyCase), 'y');
   loaded.scalars.slot('stateFrom').fill(-1);
   const first = numKeys - numTokens;
   for (const name of ['positions', 'slots']) loaded.scalars.slot(name).forEach((_, t, all) => (all[t] = first + t));

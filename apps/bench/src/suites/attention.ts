@@ -1,7 +1,7 @@
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { sizeOf } from '@winnow/tensor';
 import { gigaPerSecond, milliseconds, type Figure } from '../harness/figure.js';
-import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { LoadedProgram } from '../harness/loaded-program.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { randomWeights } from '../models/random-weights.js';
@@ -115,7 +115,7 @@ async function loadAttention(
   const { numTokens, numKeys } = attentionCase;
   const rows = randomWeights(options.kvDType, 1, 3);
   const queries = randomWeights('f32', 1, 4);
-  const loaded = await loadProgram(
+  const loaded = await LoadedProgram.load(
     backend,
     attentionProgram(attentionCase, options.kvDType),
     (buffer, target) => {

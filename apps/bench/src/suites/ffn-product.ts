@@ -5,7 +5,7 @@
 import { ProgramBuilder, type Backend, type Program, type ProgramTensor } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
-import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { asFloats, LoadedProgram } from '../harness/loaded-program.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { randomWeights } from '../models/random-weights.js';
@@ -81,7 +81,8 @@ interface Draw {
   readonly thresholds: readonly Uint8Array[];
 }
 
-interface ProductBlocks extends LoadedProgram {
+interface ProductBlocks {
+  readonly program: LoadedProgram;
   /** Draws an input, with thresholds that exactly `count` neurons of every layer reach. */
   draw(count: number): Promise<Draw>;
   /** The input of the next run. */
@@ -96,8 +97,8 @@ async function loadProductBlocks(backend: Backend, ffn: ProductCase): Promise<Pr
     if (name === 'x' || name.startsWith('thresholds')) target.fill(0);
     else weights[name.includes('.q ') ? 'q4_0' : 'q8_0'].fill(target);
   };
-  const loaded = await loadProgram(backend, productProgram(ffn), fill, 'y');
-  const { buffers, scalars } = loaded;
+  const program = await LoadedProgram.load(backend, productProgram(ffn), fill, 'y');
+  const { buffers, scalars } = program;
   const predictor = await backend.prepare(scoresProgram(ffn), { buffers, onUnsupported: 'error' });
   const rng = createRng(3);
   const write = async (name: string, bytes: Uint8Array): Promise<void> => {
@@ -105,7 +106,7 @@ async function loadProductBlocks(backend: Backend, ffn: ProductCase): Promise<Pr
     if (buffer !== undefined) await backend.write(buffer, 0, bytes);
   };
   return {
-    ...loaded,
+    program,
     async draw(count) {
       const x = new Uint8Array(4 * hiddenDim);
       asFloats(x).set(Float32Array.from({ length: hiddenDim }, () => rng.nextGaussian()));
@@ -170,9 +171,9 @@ function contender(blocks: ProductBlocks, count: number): Contender {
     async run() {
       const [first, second] = [await blocks.draw(count), await blocks.draw(count)];
       await blocks.put(first);
-      await blocks.run();
+      await blocks.program.run();
       await blocks.put(second);
-      return blocks.run();
+      return blocks.program.run();
     },
   };
 }

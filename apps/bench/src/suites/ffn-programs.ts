@@ -1,7 +1,7 @@
 /** Programs of FFN blocks, dense and sparse, over weights larger than the caches. */
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { asFloats, LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights, type RandomWeights } from '../models/random-weights.js';
 
 /** Sequential GLU blocks `down(silu(gate x) * up x)`, each with its own weights. */
@@ -97,18 +97,19 @@ function fillWith(dtype: DType): (name: string, target: Uint8Array) => void {
 }
 
 export function loadDense(backend: Backend, ffn: FfnCase): Promise<LoadedProgram> {
-  return loadProgram(backend, denseProgram(ffn), fillWith(ffn.dtype), 'y');
+  return LoadedProgram.load(backend, denseProgram(ffn), fillWith(ffn.dtype), 'y');
 }
 
 export function loadPredictor(backend: Backend, ffn: FfnCase, rank: number): Promise<LoadedProgram> {
-  return loadProgram(backend, predictorProgram(ffn, rank), fillWith('q8_0'), 'y');
+  return LoadedProgram.load(backend, predictorProgram(ffn, rank), fillWith('q8_0'), 'y');
 }
 
 /** A sparse program whose active neurons can be redrawn, so that those of the next run are not cached. */
-export interface SparseFfn extends LoadedProgram {
+export interface SparseFfn {
+  readonly program: LoadedProgram;
   /**
    * The same over the same weights with different neurons: run just before, it wakes the threads without reading what
-   * `run` will read.
+   * `program` will read.
    */
   readonly other: LoadedProgram;
   /** Draws `count` neurons for every layer of both. */
@@ -116,16 +117,16 @@ export interface SparseFfn extends LoadedProgram {
 }
 
 export async function loadSparse(backend: Backend, ffn: FfnCase): Promise<SparseFfn> {
-  const loaded = await loadProgram(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y');
-  const neurons = new Map([...loaded.buffers].filter(([name]) => name.startsWith('neurons')));
-  const other = await loadProgram(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y', neurons);
+  const program = await LoadedProgram.load(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y');
+  const neurons = new Map([...program.buffers].filter(([name]) => name.startsWith('neurons')));
+  const other = await LoadedProgram.load(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y', neurons);
   const rng = createRng(3);
   const bytes = new Uint8Array(4 * ffn.ffnDim);
   return {
-    ...loaded,
+    program,
     other,
     async draw(count) {
-      for (const { buffers } of [loaded, other]) {
+      for (const { buffers } of [program, other]) {
         for (let layer = 0; layer < ffn.numLayers; layer++) {
           drawScores(asFloats(bytes), count, rng);
           const buffer = buffers.get(`scores ${layer}`);

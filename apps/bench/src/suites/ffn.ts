@@ -98,7 +98,7 @@ async function contendersOf(
         // as for dense: threads that slept while neurons were drawn would start late
         await sparse.draw(countOf(ratio, shape));
         await sparse.other.run();
-        return sparse.run();
+        return sparse.program.run();
       },
     };
   }

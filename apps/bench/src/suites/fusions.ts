@@ -9,7 +9,7 @@ import {
 } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
-import { loadProgram, type FillBuffer, type LoadedProgram } from '../harness/loaded-program.js';
+import { LoadedProgram, type FillBuffer } from '../harness/loaded-program.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { modelShape, type ModelShape } from '../models/model-shapes.js';
@@ -54,9 +54,9 @@ async function* measureLayer(
   try {
     const forms = formsOf(shape, numTokens);
     const loaded: Record<string, LoadedProgram> = {};
-    const first = await loadProgram(backend, forms['as written'], fillWeights(), 'y');
+    const first = await LoadedProgram.load(backend, forms['as written'], fillWeights(), 'y');
     for (const [name, program] of Object.entries(forms)) {
-      loaded[name] = await loadProgram(backend, program, fillWeights(), 'y', first.buffers);
+      loaded[name] = await LoadedProgram.load(backend, program, fillWeights(), 'y', first.buffers);
       loaded[name].scalars.bind('T', numTokens);
     }
     const timings = await measure(loaded, measureOptions(options, 201));

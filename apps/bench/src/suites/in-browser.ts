@@ -2,7 +2,7 @@
 import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createRng, type DType } from '@winnow/tensor';
-import { openProgram, type BrowserProgram } from '../browser/browser-program.js';
+import { BrowserProgram, type ProgramOptions } from '../browser/browser-program.js';
 import type { PageResult } from '../browser/page-protocol.js';
 import { launchChromium } from '../browser/chromium.js';
 import { descendantsCpuMs } from '../browser/process-tree.js';
@@ -129,9 +129,9 @@ async function openPrograms(context: SuiteContext, { name, dtype }: ModelCase, c
     const modulePath = await installWllama(options.peerFolder, say);
     const { kvDType, attention, batchSize, peerFlash: flashAttention } = options;
     const load = { contextSize, threads, kvDType, attention, batchSize, flashAttention };
-    const open = async (program: Parameters<typeof openProgram>[1]): Promise<BrowserProgram> => {
+    const open = async (program: ProgramOptions): Promise<BrowserProgram> => {
       say(`loading ${name} ${dtype} in Chromium: ${program.name}`);
-      const opened = await openProgram(browser, program);
+      const opened = await BrowserProgram.open(browser, program);
       closers.push(() => opened.dispose());
       return opened;
     };

@@ -1,7 +1,7 @@
 /** Common code of gemm and gemv: programs of `matmul` with weight shapes of real models. */
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { sizeOf, type DType } from '@winnow/tensor';
-import { loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { LoadedProgram } from '../harness/loaded-program.js';
 import type { BenchOptions } from '../harness/options.js';
 import { randomWeights, type RandomWeights } from '../models/random-weights.js';
 import type { ProbeName } from '../roofline/machine.js';
@@ -63,5 +63,5 @@ export function loadMatmul(backend: Backend, matmul: MatmulCase): Promise<Loaded
   pools.set(dtype, weights);
   const inputs = randomWeights('f32', 1, 2);
   const fill = (name: string, target: Uint8Array): void => (name === 'x' ? inputs : weights).fill(target);
-  return loadProgram(backend, matmulProgram(matmul), fill, 'y');
+  return LoadedProgram.load(backend, matmulProgram(matmul), fill, 'y');
 }

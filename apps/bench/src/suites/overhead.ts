@@ -1,6 +1,6 @@
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { milliseconds, type Figure, type Rate } from '../harness/figure.js';
-import { asFloats, loadProgram, type LoadedProgram } from '../harness/loaded-program.js';
+import { asFloats, LoadedProgram } from '../harness/loaded-program.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 
@@ -81,7 +81,7 @@ async function measureChains({ options, createBackend }: SuiteContext, chains: [
 
 async function loadChain(backend: Backend, chain: Chain): Promise<LoadedProgram> {
   const fill = (_: string, target: Uint8Array): void => void asFloats(target).fill(1 / 1024);
-  const loaded = await loadProgram(backend, chainProgram(chain), fill, 'y');
+  const loaded = await LoadedProgram.load(backend, chainProgram(chain), fill, 'y');
   loaded.scalars.bind('T', chain.numRows);
   return loaded;
 }

@@ -60,7 +60,7 @@ export async function createBaseRows(
 export async function compareForced(base: BaseRows, tested: Model, options: ForcedOptions): Promise<DivergenceReport> {
   const { tokens, phase = 'prefill', numBuckets, signal } = options;
   const collector = new DivergenceCollector();
-  const meeting = createMeeting();
+  const meeting = new Meeting();
   const stop = new AbortController();
   const abort = signal === undefined ? stop.signal : AbortSignal.any([signal, stop.signal]);
   const fail = (error: unknown): never => {
@@ -86,37 +86,33 @@ export async function compareForced(base: BaseRows, tested: Model, options: Forc
   return collector.report(numBuckets);
 }
 
-interface Meeting {
-  /** Resolves when the row has been consumed. */
-  give(row: Float32Array): Promise<void>;
-  take(): Promise<Float32Array>;
-  done(): void;
-  /** Releases all waiters. */
-  fail(error: unknown): void;
-}
-
 /** A rendezvous of two runs at every row, so that only one row of each is in memory. */
-function createMeeting(): Meeting {
-  let given = Promise.withResolvers<Float32Array>();
-  let used = Promise.withResolvers<void>();
-  const forget = (promise: Promise<unknown>): void => void promise.catch(() => {});
-  return {
-    give(row): Promise<void> {
-      given.resolve(row);
-      return used.promise;
-    },
-    take: () => given.promise,
-    done(): void {
-      const { resolve } = used;
-      given = Promise.withResolvers();
-      used = Promise.withResolvers();
-      resolve();
-    },
-    fail(error): void {
-      for (const { promise, reject } of [given, used]) {
-        forget(promise);
-        reject(error);
-      }
-    },
-  };
+class Meeting {
+  #given = Promise.withResolvers<Float32Array>();
+  #used = Promise.withResolvers<void>();
+
+  /** Resolves when the row has been consumed. */
+  give(row: Float32Array): Promise<void> {
+    this.#given.resolve(row);
+    return this.#used.promise;
+  }
+
+  take(): Promise<Float32Array> {
+    return this.#given.promise;
+  }
+
+  done(): void {
+    const { resolve } = this.#used;
+    this.#given = Promise.withResolvers();
+    this.#used = Promise.withResolvers();
+    resolve();
+  }
+
+  /** Releases all waiters. */
+  fail(error: unknown): void {
+    for (const { promise, reject } of [this.#given, this.#used]) {
+      promise.catch(() => undefined);
+      reject(error);
+    }
+  }
 }

@@ -112,7 +112,7 @@ export class BlockManager {
     this.#prefixSharing = prefixSharing;
     this.#pool = new BlockPool(numBlocks, options.onContentDropped ?? (() => undefined));
     this.#prefixes = new PrefixIndex(this.#pool, blockSize, options.hash);
-    this.#writer = new SlotWriter(this.#pool, { numBlocks, blockSize, maxBlocksPerSequence });
+    this.#writer = new SlotWriter(this.#pool, this);
   }
 
   get sequenceIds(): readonly number[] {

@@ -10,8 +10,8 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/src/heap.ts',
-    find: 'highest = Math.max(highest, end);',
-    replace: 'highest = Math.min(highest, end);',
+    find: 'this.#highest = Math.max(this.#highest, end);',
+    replace: 'this.#highest = Math.min(this.#highest, end);',
     tests: ['test/lifecycle.test.ts'],
   },
   {
