@@ -58,7 +58,7 @@ describe('constrained text', () => {
   test.each([
     [['--grammar', 'root ::= ('], '--grammar: grammar at byte 9'],
     [['--grammar', 'missing.gbnf'], 'missing.gbnf: no such file'],
-    [['--json-schema', '{"not": {}}'], '--json-schema: JSON schema: #/not'],
+    [['--json-schema', '{"uniqueItems": true}'], '--json-schema: JSON schema: #/uniqueItems'],
     [['--json-schema', '{'], '--json-schema: expected JSON'],
     [['--json-schema', '{}', '--grammar', 'root ::= "a"'], 'expected one of --grammar and --json-schema'],
   ])('%j is refused before a model is loaded', async (flags, message) => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { JsonSchema } from '../src/index.js';
-import { checkSamples, tokensOf } from './schema-checks.js';
+import { checkSamples, conditional, tokensOf } from './schema-checks.js';
 
 type Arbitrary = fc.Arbitrary<unknown>;
 
@@ -81,6 +81,8 @@ const schemas = fc.letrec<{ schema: JsonSchema }>((tie) => {
     fc.array(schema, { minLength: 1, maxLength: 2 }).map((anyOf) => ({ anyOf })),
     fc.array(schema, { minLength: 1, maxLength: 2 }).map((allOf) => ({ allOf })),
     fc.array(schema, { minLength: 2, maxLength: 2 }).map((oneOf) => ({ oneOf })),
+    fc.tuple(schema, schema).map(([one, not]) => ({ allOf: [one], not })),
+    fc.tuple(schema, schema, schema).map((parts) => conditional({}, ...parts)),
   ];
   const all = [constants, ...numbers, texts, arrays(schema), objects(schema), ...combinations];
   return { schema: fc.oneof({ depthSize: 'small' }, ...all) as fc.Arbitrary<JsonSchema> };

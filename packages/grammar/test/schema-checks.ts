@@ -58,3 +58,9 @@ export function checkSamples(schema: JsonSchema, seed: number, count = 12): numb
   }
   return numEnded;
 }
+
+/** A schema with `if`, `then` and `else`. */
+export function conditional(own: object, ...parts: readonly JsonSchema[]): JsonSchema {
+  const keywords = ['if', 'then', 'else'];
+  return { ...own, ...Object.fromEntries(parts.map((part, index) => [keywords[index] as string, part])) };
+}

@@ -129,9 +129,9 @@ test('what cannot be is refused', () => {
     refusal('argument'),
   );
   expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a b' }] })).toThrow(refusal('argument'));
-  const broken = { name: 'a', parameters: { type: 'object', properties: { x: { not: {} } } } };
+  const broken = { name: 'a', parameters: { type: 'object', properties: { x: { uniqueItems: true } } } };
   expect(() => prepareChat(model, { messages: question, tools: [broken] })).toThrow(
-    expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/not' }),
+    expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/uniqueItems' }),
   );
   expect(() => prepareChat({ ...model, chatTemplate: undefined }, request)).toThrow(refusal('argument'));
 });

@@ -35,6 +35,8 @@ export class NetworkWriter {
   readonly #nodes: ReadonlyMap<string, GrammarNode>;
   readonly #numbers = new Map<string, number>();
   readonly #classes = new Map<CodePoints, WrittenClass>();
+  /** The same by their contents. */
+  readonly #classesByText = new Map<string, WrittenClass>();
   /** Sets of characters beyond ASCII by their contents. */
   readonly #classNumbers = new Map<string, number>();
 
@@ -125,7 +127,15 @@ export class NetworkWriter {
   }
 
   #splitClass(ranges: CodePoints): WrittenClass {
-    const sequences = utf8Ranges(ranges);
+    const text = ranges.join();
+    const known = this.#classesByText.get(text);
+    if (known !== undefined) return known;
+    const written = this.#writeSplit(utf8Ranges(ranges));
+    this.#classesByText.set(text, written);
+    return written;
+  }
+
+  #writeSplit(sequences: readonly (readonly ByteRange[])[]): WrittenClass {
     this.#budget.spend(20 * sequences.length);
     const ascii = sequences.filter(({ length }) => length === 1).map(([range]) => range as ByteRange);
     const longer = sequences.filter(({ length }) => length > 1);

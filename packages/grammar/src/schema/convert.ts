@@ -29,7 +29,7 @@ import { MemberList } from './member-list.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
 import { WorkBudget } from '../work-budget.js';
-import { fail, locate } from './located.js';
+import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
 import { stringDfa, textsDfa } from './strings.js';
@@ -115,7 +115,7 @@ class SchemaConverter {
     const name = `${this.#prefix}-${this.#names.size}`;
     this.#names.set(key, name);
     const { place } = budget;
-    budget.place = parts[0]?.path ?? place;
+    budget.place = placeOf(parts[0]?.path ?? place);
     this.#rules.set(name, literal(''));
     const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts, name));
     this.#rules.set(name, { kind: 'choice', alternatives });
@@ -156,7 +156,11 @@ class SchemaConverter {
       if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
       return sequence(literal('"'), repeat(this.#rules.char(), minLength, maxLength), literal('"'));
     }
-    const key = JSON.stringify([patterns.map(({ source, isWhole }) => [source, isWhole]), minLength, maxLength]);
+    const key = JSON.stringify([
+      patterns.map(({ source, isWhole, isNegated }) => [source, isWhole, isNegated]),
+      minLength,
+      maxLength,
+    ]);
     let node = this.#strings.get(key);
     if (node === undefined) {
       node = this.#automaton(stringDfa(facts, this.#rules.budget) as Dfa, encodeInString);

@@ -62,6 +62,10 @@ export interface NamePattern {
 export interface Pattern {
   readonly source: string;
   readonly isWhole: boolean;
+  /** Only texts that do not match. Default false. */
+  readonly isNegated?: boolean;
+  /** It does not match all that its keyword accepts: a format. Default false. */
+  readonly isNarrow?: boolean;
   readonly path: string;
 }
 

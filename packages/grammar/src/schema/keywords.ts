@@ -7,8 +7,6 @@ import { matchesPattern } from './strings.js';
 
 /** Keywords that affect validity and that a grammar cannot enforce. All others that are not read are annotations. */
 const unsupported: ReadonlySet<string> = new Set([
-  'not',
-  'if',
   'contains',
   'unevaluatedItems',
   'unevaluatedProperties',
@@ -157,7 +155,7 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
     if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
     const source = formats.get(value);
     if (source === undefined) return; // an annotation
-    facts.patterns = [...(facts.patterns ?? []), { source, isWhole: true, path }];
+    facts.patterns = [...(facts.patterns ?? []), { source, isWhole: true, isNarrow: true, path }];
   },
 };
 
@@ -235,9 +233,11 @@ const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
 };
 
 /** Every keyword that a grammar can enforce; the resolver handles combinators. */
-const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
-  Object.entries({
+const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map([
+  ['then', ignore],
+  ...Object.entries({
     ...{ type: ignore, $ref: ignore, allOf: ignore, anyOf: ignore, oneOf: ignore },
+    ...{ not: ignore, if: ignore, else: ignore },
     ...{ dependencies: ignore, dependentRequired: ignore, dependentSchemas: ignore },
     ...valueKeywords,
     ...textKeywords,
@@ -245,7 +245,7 @@ const keywordReaders: ReadonlyMap<string, KeywordReader> = new Map(
     ...objectKeywords,
     ...arrayKeywords,
   }),
-);
+]);
 
 function countOf(value: unknown, path: string): number {
   if (typeof value === 'number' && Number.isSafeInteger(value) && value >= 0) return value;

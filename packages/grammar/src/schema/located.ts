@@ -2,8 +2,22 @@
 import { FormatError } from '@winnow/tensor';
 import type { JsonSchema, Located } from './facts.js';
 
+/** A schema that stands for a part of another one: of its negation, for example. Its path is found nowhere else. */
+export function derivedPath(path: string, kind: 'not' | 'absent' | 'present', of = ''): string {
+  return `${path}~${kind}(${of})`;
+}
+
+export function isDerived(path: string): boolean {
+  return /~(?:not|absent|present)\(/.test(path);
+}
+
+/** The place in the schema that a path begins with. */
+export function placeOf(path: string): string {
+  return path.replace(/~(?:not|absent|present)\(.*$/s, '');
+}
+
 export function fail(path: string, message: string): never {
-  throw new FormatError({ source: 'JSON schema', field: path, message });
+  throw new FormatError({ source: 'JSON schema', field: placeOf(path), message });
 }
 
 /** Checks that the value is a schema. */

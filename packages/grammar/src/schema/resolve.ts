@@ -11,7 +11,8 @@ import {
 } from './facts.js';
 import { areDisjoint } from './disjoint.js';
 import { factsOf, isAnnotation } from './keywords.js';
-import { escapePointer, fail, locate } from './located.js';
+import { derivedPath, escapePointer, fail, isDerived, locate, placeOf } from './located.js';
+import { without } from './without.js';
 
 /** Maximum number of alternatives that nested combinators may expand to. */
 const maxAlternatives = 1000;
@@ -20,13 +21,19 @@ export class Resolver {
   readonly budget: WorkBudget;
   readonly #root: JsonSchema;
   readonly #anchors = new Map<string, Located>();
-  /** Locations of the schemas whose branches are being compared. */
-  readonly #checking = new Set<string>();
   /** Alternatives by the location of a schema. */
   readonly #expanded = new Map<string, readonly Facts[]>();
 
-  constructor(root: JsonSchema, budget: WorkBudget) {
+  /**
+   * Resolves to at least what a schema accepts: branches of `oneOf` that overlap, no negation. Other resolvers give at most what
+   * it accepts.
+   */
+  readonly wide: Resolver;
+
+  /** @param isWide see `wide` */
+  constructor(root: JsonSchema, budget: WorkBudget, isWide = false) {
     this.budget = budget;
+    this.wide = isWide ? this : new Resolver(root, budget, true);
     this.#root = root;
     collectAnchors(root, '#', this.#anchors, 0, budget);
   }
@@ -89,42 +96,73 @@ export class Resolver {
     for (const choices of dependenciesOf(schema, path)) {
       and(choices.flatMap((part) => this.#expand(part, inside).map(withoutMeaning)));
     }
-    if (schema['oneOf'] !== undefined) {
-      const branches = listOf(schema, 'oneOf', path).map((part) => this.#expand(part, inside).map(narrowed));
-      this.#checkExclusive(branches, alternatives, path);
-      and(branches.flat());
+    const oneOf = schema['oneOf'] === undefined ? undefined : listOf(schema, 'oneOf', path);
+    if (this.wide === this) {
+      if (oneOf !== undefined) and(oneOf.flatMap((part) => this.#expand(part, inside)));
+      return alternatives.map(withoutNarrowPatterns);
     }
+    if (schema['if'] !== undefined && (schema['then'] ?? schema['else']) !== undefined)
+      and(this.#conditional(schema, path, inside));
+    if (oneOf !== undefined) alternatives = this.#exactlyOne(alternatives, oneOf, path, inside);
+    if (schema['not'] !== undefined) alternatives = this.#negate(alternatives, locate(schema['not'], `${path}/not`));
     return alternatives;
   }
 
-  /** A value that matches two branches of oneOf is invalid, so a grammar requires mutually exclusive branches. */
-  #checkExclusive(branches: readonly (readonly Facts[])[], common: readonly Facts[], path: string): void {
-    if (this.#checking.has(path)) return; // the search for a difference has reached the same pair again
-    this.#checking.add(path);
-    for (const [index, branch] of branches.entries()) {
-      for (const other of branches.slice(index + 1)) {
-        for (const [a, b] of branch.flatMap((one) => other.map((two) => [one, two] as const))) {
-          if (
-            areDisjoint(a, b, (conjunction) => this.resolve(conjunction)) ||
-            common.every((own) => this.#isNever(own, a, b))
-          )
-            continue;
-          const expected = 'mutually exclusive alternatives, by type or by a constant property';
-          fail(`${path}/oneOf`, `expected ${expected} (or anyOf)`);
-        }
-      }
-    }
-    this.#checking.delete(path);
+  /** What one branch accepts and no other one does. */
+  #exactlyOne(
+    common: readonly Facts[],
+    branches: readonly Located[],
+    path: string,
+    inside: ReadonlySet<string>,
+  ): readonly Facts[] {
+    const accepted = branches.map((branch) => this.wide.#expand(branch, new Set()));
+    const result = branches.flatMap((branch, index) => {
+      const own = this.#product(common, this.#expand(branch, inside).map(narrowed), path);
+      return accepted.reduce<readonly Facts[]>(
+        (rest, others, other) => (other === index ? rest : this.#exclude(rest, others)),
+        own,
+      );
+    });
+    if (result.length > 0 || common.length === 0 || accepted.every(({ length }) => length === 0)) return result;
+    const expected = 'mutually exclusive alternatives, by type or by a constant property';
+    return fail(`${path}/oneOf`, `expected ${expected} (or anyOf)`);
   }
 
-  #isNever(own: Facts, a: Facts, b: Facts): boolean {
-    const first = both(own, a);
-    const second = both(own, b);
-    return (
-      first === undefined ||
-      second === undefined ||
-      areDisjoint(first, second, (conjunction) => this.resolve(conjunction))
+  /** What satisfies `if` and `then`, or `else` but not `if`. */
+  #conditional(schema: Exclude<JsonSchema, boolean>, path: string, inside: ReadonlySet<string>): readonly Facts[] {
+    const part = (keyword: string): Located => locate(schema[keyword] ?? true, `${path}/${keyword}`);
+    const anything: readonly Facts[] = [{ kinds: new Set(allKinds) }];
+    const condition = part('if');
+    const met = this.#product(this.#expand(condition, inside), this.#expand(part('then'), inside), path);
+    const unmet = this.#exclude(anything, this.wide.#expand(condition, new Set()));
+    return [...met, ...this.#product(unmet, this.#expand(part('else'), inside), path)].map(withoutMeaning);
+  }
+
+  #negate(alternatives: readonly Facts[], negated: Located): readonly Facts[] {
+    const accepted = this.wide.#expand(negated, new Set());
+    const rest = this.#exclude(alternatives, accepted);
+    const isForbidden = accepted.some(
+      (facts) => Object.keys(facts).length === 1 && facts.kinds.size === allKinds.length,
     );
+    // parts of a negation that cannot be expressed are left out of its alternatives; an author has to know
+    if (rest.length > 0 || alternatives.length === 0 || isForbidden || isDerived(negated.path)) return rest;
+    return fail(negated.path, 'a negation that constrained decoding cannot enforce');
+  }
+
+  /** Alternatives without what others accept. */
+  #exclude(alternatives: readonly Facts[], others: readonly Facts[]): readonly Facts[] {
+    const resolve = (conjunction: Conjunction): readonly Facts[] => this.wide.resolve(conjunction);
+    let rest = alternatives;
+    for (const other of others) {
+      rest = rest.flatMap((facts) => {
+        this.budget.spend(100 + 10 * (sizeOf(facts) + sizeOf(other)));
+        return areDisjoint(facts, other, resolve) ? [facts] : without(facts, other, this.wide);
+      });
+      if (rest.length > maxAlternatives) {
+        this.budget.refuse('alternatives', rest.length, maxAlternatives, 'schemas');
+      }
+    }
+    return rest;
   }
 
   /** The alternatives of a conjunction of schemas; empty when no value is valid. */
@@ -146,11 +184,17 @@ export class Resolver {
       }
     }
     if (product.length > maxAlternatives) {
-      this.budget.place = path;
+      this.budget.place = placeOf(path);
       this.budget.refuse('alternatives', product.length, maxAlternatives, 'schemas');
     }
     return product;
   }
+}
+
+/** Without patterns of formats, which do not match all that a format accepts. */
+function withoutNarrowPatterns({ patterns = [], ...facts }: Facts): Facts {
+  const kept = patterns.filter(({ isNarrow }) => isNarrow !== true);
+  return kept.length === 0 ? facts : { ...facts, patterns: kept };
 }
 
 /** Without the types that keywords are about: these keywords are not the author's. */
@@ -223,8 +267,8 @@ function* dependenciesOf(schema: Exclude<JsonSchema, boolean>, path: string): Ge
         ? { required: [name, ...(asked as unknown[])] }
         : { required: [name], allOf: [locate(asked, own).schema] };
       yield [
-        { schema: { properties: { [name]: false } }, path: `${own}#absent` },
-        { schema: present, path: `${own}#present` },
+        { schema: { properties: { [name]: false } }, path: derivedPath(own, 'absent') },
+        { schema: present, path: derivedPath(own, 'present') },
       ];
     }
   }

@@ -1,11 +1,11 @@
 /** Compiles constraints on strings to automata. */
 import { allCodePoints } from '../code-points.js';
-import { accepts, intersectDfa, isEmptyDfa, limitLength, type Dfa } from '../regular/dfa.js';
+import { accepts, complementDfa, intersectDfa, isEmptyDfa, limitLength, trim, type Dfa } from '../regular/dfa.js';
 import { RegexRefusal } from '../regular/regex-writer.js';
 import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
 import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
-import { fail } from './located.js';
+import { fail, placeOf } from './located.js';
 
 const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
 
@@ -40,13 +40,14 @@ export function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
   const ready = known.get(pattern);
   if (ready !== undefined) return ready;
   const { place } = budget;
-  budget.place = pattern.path;
+  budget.place = placeOf(pattern.path);
   try {
     const dfa = (pattern.isWhole ? wholeRegexDfa : regexDfa)(pattern.source, budget);
     if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
-    known.set(pattern, dfa);
+    const wanted = pattern.isNegated === true ? trim(complementDfa(dfa, budget)) : dfa;
+    known.set(pattern, wanted);
     budget.place = place;
-    return dfa;
+    return wanted;
   } catch (error) {
     if (error instanceof RegexRefusal)
       fail(pattern.path, `a pattern that constrained decoding does not support: ${error.message}`);

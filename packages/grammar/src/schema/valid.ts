@@ -35,7 +35,7 @@ function isNumber(value: number, { minimum, maximum, divisors = [] }: Facts): bo
   return divisors.every((divisor) => value % divisor === 0);
 }
 
-function kindOf(value: unknown): Kind | undefined {
+export function kindOf(value: unknown): Kind | undefined {
   if (value === null) return 'null';
   if (Array.isArray(value)) return 'array';
   switch (typeof value) {
