@@ -1,37 +1,24 @@
 /** Converts the settings of a GGUF file to config.json. */
-import type { DecoderConfig, EmbedderDescription, Fields, ModelDescription } from '@winnow/models';
+import {
+  architectures,
+  type DecoderConfig,
+  type EmbedderDescription,
+  type Fields,
+  type ModelDescription,
+} from '@winnow/models';
 import { FormatError } from '@winnow/tensor';
 import { activationNames } from './gguf-settings.js';
 import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
 
-/** `model_type` and class of each architecture. */
-const hubModels: Readonly<Record<string, readonly [modelType: string, className: string]>> = {
-  llama: ['llama', 'LlamaForCausalLM'],
-  mistral: ['mistral', 'MistralForCausalLM'],
-  mixtral: ['mixtral', 'MixtralForCausalLM'],
-  qwen2: ['qwen2', 'Qwen2ForCausalLM'],
-  qwen3: ['qwen3', 'Qwen3ForCausalLM'],
-  qwen2moe: ['qwen2_moe', 'Qwen2MoeForCausalLM'],
-  qwen3moe: ['qwen3_moe', 'Qwen3MoeForCausalLM'],
-  qwen35: ['qwen3_5_text', 'Qwen3_5ForCausalLM'],
-  qwen35moe: ['qwen3_5_moe_text', 'Qwen3_5MoeForCausalLM'],
-  olmoe: ['olmoe', 'OlmoeForCausalLM'],
-  phi2: ['phi', 'PhiForCausalLM'],
-  phi3: ['phi3', 'Phi3ForCausalLM'],
-  gemma: ['gemma', 'GemmaForCausalLM'],
-  gemma2: ['gemma2', 'Gemma2ForCausalLM'],
-  gemma3: ['gemma3_text', 'Gemma3ForCausalLM'],
-  gpt2: ['gpt2', 'GPT2LMHeadModel'],
-  starcoder2: ['starcoder2', 'Starcoder2ForCausalLM'],
-  stablelm: ['stablelm', 'StableLmForCausalLM'],
-  lfm2: ['lfm2', 'Lfm2ForCausalLM'],
-  lfm2moe: ['lfm2_moe', 'Lfm2MoeForCausalLM'],
-  bert: ['bert', 'BertModel'],
-  'modern-bert': ['modernbert', 'ModernBertModel'],
-  'nomic-bert': ['nomic_bert', 'NomicBertModel'],
-};
+/** `model_type` and class of an architecture. */
+function hubModel(name: string): { readonly modelType: string; readonly className: string } | undefined {
+  if (name === 'mistral') return { modelType: name, className: 'MistralForCausalLM' };
+  const found = architectures.find((architecture) => architecture.name === name);
+  const [modelType] = found?.hubNames ?? [];
+  return found === undefined || modelType === undefined ? undefined : { modelType, className: found.hubClass };
+}
 
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
@@ -59,12 +46,12 @@ const epsilonNames: Readonly<Record<string, string>> = {
 export function hubSettings(fields: Fields, description: EmbedderDescription): Json {
   const { config, weights } = description;
   const name = hubArchitecture(config);
-  const model = hubModels[name];
+  const model = hubModel(name);
   if (model === undefined) {
-    const message = `expected one of ${Object.keys(hubModels).join(', ')} for a folder, got ${name}`;
+    const message = `expected one of ${architectures.map((one) => one.name).join(', ')} for a folder, got ${name}`;
     throw new FormatError({ source: fields.source, field: 'general.architecture', message });
   }
-  const [modelType, className] = model;
+  const { modelType, className } = model;
   const { rope, experts } = config;
   const hasBias = (tensor: string): boolean => weights.has(`${tensor}.bias`);
   const usual: Json = {

@@ -1,7 +1,7 @@
 /** Converts the vocabulary of a folder to GGUF metadata. */
 import type { GgufValueInput } from '@winnow/gguf';
 import type { HubModel, JsonObject } from '@winnow/hub';
-import type { DecoderConfig } from '@winnow/models';
+import { architectures, type DecoderConfig } from '@winnow/models';
 import {
   preTokenizerNames,
   tokenizerFromGguf,
@@ -15,23 +15,6 @@ import type { GgufPairs } from './rope-values.js';
 
 const spaceMark = '\u2581';
 
-/** The names that llama.cpp's converter uses where several names share the same rules. */
-const preOfArchitecture: Readonly<Record<string, string>> = {
-  phi2: 'phi-2',
-  gpt2: 'gpt-2',
-  qwen2: 'qwen2',
-  qwen3: 'qwen2',
-  qwen2moe: 'qwen2',
-  qwen3moe: 'qwen2',
-  qwen35: 'qwen35',
-  qwen35moe: 'qwen35',
-  stablelm: 'stablelm2',
-  starcoder2: 'starcoder',
-  olmoe: 'olmo',
-  lfm2: 'lfm2',
-  lfm2moe: 'lfm2',
-  'modern-bert': 'modern-bert',
-};
 const usualPres: readonly string[] = ['gpt-2', 'llama-bpe', 'qwen2', 'smollm', 'tekken', 'gpt-4o', 'default'];
 
 interface Parts {
@@ -105,7 +88,11 @@ function vocabularyOf(
     return checked({ ...common, ...sentencePiece(json, parts), ...ids }, tokenizer);
   }
   const merges = mergesOf(model);
-  const names = [preOfArchitecture[architecture], ...usualPres, ...preTokenizerNames()];
+  const names = [
+    architectures.find(({ name }) => name === architecture)?.preTokenizer,
+    ...usualPres,
+    ...preTokenizerNames(),
+  ];
   for (const pre of new Set(names)) {
     if (pre === undefined) continue;
     const found = checked({ ...common, model: 'gpt2', pre, merges, ...ids }, tokenizer);

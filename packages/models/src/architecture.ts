@@ -40,8 +40,12 @@ interface ArchitectureFacts {
   readonly limits?: readonly string[];
   /** Values of `general.architecture` in GGUF files. */
   readonly ggufNames: readonly string[];
-  /** Values of `model_type` in config.json. */
+  /** Values of `model_type` in config.json; conversion writes the first. */
   readonly hubNames: readonly string[];
+  /** The model's class in Hugging Face's transformers, which conversion writes to config.json. */
+  readonly hubClass: string;
+  /** The name that llama.cpp's converter gives to the pre-tokenizer, where several names have the same rules. */
+  readonly preTokenizer?: string;
 }
 
 /** Causal attention: such a model generates, and can embed. */

@@ -29,6 +29,7 @@ export const bert: EncoderArchitecture = {
   isEncoder: true,
   ggufNames: ['bert'],
   hubNames: ['bert'],
+  hubClass: 'BertModel',
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, {
       outer: ['bert.', 'model.'],

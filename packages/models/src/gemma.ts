@@ -17,6 +17,7 @@ export const gemma: Architecture = {
   models: 'Gemma 1, 1.1, CodeGemma',
   ggufNames: ['gemma'],
   hubNames: ['gemma'],
+  hubClass: 'GemmaForCausalLM',
   async describe(file) {
     const config =
       file.format === 'gguf'

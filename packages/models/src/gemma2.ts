@@ -40,6 +40,7 @@ export const gemma2: Architecture = {
   limits: ['GGUF files have no key for the attention scale: a model with 46 layers gets the scale of the 27B model.'],
   ggufNames: ['gemma2'],
   hubNames: ['gemma2'],
+  hubClass: 'Gemma2ForCausalLM',
   async describe(file) {
     const { config, scale, attentionCap, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
     const bias = settingBias(file, 'attention_bias');

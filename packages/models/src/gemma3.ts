@@ -54,6 +54,7 @@ export const gemma3: Architecture = {
   ],
   ggufNames: ['gemma3'],
   hubNames: ['gemma3_text', 'gemma3'],
+  hubClass: 'Gemma3ForCausalLM',
   async describe(checkpoint) {
     const file = textPartOf(checkpoint, textPart);
     const { config, localRope, scale, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);

@@ -18,6 +18,8 @@ export const gpt2: Architecture = {
   limits: ['The context cannot exceed the learned positions.'],
   ggufNames: ['gpt2'],
   hubNames: ['gpt2'],
+  hubClass: 'GPT2LMHeadModel',
+  preTokenizer: 'gpt-2',
   async describe(file) {
     // the first checkpoints were saved without the outer module name
     const outer = file.store.tensors.has('transformer.wte.weight') ? 'transformer.' : '';

@@ -23,6 +23,8 @@ export const lfm2: Architecture = {
   limits: ['`conv_bias` is not supported.'],
   ggufNames: ['lfm2'],
   hubNames: ['lfm2'],
+  hubClass: 'Lfm2ForCausalLM',
+  preTokenizer: 'lfm2',
   describe: describeLfm2,
 };
 

@@ -10,5 +10,7 @@ export const lfm2moe: Architecture = {
   models: 'LFM 2 with experts',
   ggufNames: ['lfm2moe'],
   hubNames: ['lfm2_moe'],
+  hubClass: 'Lfm2MoeForCausalLM',
+  preTokenizer: 'lfm2',
   describe: describeLfm2,
 };

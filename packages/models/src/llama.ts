@@ -18,6 +18,7 @@ export const llama: Architecture = {
   limits: ['`dynamic` RoPE scaling, which affects only contexts beyond the trained length, is not applied.'],
   ggufNames: ['llama'],
   hubNames: ['llama', 'mistral'],
+  hubClass: 'LlamaForCausalLM',
   async describe(file) {
     if (hasExperts(file)) return mixtral.describe(file);
     const config = await configOf(file);

@@ -24,6 +24,7 @@ export const mixtral: DecoderArchitecture = {
   limits: ['In GGUF files its architecture is `llama`, with `llama.expert_count`.'],
   ggufNames: [],
   hubNames: ['mixtral'],
+  hubClass: 'MixtralForCausalLM',
   async describe(file) {
     const { config, experts } = await settingsOf(file);
     const tensors = expertDecoderTensors(file, config, experts, {}, hubNames(file));

@@ -40,6 +40,8 @@ export const modernBert: EncoderArchitecture = {
   isEncoder: true,
   ggufNames: ['modern-bert'],
   hubNames: ['modernbert'],
+  hubClass: 'ModernBertModel',
+  preTokenizer: 'modern-bert',
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, { outer: ['model.'], heads: /^(head|decoder)\./ });
     const { config, localRope } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);

@@ -35,6 +35,7 @@ export const nomicBert: EncoderArchitecture = {
   isEncoder: true,
   ggufNames: ['nomic-bert'],
   hubNames: ['nomic_bert'],
+  hubClass: 'NomicBertModel',
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, { outer: ['bert.', 'model.'], heads: /^(pooler|cls)\./ });
     const config = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);

@@ -22,6 +22,8 @@ export const olmoe: Architecture = {
   limits: ['`clip_qkv` is not supported.'],
   ggufNames: ['olmoe'],
   hubNames: ['olmoe'],
+  hubClass: 'OlmoeForCausalLM',
+  preTokenizer: 'olmo',
   async describe(file) {
     const isHub = file.format === 'safetensors';
     const config = isHub

@@ -16,6 +16,8 @@ export const phi2: Architecture = {
   models: 'Phi 1, 1.5, 2',
   ggufNames: ['phi2'],
   hubNames: ['phi'],
+  hubClass: 'PhiForCausalLM',
+  preTokenizer: 'phi-2',
   async describe(file) {
     const config = await configOf(file);
     const hasHeadNorms = file.format === 'safetensors' && file.fields.boolean('qk_layernorm', false);

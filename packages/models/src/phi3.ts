@@ -27,6 +27,7 @@ export const phi3: Architecture = {
   ],
   ggufNames: ['phi3'],
   hubNames: ['phi3'],
+  hubClass: 'Phi3ForCausalLM',
   async describe(file) {
     const config = file.format === 'gguf' ? await configOfGguf(file) : configOfHub(file);
     const isDerived = (name: string): boolean =>

@@ -19,6 +19,8 @@ export const qwen2: Architecture = {
   ],
   ggufNames: ['qwen2'],
   hubNames: ['qwen2'],
+  hubClass: 'Qwen2ForCausalLM',
+  preTokenizer: 'qwen2',
   async describe(file) {
     const isHub = file.format === 'safetensors';
     const config = isHub

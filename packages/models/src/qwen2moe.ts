@@ -20,6 +20,8 @@ export const qwen2moe: Architecture = {
   models: 'Qwen 1.5 and 2 with experts',
   ggufNames: ['qwen2moe'],
   hubNames: ['qwen2_moe'],
+  hubClass: 'Qwen2MoeForCausalLM',
+  preTokenizer: 'qwen2',
   async describe(file) {
     const isHub = file.format === 'safetensors';
     const hub = { architecture: 'qwen2moe', contextLength: 32768, known: ['num_experts'] } as const;

@@ -20,6 +20,8 @@ export const qwen3: Architecture = {
   ],
   ggufNames: ['qwen3'],
   hubNames: ['qwen3'],
+  hubClass: 'Qwen3ForCausalLM',
+  preTokenizer: 'qwen2',
   async describe(file) {
     const config =
       file.format === 'gguf'

@@ -32,7 +32,9 @@ export const qwen35: Architecture = {
   models: 'Qwen 3.5 (dense), also the language model of multimodal checkpoints',
   limits: ['Multi-token prediction layers (`mtp`, `nextn`) are ignored.'],
   ggufNames: ['qwen35'],
-  hubNames: ['qwen3_5', 'qwen3_5_text'],
+  hubNames: ['qwen3_5_text', 'qwen3_5'],
+  hubClass: 'Qwen3_5ForCausalLM',
+  preTokenizer: 'qwen35',
   describe: (file) => describeQwen35(file, 'qwen35'),
 };
 

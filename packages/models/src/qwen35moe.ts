@@ -9,6 +9,8 @@ export const qwen35moe: Architecture = {
   name: 'qwen35moe',
   models: 'Qwen 3.5 with experts, also the language model of multimodal checkpoints',
   ggufNames: ['qwen35moe'],
-  hubNames: ['qwen3_5_moe', 'qwen3_5_moe_text'],
+  hubNames: ['qwen3_5_moe_text', 'qwen3_5_moe'],
+  hubClass: 'Qwen3_5MoeForCausalLM',
+  preTokenizer: 'qwen35',
   describe: (file) => describeQwen35(file, 'qwen35moe'),
 };

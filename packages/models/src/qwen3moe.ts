@@ -17,6 +17,8 @@ export const qwen3moe: Architecture = {
   models: 'Qwen 3 with experts',
   ggufNames: ['qwen3moe'],
   hubNames: ['qwen3_moe'],
+  hubClass: 'Qwen3MoeForCausalLM',
+  preTokenizer: 'qwen2',
   async describe(file) {
     const isHub = file.format === 'safetensors';
     const known = ['num_experts', 'num_local_experts'];

@@ -40,6 +40,8 @@ export const stablelm: Architecture = {
   models: 'StableLM 3B 4E1T, Zephyr 3B, StableLM 2 1.6B and 12B',
   ggufNames: ['stablelm'],
   hubNames: ['stablelm'],
+  hubClass: 'StableLmForCausalLM',
+  preTokenizer: 'stablelm2',
   async describe(file) {
     const config = await configOf(file);
     const variant = variantOf(file);

@@ -24,6 +24,8 @@ export const starcoder2: Architecture = {
   limits: ['A window is applied from config.json; llama.cpp reads no key for it from GGUF files.'],
   ggufNames: ['starcoder2'],
   hubNames: ['starcoder2'],
+  hubClass: 'Starcoder2ForCausalLM',
+  preTokenizer: 'starcoder',
   async describe(file) {
     const config = await configOf(file);
     const weights = collectWeights(file.store, requests(file, config), (name) => isDerivedTensor(name, config));
