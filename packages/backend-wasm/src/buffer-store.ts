@@ -71,10 +71,10 @@ export class BufferStore {
     checkRange(buffer, byteOffset, length);
     const [home] = buffer.places as readonly [BufferPlace];
     if (isBusy && !home.isCurrent) {
-      throw new BackendError({ backend: 'wasm', message: 'the buffer is in use by a run' });
+      throw new BackendError({ backend: 'wasm', message: 'a run is using the buffer: await the run first' });
     }
     if (isBusy && home.repacked.length > 0) {
-      throw new BackendError({ backend: 'wasm', message: 'the weights are in use by a run' });
+      throw new BackendError({ backend: 'wasm', message: 'a run is using the weights: await the run first' });
     }
     return this.#contentOf(buffer, byteOffset, length, isWritten);
   }

@@ -129,7 +129,10 @@ export class WorkerRunner implements Runner {
     try {
       this.#alone.runAlone();
     } catch (cause) {
-      throw new BackendError({ backend: 'wasm', message: 'a kernel failed' }, { cause });
+      throw new BackendError(
+        { backend: 'wasm', message: 'a kernel trapped, which is a bug of this backend' },
+        { cause },
+      );
     }
   }
 

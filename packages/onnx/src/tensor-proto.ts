@@ -182,7 +182,10 @@ function unpacked(bytes: Uint8Array, source: string, byteOffset: number): number
     const reader = new BinaryReader(bytes);
     while (reader.pos < reader.len) values.push(Number(reader.int64()));
   } catch (cause) {
-    throw new FormatError({ source, byteOffset, field: 'packed numbers', message: 'broken' }, { cause });
+    throw new FormatError(
+      { source, byteOffset, field: 'packed numbers', message: 'expected varints, the data ends inside one' },
+      { cause },
+    );
   }
   return values;
 }

@@ -11,6 +11,7 @@ import {
   type Sidecar,
   type SidecarConfig,
 } from '@winnow/sparse-inference';
+import { invariant } from '@winnow/tensor';
 import { openCalculator } from '../calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
@@ -310,7 +311,7 @@ function subjectOf(
   compare: Subject['compare'],
 ): Subject {
   const access = model.feedForward;
-  if (access === undefined) throw new UsageError('model: expected one loaded with traceFeedForward');
+  invariant(access !== undefined, 'the model traces its feed-forward layers');
   let isClosed = false;
   const close = async (): Promise<void> => {
     if (isClosed) return;

@@ -123,7 +123,10 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
     mask(): TokenMask {
       const mask = matcher.mask();
       if (mask.numTokens > 0) return mask;
-      const [expected, actual] = ['a grammar that tokens of this vocabulary can continue', 'no token is allowed'];
+      const [expected, actual] = [
+        'a grammar that tokens of this vocabulary can continue',
+        'a point where no token fits',
+      ];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     },
     prepare(): void {

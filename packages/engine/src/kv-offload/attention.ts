@@ -39,8 +39,9 @@ export function tierAttention(
   isAttending: (layer: number) => boolean,
 ): TierAttention {
   const refuse = (actual: string): never => {
-    const expected = 'untraced attention: dense, streaming in all layers, or page-topk for generated tokens';
-    throw new ArgumentError({ argument: 'kv', expected, actual });
+    const expected =
+      'dense, streaming in all layers, or page-topk for generated tokens, untraced, since KV pages are offloaded';
+    throw new ArgumentError({ argument: 'attention', expected, actual });
   };
   if (isTraced) refuse('trace.attention');
   const choosing = new Map<number, PageTopKPolicy>();

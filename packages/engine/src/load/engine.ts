@@ -65,7 +65,11 @@ export function createEngineApi(host: EngineHost): EngineApi {
       try {
         const tokenizer = await opened.openTokenizer();
         if (tokenizer === undefined) {
-          throw new FormatError({ source: opened.name, field: opened.tokenizerField, message: 'missing' });
+          throw new FormatError({
+            source: opened.name,
+            field: opened.tokenizerField,
+            message: 'missing, so the model has no tokenizer',
+          });
         }
         return { tokenizer, chatTemplate: templateOf(opened, tokenizer) };
       } finally {

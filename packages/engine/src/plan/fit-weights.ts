@@ -122,7 +122,7 @@ function tooSmall(least: MemoryPlan, limitBytes: number, advice: string): Capaci
     hint:
       `the minimum with ${weightTiers?.kind}s read from the file: weights that are always in memory ` +
       `${weightTiers?.residentBytes}, kv ${kvBytes} for ${contextSize} tokens, activations ${activationBytes}; use a smaller ` +
-      `context or KV dtype${advice}`,
+      `context or kvCache.dtype${advice}`,
   });
 }
 

@@ -76,7 +76,13 @@ export class StateRows {
     }
     const row = this.#free.pop();
     if (row === undefined) {
-      throw new CapacityError({ resource: 'recurrent states', needed: 1, available: 0, unit: 'rows' });
+      throw new CapacityError({
+        resource: 'recurrent states',
+        needed: 1,
+        available: 0,
+        unit: 'rows',
+        hint: 'close a session, or raise maxSessions',
+      });
     }
     this.#refCounts[row] = 1;
     return row;

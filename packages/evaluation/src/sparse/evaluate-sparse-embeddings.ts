@@ -10,7 +10,7 @@ import { cosineOf } from '../correlation.js';
 import { evaluateSts, type SentencePair, type StsReport } from '../sts.js';
 
 export interface EvaluateSparseEmbeddingsOptions {
-  /** Loaded with `traceFeedForward`. */
+  /** Loaded with `trace: { feedForward: true }`. */
   readonly dense: EmbeddingModel;
   /** The same model, loaded with the sidecar. */
   readonly sparse: EmbeddingModel;
@@ -38,13 +38,13 @@ export interface SparseEmbeddingsEvaluation {
   readonly sts?: { readonly dense: StsReport; readonly sparse: StsReport };
 }
 
-/** @throws {ArgumentError} when the dense model was loaded without `traceFeedForward`, and without texts */
+/** @throws {ArgumentError} when the dense model was loaded without `trace.feedForward`, and without texts */
 export async function evaluateSparseEmbeddings(
   options: EvaluateSparseEmbeddingsOptions,
 ): Promise<SparseEmbeddingsEvaluation> {
   const { dense, sparse, sidecar, backend, texts, pairs, signal, onProgress } = options;
   if (dense.feedForward === undefined) {
-    const [expected, actual] = ['a model loaded with traceFeedForward', 'one without'];
+    const [expected, actual] = ['a model loaded with trace.feedForward', 'one without'];
     throw new ArgumentError({ argument: 'dense', expected, actual });
   }
   if (texts.length === 0) throw new ArgumentError({ argument: 'texts', expected: 'at least one', actual: 'none' });

@@ -8,7 +8,7 @@ import type { DivergenceReport } from '../logits/divergence.js';
 import { compareForced, createBaseRows } from '../logits/forced-decoding.js';
 
 export interface EvaluateSparseOptions {
-  /** Loaded with `traceFeedForward`. */
+  /** Loaded with `trace: { feedForward: true }`. */
   readonly dense: Model;
   /** The same model, loaded with the sidecar. */
   readonly sparse: Model;
@@ -30,11 +30,11 @@ export interface SparseEvaluation {
   readonly logits: Readonly<Record<Phase, DivergenceReport>>;
 }
 
-/** @throws {ArgumentError} when the dense model was loaded without `traceFeedForward` */
+/** @throws {ArgumentError} when the dense model was loaded without `trace.feedForward` */
 export async function evaluateSparse(options: EvaluateSparseOptions): Promise<SparseEvaluation> {
   const { dense, sparse, sidecar, backend, tokens, sampleTokens = 128, signal, onProgress } = options;
   if (dense.feedForward === undefined) {
-    const [expected, actual] = ['a model loaded with traceFeedForward', 'one without'];
+    const [expected, actual] = ['a model loaded with trace.feedForward', 'one without'];
     throw new ArgumentError({ argument: 'dense', expected, actual });
   }
   const samples: Int32Array[] = [];

@@ -96,7 +96,7 @@ class NodePageFile implements PageFile {
       const begin = byteOffset + written;
       written += await this.#attempt(begin, async () => {
         const { bytesWritten } = await this.#file.write(bytes, written, bytes.byteLength - written, begin);
-        if (bytesWritten === 0) throw new Error('nothing was written');
+        if (bytesWritten === 0) throw new Error('the disk accepted no bytes');
         return bytesWritten;
       });
       this.#sizeBytes = Math.max(this.#sizeBytes, byteOffset + written);

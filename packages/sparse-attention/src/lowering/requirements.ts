@@ -48,6 +48,6 @@ export function checkBlockSize({ blockSizes }: AttentionRequirements, blockSize:
   for (const size of blockSizes) {
     if (blockSize % size === 0) continue;
     const expected = `blocks of a multiple of ${size} tokens for this attention policy`;
-    throw new ArgumentError({ argument: 'cache', expected, actual: `blocks of ${blockSize}` });
+    throw new ArgumentError({ argument: 'blockSize', expected, actual: `blocks of ${blockSize}` });
   }
 }
