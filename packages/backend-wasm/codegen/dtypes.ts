@@ -7,7 +7,7 @@ const { dtypeInfo, dtypes } = await import('@winnow/tensor');
 const infos = dtypes.map((name) => dtypeInfo(name));
 const constantOf = (name: string): string => name.toUpperCase();
 
-/** Types with the same block, side by side. */
+/** Groups dtypes by block size. */
 function bySize(): ReadonlyMap<string, readonly string[]> {
   const sizes = new Map<string, string[]>();
   for (const { name, blockSize, blockBytes } of infos) {

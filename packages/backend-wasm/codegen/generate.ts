@@ -1,4 +1,7 @@
-/** Writes every generated file of this package; `--check [folder]` says which are stale instead, there or in another folder. */
+/**
+ * Writes every generated file of this package; `--check [folder]` reports stale ones instead, there or in another
+ * folder.
+ */
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -37,7 +40,7 @@ function textOf(path: string): string {
   }
 }
 
-/** Generated files that no generator writes any more. */
+/** Generated files that no generator writes anymore. */
 function leftovers(): string[] {
   const paths = ['assembly', 'src'].flatMap((folder) =>
     readdirSync(join(packageFolder, folder), { recursive: true, encoding: 'utf8' }).map((path) => `${folder}/${path}`),
@@ -45,7 +48,7 @@ function leftovers(): string[] {
   return paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path));
 }
 
-/** Whether a file differs from what is generated; writes it unless it is only checked. */
+/** Whether a file is stale; writes it unless in check mode. */
 async function isStale(name: string, source: string): Promise<boolean> {
   const path = join(packageFolder, name);
   const { code, errors } = await format(path, source, style);
@@ -62,7 +65,7 @@ async function stalePaths(): Promise<readonly string[]> {
   const stale = leftovers();
   if (!isCheck) for (const name of stale) rmSync(join(packageFolder, name));
   for (const [name, source] of files) if (await isStale(name, source)) stale.push(name);
-  // the table of support follows from the list of kernels, which was written just now
+  // the support table follows from the list of kernels, which was just written
   const { supportOf } = await import('../src/support.ts');
   const table = JSON.stringify(supportTable({ supports: supportOf }), null, 2);
   if (await isStale('test/support.json', table)) stale.push('test/support.json');

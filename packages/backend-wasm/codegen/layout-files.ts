@@ -36,10 +36,10 @@ function hostLines({ host, kernelsOnly, doc, entries }: Section): string[] {
 export const layoutFiles: ReadonlyMap<string, string> = new Map([
   [
     'assembly/runtime/layout.generated.ts',
-    [`/** Where things lie in the shared memory. ${origin} */`, ...sections.flatMap(kernelLines)].join('\n'),
+    [`/** Layout of the shared memory. ${origin} */`, ...sections.flatMap(kernelLines)].join('\n'),
   ],
   [
     'src/layout.generated.ts',
-    [`/** Where things lie in the shared memory. ${origin} */`, ...sections.flatMap(hostLines)].join('\n'),
+    [`/** Layout of the shared memory. ${origin} */`, ...sections.flatMap(hostLines)].join('\n'),
   ],
 ]);

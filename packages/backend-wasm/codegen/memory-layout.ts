@@ -1,25 +1,25 @@
 /**
- * Where things lie in the shared memory, for the host and the kernels alike:
+ * The layout of the shared memory, for the host and the kernels:
  *
  * [0, 16 KiB)        constants of the module
  * [16 KiB, 49 KiB)   codebooks of the iq formats, written by the host
  * [64 KiB, 128 KiB)  control words: one cache line per word that threads contend for
- * [128 KiB, 192 KiB) one frame of 1 KiB per thread: the operands of the record that it works on
+ * [128 KiB, 192 KiB) one frame of 1 KiB per thread: the operands of its current record
  * [192 KiB, ...)     what the host allocates
  */
 
-/** A named number: the name as the host writes it, the value, and what it is for. */
+/** A named constant: host name, value, and description. */
 type Entry = readonly [name: string, value: number, doc?: string];
 
 export interface Section {
-  /** Name of the host's object; without one, every entry is a constant of its own. */
+  /** Name of the host's object; without one, every entry is a separate constant. */
   readonly host?: string;
-  /** Nothing that the host needs. */
+  /** Whether only kernels need it. */
   readonly kernelsOnly?: boolean;
   readonly doc?: string;
   /** Type in kernels. */
   readonly type: 'usize' | 'i32' | 'u32';
-  /** What kernels put before or after the name. */
+  /** Prefix and suffix of the names in kernels. */
   readonly prefix?: string;
   readonly suffix?: string;
   readonly entries: readonly Entry[];
@@ -28,7 +28,7 @@ export interface Section {
 const control = 0x10000;
 const frames = 0x20000;
 const maxThreads = 64;
-/** Steps of one pass of the arithmetic probes. */
+/** Steps per pass of the arithmetic probes. */
 export const probeSteps = 8;
 const frameBytes = 1024;
 
@@ -52,18 +52,18 @@ const controlWords: Section = {
   doc: 'Byte addresses of control words.',
   type: 'usize',
   entries: [
-    ['generation', control, 'number of the job that may run'],
-    ['done', control + 64, 'number of the job that ended last'],
+    ['generation', control, 'number of the job to run'],
+    ['done', control + 64, 'number of the last finished job'],
     ['arrived', control + 128, 'threads at the barrier'],
     ['phase', control + 192, 'barriers passed'],
     ['sleepers', control + 256, 'threads asleep at the barrier'],
     ['cancel', control + 384, 'set by the host: 1 cancels the job, 2 ends the workers'],
-    ['stop', control + 448, 'the cancel word as all threads saw it at the last barrier'],
+    ['stop', control + 448, 'the cancel word at the last barrier, the same for all threads'],
     ['job', control + 512, 'address of the job block, first record, end record'],
     ['idlers', control + 576, 'threads asleep between jobs'],
     ['minWork', control + 640, 'rough number of steps below which a record runs on one thread'],
-    ['gathering', control + 704, 'whether thread 0 sleeps until all others arrived'],
-    ['spins', control + 768, 'loads of a word that another thread will change, before going to sleep'],
+    ['gathering', control + 704, 'whether thread 0 sleeps until all others have arrived'],
+    ['spins', control + 768, 'number of polls of a word that another thread will change, before sleeping'],
     ['int8Dot', control + 832, 'which int8 dot product kernels use; see `int8Dots`'],
     ['nextItem', control + 1024, 'next work item, one counter for each record since the last barrier'],
   ],
@@ -71,12 +71,12 @@ const controlWords: Section = {
 
 const int8Dots: Section = {
   host: 'int8Dots',
-  doc: 'How 8-bit products are summed. The host may not ask for `usdot`, which is exact on some machines only.',
+  doc: 'How 8-bit products are summed. The host cannot request `usdot`, which is exact only on some machines.',
   type: 'i32',
   prefix: 'INT8_DOT_',
   entries: [
-    ['auto', 0, 'what the machine does best'],
-    ['usdot', 1, 'unsigned times signed, four products to one sum'],
+    ['auto', 0, 'the fastest on this machine'],
+    ['usdot', 1, 'unsigned times signed, four products per sum'],
     ['generic', 2, 'products of seven and eight bits, exact on every machine'],
     ['maddubs', 3, 'pairs of products to 16 bits, which saturate (SSE, AVX2)'],
   ],
@@ -117,8 +117,8 @@ const planFlags: Section = {
   entries: [
     ['int8', 1, 'activations as 8-bit integers'],
     ['repacked', 2, 'weight rows interleaved by four'],
-    ['reuse', 4, 'the scratch of the record before already holds this input'],
-    ['independent', 16, 'needs nothing of the record before, so no barrier after it'],
+    ['reuse', 4, 'the scratch of the previous record already holds this input'],
+    ['independent', 16, 'independent of the previous record, so no barrier in between'],
   ],
 };
 
@@ -137,7 +137,7 @@ const sizes: readonly Section[] = [
     type: 'usize',
     entries: [
       ['heapBase', frames + frameBytes * maxThreads, 'first byte that the host may allocate'],
-      ['numCounters', 8, 'most records without a barrier between them'],
+      ['numCounters', 8, 'maximum number of records without a barrier between them'],
       ['pageBytes', 0x10000, 'bytes of a page of WebAssembly memory'],
     ],
   },
@@ -147,11 +147,7 @@ const sizes: readonly Section[] = [
       ['maxThreads', maxThreads],
       ['jobWords', 6, 'words of a job block'],
       ['planWords', 8, 'words of a plan entry'],
-      [
-        'aheadAux',
-        5,
-        'which kernel word says how many records ahead the next int8 GEMM is, plus 1; 0 where none is near',
-      ],
+      ['aheadAux', 5, 'kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none'],
       ['refusedAux', 0, 'which kernel word of a repacking job says 1 where weights cannot be repacked'],
       ['cancelJob', 1, 'value of the cancel word: the job ends'],
       ['leave', 2, 'value of the cancel word: the workers end'],
@@ -159,7 +155,7 @@ const sizes: readonly Section[] = [
   },
 ];
 
-/** Jobs of the backend itself, beyond the ops. */
+/** Jobs of the backend itself, besides the ops. */
 export const jobs: readonly {
   readonly name: string;
   readonly opcode: number;
@@ -193,17 +189,21 @@ export const jobOperands: readonly {
 
 const jobOpcodes: Section = {
   host: 'jobOpcodes',
-  doc: 'Jobs of the backend itself, beyond the ops.',
+  doc: 'Jobs of the backend itself, besides the ops.',
   type: 'i32',
   prefix: 'JOB_OPCODE_',
   entries: jobs.map(({ name, opcode }): Entry => [name, opcode]),
 };
 
-/** What host and kernels have to agree on beyond addresses. */
+/** What host and kernels must agree on besides addresses. */
 const agreements: Section = {
   type: 'i32',
   entries: [
-    ['maxOwnCodes', 512, 'most activations that every thread quantizes for itself, which takes less time than waiting'],
+    [
+      'maxOwnCodes',
+      512,
+      'maximum number of activations that every thread quantizes redundantly, which is faster than a barrier',
+    ],
     ['minPanelTokens', 4, 'fewest tokens of GEMM by panels; fewer go by GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
   ],

@@ -1,9 +1,9 @@
-/** Named access to the operands and attributes of each op, so that kernels say `blockTable.maxBlocks`. */
+/** Named access to the operands and attributes of each op, such as `blockTable.maxBlocks`. */
 import { constantName } from './layout-files.ts';
 import { jobOperands } from './memory-layout.ts';
 import { ops, type Attribute, type Axis, type Op, type Operand } from './schema.ts';
 
-/** Ops whose kernels share code read the same operands at the same places: those of `from` that all `ops` have. */
+/** Views for ops whose kernels share code: the operands of `from` that all `ops` have at the same positions. */
 const views: readonly { readonly name: string; readonly from: string; readonly numOperands: number }[] = [
   { name: 'attention-inputs', from: 'attention', numOperands: 8 },
   { name: 'summary-inputs', from: 'block-mean-append', numOperands: 4 },
@@ -94,7 +94,7 @@ function isSameOperand(a: Operand, b: Operand | undefined): boolean {
   return a.name === b?.name && a.contract === b.contract;
 }
 
-/** What every op that begins with the operands of the view has in common. */
+/** The module of a view: the operands shared by all ops that begin with them. */
 function viewModule({ name, from, numOperands }: (typeof views)[number]): [string, string] {
   const source = ops.find((op) => op.name === from) as Op;
   const operands = source.operands.slice(0, numOperands);
@@ -102,7 +102,7 @@ function viewModule({ name, from, numOperands }: (typeof views)[number]): [strin
   const attributes = source.attributes.filter((attribute) =>
     sharing.every((op) => op.attributes[attribute.index]?.name === attribute.name),
   );
-  const doc = `Operands that ${sharing.map((op) => op.name).join(', ')} have in common.`;
+  const doc = `Operands that ${sharing.map((op) => op.name).join(', ')} share.`;
   return [`assembly/operands/${name}.generated.ts`, moduleOf(doc, operands, attributes)];
 }
 

@@ -8,21 +8,21 @@ const { opSpecs } = await import('@winnow/ops');
 
 export interface Axis {
   readonly name: string;
-  /** Index from the first axis, or from the last where a tensor may have any number of leading axes. */
+  /** Index from the first axis, or from the last if a tensor may have any number of leading axes. */
   readonly index: number;
   readonly fromEnd: boolean;
 }
 
 export interface Operand {
   readonly name: string;
-  /** Position among the inputs and outputs of the op, which is that of the encoded record. */
+  /** Position among the inputs and outputs of the op, as in the encoded record. */
   readonly index: number;
   readonly contract: string;
-  /** The contract with names for letters. */
+  /** The shape contract with names instead of letters. */
   readonly shape: string;
   readonly dtypes: readonly string[];
   readonly isOptional: boolean;
-  /** Axes that have a name; those of one element have none. */
+  /** Named axes; axes of size 1 have no name. */
   readonly axes: readonly Axis[];
   readonly hasLeadingAxes: boolean;
 }
@@ -31,7 +31,7 @@ export interface Attribute {
   readonly name: string;
   readonly index: number;
   readonly type: 'i32' | 'f32' | 'bool';
-  /** Strings that are allowed, in the order of their numbers. */
+  /** Allowed strings, in the order of their encoded values. */
   readonly values: readonly string[];
 }
 
@@ -48,8 +48,8 @@ export interface Op {
   /** Whether that function exists; records of other ops run on the reference. */
   readonly hasKernel: boolean;
   /**
-   * Functions beside the kernel that say how much scratch a record needs: for all threads together, and for each; or that lay
-   * out the scratch of a thread at an address and return its end.
+   * Scratch functions beside the kernel: shared bytes, bytes per thread, or a layout function that places the scratch
+   * of a thread at an address and returns its end.
    */
   readonly sharedBytes: string | undefined;
   readonly localBytes: string | undefined;

@@ -1,4 +1,4 @@
-/** Options of the backend: their defaults and what they may be. */
+/** Options of the backend, their defaults and valid values. */
 import { BackendError } from '@winnow/tensor';
 import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js';
 import type { WasmHost } from './host.js';
@@ -6,51 +6,54 @@ import { maxThreads, pageBytes, type int8Dots } from './layout.generated.js';
 import { canShareMemory, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 
 export interface WasmBackendOptions {
-  /** Workers to compute on. Default: as many as the machine runs at a time. */
+  /** Number of workers. Default: the number of hardware threads. */
   readonly numThreads?: number | undefined;
-  /** Where workers come from. */
+  /** The host that creates workers. */
   readonly host: WasmHost;
-  /** Whether to use relaxed SIMD. Default `'auto'`: where the engine has it. */
+  /** Whether to use relaxed SIMD. Default `'auto'`: if the JavaScript engine supports it. */
   readonly relaxedSimd?: 'auto' | boolean;
   /**
-   * Which int8 dot product kernels use with relaxed SIMD: `'maddubs'` sums pairs of products to 16 bits, which suits processors
-   * without a four-way dot product (SSE, AVX2); `'generic'` works everywhere. The results are the same. Default `'auto'`: the
-   * fastest on this machine. Without relaxed SIMD the option has no effect.
+   * Which int8 dot product kernels use with relaxed SIMD: `'maddubs'` sums pairs of products to 16 bits, which suits
+   * processors without a four-way dot product (SSE, AVX2); `'generic'` works everywhere. The results are the same.
+   * Default `'auto'`: the fastest on this machine. Without relaxed SIMD the option has no effect.
    */
   readonly int8Dot?: 'auto' | 'maddubs' | 'generic';
   /**
-   * Whether to share the memory with workers. Default `'auto'`: where the page may. Without, everything runs on the calling
-   * thread, with a turn for its event loop between ops.
+   * Whether to share the memory with workers. Default `'auto'`: if the page is allowed to. Without it, everything runs
+   * on the calling thread, which yields to its event loop between ops.
    */
   readonly sharedMemory?: 'auto' | boolean;
   /**
-   * Most memory for weights, caches and activations together. Default: as much as the machine has, from 4 to 64 GiB, where
+   * Total memory budget for weights, caches and activations. Default: the memory of the machine, from 4 to 64 GiB, if
    * memory is shared, else 1 GiB.
    */
   readonly maxMemoryBytes?: number;
   /**
-   * Size that one WebAssembly memory may grow to, 4 GiB at most. What does not fit into one is spread over several, each with
-   * threads of its own. Default 4 GiB.
+   * Maximum size of one WebAssembly memory, at most 4 GiB. Larger models are spread over several, each with its own
+   * threads. Default 4 GiB.
    */
   readonly bytesPerMemory?: number;
   /**
-   * What weights and caches leave free in each memory for the activations of programs, where there may be several memories.
-   * Default an eighth of `bytesPerMemory`.
+   * Bytes that weights and caches leave free in each memory for activations, if there may be several memories. Default:
+   * an eighth of `bytesPerMemory`.
    */
   readonly reservedBytes?: number;
   /**
-   * How products with block-quantized weights take their activations: `'f32'` exactly, or `'int8'` as 8-bit integers per
-   * block of 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. Products with f32, f16 and bf16 weights are always
-   * in f32. Default `'int8'`.
+   * Activations of GEMMs with block-quantized weights: `'f32'` is exact; `'int8'` quantizes them to 8 bits per block of
+   * 32 for q8_0, q4_0, q4_K, q5_K and q6_K, which is faster. GEMMs with f32, f16 and bf16 weights always use f32.
+   * Default `'int8'`.
    */
   readonly activations?: 'f32' | 'int8' | undefined;
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. Default false. */
   readonly usesMessages?: boolean;
-  /** Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0 shares every op, on workers. */
+  /**
+   * Rough number of multiply-adds below which an op runs on one thread. Default 30,000; 0: every op runs on all
+   * workers.
+   */
   readonly minSharedWork?: number;
   /**
-   * Programs that take no longer than this many milliseconds on one thread run on the calling thread, which spares the
-   * way to the workers and back. Default 2, or 0 where all ops are shared; 0 leaves everything to the workers.
+   * Programs that take at most this many milliseconds on one thread run on the calling thread, which avoids waking the
+   * workers. Default 2, or 0 if `minSharedWork` is 0; 0: everything runs on workers.
    */
   readonly maxCallerMs?: number;
 }
@@ -72,14 +75,14 @@ export interface ResolvedOptions {
 }
 
 const gibibyte = 2 ** 30;
-/** The most that addresses of 32 bits reach. */
+/** The limit of 32-bit addresses. */
 const largestMemory = 4 * gibibyte;
 /** Bounds of the default of `maxMemoryBytes`. */
 const [fewBytes, manyBytes, unknownBytes] = [4 * gibibyte, 64 * gibibyte, 16 * gibibyte];
 
 /**
- * @throws {ArgumentError} for options that make no sense
- * @throws {BackendError} when the engine lacks what an option demands
+ * @throws {ArgumentError} for invalid options
+ * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
 export function resolveOptions(options: WasmBackendOptions): ResolvedOptions {
   const { host } = options;
@@ -108,7 +111,7 @@ function kernelChoices(options: WasmBackendOptions): Pick<ResolvedOptions, 'vari
   const int8Dot = checkChoice('int8Dot', options.int8Dot ?? 'auto', ['auto', 'maddubs', 'generic']);
   const activations = checkChoice('activations', options.activations ?? 'int8', ['f32', 'int8']);
   if (variant === 'relaxed-simd' && !supportsRelaxedSimd()) {
-    throw new BackendError({ backend: 'wasm', message: 'this engine has no relaxed SIMD' });
+    throw new BackendError({ backend: 'wasm', message: 'this JavaScript engine does not support relaxed SIMD' });
   }
   return { variant, int8Dot, activations };
 }

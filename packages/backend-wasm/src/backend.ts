@@ -19,25 +19,25 @@ import { ScratchMeter } from './scratch-meter.js';
 import { supportOf } from './support.js';
 import { compileKernels, type Variant, type WasmModule } from './web-assembly.js';
 
-/** What a backend of this package tells about itself. */
+/** The WASM backend, with its memory statistics. */
 export interface WasmBackend extends Backend {
   readonly variant: Variant;
   readonly numThreads: number;
-  /** WebAssembly memories at present. */
+  /** Current number of WebAssembly memories. */
   readonly numMemories: number;
   /** Bytes of buffers and executables in use. */
   readonly usedBytes: number;
 }
 
-/** What a buffer takes beyond its bytes, at most: see `region-allocator.ts`. */
+/** Maximum overhead of a buffer: see `region-allocator.ts`. */
 const bufferSlack = 128;
-/** Weights below this part of a memory are copied to where they are needed. */
+/** Weights smaller than this fraction of a memory are copied to where they are needed. */
 const smallShare = 1024;
 
 /**
  * Creates the backend: compiles the kernels and starts the workers.
- * @throws {ArgumentError} for options that make no sense
- * @throws {BackendError} when the engine lacks what an option demands
+ * @throws {ArgumentError} for invalid options
+ * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
 export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
   const resolved = resolveOptions(options);
@@ -81,7 +81,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
   return backend;
 }
 
-/** What a backend is made of, and the executables that it prepared. */
+/** The parts of a backend and its executables. */
 class BackendParts {
   readonly pool: MemoryPool;
   readonly buffers: BufferStore;

@@ -14,12 +14,12 @@ const measured: Readonly<Record<NeuronLayout, Partial<Record<DType, number>>>> =
   interleaved,
   separate: { ...interleaved, f16: 0.42, q8_0: 0.44, q4_0: 0.29 },
 };
-/** q4_K, and types that were not measured. */
+/** q4_K, and dtypes that were not measured. */
 const least = 0.17;
 
 /**
- * `Backend.breakEvenRatio` of the WebAssembly kernels: the least over threads and, with q8_0 and q4_0, block sizes and two
- * machines (`pnpm bench ffn`, decision 0015). It compares with matrices as dense GEMV wants them, which gains most from
- * repacking with K-quants; within a program whose rows lie neuron by neuron, fewer neurons always take less time.
+ * `Backend.breakEvenRatio` of the WebAssembly kernels: the minimum over thread counts and, for q8_0 and q4_0, block
+ * sizes and two machines (`pnpm bench ffn`, decision 0015). It compares with matrices repacked for dense GEMV, which
+ * helps K-quants most; with interleaved neurons, fewer neurons are always faster.
  */
 export const breakEvenRatio: Backend['breakEvenRatio'] = (dtype, layout) => measured[layout][dtype] ?? least;

@@ -1,6 +1,6 @@
 /**
- * Where a buffer lies. It has a home in one memory; programs whose ops in other memories use it as well get copies there. A
- * place is current when it holds what was written last: copying is put off until somebody looks.
+ * The locations of a buffer. It has a home in one memory; programs with ops in other memories that use it get copies
+ * there. A place is current if it holds the latest data; copies are made lazily.
  */
 import type { BufferHandle } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
@@ -11,14 +11,14 @@ export interface BufferPlace {
   readonly memory: MemoryShard;
   readonly address: number;
   isCurrent: boolean;
-  /** Weights in it whose rows are interleaved at present. */
+  /** Weights in it whose rows are currently interleaved. */
   repacked: readonly RepackedTensor[];
 }
 
 export interface WasmBuffer extends BufferHandle {
   readonly owner: object;
   readonly label: string;
-  /** The home comes first; none when the buffer was freed. */
+  /** The home comes first; empty when the buffer was freed. */
   places: readonly BufferPlace[];
 }
 
@@ -28,14 +28,14 @@ export function placeIn({ places }: WasmBuffer, memory: MemoryShard): BufferPlac
 
 /** Adds a place that is not current yet. @throws {CapacityError} */
 export function addPlace(buffer: WasmBuffer, memory: MemoryShard): BufferPlace {
-  const label = `a copy of ${buffer.label}, which ops in another memory use`;
+  const label = `a copy of ${buffer.label} for ops in another memory`;
   const address = memory.heap.allocate(buffer.sizeBytes, label);
   const place: BufferPlace = { memory, address, isCurrent: false, repacked: [] };
   buffer.places = [...buffer.places, place];
   return place;
 }
 
-/** Brings what was written last to a place, interleaved as it is where it comes from. While no job runs. */
+/** Copies the latest data to a place, interleaved as in its source. Requires that no job runs. */
 export function makeCurrent({ places, sizeBytes }: WasmBuffer, place: BufferPlace): void {
   if (place.isCurrent) return;
   const source = places.find(({ isCurrent }) => isCurrent);
@@ -45,7 +45,7 @@ export function makeCurrent({ places, sizeBytes }: WasmBuffer, place: BufferPlac
   place.isCurrent = true;
 }
 
-/** Lets a place be the only current one. */
+/** Marks a place as the only current one. */
 export function setWritten({ places }: WasmBuffer, place: BufferPlace): void {
   for (const other of places) other.isCurrent = other === place;
 }

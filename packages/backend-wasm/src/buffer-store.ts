@@ -1,4 +1,4 @@
-/** The buffers of a backend: where they lie, and access to their bytes between runs. */
+/** The buffers of a backend: their locations, and access to their bytes between runs. */
 import { checkCopy, type Backend, type BufferHandle, type BufferUsage, type Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
 import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
@@ -15,7 +15,7 @@ export interface BufferStoreOptions {
   readonly queue: JobQueue;
   readonly module: WasmModule;
   readonly now: () => number;
-  /** @throws {ReleasedError} when the backend was disposed */
+  /** @throws {ReleasedError} when the backend was disposed of */
   readonly checkDisposed: () => void;
 }
 
@@ -47,7 +47,7 @@ export class BufferStore {
     this.#buffers.delete(buffer);
   }
 
-  /** Forgets all buffers, whose memory goes with the backend. */
+  /** Drops all buffers, whose memory is freed with the backend. */
   clear(): void {
     for (const buffer of this.#buffers) buffer.places = [];
     this.#buffers.clear();
@@ -64,7 +64,7 @@ export class BufferStore {
     return buffer;
   }
 
-  /** Bytes of a buffer as they were written, in its home. */
+  /** Bytes of a buffer as written, in its home. */
   rangeOf(handle: BufferHandle, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const { isBusy } = this.#options.queue;
     const buffer = this.bufferOf(handle);
@@ -91,7 +91,7 @@ export class BufferStore {
     checkRange(this.bufferOf(to), toOffset, sizeBytes);
     checkCopy({ from, fromOffset, to, toOffset, sizeBytes }, copyAlignment);
     const copyBytes = (): void => {
-      const target = this.#contentOf(this.bufferOf(to), toOffset, sizeBytes, true); // either may be freed while the copy waits
+      const target = this.#contentOf(this.bufferOf(to), toOffset, sizeBytes, true); // either may be freed while the copy is queued
       target.set(this.#contentOf(this.bufferOf(from), fromOffset, sizeBytes, false));
     };
     if (queue.isBusy) await queue.takeTurn(copyBytes, checkDisposed);
@@ -117,7 +117,7 @@ export class BufferStore {
     return bound;
   }
 
-  /** Bytes of a buffer, while no job runs. */
+  /** Bytes of a buffer; requires that no job runs. */
   #contentOf(buffer: WasmBuffer, byteOffset: number, length: number, isWritten: boolean): Uint8Array {
     const [home] = buffer.places as readonly [BufferPlace];
     makeCurrent(buffer, home);
@@ -126,7 +126,7 @@ export class BufferStore {
     return home.memory.heap.bytes(home.address + byteOffset, length);
   }
 
-  /** Gives a buffer the bytes back that were written to it. */
+  /** Restores the bytes that were written to a buffer. */
   #restore(place: BufferPlace): void {
     if (place.repacked.length === 0) return;
     const steps = place.repacked.map((tensor) => ({ tensor, address: place.address, isRepacking: false }));

@@ -1,24 +1,24 @@
 /**
- * Whether a program runs on the calling thread: the way to the workers and back costs more than a very small program. The
- * first guess is by its work, then its own times decide.
+ * Decides whether a program runs on the calling thread: waking the workers costs more than a very small program. The
+ * first estimate is from its work, later ones from measured times.
  */
 import { opSpec, type OpRecord, type Program } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
 import { capacityOf } from './record-shapes.js';
 
 export interface CallerShare {
-  /** Whether the next run belongs on the calling thread. */
+  /** Whether the next run should be on the calling thread. */
   readonly isShort: boolean;
-  /** Tells the time of a run, wherever it was. */
+  /** Records the time of a run on either. */
   observe(timeMs: number): void;
 }
 
-/** Of jobs that always belong to the workers. */
+/** For jobs that always run on workers. */
 export const workersOnly: CallerShare = { isShort: false, observe: () => undefined };
 
 /** Rough speed of one thread: bytes per millisecond. */
 const workPerMs = 1e7;
-/** Share of the newest run in the running mean. */
+/** Weight of the newest run in the running mean. */
 const newest = 1 / 8;
 
 export function createCallerShare(program: Program, maxMs: number): CallerShare {
@@ -52,7 +52,7 @@ function estimateMs(program: Program): number {
   return work / workPerMs;
 }
 
-/** Bytes of weights or, where that is more, a quarter of the floating-point operations. */
+/** The maximum of the bytes of weights and a quarter of the floating-point operations. */
 function workOf(program: Program, { op, inputs, outputs, attributes }: OpRecord): number {
   const tensors = Object.entries({ ...outputs, ...inputs });
   const shapes = Object.fromEntries(tensors.map(([name, tensor]) => [name, capacityOf(program, tensor)]));

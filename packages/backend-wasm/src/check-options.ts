@@ -1,4 +1,4 @@
-/** Refuses options that make no sense, with what was expected and what was found. */
+/** Rejects invalid options with the expected and the actual value. */
 import { ArgumentError } from '@winnow/tensor';
 
 /** @throws {ArgumentError} */

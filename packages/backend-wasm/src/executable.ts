@@ -1,4 +1,4 @@
-/** A program ready to run: one part per memory it uses, nearly always one. */
+/** A prepared program: one part per memory it uses, nearly always one. */
 import {
   arenaBufferIndex,
   checkScalars,
@@ -23,39 +23,39 @@ import type { ScratchMeter } from './scratch-meter.js';
 import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
 import type { PieceCopy } from './arena-pieces.js';
 
-/** What an executable needs of its backend. */
+/** The parts of a backend that an executable needs. */
 export interface ExecutionContext {
   readonly pool: MemoryPool;
   readonly queue: JobQueue;
   readonly numThreads: number;
   /** Weights and caches by buffer. */
   readonly bound: ReadonlyMap<number, WasmBuffer>;
-  /** Whether any buffer of the backend lies in several memories. */
+  /** Whether any buffer of the backend is in several memories. */
   readonly hasCopies: () => boolean;
   /** Weights up to this size are copied to the memories where they are needed. */
   readonly smallBytes: number;
-  /** @throws {ReleasedError} when the backend, or a buffer of the program, was released */
+  /** @throws {ReleasedError} when the backend or a buffer of the program was released */
   readonly checkMemory: () => void;
   readonly now: () => number;
   readonly onDispose: (executable: Executable) => void;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
   readonly usesInt8: boolean;
-  /** Longest time that a run may take on the calling thread. */
+  /** Maximum time of a run on the calling thread. */
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
-  /** Buffers whose weights stay as they were written, because the host reads them. */
+  /** Buffers whose weights must not be repacked, because the host reads them. */
   readonly hostBuffers: ReadonlySet<string>;
 }
 
-/** Records that run in one job; none where boundaries follow one another. */
+/** Records that run in one job; empty between adjacent boundaries. */
 interface Span {
   readonly job: PlacedJob | undefined;
-  /** What the host does when the span ended. */
+  /** The boundary after the span. */
   readonly boundary: string | undefined;
 }
 
-/** What the host reads of an output, once it has looked for the newest copy. */
+/** An output as the host reads it, after finding the current copy. */
 interface Output {
   readonly values: Float32Array | Int32Array;
   readonly look: () => void;
@@ -65,7 +65,7 @@ interface Part extends LoadedPart {
   readonly buffers: PartBuffers;
 }
 
-/** @throws {CapacityError} when there is no room for the activations */
+/** @throws {CapacityError} when the activations do not fit */
 export async function createExecutable(program: Program, context: ExecutionContext): Promise<Executable> {
   const run = new ProgramRun(program, context, () => context.onDispose(executable));
   const executable: Executable = {
@@ -85,7 +85,7 @@ export async function createExecutable(program: Program, context: ExecutionConte
   return executable;
 }
 
-/** Loads the parts of a program; frees those that are loaded when one does not fit. */
+/** Loads the parts of a program; frees loaded ones if one does not fit. */
 function loadParts(program: Program, parts: readonly ProgramPart<MemoryShard>[], context: ExecutionContext): Part[] {
   const repackable = context.usesInt8 ? repackableTensors(program, context.hostBuffers) : new Map();
   const loaded: Part[] = [];
@@ -106,7 +106,7 @@ function freeParts(parts: readonly Part[], { pool, queue }: ExecutionContext): v
   for (const { memory, base } of parts) queue.whenIdle(() => pool.free(memory, base));
 }
 
-/** A loaded program: runs it, reads its outputs, and counts what it did. */
+/** A loaded program: runs it, reads its outputs, and profiles it. */
 class ProgramRun {
   readonly #program: Program;
   readonly #context: ExecutionContext;
@@ -198,7 +198,7 @@ class ProgramRun {
     else for (const { address, memory } of this.#parts) this.#context.queue.cancel(address, memory.runner);
   }
 
-  /** Brings all weights to the memories of their parts, interleaved where kernels want that. */
+  /** Copies all weights to the memories of their parts, interleaved for kernels that need it. */
   async makeReady(): Promise<void> {
     for (const { buffers, repacked, refuse } of this.#parts) {
       if (buffers.isReady()) continue;
@@ -227,7 +227,7 @@ class ProgramRun {
     return copierOf(this.#program, this.#parts, copies, this.#scalars);
   }
 
-  /** @param part which part computes the output, if it is an activation */
+  /** @param part the part that computes the output, if it is an activation */
   #outputOf(tensor: TensorRef, part: number | undefined): Output {
     if (tensor.buffer === arenaBufferIndex && part !== undefined) {
       const { bytesOf } = this.#parts[part];
@@ -251,7 +251,7 @@ class ProgramRun {
     }
   }
 
-  /** Runs a job; gives a promise when it has to be waited for. */
+  /** Runs a job; returns a promise unless it finishes synchronously. */
   #compute(job: PlacedJob, signal: AbortSignal | undefined): void | Promise<void> {
     const checkAlive = (): void => this.#checkAlive();
     const finish = (isComplete: boolean): void => {

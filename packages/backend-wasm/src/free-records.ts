@@ -1,6 +1,6 @@
 /**
- * Records that need no barrier after the one before: products of the same activations, such as query, key and value, or of so few
- * that every thread rounds them by itself. Threads that are done with one go on to the next.
+ * Records that need no barrier before them: GEMMs of the same activations, such as query, key and value, or of so few
+ * that every thread quantizes them redundantly. Threads that finish one proceed to the next.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
@@ -8,8 +8,8 @@ import { maxOwnCodes, minPanelTokens, numCounters, planFlags } from './layout.ge
 import { capacityOf } from './record-shapes.js';
 
 /**
- * Adds the flag to the records that may have it.
- * @param starts records that may not, whatever they compute
+ * Adds the flag to eligible records.
+ * @param starts records that are never eligible
  */
 export function withFree<Plan extends { readonly flags: number }>(
   program: Program,
@@ -32,7 +32,7 @@ export function withFree<Plan extends { readonly flags: number }>(
   });
 }
 
-/** Whether both are products that read the same x in the same way, so that what is in the scratch serves both. */
+/** Whether both are GEMMs that read the same x in the same way, so that they can share scratch. */
 function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB: number): boolean {
   if ((a.op !== 'matmul' && a.op !== 'sparse-matmul') || a.op !== b.op) return false;
   if ((flagsOfA & planFlags.int8) !== (flagsOfB & planFlags.int8)) return false;
@@ -41,14 +41,14 @@ function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB:
   return x.buffer === y.buffer && x.byteOffset === y.byteOffset && x.shape.join() === y.shape.join();
 }
 
-/** Whether it is a product of 8-bit activations which every thread makes by itself. */
+/** Whether it is a GEMM whose 8-bit activations every thread quantizes redundantly. */
 function isOwn(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
   if (op !== 'matmul' || (flags & planFlags.int8) === 0) return false;
   const [numTokens = 0, numInputs = 0] = capacityOf(program, inputs['x'] as TensorRef);
   return numTokens < minPanelTokens && numTokens * numInputs <= maxOwnCodes;
 }
 
-/** Whether neither writes what the other reads or writes. */
+/** Whether neither record writes what the other reads or writes. */
 function isApart(program: Program, a: OpRecord, b: OpRecord): boolean {
   const touches = (one: OpRecord, other: OpRecord): boolean =>
     Object.values(one.outputs).some((written) =>
@@ -62,9 +62,9 @@ function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
   return a.buffer === b.buffer && a.byteOffset < end(b) && b.byteOffset < end(a);
 }
 
-/** How far ahead products are looked for. */
+/** How many records to look ahead for GEMMs. */
 const maxAhead = 16;
-/** Ops that read so many weights of their own that what was read ahead of them would leave the caches again. */
+/** Ops that read so many weights that prefetched data would be evicted from the caches. */
 const readers: ReadonlySet<string> = new Set([
   'sparse-feed-forward',
   'sparse-matmul',
@@ -73,8 +73,8 @@ const readers: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * One more than the number of records from this one to the next product of 8-bit activations with repacked weights, of which
- * threads that wait may read some; 0 when there is none soon.
+ * One more than the number of records from this one to the next product of 8-bit activations with repacked weights, of
+ * which threads that wait may read some; 0 when there is none soon.
  */
 export function aheadOf(program: Program, plans: readonly { readonly flags: number }[], index: number): number {
   const wanted = planFlags.int8 | planFlags.repacked;

@@ -1,6 +1,6 @@
 /**
- * The codebooks of the formats iq1, iq2 and iq3, where `assembly/quant/dequantize-iq.ts` looks for them. They are read off the codecs of
- * `@winnow/tensor`: a block with scale 1 and without signs shows the vectors that its codes name.
+ * The codebooks of the formats iq1, iq2 and iq3 for `assembly/quant/dequantize-iq.ts`. They are extracted from the
+ * codecs of `@winnow/tensor`: a block with scale 1 and no signs dequantizes to the vectors of its codes.
  */
 import type { Program } from '@winnow/ops';
 import { decode, dtypeInfo, type DType } from '@winnow/tensor';
@@ -10,9 +10,9 @@ import { gridAddresses } from './layout.generated.js';
 interface Book {
   readonly numVectors: number;
   readonly vectorLength: number;
-  /** Elements of a block whose other bits are zero, by the element of the vector. */
+  /** Converts a dequantized value to an element of the codebook. */
   readonly element: (value: number) => number;
-  /** Bytes of a block that is zero but for its scale, and the vectors named in it. */
+  /** Writes the code of a vector into a block that is zero except for its scale. */
   readonly write: (block: Uint8Array, place: number, code: number) => void;
 }
 

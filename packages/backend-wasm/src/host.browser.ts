@@ -1,4 +1,4 @@
-/** Workers of browsers. The page has to allow workers from `blob:` URLs. */
+/** Workers of browsers. The page must allow workers from `blob:` URLs. */
 import { workerBody, type WasmHost } from './host.js';
 
 interface BrowserWorker {
@@ -54,7 +54,7 @@ export function createHost(): WasmHost {
   };
 }
 
-/** A turn of the event loop by a message to oneself: browsers hold a zero timer back by 4 ms. */
+/** Yields to the event loop with a message to oneself, since browsers delay zero timers by 4 ms. */
 function createYield({ MessageChannel }: Browser): () => Promise<void> {
   const { port1, port2 } = new MessageChannel();
   let waiting: (() => void)[] = [];

@@ -26,7 +26,7 @@ export function createHost(): WasmHost {
       let isLeaving = false;
       let isBusy = false;
       worker.unref();
-      // starting up takes a reference again
+      // starting up references the worker again
       worker.once('online', () => isBusy || isLeaving || worker.unref());
       worker.on('message', onJobDone);
       worker.on('error', (error) => onFailure(error));

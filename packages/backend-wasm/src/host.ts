@@ -1,18 +1,18 @@
-/** What the backend needs of the place it runs in. */
+/** The host interface of the backend. */
 import type { WasmMemory, WasmModule } from './web-assembly.js';
 
-/** What a worker is started with. */
+/** The data that starts a worker. */
 export interface WorkerStart {
   readonly module: WasmModule;
   readonly memory: WasmMemory;
   readonly thread: number;
   readonly numThreads: number;
-  /** Whether the worker shall post a message at the end of each job, where `Atomics.waitAsync` is missing. */
+  /** Whether the worker posts a message at the end of each job, for engines without `Atomics.waitAsync`. */
   readonly postsJobs: boolean;
 }
 
 export interface WorkerEvents {
-  /** The worker is gone, or never came, without having been asked to leave. */
+  /** Called when the worker dies or fails to start without having been asked to end. */
   readonly onFailure: (cause: unknown) => void;
   readonly onJobDone: () => void;
 }
@@ -25,12 +25,12 @@ export interface WorkerHandle {
 }
 
 export interface WasmHost {
-  /** How many threads the machine can run at a time. */
+  /** Number of hardware threads. */
   readonly availableParallelism: number;
-  /** Memory of the machine, where that is known. */
+  /** Memory of the machine, if known. */
   readonly totalMemoryBytes?: number;
   now(): number;
-  /** Lets the host's event loop run. */
+  /** Yields to the host's event loop. */
   yieldToHost(): Promise<void>;
   startWorker(start: WorkerStart, events: WorkerEvents): WorkerHandle;
 }

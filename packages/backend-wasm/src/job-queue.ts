@@ -1,4 +1,4 @@
-/** Jobs of a backend, one at a time over all of its memories, and memory that is freed when none runs. */
+/** The job queue of a backend: one job at a time over all of its memories, and deferred frees. */
 import type { PlacedJob, Runner } from './runner.js';
 
 export class JobQueue {
@@ -8,7 +8,7 @@ export class JobQueue {
   #delayed: (() => void)[] = [];
   #running: PlacedJob | undefined;
 
-  /** @param checkDisposed throws when the backend was disposed: workers that were told to leave did not die */
+  /** @param checkDisposed throws when the backend was disposed of, since workers that were asked to end did not die */
   constructor(checkDisposed: () => void) {
     this.#checkDisposed = checkDisposed;
   }
@@ -18,7 +18,7 @@ export class JobQueue {
     return this.#numJobs > 0;
   }
 
-  /** Runs a job, at once when it is short and no other one is there, else in its turn; true when all of it ran. */
+  /** Runs a job, synchronously if it is short and the queue is empty, else in turn; returns true if all of it ran. */
   run(job: PlacedJob, signal: AbortSignal | undefined, checkAlive: () => void): boolean | Promise<boolean> {
     if (job.share.isShort && this.#numJobs === 0) return runShort(job);
     return this.#enqueue(this.#inTurn(checkAlive, () => this.#runNow(job, signal)));
@@ -30,12 +30,12 @@ export class JobQueue {
     else action();
   }
 
-  /** Does something in a turn of its own. */
+  /** Runs an action in its own turn. */
   takeTurn(action: () => void, checkAlive: () => void): Promise<void> {
     return this.#enqueue(this.#inTurn(checkAlive, async () => action()));
   }
 
-  /** Cancels the job at this address, if it is the one that runs. */
+  /** Cancels the job at this address if it is running. */
   cancel(address: number, runner: Runner): void {
     if (this.#running?.address === address && this.#running.runner === runner) runner.cancel();
   }
@@ -46,7 +46,7 @@ export class JobQueue {
     return action();
   }
 
-  /** Appends to the queue what is already on its way to wait for its turn. */
+  /** Appends a promise that already waits for its turn. */
   #enqueue<T>(waiting: Promise<T>): Promise<T> {
     const result = waiting.finally(() => this.#endTurn());
     this.#numJobs++;

@@ -1,4 +1,4 @@
-/** Jobs on the calling thread, record by record, with a turn for the host's event loop in between. */
+/** Runs jobs on the calling thread, record by record, yielding to the host's event loop in between. */
 import type { WasmHost } from './host.js';
 import { controlWords, heapBase } from './layout.generated.js';
 import type { Job, Runner } from './runner.js';
@@ -6,7 +6,7 @@ import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from 
 
 const jobAt = controlWords.job / 4;
 
-/** How long records may run before the host's event loop gets a turn. */
+/** How long records may run before yielding to the host's event loop. */
 const maxBusyMs = 8;
 
 export class LocalRunner implements Runner {

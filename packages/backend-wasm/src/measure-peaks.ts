@@ -1,4 +1,6 @@
-/** What this machine can do from WebAssembly: probes on workers and kernels as the backend has them, in a memory of their own. */
+/**
+ * Measures the machine's peaks from WebAssembly: probes with the backend's workers and kernels, in a separate memory.
+ */
 import { workersOnly } from './caller-share.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
 import { Heap } from './heap.js';
@@ -18,11 +20,11 @@ import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } fro
 import { WorkerRunner } from './worker-runner.js';
 
 export interface PeakOptions {
-  /** Default: as many as the machine runs at a time. */
+  /** Default: the number of hardware threads. */
   readonly numThreads?: number;
-  /** Memory to read, far more than the caches should hold. Default 128 MiB. */
+  /** Memory to read, far larger than the caches. Default 128 MiB. */
   readonly memoryBytes?: number;
-  /** Time for each of the three probes; the first runs of each warm the machine up. Default 60 ms. */
+  /** Time of each of the three probes; the first runs are warm-up. Default 60 ms. */
   readonly probeMs?: number;
 }
 
@@ -34,21 +36,21 @@ export interface MachinePeaks {
   readonly bytesPerSecond: number;
   /** Multiply-adds of f32, two operations each, per second. */
   readonly f32OpsPerSecond: number;
-  /** Integer multiply-adds of products with 8-bit activations, two operations each, per second. */
+  /** Integer multiply-adds of 8-bit dot products, two operations each, per second. */
   readonly int8OpsPerSecond: number;
 }
 
-/** Operations of one pass: multiply-adds of four f32, or of as many 8-bit numbers as a dot product takes. */
+/** Operations of one pass: multiply-adds of four f32, or of the 8-bit numbers of a dot product. */
 const f32OpsPerPass = probeSteps * 10 * 8;
 const int8OpsPerPass: Readonly<Record<Variant, number>> = {
   'relaxed-simd': probeSteps * 10 * 32,
   simd: probeSteps * 10 * 16,
 };
-/** Bytes of one unit of reading, passes of one unit of arithmetic: about 0.1 ms each. */
+/** Bytes per work item of reading, passes per work item of arithmetic: about 0.1 ms each. */
 const readUnit = 2 ** 20;
 const passesPerUnit = 8192;
 const unitsPerThread = 8;
-/** What the arithmetic loops read. */
+/** Bytes that the arithmetic loops read. */
 const operandBytes = 1024;
 const recordWords = 9;
 const localBytes = 64;
@@ -62,9 +64,9 @@ interface Probe {
 }
 
 /**
- * Measures how fast the machine reads memory and computes, for about three times `probeMs` and a little for the start.
- * @throws {ArgumentError} for options that make no sense
- * @throws {CapacityError} when there is no room for the memory to read
+ * Measures how fast the machine reads memory and computes, for about three times `probeMs` plus start-up.
+ * @throws {ArgumentError} for invalid options
+ * @throws {CapacityError} when the memory to read cannot be allocated
  */
 export async function measurePeaksOn(
   host: WasmHost,
@@ -94,7 +96,7 @@ export async function measurePeaksOn(
     const numUnits = unitsPerThread * numThreads;
     const arithmetic = { address: operands, numUnits, unitSize: passesPerUnit };
     const reading = { address: memory, numUnits: numReadUnits, unitSize: readUnit };
-    await run({ ...reading, opcode: jobOpcodes.probeTouch }); // now all pages are real
+    await run({ ...reading, opcode: jobOpcodes.probeTouch }); // now all pages are mapped
     const rate = async (probe: Probe): Promise<number> => {
       const end = host.now() + probeMs;
       const times: number[] = [];
@@ -116,8 +118,8 @@ export async function measurePeaksOn(
 }
 
 /**
- * A job of two records, written anew for each probe: an empty one, after which all threads begin together, and the probe.
- * Gives the milliseconds to the last thread's end.
+ * A job of two records, rewritten for each probe: an empty one, which synchronizes the threads, and the probe. Returns
+ * the milliseconds until the last thread finishes.
  */
 function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe) => Promise<number> {
   const numRecords = 2;
@@ -142,7 +144,7 @@ function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe)
   };
 }
 
-/** Not the best run: thread 0 takes the time, and when it comes late the others have done its work. */
+/** Not the best run: thread 0 measures the time, and if it starts late, the others have done its work. */
 function median(values: number[]): number {
   values.sort((a, b) => a - b);
   return values[values.length >> 1] as number;

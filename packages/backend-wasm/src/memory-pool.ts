@@ -1,6 +1,6 @@
 /**
- * The memories of a backend. They are filled one after the other, each created when the ones before are full, so that buffers
- * that come in the order of their use lie layer by layer.
+ * The memories of a backend. They are filled one after the other, each created when the previous ones are full, so that
+ * buffers that are allocated in order of use are grouped by layer.
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
@@ -8,16 +8,16 @@ import { heapBase, pageBytes } from './layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
 export interface PoolOptions extends ShardOptions {
-  /** Of all memories together. */
+  /** Total over all memories. */
   readonly maxBytes: number;
   readonly bytesPerMemory: number;
-  /** What buffers leave free in each memory for programs, where there may be several. */
+  /** Bytes that buffers leave free in each memory for programs, if there may be several memories. */
   readonly reservedBytes: number;
-  /** Called once when the workers of a memory are gone without having been asked to leave. */
+  /** Called once when workers of a memory die. */
   readonly onLost: (failure: DeviceLostError) => void;
 }
 
-/** Below this a memory holds no program. */
+/** Minimum size of a memory that can hold a program. */
 const minBytes = 4 * pageBytes;
 
 /** Bytes that are free in a memory beyond a reserve. */
@@ -33,7 +33,7 @@ export class MemoryPool {
   readonly #leaving = new Set<Promise<void>>();
   readonly #first: MemoryShard;
   #failure: DeviceLostError | undefined;
-  #newest: MemoryShard; // where the buffer before went
+  #newest: MemoryShard; // the memory of the previous buffer
 
   constructor(options: PoolOptions) {
     this.#options = options;
@@ -42,7 +42,7 @@ export class MemoryPool {
     this.#newest = this.#first;
   }
 
-  /** The memory that is always there. */
+  /** The first memory, which always exists. */
   get first(): MemoryShard {
     return this.#first;
   }
@@ -74,7 +74,7 @@ export class MemoryPool {
     throw new CapacityError({ resource, needed: sizeBytes, available, unit: 'bytes' });
   }
 
-  /** Frees a region; a memory that is empty then goes, except the first. */
+  /** Frees a region; an empty memory is released, except the first. */
   free(memory: MemoryShard, address: number): void {
     memory.heap.free(address);
     this.#removeIfEmpty(memory);
@@ -84,7 +84,7 @@ export class MemoryPool {
     await Promise.all([...this.#memories.map(({ runner }) => runner.dispose()), ...this.#leaving]);
   }
 
-  /** A new memory that can hold `sizeBytes`, if there may be one. */
+  /** Creates a memory that can hold `sizeBytes`, if allowed. */
   #create(sizeBytes: number): MemoryShard | undefined {
     const { maxBytes, bytesPerMemory } = this.#options;
     const left = this.#memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
@@ -101,7 +101,7 @@ export class MemoryPool {
     for (const { runner } of this.#memories) runner.fail(this.#failure);
   }
 
-  /** The memories to try: first that whose free room is large enough for the buffer and for what belongs to it. */
+  /** The memories to try, starting with one that has room for the buffer and its whole group. */
   #choose(sizeBytes: number, group: BufferGroup | undefined): MemoryShard[] {
     const known = group && this.#groups.get(group);
     const isWhole = group !== undefined && known === undefined;
@@ -114,7 +114,7 @@ export class MemoryPool {
     try {
       created = this.#create(sizeBytes);
     } catch {
-      // the engine has no room for another memory
+      // the engine cannot allocate another memory
     }
     const byRoom = existing.toSorted((a, b) => roomIn(b, 0) - roomIn(a, 0));
     return created === undefined ? byRoom : [created, ...byRoom];

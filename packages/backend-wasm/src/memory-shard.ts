@@ -1,4 +1,4 @@
-/** One memory with its threads. Most backends have one; models that do not fit into it are spread over several. */
+/** One memory with its threads. A backend usually has one; larger models are spread over several. */
 import type { DeviceLostError } from '@winnow/tensor';
 import { Heap } from './heap.js';
 import type { WasmHost } from './host.js';
@@ -11,11 +11,11 @@ import { WorkerRunner } from './worker-runner.js';
 export interface MemoryShard {
   readonly heap: Heap;
   readonly runner: Runner;
-  /** Most bytes that it grows to. */
+  /** Maximum size in bytes. */
   readonly maxBytes: number;
 }
 
-/** What all memories of a backend have in common. */
+/** Options shared by all memories of a backend. */
 export interface ShardOptions {
   readonly module: WasmModule;
   readonly host: WasmHost;
@@ -24,18 +24,18 @@ export interface ShardOptions {
   readonly usesMessages: boolean;
   /** Value of the control word `minWork`. */
   readonly minWork: number;
-  /** Which dot product kernels sum 8-bit products with. */
+  /** Which int8 dot product kernels use. */
   readonly int8Dot: keyof typeof int8Dots;
 }
 
 /**
- * How often a thread looks for the others before it goes to sleep. Waking it takes some ten microseconds, so it waits about
- * 0.1 ms, unless it takes the core away that another thread needs.
+ * How often a thread polls before it sleeps. Waking it takes tens of microseconds, so it spins for about 0.1 ms, unless
+ * it would occupy a core that another thread needs.
  */
 const manySpins = 100_000;
 const fewSpins = 1000;
 
-/** @param onDeath called when one of the workers is gone without having been asked to leave */
+/** @param onDeath called when a worker dies */
 export function createShard(
   maxBytes: number,
   options: ShardOptions,

@@ -12,11 +12,11 @@ interface Bound {
   readonly place: BufferPlace;
 }
 
-/** What a stage has to do with caches that lie in several memories. */
+/** Synchronization of caches in several memories for a stage. */
 export interface StageCaches {
-  /** Before its jobs: brings them here. */
+  /** Before its jobs: copies them here. */
   readonly before: () => void;
-  /** After its jobs: lets other memories know what it wrote. */
+  /** After its jobs: marks what it wrote as current. */
   readonly after: () => void;
 }
 
@@ -24,7 +24,7 @@ export interface PartBufferOptions {
   readonly bound: ReadonlyMap<number, WasmBuffer>;
   readonly queue: JobQueue;
   readonly numThreads: number;
-  /** Whether any buffer of the backend lies in several memories. */
+  /** Whether any buffer of the backend is in several memories. */
   readonly hasCopies: () => boolean;
 }
 
@@ -37,7 +37,7 @@ export class PartBuffers {
   readonly #repackable: ReadonlyMap<number, BufferPlace>;
   #known: (readonly RepackedTensor[])[] = []; // what was repacked where when this program last looked
 
-  /** @throws {CapacityError} when there is no room for a copy */
+  /** @throws {CapacityError} when a copy does not fit */
   constructor({ memory, program }: ProgramPart<MemoryShard>, options: PartBufferOptions) {
     this.#memory = memory;
     this.#program = program;
@@ -55,7 +55,7 @@ export class PartBuffers {
     return (this.#places.get(buffer) as Bound).place.address;
   }
 
-  /** Whether all weights are here, interleaved as this program left them. */
+  /** Whether all weights are here, interleaved as this program needs them. */
   isReady(): boolean {
     return (
       this.#known.length === this.#weights.length &&
@@ -63,7 +63,7 @@ export class PartBuffers {
     );
   }
 
-  /** Sees to that; returns the weights that cannot be interleaved. */
+  /** Copies and interleaves weights; returns those that cannot be interleaved. */
   async makeReady(tensors: readonly RepackedTensor[], checkAlive: () => void): Promise<readonly RepackedTensor[]> {
     if (this.#weights.some(({ place }) => !place.isCurrent)) {
       const copy = (): void => {

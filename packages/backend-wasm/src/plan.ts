@@ -1,4 +1,4 @@
-/** What kernels need besides their records: flags, and tables that are sized for the capacities of the symbols. */
+/** What kernels need besides their records: flags, and tables sized for the capacities of symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
 import { planFlags } from './layout.generated.js';
@@ -13,7 +13,7 @@ export interface RecordPlan {
 
 export interface Plan {
   readonly records: readonly RecordPlan[];
-  /** Weights whose rows have to be interleaved. */
+  /** Weights whose rows must be interleaved. */
   readonly repacked: readonly RepackedTensor[];
   /** Bytes of each table. */
   readonly tables: readonly number[];
@@ -22,7 +22,7 @@ export interface Plan {
 /**
  * @param repackable the weights to interleave, of `repackableTensors`
  * @param usesInt8 whether activations may be 8-bit integers
- * @param starts records that find nothing of the one before: other ops ran in between
+ * @param starts records that cannot reuse scratch of the previous one, since other ops ran in between
  */
 export function planProgram(
   program: Program,
@@ -76,7 +76,7 @@ function int8Flags(
   const ref = repackedRefOf(record);
   if (ref === undefined || !repacked.has(keyOf(ref))) return 0;
   if (!isInt8Matmul(record)) return planFlags.repacked;
-  // the codes of the activations are still in the scratch when the record before had the same ones
+  // the quantized activations are still in scratch if the previous record had the same ones
   const before = isStart ? undefined : records[index - 1];
   const beforeRef = before === undefined ? undefined : repackedRefOf(before);
   const reuses =
@@ -89,7 +89,7 @@ function int8Flags(
   return planFlags.int8 | planFlags.repacked | (reuses ? planFlags.reuse : 0);
 }
 
-/** Whether the record before made 8-bit integers of the same activations, for chosen rows as this one. */
+/** Whether the previous record quantized the same activations, also for selected rows. */
 function reusesCodes(before: OpRecord | undefined, record: OpRecord): boolean {
   return (
     before?.op === 'sparse-matmul' &&

@@ -1,4 +1,6 @@
-/** The records of a program that run in one memory: their words, plan, scalars, arena and scratch are one region there. */
+/**
+ * The records of a program that run in one memory: their words, plan, scalars, arena and scratch are one region there.
+ */
 import {
   arenaBufferIndex,
   encodeProgram,
@@ -35,7 +37,7 @@ export interface PartOptions {
 export interface LoadedPart {
   readonly memory: MemoryShard;
   readonly program: Program;
-  /** Which records of the whole program they are. */
+  /** Indices of its records in the whole program. */
   readonly records: readonly number[];
   /** Start of the region. */
   readonly base: number;
@@ -43,7 +45,7 @@ export interface LoadedPart {
   readonly address: number;
   readonly share: CallerShare;
   readonly scalars: Int32Array;
-  /** Weights that are still to be interleaved. */
+  /** Weights that are not interleaved yet. */
   readonly repacked: readonly RepackedTensor[];
   arenaBytes(begin: number, end: number): Uint8Array;
   bytesOf(tensor: TensorRef, length: number): Uint8Array;
@@ -51,11 +53,11 @@ export interface LoadedPart {
   times(): Float64Array;
   /** Whether a record of the part computes with 8-bit activations. */
   isInt8(record: number): boolean;
-  /** Lets records read these weights as they are. */
+  /** Makes records read these weights in their original layout. */
   refuse(tensors: readonly RepackedTensor[]): void;
 }
 
-/** Where the pieces of a part lie. */
+/** Addresses of the pieces of a part. */
 interface Places {
   readonly base: number;
   readonly words: number;
@@ -133,13 +135,14 @@ class PlanFlags {
   }
 }
 
-/** Lets records read these weights as they are. */
+/** Makes records read these weights in their original layout. */
 function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[], flags: PlanFlags): void {
   for (const [index, record] of records.entries()) {
     const isRefused = reads(record, tensors);
     if (isRefused === undefined) continue;
     const before = flags.get(index);
-    // nor may a record take the codes of activations from one before that makes none any more, or go on beside it
+    // nor may a record reuse quantized activations of a previous record that no longer quantizes, or skip the barrier
+    // after it
     if (isRefused && record.op === 'sparse-feed-forward') flags.set(index, before & ~planFlags.repacked);
     else flags.set(index, isRefused ? 0 : before & ~(planFlags.reuse | planFlags.independent));
   }
@@ -193,13 +196,13 @@ export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): 
   };
 }
 
-/** Whether a record reads one of these weights; `undefined` for ops that never read interleaved ones. */
+/** Whether a record reads one of these weights; `undefined` for ops that never read interleaved weights. */
 function reads(record: OpRecord, tensors: readonly RepackedTensor[]): boolean | undefined {
   const ref = repackedRefOf(record);
   return ref && tensors.some(({ buffer, byteOffset }) => buffer === ref.buffer && byteOffset === ref.byteOffset);
 }
 
-/** A tensor of 32-bit elements as the host sees it, at its largest. */
+/** The host's view of a tensor of 32-bit elements, at its capacity. */
 export function typedValues(
   program: Program,
   tensor: TensorRef,

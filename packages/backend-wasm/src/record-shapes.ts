@@ -9,7 +9,7 @@ export function shapeOf(program: Program, { shape }: TensorRef, scalars: Int32Ar
   );
 }
 
-/** Size of every axis when every symbol is as large as it may become. */
+/** Size of every axis with every symbol at its capacity. */
 export function capacityOf({ symbols }: Program, { shape }: TensorRef): number[] {
   return shape.map((dim) => (typeof dim === 'number' ? dim : (symbols.get(dim) as number)));
 }
@@ -18,7 +18,7 @@ export function product(shape: readonly number[]): number {
   return shape.reduce((result, dim) => result * dim, 1);
 }
 
-/** Where an input and an output have one name, it is the input. */
+/** If an input and an output have the same name, it is the input. */
 export function shapesOf(program: Program, record: OpRecord, scalars: Int32Array): RecordShapes {
   const tensors = Object.entries({ ...record.outputs, ...record.inputs });
   return Object.fromEntries(tensors.map(([name, tensor]) => [name, shapeOf(program, tensor, scalars)]));

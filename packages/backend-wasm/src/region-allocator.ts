@@ -1,13 +1,13 @@
 /**
- * Regions of a linear memory. Free regions `[begin, end)` are kept in order of their addresses, neighbors joined; a
+ * Regions of a linear memory. First fit: free regions `[begin, end)` are sorted by address, with neighbors merged; a
  * request takes the first one that is large enough, else the memory grows.
  */
 
-/** Start of every region: a cache line, of a large one a page, as processors fetch ahead within pages only. */
+/** Alignment of regions: a cache line, or a page for large ones, since hardware prefetchers stop at page boundaries. */
 const alignment = 64;
 const pageBytes = 4096;
 const largeBytes = 16 * pageBytes;
-/** Bytes after every region that belong to nobody, so that vector loads may run over an end. */
+/** Padding after every region, so that vector loads may read past its end. */
 const slack = 64;
 
 interface Region {
@@ -22,18 +22,18 @@ export class RegionAllocator {
   #top: number;
   #usedBytes = 0;
 
-  /** @param ensure makes `[0, end)` usable, false when that is not possible */
+  /** @param ensure makes `[0, end)` usable; returns false on failure */
   constructor(base: number, ensure: (end: number) => boolean) {
     this.#top = base;
     this.#ensure = ensure;
   }
 
-  /** Bytes of all regions that are in use, with their slack. */
+  /** Bytes of all regions in use, including padding. */
   get usedBytes(): number {
     return this.#usedBytes;
   }
 
-  /** Address of `sizeBytes` bytes, or `undefined` when they do not fit. Regions that were used before hold old bytes. */
+  /** Allocates `sizeBytes` bytes, or returns `undefined` if they do not fit. The memory is not cleared. */
   allocate(sizeBytes: number): number | undefined {
     const length = Math.ceil((sizeBytes + slack) / alignment) * alignment;
     const index = this.#free.findIndex(({ begin, end }) => startIn(begin, sizeBytes) + length <= end);
@@ -66,7 +66,7 @@ export class RegionAllocator {
     }
   }
 
-  /** A region at the top; the last free one may touch it and only lack a part. */
+  /** Allocates at the top, extending the last free region if it is adjacent. */
   #grow(sizeBytes: number, length: number): number | undefined {
     const last = this.#free.at(-1);
     const begin = last !== undefined && last.end === this.#top ? last.begin : this.#top;

@@ -1,4 +1,4 @@
-/** Runs jobs over a memory: on workers, or on the calling thread where memory cannot be shared. One job at a time. */
+/** Runs jobs over a memory: on workers, or on the calling thread if memory cannot be shared. One job at a time. */
 
 import type { CallerShare } from './caller-share.js';
 
@@ -13,7 +13,7 @@ export interface Job {
 /** A job in one of several memories. */
 export interface PlacedJob extends Job {
   readonly runner: Runner;
-  /** What is to be done right before and after, when no other job runs. */
+  /** Called right before and after, while no other job runs. */
   readonly before?: () => void;
   readonly after?: () => void;
 }
@@ -21,14 +21,14 @@ export interface PlacedJob extends Job {
 export interface Runner {
   readonly numThreads: number;
   /**
-   * The job ended or was cancelled on the way: true when all of its records ran. Short jobs end before the call does,
-   * and give a promise only when the event loop is due a turn.
-   * @throws {DeviceLostError} when a worker died, now or before
+   * Runs a job; returns true if all of its records ran, false if it was canceled. Short jobs finish synchronously, and
+   * return a promise only if the event loop is due a turn.
+   * @throws {DeviceLostError} when a worker has died
    */
   run(job: Job): boolean | Promise<boolean>;
-  /** Makes the running job end between two records. */
+  /** Ends the running job between two records. */
   cancel(): void;
-  /** Ends the workers because those of another memory died; the running job and later ones throw `failure`. */
+  /** Terminates the workers because those of another memory died; the running job and later ones throw `failure`. */
   fail(failure: Error): void;
   dispose(): Promise<void>;
 }

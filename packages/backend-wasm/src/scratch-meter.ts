@@ -1,14 +1,17 @@
-/** How much scratch records need: the functions beside the kernels say it, in an instance of the module with a memory of its own. */
+/**
+ * Determines the scratch of records with the size functions beside the kernels, in a separate instance of the module
+ * with a small memory.
+ */
 import type { Program } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
 import { heapBase, jobBlock, pageBytes, planEntry, planWords } from './layout.generated.js';
 import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 
-/** Room for the words of one record and the symbols of a step. */
+/** Memory for the words of one record and the symbols of a step. */
 const memoryBytes = heapBase + 4 * pageBytes;
 const scratchAlignment = 64;
 
-// what lies where in that memory
+// the layout of that memory
 const jobAt = heapBase;
 const entryAt = jobAt + 64;
 const resultAt = entryAt + planWords * 4;
@@ -32,7 +35,7 @@ export class ScratchMeter {
   }
 
   /**
-   * The most that any record needs when every symbol is as large as it may become.
+   * The maximum over all records, with every symbol at its capacity.
    * @param words the encoded program; addresses do not matter
    */
   measure(program: Program, words: Int32Array, plans: readonly { readonly flags: number }[]): Scratch {
@@ -43,7 +46,7 @@ export class ScratchMeter {
     let localBytes = 0;
     for (let at = 0, record = 0; at < words.length; at += words[at + 1], record++) {
       const length = words[at + 1];
-      invariant(recordAt + length * 4 <= memoryBytes, 'a record fits into the memory of the meter');
+      invariant(recordAt + length * 4 <= memoryBytes, 'a record fits the memory of the meter');
       memory.set(words.subarray(at, at + length), recordAt / 4);
       memory[(entryAt + planEntry.record) / 4] = recordAt;
       memory[(entryAt + planEntry.flags) / 4] = plans[record].flags;
@@ -54,11 +57,11 @@ export class ScratchMeter {
     return { sharedBytes, localBytes: Math.ceil(localBytes / scratchAlignment) * scratchAlignment };
   }
 
-  /** Writes the capacities of symbols, which is all that records ask scalars for; returns where records may begin. */
+  /** Writes the capacities of symbols, the only scalars that records read here; returns where records may begin. */
   #writeScalars({ scalars, symbols }: Program, memory: Int32Array): number {
     const offsets = [...symbols.keys()].map((symbol) => scalars.slots.get(symbol)?.wordOffset ?? -1);
     const recordAt = scalarsAt + Math.ceil((Math.max(-1, ...offsets) + 1) / 2) * 8;
-    invariant(recordAt < memoryBytes, 'the symbols fit into the memory of the meter');
+    invariant(recordAt < memoryBytes, 'the symbols fit the memory of the meter');
     memory[(jobAt + jobBlock.scalars) / 4] = scalarsAt;
     [...symbols.values()].forEach((capacity, index) => {
       const offset = offsets[index] as number;

@@ -1,6 +1,6 @@
 /**
- * A program whose weights lie in several memories, as one part per memory and stages that follow one another. What a stage
- * computed is copied to the memory of the stage that needs it.
+ * Splits a program whose weights are in several memories into one part per memory and consecutive stages. Results of a
+ * stage are copied to the memory of the stage that needs them.
  */
 import { arenaBufferIndex, opSpec, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
@@ -11,36 +11,36 @@ import { capacityOf } from './record-shapes.js';
 export interface ProgramPart<Memory> {
   readonly memory: Memory;
   readonly program: Program;
-  /** Which records of the whole program they are. */
+  /** Indices of its records in the whole program. */
   readonly records: readonly number[];
-  /** First records of its stages, where records before them ran in another memory. */
+  /** First records of stages that follow records in another memory. */
   readonly stageStarts: ReadonlySet<number>;
 }
 
-/** Records `[begin, end)` of a part that follow one another in the whole program. */
+/** Records `[begin, end)` of a part that are consecutive in the whole program. */
 export interface Stage {
   readonly part: number;
   readonly begin: number;
   readonly end: number;
-  /** What the host does when the stage ended. */
+  /** The boundary after the stage. */
   readonly boundary: string | undefined;
-  /** What has to be copied from other memories before. */
+  /** Copies from other memories before the stage. */
   readonly copies: readonly PieceCopy[];
 }
 
 export interface SplitProgram<Memory> {
   readonly parts: readonly ProgramPart<Memory>[];
   readonly stages: readonly Stage[];
-  /** Part in which each output is found, for outputs in the arena. */
+  /** The part with each output, for outputs in the arena. */
   readonly outputs: ReadonlyMap<string, number>;
-  /** What has to be copied at the end, for outputs that came about in several parts. */
+  /** Copies at the end, for outputs that several parts wrote. */
   readonly lastCopies: readonly PieceCopy[];
 }
 
 /**
  * @param homeOf the memory of a weight or a cache
  * @param first the memory of programs without any
- * @param smallBytes weights of at most so many bytes are copied to where they are needed
+ * @param smallBytes weights of at most this size are copied to where they are needed
  */
 export function splitProgram<Memory>(
   program: Program,
@@ -104,7 +104,10 @@ function wholeProgram<Memory>(program: Program, memory: Memory): SplitProgram<Me
   };
 }
 
-/** Where each record runs: where most of its bytes lie. Small weights do not count, records with nothing else stay. */
+/**
+ * The memory of each record: the one with most of its bytes. Small weights do not count; records without others stay in
+ * the current memory.
+ */
 function memoriesOfRecords<Memory>(
   program: Program,
   homeOf: (buffer: number) => Memory,
@@ -137,7 +140,7 @@ export function externalsOf(record: OpRecord): Set<number> {
   return buffers;
 }
 
-/** Follows the activations of a record. */
+/** Tracks the activations of a record. */
 function trace(
   program: Program,
   { op, inputs, outputs }: OpRecord,

@@ -1,4 +1,4 @@
-/** The part of the WebAssembly API that this package uses; the library of TypeScript has it for browsers only. */
+/** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
 import { heapBase, pageBytes } from './layout.generated.js';
 import { relaxedModule, simdModule } from './kernels.generated.js';
 
@@ -10,7 +10,7 @@ export interface WasmMemory {
   grow(pages: number): number;
 }
 
-/** What the host calls on its own thread. */
+/** Functions that the host calls on its own thread. */
 export interface WasmExports {
   runAlone(): void;
   measureScratch(job: number, entry: number, to: number): void;
@@ -27,12 +27,12 @@ const { WebAssembly: api } = globalThis as unknown as { readonly WebAssembly: Wa
 
 export type Variant = 'simd' | 'relaxed-simd';
 
-/** Whether memory can be shared with workers: not so in pages that are not isolated from other origins. */
+/** Whether memory can be shared with workers: false in pages that are not cross-origin isolated. */
 export function canShareMemory(): boolean {
   return typeof SharedArrayBuffer === 'function';
 }
 
-/** `i32x4.relaxed_trunc_f32x4_s` of a constant: a module that only engines with relaxed SIMD accept. */
+/** `i32x4.relaxed_trunc_f32x4_s` of a constant: a module that is valid only with relaxed SIMD. */
 const relaxedProbe = Uint8Array.of(
   ...[0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0],
   ...[10, 15, 1, 13, 0, 65, 1, 253, 15, 65, 2, 253, 15, 253, 128, 2, 11],
@@ -42,7 +42,7 @@ export function supportsRelaxedSimd(): boolean {
   return api.validate(relaxedProbe);
 }
 
-/** Modules that were compiled before: all backends of a kind share one, with the code that the engine optimized by then. */
+/** Compiled modules by variant, shared by all backends, so that optimized code is reused. */
 const modules = new Map<string, Promise<WasmModule>>();
 
 /** @param isShared whether the module imports a shared memory; the flag is one byte of its import section */
@@ -70,7 +70,7 @@ export function memoryFlags(bytes: Uint8Array): number {
 
 export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
   const maximum = Math.floor(maxBytes / pageBytes);
-  // growing a memory that is not shared detaches every view of it: it is born as large as it may become
+  // growing an unshared memory detaches every view of it, so it is created at its maximum size
   return new api.Memory({ initial: isShared ? heapBase / pageBytes : maximum, maximum, shared: isShared });
 }
 

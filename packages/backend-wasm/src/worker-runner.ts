@@ -1,4 +1,4 @@
-/** Jobs on workers that share the memory. The calling thread only waits, without blocking its event loop. */
+/** Runs jobs on workers that share the memory. The calling thread only awaits them, without blocking its event loop. */
 import { BackendError, DeviceLostError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from './host.js';
 import { cancelJob, controlWords, heapBase, leave } from './layout.generated.js';
@@ -17,14 +17,14 @@ const doneAt = controlWords.done / 4;
 const cancelAt = controlWords.cancel / 4;
 const jobAt = controlWords.job / 4;
 
-/** How long jobs may follow one another without a turn of the host's event loop. */
+/** How long consecutive jobs may run without yielding to the host's event loop. */
 const maxBusyMs = 8;
 
 export interface WorkerOptions {
   readonly numThreads: number;
   /** Have workers post a message per job even where `Atomics.waitAsync` exists. */
   readonly usesMessages: boolean;
-  /** Called once when a worker is gone without having been asked to leave. */
+  /** Called once when a worker dies. */
   readonly onDeath: (failure: DeviceLostError) => void;
 }
 
@@ -95,9 +95,9 @@ export class WorkerRunner implements Runner {
     Atomics.add(this.#control, generationAt, 1);
     Atomics.notify(this.#control, generationAt);
     this.#terminated ??= Promise.all(this.#workers.map((worker) => worker.terminate())).then(() => {
-      const failure = this.#failure ?? new BackendError({ backend: 'wasm', message: 'disposed during a run' });
+      const failure = this.#failure ?? new BackendError({ backend: 'wasm', message: 'disposed of during a run' });
       this.#pending?.reject(failure);
-      Atomics.notify(this.#control, doneAt); // lets a wait that nobody answers end
+      Atomics.notify(this.#control, doneAt); // ends a wait that will never be answered
     });
     return this.#terminated;
   }
@@ -123,7 +123,7 @@ export class WorkerRunner implements Runner {
     });
   }
 
-  /** Runs a job here, where nobody can cancel it. */
+  /** Runs a job on this thread, where it cannot be canceled. */
   #runHere(): void {
     this.#alone ??= instantiate(this.#module, this.#memory, this.#host.now);
     try {
@@ -138,7 +138,7 @@ export class WorkerRunner implements Runner {
 
   async #runOnWorkers(): Promise<void> {
     const [first] = this.#workers;
-    first.setBusy(true); // a wait for the memory alone does not keep the process alive
+    first.setBusy(true); // waiting on memory alone does not keep the process alive
     this.#generation = (this.#generation + 1) & 0x3fffffff;
     try {
       const ended = this.#jobEnd(Atomics.load(this.#control, doneAt));

@@ -274,7 +274,7 @@ describe('memory that is full', () => {
     const buffers = await load(backend, program);
     expect(backend.numMemories).toBe(2);
     const used = backend.usedBytes;
-    await expect(backend.prepare(program, { buffers })).rejects.toThrow(/copy of .*, which ops in another memory use/);
+    await expect(backend.prepare(program, { buffers })).rejects.toThrow(/copy of .* for ops in another memory/);
     await expect(backend.prepare(program, { buffers })).rejects.toThrow(CapacityError);
     expect(backend.usedBytes).toBe(used);
     await backend.dispose();

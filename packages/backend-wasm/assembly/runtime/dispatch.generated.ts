@@ -62,10 +62,10 @@ import { repackWeights, restoreWeights } from '../gemm/repack';
 import { repackNeurons, restoreNeurons } from '../ffn/repack-neurons';
 import { probe } from './probe';
 
-/** Room for scratch that begins at multiples of 16 or 64 bytes. */
+/** Padding for scratch that is aligned to 16 or 64 bytes. */
 const ALIGNMENT_BYTES: u64 = 256;
 
-/** How many inputs and outputs the record of an opcode has. */
+/** Number of inputs and outputs of a record by opcode. */
 export function numOperands(opcode: i32): i32 {
   switch (opcode) {
     case 0: // embedding-lookup
@@ -145,7 +145,7 @@ export function numOperands(opcode: i32): i32 {
   }
 }
 
-/** Rough number of scalar steps of the record at hand, -1 for ops that one thread has to compute. */
+/** Rough number of scalar steps of the current record, -1 for ops that run on one thread. */
 export function workOf(opcode: i32): f64 {
   switch (opcode) {
     case 0: // embedding-lookup
@@ -220,7 +220,7 @@ export function workOf(opcode: i32): f64 {
   }
 }
 
-/** Bytes of scratch that all threads share for the record at hand. */
+/** Bytes of scratch that all threads share for the current record. */
 export function sharedBytesOf(opcode: i32): u64 {
   switch (opcode) {
     case 3: // matmul
@@ -244,7 +244,7 @@ export function sharedBytesOf(opcode: i32): u64 {
   }
 }
 
-/** Bytes of scratch per thread for the record at hand. */
+/** Bytes of scratch per thread for the current record. */
 export function localBytesOf(opcode: i32): u64 {
   switch (opcode) {
     case 0: // embedding-lookup
