@@ -1,7 +1,9 @@
-/** Which part of a program wrote what in the arena, and which parts have it by now. */
+/** Tracks which part of a program wrote which bytes of the arena, and which parts have copies. */
 import type { TensorRef } from '@winnow/ops';
 
-/** Bytes `[begin, end)` of the arena, as far as `tensor` reaches in a step, that part `to` needs from part `from`. */
+/**
+ * Bytes `[begin, end)` of the arena, limited to the size of `tensor` in a step, that part `to` needs from part `from`.
+ */
 export interface PieceCopy {
   readonly from: number;
   readonly to: number;

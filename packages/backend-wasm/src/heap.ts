@@ -1,4 +1,4 @@
-/** One WebAssembly memory: regions that appear and vanish in it. */
+/** One WebAssembly memory and its allocated regions. */
 import { CapacityError } from '@winnow/tensor';
 import { heapBase, pageBytes } from './layout.generated.js';
 import { RegionAllocator } from './region-allocator.js';
@@ -23,12 +23,12 @@ export class Heap {
     return this.#regions.usedBytes;
   }
 
-  /** Bytes that are free, perhaps in several pieces. */
+  /** Free bytes, possibly fragmented. */
   get availableBytes(): number {
     return Math.max(0, this.#limit - heapBase - this.#regions.usedBytes);
   }
 
-  /** Address of zeros. @throws {CapacityError} */
+  /** Allocates zeroed memory. @throws {CapacityError} */
   allocate(sizeBytes: number, label: string): number {
     const address = this.tryAllocate(sizeBytes);
     if (address !== undefined) return address;
@@ -36,7 +36,7 @@ export class Heap {
     throw new CapacityError({ resource, needed: sizeBytes, available: this.availableBytes, unit: 'bytes' });
   }
 
-  /** Address of zeros, or `undefined` when they do not fit. */
+  /** Allocates zeroed memory, or returns `undefined` if it does not fit. */
   tryAllocate(sizeBytes: number): number | undefined {
     const address = this.#regions.allocate(sizeBytes);
     if (address === undefined) return undefined;
