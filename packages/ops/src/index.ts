@@ -60,6 +60,7 @@ export { ProgramBuilder, type OpInputs, type ProgramTensor } from './program-bui
 export { createReferenceBackend, type ReferenceBackendOptions } from './reference/backend.js';
 export { runPointwise } from './reference/run-pointwise.js';
 export { opcodeOf, opSpec, opSpecs, specOfOpcode } from './registry.js';
+export { RowRotation, type RopeLayout } from './rope.js';
 export { fuseGatedMatmul } from './rewrite/fuse-gated-matmul.js';
 export { fuseNormMatmul } from './rewrite/fuse-norm-matmul.js';
 export { groupMatmuls } from './rewrite/group-matmuls.js';

@@ -38,33 +38,63 @@ export const rope: OpSpec = {
   bindReference({ inputs: { x, positions, frequencies }, outputs: { y }, attributes }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;
-    const numPairs = frequencies.shape[0];
-    const isNeighbors = attributes['layout'] === 'neighbors';
-    const amplitude = attributes['amplitude'] as number;
-    const stride = isNeighbors ? 2 : 1;
-    const partner = isNeighbors ? 1 : numPairs;
+    const layout = attributes['layout'] as RopeLayout;
+    const rotation = new RowRotation(frequencies.data as Float32Array, layout, attributes['amplitude'] as number);
     return () => {
       const [numTokens, numHeads, headDim] = x.shape;
       for (let t = 0; t < numTokens; t++) {
-        for (let i = 0; i < numPairs; i++) {
-          const angle = positions.data[t] * frequencies.data[i];
-          const cos = Math.cos(angle) * amplitude;
-          const sin = Math.sin(angle) * amplitude;
-          for (let head = 0; head < numHeads; head++) {
-            const a = (t * numHeads + head) * headDim + i * stride;
-            const xa = xs[a];
-            const xb = xs[a + partner];
-            ys[a] = xa * cos - xb * sin;
-            ys[a + partner] = xa * sin + xb * cos;
-          }
-        }
-        if (xs === ys || 2 * numPairs === headDim) continue;
+        rotation.moveTo(positions.data[t]);
         for (let head = 0; head < numHeads; head++) {
           const begin = (t * numHeads + head) * headDim;
-          for (let i = 2 * numPairs; i < headDim; i++) ys[begin + i] = xs[begin + i];
+          rotation.apply(xs, begin, ys, begin, headDim);
         }
       }
     };
   },
   flops: ({ x, frequencies }) => x[0] * frequencies[0] * (6 * x[1] + 2),
 };
+
+/** Which dims form a pair: neighbors, or one of each half. */
+export type RopeLayout = 'neighbors' | 'halves';
+
+/** The rotation of rows at one position at a time, as the op rotates them. */
+export class RowRotation {
+  readonly #frequencies: Float32Array;
+  readonly #amplitude: number;
+  readonly #stride: number;
+  /** From the first dim of a pair to the second. */
+  readonly #distance: number;
+  readonly #cos: Float64Array;
+  readonly #sin: Float64Array;
+
+  constructor(frequencies: Float32Array, layout: RopeLayout, amplitude = 1) {
+    const numPairs = frequencies.length;
+    this.#frequencies = frequencies;
+    this.#amplitude = amplitude;
+    [this.#stride, this.#distance] = layout === 'neighbors' ? [2, 1] : [1, numPairs];
+    this.#cos = new Float64Array(numPairs);
+    this.#sin = new Float64Array(numPairs);
+  }
+
+  moveTo(position: number): void {
+    for (let i = 0; i < this.#cos.length; i++) {
+      const angle = position * this.#frequencies[i];
+      this.#cos[i] = Math.cos(angle) * this.#amplitude;
+      this.#sin[i] = Math.sin(angle) * this.#amplitude;
+    }
+  }
+
+  /** Rotates `headDim` values of `x` into `y`, which may be the same. */
+  apply(x: Float32Array, xBegin: number, y: Float32Array, yBegin: number, headDim: number): void {
+    const numPairs = this.#cos.length;
+    for (let i = 0; i < numPairs; i++) {
+      const first = i * this.#stride;
+      const second = first + this.#distance;
+      const a = x[xBegin + first];
+      const b = x[xBegin + second];
+      y[yBegin + first] = a * this.#cos[i] - b * this.#sin[i];
+      y[yBegin + second] = a * this.#sin[i] + b * this.#cos[i];
+    }
+    for (let i = 2 * numPairs; i < headDim; i++) y[yBegin + i] = x[xBegin + i];
+  }
+}

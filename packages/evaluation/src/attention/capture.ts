@@ -1,6 +1,6 @@
 /** Captures queries, keys and values of a text from a running model. */
 import type { AttentionTrace, Model } from '@winnow/engine';
-import { ropeFrequencies } from '@winnow/ops';
+import { ropeFrequencies, RowRotation } from '@winnow/ops';
 import type { Rotate } from '@winnow/sparse-attention';
 import { Tensor3 } from '@winnow/tensor';
 
@@ -84,16 +84,9 @@ function rotateOf({ config, contextSize }: Model): Rotate | undefined {
     rope.beyond !== undefined && contextSize > rope.beyond.contextLength ? rope.beyond.scaling : rope.scaling;
   const { base, rotaryDim, layout } = rope;
   const { frequencies } = ropeFrequencies({ base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) });
-  const half = rotaryDim / 2;
-  const [step, distance] = layout === 'halves' ? [1, half] : [2, 1];
+  const rotation = new RowRotation(frequencies, layout);
   return (source, offset, position, out, outOffset) => {
-    for (let d = rotaryDim; d < headDim; d++) out[outOffset + d] = source[offset + d];
-    for (let i = 0; i < half; i++) {
-      const angle = position * frequencies[i];
-      const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-      const [x, y] = [source[offset + i * step], source[offset + i * step + distance]];
-      out[outOffset + i * step] = x * cos - y * sin;
-      out[outOffset + i * step + distance] = x * sin + y * cos;
-    }
+    rotation.moveTo(position);
+    rotation.apply(source, offset, out, outOffset, headDim);
   };
 }

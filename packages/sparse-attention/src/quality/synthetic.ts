@@ -1,5 +1,5 @@
 /** Structured synthetic queries, keys and values: shaped like heads of trained models. */
-import { ropeFrequencies } from '@winnow/ops';
+import { ropeFrequencies, RowRotation } from '@winnow/ops';
 import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
 import type { Rotate } from '../layer/attend-call.js';
 
@@ -42,15 +42,10 @@ export interface SyntheticAttention {
 /** Rotation of pairs (i, i + headDim / 2) with base 10000. */
 export function createRotate(headDim: number): Rotate {
   const { frequencies } = ropeFrequencies({ base: 10_000, rotaryDim: headDim });
-  const half = headDim / 2;
+  const rotation = new RowRotation(frequencies, 'halves');
   return (source, offset, position, out, outOffset) => {
-    for (let i = 0; i < half; i++) {
-      const angle = position * frequencies[i];
-      const [cos, sin] = [Math.cos(angle), Math.sin(angle)];
-      const [x, y] = [source[offset + i], source[offset + half + i]];
-      out[outOffset + i] = x * cos - y * sin;
-      out[outOffset + half + i] = x * sin + y * cos;
-    }
+    rotation.moveTo(position);
+    rotation.apply(source, offset, out, outOffset, headDim);
   };
 }
 
