@@ -20,6 +20,7 @@ function axisValue(tensor: number, { index, fromEnd }: Axis): string {
 
 function operandLines({ name, index, shape, dtypes, isOptional, axes, hasLeadingAxes }: Operand): string[] {
   const optional = isOptional ? ', optional' : '';
+  const hasRows = axes.length + Number(hasLeadingAxes) > 1 && (dtypes.join() === 'f32' || dtypes.join() === 'i32');
   const kinds = dtypes.length > 3 ? `${dtypes.length} dtypes` : dtypes.join(' or ');
   return [
     `/** \`[${shape}]\` ${kinds}${optional} */`,
@@ -29,6 +30,7 @@ function operandLines({ name, index, shape, dtypes, isOptional, axes, hasLeading
     ...getter('address', 'usize', `addressOf(${index})`),
     ...(isOptional ? getter('isPresent', 'bool', `isPresent(${index})`) : []),
     ...(dtypes.length > 1 ? getter('dtype', 'i32', `dtypeOf(${index})`) : []),
+    ...(hasRows ? [`/* @inline */ static rowAt(row: i32): usize { return rowOf(${index}, row); }`] : []),
     ...getter('numElements', 'i32', `countElements(${index})`),
     ...(hasLeadingAxes && axes.length > 0 ? getter('numRows', 'i32', `countRows(${index})`) : []),
     ...axes.flatMap((axis) => getter(axis.name, 'i32', axisValue(index, axis))),
@@ -75,6 +77,7 @@ const helpers = [
   'isPresent',
   'lastDim',
   'rankOf',
+  'rowOf',
 ];
 
 function moduleOf(

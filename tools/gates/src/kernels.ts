@@ -5,7 +5,7 @@ import { runProgram } from './run.ts';
 import { listFiles } from './workspace.ts';
 
 /** Most lines of kernels and of templates of microkernels that are written by hand. */
-export const maxKernelLines = 11_250;
+export const maxKernelLines = 11_055;
 
 const generator = 'codegen/generate.ts';
 

@@ -3,7 +3,7 @@
  * byte by byte on the way into dot products of four. Relaxed builds only.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
-import { flipSigns, leastNormal, magnitudeMask } from '../simd/constants.generated';
+import { flipSigns } from '../simd/constants.generated';
 import { COEFFICIENTS_BYTES, areNormal } from './axpy-coefficients';
 import { storeCoefficients } from './axpy-coefficients.generated';
 import { axpyBlocks } from './axpy.generated';
@@ -59,54 +59,29 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
 
 /** Coefficients of four blocks from `offset` on; for blocks behind the last one it stands in. */
 function makeCoefficients(offset: usize, last: usize, h: usize, to: usize): void {
-  const hasSigns = !isQ4 && !hasUsdot();
+  const r0 = scalesOf(rows, offset, last);
+  const r1 = scalesOf(rows + 8, offset, last);
+  const r2 = scalesOf(rows + 16, offset, last);
+  const r3 = scalesOf(rows + 24, offset, last);
   // what codes of weights are too large by
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
-  if (isRepacked) {
-    const r0 = repackedScales(rows, offset);
-    const r1 = repackedScales(rows + 8, offset);
-    const r2 = repackedScales(rows + 16, offset);
-    const r3 = repackedScales(rows + 24, offset);
-    storeCoefficients(hasSigns, areRepackedNormal(r0, r1, r2, r3), r0, r1, r2, r3, h, excess, to);
-    return;
-  }
+  storeCoefficients(!isQ4 && !hasUsdot(), areNormal(r0, r1, r2, r3), r0, r1, r2, r3, h, excess, to);
+}
+
+/** Scales of four blocks of two rows; those of repacked rows lie side by side. */
+/* @inline */ function scalesOf(rows: usize, offset: usize, last: usize): v128 {
+  const first = <usize>load<u32>(rows);
+  const second = <usize>load<u32>(rows, 4);
+  if (isRepacked) return v128.load64_lane(second + offset, v128.load64_zero(first + offset), 1);
   const b = min<usize>(offset + blockBytes, last);
   const c = min<usize>(offset + 2 * blockBytes, last);
   const d = min<usize>(offset + 3 * blockBytes, last);
-  const r0 = plainScales(rows, offset, b, c, d);
-  const r1 = plainScales(rows + 8, offset, b, c, d);
-  const r2 = plainScales(rows + 16, offset, b, c, d);
-  const r3 = plainScales(rows + 24, offset, b, c, d);
-  storeCoefficients(hasSigns, areNormal(r0, r1, r2, r3), r0, r1, r2, r3, h, excess, to);
-}
-
-/** Scales of four blocks of two repacked rows: they lie side by side. */
-/* @inline */ function repackedScales(rows: usize, offset: usize): v128 {
-  const first = <usize>load<u32>(rows) + offset;
-  const second = <usize>load<u32>(rows, 4) + offset;
-  return v128.load64_lane(second, v128.load64_zero(first), 1);
-}
-
-/** The same of rows as they lie in files, with the offsets of the blocks. */
-/* @inline */ function plainScales(rows: usize, a: usize, b: usize, c: usize, d: usize): v128 {
-  const first = <usize>load<u32>(rows);
-  const second = <usize>load<u32>(rows, 4);
-  let v = v128.load16_splat(first + a);
+  let v = v128.load16_splat(first + offset);
   v = v128.load16_lane(first + b, v, 1);
   v = v128.load16_lane(first + c, v, 2);
   v = v128.load16_lane(first + d, v, 3);
-  v = v128.load16_lane(second + a, v, 4);
+  v = v128.load16_lane(second + offset, v, 4);
   v = v128.load16_lane(second + b, v, 5);
   v = v128.load16_lane(second + c, v, 6);
   return v128.load16_lane(second + d, v, 7);
-}
-
-/** Whether all scales are normal numbers, where none is large. */
-/* @inline */ function areRepackedNormal(r0: v128, r1: v128, r2: v128, r3: v128): bool {
-  const magnitude = magnitudeMask();
-  const smallest = i16x8.min_u(
-    i16x8.min_u(v128.and(r0, magnitude), v128.and(r1, magnitude)),
-    i16x8.min_u(v128.and(r2, magnitude), v128.and(r3, magnitude)),
-  );
-  return !v128.any_true(i16x8.lt_s(smallest, leastNormal()));
 }

@@ -6,7 +6,7 @@
  * they are, as in repack.ts.
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
-import { storeTransposed } from '../simd/interleave';
+import { storeColumns } from '../simd/transpose';
 import { hasSmallScales, interleaveScales } from '../gemm/repack';
 import { neurons } from '../operands/repack-neurons.generated';
 import { REFUSED_AUX } from '../runtime/layout.generated';
@@ -45,7 +45,15 @@ export function interleaveRepacked(
     }
     group += 8;
     for (let at: usize = 8; a + at < end; at += 16, group += 16) {
-      storeTransposed(v128.load(a + at), v128.load(b + at), v128.load(c + at), v128.load(d + at), group, fourBytes);
+      storeColumns(
+        v128.load(a + at),
+        v128.load(b + at),
+        v128.load(c + at),
+        v128.load(d + at),
+        group,
+        fourBytes,
+        2 * fourBytes,
+      );
     }
     a = end;
     b += fourBytes;
@@ -127,7 +135,7 @@ function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks:
         v128.store(to + 2 * toStep, c);
         v128.store(to + 3 * toStep, d);
         // four bytes of each by four: the same there and back
-      } else storeTransposed(a, b, c, d, to, toStep);
+      } else storeColumns(a, b, c, d, to, toStep, 2 * toStep);
     }
   }
 }

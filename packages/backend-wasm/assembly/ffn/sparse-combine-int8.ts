@@ -111,7 +111,7 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
 }
 
 /** Adds `sizeBytes` bytes of sums to others. */
-function addSums(to: usize, sums: usize, sizeBytes: usize): void {
+export function addSums(to: usize, sums: usize, sizeBytes: usize): void {
   for (let at: usize = 0; at < sizeBytes; at += 16) {
     v128.store(to + at, f32x4.add(v128.load(to + at), v128.load(sums + at)));
   }

@@ -6,9 +6,9 @@ import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
-import { storeTransposed } from '../simd/interleave';
+import { storeColumns } from '../simd/transpose';
 import { gemm4x8 } from './f32-gemm.generated';
-import { gemv4 } from './f32-gemv';
+import { gemv4 } from './gemv.generated';
 import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
 /** Rows of a panel. */
@@ -140,7 +140,7 @@ function packEight(token: i32, last: i32, k: i32, depth: i32, to: usize): void {
     let out = to;
     let i = depth;
     for (; i >= 4; i -= 4, x0 += 16, x1 += 16, x2 += 16, x3 += 16, out += 128) {
-      storeTransposed(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), out, 32);
+      storeColumns(v128.load(x0), v128.load(x1), v128.load(x2), v128.load(x3), out, 32, 64);
     }
     for (; i > 0; i--, x0 += 4, x1 += 4, x2 += 4, x3 += 4, out += 32) {
       v128.store(out, f32x4(load<f32>(x0), load<f32>(x1), load<f32>(x2), load<f32>(x3)));

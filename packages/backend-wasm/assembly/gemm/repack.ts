@@ -11,7 +11,7 @@
  * 64 and above, Inf or NaN cannot be repacked: they stay as they are, and a kernel word of their plan entry says so.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
-import { storeTransposed } from '../simd/interleave';
+import { storeColumns } from '../simd/transpose';
 import { weight } from '../operands/repack.generated';
 import { REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, setAux } from '../runtime/record';
@@ -97,9 +97,11 @@ export function interleaveRows(dtype: i32, a: usize, b: usize, c: usize, d: usiz
   const words = wordsAt;
   const count4 = numWords;
   const first = scalesAt;
-  const last = first + scalesBytes;
+  const hasMins = scalesBytes === 4;
   for (const end = a + bytesOf(dtype, count); a < end; a += step, b += step, c += step, d += step) {
-    for (let at = first; at < last; at += 2, group += 8) interleaveScales(a + at, b + at, c + at, d + at, group);
+    interleaveScales(a + first, b + first, c + first, d + first, group);
+    if (hasMins) interleaveScales(a + 2, b + 2, c + 2, d + 2, group + 8);
+    group += hasMins ? 16 : 8;
     if (dtype === Q6_K) {
       interleaveWords(a + 192, b + 192, c + 192, d + 192, group, 4);
       group += 64;
@@ -125,7 +127,7 @@ function interleaveWords(a: usize, b: usize, c: usize, d: usize, to: usize, coun
     const first = v128.xor(v128.load(a), flip);
     const second = v128.xor(v128.load(b), flip);
     const third = v128.xor(v128.load(c), flip);
-    storeTransposed(first, second, third, v128.xor(v128.load(d), flip), to, 16);
+    storeColumns(first, second, third, v128.xor(v128.load(d), flip), to, 16, 32);
   }
   for (; count > 0; count--, a += 4, b += 4, c += 4, d += 4, to += 16) {
     v128.store(to, v128.xor(i32x4(load<i32>(a), load<i32>(b), load<i32>(c), load<i32>(d)), flip));

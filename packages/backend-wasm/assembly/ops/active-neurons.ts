@@ -3,6 +3,7 @@
  * their order is that of one thread.
  */
 import { attributes, count, ids, scores, thresholds } from '../operands/active-neurons.generated';
+import { setInt } from '../runtime/arrays';
 import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, thread } from '../runtime/threads';
 import { MAX_THREADS } from '../runtime/layout.generated';
@@ -57,7 +58,7 @@ function finish(total: i32, begin: i32, end: i32, numNeurons: i32, list: usize):
   const isAll = <f64>total > <f64>attributes.maxRatio * <f64>numNeurons;
   store<i32>(count.address, isAll ? numNeurons : total);
   if (isAll) {
-    for (let f = begin; f < end; f++) store<i32>(list + ((<usize>f) << 2), f);
+    for (let f = begin; f < end; f++) setInt(list, f, f);
     return true;
   }
   const rest = max<i32>(begin, total);
@@ -74,54 +75,28 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
   let score = scores.address + ((<usize>begin) << 2);
   let threshold = thresholds.address + ((<usize>begin) << 2);
   let four = i32x4.splat(begin);
-  const step = i32x4.splat(4);
   let f = begin;
-  for (; f + 16 <= end; f += 16, score += 64, threshold += 64) {
-    const t0 = v128.load(threshold);
-    const t1 = v128.load(threshold, 16);
-    const t2 = v128.load(threshold, 32);
-    const t3 = v128.load(threshold, 48);
-    let idle = i8x16.splat(-1);
-    let from = score;
-    for (let t = 0; t < numTokens; t++, from += row) {
-      const low = i16x8.narrow_i32x4_s(
-        f32x4.lt(v128.and(v128.load(from), mask), t0),
-        f32x4.lt(v128.and(v128.load(from, 16), mask), t1),
-      );
-      const high = i16x8.narrow_i32x4_s(
-        f32x4.lt(v128.and(v128.load(from, 32), mask), t2),
-        f32x4.lt(v128.and(v128.load(from, 48), mask), t3),
-      );
-      idle = v128.and(idle, i8x16.narrow_i16x8_s(low, high));
+  for (; f + 4 <= end; f += 4, score += 16, threshold += 16) {
+    const limits = v128.load(threshold);
+    let idle = i32x4.splat(-1);
+    for (let t = 0, from = score; t < numTokens; t++, from += row) {
+      idle = v128.and(idle, f32x4.lt(v128.and(v128.load(from), mask), limits));
     }
-    const active = i8x16.bitmask(idle) ^ 0xffff;
     // what is stored beyond the active ones of four is overwritten by the next
-    storeLanes(to, four, active & 15);
-    four = i32x4.add(four, step);
-    storeLanes(to + ((<usize>popcnt(active & 15)) << 2), four, (active >> 4) & 15);
-    four = i32x4.add(four, step);
-    storeLanes(to + ((<usize>popcnt(active & 255)) << 2), four, (active >> 8) & 15);
-    four = i32x4.add(four, step);
-    storeLanes(to + ((<usize>popcnt(active & 4095)) << 2), four, active >> 12);
-    four = i32x4.add(four, step);
+    const active = i32x4.bitmask(idle) ^ 15;
+    v128.store(to, i32x4.add(four, v128.load(lanes + ((<usize>active) << 4))));
+    four = i32x4.add(four, i32x4.splat(4));
     to += (<usize>popcnt(active)) << 2;
   }
   for (; f < end; f++, score += 4, threshold += 4) {
-    const limit = load<f32>(threshold);
-    let from = score;
     let isActive = false;
-    for (let t = 0; t < numTokens; t++, from += row) {
-      if (!(reinterpret<f32>(load<u32>(from) & sign) < limit)) isActive = true;
+    for (let t = 0, from = score; t < numTokens; t++, from += row) {
+      if (!(reinterpret<f32>(load<u32>(from) & sign) < load<f32>(threshold))) isActive = true;
     }
     store<i32>(to, f);
     to += isActive ? 4 : 0;
   }
   return <i32>((to - first) >> 2);
-}
-
-/** Stores `base` plus the lanes whose bits are set, one after the other. */
-function storeLanes(to: usize, base: v128, bits: i32): void {
-  v128.store(to, i32x4.add(base, v128.load(lanes + ((<usize>bits) << 4))));
 }
 
 /** A cache line for the count of each thread, then what they found. */

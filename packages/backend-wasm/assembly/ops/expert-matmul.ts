@@ -11,6 +11,7 @@ import { ids, slots, weight, x, y } from '../operands/expert-matmul.generated';
 import { bytesOf } from '../quant/dequantize';
 import { quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout.generated';
+import { intAt, setInt } from '../runtime/arrays';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
@@ -51,28 +52,21 @@ export function expertMatmul(): void {
   const numActive = sortPairs(numPairs);
   orderTokens(order, x.rowsPerToken === 1 ? ids.k : 1);
   setCodes(dtype, sharedScratch(), numRows, numInputs);
-  const unitRows = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
-  const perExpert = (numOutputs + unitRows - 1) / unitRows;
-  const numUnits = numActive * perExpert;
-  for (let unit = nextItems(1); unit < numUnits + numAbsent; unit = nextItems(1)) {
-    if (unit >= numUnits) {
-      clearExpert(<usize>load<u32>(active + ((<usize>(numExperts - 1 - unit + numUnits)) << 2)));
-      continue;
-    }
-    const begin = (unit % perExpert) * unitRows;
-    multiplyExpert(
-      <usize>load<u32>(active + ((<usize>(unit / perExpert)) << 2)),
-      begin,
-      min<i32>(numOutputs, begin + unitRows),
-    );
+  const rowsOfItem = numPairs <= FEW_PAIRS ? MANY_ROWS : MC;
+  const perExpert = (numOutputs + rowsOfItem - 1) / rowsOfItem;
+  const numItems = numActive * perExpert;
+  for (let item = nextItems(1); item < numItems + numAbsent; item = nextItems(1)) {
+    const begin = (item % perExpert) * rowsOfItem;
+    if (item >= numItems) clearExpert(intAt(active, numExperts - 1 - item + numItems));
+    else multiplyExpert(intAt(active, item / perExpert), begin, min<i32>(numOutputs, begin + rowsOfItem));
   }
 }
 
 /** Rows `[begin, end)` of an expert times its pairs. */
-function multiplyExpert(expert: usize, begin: i32, end: i32): void {
+function multiplyExpert(expert: i32, begin: i32, end: i32): void {
   const matrix = weight.address + <usize>slotOf(expert) * bytesOf(dtype, numInputs) * <usize>numOutputs;
-  const first = load<i32>(starts + (expert << 2));
-  const last = load<i32>(starts + (expert << 2), 4);
+  const first = intAt(starts, expert);
+  const last = intAt(starts, expert + 1);
   const isStreamed = ASC_FEATURE_RELAXED_SIMD && isInt8;
   const minPairs = isStreamed ? MIN_PANEL_PAIRS_STREAMED : MIN_PANEL_PAIRS;
   if (last - first >= minPairs) {
@@ -103,14 +97,14 @@ function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i3
 }
 
 /** Where an expert's matrix is among those in memory; negative: nowhere. */
-function slotOf(expert: usize): i32 {
-  return slots.isPresent ? load<i32>(slots.address + (expert << 2)) : <i32>expert;
+function slotOf(expert: i32): i32 {
+  return slots.isPresent ? intAt(slots.address, expert) : expert;
 }
 
 /** The results of an expert without a slot. */
-function clearExpert(expert: usize): void {
-  const last = load<i32>(starts + (expert << 2), 4);
-  for (let p = load<i32>(starts + (expert << 2)); p < last; p++) memory.fill(outputsOf(p), 0, (<usize>numOutputs) << 2);
+function clearExpert(expert: i32): void {
+  const last = intAt(starts, expert + 1);
+  for (let p = intAt(starts, expert); p < last; p++) memory.fill(outputsOf(p), 0, (<usize>numOutputs) << 2);
 }
 
 /**
@@ -123,41 +117,37 @@ function sortPairs(numPairs: i32): i32 {
   active = starts + ((<usize>(numExperts + 1)) << 2);
   order = active + ((<usize>numExperts) << 2);
   work = (order + ((<usize>numPairs) << 2) + 63) & ~63;
-  const chosen = ids.address;
   memory.fill(starts, 0, (<usize>(numExperts + 1)) << 2);
-  for (let pair: usize = 0; pair < <usize>numPairs; pair++) {
-    const count = starts + ((<usize>load<u32>(chosen + (pair << 2))) << 2);
-    store<i32>(count, load<i32>(count, 4) + 1, 4);
+  for (let pair = 0; pair < numPairs; pair++) {
+    const next = intAt(ids.address, pair) + 1;
+    setInt(starts, next, intAt(starts, next) + 1);
   }
   const numActive = listExperts();
   // each start moves on as its pairs come; afterwards it is the start of the next expert
-  for (let pair: usize = 0; pair < <usize>numPairs; pair++) {
-    const at = starts + ((<usize>load<u32>(chosen + (pair << 2))) << 2);
-    const place = load<i32>(at);
-    store<u32>(order + ((<usize>place) << 2), <u32>pair);
-    store<i32>(at, place + 1);
+  for (let pair = 0; pair < numPairs; pair++) {
+    const expert = intAt(ids.address, pair);
+    const place = intAt(starts, expert);
+    setInt(order, place, pair);
+    setInt(starts, expert, place + 1);
   }
-  for (let expert = <usize>numExperts; expert > 0; expert--) {
-    store<i32>(starts + (expert << 2), load<i32>(starts + ((expert - 1) << 2)));
-  }
-  store<i32>(starts, 0);
+  memory.copy(starts + 4, starts, (<usize>numExperts) << 2);
+  setInt(starts, 0, 0);
   return numActive;
 }
 
 /** Lists the chosen experts, and turns their counts into starts. */
 function listExperts(): i32 {
-  let numActive: usize = 0;
+  let numActive = 0;
   numAbsent = 0;
-  for (let expert: usize = 0; expert < <usize>numExperts; expert++) {
-    const at = starts + (expert << 2);
-    const count = load<i32>(at, 4);
+  for (let expert = 0; expert < numExperts; expert++) {
+    const count = intAt(starts, expert + 1);
     if (count > 0) {
-      if (slotOf(expert) >= 0) store<u32>(active + (numActive++ << 2), <u32>expert);
-      else store<u32>(active + ((<usize>(numExperts - ++numAbsent)) << 2), <u32>expert);
+      if (slotOf(expert) >= 0) setInt(active, numActive++, expert);
+      else setInt(active, numExperts - ++numAbsent, expert);
     }
-    store<i32>(at, load<i32>(at) + count, 4);
+    setInt(starts, expert + 1, intAt(starts, expert) + count);
   }
-  return <i32>numActive;
+  return numActive;
 }
 
 /** Pairs by expert; then rows or panels, in f32 or as 8-bit codes. */

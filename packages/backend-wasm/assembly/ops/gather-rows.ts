@@ -1,13 +1,10 @@
 /** Work items: rows. */
 import { rows, x, y } from '../operands/gather-rows.generated';
+import { intAt } from '../runtime/arrays';
 import { nextItems } from '../runtime/threads';
 
 export function gatherRows(): void {
-  const list = rows.address;
-  const numRows = rows.numRows;
-  const rowBytes = (<usize>x.dim) << 2;
-  for (let r = nextItems(1); r < numRows; r = nextItems(1)) {
-    const from = x.address + <usize>load<u32>(list + ((<usize>r) << 2)) * rowBytes;
-    memory.copy(y.address + <usize>r * rowBytes, from, rowBytes);
+  for (let row = nextItems(1); row < rows.numRows; row = nextItems(1)) {
+    memory.copy(y.rowAt(row), x.rowAt(intAt(rows.address, row)), (<usize>x.dim) << 2);
   }
 }

@@ -6,13 +6,11 @@ import { scaleRow } from './pointwise';
 export function hadamard(): void {
   const length = x.dim;
   const piece = length & -length;
-  const rowBytes = (<usize>length) << 2;
-  const numRows = x.numRows;
   const factor = <f32>(1 / Math.sqrt(<f64>piece));
-  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
-    const to = y.address + <usize>row * rowBytes;
-    scaleRow(x.address + <usize>row * rowBytes, to, factor, length);
-    for (let at = to; at < to + rowBytes; at += (<usize>piece) << 2) rotate(at, piece);
+  for (let row = nextItems(1); row < x.numRows; row = nextItems(1)) {
+    const to = y.rowAt(row);
+    scaleRow(x.rowAt(row), to, factor, length);
+    for (let at = to; at < to + ((<usize>length) << 2); at += (<usize>piece) << 2) rotate(at, piece);
   }
 }
 

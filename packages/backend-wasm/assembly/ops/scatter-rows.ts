@@ -1,13 +1,11 @@
 /** Work items: rows of x. */
 import { rows, x, y } from '../operands/scatter-rows.generated';
+import { intAt } from '../runtime/arrays';
 import { nextItems } from '../runtime/threads';
 
 export function scatterRows(): void {
-  const list = rows.address;
-  const numTokens = rows.numTokens;
-  const rowBytes = (<usize>x.dim) << 2;
-  for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
-    const row = load<i32>(list + ((<usize>t) << 2));
-    if (row >= 0) memory.copy(y.address + <usize>row * rowBytes, x.address + <usize>t * rowBytes, rowBytes);
+  for (let t = nextItems(1); t < rows.numTokens; t = nextItems(1)) {
+    const row = intAt(rows.address, t);
+    if (row >= 0) memory.copy(y.rowAt(row), x.rowAt(t), (<usize>x.dim) << 2);
   }
 }

@@ -5,9 +5,8 @@ import * as op from '../operands/short-conv.generated';
 import { setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
-import { loadTail, storeTail } from '../simd/tail';
 import { fma } from '../simd/vector';
-import { activate } from './pointwise';
+import { activateRow } from './pointwise';
 
 /** Channels of a work item. */
 const UNIT: i32 = 256;
@@ -39,21 +38,18 @@ function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
 
 /** Channels from `first` on of token `t`, or zeros before the start of the sequence. */
 function inputAt(t: i32, first: i32, zeros: usize): usize {
-  const numChannels = op.x.numChannels;
-  if (t >= runBegin) return op.x.address + ((<usize>(t * numChannels + first)) << 2);
-  const numKept = op.state.historyLength;
-  return stateFrom < 0
-    ? zeros
-    : op.state.address + ((<usize>((stateFrom * numKept + t - runBegin + numKept) * numChannels + first)) << 2);
+  if (t >= runBegin) return op.x.rowAt(t) + ((<usize>first) << 2);
+  if (stateFrom < 0) return zeros;
+  return op.state.rowAt((stateFrom + 1) * op.state.historyLength + t - runBegin) + ((<usize>first) << 2);
 }
 
 function convolve(first: i32, count: i32, t: i32, taps: usize, zeros: usize): void {
   const oldest = t - op.weight.numTaps + 1;
-  const y = op.y.address + ((<usize>(t * op.x.numChannels + first)) << 2);
+  const y = op.y.rowAt(t) + ((<usize>first) << 2);
   for (let tap = 0; tap < op.weight.numTaps; tap++) {
     addTap(y, inputAt(oldest + tap, first, zeros), taps + <usize>(tap * UNIT * 4), count, tap > 0);
   }
-  if (op.attributes.activation === op.ACTIVATION_SILU) silu(y, count);
+  if (op.attributes.activation === op.ACTIVATION_SILU) activateRow(KIND_SILU, y, count);
 }
 
 function addTap(y: usize, x: usize, w: usize, count: i32, add: bool): void {
@@ -69,17 +65,11 @@ function addTap(y: usize, x: usize, w: usize, count: i32, add: bool): void {
   }
 }
 
-function silu(y: usize, count: i32): void {
-  for (; count >= 4; count -= 4, y += 16) v128.store(y, activate(KIND_SILU, v128.load(y)));
-  storeTail(y, activate(KIND_SILU, loadTail(y, count)), count);
-}
-
 /** Copies the last inputs to the state, the oldest first, so that nothing is overwritten before it is copied. */
 function keep(first: i32, count: i32, zeros: usize): void {
   const numKept = op.state.historyLength;
-  const numChannels = op.x.numChannels;
   for (let i = 0; i < numKept; i++) {
-    const target = op.state.address + ((<usize>((stateTo * numKept + i) * numChannels + first)) << 2);
+    const target = op.state.rowAt(stateTo * numKept + i) + ((<usize>first) << 2);
     memory.copy(target, inputAt(runEnd - numKept + i, first, zeros), (<usize>count) << 2);
   }
 }

@@ -11,6 +11,7 @@ import * as product from '../operands/sparse-matmul.generated';
 import { attributes, count, previous, rows, weight, x, y } from '../operands/sparse-feed-forward.generated';
 import { axpy, beginAxpy } from '../ffn/axpy';
 import { EIGHT, fourSums, gatherGemv, gatherGemvRepacked } from '../ffn/gather-gemv';
+import { addSums } from '../ffn/sparse-combine-int8';
 import { SIGN_MAGNITUDE_BYTES, lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
 import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
@@ -148,32 +149,12 @@ function addParts(isFirst: bool, numParts: i32): void {
   const own = numSharers === 1 ? 0 : thread();
   const numColumns = numTokens * width;
   const share = ((numColumns + numSharers - 1) / numSharers + 31) & ~31;
-  const begin = min<i32>(numColumns, own * share);
-  const end = (<usize>min<i32>(numColumns, begin + share)) << 2;
-  const before = isFirst ? (previous.isPresent ? previous.address : 0) : y.address;
-  for (let at = (<usize>begin) << 2; at < end; at += 64) {
-    let a = f32x4.splat(0);
-    let b = a;
-    let c = a;
-    let d = a;
-    if (before !== 0) {
-      a = v128.load(before + at);
-      b = v128.load(before + at, 16);
-      c = v128.load(before + at, 32);
-      d = v128.load(before + at, 48);
-    }
-    let from = sharedRest() + at;
-    for (let part = 0; part < numParts; part++, from += partBytes()) {
-      a = f32x4.add(a, v128.load(from));
-      b = f32x4.add(b, v128.load(from, 16));
-      c = f32x4.add(c, v128.load(from, 32));
-      d = f32x4.add(d, v128.load(from, 48));
-    }
-    v128.store(y.address + at, a);
-    v128.store(y.address + at, b, 16);
-    v128.store(y.address + at, c, 32);
-    v128.store(y.address + at, d, 48);
-  }
+  const begin = (<usize>min<i32>(numColumns, own * share)) << 2;
+  const sizeBytes = ((<usize>min<i32>(numColumns, (own + 1) * share)) << 2) - begin;
+  const to = y.address + begin;
+  if (isFirst && previous.isPresent) memory.copy(to, previous.address + begin, sizeBytes);
+  else if (isFirst) memory.fill(to, 0, sizeBytes);
+  for (let part = 0; part < numParts; part++) addSums(to, sharedRest() + <usize>part * partBytes() + begin, sizeBytes);
 }
 
 /** Lists eight of the active neurons: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */

@@ -4,15 +4,11 @@ import { nextItems } from '../runtime/threads';
 
 /** Work items: rows. */
 export function topK(): void {
-  const length = x.vocabSize;
-  const numRows = x.numRows;
   const k = attributes.k;
-  for (let row = nextItems(1); row < numRows; row = nextItems(1)) {
-    const from = x.address + ((<usize>row * <usize>length) << 2);
-    const heap = indices.address + ((<usize>row * <usize>k) << 2);
-    const best = values.address + ((<usize>row * <usize>k) << 2);
-    selectTop(from, length, heap, k);
-    for (let rank = 0; rank < k; rank++) setFloat(best, rank, floatAt(from, intAt(heap, rank)));
+  for (let row = nextItems(1); row < x.numRows; row = nextItems(1)) {
+    const heap = indices.rowAt(row);
+    selectTop(x.rowAt(row), x.vocabSize, heap, k);
+    for (let rank = 0; rank < k; rank++) setFloat(values.rowAt(row), rank, floatAt(x.rowAt(row), intAt(heap, rank)));
   }
 }
 
@@ -24,7 +20,7 @@ export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
   for (let i = 0; i < k; i++) setInt(heap, i, i);
   for (let root = (k >> 1) - 1; root >= 0; root--) siftDown(x, heap, root, k);
   for (let i = k; i < length; i++) {
-    const worst = load<i32>(heap);
+    const worst = intAt(heap, 0);
     const bound = floatAt(x, worst);
     // skip four at a time what is not above the bound; a NaN as the bound takes the careful way
     if (i + 4 <= length && bound === bound) {
@@ -35,13 +31,13 @@ export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
       }
     }
     if (isWorse(x, worst, i)) {
-      store<i32>(heap, i);
+      setInt(heap, 0, i);
       siftDown(x, heap, 0, k);
     }
   }
   for (let size = k - 1; size > 0; size--) {
-    const worst = load<i32>(heap);
-    store<i32>(heap, intAt(heap, size));
+    const worst = intAt(heap, 0);
+    setInt(heap, 0, intAt(heap, size));
     setInt(heap, size, worst);
     siftDown(x, heap, 0, size);
   }

@@ -11,14 +11,14 @@ import { nextItems } from '../runtime/threads';
 
 /** Bytes of the meta of a block. */
 export const META_BYTES: usize = 32;
-export const META_SCALE: usize = 0; // d
+const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
 export const META_MINUS_8: usize = 8; // -8 * sum of codes
 export const META_START_Q8: usize = 12; // what sums of unsigned codes of q8_0 begin with
 export const META_MINUS_32: usize = 16; // -32 * sum of the codes of the first half, of the second half
 export const META_ZERO: usize = 24;
 
-export function codesBytes(numTokens: i32, numInputs: i32): usize {
+function codesBytes(numTokens: i32, numInputs: i32): usize {
   return (<usize>numTokens * <usize>numInputs + 63) & ~63;
 }
 

@@ -1,5 +1,6 @@
 /** f32 to the dtypes of a cache, with the bytes of the encoders of `@winnow/tensor`: the same steps in f32. */
 import { BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, bytesOf } from './dequantize';
+import { floatAt } from '../runtime/arrays';
 import { floatToHalf } from '../simd/vector';
 
 /** Largest finite binary16. */
@@ -39,61 +40,51 @@ function saturate(value: f32): f32 {
 /** Codes round half away from zero. */
 function encodeQ8(from: usize, to: usize): void {
   let extreme: f32 = 0;
-  for (let i: usize = 0; i < 128; i += 4) {
-    const magnitude = abs<f32>(load<f32>(from + i));
-    if (magnitude > extreme) extreme = magnitude;
-  }
-  const d = saturate(extreme / 127);
-  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
-  store<u16>(to, <u16>floatToHalf(d));
+  for (let i = 0; i < 32; i++) if (abs<f32>(floatAt(from, i)) > extreme) extreme = abs<f32>(floatAt(from, i));
+  const inverse = storeScale(saturate(extreme / 127), to);
   for (let i = 0; i < 32; i++) {
-    const scaled: f32 = load<f32>(from + ((<usize>i) << 2)) * inverse;
+    const scaled: f32 = floatAt(from, i) * inverse;
     const magnitude = <i32>min<f64>(127, floor<f64>(<f64>abs<f32>(scaled) + 0.5));
     store<i8>(to + i, <i8>(scaled < 0 ? -magnitude : magnitude), 2);
   }
 }
 
-/** Code `i` of 32 into the nibbles at `nibbles` and, with `high`, its fifth bit. */
-function putCode(i: i32, code: i32, nibbles: usize, high: usize): void {
-  const at = nibbles + (i & 15);
-  if (i < 16) store<u8>(at, <u8>(code & 15));
-  else store<u8>(at, load<u8>(at) | <u8>((code & 15) << 4));
-  if (high !== 0) store<u32>(high, load<u32>(high) | ((<u32>(code >> 4)) << i));
+/** Stores a scale, of which it returns the inverse. */
+function storeScale(d: f32, to: usize): f32 {
+  store<u16>(to, <u16>floatToHalf(d));
+  return d === 0 ? 0 : <f32>1 / d;
 }
 
-function encodeAroundZero(from: usize, scaleAt: usize, zero: i32, nibbles: usize, high: usize): void {
-  let extreme: f32 = 0;
-  for (let i: usize = 0; i < 128; i += 4) {
-    const value = load<f32>(from + i);
-    if (abs<f32>(value) > abs<f32>(extreme)) extreme = value;
-  }
-  const d = saturate(extreme / <f32>-zero);
-  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
-  store<u16>(scaleAt, <u16>floatToHalf(d));
+/** The nearest of the codes of 32 numbers, `(x - low) * inverse + zero`: nibbles and, with `high`, their fifth bits. */
+function storeCodes(from: usize, low: f32, inverse: f32, zero: i32, maxCode: i32, nibbles: usize, high: usize): void {
   if (high !== 0) store<u32>(high, 0);
   for (let i = 0; i < 32; i++) {
-    const scaled = load<f32>(from + ((<usize>i) << 2)) * inverse;
-    const code = <i32>(<f32>(<f64>scaled + <f64>zero + 0.5));
-    putCode(i, min<i32>(2 * zero - 1, max<i32>(0, code)), nibbles, high);
+    const scaled: f32 = (floatAt(from, i) - low) * inverse;
+    const nearest = <i32>(<f32>(<f64>scaled + <f64>zero + 0.5));
+    const code = min<i32>(maxCode, max<i32>(0, nearest));
+    const at = nibbles + (i & 15);
+    if (i < 16) store<u8>(at, <u8>(code & 15));
+    else store<u8>(at, load<u8>(at) | <u8>((code & 15) << 4));
+    if (high !== 0) store<u32>(high, load<u32>(high) | ((<u32>(code >> 4)) << i));
   }
 }
 
-function encodeFromMinimum(from: usize, scaleAt: usize, maxCode: i32, nibbles: usize, high: usize): void {
+function encodeAroundZero(from: usize, to: usize, zero: i32, nibbles: usize, high: usize): void {
+  let extreme: f32 = 0;
+  for (let i = 0; i < 32; i++) if (abs<f32>(floatAt(from, i)) > abs<f32>(extreme)) extreme = floatAt(from, i);
+  const inverse = storeScale(saturate(extreme / <f32>-zero), to);
+  storeCodes(from, 0, inverse, zero, 2 * zero - 1, nibbles, high);
+}
+
+function encodeFromMinimum(from: usize, to: usize, maxCode: i32, nibbles: usize, high: usize): void {
   let low: f32 = Infinity;
   let top: f32 = -Infinity;
-  for (let i: usize = 0; i < 128; i += 4) {
-    low = min<f32>(low, load<f32>(from + i));
-    top = max<f32>(top, load<f32>(from + i));
+  for (let i = 0; i < 32; i++) {
+    low = min<f32>(low, floatAt(from, i));
+    top = max<f32>(top, floatAt(from, i));
   }
   low = saturate(low);
-  const d = saturate((top - low) / <f32>maxCode);
-  const inverse: f32 = d === 0 ? 0 : <f32>1 / d;
-  store<u16>(scaleAt, <u16>floatToHalf(d));
-  store<u16>(scaleAt, <u16>floatToHalf(low), 2);
-  if (high !== 0) store<u32>(high, 0);
-  for (let i = 0; i < 32; i++) {
-    const scaled: f32 = (load<f32>(from + ((<usize>i) << 2)) - low) * inverse;
-    const code = <i32>(<f32>(<f64>scaled + 0.5));
-    putCode(i, min<i32>(maxCode, max<i32>(0, code)), nibbles, high);
-  }
+  const inverse = storeScale(saturate((top - low) / <f32>maxCode), to);
+  store<u16>(to, <u16>floatToHalf(low), 2);
+  storeCodes(from, low, inverse, 0, maxCode, nibbles, high);
 }

@@ -107,6 +107,10 @@ export function countRows(tensor: i32): i32 {
   for (let axis = rankOf(tensor) - 2; axis >= 0; axis--) product *= dim(tensor, axis);
   return product;
 }
+/** Address of row `row` of a tensor of 4-byte numbers. */
+export function rowOf(tensor: i32, row: i32): usize {
+  return addressOf(tensor) + ((<usize>row * <usize>lastDim(tensor)) << 2);
+}
 export function countElements(tensor: i32): i32 {
   const rank = rankOf(tensor);
   return rank === 0 ? 1 : countRows(tensor) * dim(tensor, rank - 1);

@@ -39,15 +39,3 @@
 /* @inline */ export function highTwos(ab: v128, cd: v128): v128 {
   return i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
 }
-
-/** Stores the transposed matrix of four rows of four words, its rows `stride` bytes apart. */
-/* @inline */ export function storeTransposed(a: v128, b: v128, c: v128, d: v128, to: usize, stride: usize): void {
-  const ab = lowWords(a, b);
-  const cd = lowWords(c, d);
-  const ef = highWords(a, b);
-  const gh = highWords(c, d);
-  v128.store(to, lowTwos(ab, cd));
-  v128.store(to + stride, highTwos(ab, cd));
-  v128.store(to + 2 * stride, lowTwos(ef, gh));
-  v128.store(to + 3 * stride, highTwos(ef, gh));
-}

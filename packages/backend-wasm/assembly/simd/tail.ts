@@ -10,6 +10,11 @@ export function loadTail(at: usize, count: i32): v128 {
   return v;
 }
 
+/** The same of any number, of which four are loaded at most. */
+/* @inline */ export function loadUpTo4(at: usize, count: i32): v128 {
+  return count >= 4 ? v128.load(at) : loadTail(at, count);
+}
+
 /** Stores the first `count` lanes, all where it is 4 or more. */
 export function storeUpTo4(at: usize, v: v128, count: i32): void {
   if (count >= 4) v128.store(at, v);
