@@ -287,6 +287,19 @@ test('oneOf by type, where other keywords leave alternatives of several types', 
   ]);
 });
 
+test.each(['hostname', 'idn-hostname'])(
+  'format %s: no name that would have to be decoded, none that is too long',
+  (format) => {
+    const tokens = tokensOf({ type: 'string', format });
+    for (const name of ['a', 'a-b.example', 'A1.b2.c3.d4'])
+      expect([name, matches(tokens, `"${name}"`)]).toEqual([name, true]);
+    const long = `${'a'.repeat(60)}.`.repeat(4);
+    for (const name of ['xn--X', 'a--b', '-a', 'a-', '', `${long}aaaaaaaaaaaaaa`]) {
+      expect([name, matches(tokens, `"${name}"`)]).toEqual([name, false]);
+    }
+  },
+);
+
 describe('what does not affect validity', () => {
   test.each<[JsonSchema, readonly string[], readonly string[]]>([
     [{ type: 'integer', unknownKeyword: { type: 'string' }, links: [1], readonly: true }, ['3'], ['"a"']],

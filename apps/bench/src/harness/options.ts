@@ -35,6 +35,8 @@ export interface BenchOptions {
   readonly batchSize: number;
   readonly peer: PeerName | undefined;
   readonly peerFlash: boolean;
+  /** Folder of a test suite of JSON schemas. */
+  readonly suiteFolder: string | undefined;
   /** Folder of synthetic models. */
   readonly modelsFolder: string;
   /** Folder of installed peers. */
@@ -64,6 +66,7 @@ const flags = {
   batch: { type: 'string' },
   peer: { type: 'string' },
   'peer-flash': { type: 'boolean' },
+  suite: { type: 'string' },
   'models-dir': { type: 'string' },
   'peer-dir': { type: 'string' },
   help: { type: 'boolean', short: 'h' },
@@ -84,6 +87,7 @@ export const optionsHelp = `options
   --peer node-llama-cpp|wllama  measures that package side by side; installs it into the peer folder when it is missing.
                              wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
   --peer-flash               with its flash attention
+  --suite <folder>           grammar: JSON-Schema-Test-Suite or JSONSchemaBench, what compiles and what is accepted
   --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
   --quick                    small cases and few runs: does everything work?
   --json                     one JSON object per line, the environment first
@@ -128,6 +132,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
       peer: values.peer === undefined ? undefined : oneOf('peer', peerNames, values.peer),
       peerFlash: values['peer-flash'] ?? false,
+      suiteFolder: values.suite,
       modelsFolder: values['models-dir'] ?? join(base, 'models'),
       peerFolder: values['peer-dir'] ?? join(base, 'peers'),
     },

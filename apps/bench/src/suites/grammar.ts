@@ -4,6 +4,7 @@ import { createRng } from '@winnow/tensor';
 import { milliseconds, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, type Suite } from '../harness/suite.js';
+import { measureSchemaSuite } from './schema-suite.js';
 
 const suite = 'grammar';
 
@@ -37,8 +38,13 @@ const text = JSON.stringify({
 /** Masks over synthetic vocabularies: bytes, then words and subwords with realistic average lengths. */
 export const grammar: Suite = {
   name: suite,
-  summary: 'time of token masks: JSON by a schema, vocabularies of 32K and 128K tokens',
-  async *run({ options }) {
+  summary:
+    'time of token masks: JSON by a schema, vocabularies of 32K and 128K tokens; with --suite, a test suite of schemas',
+  async *run({ options, say }) {
+    if (options.suiteFolder !== undefined) {
+      yield* measureSchemaSuite(options.suiteFolder, say);
+      return;
+    }
     for (const size of options.quick ? [2048] : [32_768, 131_072]) {
       const trie = createTokenTrie(vocabularyOf(size));
       const tokens = tokenise(text, trie);

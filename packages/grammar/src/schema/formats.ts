@@ -6,12 +6,13 @@ const day28 = '02-(?:0[1-9]|1\\d|2[0-8])'; // no leap days
 const date = `\\d{4}-(?:${day31}|${day30}|${day28})`;
 const clock = '(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?'; // no leap seconds
 const zone = '(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)';
-const label = '[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
+/** Without two hyphens side by side, which only encoded names have; so short that four labels stay below 253 characters. */
+const label = '[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29}';
 const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
 const byte = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const hex16 = '[0-9a-fA-F]{1,4}';
 const email = `${atom}(?:\\.${atom}){0,3}@(?:${label}\\.){1,4}[A-Za-z]{2,20}`;
-const hostname = `${label}(?:\\.${label}){0,5}`;
+const hostname = `${label}(?:\\.${label}){0,3}`;
 /** Not the apostrophe, which templates of URIs cannot have. */
 const urlChar = '(?:[A-Za-z0-9._~!$&()*+,;=:@-]|%[0-9A-Fa-f]{2})';
 const urlPath = `(?:/${urlChar}*)*`;
