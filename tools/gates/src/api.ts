@@ -6,6 +6,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { parseFile, walk } from './imports.ts';
+import { wrapLine } from './wrap-lines.ts';
 import { entriesOf, readJson, slashed, type Manifest } from './workspace.ts';
 
 interface Target {
@@ -137,6 +138,7 @@ function withoutComments(
     .split('\n')
     .map((line) => line.trimEnd().replace(/^(?: {4})+/, (indent) => ' '.repeat(indent.length / 2)))
     .filter((line) => line !== '')
+    .flatMap(wrapLine)
     .join('\n');
 }
 
