@@ -15,7 +15,7 @@ export async function createModelOpener(
 ): Promise<{ readonly location: ModelLocation; readonly open: OpenModel }> {
   const location = await locateModel(model, context);
   const engine = await context.io.engine();
-  const told = new Set<string>();
+  const reported = new Set<string>();
   const open: OpenModel = async ({ backend, ...options }) => {
     const ofFlags = loadOptionsOf(flags);
     const loaded = await engine.loadModel(location, {
@@ -28,8 +28,8 @@ export async function createModelOpener(
       ...(backend === undefined ? {} : { backend: createReferenceBackend() }),
     } satisfies LoadOptions);
     for (const { op, reason } of loaded.fallbacks) {
-      if (told.has(op)) continue;
-      told.add(op);
+      if (reported.has(op)) continue;
+      reported.add(op);
       context.warn(`${op} falls back to the reference, which is slow: ${reason}`);
     }
     return loaded;

@@ -48,7 +48,7 @@ describe('Output', () => {
     await expect(new Output(leaving).write('abc')).rejects.toThrow(OutputClosedError);
   });
 
-  test('other failures are told', async () => {
+  test('other failures are reported', async () => {
     const full = new Writable({
       highWaterMark: 1,
       write: (_chunk, _encoding, callback) => callback(Object.assign(new Error('disk full'), { code: 'ENOSPC' })),

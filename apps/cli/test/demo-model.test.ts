@@ -64,12 +64,12 @@ test('winnow run: the same seed draws the same text, another seed another one', 
   expect(await draw('7')).not.toBe(await draw('8'));
 });
 
-test('winnow run: a stop text ends it and is not printed', async () => {
+test('winnow run: a stop sequence ends it and is not printed', async () => {
   const result = await json(['run', '-p', sea.text, '--temperature', '0', '-e', '--stop', String.raw`.\n`]);
   expect(result).toMatchObject({ text: ' the other', finishReason: 'stop' });
 });
 
-test('winnow run: too long: refused with 4, or shortened and told', async () => {
+test('winnow run: too long: rejected with 4, or truncated with a notice', async () => {
   const refused = await run(['run', '-p', sea.text, '-c', '6']);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
   expect(refused.stderr).toMatch(

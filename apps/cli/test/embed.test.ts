@@ -91,7 +91,7 @@ test('winnow embed: --npy writes what NumPy reads', async () => {
   expect(values).toEqual(embeddings.flat().map(Math.fround));
 });
 
-test('winnow embed: refuses long texts unless told what to do with them', async () => {
+test('winnow embed: rejects long texts unless --overflow says what to do', async () => {
   const refused = await run(['embed', encoder, '-p', first, long]);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
   expect(refused.stderr).toContain('texts[1]: needed 202 tokens, available 128 tokens');

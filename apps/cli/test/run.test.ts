@@ -56,7 +56,7 @@ test('flags reach the engine, over what the model recommends', async () => {
   });
 });
 
-test('without flags the engine decides; 128 tokens, a seed that can be told', async () => {
+test('without flags the engine decides; 128 tokens, a reported seed', async () => {
   const fake = createFakeEngine();
   await runCli(fake.api, ['run', '-p', 'Hi', '-s', '-1', '-c', '0']);
   const { signal, onProgress, onEvent: _onEvent, randomSeed, ...load } = fake.loads[0]?.options ?? {};
@@ -259,8 +259,8 @@ test('a repository is downloaded first', async () => {
 test('a mistyped path that looks like a repository gets an error that names both', async () => {
   const { api } = createFakeEngine();
   const download = (): Promise<never> => Promise.reject(new IoError({ source: 'models/x', message: 'not found' }));
-  const guess = await runCli(api, ['run', 'models/x', '-p', 'Hi'], { download });
-  expect(guess.stderr).toBe(
+  const ambiguous = await runCli(api, ['run', 'models/x', '-p', 'Hi'], { download });
+  expect(ambiguous.stderr).toBe(
     'winnow: models/x: no such file or folder, and not a hub repository: models/x: not found\n',
   );
   expect((await runCli(api, ['run', 'hf:models/x', '-p', 'Hi'], { download })).stderr).toBe(

@@ -101,7 +101,7 @@ describe('wrong command lines exit with 2 and one line', () => {
     expect(stderr).toContain(message);
   });
 
-  test('an empty stop text is refused', async () => {
+  test('an empty stop sequence is rejected', async () => {
     const { code, stderr } = await runCli(fake.api, ['run', '-p', 'x', '--stop', '']);
     expect([code, stderr]).toEqual([2, "winnow: --stop: expected a text, got ''\n"]);
   });

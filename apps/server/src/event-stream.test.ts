@@ -64,7 +64,7 @@ test('asks for no more than its reader takes, tells of it, and goes on', async (
   let numParts = 0;
   let hasEnded = false;
   const part = 'x'.repeat(1000);
-  const told: boolean[] = [];
+  const reports: boolean[] = [];
   const parts = (async function* () {
     try {
       for (;;) {
@@ -75,7 +75,7 @@ test('asks for no more than its reader takes, tells of it, and goes on', async (
       hasEnded = true;
     }
   })();
-  const stream = await openEventStream(parts, { ...patient, onBlocked: (isBlocked) => told.push(isBlocked) });
+  const stream = await openEventStream(parts, { ...patient, onBlocked: (isBlocked) => reports.push(isBlocked) });
   let free = (): void => {};
   let numWritten = 0;
   const reader = new Writable({
@@ -90,7 +90,7 @@ test('asks for no more than its reader takes, tells of it, and goes on', async (
   // one part is being written, one waits in the reader, and the stream's buffer is full after 5 of 1000 bytes
   expect(numWritten).toBe(1);
   expect(numParts).toBeLessThanOrEqual(8);
-  expect(told).toEqual([true]);
+  expect(reports).toEqual([true]);
   const before = numParts;
   for (let step = 0; step < 20; step++) {
     free();

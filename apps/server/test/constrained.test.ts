@@ -235,7 +235,7 @@ test('tools: results of calls are taken, and without a choice of tools the answe
   expect(typeof answer.choices[0]?.message.content).toBe('string');
 });
 
-test('tools: what makes no sense is refused by name', async () => {
+test('tools: invalid requests are rejected by name', async () => {
   const ask = (more: object): Promise<unknown> =>
     demo.client.chat.completions.create({ ...base, ...more } as typeof base);
   const bad = {

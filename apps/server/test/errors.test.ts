@@ -1,4 +1,4 @@
-/** Requests that make no sense get an error that says why, in the form of OpenAI, with the right status. */
+/** Invalid requests get an error with the reason, in OpenAI's format, with the right status. */
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import type { Model } from '@winnow/engine';
@@ -83,7 +83,7 @@ test.each<[string, unknown, number, string | null]>([
   ['a count of nothing', { ...chat, max_tokens: 0 }, 400, 'max_tokens'],
   ['half a token', { ...chat, max_tokens: 1.5 }, 400, 'max_tokens'],
   ['top_logprobs alone', { ...chat, top_logprobs: 2 }, 400, 'top_logprobs'],
-  ['an empty stop text', { ...chat, stop: '' }, 400, 'stop'],
+  ['an empty stop sequence', { ...chat, stop: '' }, 400, 'stop'],
   ['tool_choice without tools', { ...chat, tool_choice: 'required' }, 400, 'tool_choice'],
   ['a format that nobody has', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
   [
@@ -199,7 +199,7 @@ describe('prompts that are too long', () => {
 });
 
 describe('failures of the server', () => {
-  test.each([false, true])('are 500, told to the owner and not to the client (stream: %s)', async (stream) => {
+  test.each([false, true])('are 500, reported to the owner and not to the client (stream: %s)', async (stream) => {
     failures.length = 0;
     const failure = await post('/v1/completions', { ...text, model: 'broken', stream });
     expect(failure).toMatchObject({ status: 500, type: 'server_error' });

@@ -12,7 +12,7 @@ export interface ScriptedModel extends GenerativeModel {
   readonly numTokens: number;
   /** Generations that have begun and not ended. */
   readonly numRunning: number;
-  /** Most of them at a time. */
+  /** Maximum number of them at a time. */
   readonly maxRunning: number;
 }
 

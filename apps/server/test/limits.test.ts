@@ -1,4 +1,6 @@
-/** Many clients at once, clients that do not read, that leave, and that wait: within limits, and none at another's cost. */
+/**
+ * Many clients at once, clients that do not read, that leave, and that wait: within limits, and none at another's cost.
+ */
 import { readFileSync } from 'node:fs';
 import { get, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
 import type { Model } from '@winnow/engine';
@@ -168,7 +170,7 @@ describe('time', () => {
   });
 });
 
-/** Most bytes that a connection of this machine takes without being read: the buffers of the kernel at both ends. */
+/** Maximum number of bytes that a local connection buffers without being read: the kernel buffers at both ends. */
 function kernelBufferBytes(): number | undefined {
   try {
     const most = (name: string): number =>
@@ -189,7 +191,8 @@ describe('clients that do not read', () => {
     const { request, response } = await askSilently(demo.url, { ...body, stream: true });
     await until(async () => (await slotsOf(demo.url)).some(({ state }) => state === 'blocked'));
     const produced = talker.numTokens;
-    // beside the kernel's: what the socket, the response and the client hold (each at most 64 KiB and one piece), and the stream
+    // beside the kernel's: what the socket, the response and the client hold (each at most 64 KiB and one piece), and
+    // the stream
     const userBytes = 4 * (64 * 1024 + 2 * piece.length);
     expect(produced * piece.length).toBeLessThanOrEqual((bufferBytes as number) + userBytes);
     // others are served meanwhile, and nothing more is produced for this one

@@ -117,7 +117,7 @@ test('chat completions: logprobs: one entry per token, the chosen one first when
   expect(streamed).toEqual(content);
 });
 
-test('chat completions: a stop text ends the answer and is not part of it', async () => {
+test('chat completions: a stop sequence ends the answer and is not part of it', async () => {
   const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24 });
   const text = whole.choices[0]?.message.content ?? '';
   const stop = text.slice(3, 6);

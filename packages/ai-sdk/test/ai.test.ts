@@ -1,4 +1,7 @@
-/** The adapter through the real `ai` package, on the demo model: what comes back has the right form; sense is not asked for. */
+/**
+ * The adapter through the real `ai` package, on the demo model: what comes back has the right form; sense is not asked
+ * for.
+ */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadEmbeddingModel, loadModel, type EmbeddingModel, type Model } from '@winnow/engine';
 import {
@@ -162,7 +165,7 @@ describe('streamText', () => {
     expect(model.metrics().numSessions).toBe(0);
   });
 
-  test('failures are told in the stream', async () => {
+  test('failures are reported in the stream', async () => {
     const errors: unknown[] = [];
     const stream = streamText({
       model: languageModel(model),

@@ -3,7 +3,7 @@ import { open } from 'node:fs/promises';
 import type { RawFile } from '../src/index.node.js';
 
 export interface Faults {
-  /** Most bytes of one read or write. */
+  /** Maximum number of bytes per read or write. */
   maxTransfer: number;
   /** Code of the error that every read throws. */
   readError: string | undefined;

@@ -1,4 +1,7 @@
-/** The ops of sparse attention: which keys they see, told by values that name their key, and what they refuse. */
+/**
+ * The ops of sparse attention: which keys they attend to, shown by values that identify their key, and what they
+ * refuse.
+ */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../test/run-op.js';

@@ -1,4 +1,7 @@
-/** The ops of sparse feed-forward blocks: active-neurons, sparse-matmul, gather-columns, sparse-combine, sparse-feed-forward. */
+/**
+ * The ops of sparse feed-forward blocks: active-neurons, sparse-matmul, gather-columns, sparse-combine,
+ * sparse-feed-forward.
+ */
 import { ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../test/run-op.js';
@@ -11,7 +14,7 @@ describe('active-neurons', () => {
     expect(runOp('active-neurons', { scores, thresholds })).toEqual({ ids: [0, 1, 0, 0], count: [2] });
   });
 
-  it('compares magnitudes where it is told to', () => {
+  it('compares magnitudes with `absolute`', () => {
     const inputs = { scores: floats([-1, 0.5, -0.1, -0.5], 1, 4), thresholds };
     expect(runOp('active-neurons', inputs)['ids']).toEqual([3, 0, 0, 0]);
     expect(runOp('active-neurons', inputs, { absolute: true })).toEqual({ ids: [0, 2, 3, 0], count: [3] });

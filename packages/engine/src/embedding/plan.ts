@@ -47,7 +47,7 @@ export interface EmbeddingPlan {
 
 /**
  * @param recommendedSize tokens of a text that the model was made for, if it says so
- * @throws {ArgumentError} for options that make no sense for this model
+ * @throws {ArgumentError} for options that this model does not support
  */
 export function planEmbedding(
   description: EmbedderDescription,

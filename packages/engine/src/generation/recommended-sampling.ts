@@ -3,9 +3,9 @@ import type { JsonObject } from '@winnow/hub';
 import { samplingRules, type SamplingOptions } from './sampling-options.js';
 
 /**
- * `do_sample: false` means greedy; fields that are missing or null say nothing. A `top_k` of -1 switches it off, as other
- * engines write it.
- * @throws {FormatError} for values that make no sense
+ * `do_sample: false` means greedy; fields that are missing or null say nothing. A `top_k` of -1 switches it off, as
+ * other engines write it.
+ * @throws {FormatError} for invalid values
  */
 export function recommendedSampling(config: JsonObject): SamplingOptions {
   if (config.optionalBoolean('do_sample') === false) return { temperature: 0 };

@@ -10,7 +10,10 @@ export interface SamplingOptions {
   readonly temperature?: number;
   /** Keep the k most probable tokens, an integer from 0 on; 0: all. Default 40. */
   readonly topK?: number;
-  /** Keep the smallest set of most probable tokens whose probabilities sum to p, above 0 and at most 1; 1: all. Default 0.95. */
+  /**
+   * Keep the smallest set of most probable tokens whose probabilities sum to p, above 0 and at most 1; 1: all. Default
+   * 0.95.
+   */
   readonly topP?: number;
   /** Drop tokens less probable than this share, from 0 to 1, of the most probable one; 0: none. Default 0.05. */
   readonly minP?: number;
@@ -69,7 +72,7 @@ export const samplingRules: Readonly<Record<keyof Sampling, Rule>> = {
 /**
  * The caller's values, then the model's recommendations, then the defaults. A value that is given as `undefined` counts
  * as not given.
- * @throws {ArgumentError} for values that make no sense
+ * @throws {ArgumentError} for invalid values
  */
 export function resolveSampling(
   options: SamplingOptions,

@@ -36,7 +36,7 @@ test('a character that never became complete is marked at the end', () => {
   expect(pieces(['a', 'Ã', 'b'], [])).toEqual(['a', '', '\uFFFDb', '', 'false']);
 });
 
-test('a stop text over several tokens and parts of characters', () => {
+test('a stop sequence over several tokens and parts of characters', () => {
   expect(pieces(['a', 'EN', 'D', 'b'], ['END'])).toEqual(['a', '', '', '', '', 'true']);
   expect(pieces(['a', 'EN', 'b'], ['END'])).toEqual(['a', '', 'ENb', '', 'false']);
   expect(pieces(['a', 'EN'], ['END'])).toEqual(['a', '', 'EN', 'false']);

@@ -271,7 +271,7 @@ describe('models that generate', () => {
     });
   });
 
-  test('have to be told how to embed, and not by their first token', async () => {
+  test('require a pooling other than their first token', async () => {
     const path = archPath('llama', 'model.gguf') as string;
     await expect(loadEmbeddingModel(path)).rejects.toThrow('pooling: expected last, mean or another');
     await expect(loadEmbeddingModel(path, { pooling: 'cls' })).rejects.toThrow('attends only to itself');

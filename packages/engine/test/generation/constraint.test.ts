@@ -73,7 +73,7 @@ describe('constrained generation', () => {
 });
 
 describe('where constrained text begins and ends', () => {
-  test('stop texts, limits and the end token', async () => {
+  test('stop sequences, limits and the end token', async () => {
     const letters = { temperature: 0, grammar: 'root ::= "ab"{10}' };
     const stopped = await model.generate(prompt, { ...letters, stop: ['bab'] }).result();
     expect([stopped.text, stopped.finishReason]).toEqual(['a', 'stop']);

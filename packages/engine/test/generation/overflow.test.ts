@@ -174,7 +174,7 @@ describe('resume', () => {
     expect((await tokensOf(model, ids(9), { ...drawn, maxTokens: 50 })).slice(20)).toEqual(own.tokens);
   });
 
-  test('text that was held back comes later, and stop texts are found across the parts', async () => {
+  test('text that was held back comes later, and stop sequences are found across the parts', async () => {
     await using model = await loadModel(demoModelUrl, {
       context: 256,
       maxSessions: 1,

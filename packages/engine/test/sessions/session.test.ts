@@ -134,7 +134,7 @@ describe('streams', () => {
     );
   });
 
-  test('a stop text ends the output before it', async () => {
+  test('a stop sequence ends the output before it', async () => {
     const { text } = await model.generate('the dog', { ...greedy, maxTokens: 20 }).result();
     const stop = text.slice(5, 8);
     const stopped = await model.generate('the dog', { ...greedy, maxTokens: 20, stop: [stop] }).result();

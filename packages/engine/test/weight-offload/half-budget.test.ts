@@ -1,6 +1,6 @@
 /**
- * "Under a limit of half the model's size": weights, keys and values, and scratch together take at most half the bytes of the
- * file, and the text is that of the same calibration without a limit, token by token.
+ * "Under a limit of half the model's size": weights, keys and values, and scratch together take at most half the bytes
+ * of the file, and the text is that of the same calibration without a limit, token by token.
  */
 import { statSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
@@ -30,7 +30,7 @@ afterAll(async () => {
   for (const backend of Object.values(backends)) await backend.dispose();
 });
 
-const [manyTokens, fewTokens] = testCoverage === 'full' ? [220, 60] : [40, 20];
+const [manyTokens, referenceTokens] = testCoverage === 'full' ? [220, 60] : [40, 20];
 
 /** Log-probabilities and greedy tokens with and without the limit. */
 async function expectSame(
@@ -74,7 +74,7 @@ describe('the demo model', () => {
     sidecar = await calibrate(access, { backend, samples, epochs: 0, rank: 32 });
   });
 
-  const runs = [['WebAssembly', manyTokens] as const, ['reference', fewTokens] as const];
+  const runs = [['WebAssembly', manyTokens] as const, ['reference', referenceTokens] as const];
   // the reference backend has the models below
   for (const [name, numTokens] of sampled(runs, 2)) {
     test(`${name} backend: ${numTokens} tokens`, async () => {
@@ -91,7 +91,7 @@ describe('the demo model', () => {
       sparsity: { calibration: sidecar },
     } as const;
     const error = await loadModel(demoModelUrl, { ...stored, memory: 1 }).catch((thrown: unknown) => thrown);
-    await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, fewTokens);
+    await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, referenceTokens);
   });
 
   test('a limit below the least says what the least is', async () => {
@@ -172,7 +172,7 @@ for (const [name, { activation, ...design }] of Object.entries(designs)) {
           files,
           { ...options, sparsity: { calibration: sparse } },
           Math.floor(modelBytes * share),
-          fewTokens,
+          referenceTokens,
         );
       });
     }

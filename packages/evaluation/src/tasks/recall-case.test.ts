@@ -48,7 +48,7 @@ it('the right words are more frequent than the wrong ones', () => {
   }
 });
 
-it('of contradicting values the answer is told most often', () => {
+it('of contradicting values, the answer is the most frequent one', () => {
   const { context, questions } = createRecallCase({ task: 'common-words', form: 'codes', seed: 3, ...options });
   const [{ answer }] = questions as RecallQuestion[];
   expect(context.split(`is${answer}.`)).toHaveLength(7);

@@ -144,10 +144,10 @@ function about(rng: Rng, wording: Wording, keys: readonly string[]): Draft {
 function contradictions(rng: Rng, wording: Wording, form: TaskForm, counts: readonly number[]): Draft {
   const [key] = distinctKeys(rng, form, 1);
   const values = counts.map((_, i) => `${(i + rng.nextInt(2) * 5) % 10}${wording.value(rng).slice(1)}`);
-  const told = values.flatMap((value, i) => Array.from({ length: counts[i] }, () => value));
+  const facts = values.flatMap((value, i) => Array.from({ length: counts[i] }, () => value));
   const question = { prompt: wording.question(key), answer: ` ${values[0]}` };
   return {
-    needles: shuffle(rng, told).map((value) => wording.fact(key, value)),
+    needles: shuffle(rng, facts).map((value) => wording.fact(key, value)),
     questions: Array.from({ length: numQuestions }, () => question),
   };
 }

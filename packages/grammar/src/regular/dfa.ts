@@ -79,14 +79,14 @@ export function intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Dfa {
 }
 
 /**
- * The texts of `min` to `max` characters: a copy of the automaton for each length that has to be told apart, with the same sets of
- * characters. A bound that all its texts keep anyway costs nothing.
+ * The texts of `min` to `max` characters: a copy of the automaton for each length that must be distinguished, with the
+ * same sets of characters. A bound that all its texts keep anyway costs nothing.
  */
 export function limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Dfa {
   const { shortest, longest } = lengthsOf(dfa, budget);
   const [least, most] = [shortest >= min ? 0 : min, max === undefined || longest <= max ? undefined : max];
   if (least === 0 && most === undefined) return dfa;
-  const last = most ?? least; // without an upper bound, longer texts are not told apart
+  const last = most ?? least; // without an upper bound, longer texts are not distinguished
   const index = new Map<string, number>([['0,0', 0]]);
   const pairs: [state: number, length: number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];

@@ -45,7 +45,7 @@ export function without(a: Facts, b: Facts, wide: Resolver): readonly Facts[] {
   return pieces;
 }
 
-/** Numbers that are no integers cannot be told from integers by their text. */
+/** Non-integers cannot be distinguished from integers by their text. */
 function add(pieces: Facts[], a: Facts, kinds: readonly Kind[]): void {
   const kept = kinds.includes('integer') ? kinds : kinds.filter((kind) => kind !== 'decimal');
   if (kept.length > 0) pieces.push({ ...a, kinds: new Set(kept) });

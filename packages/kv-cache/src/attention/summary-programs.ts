@@ -52,7 +52,7 @@ export class SummaryPrograms {
   readonly #rowLengths: ReadonlyMap<string, number>;
   #summarizing: Promise<BoundProgram> | undefined;
   #transposing: Promise<BoundProgram> | undefined;
-  #packing: Promise<BoundProgram> | undefined;
+  #compacting: Promise<BoundProgram> | undefined;
 
   constructor(storage: KvStorage, options: PageSummaryOptions) {
     const { numBlocks, numKvHeads } = storage.shape;
@@ -107,14 +107,14 @@ export class SummaryPrograms {
   async summarizeSparse(block: number, filled: readonly number[]): Promise<void> {
     if (!this.#hasCounts()) return;
     const { backend, shape } = this.#storage;
-    this.#packing ??= this.#prepareSummaries(1, 1, []);
-    const program = await this.#packing;
+    this.#compacting ??= this.#prepareSummaries(1, 1, []);
+    const program = await this.#compacting;
     const page = new Uint8Array(shape.pageBytes);
     await this.#storage.readPage(block, page);
     const offsets = filled.map((slot) => slot % shape.blockSize);
     const [keys, values] = [page.subarray(0, shape.keyBlockBytes), page.subarray(shape.keyBlockBytes)];
-    await program.write('keys', packRows(keys, shape, shape.keyRowBytes, offsets));
-    await program.write('values', packRows(values, shape, shape.valueRowBytes, offsets));
+    await program.write('keys', compactRows(keys, shape, shape.keyRowBytes, offsets));
+    await program.write('values', compactRows(values, shape, shape.valueRowBytes, offsets));
     const counts = new Int32Array(shape.numKvHeads);
     const tensors = [...this.#rowLengths].filter(([name]) => name !== 'columns');
     for (const [name] of tensors) if (name.endsWith('Counts')) await program.write(name, counts);
@@ -128,7 +128,7 @@ export class SummaryPrograms {
   }
 
   async close(): Promise<void> {
-    for (const program of [this.#summarizing, this.#transposing, this.#packing]) await (await program)?.close();
+    for (const program of [this.#summarizing, this.#transposing, this.#compacting]) await (await program)?.close();
     for (const buffer of this.buffers.values()) this.#storage.backend.free(buffer);
   }
 
@@ -167,7 +167,7 @@ async function runInChunks(program: BoundProgram, slots: readonly number[]): Pro
 }
 
 /** Compacts the rows `[K, S]` at these offsets to the front of each head. */
-function packRows(
+function compactRows(
   bytes: Uint8Array,
   { numKvHeads, blockSize }: KvShape,
   rowBytes: number,

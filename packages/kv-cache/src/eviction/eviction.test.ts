@@ -31,7 +31,7 @@ describe('sinks and window as a ring', () => {
     });
   }
 
-  it('refuses windows that make no sense', () => {
+  it('rejects invalid windows', () => {
     const view = createBlockManager({ numBlocks: 1, blockSize: 1 }).createSequence();
     expect(() => expiredSlots(view, { window: 0 })).toThrow(ArgumentError);
     expect(() => expiredSlots(view, { window: 1, numSinks: -1 })).toThrow(ArgumentError);

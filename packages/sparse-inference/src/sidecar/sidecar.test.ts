@@ -19,7 +19,7 @@ const sidecar = sidecarOf([
   sparseLayer('low-rank-product', 5, block, 7),
 ]);
 
-/** The file after a change of its JSON, with a checksum that fits unless told otherwise. */
+/** The file after a change of its JSON, with a matching checksum by default. */
 async function changed(change: (json: Record<string, unknown>) => void, hasChecksum = true): Promise<Uint8Array> {
   const { tensors, metadata } = sidecarContent(sidecar);
   const json = JSON.parse(metadata[metadataKeys.content] as string) as Record<string, unknown>;

@@ -1,8 +1,8 @@
 /**
- * Packing of q4_K q5_K q6_K. Per sub-block, `scale-search.ts` finds the real-valued scale (and min); these are then
- * stored as small integers times one binary16 scale per super-block, and the integers next to the rounded ones are
- * tried as well, since the codes can compensate for a rounded scale.
- * Minimizes the plain squared error of every super-block; llama.cpp gives large values more weight.
+ * Quantization to q4_K, q5_K and q6_K. Per sub-block, `scale-search.ts` finds the real-valued scale (and min); these
+ * are then stored as small integers times one binary16 scale per super-block, and the integers next to the rounded ones
+ * are tried as well, since the codes can compensate for a rounded scale. Minimizes the plain squared error of every
+ * super-block; llama.cpp gives large values more weight.
  */
 import { floatToHalf, halfToFloat } from '../half.js';
 import { saturateToHalfRange, writeHalf } from './q32-encode.js';

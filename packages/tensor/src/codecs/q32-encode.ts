@@ -1,8 +1,8 @@
 /**
- * Packing of q4_0 q4_1 q5_0 q5_1 q8_0: the scale follows from the extreme values of a block, the codes by rounding.
- * All steps are rounded to float32, in the order of the reference quantizer of llama.cpp, and produce its bytes:
- * https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py
- * We differ where a scale exceeds binary16: it saturates at 65504 instead of becoming infinite.
+ * Quantization to q4_0, q4_1, q5_0, q5_1 and q8_0: the scale follows from the extreme values of a block, the codes by
+ * rounding. All steps are rounded to float32, in the order of the reference quantizer of llama.cpp, and produce its
+ * bytes: https://github.com/ggml-org/llama.cpp/blob/4bfb31880dac521bede6e244260cfe44c31a27e3/gguf-py/gguf/quants.py We
+ * differ where a scale exceeds binary16: it saturates at 65504 instead of becoming infinite.
  */
 import { floatToHalf } from '../half.js';
 import type { Encoder } from './signatures.js';
