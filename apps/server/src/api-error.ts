@@ -47,7 +47,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The client disconnected, so nobody reads the response. nginx logs the same status. */
+/** The client disconnected, so the response is discarded. nginx logs the same status. */
 export class ClientClosedError extends ApiError {
   constructor() {
     super({ status: 499, message: 'the client closed the connection', code: 'client_closed' });

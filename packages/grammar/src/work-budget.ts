@@ -1,6 +1,6 @@
 /**
- * What a grammar may cost. Short grammars and schemas can describe very large automata, and the text of a request is not trusted.
- * Work is counted, not timed, so that the same input is refused on every machine.
+ * What a grammar may cost. Short grammars and schemas can describe very large automata, and the text of a request is
+ * not trusted. Work is counted, not timed, so that the same input is refused on every machine.
  */
 import { CapacityError } from '@winnow/tensor';
 
@@ -30,7 +30,7 @@ export class WorkBudget {
     if (this.#numSteps > this.#maxSteps) this.refuse('work', this.#numSteps, this.#maxSteps, 'steps');
   }
 
-  /** Begins anew. */
+  /** Starts over. */
   reset(): void {
     this.#numSteps = 0;
   }

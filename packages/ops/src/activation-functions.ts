@@ -23,7 +23,8 @@ const functions: Readonly<Record<ActivationKind, (x: number) => number>> = {
 /**
  * Complementary error function `1 - erf(x)`. For |x| < 1.5 it uses a series of erf without cancellation (all terms are
  * positive; it stops below 1e-17 of the sum), beyond that the continued fraction of erfc. Relative error below 1e-13 if
- * the result is normal. Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
+ * the result is normal.
+ * Source: Abramowitz and Stegun 7.1.6 and 7.1.14.
  */
 export function erfc(x: number): number {
   if (Number.isNaN(x)) return NaN;

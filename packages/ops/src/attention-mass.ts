@@ -12,9 +12,10 @@ import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf } from './sp
  *
  * Shapes: inputs as in `attention`, of which values are not read; previous and mass `[B, K, M, S]` f32: slot `s` of
  * block `m` of the table of a sequence. Masses are added to previous, such as those of the previous layer, or to 0
- * without it. mass may alias it. Slots that no query attends to keep their values. Numerics: softmax with the exact
- * maximum in f64; the sum over tokens and heads is rounded to f32 once. The partition is by sequence and KV head. Cost:
- * `T * N * contextLength * H` multiply-adds, as many as the logits of `attention`.
+ * without it. mass may alias it. Slots that no query attends to keep their values.
+ * Numerics: softmax with the exact maximum in f64; the sum over tokens and heads is rounded to f32 once. The partition
+ * is by sequence and KV head.
+ * Cost: `T * N * contextLength * H` multiply-adds, as many as the logits of `attention`.
  */
 export const attentionMass: OpSpec = {
   name: 'attention-mass',

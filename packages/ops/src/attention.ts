@@ -9,8 +9,9 @@ import type { OpSpec } from './op-spec.js';
  *
  * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`, y `[T, N, D]` f32. Query head
  * `n` reads KV head `floor(n * K / N)`. A query without visible keys gives zeros.
- * Numerics: softmax with the exact maximum, sums in f64. Cost: `T * N * contextLength * (H + D)` multiply-adds; each K
- * and V row needs to be read once per KV head and query tile.
+ * Numerics: softmax with the exact maximum, sums in f64.
+ * Cost: `T * N * contextLength * (H + D)` multiply-adds; each K and V row needs to be read once per KV head and query
+ * tile.
  */
 export const attention: OpSpec = {
   name: 'attention',

@@ -8,9 +8,9 @@ import { eachSummarized, summaryDims } from './summary-append.js';
  * maximum norm of its values, for upper bounds on logits and errors.
  *
  * Shapes: slots `[T]` i32; keys `[C, K, S, H]`, values `[C, K, S, D]` as stored; counts `[C, G, K]` i32; keyMin, keyMax
- * `[C, G, K, H]`, valueNorms `[C, G, K]` f32. Counts and rebuilding: as in `block-mean-append`. Numerics: boxes are
- * exact. A norm is summed in f64 and then rounded up, so that it is a bound despite rounding: `sqrt(sum v^2) * (1 +
- * 2^-18)`.
+ * `[C, G, K, H]`, valueNorms `[C, G, K]` f32. Counts and rebuilding: as in `block-mean-append`.
+ * Numerics: boxes are exact. A norm is summed in f64 and then rounded up, so that it is a bound despite rounding:
+ * `sqrt(sum v^2) * (1 + 2^-18)`.
  */
 export const blockBoxAppend: OpSpec = {
   name: 'block-box-append',

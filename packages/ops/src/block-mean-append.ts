@@ -12,8 +12,9 @@ import { eachSummarized, summaryDims } from './summary-append.js';
  * G, K, H]`, valueMeans `[C, G, K, D]` f32. `counts` is the number of slots that a mean covers. A token at offset `o`
  * of a block whose count is not `o` first rebuilds the means of slots `[0, o)` from the stored data, so that
  * truncation, forks and reused blocks need no special handling; `o = 0` starts over. Tokens of a block come in the
- * order of their slots. Numerics: differences and quotients in f64, the mean is rounded to f32 after each token. Cost:
- * `H + D` per token and head.
+ * order of their slots.
+ * Numerics: differences and quotients in f64, the mean is rounded to f32 after each token.
+ * Cost: `H + D` per token and head.
  */
 export const blockMeanAppend: OpSpec = {
   name: 'block-mean-append',

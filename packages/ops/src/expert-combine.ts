@@ -4,7 +4,8 @@ import type { OpSpec } from './op-spec.js';
 /**
  * The weighted sum of the active experts' outputs: `y[t] = sum_k weights[t, k] * x[t, k]`.
  *
- * Shapes: x `[T, K, E]`, weights `[T, K]`, y `[T, E]` f32. Numerics: sums in f64, one rounding to f32.
+ * Shapes: x `[T, K, E]`, weights `[T, K]`, y `[T, E]` f32.
+ * Numerics: sums in f64, one rounding to f32.
  */
 export const expertCombine: OpSpec = {
   name: 'expert-combine',

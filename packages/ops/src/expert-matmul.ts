@@ -10,7 +10,8 @@ import { rowReader } from './row-access.js';
  * matrix of expert e is `weight[slots[e]]`; if that is negative, its rows of y are 0.
  *
  * Shapes: x `[T, J, I]` f32 with J = 1 or J = K, ids `[T, K]` i32 below X, weight `[S, O, I]` in any weight dtype,
- * slots `[X]` i32 below S, or absent: S = X; y `[T, K, O]` f32. Numerics: as `matmul`.
+ * slots `[X]` i32 below S, or absent: S = X; y `[T, K, O]` f32.
+ * Numerics: as `matmul`.
  */
 export const expertMatmul: OpSpec = {
   name: 'expert-matmul',

@@ -10,15 +10,18 @@ export const headMappings: readonly string[] = ['tiled', 'grouped'];
  * The gated delta rule: linear attention with a decaying, self-correcting memory. Per value head with memory `M [V, S]`
  * and per token, with `q`, `k` of its key head:
  *
- * q = q / sqrt(sum q^2 + eps) / sqrt(S),  k = k / sqrt(sum k^2 + eps) M = exp(softplus(alpha + alphaBias) * decay) * M
- * M = M + sigmoid(beta) * (v - M k) k^T y = M q
+ *     q = q / sqrt(sum q^2 + eps) / sqrt(S),  k = k / sqrt(sum k^2 + eps)
+ *     M = exp(softplus(alpha + alphaBias) * decay) * M
+ *     M = M + sigmoid(beta) * (v - M k) k^T
+ *     y = M q
  *
  * Shapes: qkv `[T, C]` with q `[G, S]`, k `[G, S]`, v `[N, V]` concatenated, `C = 2 G S + N V`, G = `numKeyHeads`
- * dividing N; alpha, beta `[T, N]`; alphaBias, decay `[N]`, decay negative or 0; y `[T, N, V]`, all f32. State `[R, N,
- * V, S]` f32: the memories; its rows: see `recurrent-state.ts`. Numerics: the reference computes a step in f64 and
- * rounds the memory to f32 at its end. Cost: `7 V S` operations per token and value head. Source: arXiv:2412.06464, the
- * gated delta rule. Rows of M are independent, so blocks of rows stay in the L1 cache over all tokens of a step. The
- * chunked form of that paper needs no fewer operations.
+ * dividing N; alpha, beta `[T, N]`; alphaBias, decay `[N]`, decay negative or 0; y `[T, N, V]`, all f32.
+ * State `[R, N, V, S]` f32: the memories; its rows: see `recurrent-state.ts`.
+ * Numerics: the reference computes a step in f64 and rounds the memory to f32 at its end.
+ * Cost: `7 V S` operations per token and value head.
+ * Source: arXiv:2412.06464, the gated delta rule. Rows of M are independent, so blocks of rows stay in the L1 cache
+ * over all tokens of a step. The chunked form of that paper needs no fewer operations.
  */
 export const gatedDelta: OpSpec = {
   name: 'gated-delta',

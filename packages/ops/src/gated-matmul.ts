@@ -8,8 +8,8 @@ import type { OpSpec, TensorView } from './op-spec.js';
  * The first half of a gated FFN: `y = kind(x gate^T) * (x up^T)`. A backend can apply the activation while both results
  * are in registers, and never stores them.
  *
- * Shapes: x `[T, I]` f32, gate and up `[O, I]` in any weight dtype, y `[T, O]` f32. Numerics: as two `matmul` and a
- * `glu`, bit by bit.
+ * Shapes: x `[T, I]` f32, gate and up `[O, I]` in any weight dtype, y `[T, O]` f32.
+ * Numerics: as two `matmul` and a `glu`, bit by bit.
  */
 export const gatedMatmul: OpSpec = {
   name: 'gated-matmul',

@@ -24,8 +24,9 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
  * State, one row per sequence as in `recurrent-state.ts`, per KV head: memory `[R, K, E]` i32 positions (-1 for none),
  * memoryScores `[R, K, E]`, chunkScores `[R, K, U]` of the open chunk, progress `[R, K, 2]` i32 (next position, number
  * of memory tokens), with `E = sinks + local + heavy`. The initial state of a step has seen no position of the step. A
- * sequence whose first token has position 0 starts over. Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys
- * of each query head; mass: see `key-mass.ts`, in the softmax over chunk and memory. Causal only.
+ * sequence whose first token has position 0 starts over.
+ * Shapes: otherwise as in `attention`; pairs `[T, K]` i32: keys of each query head; mass: see `key-mass.ts`, in the
+ * softmax over chunk and memory. Causal only.
  */
 export const h2oAttention: OpSpec = {
   name: 'h2o-attention',

@@ -3,8 +3,9 @@ import type { OpSpec } from './op-spec.js';
 
 /**
  * `y[r] = max + log(sum_i exp(x[r, i] - max))`: subtract it from a logit to get its log-probability. A row of only
- * -Infinity gives -Infinity; NaN or +Infinity anywhere gives NaN. Shapes: x `[R, V]`, y `[R]`, f32. Numerics: sum in
- * f64.
+ * -Infinity gives -Infinity; NaN or +Infinity anywhere gives NaN.
+ * Shapes: x `[R, V]`, y `[R]`, f32.
+ * Numerics: sum in f64.
  */
 export const logSumExp: OpSpec = {
   name: 'log-sum-exp',

@@ -5,9 +5,9 @@ import { rowReader } from './row-access.js';
 /**
  * GEMM with a weight matrix with one row per output: `y[t, o] = sum_i x[t, i] * weight[o, i] + bias[o]`.
  *
- * Shapes: x `[T, I]` f32, weight `[O, I]` in any weight dtype, bias `[O]` f32, y `[T, O]` f32. Numerics: weights are
- * dequantized to f32, products and sums are in f64, rounded once to f32. With `n = I`, an f32 implementation stays
- * within `(n + 1) * 2^-24 * sum_i |x_i * w_i|` of it.
+ * Shapes: x `[T, I]` f32, weight `[O, I]` in any weight dtype, bias `[O]` f32, y `[T, O]` f32.
+ * Numerics: weights are dequantized to f32, products and sums are in f64, rounded once to f32. With `n = I`, an f32
+ * implementation stays within `(n + 1) * 2^-24 * sum_i |x_i * w_i|` of it.
  */
 export const matmul: OpSpec = {
   name: 'matmul',

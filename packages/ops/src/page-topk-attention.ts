@@ -13,20 +13,20 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
 /**
  * Attention to the pages (blocks of `S / G` logical slots) with the largest bounds on their logits, with a certificate.
  * Per KV head:
- * 1. pages with a visible position below `sinks` or among the last `local` ones, and pages whose box does not cover
- * all their slots, are always attended to;
+ * 1. pages with a visible position below `sinks` or among the last `local` ones, and pages whose box does not cover all
+ *    their slots, are always attended to;
  * 2. the others in order of the upper bound of their logits, `sum_i max(q_i min_i, q_i max_i)` scaled and capped, the
- * largest over the query heads of the group (ties by lower page), at most `budget` of them (-1: all). With `epsilon`
- * above 0 this ends as soon as the certificate is at most epsilon for every query head of the group;
+ *    largest over the query heads of the group (ties by lower page), at most `budget` of them (-1: all). With `epsilon`
+ *    above 0 this ends as soon as the certificate is at most epsilon for every query head of the group;
  * 3. certificate: `S / (S + Z)` with Z the sum of `exp(s - m)` over the keys attended to and S the sum of `n exp(ub -
- * m)` over the other pages, n being their visible keys: an upper bound on the missing softmax mass, up to rounding.
- * errorBound is `certificate * (largest norm of a value in the other pages + norm of the kept output)`: an upper bound
- * on the distance of the output from that of dense attention.
+ *    m)` over the other pages, n being their visible keys: an upper bound on the missing softmax mass, up to rounding.
+ *    errorBound is `certificate * (largest norm of a value in the other pages + norm of the kept output)`: an upper
+ *    bound on the distance of the output from that of dense attention.
  *
  * Shapes: as in `attention`; boxCounts `[C, G, K]`, keyMin, keyMax `[C, G, K, H]`, valueNorms `[C, G, K]` of
  * `block-box-append`; certificate, errorBound `[T, N]`; pages, pairs `[T, K]` i32: pages attended to, and keys of each
- * query head; mass: see `key-mass.ts`. Causal only. Sources: arXiv:2406.10774 for the bound, arXiv:2510.05688 for a
- * user-defined error.
+ * query head; mass: see `key-mass.ts`. Causal only.
+ * Sources: arXiv:2406.10774 for the bound, arXiv:2510.05688 for a user-defined error.
  */
 export const pageTopKAttention: OpSpec = {
   name: 'page-topk-attention',

@@ -1,8 +1,8 @@
 /**
  * The state of an online softmax over part of the keys: the maximum logit `m`, the sum `l` of `exp(s - m)`, and the sum
  * `o` of `exp(s - m) * v`. States over disjoint keys merge exactly and in any order; dividing `o` by `l` at the end
- * gives the attention output. The empty state is `m = -Infinity, l = 0, o = 0`. Source: arXiv:2112.05682 and
- * arXiv:2205.14135.
+ * gives the attention output. The empty state is `m = -Infinity, l = 0, o = 0`.
+ * Source: arXiv:2112.05682 and arXiv:2205.14135.
  */
 
 /** States of many rows: `m` and `l` hold one value per row, `o` holds `dim` values per row. */

@@ -198,7 +198,7 @@ describe('updates', () => {
     const [low, high] = [b.rows(both, 0, 3), b.rows(both, 3, 6)];
     b.append('kv-append', { k, v: k, slots }, {}, { keys: low, values: high });
     expect(() => b.append('kv-append', { k, v: k, slots }, {}, { keys: low, values: b.rows(both, 2, 5) })).toThrow(
-      'memory of its own',
+      'separate memory',
     );
     validateProgram(b.build());
   });

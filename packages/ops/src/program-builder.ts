@@ -271,7 +271,7 @@ export class ProgramBuilder {
       }
       const rival = others.find((other) => this.#overlap(tensor, other));
       if (rival !== undefined) {
-        throw new ArgumentError({ argument, expected: 'memory of its own', actual: `memory of ${rival.name}` });
+        throw new ArgumentError({ argument, expected: 'separate memory', actual: `memory of ${rival.name}` });
       }
       others.push(tensor);
     }

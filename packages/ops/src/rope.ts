@@ -8,7 +8,8 @@ import type { OpSpec } from './op-spec.js';
  *
  * Shapes: x and y `[T, N, H]` f32, positions `[T]` i32, frequencies `[F]` f32 with `2 F <= H` (see `ropeFrequencies`).
  * `layout` says which dims form pair `i`: `neighbors` (2i, 2i + 1), `halves` (i, i + F). y may take the memory of x.
- * Numerics: angle, sine and cosine in f64. Source: arXiv:2104.09864 eq. 34; amplitude: arXiv:2309.00071 eq. 15.
+ * Numerics: angle, sine and cosine in f64.
+ * Source: arXiv:2104.09864 eq. 34; amplitude: arXiv:2309.00071 eq. 15.
  */
 export const rope: OpSpec = {
   name: 'rope',

@@ -11,7 +11,8 @@ export const convActivations: readonly string[] = ['none', 'silu'];
  * The last tap meets the current token; tokens before the step come from the state, zeros from before the sequence.
  *
  * Shapes: x and y `[T, C]`, weight `[C, K]`, K at least 2, all f32; state `[R, J, C]` f32 holds the last J = K - 1 rows
- * of x, the oldest first. State rows: see `recurrent-state.ts`. Numerics: sums in f64.
+ * of x, the oldest first. State rows: see `recurrent-state.ts`.
+ * Numerics: sums in f64.
  */
 export const shortConv: OpSpec = {
   name: 'short-conv',

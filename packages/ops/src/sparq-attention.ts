@@ -24,18 +24,19 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
 /**
  * SparQ attention. For the query heads of one KV head (with `grouped`; otherwise for each query head alone):
  * 1. the `rank` components with the largest `sum |q|`; approximate logits from these alone, divided by `sqrt(sum |q
- * chosen| / sum |q|)` with `temperature`, and their softmax over all visible keys;
+ *    chosen| / sum |q|)` with `temperature`, and their softmax over all visible keys;
  * 2. the last `local` positions and those of the largest sums of approximate weights, `topK` keys in total; exact
- * attention over them gives z;
+ *    attention over them gives z;
  * 3. `y = alpha z + (1 - alpha) mean(v)` with `meanValue`, alpha being the approximate weight of the selected keys and
- * the mean that of the values of all visible keys; otherwise `y = z`. With at most `topK` visible keys it is dense
- * attention, with alpha 1. Ties go to the lower component or slot.
+ *    the mean that of the values of all visible keys; otherwise `y = z`. With at most `topK` visible keys it is dense
+ *    attention, with alpha 1. Ties go to the lower component or slot.
  *
  * Shapes: as in `attention`; columns `[C, K, H, S]` of `key-columns-append`, read for the logits of step 1 when given;
  * valueMeans `[C, G, K, D]` and meanCounts `[C, G, K]` of `block-mean-append`, so that the mean needs one row per block
  * (a block whose count is not its size is summed from the cache). alpha `[T, N]`; pairs `[T]` i32: keys of each query
- * head; mass: see `key-mass.ts`, the probabilities that give z. Causal only. Cost: `S r + 2 k d` instead of `2 S d`
- * elements per KV head. Source: arXiv:2312.04985 algorithm 1.
+ * head; mass: see `key-mass.ts`, the probabilities that give z. Causal only.
+ * Cost: `S r + 2 k d` instead of `2 S d` elements per KV head.
+ * Source: arXiv:2312.04985 algorithm 1.
  */
 export const sparqAttention: OpSpec = {
   name: 'sparq-attention',

@@ -14,11 +14,11 @@ export const neuronGroup: number = 32;
  * count} h[t, j] * weight[rows[j]]`, without `previous` from 0. Other rows are neither computed nor read.
  *
  * Shapes: h `[T, F]` f32, whose columns from the count on are ignored; weight `[S, E]` in any weight dtype; rows `[F]`
- * i32 below S, count `[1]` i32 up to F, as for `sparse-matmul`; previous and y `[T, E]` f32. Numerics: weights are
- * dequantized to f32, products and sums are in f64, rounded to f32 after every `neuronGroup` rows. With `n = count`, an
- * f32 implementation stays within `(n + 1 + n / neuronGroup) * 2^-24 * (|previous| + sum_j |h_j * w_j|)` of it. A sum
- * over several records, each except the last with a multiple of `neuronGroup` rows, equals that of one record, bit by
- * bit. Operations and bytes are counted as if all F rows were selected.
+ * i32 below S, count `[1]` i32 up to F, as for `sparse-matmul`; previous and y `[T, E]` f32.
+ * Numerics: weights are dequantized to f32, products and sums are in f64, rounded to f32 after every `neuronGroup`
+ * rows. With `n = count`, an f32 implementation stays within `(n + 1 + n / neuronGroup) * 2^-24 * (|previous| + sum_j
+ * |h_j * w_j|)` of it. A sum over several records, each except the last with a multiple of `neuronGroup` rows, equals
+ * that of one record, bit by bit. Operations and bytes are counted as if all F rows were selected.
  */
 export const sparseCombine: OpSpec = {
   name: 'sparse-combine',

@@ -13,8 +13,8 @@ import { neuronGroup } from './sparse-combine.js';
  * it reads one long range per neuron instead of three short ones.
  *
  * Shapes: x `[T, E]` f32; weight `[S, M, E]` in any weight dtype, M = 3: the rows of gate, up and down; rows `[F]` i32
- * below S, count `[1]` i32 up to F; previous and y `[T, E]` f32. Numerics: as those four ops, bit by bit. Operations
- * and bytes are counted as if all F neurons were active.
+ * below S, count `[1]` i32 up to F; previous and y `[T, E]` f32.
+ * Numerics: as those four ops, bit by bit. Operations and bytes are counted as if all F neurons were active.
  */
 export const sparseFeedForward: OpSpec = {
   name: 'sparse-feed-forward',

@@ -10,8 +10,9 @@ import { rowReader } from './row-access.js';
  *
  * Shapes: x `[T, E]` f32, weight `[S, E]` in any weight dtype, rows `[F]` i32 below S (neuron ids if all neurons are in
  * memory, else slots of a neuron cache), count `[1]` i32 up to F, bias `[F]` f32, ids `[F]` i32 below F (default: the
- * rows), y `[T, F]` f32. Numerics: as `matmul`. Operations and bytes are counted as if all F rows were selected, since
- * their number is not known before a run.
+ * rows), y `[T, F]` f32.
+ * Numerics: as `matmul`. Operations and bytes are counted as if all F rows were selected, since their number is not
+ * known before a run.
  */
 export const sparseMatmul: OpSpec = {
   name: 'sparse-matmul',

@@ -6,8 +6,8 @@ const stateDTypes: readonly DType[] = ['f32', 'i32'];
 
 /**
  * Carries a state over unchanged, for steps that do not update it: row `stateTo[b]` becomes row `stateFrom[b]`, or
- * zeros if that is negative, for every sequence with tokens in the step. Shapes: state `[R, K, E]`; its rows: see
- * `recurrent-state.ts`.
+ * zeros if that is negative, for every sequence with tokens in the step.
+ * Shapes: state `[R, K, E]`; its rows: see `recurrent-state.ts`.
  */
 export const stateCarry: OpSpec = {
   name: 'state-carry',

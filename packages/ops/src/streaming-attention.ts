@@ -14,7 +14,8 @@ import { SoftmaxSum } from './softmax-sum.js';
  * are unchanged; without `sinkQ` they use q. Masks use positions, so slots may be in any order, as in a ring.
  *
  * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`.
- * Causal only. Source: arXiv:2309.17453.
+ * Causal only.
+ * Source: arXiv:2309.17453.
  */
 export const streamingAttention: OpSpec = {
   name: 'streaming-attention',

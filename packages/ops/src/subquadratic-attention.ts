@@ -29,9 +29,9 @@ export const landmarkKinds: readonly string[] = ['off', 'compat', 'outside-windo
  * `meanCounts` is not its number of tokens is ignored.
  *
  * Logical slot `j` of a sequence holds position `j`; any other slot counts as empty. The model's own `window` masks
- * tokens, and landmarks that are not completely inside it. Shapes: as in `attention`; keyMeans `[C, G, K, H]`,
- * valueMeans `[C, G, K, D]`, meanCounts `[C, G, K]`, needed unless landmarks are `off`. pairs `[T]` i32: keys of each
- * query head; mass: see `key-mass.ts`, landmarks are not included.
+ * tokens, and landmarks that are not completely inside it.
+ * Shapes: as in `attention`; keyMeans `[C, G, K, H]`, valueMeans `[C, G, K, D]`, meanCounts `[C, G, K]`, needed unless
+ * landmarks are `off`. pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`, landmarks are not included.
  */
 export const subquadraticAttention: OpSpec = {
   name: 'subquadratic-attention',

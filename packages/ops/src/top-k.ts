@@ -6,8 +6,8 @@ import type { OpSpec } from './op-spec.js';
  * The `k` largest values of every row in descending order, with their indices, ties by lower index. NaN counts as
  * smaller than everything.
  *
- * Shapes: x `[R, V]` f32 with `k <= V`, values `[R, K]` f32, indices `[R, K]` i32. Cost: V + V log K per row in the
- * worst case.
+ * Shapes: x `[R, V]` f32 with `k <= V`, values `[R, K]` f32, indices `[R, K]` i32.
+ * Cost: V + V log K per row in the worst case.
  */
 export const topK: OpSpec = {
   name: 'top-k',

@@ -46,7 +46,7 @@ const refused: [string, (p: Mutable<Program>) => void, string][] = [
   [
     'an input of clobbered memory',
     (p) => (p.records[2].outputs['y'].byteOffset = p.records[0].outputs['y'].byteOffset),
-    'memory of its own',
+    'separate memory',
   ],
   [
     'a record that overwrites what is read later',

@@ -174,12 +174,12 @@ function checkOutputs(program: Program, where: string, record: OpRecord): void {
     for (const [inputName, input] of Object.entries(record.inputs)) {
       const inPlace = spec.outputs[name]?.mayAlias === inputName && input.byteOffset === output.byteOffset;
       if (!inPlace && overlaps(program, output, input)) {
-        throw refusal(where, `output ${name}`, 'memory of its own', `memory of input ${inputName}`);
+        throw refusal(where, `output ${name}`, 'separate memory', `memory of input ${inputName}`);
       }
     }
     for (const [otherName, other] of outputs.slice(position + 1)) {
       if (overlaps(program, output, other)) {
-        throw refusal(where, `output ${name}`, 'memory of its own', `memory of output ${otherName}`);
+        throw refusal(where, `output ${name}`, 'separate memory', `memory of output ${otherName}`);
       }
     }
   }

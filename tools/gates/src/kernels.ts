@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { runProgram } from './run.ts';
 import { listFiles } from './workspace.ts';
 
-/** Most lines of kernels and of templates of microkernels that are written by hand. */
+/** Maximum number of hand-written lines of kernels and microkernel templates. */
 export const maxKernelLines = 11_055;
 
 const generator = 'codegen/generate.ts';

@@ -28,7 +28,7 @@ interface ColdShape {
   readonly layout: 'bundles' | 'matrices';
 }
 
-/** Reads 5, 10 and 20 % of the neurons of a layer, drawn anew for each run. */
+/** Reads 5, 10 and 20 % of the neurons of a layer, sampled again for each run. */
 export async function* ffnColdReads(context: SuiteContext, folder: string): AsyncIterable<Figure> {
   const { quick } = context.options;
   const [hiddenDim, ffnDim] = quick ? [512, 1024] : [4096, 14336];

@@ -34,7 +34,7 @@ export class EmbeddingStep {
     this.#scalars = createScalarBlock(scalars, symbols);
     this.#vectors = new Float32Array(sizes.maxTexts * sizes.hiddenDim);
     this.#maxBlocks = this.#scalars.slot('blockTable').length / this.#scalars.slot('starts').length;
-    // models with recurrent layers: every text starts from zeros, in a row of its own
+    // models with recurrent layers: every text starts from zeros, in its own row
     if (!scalars.slots.has('stateFrom')) return;
     this.#scalars.slot('stateFrom').fill(-1);
     this.#scalars.slot('stateTo').forEach((_, text, rows) => (rows[text] = text));

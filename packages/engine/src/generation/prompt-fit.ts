@@ -3,8 +3,9 @@ import { CapacityError } from '@winnow/tensor';
 import { checkOverflow, dropsTokens, type OverflowPolicy } from './overflow.js';
 
 /**
- * Makes the prompt leave room for one new token; policies that drop tokens of the cache take it as it is.
- * @throws {CapacityError} when it does not fit and the policy is `stop` or `error`, or the context has no room for any prompt
+ * Makes the prompt leave room for one new token; policies that drop cached tokens leave it unchanged.
+ * @throws {CapacityError} when it does not fit and the policy is `stop` or `error`, or the context has no room for any
+ *   prompt
  */
 export function fitPrompt(
   tokens: Int32Array,

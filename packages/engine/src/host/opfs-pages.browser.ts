@@ -144,7 +144,7 @@ interface Waiting {
   reject(error: Error): void;
 }
 
-/** A file that a worker of its own holds open. */
+/** A file that is held open by a dedicated worker. */
 class WorkerFile implements PlacedFile {
   readonly #worker: FileWorker;
   readonly #waiting = new Map<number, Waiting>();

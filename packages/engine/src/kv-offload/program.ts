@@ -173,7 +173,7 @@ interface Staging {
   readonly numBlocks: number;
   readonly blockSize: number;
   /**
-   * Parts into which the KV heads of a token are split, each with a block table of its own: 1, or one for each KV head.
+   * Number of parts of a token's KV heads, each with its own block table: 1, or one per KV head.
    */
   readonly numSplits: number;
   readonly scalars: Readonly<Record<'blockTable' | 'contextLengths', readonly Dim[]>>;
@@ -201,7 +201,7 @@ export interface ChosenSizes extends StreamSizes {
 }
 
 /**
- * A program that adds the attention of queries over pages of their own, other ones for each KV head, to their states.
+ * A program that merges the attention of queries over their own pages, different ones per KV head, into their states.
  * Its tokens are the query heads of one KV head each, `row * K + head`, and its blocks pages of one KV head. Scalar
  * slots: as above and `sequences`, `blockTable` `[T, chunkBlocks]`, `contextLengths` `[T]`.
  */

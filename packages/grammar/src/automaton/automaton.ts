@@ -15,7 +15,10 @@ const unknownState = -2;
 
 /** Number of states beyond which all states except those in use are discarded. */
 const defaultMaxStates = 20_000;
-/** Memory beyond which they are discarded, in entries of about 20 bytes: states of configurations, stacks, and transitions. */
+/**
+ * Memory beyond which they are discarded, in entries of about 20 bytes: states of configurations, stacks, and
+ * transitions.
+ */
 const maxEntries = 4_000_000;
 /** What may be added before the cache can be trimmed, compared with these limits. */
 const hardFactor = 4;
@@ -85,8 +88,8 @@ export class Automaton {
   }
 
   /**
-   * A mask or a token begins: its work is counted anew. Trims the cache when it is too large; callers that hold state numbers
-   * across this call must check `epoch`.
+   * Begins a mask or a token, with a new work budget. Trims the cache when it is too large; callers that hold state
+   * numbers across this call must check `epoch`.
    */
   begin(): void {
     this.#budget.reset();

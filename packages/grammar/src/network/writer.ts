@@ -1,4 +1,4 @@
-/** Expands rules to states over bytes, each rule between a start and an end of its own. */
+/** Expands rules to states over bytes, each rule between its own start and end. */
 import type { CodePoints } from '../code-points.js';
 import type { GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
@@ -117,7 +117,9 @@ export class NetworkWriter {
     if (bytes.length === 0) this.states.jumps.add(from, to);
   }
 
-  /** ASCII characters as moves; others, of which each set takes many states, as a call of a rule that is written once. */
+  /**
+   * ASCII characters as moves; others, of which each set takes many states, as a call of a rule that is written once.
+   */
   #writeClass(ranges: CodePoints, from: number, to: number): void {
     let written = this.#classes.get(ranges);
     if (written === undefined) this.#classes.set(ranges, (written = this.#splitClass(ranges)));
@@ -192,7 +194,10 @@ export class NetworkWriter {
     }
   }
 
-  /** Repetitions of what can be empty are any smaller number of non-empty ones, so that no two ways lead to the same count. */
+  /**
+   * Repetitions of what can be empty are any smaller number of non-empty ones, so that no two ways lead to the same
+   * count.
+   */
   #writeRepeat(node: Repeat, from: number, to: number, isNonEmpty: boolean): void {
     const { item, max } = node;
     const hasEmpty = max !== 1 && this.#canBeEmpty(item);

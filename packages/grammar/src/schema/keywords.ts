@@ -14,7 +14,7 @@ const unsupported: ReadonlySet<string> = new Set([
   '$recursiveRef',
 ]);
 
-/** Whether a keyword does not affect validity, as far as it is known. */
+/** Whether a keyword is known not to affect validity. */
 export function isAnnotation(keyword: string): boolean {
   return !unsupported.has(keyword) && !keywordReaders.has(keyword);
 }

@@ -1,11 +1,12 @@
 /**
- * One page as it is stored in a page file, little-endian:
+ * The layout of a page in a page file, little-endian:
  *
  *   0  magic "WKVP"   4  version   8  bytes of the page   12  slots per page   16  page id (64 bit)
  *  24  generation (64 bit)   32  checksum of the page (64 bit)   40  checksum of the header (64 bit)   48  zeros
  *  64  position of each slot (32 bit each), then the page, then zeros up to a multiple of 512
  *
- * The header's checksum covers `[0, 40)`, `[48, 64)` and the positions, so that the positions of a damaged page are known.
+ * The header's checksum covers `[0, 40)`, `[48, 64)` and the positions, so that the positions of a damaged page are
+ * known.
  */
 import { checksum64 } from '../checksum.js';
 

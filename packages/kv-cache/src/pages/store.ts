@@ -329,7 +329,7 @@ class TieredPageStore implements PageStore {
         this.#dropWarm(pageId, page);
         return;
       }
-      this.#clean(pageId, page).catch(() => undefined); // if it fails, the page stays as it is
+      this.#clean(pageId, page).catch(() => undefined); // if it fails, the page is unchanged
     }
   }
 
