@@ -1,7 +1,7 @@
 /**
  * Checks that every relative link of every document leads to a file of the repository, and every anchor to a heading.
  */
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { listDocuments, readDocument, type Document } from './markdown.ts';
 import { slashed } from './workspace.ts';
@@ -39,4 +39,22 @@ function problemOf(root: string, file: string, target: string, open: (path: stri
   if (anchor === undefined) return undefined;
   if (statSync(absolute).isDirectory() || !absolute.endsWith('.md')) return 'only documents have anchors';
   return open(absolute).anchors.has(anchor) ? undefined : 'no such heading';
+}
+
+/** Sources of packages in drawings, such as `engine/src/a.ts, b.ts`, which name files of one folder. */
+const drawnPaths = /(?<=\s)[a-z-]+\/(?:src|assembly|codegen)(?:\/[\w.-]+)*(?:, [\w-]+\.ts)*(?=[\s,])/g;
+
+/** @returns one line per path in the drawings of `CONTRIBUTING.md` that is not below `packages` */
+export function checkDrawings(root: string): string[] {
+  const text = readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8');
+  const drawings = [...text.matchAll(/^```text\n(.*?)^```/gms)].map(([, drawing = '']) => drawing);
+  const paths = drawings
+    .flatMap((drawing) => drawing.match(drawnPaths) ?? [])
+    .flatMap((list) => {
+      const [first = '', ...names] = list.split(', ');
+      return [first, ...names.map((name) => slashed(join(dirname(first), name)))];
+    });
+  return paths
+    .filter((path) => !existsSync(join(root, 'packages', path)))
+    .map((path) => `CONTRIBUTING.md: packages/${path}: no such file`);
 }

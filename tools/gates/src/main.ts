@@ -11,7 +11,7 @@ import { checkChangesets } from './changesets.ts';
 import { checkDocuments, writeDocuments } from './documents.ts';
 import { checkExamples, linkedPackages } from './examples.ts';
 import { checkGenerated, checkKernelLines, countKernelLines, maxKernelLines } from './kernels.ts';
-import { checkLinks } from './links.ts';
+import { checkDrawings, checkLinks } from './links.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from './publish.ts';
 import { checkSize, type SizeBudgets } from './size.ts';
 import { checkStructure } from './structure.ts';
@@ -99,7 +99,7 @@ async function checkGuides(): Promise<void> {
 }
 
 async function checkAllDocuments(): Promise<void> {
-  await attempt('links', () => checkLinks(root));
+  await attempt('links', () => [...checkLinks(root), ...checkDrawings(root)]);
   await attempt('documents', () => checkDocuments(readWorkspace(root)));
 }
 

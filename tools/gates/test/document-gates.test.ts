@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkDocuments, writeDocuments } from '../src/documents.ts';
 import { drawLayers } from '../src/layers-picture.ts';
-import { checkLinks } from '../src/links.ts';
+import { checkDrawings, checkLinks } from '../src/links.ts';
 import { parseDocument } from '../src/markdown.ts';
 import { readWorkspace } from '../src/workspace.ts';
 import { addFiles, createFolder, workspaceFiles, type Files } from './fixture.ts';
@@ -41,6 +41,28 @@ describe('links', () => {
 
   it('catches a repository without links', () => {
     expect(checkLinks(createFolder({ 'README.md': '# Title\n' })).join('\n')).toContain('nothing was checked');
+  });
+});
+
+describe('drawings', () => {
+  const check = (drawing: string): string[] =>
+    checkDrawings(
+      createFolder({
+        'CONTRIBUTING.md': `# Contributing\n\n\`\`\`text\n${drawing}\n\`\`\`\n\ngone/src/c.ts\n`,
+        'packages/low/src/a.ts': '',
+        'packages/low/src/b.ts': '',
+      }),
+    );
+
+  it('accept files and folders of packages', () => {
+    expect(check('A ─▶ B   low/src/a.ts, b.ts\n  │  low/src   <op>.ts')).toEqual([]);
+  });
+
+  it('catch files that are not there', () => {
+    expect(check('A ─▶ B   low/src/a.ts, gone.ts, low/src/deep')).toEqual([
+      'CONTRIBUTING.md: packages/low/src/gone.ts: no such file',
+      'CONTRIBUTING.md: packages/low/src/deep: no such file',
+    ]);
   });
 });
 
