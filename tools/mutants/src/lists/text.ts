@@ -56,6 +56,12 @@ export const textMutants: readonly Mutant[] = [
     tests: ['test/budgets.test.ts'],
   },
   {
+    file: 'packages/grammar/src/schema/without.ts',
+    find: 'isExclusive: !isExclusive, path });',
+    replace: 'isExclusive, path });',
+    tests: ['test/json-schema.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/schema/numbers.ts',
     find: 'const nearest = high !== undefined && high < 0n ? -high : 1n;',
     replace: 'const nearest = 1n;',
