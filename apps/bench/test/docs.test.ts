@@ -20,7 +20,7 @@ test('the documentation agrees with the results', async () => {
     remedy,
   ).toEqual([]);
   expect(files.size).toBeGreaterThan(12);
-  const pages = globSync(['README.md', 'docs/guides/*.md'], { cwd: repoRoot });
+  const pages = globSync(['README.md', 'docs/{guides,benchmarks}/*.md'], { cwd: repoRoot });
   const texts = pages.map((path) => readFileSync(join(repoRoot, path), 'utf8'));
   for (const path of files.keys()) {
     if (path.endsWith('.svg')) expect(texts.join('\n')).toContain(`images/${basename(path)}`);

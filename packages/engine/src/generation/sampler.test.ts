@@ -45,7 +45,7 @@ const logits = [1, 3, 2, -1, 0];
 const weights = logits.map(Math.exp);
 const total = weights.reduce((sum, weight) => sum + weight, 0);
 
-describe('softmax and cuts', () => {
+describe('softmax and truncation', () => {
   test('draws follow the softmax', async () => {
     const found = await frequencies(neutral, logits, 4000);
     found.forEach((frequency, id) => expect(Math.abs(frequency - weights[id]! / total)).toBeLessThan(spread(4000)));
@@ -70,7 +70,7 @@ describe('softmax and cuts', () => {
     expect(chosen).toEqual(kept);
   });
 
-  test('greedy takes the best and the lowest id among equals, and reports its log-probability', async () => {
+  test('greedy takes the most probable token, ties by lowest id, and reports its log-probability', async () => {
     const choice = await samplerOf({ temperature: 0 }, 4).choose(outputsOf([0, 2, 2, 1]));
     expect(choice.tokenId).toBe(1);
     expect(choice.logprob).toBeCloseTo(2 - Math.log(1 + 2 * Math.exp(2) + Math.exp(1)), 5);
@@ -100,7 +100,7 @@ describe('with a mask', () => {
       true,
     );
 
-  test('draws follow the softmax of what is allowed', async () => {
+  test('draws follow the softmax over allowed tokens', async () => {
     const sampler = masked(neutral);
     const counts = logits.map(() => 0);
     for (let draw = 0; draw < 4000; draw++) counts[(await sampler.choose(outputsOf(logits), mask)).tokenId]!++;
@@ -111,7 +111,7 @@ describe('with a mask', () => {
     }
   });
 
-  test('greedy takes the best that is allowed, also when none of the best tokens is', async () => {
+  test('greedy takes the most probable allowed token, even if none of the top tokens is allowed', async () => {
     const only = async (bits: number, numTop: number, options: SamplingOptions = {}) =>
       masked({ temperature: 0, ...options }, numTop).choose(outputsOf(logits), Uint32Array.of(bits));
     expect((await only(0b11101, 5)).tokenId).toBe(2);
@@ -122,7 +122,7 @@ describe('with a mask', () => {
     expect(logprob).toBeCloseTo(Math.log(weights[tokenId]! / total), 5);
   });
 
-  test('topK counts what is allowed', async () => {
+  test('topK counts allowed tokens', async () => {
     const sampler = masked({ ...neutral, topK: 2 });
     const found = new Set<number>();
     for (let draw = 0; draw < 200; draw++) found.add((await sampler.choose(outputsOf(logits), mask)).tokenId);
@@ -154,8 +154,8 @@ describe('log-probabilities and penalties', () => {
   });
 });
 
-describe('seeds, and what is refused', () => {
-  test('a few of the best tokens give the same draws as all of them', async () => {
+describe('seeds and errors', () => {
+  test('the top tokens give the same draws as all tokens', async () => {
     const rng = createRng(7);
     const fewest = samplerOf({ seed: 3 }, 200, 64);
     const all = samplerOf({ seed: 3 }, 200, 8); // top-k 40 is more than 8, so that it reads all
@@ -165,7 +165,7 @@ describe('seeds, and what is refused', () => {
     }
   });
 
-  test('the same seed gives the same draws, another one others', async () => {
+  test('the same seed gives the same draws, another seed different ones', async () => {
     const run = async (seed: number): Promise<number[]> => {
       const sampler = samplerOf({ ...neutral, seed }, 50);
       const ids: number[] = [];
@@ -177,7 +177,7 @@ describe('seeds, and what is refused', () => {
     expect(await run(5)).not.toEqual(await run(6));
   });
 
-  test('logits that are not numbers are a backend error', async () => {
+  test('NaN logits are a backend error', async () => {
     await expect(samplerOf(neutral, 2).choose(outputsOf([NaN, 1]))).rejects.toThrow(/not finite/);
   });
 

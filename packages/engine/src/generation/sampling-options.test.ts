@@ -15,7 +15,7 @@ test('the defaults are those of llama.cpp', () => {
   });
 });
 
-test('caller, then recommendation, then default; undefined counts as not given', () => {
+test('caller, then recommendation, then default; undefined counts as absent', () => {
   const options = { temperature: 0.5, topP: undefined, minP: undefined } as unknown as SamplingOptions;
   const sampling = resolveSampling(options, { temperature: 0.6, topP: 0.9 }, () => 1);
   expect(sampling).toMatchObject({ temperature: 0.5, topP: 0.9, minP: 0.05 });
@@ -27,7 +27,7 @@ test('zero is a value', () => {
   expect(resolveSampling(zeros, recommended, () => 1)).toMatchObject(zeros);
 });
 
-test('other options are no settings', () => {
+test('other options are not sampling settings', () => {
   expect(resolveSampling({ maxTokens: 5, toString: 'x' } as SamplingOptions, {}, () => 1)).not.toHaveProperty(
     'maxTokens',
   );

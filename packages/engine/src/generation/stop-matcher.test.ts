@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { StopMatcher } from './stop-matcher.js';
 
-test('the output is the text before the first stop, however the text is cut into pieces', () => {
+test('the output is the text before the first stop sequence, however the text is split', () => {
   const piece = fc.stringMatching(/^[ab]{0,4}$/);
   const stop = fc.stringMatching(/^[ab]{1,4}$/);
   fc.assert(
@@ -28,7 +28,7 @@ test('the output is the text before the first stop, however the text is cut into
   );
 });
 
-test('only what may still become a stop is held back', () => {
+test('only a possible start of a stop sequence is held back', () => {
   const matcher = new StopMatcher(['</s>']);
   expect(matcher.push('abc<')).toBe('abc');
   expect(matcher.push('/')).toBe('');
@@ -37,7 +37,7 @@ test('only what may still become a stop is held back', () => {
   expect(matcher.isMatched).toBe(true);
 });
 
-test('an empty stop is refused', () => {
+test('an empty stop sequence is rejected', () => {
   expect(() => new StopMatcher([''])).toThrow('stop: expected a list of non-empty texts, got ""');
   expect(() => new StopMatcher('END' as never)).toThrow(/got "END"/);
 });

@@ -27,11 +27,11 @@ function pieces(tokens: readonly string[], stops: readonly string[]): string[] {
   return [...texts, stream.flush(), String(stream.isStopped)];
 }
 
-test('a character comes with its last byte', () => {
+test('a character is emitted with its last byte', () => {
   expect(pieces(['a', 'Ã', '©', 'b'], [])).toEqual(['a', '', 'é', 'b', '', 'false']);
 });
 
-test('a character that never became complete is marked at the end', () => {
+test('an incomplete character is marked at the end', () => {
   expect(pieces(['a', 'Ã'], [])).toEqual(['a', '', '\uFFFD', 'false']);
   expect(pieces(['a', 'Ã', 'b'], [])).toEqual(['a', '', '\uFFFDb', '', 'false']);
 });

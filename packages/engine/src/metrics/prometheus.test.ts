@@ -65,7 +65,7 @@ test('tokens and the time that they took', () => {
   expect(text).toContain('winnow_tokens_per_second 4\n');
 });
 
-test('samples of several models stand together under one name', () => {
+test('samples of several models are grouped by name', () => {
   const models = ['a', 'b'].map((model) => ({ metrics: { feedForward }, labels: { model } }));
   const lines = formatPrometheusModels(models).trimEnd().split('\n');
   const types = lines.filter((line) => line.startsWith('# TYPE'));

@@ -77,7 +77,7 @@ test.each([0, 3, 9])('random commands with %i state rows: every sequence has wha
   );
 });
 
-test('begin takes what another sequence computed, in whole blocks', () => {
+test('begin reuses whole blocks of other sequences', () => {
   const pool = createPool(8);
   const first = Sequence.create(pool);
   first.append(tokens(11));
@@ -89,7 +89,7 @@ test('begin takes what another sequence computed, in whole blocks', () => {
   expect(first.begin(tokens(11), false)).toBe(10);
 });
 
-test('preempted tokens are remembered until they are back', () => {
+test('preempted tokens are kept until they are recomputed', () => {
   const pool = createPool(8);
   const sequence = Sequence.create(pool);
   sequence.append(tokens(9));
@@ -104,7 +104,7 @@ test('preempted tokens are remembered until they are back', () => {
   expect(sequence.preempted).toBeUndefined();
 });
 
-test('contents with gaps go on only where they end', () => {
+test('contents with gaps can only be continued at their end', () => {
   const pool = createPool(8);
   const sequence = Sequence.create(pool);
   sequence.append(tokens(12));

@@ -2,7 +2,7 @@ import { CapacityError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { StateRows } from './state-rows.js';
 
-test('a row is free again when the last of those that share it releases it', () => {
+test('a row is free when its last user releases it', () => {
   const rows = new StateRows(1, 4);
   const slot = rows.createSlot();
   slot.prepare();
@@ -15,7 +15,7 @@ test('a row is free again when the last of those that share it releases it', () 
   expect(rows.allocate()).toBe(0);
 });
 
-test('the oldest snapshot makes room, but not while a sequence is at it', () => {
+test('the oldest snapshot is evicted, but not while a sequence uses it', () => {
   const rows = new StateRows(2, 4);
   const slot = rows.createSlot();
   for (const [numTokens, contentId] of [

@@ -20,7 +20,7 @@ function passesOf(active: readonly number[], isPinned: (neuron: number) => boole
   return numPasses;
 }
 
-test('of neurons: never more passes than the program has, whatever is chosen and pinned', () => {
+test('of neurons: never more passes than the program has, whatever is active and pinned', () => {
   const rng = createRng(3);
   let numTight = 0;
   for (let round = 0; round < 3000; round++) {
@@ -40,7 +40,7 @@ test('of neurons: never more passes than the program has, whatever is chosen and
   expect(numTight).toBeGreaterThan(100);
 });
 
-test('of experts: what does not fit the slots that are free comes later', () => {
+test('of experts: those that do not fit the free slots run in later passes', () => {
   const layer = { layer: 0, kind: 'expert', numItems: 32, matrices: [], slots: 9, numPinned: 1 } as const;
   expect(countPasses(layer, 8)).toBe(1);
   expect(countPasses(layer, 9)).toBe(2);

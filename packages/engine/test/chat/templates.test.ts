@@ -1,4 +1,6 @@
-/** Chat templates as models have them, rendered and tokenized; the templates are shortened to what decides the prompt. */
+/**
+ * Chat templates as models have them, rendered and tokenized; the templates are shortened to what decides the prompt.
+ */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { loadModel, openTokenizer, type ChatMessage } from '../../src/index.js';
@@ -97,7 +99,7 @@ describe('rendered', () => {
     expect(await render(chatml, conversation, { addGenerationPrompt: false })).toMatch(/user\nBye<\|im_end\|>\n$/);
   });
 
-  test('Mistral, which refuses what it does not know', async () => {
+  test('Mistral, which rejects unknown roles', async () => {
     expect(await render(mistral, conversation.slice(1))).toBe('<s>[INST] Hi [/INST]Hello</s>[INST] Bye [/INST]');
     const refused = render(mistral, conversation);
     await expect(refused).rejects.toThrow(ArgumentError);
@@ -150,20 +152,20 @@ describe('BOS and EOS', () => {
   });
 });
 
-test('a template that is not Jinja is refused when it is used; the model still generates from text', async () => {
+test('a template that is not valid Jinja fails when it is used; the model still generates from text', async () => {
   await using model = await modelWith('{% for %}');
   expect(() => model.encodePrompt([{ role: 'user', content: 'Hi' }])).toThrow(FormatError);
   expect(() => model.encodePrompt([{ role: 'user', content: 'Hi' }])).toThrow(/chat_template/);
   expect(model.encodePrompt('Hi').length).toBe(2);
 });
 
-test('an empty conversation is no prompt, and templates fail with a typed error on what they cannot render', async () => {
+test('an empty conversation is rejected, and templates fail with a typed error on what they cannot render', async () => {
   await using model = await modelWith(llama3);
   expect(() => model.encodePrompt([])).toThrow(ArgumentError);
   expect(() => model.encodePrompt([{ role: 'user', content: undefined as never }])).toThrow(ArgumentError);
 });
 
-test('openTokenizer gives the template of the folder', async () => {
+test('openTokenizer returns the template of the folder', async () => {
   const files = {
     'tokenizer.json': wordTokenizer(words, ['<s>', '</s>']),
     'tokenizer_config.json': { bos_token: { content: '<s>' }, eos_token: '</s>', chat_template: mistral },

@@ -88,7 +88,7 @@ describe('calls under constraint', () => {
     },
   );
 
-  test('required: any of the tools; auto: text goes through as it is', async () => {
+  test('required: any of the tools; auto: text passes unchanged', async () => {
     const required = prepareChat(model, {
       messages: question,
       tools,
@@ -120,7 +120,7 @@ describe('calls under constraint', () => {
   });
 });
 
-test('what cannot be is refused', () => {
+test('impossible requests are rejected', () => {
   const refusal = (code: string): unknown => expect.objectContaining({ code });
   const request = { messages: question, tools };
   expect(() => prepareChat(model, { ...request, toolChoice: { name: 'none' } })).toThrow(refusal('argument'));
@@ -160,7 +160,7 @@ describe('conversations with results', () => {
     for (const piece of expected) expect(text).toContain(piece);
   });
 
-  test('a template without tools gets text; ids go on counting', () => {
+  test('a template without tools gets text; ids continue', () => {
     const turn = prepareChat(model, { messages: [{ role: 'system', content: 'Be brief.' }, ...messages], tools });
     const text = model.tokenizer.decode(turn.prompt);
     expect(text).toContain('Be brief.');
@@ -238,7 +238,7 @@ describe('reading answers', () => {
   });
 });
 
-test('text is handed on as soon as it is certain', () => {
+test('text is emitted as soon as it is certain', () => {
   const reader = createChatReader('hermes', () => 'id');
   expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);
   expect(reader.push(' <')).toEqual([]);

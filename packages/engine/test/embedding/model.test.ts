@@ -41,7 +41,7 @@ describe.each([0, 1])('backend %i', (index) => {
   });
   afterAll(() => batched.dispose());
 
-  test('a text has the same vector, bit by bit, alone, beside others and in any order', async () => {
+  test('a text has the same vector, bit for bit, alone, in a batch and in any order', async () => {
     const texts = [[cls, sep], [9], [cls, 9, sep], ...randomTexts(createRng(1), 24, 60)];
     const together = await batched.embed(texts);
     for (const [at, text] of texts.entries()) expect(await batched.embed([text])).toEqual([together[at]]);
@@ -99,7 +99,7 @@ describe('an embedding model', () => {
 });
 
 describe('texts beyond the context', () => {
-  test('refuses texts beyond the context, before it computes any', async () => {
+  test('rejects texts beyond the context before it computes any', async () => {
     const long = [cls, ...new Array<number>(contextSize - 1).fill(9), sep];
     const seen: unknown[] = [];
     const refused = model.embed(['x', long], { onProgress: (progress) => seen.push(progress) });
@@ -108,7 +108,7 @@ describe('texts beyond the context', () => {
     expect(await model.embed([long.slice(1)])).toHaveLength(1);
   });
 
-  test('cuts texts to the context and keeps what stands at their end', async () => {
+  test('truncates texts to the context and keeps the special tokens at the end', async () => {
     const content = randomTexts(createRng(3), 1, 300)[0]?.slice(1, -1) as number[];
     while (content.length < 200) content.push(7);
     const [actual] = await model.embedTexts([[cls, ...content, sep]], { overflow: 'truncate' });
@@ -124,7 +124,7 @@ describe('texts beyond the context', () => {
     expect(plain?.vector).toEqual((await model.embed([content.slice(0, contextSize)]))[0]);
   });
 
-  test('averages parts of about the same length by their tokens', async () => {
+  test('averages chunks of about equal length, weighted by tokens', async () => {
     const content = Array.from({ length: 300 }, (_, i) => 5 + ((i * 37) % 200));
     const [actual] = await model.embedTexts([[cls, ...content, sep]], { overflow: 'chunk-average', normalize: false });
     const parts = [content.slice(0, 100), content.slice(100, 200), content.slice(200)];
@@ -157,7 +157,7 @@ describe('vectors', () => {
     (vectors.get('max') as Float32Array).forEach((value, i) => expect(value).toBeGreaterThanOrEqual(mean[i] as number));
   });
 
-  test('cuts vectors only where somebody says that they may be', async () => {
+  test('truncates vectors only of Matryoshka models', async () => {
     const [whole] = await model.embed(['x'], { normalize: false });
     await expect(model.embed(['x'], { dimensions: 8 })).rejects.toThrow('does not declare Matryoshka dimensions');
     expect(await model.embed(['x'], { dimensions: 64, normalize: false })).toEqual([whole]);
@@ -184,14 +184,14 @@ describe('vectors', () => {
 });
 
 describe('calls', () => {
-  test('calls at the same time take turns', async () => {
+  test('concurrent calls take turns', async () => {
     const texts = randomTexts(createRng(4), 6, 30);
     const expected = await model.embed(texts);
     const results = await Promise.all(texts.map((text) => model.embed([text])));
     expect(results.flat()).toEqual(expected);
   });
 
-  test('stops between steps when aborted, and can be used again', async () => {
+  test('stops between steps when aborted, and remains usable', async () => {
     await using small = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, maxTexts: 1 });
     const controller = new AbortController();
     let numSteps = 0;
@@ -218,7 +218,7 @@ describe('calls', () => {
 });
 
 describe('loading', () => {
-  test('with a backend of its own', async () => {
+  test('with its own backend', async () => {
     await using own = await loadEmbeddingModel(encoder, { threads: 1 });
     expect(await own.embed(['x'])).toEqual(await model.embed(['x']));
   });
@@ -245,7 +245,7 @@ describe('loading', () => {
   );
 });
 
-describe('models that generate', () => {
+describe('decoders', () => {
   const names = ['llama', 'gpt2', 'mistral', 'qwen3', 'phi3', 'mixtral', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
   const isThere = (name: string): boolean =>
     ['model.gguf', 'golden.json', 'exact.json'].every((file) => archPath(name, file) !== undefined);

@@ -100,7 +100,7 @@ test('prompts by name, as text, and by default', async () => {
   expect(await usual.embed(['a'], { prompt: '' })).toEqual(await model.embed(['a']));
 });
 
-test('a pooling without the prompt is refused where there is one', async () => {
+test('a pooling that excludes the prompt is rejected if there is one', async () => {
   await using model = await open({ pooling: { pooling_mode_mean_tokens: true, include_prompt: false } });
   expect(await model.embed(['a'])).toHaveLength(1);
   await expect(model.embed(['a'], { prompt: 'b ' })).rejects.toThrow(ArgumentError);
@@ -122,7 +122,7 @@ test('sizes, lower case, dimensions', async () => {
   expect(larger.contextSize).toBe(40);
 });
 
-test('length 1, unless the model is made for dot products', async () => {
+test('length 1, unless the model was trained for dot products', async () => {
   await using cosines = await open({ modules: [transformer, pooling] });
   await using dots = await open({ sentence: { similarity_fn_name: 'dot' } });
   await using both = await open({

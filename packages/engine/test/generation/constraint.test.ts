@@ -88,7 +88,7 @@ describe('where constrained text begins and ends', () => {
     expect(lines.text).toMatch(lines.finishReason === 'eos' ? /^(x\n)+$/ : /^(x\n)*x?$/);
   });
 
-  test('after special tokens alone the text is exactly what the grammar says', async () => {
+  test('after only special tokens, the text matches the grammar exactly', async () => {
     const first = model.tokenizer.eosId as number;
     const { text } = await model.generate([first], { temperature: 0, grammar: 'root ::= " a " [b-d]' }).result();
     expect(text).toMatch(/^ a [b-d]$/);
@@ -126,8 +126,8 @@ describe('grammars over several generations', () => {
   });
 });
 
-describe('tokens and refusals', () => {
-  test('control tokens are shown where wanted, and a grammar may ask for them', async () => {
+describe('control tokens and errors', () => {
+  test('control tokens are shown on request, and a grammar may require them', async () => {
     const special = '<|im_start|>';
     expect(model.tokenizer.isSpecial(model.tokenizer.idOf(special) as number)).toBe(true);
     const grammar = `root ::= "a${special}b"`;

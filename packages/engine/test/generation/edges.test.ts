@@ -52,7 +52,7 @@ describe('context', () => {
     );
   });
 
-  test('sizes that no memory has are typed errors', async () => {
+  test('impossible sizes are typed errors', async () => {
     for (const options of [
       { context: 2 ** 53 - 1 },
       { context: 2 ** 40, batchSize: 2 ** 40 },
@@ -105,7 +105,7 @@ describe('vocabulary', () => {
     expect(await tokensOf(model, [19], { maxTokens: 1 })).toHaveLength(1);
   });
 
-  test('tokens beyond the embedding table are refused, from text and as ids', async () => {
+  test('tokens beyond the embedding table are rejected, from text and as ids', async () => {
     const files = { 'tokenizer.json': wordTokenizer(['a', 'b', 'c']) };
     await using model = await loadModel(await tinyFolder({ vocabSize: 2, files }));
     expect([...model.encodePrompt('ab')]).toEqual([0, 1]);
@@ -122,7 +122,7 @@ describe('vocabulary', () => {
   );
 });
 
-test('recommended sampling: the caller comes before it, and `undefined` does not wipe it', async () => {
+test('recommended sampling: the caller takes precedence, and `undefined` does not override it', async () => {
   const config = { do_sample: true, temperature: 1e-9, top_k: 1, top_p: null, min_p: 0.5, eos_token_id: [3, 4] };
   await using model = await loadModel(await tinyFolder({ files: { 'generation_config.json': config } }));
   expect(model.defaultSampling).toEqual({ temperature: 1e-9, topK: 1, minP: 0.5 });

@@ -33,7 +33,7 @@ describe('a step that fails after it wrote to the cache', () => {
     },
   );
 
-  test('gives back the blocks that it had taken', async () => {
+  test('releases its blocks', async () => {
     // two sessions share five blocks of 64; the failed step of the first wanted three
     await using model = await failingModel(({ numRuns }) => numRuns === 1, { batchSize: 192 });
     using first = model.createSession();
@@ -48,7 +48,7 @@ const expected = async (model: Model): Promise<readonly number[]> =>
   (await model.generate(ids(5), { ...greedy, maxTokens: 12 }).result()).tokens;
 
 describe('several readers of one generation', () => {
-  test('the result asked for twice, at once and again', async () => {
+  test('the result requested twice, concurrently and later', async () => {
     await using model = await failingModel(() => false);
     const generation = model.generate(ids(5), { ...greedy, maxTokens: 12 });
     const [a, b] = await Promise.all([generation.result(), generation.result()]);
@@ -57,7 +57,7 @@ describe('several readers of one generation', () => {
     expect(a.tokens).toEqual(await expected(model));
   });
 
-  test('the result asked for inside a loop, and two loops: each token once', async () => {
+  test('the result requested inside a loop, and two loops: each token once', async () => {
     await using model = await failingModel(() => false);
     const generation = model.generate(ids(5), { ...greedy, maxTokens: 12 });
     const seen: number[] = [];
@@ -110,7 +110,7 @@ test('return() before, during and after', async () => {
 });
 
 describe('disposal', () => {
-  test('of the model while sessions generate: typed errors, and no step is cut in two', async () => {
+  test('of the model while sessions generate: typed errors, and no partial steps', async () => {
     let disposal: Promise<void> | undefined;
     const { backend, log } = watchedBackend(createReferenceBackend(), ({ numRuns }) => {
       if (numRuns === 3) disposal = model.dispose();
@@ -135,7 +135,7 @@ describe('disposal', () => {
     await model.dispose();
   });
 
-  test('of a session while it generates is refused, and works when it is done', async () => {
+  test('of a session is rejected while it generates, and works afterwards', async () => {
     await using model = await failingModel(() => false);
     const session = model.createSession();
     const iterator = session.generate(ids(5), greedy)[Symbol.asyncIterator]();

@@ -16,7 +16,7 @@ const tokensOf = async (
   options: GenerateOptions,
 ): Promise<readonly number[]> => (await model.generate(prompt, options).result()).tokens;
 
-describe('a model that sees a window of 24 tokens', () => {
+describe('a model with a sliding window of 24 tokens', () => {
   const windowed = () =>
     tinyFolder({ config: { model_type: 'mistral', sliding_window: 24, max_position_embeddings: 8192 } });
   // every token that goes was out of sight: nothing may change
@@ -46,7 +46,7 @@ describe('a model that sees a window of 24 tokens', () => {
   });
 });
 
-test('without a window of its own a model notices what is gone', async () => {
+test('a model without a sliding window is affected by evictions', async () => {
   await using model = await loadModel(await tinyFolder(), { context: 40, maxSessions: 1 });
   await using endless = await loadModel(await tinyFolder(), { context: 512, maxSessions: 1 });
   const options = { ...drawn, maxTokens: 400 };
@@ -84,7 +84,7 @@ describe('the demo model', () => {
 });
 
 describe('policies at the end of the context', () => {
-  test('stop ends the answer, error refuses to go on, others go on; unknown ones are refused', async () => {
+  test('stop ends the answer, error fails, others continue; unknown ones are rejected', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 32 });
     for (const overflow of ['stop', 'truncate-start', 'truncate-middle'] as const) {
       const result = await model.generate(ids(5), { ...greedy, overflow }).result();
@@ -111,7 +111,7 @@ describe('policies at the end of the context', () => {
     }
   });
 
-  test('a prompt that departs from what is left of an evicted context is computed from the start', async () => {
+  test('a prompt that diverges from an evicted context is computed from the start', async () => {
     await using model = await loadModel(await tinyFolder(), {
       context: 64,
       maxSessions: 1,
@@ -160,7 +160,7 @@ describe('resume', () => {
     expect([last.promptTokens, last.cachedTokens]).toEqual([32, 31]);
   });
 
-  test('with another seed it draws differently; what a fork does leaves its origin alone', async () => {
+  test('with another seed it draws differently; a fork does not affect its origin', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 256, maxSessions: 2 });
     using session = model.createSession();
     await session.generate(ids(9), { ...drawn, maxTokens: 20 }).result();

@@ -120,7 +120,7 @@ describe('faults of the cold tier', () => {
     expect(files.numOpen).toBe(0);
   });
 
-  test('a full disk: nothing leaves the pool, others go on, and so does the session when there is room', async () => {
+  test('a full disk: nothing leaves the pool, other sessions continue, and so does this one when there is room', async () => {
     let isFull = false;
     const files = hookedFiles({
       write: () => {
@@ -143,7 +143,7 @@ describe('faults of the cold tier', () => {
 });
 
 describe('full tiers, and aborts', () => {
-  test('full tiers are a capacity error, also while several wait for room', async () => {
+  test('full tiers are a capacity error, even while several sessions wait', async () => {
     await using model = await loadOver(hookedFiles({}), { memory: 0 });
     await using small = await loadModel(await tinyLlama(), {
       context: 1024,
@@ -161,7 +161,7 @@ describe('full tiers, and aborts', () => {
     expect((await model.generate(prompt, tenTokens).result()).tokens).toEqual(expected);
   });
 
-  test('aborted while pages are read: the session goes on', async () => {
+  test('aborted while pages are read: the session remains usable', async () => {
     const controller = { current: new AbortController() };
     let countdown = Infinity;
     const files = hookedFiles({
@@ -184,7 +184,7 @@ describe('full tiers, and aborts', () => {
 });
 
 describe('options', () => {
-  test('what is refused, and what is not needed', async () => {
+  test('invalid and unnecessary options', async () => {
     const load = async (kvCache: KvCacheOptions, options: LoadOptions = {}): Promise<Model> =>
       loadModel(await tinyLlama(), { context: 1024, maxSessions: 1, backend: sharedBackend, kvCache, ...options });
     await expect(load({ budget: -1 })).rejects.toThrow('kvCache.budget');

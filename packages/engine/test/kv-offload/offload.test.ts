@@ -80,7 +80,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
 const oneBackend = sampled(['wasm', 'reference'], 2);
 
 describe.each(oneBackend)('sessions on %s', (name) => {
-  test('several sessions, some with a common beginning, some cut, beside each other', async () => {
+  test('concurrent sessions, some with a common prefix, some truncated', async () => {
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(70, 13)];
     const whole = await load(name, { maxSessions: 5, kvCache: { capacity: 4096 } });
     const expected = await Promise.all(

@@ -143,7 +143,7 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
 });
 
 describe.each(sampled(['wasm', 'reference'], 2))('page-topk on %s', (name) => {
-  test('an error bound: the smaller, the more pages and the nearer to dense', async () => {
+  test('an error bound: the smaller, the more pages and the closer to dense', async () => {
     const tokens = ids(400);
     const positions = [390, 399];
     const whole = await load(await backends[name]!(), {});
@@ -171,7 +171,7 @@ describe.each(sampled(['wasm', 'reference'], 2))('page-topk on %s', (name) => {
 });
 
 describe('page-topk', () => {
-  test('only the chosen pages are read from files', async () => {
+  test('only selected pages are read from files', async () => {
     const files = countedFiles();
     const attention = 'decode=page-topk:budget=2,window=64';
     const kvCache = { budget: 6 * blockBytes('f32', 1) + 100, offload: { folder: files }, prefixSharing: false };
@@ -192,7 +192,7 @@ describe('page-topk', () => {
     await close();
   });
 
-  test('a damaged page that is chosen ends the generation with its positions', async () => {
+  test('a damaged selected page ends the generation with an error that names its positions', async () => {
     const attention = 'decode=page-topk:budget=3';
     const file = { flip: false };
     const files: ColdFiles = {
@@ -256,7 +256,7 @@ describe('page-topk beside the pool', () => {
 describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
   const attention = 'streaming:window=100,sinks=4';
 
-  test('nothing outside the pool is read; also after a cut, which brings pages back', async () => {
+  test('nothing outside the pool is read, even after a truncation, which restores pages', async () => {
     const options = { attention, batchSize: 32, kvCache: { prefixSharing: false } };
     const whole = await load(await backends[name]!(), options);
     const run = async ({ model }: Loaded): Promise<(readonly number[])[]> => {
@@ -286,7 +286,7 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
 const wideKv = { budget: 24 * blockBytes(), offload: { memory: 2 ** 22 } };
 
 describe('the pool', () => {
-  test('takes pages back when others are gone: then steps attend to nothing else', async () => {
+  test('restores pages when others are gone; steps then attend only to the pool', async () => {
     const { model, events, close } = await load(await backends['wasm']!(), {
       maxSessions: 3,
       kvCache: { prefixSharing: false, ...wideKv },
@@ -314,7 +314,7 @@ describe('the pool', () => {
     await whole.close();
   });
 
-  test('does not move pages to and fro while a session grows', async () => {
+  test('does not move pages back and forth while a session grows', async () => {
     const { model, close } = await load(await backends['wasm']!(), { context: 2048, kvCache: wideKv });
     using session = model.createSession();
     await session.generate(ids(1800), { ...greedy, maxTokens: 200 }).result();
@@ -323,7 +323,7 @@ describe('the pool', () => {
   });
 });
 
-test('a page that cannot be read stays where it is', async () => {
+test('a page that cannot be read stays in its tier', async () => {
   const files = countedFiles();
   const { model, close } = await load(await backends['wasm']!(), {
     maxSessions: 2,
@@ -351,7 +351,7 @@ test('a page that cannot be read stays where it is', async () => {
   await close();
 });
 
-describe('what is refused', () => {
+describe('errors', () => {
   test.each([
     'sparq',
     'prefill=subquadratic',
@@ -368,7 +368,7 @@ describe('what is refused', () => {
     expect((error as Error).message).toContain('page-topk for generated tokens');
   });
 
-  test('a pool that is smaller than what streaming reads', async () => {
+  test('a pool that is smaller than the positions that streaming reads', async () => {
     const kv = { budget: 8 * blockBytes(), offload: { memory: 2 ** 20 } };
     const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kvCache: kv });
     await expect(loading).rejects.toThrow(CapacityError);

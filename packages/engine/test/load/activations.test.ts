@@ -60,7 +60,7 @@ function distance(a: Float32Array, b: Float32Array): number {
   return Math.max(...a.map((value, index) => Math.abs(value - (b[index] as number))));
 }
 
-test('f32 activations agree with the reference, int8 ones are the default and nearly do', async () => {
+test('f32 activations agree with the reference, int8 activations (the default) approximately', async () => {
   const exact = await logprobs({ backend: createReferenceBackend() });
   const chosen = await logprobs({ activations: 'f32' });
   const rounded = await logprobs({ activations: 'int8' });
@@ -71,6 +71,6 @@ test('f32 activations agree with the reference, int8 ones are the default and ne
   expect(await logprobs({})).toEqual(rounded);
 });
 
-test('another name is refused', async () => {
+test('other names are rejected', async () => {
   await expect(logprobs({ activations: 'int4' as 'int8' })).rejects.toThrow(ArgumentError);
 });

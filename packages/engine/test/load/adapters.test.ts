@@ -189,7 +189,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
     }
   });
 
-  test('several together, rsLoRA and patterns of alpha', async () => {
+  test('several adapters, rsLoRA and alpha patterns', async () => {
     const second = pairsFor({ 'model.layers.0.self_attn.q_proj': [64, 64, 4] }, 11);
     const adapters = [
       { source: await peftFolder(llamaPairs, { ...peftConfig, use_rslora: true, alpha_pattern: { down_proj: 3 } }) },
@@ -207,7 +207,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
 });
 
 describe.skipIf(llama === undefined)(`quantized models and sessions with adapters${needs}`, () => {
-  test('on quantized weights at run time; merging encodes them again and says so', async () => {
+  test('on quantized weights at run time; merging requantizes them with a notice', async () => {
     const adapters: AdapterOption[] = [{ source: await peftFolder(llamaPairs, peftConfig) }];
     const exact = await logprobs(await mergedFolder('llama', llamaPairs, scaleOf));
     const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));

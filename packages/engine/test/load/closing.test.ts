@@ -113,8 +113,8 @@ describe.each(uses)('%s', (name, use) => {
   });
 });
 
-describe('a backend that was given', () => {
-  test('has all its memory back after a load that fails late, and after a model is disposed', async () => {
+describe('a backend of the caller', () => {
+  test('has all its memory back after a load that fails late, and after a model is disposed of', async () => {
     const folder = await tinyFolder();
     const inner = createReferenceBackend();
     let numPrepared = 0;
@@ -136,7 +136,7 @@ describe('a backend that was given', () => {
     await backend.dispose();
   });
 
-  test('allocates to the byte what the plan says', async () => {
+  test('allocates exactly the bytes of the plan', async () => {
     for (const options of [{}, { context: 100, batchSize: 7, maxSessions: 3, kvCache: { dtype: 'f16' as const } }]) {
       const { backend, log } = watchedBackend(createReferenceBackend());
       const model = await loadModel(await tinyFolder(), { ...options, backend });
@@ -160,7 +160,7 @@ test('a tokenizer opens from a folder without weights, and a model is inspected 
   await expect(openTokenizer(memoryFolder({ 'config.json': '{}' }))).rejects.toThrow(/tokenizer\.json: missing/);
 });
 
-test('a tensor of an unknown dtype is named, not taken for missing', async () => {
+test('a tensor of an unknown dtype is named, not reported as missing', async () => {
   const load = loadModel(await float8Folder());
   await expect(load).rejects.toThrow(FormatError);
   await expect(load).rejects.toThrow(/model\.norm\.weight: .*F8_E4M3/);

@@ -73,13 +73,13 @@ describe('locations', () => {
     expect(await greedy(`${base}/hf/`)).toEqual(expected);
   });
 
-  test('a missing file, a missing URL and an empty folder say what is missing', async () => {
+  test('the error of a missing file, URL or empty folder names what is missing', async () => {
     await expect(loadModel(join(folder, 'none.gguf'))).rejects.toThrow(/none\.gguf: no such file or folder/);
     await expect(loadModel(`${base}/none.gguf`)).rejects.toThrow(IoError);
     await expect(loadModel(folder)).rejects.toThrow(/config\.json: missing/);
   });
 
-  test('a model without a tokenizer runs on token ids and refuses text', async () => {
+  test('a model without a tokenizer runs on token ids and rejects text', async () => {
     await using model = await loadModel(archPath('llama', 'hf') as string);
     expect((await model.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result()).tokens).toHaveLength(2);
     await expect(model.generate('text').result()).rejects.toThrow(/tokenizer\.json: missing/);
@@ -87,7 +87,7 @@ describe('locations', () => {
 });
 
 describe('options', () => {
-  test('the memory plan is exact about weights and refuses before anything is read', async () => {
+  test('the memory plan is exact about weights and rejects before anything is read', async () => {
     const info = await inspectModel(path);
     const weights = info.tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     expect(info.plan.weightsBytes).toBe(weights + 4 * ((info.config.rope?.rotaryDim ?? 0) / 2));
@@ -129,7 +129,7 @@ describe('options', () => {
   });
 });
 
-describe('what is refused, aborted or given', () => {
+describe('aborts and backends of the caller', () => {
   test.each([
     [{ context: 0 }, 'context: expected a positive integer, got 0'],
     [{ batchSize: 1.5 }, 'batchSize: expected a positive integer, got 1.5'],
@@ -179,7 +179,7 @@ test('the tokenizer opens without the weights', async () => {
 });
 
 describe('broken files', () => {
-  test('an unknown architecture is named, with those that are known', async () => {
+  test('the error of an unknown architecture lists the known ones', async () => {
     const text = new TextDecoder('latin1').decode(bytes);
     const at = text.indexOf('llama', text.indexOf('general.architecture'));
     const other = bytes.slice();
@@ -189,7 +189,7 @@ describe('broken files', () => {
     );
   });
 
-  test('cut off anywhere: refused with the file named, never another model', async () => {
+  test('truncated anywhere: rejected with an error that names the file', async () => {
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length - 1), async (length) => {
         const file = join(folder, 'cut.gguf');

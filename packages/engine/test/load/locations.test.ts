@@ -42,7 +42,7 @@ test.each([['ftp://example.org/model.gguf'], ['data:,x'], ['file://host/share%2F
   },
 );
 
-test('a text that begins like a URL and is none', async () => {
+test('a text that begins like a URL but is invalid', async () => {
   await expect(loadModel('http://')).rejects.toThrow(ArgumentError);
 });
 
@@ -71,7 +71,7 @@ test('an aborted opening throws the reason', async () => {
   );
 });
 
-test('names of files are escaped in URLs', async () => {
+test('file names are escaped in URLs', async () => {
   const encoder = new TextEncoder();
   const requests: string[] = [];
   const index = JSON.stringify({ weight_map: { a: 'part #1?.safetensors' } });

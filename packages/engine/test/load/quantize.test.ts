@@ -73,6 +73,6 @@ test('the plan is that of the quantized weights', async () => {
   expect(small.plan.weightsBytes).toBeLessThan(0.4 * plain.plan.weightsBytes);
 });
 
-test('types without an encoder are refused', async () => {
+test('dtypes without an encoder are rejected', async () => {
   await expect(loadModel(await tinyFolder(), { quantize: 'iq2_xs' })).rejects.toThrow(ArgumentError);
 });

@@ -27,7 +27,7 @@ async function load(backend: Backend): Promise<Map<string, BufferHandle>> {
   return loadBuffers(backend, description() as EmbedderDescription, [b.build()], {});
 }
 
-test('memory that the host cannot see is written in pieces of bounded size', async () => {
+test('memory that the host cannot access is written in bounded pieces', async () => {
   const inner = createReferenceBackend();
   const sizes: number[] = [];
   const hidden: Backend = {

@@ -47,7 +47,7 @@ test.each(Object.entries(variants))(`greedy continuations of ${numGreedy} tokens
   await backend.dispose();
 });
 
-test('log-probabilities are the same bit for bit in one memory and in several', async () => {
+test('log-probabilities have the same bits in one memory and in several', async () => {
   const [{ ids: prompt }] = prompts as [DemoGolden['prompts'][number]];
   const found: (readonly number[])[] = [];
   for (const options of [{}, limits]) {

@@ -20,7 +20,7 @@ function partialBackend(): Backend {
   return backend;
 }
 
-test('fallbacks are counted, give the same tokens, and can be refused', async () => {
+test('fallbacks are counted, give the same tokens, and can be rejected', async () => {
   const generation = { maxTokens: 8, temperature: 0, ignoreEos: true };
   const prompt = [1, 2, 3, 4, 5];
   await using whole = await loadModel(path, { context: 64, backend: createReferenceBackend() });

@@ -1,4 +1,6 @@
-/** Every attention policy on trained models: text comes out, and where everything is kept it is that of dense attention. */
+/**
+ * Every attention policy on trained models: text comes out, and where everything is kept it is that of dense attention.
+ */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
@@ -130,7 +132,7 @@ describe('layers', () => {
     expect(await at(attention)).toEqual(await at('dense'));
   });
 
-  test('dense ends are what overrides of the same layers say', async () => {
+  test('dense first and last layers equal overrides of the same layers', async () => {
     const ends = await at(`prefill=${policy};dense-first=1;dense-last=2`);
     const overrides = await at(`prefill=${policy};layers=0:dense;layers=4-5:dense`);
     const middle = await at(`layers=1-3/prefill:${policy}`);

@@ -8,7 +8,7 @@ const path = archPath('llama', 'model.gguf') as string;
 const tokens = [1, 2, 3, 4, 5, 6, 7];
 const positions = [1, 3, 6];
 
-test('rows are handed over one by one, and are those of the result', async () => {
+test('rows are passed one by one and equal those of the result', async () => {
   await using model = await loadModel(path);
   const expected = await model.logprobs(tokens, { positions });
   for (const batchSize of [1, 3, 64]) {
@@ -23,7 +23,7 @@ test('rows are handed over one by one, and are those of the result', async () =>
   }
 });
 
-test('traces show what each layer attends with, and change nothing', async () => {
+test('traces report the attention inputs of each layer and change nothing', async () => {
   await using plain = await loadModel(path);
   await using model = await loadModel(path, { trace: { attention: true } });
   expect(await model.logprobs(tokens, { positions })).toEqual(await plain.logprobs(tokens, { positions }));
@@ -50,7 +50,7 @@ test('traces show what each layer attends with, and change nothing', async () =>
   for (const [i, x] of third.q.entries()) expect(x).toBeCloseTo(first.q[2 * row + i] as number, 5);
 });
 
-test('a model that was not loaded for it cannot show its attention', async () => {
+test('a model loaded without trace.attention cannot trace', async () => {
   await using model = await loadModel(path);
   await expect(model.logprobs(tokens, { onAttention: () => {} })).rejects.toThrow(ArgumentError);
 });

@@ -57,7 +57,7 @@ async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promi
   return (await Promise.all(results)).map(({ tokens }) => tokens);
 }
 
-describe('policies that see everything', () => {
+describe('policies that attend to everything', () => {
   const options = { ...greedy, maxTokens: 40 };
   let expected: (readonly number[])[];
   beforeAll(async () => {
@@ -91,7 +91,7 @@ describe.each(sparse)('%s', (attention) => {
   });
   afterAll(() => model.dispose());
 
-  test('differs from dense, does not depend on the batch size or on who else generates', async () => {
+  test('differs from dense, independent of the batch size and of other sessions', async () => {
     const together = await Promise.all(
       prompts.map((prompt, index) => model.generate(prompt, drawnAfter(index)).result()),
     );

@@ -46,7 +46,7 @@ const refusal = (loading: Promise<Model>): Promise<CapacityError> =>
 const layersOf = (model: Model): number[] => (model.metrics().feedForward?.layers ?? []).map(({ layer }) => layer);
 const textOf = async (model: Model): Promise<string> => (await model.generate(prompt, greedy).result()).text;
 
-test('above the break-even a layer is dense, and not in tiers', async () => {
+test('above the break-even a layer runs dense and is not offloaded', async () => {
   const design = {
     kind: 'low-rank',
     threshold: 0.2,
@@ -86,7 +86,7 @@ test('maxActive decides: all layers skip, and less memory is enough', async () =
   expect(await textOf(tiered)).toBe(text);
 });
 
-test('of a calibration by inputs, down is in tiers, and the refusal says why no more is', async () => {
+test('with input-threshold only down is offloaded, and the error says why', async () => {
   const design = { kind: 'input-threshold', threshold: 0.05 } as const;
   await using whole = await load(design);
   const text = await textOf(whole);
