@@ -53,7 +53,9 @@ export interface ServerLimits {
 }
 
 export interface ServerOptions extends ServerLimits {
+  /** Models for chat and completions. Default: none; at least one model of either kind is required. */
   readonly models?: readonly ServedModel[];
+  /** Models for embeddings. Default: none. */
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
   /** API keys; requests must send one as `Authorization: Bearer`. Default: none required. */
   readonly apiKeys?: readonly string[];

@@ -7,10 +7,11 @@ import { languageModelNames, type LanguageModelSettings } from './settings.js';
 import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface WinnowProviderOptions {
-  /** Loaded models by name. */
+  /** Loaded language models by name. Default: none. */
   readonly languageModels?: Readonly<Record<string, Model>>;
+  /** Loaded embedding models by name. Default: none. */
   readonly embeddingModels?: Readonly<Record<string, EmbeddingModel>>;
-  /** Settings of all language models. */
+  /** Settings of all language models. Default: those of `languageModel`. */
   readonly settings?: Omit<LanguageModelSettings, 'modelId'>;
 }
 

@@ -11,7 +11,7 @@ export interface LanguageModelSettings extends Pick<
    * messages. Default: true if the model has one.
    */
   readonly chat?: boolean;
-  /** Additional variables of the chat template, such as `enable_thinking`. */
+  /** Additional variables of the chat template, such as `enable_thinking`. Default: none. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
   /** Whether one answer may contain several tool calls. Default true. */
   readonly parallelToolCalls?: boolean;

@@ -8,15 +8,15 @@ export interface InferenceOptions {
   readonly maxTokens?: number;
   /** 0: greedy decoding. Default: as the model recommends. */
   readonly temperature?: number;
-  /** Sample from this many most probable tokens; 0: all. */
+  /** Sample from the k most probable tokens; 0: all. Default: as the model recommends. */
   readonly topK?: number;
-  /** Sample from the smallest set of tokens whose probabilities sum to this. */
+  /** Sample from the smallest set of tokens whose probabilities sum to p; 1: all. Default: as the model recommends. */
   readonly topP?: number;
   /** The same seed gives the same text. Default: random. */
   readonly seed?: number;
-  /** Stop sequences; they are not part of the output. */
+  /** Stop sequences, which are not part of the output. Default: none. */
   readonly stop?: readonly string[];
-  /** JSON schema that the text must satisfy. Only if `supportsJsonSchema`. */
+  /** JSON schema that the text must satisfy. Only if `supportsJsonSchema`. Default: none. */
   readonly jsonSchema?: boolean | { readonly [keyword: string]: unknown };
   /** Aborts the generation, which then fails with the signal's reason. */
   readonly signal?: AbortSignal;

@@ -43,7 +43,7 @@ import { Turns } from './turns.js';
 
 /** Call options; defaults are the fields of the object. */
 export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
-  /** Tools that the model may call. `bindTools` converts LangChain's tools. */
+  /** Tools that the model may call. `bindTools` converts LangChain's tools. Default: none. */
   tools?: BindToolsInput[];
   /** Whether an answer may contain several tool calls. Default true. */
   parallelToolCalls?: boolean;

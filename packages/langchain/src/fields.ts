@@ -10,11 +10,11 @@ import { ArgumentError, type OptionNames } from '@winnow/tensor';
 export interface GenerationFields extends SamplingOptions {
   /** Maximum number of tokens of an answer. Default: until the end token or a full context. */
   maxTokens?: number;
-  /** Stop sequences, which are not part of the answer. */
+  /** Stop sequences, which are not part of the answer. Default: none. */
   stop?: string[];
-  /** GBNF grammar that the answer must match. Not together with tools or `jsonSchema`. */
+  /** GBNF grammar that the answer must match. Not together with tools or `jsonSchema`. Default: none. */
   grammar?: string;
-  /** JSON schema that the answer must satisfy. */
+  /** JSON schema that the answer must satisfy. Default: none. */
   jsonSchema?: JsonSchema;
   /** How to handle prompts that do not fit. Default `stop`: an error. */
   overflow?: OverflowPolicy;

@@ -8,7 +8,7 @@ export interface WinnowEmbeddingsFields extends EmbeddingsParams {
   model: EmbeddingModel;
   /** Whether to normalize vectors to length 1. Default true, unless the model uses unnormalized dot products. */
   normalize?: boolean;
-  /** Number of leading dimensions to keep, for Matryoshka models. */
+  /** Number of leading dimensions to keep, for Matryoshka models. Default: as the model declares, else all. */
   dimensions?: number;
   /** How to handle texts beyond the model's context. Default `error`. */
   overflow?: TextOverflow;

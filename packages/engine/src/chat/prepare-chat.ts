@@ -14,14 +14,15 @@ export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string 
 
 export interface ChatRequest {
   readonly messages: readonly ChatMessage[];
+  /** Tools that the model may call. Default: none. */
   readonly tools?: readonly ChatTool[];
-  /** Default `auto`. */
+  /** Whether the model may, must or must not call a tool, or which one. Default `auto`. */
   readonly toolChoice?: ToolChoice;
   /** Whether one answer may call several tools, if the model's format supports it. Default true. */
   readonly parallelToolCalls?: boolean;
   /** Schema of an answer without tool calls. Default: any text. */
   readonly jsonSchema?: JsonSchema;
-  /** Additional variables of the chat template, such as `enable_thinking`. */
+  /** Additional variables of the chat template, such as `enable_thinking`. Default: none. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
   /** Creates the ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
   readonly createId?: () => string;

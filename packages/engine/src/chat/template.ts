@@ -35,7 +35,7 @@ export interface ChatMessage {
 export interface RenderOptions {
   /** End with the opening of the assistant's turn. Default true. */
   readonly addGenerationPrompt?: boolean;
-  /** Additional variables of the template, such as `tools` or `enable_thinking`. */
+  /** Additional variables of the template, such as `tools` or `enable_thinking`. Default: none. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 

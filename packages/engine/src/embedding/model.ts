@@ -26,13 +26,13 @@ import {
 export interface EmbedOptions {
   /** Whether vectors are normalized to length 1. Default true, unless the model was trained for dot products. */
   readonly normalize?: boolean;
-  /** Default `error`. */
+  /** What to do with texts beyond the context. Default `error`. */
   readonly overflow?: TextOverflow;
   /** Number of leading dimensions to keep (Matryoshka models). Default: as the model declares, else all. */
   readonly dimensions?: number;
   /** Prefix of each text, but not of token ids. Default: the model's default prompt, if it has one. */
   readonly prompt?: string;
-  /** Name of one of the model's `prompts`. */
+  /** Name of one of the model's `prompts`, instead of `prompt`. Default: none. @throws ArgumentError for another name */
   readonly promptName?: string;
   readonly signal?: AbortSignal;
   /** Called after every step. */

@@ -28,10 +28,10 @@ export interface EmbeddingPlanOptions {
   readonly pooling?: Pooling;
   /**
    * Treat the model as a Matryoshka model even if its files do not declare it: its leading dimensions are an embedding
-   * of their own.
+   * of their own. Default: as the files declare.
    */
   readonly isMatryoshka?: boolean;
-  /** The memory budget in bytes, or with settings for weights that do not fit, as in `loadModel`. */
+  /** The memory budget in bytes, or with settings for weights that do not fit, as in `loadModel`. Default: what the backend can hold. */
   readonly memory?: number | MemoryOptions;
 }
 

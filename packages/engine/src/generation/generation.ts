@@ -7,7 +7,7 @@ import type { OverflowPolicy } from './overflow.js';
 export interface GenerateOptions extends SamplingOptions {
   /** Maximum number of tokens to generate. Default: until an end token or a full context. */
   readonly maxTokens?: number;
-  /** Stop sequences, which are not part of the output. */
+  /** Stop sequences, which are not part of the output. Default: none. */
   readonly stop?: readonly string[];
   /** Continue after end tokens. Default false. */
   readonly ignoreEos?: boolean;
@@ -18,7 +18,7 @@ export interface GenerateOptions extends SamplingOptions {
    * samples only tokens that can continue the text, and an end token only where the text may end. Default: none.
    */
   readonly grammar?: string | Grammar;
-  /** Schema of the JSON to generate, instead of `grammar`. Keywords that cannot be enforced are rejected. */
+  /** Schema of the JSON to generate, instead of `grammar`. Keywords that cannot be enforced are rejected. Default: none. */
   readonly jsonSchema?: JsonSchema;
   /** Control tokens that appear in the text, such as `[TOOL_CALLS]`. Default: none. */
   readonly showTokens?: readonly string[];

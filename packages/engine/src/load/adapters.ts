@@ -20,7 +20,7 @@ export interface AdapterOption {
 }
 
 export interface LoraOptions {
-  /** The adapters, which are summed. */
+  /** The adapters, which are summed. Default: none. */
   readonly adapters?: readonly AdapterOption[];
   /**
    * `runtime` adds two small GEMMs to each adapted one and works with weights of any dtype. `merge` changes the weights

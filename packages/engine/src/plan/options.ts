@@ -59,7 +59,7 @@ export interface PlanOptions {
   readonly maxSessions?: number;
   /** Maximum number of prompt tokens of a session in one prefill step. Default 64. */
   readonly batchSize?: number;
-  /** How keys and values are stored: dtype, eviction, budget, offload. */
+  /** How keys and values are stored: dtype, eviction, budget, offload. Default: in `f32`, in the backend's memory. */
   readonly kvCache?: KvCacheOptions;
   /**
    * The attention policy of the layers: an `AttentionSpec` of `@winnow/sparse-attention` or its text form, such as

@@ -18,7 +18,7 @@ import {
 import type { Prompt } from '../chat/encode-prompt.js';
 
 export interface SaveOptions {
-  /** Metadata of the caller to store in the file, such as the messages of a conversation. */
+  /** Metadata of the caller to store in the file, such as the messages of a conversation. Default: none. */
   readonly metadata?: JsonValue;
   readonly signal?: AbortSignal;
 }
