@@ -15,14 +15,13 @@ import { exp4, fma, tanh4 } from '../simd/vector';
 
 /** Elements of a work item. */
 const UNIT: i32 = 1024;
-/** The same for ops that do less to each. */
-const LIGHT_UNIT: i32 = 4096;
 
 const ADD: i32 = 0;
 const ACTIVATION: i32 = 1;
 const GLU: i32 = 2;
 const SOFT_CAP: i32 = 3;
 const MULTIPLY: i32 = 4;
+const SCALE: i32 = 5;
 
 export function add(): void {
   run(ADD, 0, Add.a.address, Add.b.address, Add.y.address, Add.a.numElements, 0);
@@ -31,12 +30,8 @@ export function multiply(): void {
   run(MULTIPLY, 0, Multiply.a.address, Multiply.b.address, Multiply.y.address, Multiply.a.numElements, 0);
 }
 export function scale(): void {
-  const total = Scale.x.numElements;
-  for (let begin = nextItems(LIGHT_UNIT); begin < total; begin = nextItems(LIGHT_UNIT)) {
-    const at = (<usize>begin) << 2;
-    const count = min<i32>(LIGHT_UNIT, total - begin);
-    scaleRow(Scale.x.address + at, Scale.y.address + at, Scale.attributes.factor, count);
-  }
+  const from = Scale.x.address;
+  run(SCALE, 0, from, from, Scale.y.address, Scale.x.numElements, Scale.attributes.factor);
 }
 export function softCap(): void {
   const from = SoftCap.x.address;
@@ -57,9 +52,9 @@ export function glu(): void {
   else run(GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, 0);
 }
 
-/* @inline */ function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, cap: f32): void {
+/* @inline */ function run(op: i32, kind: i32, a: usize, b: usize, y: usize, total: i32, number: f32): void {
   for (let begin = nextItems(UNIT); begin < total; begin = nextItems(UNIT)) {
-    applyTo(op, kind, a, b, y, cap, begin, min<i32>(total, begin + UNIT));
+    applyTo(op, kind, a, b, y, number, begin, min<i32>(total, begin + UNIT));
   }
 }
 
@@ -84,22 +79,23 @@ export function activateRow(kind: i32, x: usize, count: i32): void {
 }
 
 /** Elements `[begin, end)`; a copy for each op. */
-/* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
+/* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, number: f32, begin: i32, end: i32): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
     const at = (<usize>i) << 2;
-    v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
+    v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), number));
   }
   const at = (<usize>i) << 2;
-  storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
+  storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), number), end - i);
 }
 
-/* @inline */ function apply(op: i32, kind: i32, a: v128, b: v128, cap: f32): v128 {
+/* @inline */ function apply(op: i32, kind: i32, a: v128, b: v128, number: f32): v128 {
   if (op === ADD) return f32x4.add(a, b);
   if (op === MULTIPLY) return f32x4.mul(a, b);
+  if (op === SCALE) return f32x4.mul(a, f32x4.splat(number));
   if (op === GLU) return f32x4.mul(activate(kind, a), b);
   if (op === ACTIVATION) return activate(kind, a);
-  const bound = f32x4.splat(cap);
+  const bound = f32x4.splat(number);
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));
 }
 

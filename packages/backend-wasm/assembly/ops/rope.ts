@@ -1,5 +1,6 @@
 import { FLAG_REUSE } from '../runtime/layout.generated';
 import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
+import { floatAt, intAt } from '../runtime/arrays';
 import { aux, hasFlag } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
@@ -12,8 +13,6 @@ export function rope(): void {
   const numHeads = x.numHeads;
   const headDim = x.headDim;
   const numPairs = frequencies.numFrequencies;
-  const positionsAt = positions.address;
-  const frequenciesAt = frequencies.address;
   const areNeighbors = attributes.layout === LAYOUT_NEIGHBORS;
   const amplitude = <f64>attributes.amplitude;
   const table = aux(0);
@@ -21,9 +20,9 @@ export function rope(): void {
   if (!hasFlag(FLAG_REUSE)) {
     for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
       let at = table + <usize>t * tableRow;
-      const position = <f64>load<i32>(positionsAt + ((<usize>t) << 2));
-      for (let i: usize = 0; i < <usize>numPairs; i++, at += 16) {
-        const angle = position * <f64>load<f32>(frequenciesAt + (i << 2));
+      const position = <f64>intAt(positions.address, t);
+      for (let i = 0; i < numPairs; i++, at += 16) {
+        const angle = position * <f64>floatAt(frequencies.address, i);
         store<f64>(at, Math.cos(angle) * amplitude);
         store<f64>(at, Math.sin(angle) * amplitude, 8);
       }

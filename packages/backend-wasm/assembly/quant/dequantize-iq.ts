@@ -4,20 +4,6 @@
  */
 import * as layout from '../runtime/layout.generated';
 import { halfToFloat } from '../simd/vector';
-import * as dtypes from './dtypes.generated';
-
-/** Dequantizes one block of 256 values. */
-export function dequantizeGridBlock(dtype: i32, from: usize, to: usize): void {
-  if (dtype === dtypes.IQ2_XXS) dequantizeIq2Xxs(from, to);
-  else if (dtype === dtypes.IQ2_XS) dequantizeIq2Xs(from, to);
-  else if (dtype === dtypes.IQ2_S) dequantizeIq2S(from, to);
-  else if (dtype === dtypes.IQ3_XXS) dequantizeIq3Xxs(from, to);
-  else if (dtype === dtypes.IQ3_S) dequantizeIq3S(from, to);
-  else if (dtype === dtypes.IQ1_S) dequantizeIq1S(from, to);
-  else if (dtype === dtypes.IQ1_M) dequantizeIq1M(from, to);
-  else if (dtype === dtypes.TQ1_0) dequantizeTq1(from, to);
-  else unreachable();
-}
 
 /** Twice a code plus one. */
 function odd(code: u32): f32 {
@@ -45,7 +31,7 @@ function pairOf(first: usize, second: usize): v128 {
   return i16x8.extend_low_i8x16_s(i32x4(load<i32>(first), load<i32>(second), 0, 0));
 }
 
-function dequantizeIq2Xxs(from: usize, to: usize): void {
+export function dequantizeIq2Xxs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let sub: usize = 0; sub < 8; sub++) {
     const codes = from + 2 + (sub << 3);
@@ -64,7 +50,7 @@ function nibbleScale(d: f32, at: usize, group: usize): f32 {
   return d * (<f32>0.5 + <f32>code) * <f32>0.25;
 }
 
-function dequantizeIq2Xs(from: usize, to: usize): void {
+export function dequantizeIq2Xs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 2 + (group << 1));
@@ -73,7 +59,7 @@ function dequantizeIq2Xs(from: usize, to: usize): void {
   }
 }
 
-function dequantizeIq2S(from: usize, to: usize): void {
+export function dequantizeIq2S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const high = (<usize>load<u8>(from + 66 + (group >> 2)) >> ((group & 3) << 1)) & 3;
@@ -82,7 +68,7 @@ function dequantizeIq2S(from: usize, to: usize): void {
   }
 }
 
-function dequantizeIq3Xxs(from: usize, to: usize): void {
+export function dequantizeIq3Xxs(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let sub: usize = 0; sub < 8; sub++) {
     const word = load<u32>(from + 66 + (sub << 2));
@@ -96,7 +82,7 @@ function dequantizeIq3Xxs(from: usize, to: usize): void {
   }
 }
 
-function dequantizeIq3S(from: usize, to: usize): void {
+export function dequantizeIq3S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let pair: usize = 0; pair < 32; pair++, to += 32) {
     const sub = pair >> 2;
@@ -120,7 +106,7 @@ function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void 
   v128.store(to, f32x4.mul(f32x4.add(high, shift), factor), 16);
 }
 
-function dequantizeIq1S(from: usize, to: usize): void {
+export function dequantizeIq1S(from: usize, to: usize): void {
   const d = halfToFloat(load<u16>(from));
   for (let group: usize = 0; group < 32; group++, to += 32) {
     const word = <u32>load<u16>(from + 34 + ((group >> 2) << 1));
@@ -130,7 +116,7 @@ function dequantizeIq1S(from: usize, to: usize): void {
   }
 }
 
-function dequantizeIq1M(from: usize, to: usize): void {
+export function dequantizeIq1M(from: usize, to: usize): void {
   const scales = from + 48;
   const d = halfToFloat(
     (<u32>load<u16>(scales) >> 12) |
@@ -146,7 +132,7 @@ function dequantizeIq1M(from: usize, to: usize): void {
   }
 }
 
-function dequantizeTq1(from: usize, to: usize): void {
+export function dequantizeTq1(from: usize, to: usize): void {
   const d = f32x4.splat(halfToFloat(load<u16>(from, 52)));
   let power: i32 = 1;
   for (let trit: usize = 0; trit < 5; trit++, power *= 3) {

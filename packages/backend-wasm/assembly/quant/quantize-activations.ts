@@ -139,9 +139,9 @@ export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize):
   const d: f32 = largest < 1e-36 ? 0 : largest / 127;
   const factor = f32x4.splat(inverse);
   const magic = roundingMagic();
-  let sums = i32x4.splat(0);
-  let lacking = sums;
+  let lacking = i32x4.splat(0);
   let firstHalf = 0;
+  let lastHalf = 0;
   for (let half: usize = 0; half < 2; half++) {
     const at = x + (half << 6);
     const a = nearest(v128.load(at), factor, magic);
@@ -160,18 +160,15 @@ export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize):
         v128.store(side + (half << 5), high, 16);
       }
     }
-    sums = i32x4.add(i32x4.add(a, b), i32x4.add(c, e));
-    const sum = sumI4(sums);
-    if (half === 0) firstHalf = sum;
-    else {
-      const total = firstHalf + sum;
-      store<f32>(meta, d, META_SCALE);
-      store<f32>(meta, d * <f32>total, META_SUM);
-      store<i32>(meta, -8 * total, META_MINUS_8);
-      store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side !== 0 ? sumI4(lacking) : -128 * total, META_START_Q8);
-      store<i32>(meta, -32 * firstHalf, META_MINUS_32);
-      store<i32>(meta, -32 * sum, META_MINUS_32 + 4);
-      store<i32>(meta, 0, META_ZERO);
-    }
+    firstHalf = lastHalf;
+    lastHalf = sumI4(i32x4.add(i32x4.add(a, b), i32x4.add(c, e)));
   }
+  const total = firstHalf + lastHalf;
+  store<f32>(meta, d, META_SCALE);
+  store<f32>(meta, d * <f32>total, META_SUM);
+  store<i32>(meta, -8 * total, META_MINUS_8);
+  store<i32>(meta, ASC_FEATURE_RELAXED_SIMD && side !== 0 ? sumI4(lacking) : -128 * total, META_START_Q8);
+  store<i32>(meta, -32 * firstHalf, META_MINUS_32);
+  store<i32>(meta, -32 * lastHalf, META_MINUS_32 + 4);
+  store<i32>(meta, 0, META_ZERO);
 }

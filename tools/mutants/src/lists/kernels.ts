@@ -21,7 +21,7 @@ export const kernelsMutants: readonly Mutant[] = [
     tests: ['test/int8.test.ts'],
   },
   {
-    file: 'packages/backend-wasm/assembly/quant/dequantize.ts',
+    file: 'packages/backend-wasm/assembly/quant/block-formats.ts',
     find: 'const scale = (low | (((scalesHigh >> (sub << 1)) & 3) << 4)) - 32;',
     replace: 'const scale = (low | (((scalesHigh >> (sub << 1)) & 1) << 4)) - 32;',
     tests: ['test/conformance-simd.test.ts'],
@@ -151,7 +151,7 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/assembly/quant/quantize-activations.ts',
-    find: 'store<i32>(meta, -32 * sum, META_MINUS_32 + 4);',
+    find: 'store<i32>(meta, -32 * lastHalf, META_MINUS_32 + 4);',
     replace: 'store<i32>(meta, -32 * firstHalf, META_MINUS_32 + 4);',
     tests: ['test/int8.test.ts'],
   },
