@@ -300,6 +300,20 @@ test.each(['hostname', 'idn-hostname'])(
   },
 );
 
+test('large numbers: identifiers of 64 bits, and only exact ones where they have to be multiples', () => {
+  const free = ['9007199254740993', '234567890123456800', '-9223372036854775808'];
+  for (const type of ['integer', 'number']) {
+    const tokens = tokensOf({ type });
+    for (const text of free) expect([text, matches(tokens, text)]).toEqual([text, true]);
+    expect(matches(tokens, '1'.repeat(20))).toBe(false);
+  }
+  const positive = tokensOf({ type: 'integer', minimum: 1 });
+  expect(matches(positive, '1234567890123456789')).toBe(true);
+  const even = tokensOf({ type: 'integer', multipleOf: 2 });
+  expect(matches(even, '123456789012346')).toBe(true);
+  expect(matches(even, '9007199254740994')).toBe(false);
+});
+
 describe('what does not affect validity', () => {
   test.each<[JsonSchema, readonly string[], readonly string[]]>([
     [{ type: 'integer', unknownKeyword: { type: 'string' }, links: [1], readonly: true }, ['3'], ['"a"']],

@@ -45,7 +45,7 @@ export interface JsonSchemaOptions {
 
 /**
  * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
- * texts: members in another order than declared, and unusual forms of numbers and formats (more than 16 digits, leap
+ * texts: members in another order than declared, and unusual forms of numbers and formats (more than 19 digits, leap
  * days). For a schema without `type` but with keywords of some types, only these types are generated.
  * @throws {FormatError} for keywords that cannot be enforced, with their JSON pointer as `field`, and for schemas
  *   without valid values
@@ -175,7 +175,7 @@ class SchemaConverter {
         this.#rules.automaton(wholeRegexDfa(anyDecimal, this.#rules.budget), 'json-n', encodePlain),
       );
     }
-    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum);
+    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, divisors.length > 0);
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
     const { budget } = this.#rules;
     const dfa = divisors.reduce(

@@ -1,20 +1,34 @@
 /** Numbers between bounds, as regular expressions over their decimal digits. */
 import type { Bound } from './facts.js';
 
-/** Maximum number of digits before the decimal point without a tighter bound: what a double represents exactly. */
-const maxDigits = 15;
+/** Maximum number of digits before the decimal point without a tighter bound, enough for identifiers of 64 bits. */
+const maxDigits = 19;
+/** The same where the value of every digit counts: what a double represents exactly. */
+const maxExactDigits = 15;
 /** Maximum number of digits after the decimal point when there are bounds. */
 const fractionDigits = 6;
 const scale = 10n ** BigInt(fractionDigits);
 
 /** Any number that a double represents without overflowing to infinity. */
-export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits}})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?`;
+export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits - 1}})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?`;
 
-/** Integers within the bounds; undefined when there are none. */
-export function integerRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
+/**
+ * Integers within the bounds; undefined when there are none.
+ * @param isExact only integers that a double represents exactly, unless a bound is larger
+ */
+export function integerRegex(
+  minimum: Bound | undefined,
+  maximum: Bound | undefined,
+  isExact = false,
+): string | undefined {
+  const numDigits = isExact ? maxExactDigits : maxDigits;
   const low = minimum && (minimum.isExclusive ? Math.floor(minimum.value) + 1 : Math.ceil(minimum.value));
   const high = maximum && (maximum.isExclusive ? Math.ceil(maximum.value) - 1 : Math.floor(maximum.value));
-  return signed(low === undefined ? undefined : BigInt(low), high === undefined ? undefined : BigInt(high), natural);
+  return signed(
+    low === undefined ? undefined : BigInt(low),
+    high === undefined ? undefined : BigInt(high),
+    (least, most) => natural(least, most, numDigits),
+  );
 }
 
 /** Numbers within the bounds with at most six digits after the decimal point; undefined when there are none. */
@@ -72,8 +86,8 @@ function signed(
 }
 
 /** Natural numbers from `low` to `high`. */
-function natural(low: bigint, high: bigint | undefined): string | undefined {
-  const most = high ?? 10n ** BigInt(Math.max(maxDigits, low.toString().length)) - 1n;
+function natural(low: bigint, high: bigint | undefined, numDigits = maxDigits): string | undefined {
+  const most = high ?? 10n ** BigInt(Math.max(numDigits, low.toString().length)) - 1n;
   if (most < low) return undefined;
   const parts: string[] = [];
   for (let length = low.toString().length; length <= most.toString().length; length++) {
