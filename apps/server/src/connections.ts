@@ -5,45 +5,43 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
-export interface Connections {
-  /** From now on, closes connections as soon as they serve no request. */
-  drain(): void;
-  /** Destroys all connections. */
-  destroy(): void;
-}
-
-export function trackConnections(server: Server): Connections {
+export class Connections {
   /** Requests in progress by connection. */
-  const numRequests = new Map<Socket, number>();
-  let isDraining = false;
+  readonly #numRequests = new Map<Socket, number>();
+  #isDraining = false;
 
-  const closeIfIdle = (socket: Socket): void => {
-    if (isDraining && numRequests.get(socket) === 0) socket.destroySoon();
-  };
-  server.on('connection', (socket: Socket) => {
-    numRequests.set(socket, 0);
-    socket.once('close', () => numRequests.delete(socket));
-    closeIfIdle(socket);
-  });
-  server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-    const add = (count: number): void => {
-      const before = numRequests.get(socket);
-      if (before !== undefined) numRequests.set(socket, before + count); // otherwise it is already closed
-    };
-    add(1);
-    response.once('close', () => {
-      add(-1);
-      closeIfIdle(socket);
+  constructor(server: Server) {
+    server.on('connection', (socket: Socket) => {
+      this.#numRequests.set(socket, 0);
+      socket.once('close', () => this.#numRequests.delete(socket));
+      this.#closeIfIdle(socket);
     });
-  });
+    server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
+      this.#count(socket, 1);
+      response.once('close', () => {
+        this.#count(socket, -1);
+        this.#closeIfIdle(socket);
+      });
+    });
+  }
 
-  return {
-    drain(): void {
-      isDraining = true;
-      for (const socket of numRequests.keys()) closeIfIdle(socket);
-    },
-    destroy(): void {
-      for (const socket of numRequests.keys()) socket.destroy();
-    },
-  };
+  /** From now on, closes connections as soon as they serve no request. */
+  drain(): void {
+    this.#isDraining = true;
+    for (const socket of this.#numRequests.keys()) this.#closeIfIdle(socket);
+  }
+
+  /** Destroys all connections. */
+  destroy(): void {
+    for (const socket of this.#numRequests.keys()) socket.destroy();
+  }
+
+  #count(socket: Socket, change: number): void {
+    const before = this.#numRequests.get(socket);
+    if (before !== undefined) this.#numRequests.set(socket, before + change); // otherwise it is already closed
+  }
+
+  #closeIfIdle(socket: Socket): void {
+    if (this.#isDraining && this.#numRequests.get(socket) === 0) socket.destroySoon();
+  }
 }

@@ -14,7 +14,7 @@ import type { Socket } from 'node:net';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
 import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
-import { trackConnections } from './connections.js';
+import { Connections } from './connections.js';
 import { engineApiError, frameworkApiError } from './error-mapping.js';
 import { ModelRegistry } from './model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
@@ -83,7 +83,7 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
 class HttpServer implements WinnowServer {
   readonly #app: ReturnType<typeof createApp>;
   readonly #context: ServerContext;
-  readonly #connections: ReturnType<typeof trackConnections>;
+  readonly #connections: Connections;
   readonly #shutdown = new AbortController();
   #boundHost: string | undefined;
   #isClosing = false;
@@ -99,7 +99,7 @@ class HttpServer implements WinnowServer {
       reportError: onError,
     };
     this.#app = createApp(limits);
-    this.#connections = trackConnections(this.#app.server);
+    this.#connections = new Connections(this.#app.server);
   }
 
   /** Registers plugins, hooks and routes. */

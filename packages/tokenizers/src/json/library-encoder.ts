@@ -13,28 +13,41 @@ export function createLibraryEncoder(
   config: JsonObject,
   cause: UnsupportedComponent,
 ): TextEncoderModel {
-  const open = (source: JsonObject): LibraryTokenizer => {
+  return new LibraryEncoder(root, config, cause);
+}
+
+class LibraryEncoder implements TextEncoderModel {
+  readonly #open: (source: JsonObject) => LibraryTokenizer;
+  readonly #root: JsonObject;
+  readonly #parsing: LibraryTokenizer;
+  /** For text whose special tokens are plain text; opened when it is first needed. */
+  #plain: LibraryTokenizer | undefined;
+
+  constructor(root: JsonObject, config: JsonObject, cause: UnsupportedComponent) {
+    this.#open = (source) => openLibrary(source, config, cause);
+    this.#root = root;
+    this.#parsing = this.#open(root);
+  }
+
+  encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+    if (text === '') return;
+    let library = this.#parsing;
+    if (!parseSpecialTokens) library = this.#plain ??= this.#open(withoutSpecialTokens(this.#root));
     try {
-      const defaults = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
-      return openLibraryTokenizer({ ...defaults, ...source }, config);
+      ids.pushAll(library.encode(text, { add_special_tokens: false }).ids);
     } catch (error) {
-      throw jsonError(cause.field, `not supported: ${cause.message} (${String(error)})`);
+      throw new BackendError({ backend: '@huggingface/tokenizers', message: String(error) }, { cause: error });
     }
-  };
-  const parsing = open(root);
-  let plain: LibraryTokenizer | undefined;
-  return {
-    encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
-      if (text === '') return;
-      let library = parsing;
-      if (!parseSpecialTokens) library = plain ??= open(withoutSpecialTokens(root));
-      try {
-        ids.pushAll(library.encode(text, { add_special_tokens: false }).ids);
-      } catch (error) {
-        throw new BackendError({ backend: '@huggingface/tokenizers', message: String(error) }, { cause: error });
-      }
-    },
-  };
+  }
+}
+
+function openLibrary(source: JsonObject, config: JsonObject, cause: UnsupportedComponent): LibraryTokenizer {
+  try {
+    const defaults = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
+    return openLibraryTokenizer({ ...defaults, ...source }, config);
+  } catch (error) {
+    throw jsonError(cause.field, `not supported: ${cause.message} (${String(error)})`);
+  }
 }
 
 function withoutSpecialTokens(root: JsonObject): JsonObject {
