@@ -136,9 +136,7 @@ describe('support', () => {
     expect(compareSupport(lost, fullSupport())).toEqual([
       'softmax f32: not supported: no kernel, unlike in the expected table',
     ]);
-    expect(compareSupport(fullSupport(), lost)).toEqual([
-      'softmax f32: supported, unlike in the expected table',
-    ]);
+    expect(compareSupport(fullSupport(), lost)).toEqual(['softmax f32: supported, unlike in the expected table']);
     const [failure] = await checkUnsupportedCase(createReferenceBackend(), typicalCase('add'), { arithmetic });
     expect(failure).toContain('says it is supported');
   });

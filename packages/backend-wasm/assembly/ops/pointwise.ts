@@ -79,7 +79,16 @@ export function activateRow(kind: i32, x: usize, count: i32): void {
 }
 
 /** Elements `[begin, end)`; a copy for each op. */
-/* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, number: f32, begin: i32, end: i32): void {
+/* @inline */ function applyTo(
+  op: i32,
+  kind: i32,
+  a: usize,
+  b: usize,
+  y: usize,
+  number: f32,
+  begin: i32,
+  end: i32,
+): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
     const at = (<usize>i) << 2;
