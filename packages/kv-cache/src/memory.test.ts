@@ -1,4 +1,6 @@
-/** The memory figures of the plan: 6 attention layers with 2 KV heads of 256, and a state of 16 x 128 x 128 per layer. */
+/**
+ * The memory figures of the plan: 6 attention layers with 2 KV heads of 256, and a state of 16 x 128 x 128 per layer.
+ */
 import { ShapeError, type DType } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes } from './index.js';
@@ -31,7 +33,7 @@ describe('memory figures', () => {
     expect(kvCacheBytes({ ...sizes, numLayers: 6, numTokens: 65, blockSize: 64 })).toBe(128 * (6 * 4096 + 4));
   });
 
-  it('adds keys and values of different dtypes, and refuses heads that are no whole blocks', () => {
+  it('adds keys and values of different dtypes, and rejects heads that are not whole blocks', () => {
     expect(kvBytesPerToken({ numKvHeads: 1, headDim: 64, valueDim: 32, keyDType: 'q8_0', valueDType: 'q4_0' })).toBe(
       2 * 34 + 18,
     );

@@ -45,7 +45,7 @@ describe('attention-mass', () => {
     expect(runOp('attention-mass', inputs, { scale: 1, window: 2 })['mass']).toEqual([12, 20, 30, 40]);
   });
 
-  it('refuses heads that do not divide', () => {
+  it('rejects heads that do not divide', () => {
     const inputs = {
       ...cache([0, 0, 0, 0], [0, 1, 2, 3], 4),
       keys: floats(new Float32Array(8), 2, 2, 2, 1),

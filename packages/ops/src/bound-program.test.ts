@@ -52,7 +52,7 @@ describe('BoundProgram', () => {
     await expect(program.run()).rejects.toThrow(ReleasedError);
   });
 
-  it('writes weights before the backend sees the program, and refuses those of no tensor', async () => {
+  it('writes weights before the backend sees the program, and rejects those of no tensor', async () => {
     const inner = createReferenceBackend();
     const seen = new Uint8Array(24);
     const backend: Backend = {

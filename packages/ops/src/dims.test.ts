@@ -26,7 +26,7 @@ describe('matchShape', () => {
     expect(() => bind('A A', ['T', 'T'])).not.toThrow();
   });
 
-  it('refuses another rank', () => {
+  it('rejects another rank', () => {
     expect(() => bind('T E', [1, 2, 3])).toThrow(ShapeError);
     expect(() => bind('T E', [1])).toThrow(ShapeError);
     expect(() => bind('', [1])).toThrow(ShapeError);

@@ -155,7 +155,7 @@ describe('encoded programs: what is absent, and what does not fit', () => {
     expect(decodeProgram(encode(true))[0].outputs['mass'].dims).toEqual([2, 1, 5, 2]);
   });
 
-  it('refuse an axis that 31 bits cannot hold', () => {
+  it('reject an axis that 31 bits cannot hold', () => {
     const b = new ProgramBuilder({});
     const x = b.external('x', 'weights', 'f32', [2 ** 31]);
     b.output('y', b.activation('softmax', { x }));

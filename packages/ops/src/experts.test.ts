@@ -29,7 +29,7 @@ describe('expert-route', () => {
     expect(runOp('expert-route', hopeless, { k: 2, score: 'sigmoid', normalize: true })['weights']).toEqual([0, 0]);
   });
 
-  it('refuses more choices than experts', () => {
+  it('rejects more choices than experts', () => {
     expect(() => runOp('expert-route', { logits }, { k: 4 })).toThrow(ArgumentError);
     expect(() => runOp('expert-route', { logits }, { k: 0 })).toThrow(ArgumentError);
   });
@@ -53,7 +53,7 @@ describe('expert-matmul', () => {
     expect(runOp('expert-matmul', { x: floats([1], 1, 1, 1), ids: chosen, weight: bad })['y']).toEqual([2, 20, 1, 10]);
   });
 
-  it('refuses another number of rows per token', () => {
+  it('rejects another number of rows per token', () => {
     const three = { x: floats([1, 2, 3], 1, 3, 1), ids: ints([0, 1], 1, 2), weight };
     expect(() => runOp('expert-matmul', three)).toThrow(ShapeError);
   });

@@ -151,12 +151,12 @@ describe('inferOp', () => {
     expect(attributes).toEqual({ scale: Math.fround(0.1), causal: true, window: 0, softCap: 0 });
   });
 
-  it.each(refused)('refuses %s', (_name, act, error, message) => {
+  it.each(rejected)('rejects %s', (_name, act, error, message) => {
     expect(act).toThrow(error);
     expect(act).toThrow(message);
   });
 
-  it.each(ofBlocks.map((spec) => [spec.name, spec] as const))('%s refuses blocks without slots', (_name, spec) => {
+  it.each(ofBlocks.map((spec) => [spec.name, spec] as const))('%s rejects blocks without slots', (_name, spec) => {
     const sizes: Readonly<Record<string, number>> = { N: 2, K: 2, S: 0, M: 2, E: 4 };
     const typeOf = ({ dtypes: [dtype = 'f32'], shape }: { dtypes: readonly DType[]; shape: string }): TensorType => ({
       dtype,

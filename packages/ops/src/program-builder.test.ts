@@ -110,7 +110,7 @@ describe('memory after a reshape or a second build', () => {
 });
 
 describe('names of tensors', () => {
-  it('gives the same tensor for a second declaration and refuses another one', () => {
+  it('gives the same tensor for a second declaration and rejects another one', () => {
     const { b, weight } = start();
     expect(b.external('norm', 'weights', 'f32', [16])).toBe(weight);
     expect(() => b.external('norm', 'weights', 'f32', [17])).toThrow(ShapeError);
@@ -118,7 +118,7 @@ describe('names of tensors', () => {
     expect(() => b.external('norm', 'kv', 'f32', [16])).toThrow(ShapeError);
   });
 
-  it('refuses a second scalar or output of one name', () => {
+  it('rejects a second scalar or output of one name', () => {
     const { b, x } = start();
     expect(() => b.scalar('tokens', [1])).toThrow(ArgumentError);
     expect(() => b.scalar('T', [])).toThrow(ArgumentError);
@@ -129,7 +129,7 @@ describe('names of tensors', () => {
 });
 
 describe('shapes and rows of tensors', () => {
-  it('refuses symbols without capacity and capacities that are no sizes', () => {
+  it('rejects symbols without capacity and capacities that are no sizes', () => {
     expect(() => new ProgramBuilder({ T: -1 })).toThrow(ArgumentError);
     expect(() => new ProgramBuilder({ T: 1.5 })).toThrow(ArgumentError);
     expect(() => new ProgramBuilder({ T: 2 ** 31 })).toThrow(ArgumentError);
@@ -171,7 +171,7 @@ describe('shapes and rows of tensors', () => {
     expect(() => b.rows(x, 0, 1)).toThrow(ShapeError); // a symbol is no fixed axis
   });
 
-  it('refuses tensors of another builder', () => {
+  it('rejects tensors of another builder', () => {
     const { b } = start();
     const other = start();
     expect(() => b.activation('softmax', { x: other.x })).toThrow('expected tensors of this builder');
@@ -203,7 +203,7 @@ describe('updates', () => {
     validateProgram(b.build());
   });
 
-  it('are refused in weights and scalars', () => {
+  it('are rejected in weights and scalars', () => {
     const b = new ProgramBuilder({});
     const { k, slots, keys, values } = tensors(b, 'weights');
     expect(() => b.append('kv-append', { k, v: k, slots }, {}, { keys, values })).toThrow('got weights memory');

@@ -36,7 +36,7 @@ describe('short-conv', () => {
     expect([...state.data]).toEqual([0, 7, 5, 6]);
   });
 
-  it('refuses a state of another length and a kernel of one tap', () => {
+  it('rejects a state of another length and a kernel of one tap', () => {
     const inputs = { x: floats([1], 1, 1), sequences: ints([0], 1), ...one };
     expect(() => runOp('short-conv', { ...inputs, weight }, {}, { state: zeros('f32', 1, 3, 1) })).toThrow(ShapeError);
     const tap = { ...inputs, weight: floats([1], 1, 1) };
@@ -114,7 +114,7 @@ describe('gated-delta: steps of several tokens', () => {
     }
   });
 
-  it('refuses channels and heads that do not fit', () => {
+  it('rejects channels and heads that do not fit', () => {
     const gates = { alpha: zeros('f32', 1, 3), beta: zeros('f32', 1, 3), alphaBias: zeros('f32', 3) };
     const common = { ...gates, decay: zeros('f32', 3), sequences: ints([0], 1), ...one };
     const state = zeros('f32', 1, 3, 2, 2);

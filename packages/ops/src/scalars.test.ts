@@ -33,7 +33,7 @@ describe('scalar block', () => {
     block.bind('T', 4);
   });
 
-  it('refuses what does not fit', () => {
+  it('rejects what does not fit', () => {
     const block = createScalarBlock(scalars, symbols);
     expect(() => block.bind('T', 5)).toThrow(CapacityError);
     expect(() => block.bind('T', 5)).toThrow('symbol T: needed 5 elements, available 4 elements');

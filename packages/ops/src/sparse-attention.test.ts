@@ -111,7 +111,7 @@ describe('subquadratic-attention', () => {
     expect(pairsOf(1024, {})).toBe(129_858);
   });
 
-  it('refuses landmarks without means, and blocks that are no part of a cache block', () => {
+  it('rejects landmarks without means, and blocks that are no part of a cache block', () => {
     const inputs = { ...queries([5]), ...units(64) };
     const attributes = { scale: 1, local: 4, landmarks: 'compat' };
     expect(() => runOp('subquadratic-attention', inputs, attributes)).toThrow(ArgumentError);
@@ -155,7 +155,7 @@ describe('sparq-attention', () => {
     expect(runOp('sparq-attention', inputs, { scale: 1, rank: 1, topK: 3 })['alpha'][0]).toBe(1);
   });
 
-  it('refuses a window larger than the choice', () => {
+  it('rejects a window larger than the choice', () => {
     const inputs = { ...queries([2]), ...units(3) };
     expect(() => runOp('sparq-attention', inputs, { scale: 1, rank: 1, topK: 2, local: 3 })).toThrow(
       /at most topK = 2/,
@@ -224,7 +224,7 @@ describe('h2o-attention', () => {
     expect(updated['memoryScores']?.data[0]).toBeCloseTo(5, 5);
   });
 
-  it('refuses a memory of another size', () => {
+  it('rejects a memory of another size', () => {
     const inputs = { ...queries([0]), ...units(6), ...rows };
     expect(() => runOp('h2o-attention', inputs, { scale: 1, chunk: 4, local: 1, heavy: 1 }, state(3, 4))).toThrow(
       /sinks \+ local \+ heavy = 2/,

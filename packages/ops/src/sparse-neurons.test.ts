@@ -32,7 +32,7 @@ describe('active-neurons', () => {
     expect(runOp('active-neurons', { scores: floats([], 0, 4), thresholds })['count']).toEqual([0]);
   });
 
-  it('refuses thresholds of other neurons', () => {
+  it('rejects thresholds of other neurons', () => {
     expect(() => runOp('active-neurons', { scores: floats([1], 1, 1), thresholds })).toThrow(ShapeError);
   });
 });
@@ -54,7 +54,7 @@ describe('sparse-matmul', () => {
     expect(runOp('sparse-matmul', { ...inputs, ids: ints([0, 2, 1], 3) })['y']).toEqual([122, 311, 0]);
   });
 
-  it('refuses x of another width', () => {
+  it('rejects x of another width', () => {
     const inputs = { x: floats([1], 1, 1), weight, rows, count: ints([0], 1) };
     expect(() => runOp('sparse-matmul', inputs)).toThrow(ShapeError);
   });
@@ -124,7 +124,7 @@ describe('sparse-feed-forward', () => {
     );
   });
 
-  it('refuses neurons without a gate', () => {
+  it('rejects neurons without a gate', () => {
     const inputs = { x: floats([1], 1, 1), weight: floats([1, 2], 1, 2, 1), rows: ints([0], 1), count: ints([1], 1) };
     expect(() => runOp('sparse-feed-forward', inputs, { kind: 'relu' })).toThrow(ShapeError);
   });

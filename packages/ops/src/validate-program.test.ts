@@ -151,7 +151,7 @@ describe('validateProgram', () => {
     expect(() => validateProgram(structuredClone(example()))).not.toThrow();
   });
 
-  it.each(refused)('refuses %s', (_name, change, message) => {
+  it.each(rejected)('rejects %s', (_name, change, message) => {
     const program = broken(example(), change);
     expect(() => validateProgram(program)).toThrow(message);
     try {
@@ -161,7 +161,7 @@ describe('validateProgram', () => {
     }
   });
 
-  it('refuses every arena tensor that was moved to a random other place', () => {
+  it('rejects every arena tensor that was moved to a random other place', () => {
     const rng = createRng(5);
     let numMoved = 0;
     for (let seed = 1; seed <= 40; seed++) {

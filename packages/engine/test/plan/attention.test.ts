@@ -172,7 +172,7 @@ test.each([
   expect(model.metrics().cache.blockSize).toBe(blockSize);
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   test.each([
     ['nonsense', /attention/],
     ['decode=h2o', /decode/],

@@ -21,7 +21,7 @@ async function neededBytes(): Promise<number> {
   return model.plan.totalBytes;
 }
 
-test('a model that the backend cannot hold is refused before anything is allocated', async () => {
+test('a model that the backend cannot hold is rejected before anything is allocated', async () => {
   const needed = await neededBytes();
   const error: unknown = await loadModel(path, { ...options, backend: limited({ maxTotalBytes: needed - 1 }) }).catch(
     (reason: unknown) => reason,

@@ -118,7 +118,7 @@ describe('least attended', () => {
 });
 
 describe('limits of evicting', () => {
-  test('where everything is protected it refuses, and the session can be used again', async () => {
+  test('where everything is protected it rejects, and the session can be used again', async () => {
     await using model = await loadEvicting({ kvCache: { eviction: { recentTokens: 60, firstTokens: 8 } } });
     using session = model.createSession();
     const generation = session.generate(ids(30), { ...drawn, maxTokens: 100 }).result();
@@ -136,7 +136,7 @@ describe('limits of evicting', () => {
     expect(30 + 49 - result.evictedTokens).toBeLessThanOrEqual(contextSize);
   });
 
-  test('refused: other attention, tiers, numbers that are none', async () => {
+  test('rejected: other attention, tiers, numbers that are none', async () => {
     const refused: LoadOptions[] = [
       { attention: 'streaming:window=16,sinks=4' },
       { trace: { attention: true } },

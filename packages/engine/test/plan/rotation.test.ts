@@ -120,7 +120,7 @@ describe('rotated keys elsewhere', () => {
     expect(results[2]).toEqual(results[0]);
   });
 
-  test('a saved session has to have them the same way; unknown ones are refused', async () => {
+  test('a saved session has to have them the same way; unknown ones are rejected', async () => {
     await using model = await loadModel(await tinyFolder(), { kvCache: { rotation: 'hadamard' }, context: 64 });
     using session = model.createSession();
     await session.generate(ids(9), { maxTokens: 3, ignoreEos: true }).result();

@@ -196,7 +196,7 @@ const patient = { ...fivePages, kvCache: { ...kvCache, whenFull: 'wait' } } as c
 const prompts = [tinyIds(100), tinyIds(120, 3), tinyIds(90, 11)];
 
 describe('a full pool', () => {
-  test('error: whoever finds it full is refused, the others go on', async () => {
+  test('error: whoever finds it full is rejected, the others go on', async () => {
     await using model = await loadModel(await tinyFolder(), fivePages);
     const alone = await runAlone(
       model,

@@ -169,7 +169,7 @@ describe('models that embed', () => {
     }
   });
 
-  test('texts that lose every device are refused, and the next ones try again', async () => {
+  test('texts that lose every device are rejected, and the next ones try again', async () => {
     let isPoisoned = false;
     const devices = losingDevices((moment) => moment === 'run' && isPoisoned);
     await using model = await loadEmbeddingModel(encoder, { createBackend: devices.createBackend });
@@ -183,7 +183,7 @@ describe('models that embed', () => {
 });
 
 describe('a model file that changed since it was loaded', () => {
-  test.each(['generates', 'embeds'])('is refused by a model that %s', async (kind) => {
+  test.each(['generates', 'embeds'])('is rejected by a model that %s', async (kind) => {
     const file = fileOf(kind === 'embeds' ? encoder : llama);
     const devices = losingDevices();
     const { createBackend } = devices;

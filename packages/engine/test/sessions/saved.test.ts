@@ -170,8 +170,8 @@ describe('what a file says', () => {
   });
 });
 
-describe('what is refused', () => {
-  test('other models, other weights and other cache options are refused', async () => {
+describe('what is rejected', () => {
+  test('other models, other weights and other cache options are rejected', async () => {
     await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     await session.generate(ids(20), { ...greedy, maxTokens: 5 }).result();
@@ -198,7 +198,7 @@ describe('what is refused', () => {
     expect(small.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
   });
 
-  test('damage anywhere is refused, and leaves the model as it was', async () => {
+  test('damage anywhere is rejected, and leaves the model as it was', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 64, maxSessions: 2 });
     using session = model.createSession();
     await session.generate([1, 2, 3], { ...drawn, maxTokens: 5 }).result();

@@ -55,7 +55,7 @@ describe('prefix reuse', () => {
 });
 
 describe('limits', () => {
-  test('a prompt without room for a token is refused, and fits with a policy that reports what it dropped', async () => {
+  test('a prompt without room for a token is rejected, and fits with a policy that reports what it dropped', async () => {
     const generate = (overflow: 'error' | 'truncate-start' | 'truncate-middle') =>
       model.generate(ids(200), { ...greedy, maxTokens: 1, overflow }).result();
     await expect(generate('error')).rejects.toThrow(CapacityError);
@@ -81,7 +81,7 @@ describe('limits', () => {
     await expect(model.generate(ids(5), { maxTokens: 1.5 }).result()).rejects.toThrow(ArgumentError);
   });
 
-  test('too many sessions are refused, and disposing makes room', () => {
+  test('too many sessions are rejected, and disposing makes room', () => {
     const open = [model.createSession(), model.createSession(), model.createSession()];
     expect(() => model.createSession()).toThrow(CapacityError);
     open.pop()?.dispose();
@@ -102,7 +102,7 @@ describe('limits', () => {
     c.dispose();
   });
 
-  test('token ids outside the vocabulary and empty prompts are refused', async () => {
+  test('token ids outside the vocabulary and empty prompts are rejected', async () => {
     await expect(model.generate([1, 320]).result()).rejects.toThrow(
       'prompt[1]: expected a token id below 320, got 320',
     );
@@ -225,7 +225,7 @@ describe('turns', () => {
   });
 });
 
-test('a disposed model and session refuse everything', async () => {
+test('a disposed model and session reject everything', async () => {
   const short = await loadModel(path);
   const session = short.createSession();
   const other = short.createSession();

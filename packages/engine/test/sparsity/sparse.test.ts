@@ -277,7 +277,7 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
   expect(maxDifference(actual as Float32Array, without as Float32Array)).toBeGreaterThan(1e-3);
 });
 
-describe('calibrations that are refused', () => {
+describe('calibrations that are rejected', () => {
   test('one of another model', async () => {
     const sidecar = { ...(sidecars.get('all') as Sidecar) };
     const refused = loadModel(await tinyLlama(), { backend, sparsity: { calibration: sidecar } });

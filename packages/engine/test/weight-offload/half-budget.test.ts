@@ -110,7 +110,7 @@ describe('the demo model', () => {
 describe('hot neurons', () => {
   const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
 
-  test('all of them: smaller limits are refused with the least that works, where they never leave', async () => {
+  test('all of them: smaller limits are rejected with the least that works, where they never leave', async () => {
     const backend = backends['WebAssembly'] as Backend;
     const { files } = await wideLlama(2048, 'relu');
     await using dense = await loadModel(files, { ...options, backend, trace: { feedForward: true } });

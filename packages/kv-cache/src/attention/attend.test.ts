@@ -92,7 +92,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
 });
 
 describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
-  it('give zeros when nothing is visible, and refuse queries that do not fit', async () => {
+  it('give zeros when nothing is visible, and reject queries that do not fit', async () => {
     await using pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 1, blockSize: 50 });
     const cache = createPagedCache(pool);
     expect((await cache.attend(new Float32Array(numHeads * headDim))).every((value) => value === 0)).toBe(true);

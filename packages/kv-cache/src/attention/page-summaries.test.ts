@@ -96,7 +96,7 @@ describe.each(testBackends)('summaries on $name', ({ backend }) => {
     expect([...((await pool.summaries?.read('keyMeans', 0, 0)) ?? [])]).toEqual([2, 4]);
   });
 
-  it('are empty for blocks that hold nothing, and refuse what they do not keep', async () => {
+  it('are empty for empty blocks, and reject disabled summaries', async () => {
     await using pool = await KvPool.create({ ...small, backend, summaries: { bounds: true } }, oneBlock);
     const { summaries } = pool;
     expect([...((await summaries?.read('keyMin', 0, 0)) ?? [])]).toEqual([Infinity, Infinity]);

@@ -49,7 +49,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await cache.pool.close();
   });
 
-  it('refuses values that spoil a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
+  it('rejects values that corrupt a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
     const cache = await createContiguousCache({ ...sizes, backend, keyDType: 'q8_0' }, 3);
     const k = new Float32Array(numKvHeads * headDim);
     const v = new Float32Array(numKvHeads * valueDim);

@@ -88,8 +88,8 @@ describe.each(testBackends)('streamed attention on $name', ({ name, backend }) =
     const states = createStates(numHeads, 32);
     await cache.attendPartial(q, states, { position: 45 });
     await streamed.attend(q, cache.sequence.detachedPages, states, { position: 45 });
-    // every merge rounds l and o to f32 a few times; |v| < 6 and at most 12 states merge. Kernels sum 46 weights in f32, and
-    // round logits below 12 at most 34 times
+    // every merge rounds l and o to f32 a few times; |v| < 6 and at most 12 states merge. Kernels sum 46 weights in
+    // f32, and round logits below 12 at most 34 times
     const numRoundings = 12 * 4 + (name === 'reference' ? 0 : 2 * (34 * 12 + 46 + 80));
     const bound = numRoundings * 2 ** -24 * 6;
     finishStates(states).forEach((value, i) => expect(Math.abs(value - expected[i])).toBeLessThanOrEqual(bound));
@@ -121,7 +121,7 @@ describe.each(testBackends)('streamed attention on $name', ({ name, backend }) =
     await cache.pool.close();
   });
 
-  it('refuses a store of other pages', async () => {
+  it('rejects a store with another page size', async () => {
     const store = createPageStore({ pageBytes: 8, blockSize, warmBytes: 100 });
     await expect(StreamedAttention.create({ ...sizes, backend, store })).rejects.toThrow(ArgumentError);
   });

@@ -39,7 +39,7 @@ describe('random commands', () => {
 });
 
 describe('hashTokens', () => {
-  it('depends on the order, the values and what came before', () => {
+  it('depends on the order, the values and the previous hash', () => {
     const hashes = [
       hashTokens(0, Int32Array.of(1, 2)),
       hashTokens(0, Int32Array.of(2, 1)),

@@ -12,7 +12,7 @@ function start(manager: BlockManager, tokens: number[]): number {
 }
 
 describe('append', () => {
-  it('gives slots in block order and the positions they hold', () => {
+  it('allocates slots in block order and returns their positions', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 4 });
     const { id } = manager.createSequence();
     const { slots, positions, newBlocks } = manager.append(id, [5, 6, 7, 8, 9, 10]);
@@ -22,7 +22,7 @@ describe('append', () => {
     expect([...positions]).toEqual(range(0, 6));
   });
 
-  it('says how many blocks are missing and changes nothing', () => {
+  it('reports how many blocks are missing and changes nothing', () => {
     const manager = createBlockManager({ numBlocks: 3, blockSize: 4 });
     const id = start(manager, range(0, 9));
     expect(manager.canAppend(id, 4)).toBe(false);
@@ -46,7 +46,7 @@ describe('append', () => {
     manager.checkIntegrity();
   });
 
-  it('refuses what is not a token', () => {
+  it('rejects invalid tokens', () => {
     const manager = createBlockManager({ numBlocks: 3, blockSize: 4 });
     const { id } = manager.createSequence();
     expect(() => manager.append(id, [1, 2.5])).toThrow(ArgumentError);
@@ -72,7 +72,7 @@ describe('prefix sharing', () => {
     expect(third.blocks).toEqual(blocks.slice(0, 2));
   });
 
-  it('does not find what was never committed, another salt, or a changed prefix', () => {
+  it('does not find uncommitted blocks, another salt, or a changed prefix', () => {
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const { id } = manager.createSequence();
     manager.append(id, range(0, 4));
@@ -85,7 +85,7 @@ describe('prefix sharing', () => {
     expect(manager.countCached([9, ...range(1, 8)])).toBe(0);
   });
 
-  it('gives up the oldest cached block first, dependent ones before those they need', () => {
+  it('reclaims the oldest cached block first, dependent ones before those that they need', () => {
     const dropped: number[] = [];
     const manager = createBlockManager({ numBlocks: 4, blockSize: 2, onContentDropped: (id) => dropped.push(id) });
     const first = start(manager, [1, 2, 3, 4]);
@@ -122,7 +122,7 @@ describe('copy on write', () => {
 });
 
 describe('evict', () => {
-  it('leaves holes that the next tokens fill, and gives back empty blocks', () => {
+  it('leaves holes that the next tokens fill, and releases empty blocks', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 4 });
     const id = start(manager, range(0, 10));
     const [block] = manager.sequence(id).blocks;
@@ -134,7 +134,7 @@ describe('evict', () => {
     expect([...manager.sequence(id).positions]).toEqual([0, 10, 2, 3, 8, 9, 11]);
   });
 
-  it('refuses empty, unknown and uncommitted slots', () => {
+  it('rejects empty, unknown and uncommitted slots', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 4 });
     const id = start(manager, range(0, 4));
     manager.append(id, [9]);
@@ -142,7 +142,7 @@ describe('evict', () => {
     for (const slot of [2, 4, 5, -1, 0.5]) expect(() => manager.evict(id, [slot])).toThrow(ArgumentError);
   });
 
-  it('truncates behind an eviction and says what is missing', () => {
+  it('truncates after an eviction and reports what is missing', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 4 });
     const id = start(manager, range(0, 8));
     manager.evict(id, [1]);

@@ -18,7 +18,7 @@ function step(manager: BlockManager, id: number): void {
 }
 
 describe('restored sequences', () => {
-  it('go on as the saved ones would, with whatever gaps and order', () => {
+  it('continue as the saved ones would, with any gaps and order', () => {
     const rng = createRng(4);
     for (let round = 0; round < 60; round++) {
       const blockSize = 1 + rng.nextInt(5);
@@ -56,7 +56,7 @@ describe('restoreSequence', () => {
     manager.checkIntegrity();
   });
 
-  it('refuses impossible sequences and those without room, and takes no blocks then', () => {
+  it('rejects impossible sequences and those without room, without taking blocks', () => {
     const manager = createBlockManager({ numBlocks: 2, blockSize: 2 });
     const refused = [
       [0, 0],

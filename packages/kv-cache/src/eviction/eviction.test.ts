@@ -74,7 +74,7 @@ describe('sinkQueryPosition', () => {
 });
 
 describe('heavy hitters', () => {
-  it('chooses what a full recomputation would choose', () => {
+  it('selects what a full recomputation would select', () => {
     const rng = createRng(3);
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const { id } = manager.createSequence();
@@ -99,7 +99,7 @@ describe('heavy hitters', () => {
     manager.checkIntegrity();
   });
 
-  it('refuses when everything is protected', () => {
+  it('fails when everything is protected', () => {
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const { id } = manager.createSequence();
     manager.append(id, range(0, 8));

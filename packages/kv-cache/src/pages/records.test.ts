@@ -61,7 +61,7 @@ describe('records', () => {
     expect([limited.usedBytes, file.sizeBytes]).toEqual([3 * 1536, 3 * 1536]);
   });
 
-  it('refuse invalid pages and files of other pages', async () => {
+  it('reject invalid pages and files with another page size', async () => {
     const file = memoryPageFile();
     const records = await openPageRecords(file, shape);
     await expect(records.write(0, new Uint8Array(5), [])).rejects.toThrow(ArgumentError);

@@ -95,7 +95,7 @@ describe('tiers', () => {
 });
 
 describe('tiers that are missing or full', () => {
-  it('without a cold tier a full warm tier refuses and keeps what it has', async () => {
+  it('without a cold tier, a full warm tier rejects new pages and keeps its own', async () => {
     const store = await storeOver(undefined);
     for (let pageId = 0; pageId < 4; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     await expect(store.put(4, pageOf(4), positionsOf(4))).rejects.toThrow(CapacityError);
@@ -114,7 +114,7 @@ describe('tiers that are missing or full', () => {
     await store.close();
   });
 
-  it('refuses pages and records of another size, and unknown pages', async () => {
+  it('rejects pages and records of another size, and unknown pages', async () => {
     const records = await openPageRecords(memoryPageFile(), { pageBytes: 128, blockSize: 2 });
     expect(() => createPageStore({ ...shape, warmBytes: 1000, records })).toThrow(ArgumentError);
     const store = await storeOver(memoryPageFile());
@@ -194,7 +194,7 @@ describe('faults of the cold tier', () => {
   });
   afterEach(() => rm(folder, { recursive: true }));
 
-  it('a full disk loses nothing: pages stay warm, the new one is refused', async () => {
+  it('a full disk loses nothing: pages stay warm, the new one is rejected', async () => {
     const faults = noFaults();
     const file = await openPageFile(join(folder, 'pages'), { open: faultyOpen(faults) });
     const store = await storeOver(file);

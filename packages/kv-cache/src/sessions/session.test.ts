@@ -48,7 +48,7 @@ describe('sessions', () => {
     await session.verify();
   });
 
-  it('refuse sections and ranges that are not there', async () => {
+  it('reject missing sections and ranges', async () => {
     const session = await openSession(memorySource(await write()));
     await expect(session.readAll('kv.1.keys')).rejects.toThrow(ArgumentError);
     await expect(session.read('tokens', 8, new Uint8Array(5))).rejects.toThrow('a range within [0, 12)');
@@ -66,7 +66,7 @@ describe('sessions', () => {
     expect(() => checkSession(session, { ...contents, options: {} })).toThrow(FormatError);
   });
 
-  it('refuse invalid contents', async () => {
+  it('reject invalid contents', async () => {
     const refused: [Partial<SessionContents>, number?][] = [
       [{ sections: [bytesSection('a', large), bytesSection('a', large)] }],
       [{ sections: [bytesSection('', large)] }],
@@ -85,7 +85,7 @@ describe('sessions', () => {
 });
 
 describe('damaged files', () => {
-  it('every truncation is refused', async () => {
+  it('every truncation is rejected', async () => {
     const bytes = await write();
     for (let length = 0; length < bytes.length; length++) {
       await expect(openSession(memorySource(bytes.subarray(0, length)))).rejects.toThrow(FormatError);
@@ -95,7 +95,7 @@ describe('damaged files', () => {
     await expect(openSession(memorySource(longer))).rejects.toThrow(FormatError);
   });
 
-  it('a flipped bit in any byte is refused, and never read', async () => {
+  it('a flipped bit in any byte is rejected, and never read', async () => {
     const bytes = await write();
     for (let index = 0; index < bytes.length; index++) {
       bytes[index] ^= 1 << (index % 8);
@@ -109,7 +109,7 @@ describe('damaged files', () => {
     }
   });
 
-  it("chunks in each other's place are refused", async () => {
+  it("chunks in each other's place are rejected", async () => {
     const bytes = await write();
     const first = bytes.length - 2 * 136; // the two chunks of the last section
     const swapped = bytes.slice();
@@ -122,7 +122,7 @@ describe('damaged files', () => {
 });
 
 describe('forged files', () => {
-  it('headers with a right checksum and wrong contents are refused', async () => {
+  it('headers with a right checksum and wrong contents are rejected', async () => {
     const changes: Record<string, unknown>[] = [
       { chunkBytes: 1 },
       { chunkBytes: 2 ** 40 },
@@ -149,7 +149,7 @@ describe('forged files', () => {
     }
   });
 
-  it('random bytes are refused', async () => {
+  it('random bytes are rejected', async () => {
     for (let i = 0; i < 200; i++) {
       const bytes = randomBytes(rng.nextInt(300));
       if (i % 2 === 0) bytes.set((await write()).subarray(0, Math.min(24, bytes.length)));
@@ -192,7 +192,7 @@ describe('files', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('are written with one chunk in memory, whatever their size', async () => {
+  it('are written with one chunk in memory, regardless of size', async () => {
     let largestWrite = 0;
     const sink: ByteSink = {
       name: 'counted',

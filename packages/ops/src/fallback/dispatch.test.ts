@@ -89,8 +89,8 @@ describe('dispatchProgram', () => {
   });
 });
 
-describe('what the dispatcher refuses and frees', () => {
-  it('refuses ops without a kernel on request, and unknown ops always', async () => {
+describe('what the dispatcher rejects and frees', () => {
+  it('rejects ops without a kernel on request, and unknown ops always', async () => {
     const backend = createReferenceBackend();
     const program = randomProgram(3, 5);
     const kernels = kernelsWithout(new Set(['top-k', 'none']), backend);

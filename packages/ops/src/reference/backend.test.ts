@@ -80,7 +80,7 @@ describe('run and read', () => {
     expect(y[0]).toBe(16);
   });
 
-  it('refuses reads of what is not there', async () => {
+  it('rejects reads of what is not there', async () => {
     const program = sums(1);
     const { executable } = await prepare(createReferenceBackend(), program);
     await expect(executable.read('z', new Float32Array(1))).rejects.toThrow('one of y (f32, at most 12)');
@@ -88,7 +88,7 @@ describe('run and read', () => {
     await expect(executable.read('y', new Float32Array(13))).rejects.toThrow(ArgumentError);
   });
 
-  it('refuses scalars that do not fit', async () => {
+  it('rejects scalars that do not fit', async () => {
     const program = sums(1);
     const { executable } = await prepare(createReferenceBackend(), program);
     const scalars = scalarsOf(program, [1, 2]);

@@ -48,7 +48,7 @@ describeBackends('attention to chosen keys', (backend) => {
     }
   });
 
-  it('cuts long block tables into runs', async () => {
+  it('splits long block tables into runs', async () => {
     const [manyQ, manyK] = [randomTensor(4, 600, 1, 4), randomTensor(5, 600, 1, 4)];
     const all = Array.from({ length: 600 }, (_, j) => j);
     const { out } = await attendKeys(manyQ, manyK, manyK, () => all, { backend });
@@ -57,7 +57,7 @@ describeBackends('attention to chosen keys', (backend) => {
   });
 });
 
-it('refuses rows and shapes that do not fit', async () => {
+it('rejects rows and shapes that do not fit', async () => {
   await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow(ArgumentError);
   await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow('rows below 40');
   await expect(attendKeys(randomTensor(1, 1, 3, 8), k, v, () => [0])).rejects.toThrow(ShapeError);

@@ -165,7 +165,7 @@ describeBackends('runs', (backend) => {
     },
   );
 
-  it('cuts long calls into runs with the same results', async () => {
+  it('splits long calls into runs with the same results', async () => {
     for (const prefill of ['dense', 'subquadratic:window=8,block=4', 'h2o:chunk=16,local=4,heavy=6']) {
       const outs: Tensor3[] = [];
       for (const maxTokens of [70, 7]) {
@@ -176,7 +176,7 @@ describeBackends('runs', (backend) => {
     }
   });
 
-  it('reports what was visited and what the cache takes', async () => {
+  it('reports visited pairs and the size of the cache', async () => {
     await using layer = new AttentionLayer({ ...sizes, decode: 'streaming:window=5,sinks=1', keyDType: 'q8_0' });
     expect(layer.report()).toMatchObject({ prefillPairs: 0, decodePairs: 0, density: 1 });
     await layer.prefill(...part(data, 0, 10));
@@ -188,11 +188,11 @@ describeBackends('runs', (backend) => {
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   const data = dataOf(4, 4);
   const sizes = { numHeads: 4, numKvHeads: 4, headDim };
 
-  it('names what is wrong with options', async () => {
+  it('names invalid options', async () => {
     const { q, k, v } = data;
     await expect(attend('sparq', q, k, v, { causal: false })).rejects.toThrow(
       'bidirectional attention: expected dense | subquadratic | oracle-topk, got sparq',
@@ -205,7 +205,7 @@ describe('refusals', () => {
     expect(() => new AttentionLayer({ ...sizes, capacity: 0 })).toThrow('capacity: expected a positive integer, got 0');
   });
 
-  it('names what is wrong with a call, which changes nothing', async () => {
+  it('names what is wrong with a call and changes nothing', async () => {
     const { q, k, v } = data;
     const layer = new AttentionLayer({ ...sizes, capacity: 9 });
     await expect(layer.prefill(q, k, v)).rejects.toThrow(CapacityError);

@@ -156,7 +156,8 @@ describeBackends('SparQ over caches', (backend) => {
       await layer.append(k.slice(0, length - 1), v.slice(0, length - 1));
       outs.push((await layer.decode(q, k.slice(length - 1, length), v.slice(length - 1, length))).out);
     }
-    // Columns in f16 hold f16 keys exactly; of q8_0, alpha moves by at most 2 |q||k| 2^-11, and the mix by that times |v|.
+    // Columns in f16 hold f16 keys exactly; of q8_0, alpha moves by at most 2 |q||k| 2^-11, and the mix by that times
+    // |v|.
     const between = dtype === 'f16' ? bound : 2 * 32 * 8 * 5 * 2 ** -11 * 5;
     expect(largestDifference(outs[0] as Tensor3, outs[1] as Tensor3)).toBeLessThan(between);
     const { out } = await attend('sparq:rank=8,topk=16', q, k, v, { backend });
@@ -165,7 +166,7 @@ describeBackends('SparQ over caches', (backend) => {
 });
 
 describe('transfers', () => {
-  it('are S r + 2 k d + 4 d elements per KV head, beside 2 S d', () => {
+  it('are S r + 2 k d + 4 d elements per KV head, compared with 2 S d', () => {
     const { formula, dense, possibleSpeedup } = sparqTransfers(policyOf('rank=8,topk=16'), length, 32);
     expect(formula).toBe(150 * 8 + 2 * 16 * 32 + 4 * 32);
     expect(dense).toBe(2 * 150 * 32);

@@ -69,7 +69,7 @@ describeBackends('streaming', (backend) => {
     const expected = byDefinition(sinks, window);
     const sizes = { backend, numHeads: 4, numKvHeads: 2, headDim, rotate };
 
-    it('a ring of constant size gives what keys rotated anew give, in prefill and decode', async () => {
+    it('a ring of constant size gives the results of re-rotated keys, in prefill and decode', async () => {
       await using layer = new AttentionLayer({ ...sizes, prefill: policy, decode: policy });
       const numSlots = Math.ceil((sinks + 2 * window - 1) / 64) * 64;
       expect(layer.report().cacheBytes).toBe(numSlots * 2 * 2 * headDim * 4);
@@ -81,7 +81,7 @@ describeBackends('streaming', (backend) => {
       }
     });
 
-    it('a full cache gives the same as the ring, mass included', async () => {
+    it('a full cache gives the same as the ring, including mass', async () => {
       const options = { ...sizes, decode: policy, keyDType: 'f16' } as const;
       await using ring = new AttentionLayer({ ...options, prefill: policy });
       await using full = new AttentionLayer({ ...options, capacity: numTokens });

@@ -62,8 +62,8 @@ function byDefinition({ q, k, v }: Tensors, policy: SubquadraticPolicy, causal =
 }
 
 /**
- * Means are rounded to f32 after each token, up to 16 times: a logit of a landmark moves by at most 16 |q| |k| 2^-24 / sqrt(d)
- * <= 16 sqrt(d) qmax kmax 2^-24, a weight by twice that, an output by the sum of |v| over weights.
+ * Means are rounded to f32 after each token, up to 16 times: a logit of a landmark moves by at most 16 |q| |k| 2^-24 /
+ * sqrt(d) <= 16 sqrt(d) qmax kmax 2^-24, a weight by twice that, an output by the sum of |v| over weights.
  */
 function landmarkBound(data: Tensors): number {
   const max = ({ data: values }: Tensor3): number => values.reduce((a, b) => Math.max(a, Math.abs(b)), 0);
@@ -136,7 +136,7 @@ describeBackends('subquadratic over a cache', (backend) => {
     v.slice(begin, end),
   ];
 
-  it('chunks of a prompt against what the cache holds give the same, and so do single tokens', async () => {
+  it('prompt chunks over a cache give the same results, and so do single tokens', async () => {
     for (const chunk of [1, 7, 32, 90]) {
       await using layer = new AttentionLayer(sizes);
       for (let begin = 0; begin < 90; begin += chunk) {
@@ -158,7 +158,7 @@ describeBackends('subquadratic over a cache', (backend) => {
     }
   });
 
-  it('the mass of tokens is what landmarks leave', async () => {
+  it('tokens have the mass that landmarks leave', async () => {
     const mass = new Float32Array(2 * 90);
     const { q, k, v } = data;
     await attend(policy, q.slice(89, 90), k, v, { backend, mass });

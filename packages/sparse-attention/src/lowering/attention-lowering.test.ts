@@ -190,7 +190,7 @@ describe('requirements', () => {
     expect(of('prefill=streaming;decode=streaming;dense-first=1').reads).toBeUndefined();
   });
 
-  it('refuse a cache whose blocks do not fit', async () => {
+  it('reject a cache whose blocks do not fit', async () => {
     checkBlockSize(of('subquadratic:block=32'), 64);
     expect(() => checkBlockSize(of('subquadratic:block=32'), 48)).toThrow(/multiple of 32 tokens.*48/);
     await expect(runPolicy(backends['reference'] as Backend, 'subquadratic:block=32')).rejects.toThrow(ArgumentError);

@@ -153,7 +153,7 @@ describe('any policy', () => {
     );
   });
 
-  it('keeps the window and the globals whatever the salience gate says', () => {
+  it('keeps the window and the globals regardless of the salience gate', () => {
     const { tokens } = subquadraticKeys(policyOf(',window=4,block=8'), 40, 64, { keepStride: (j) => j !== 24 });
     expect([...tokens]).toEqual([0, 8, 32, 36, 37, 38, 39, 40]);
   });

@@ -120,7 +120,7 @@ describe('text', () => {
     expect(parsePolicy('subquadratic:landmarks=off')).toMatchObject({ landmarkBias: 'none' });
   });
 
-  it('gives a bare policy to the phases that it can serve', () => {
+  it('applies a bare policy to the phases that it supports', () => {
     expect(parseAttention('sparq')).toMatchObject({ prefill: { kind: 'dense' }, decode: { kind: 'sparq' } });
     expect(parseAttention('h2o')).toMatchObject({ prefill: { kind: 'h2o-prefill' }, decode: { kind: 'dense' } });
     expect(parseAttention('streaming')).toMatchObject({
@@ -132,7 +132,7 @@ describe('text', () => {
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   it.each([
     ['sparkq', 'attention: expected dense | subquadratic | sparq', 'sparkq'],
     ['', 'expected dense', 'nothing'],
@@ -204,7 +204,7 @@ describe('resolvePolicy', () => {
     ]);
   });
 
-  it('refuses layers that the model does not have', () => {
+  it('rejects layers that the model does not have', () => {
     expect(() => resolvePolicy('layers=3-6:dense', { numLayers: 6 })).toThrow('expected layers from 0 to 5, got 3-6');
     expect(() => resolvePolicy('dense-first=7', { numLayers: 6 })).toThrow('at most 6 layers');
   });

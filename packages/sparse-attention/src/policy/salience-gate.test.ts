@@ -25,7 +25,7 @@ function weights(seed: number): FastGrnnWeights {
 }
 
 describe('the salience gate', () => {
-  it('is causal: what comes later changes no decision', () => {
+  it('is causal: later tokens change no decision', () => {
     const keys = randomTensor(1, 60, 1, 6);
     const others = randomTensor(2, 60, 1, 6);
     const probe = new FastGrnnGate(weights(3));

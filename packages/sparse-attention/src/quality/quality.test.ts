@@ -60,7 +60,7 @@ describe('synthetic attention', () => {
     expect(masses('diffuse').best).toBeLessThan(0.4);
   });
 
-  it('is the same for the same seed, and rotates as it says', () => {
+  it('is reproducible from its seed, and applies RoPE as documented', () => {
     const options = { kind: 'local', seqLen: 20, numHeads: 4, numKvHeads: 2, headDim: 8, seed: 5 } as const;
     const a = syntheticAttention(options);
     const b = syntheticAttention(options);

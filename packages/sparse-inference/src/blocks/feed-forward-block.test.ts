@@ -62,7 +62,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim: 4, ffnDim: 6 }, 1);
   const block = (own = weights): FeedForwardBlock =>
     new FeedForwardBlock({ backend: backends.reference, weights: own });

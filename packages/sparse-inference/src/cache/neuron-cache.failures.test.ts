@@ -32,7 +32,7 @@ describe('failures', () => {
     cache.checkIntegrity();
   });
 
-  it('refuse bytes that the check does not accept', async () => {
+  it('reject bytes that the check does not accept', async () => {
     const verify: NeuronCacheOptions['verify'] = (layer, piece, item, bytes) =>
       bytes.length === itemBytes && !(layer === 0 && piece === 1 && item === 41);
     for (const hasView of [true, false]) {
@@ -91,7 +91,7 @@ describe('aborts', () => {
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   it('says how many ids fit, and changes nothing when they do not', async () => {
     const { cache, ensure } = await setUp({ slots: 5, hot: [0] });
     await ensure([7, 8]);
@@ -108,7 +108,7 @@ describe('refusals', () => {
     expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']); // still held
   });
 
-  it('refuses arguments out of range', async () => {
+  it('rejects arguments out of range', async () => {
     const { cache, ensure, source } = await setUp();
     const rows = new Int32Array(4);
     await expect(ensure([-1])).rejects.toThrow(ArgumentError);
@@ -126,7 +126,7 @@ describe('refusals', () => {
     await running;
   });
 
-  it('refuses sources that are too short, and tiers that do not fit', async () => {
+  it('rejects sources that are too short, and tiers that do not fit', async () => {
     await expect(setUp({ numItems: 101 })).rejects.toThrow(FormatError);
     await expect(setUp({ slots: 3, hot: [1, 2, 3] })).rejects.toMatchObject({
       code: 'capacity',

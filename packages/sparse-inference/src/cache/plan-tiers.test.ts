@@ -188,7 +188,7 @@ describe('working slots', () => {
 });
 
 describe('invalid numbers', () => {
-  it('are refused', () => {
+  it('are rejected', () => {
     const plan = (changes: Partial<PlannedLayerInput>, budgetBytes = 1e6): unknown =>
       planNeuronTiers({ budgetBytes, layers: [{ ...layer, ...changes }] });
     expect(() => plan({ hotBytes: -1 })).toThrow(ArgumentError);

@@ -269,7 +269,7 @@ describe('checkpoints that do not fit', () => {
     expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
   });
 
-  test('that are damaged are refused', async () => {
+  test('that are damaged are rejected', async () => {
     const store = new MemoryStore();
     store.killAt = 2;
     await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');

@@ -276,7 +276,7 @@ describe('requests', () => {
     },
   );
 
-  test('refuses a block of another size', async () => {
+  test('rejects a block of another size', async () => {
     const other = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim: 41 }, 1);
     const sidecar = sidecarOf([sparseLayer('low-rank', 0, other, 5)]);
     await expect(run(createFeedForwardLowering(sidecar), predictorWeights(sidecar))).rejects.toThrow(ShapeError);

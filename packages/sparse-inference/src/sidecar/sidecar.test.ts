@@ -79,7 +79,7 @@ const refused = async (bytes: Uint8Array, message: RegExp, options = {}): Promis
   await expect(reading).rejects.toThrow(message);
 };
 
-describe('refusals', () => {
+describe('errors', () => {
   test('of another model', async () => {
     const bytes = await sidecarBytes(sidecar);
     await refused(bytes, /modelHash: expected the hash of the model, xxh:2, found xxh:1/, { modelHash: 'xxh:2' });
@@ -142,7 +142,7 @@ describe('refusals of contents', () => {
 });
 
 describe('fuzz', () => {
-  test('a flipped bit anywhere is refused', async () => {
+  test('a flipped bit anywhere is rejected', async () => {
     const bytes = await sidecarBytes(sidecar);
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length * 8 - 1), async (bit) => {
@@ -162,7 +162,7 @@ describe('fuzz', () => {
     );
   });
 
-  test('a cut file is refused', async () => {
+  test('a cut file is rejected', async () => {
     const bytes = await sidecarBytes(sidecar);
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length - 1), async (length) => {
@@ -172,7 +172,7 @@ describe('fuzz', () => {
     );
   });
 
-  test('any JSON in place of the metadata is refused, or read', async () => {
+  test('any JSON in place of the metadata is rejected, or read', async () => {
     const { tensors, metadata } = sidecarContent(sidecar);
     const valid = JSON.parse(metadata[metadataKeys.content] as string) as object;
     const pathsOf = (value: unknown, path: string[] = []): string[][] =>
