@@ -1,7 +1,7 @@
 /**
  * BERT's basic tokenizer: splits on whitespace and makes every punctuation mark and CJK ideograph a separate word, as
  * llama.cpp does: all combining marks (not only Mn) count as accents, and a decomposable character is replaced by the
- * first character of its decomposition. `json-normalizer.ts` has the Hugging Face form.
+ * first character of its decomposition. `json/normalizer.ts` has the Hugging Face form.
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (wpm_session)
  */
 import { charBit, charClass } from './char-class.js';

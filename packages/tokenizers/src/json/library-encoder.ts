@@ -4,8 +4,8 @@ import type { IdList } from '../id-list.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
 import type { TextEncoderModel } from '../vocabulary-tokenizer.js';
-import type { JsonObject } from './json-value.js';
-import { type UnsupportedComponent, isObject, jsonError } from './json-value.js';
+import type { JsonObject } from './value.js';
+import { type UnsupportedComponent, isObject, jsonError } from './value.js';
 
 /** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(

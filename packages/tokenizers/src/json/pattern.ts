@@ -1,5 +1,5 @@
 /** Patterns of tokenizer.json: literal strings, or Oniguruma expressions translated by the library. */
-import { asObject, jsonError } from './json-value.js';
+import { asObject, jsonError } from './value.js';
 import { translateOniguruma } from './library.js';
 
 /** The global regular expression of `{ String }` or `{ Regex }`. @throws FormatError */

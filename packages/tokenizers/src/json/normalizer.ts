@@ -2,8 +2,8 @@
 import { charBit, charClass } from '../char-class.js';
 import { Charsmap } from '../charsmap.js';
 import type { CharsmapMatch } from '../charsmap.js';
-import { readPattern } from './json-pattern.js';
-import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './json-value.js';
+import { readPattern } from './pattern.js';
+import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
 
 /** Maps text to normalized text. */
 export type Normalizer = (text: string) => string;

@@ -4,7 +4,7 @@
  */
 import { byteLevelDecode, hexTokenByte } from '../byte-level.js';
 import { utf8 } from '../vocabulary-tokenizer.js';
-import { asArray, asObject, jsonError, optionalBoolean, optionalString } from './json-value.js';
+import { asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
 
 export interface TokenDecoder {
   readonly bytesOf: (text: string) => Uint8Array;

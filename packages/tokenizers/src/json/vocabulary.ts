@@ -1,7 +1,7 @@
 /** Token texts, ids and added tokens of tokenizer.json. */
 import type { AddedToken } from './added-tokens.js';
-import type { JsonObject } from './json-value.js';
-import { asArray, asId, asNumber, asObject, asString, isObject, jsonError, optionalBoolean } from './json-value.js';
+import type { JsonObject } from './value.js';
+import { asArray, asId, asNumber, asObject, asString, isObject, jsonError, optionalBoolean } from './value.js';
 
 export interface JsonVocabulary {
   /** Text of each id; '' for an id that the file omits. */

@@ -1,6 +1,6 @@
 /** The special tokens that post-processors of tokenizer.json add around a single text. */
-import type { JsonObject } from './json-value.js';
-import { asArray, asId, asObject, asString, isObject, jsonError } from './json-value.js';
+import type { JsonObject } from './value.js';
+import { asArray, asId, asObject, asString, isObject, jsonError } from './value.js';
 
 export interface Surroundings {
   readonly prefix: readonly number[];

@@ -9,10 +9,10 @@ import type { Tokenizer } from '../tokenizer.js';
 import { Unigram } from '../unigram.js';
 import { WordPiece } from '../wordpiece.js';
 import type { WordModel } from '../words.js';
-import type { JsonObject } from './json-value.js';
-import { UnsupportedComponent, asArray, asId, asNumber, asString, describe, jsonError } from './json-value.js';
-import { optionalBoolean, optionalString } from './json-value.js';
-import type { JsonVocabulary } from './json-vocabulary.js';
+import type { JsonObject } from './value.js';
+import { UnsupportedComponent, asArray, asId, asNumber, asString, describe, jsonError } from './value.js';
+import { optionalBoolean, optionalString } from './value.js';
+import type { JsonVocabulary } from './vocabulary.js';
 
 export interface JsonModel {
   readonly kind: Tokenizer['kind'];

@@ -1,8 +1,8 @@
 /** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
 import { compilePattern } from '../split.js';
-import { readPattern } from './json-pattern.js';
-import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './json-value.js';
-import type { JsonObject } from './json-value.js';
+import { readPattern } from './pattern.js';
+import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
+import type { JsonObject } from './value.js';
 
 /** Splits one piece; `atStart` is true when it begins where the whole text begins. */
 export type PieceStep = (piece: string, atStart: boolean, emit: (piece: string) => void) => void;
