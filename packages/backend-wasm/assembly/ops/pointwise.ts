@@ -79,23 +79,14 @@ export function activateRow(kind: i32, x: usize, count: i32): void {
 }
 
 /** Elements `[begin, end)`; a copy for each op. */
-/* @inline */ function applyTo(
-  op: i32,
-  kind: i32,
-  a: usize,
-  b: usize,
-  y: usize,
-  number: f32,
-  begin: i32,
-  end: i32,
-): void {
+/* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
     const at = (<usize>i) << 2;
-    v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), number));
+    v128.store(y + at, apply(op, kind, v128.load(a + at), v128.load(b + at), cap));
   }
   const at = (<usize>i) << 2;
-  storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), number), end - i);
+  storeTail(y + at, apply(op, kind, loadTail(a + at, end - i), loadTail(b + at, end - i), cap), end - i);
 }
 
 /* @inline */ function apply(op: i32, kind: i32, a: v128, b: v128, number: f32): v128 {
