@@ -1,10 +1,10 @@
 export { attend, type OneShotOptions, type OneShotResult } from './layer/attend.js';
-export type { Rotate } from './layer/attend-call.js';
+export type { Rotate } from './layer/call.js';
 export { attendKeys, type AttendKeysOptions, type AttendKeysResult } from './layer/attend-keys.js';
-export type { AttendOptions, AttentionResult, KeyVisit } from './layer/attend-options.js';
+export type { AttendOptions, AttentionResult, KeyVisit } from './layer/options.js';
 export { AttentionLayer, type AttentionLayerOptions, type AttentionLayerReport } from './layer/attention-layer.js';
 export type { HeavyHitters } from './layer/heavy-hitters.js';
-export type { LayerSizes } from './layer/layer-shape.js';
+export type { LayerSizes } from './layer/shape.js';
 export { createAttentionLowering, type AttentionLoweringOptions } from './lowering/attention-lowering.js';
 export { pageTopKAttributes, type AttentionOutputs } from './lowering/lower-policy.js';
 export { attentionRequirements, checkBlockSize, type AttentionRequirements } from './lowering/requirements.js';
@@ -33,10 +33,10 @@ export {
   type H2oBudgets,
   type H2oPairs,
   type SparqTransfers,
-} from './policy/policy-costs.js';
+} from './policy/costs.js';
 export { kvBytes, modelPresets, presetPolicy, type KvShape, type ModelPreset } from './policy/model-presets.js';
-export { supportsPhase } from './policy/policy-fields.js';
-export { formatPolicy, parsePolicy } from './policy/policy-text.js';
+export { supportsPhase } from './policy/fields.js';
+export { formatPolicy, parsePolicy } from './policy/text.js';
 export type {
   AttentionPhase,
   AttentionPolicy,
@@ -51,8 +51,8 @@ export type {
   SparqPolicy,
   StreamingPolicy,
   SubquadraticPolicy,
-} from './policy/policy-types.js';
-export { checkPolicy } from './policy/policy-values.js';
+} from './policy/kinds.js';
+export { checkPolicy } from './policy/values.js';
 export { resolvePolicy } from './policy/resolve-policy.js';
 export {
   FastGrnnGate as experimental_FastGrnnGate,

@@ -8,7 +8,7 @@ import {
   type SequenceStates,
 } from '@winnow/ops';
 import type { DType, Tensor3 } from '@winnow/tensor';
-import type { AttentionPhase } from '../src/policy/policy-types.js';
+import type { AttentionPhase } from '../src/policy/kinds.js';
 
 export interface PagedShape {
   readonly numHeads: number;

@@ -7,7 +7,7 @@ import {
   type ProgramBuilder,
 } from '@winnow/ops';
 import { ArgumentError, ShapeError, Tensor3 } from '@winnow/tensor';
-import { checkTensor } from './layer-shape.js';
+import { checkTensor } from './shape.js';
 
 /** Options of `attendKeys`. */
 export interface AttendKeysOptions {

@@ -1,9 +1,9 @@
 /** Attention over whole tensors in one call. */
 import { ShapeError, type Tensor3 } from '@winnow/tensor';
-import { parsePolicy } from '../policy/policy-text.js';
-import { supportsPhase } from '../policy/policy-fields.js';
-import type { AttentionPolicy } from '../policy/policy-types.js';
-import type { AttendOptions, AttentionResult } from './attend-options.js';
+import { parsePolicy } from '../policy/text.js';
+import { supportsPhase } from '../policy/fields.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
+import type { AttendOptions, AttentionResult } from './options.js';
 import { AttentionLayer, type AttentionLayerOptions } from './attention-layer.js';
 
 /** Options of `attend`. */

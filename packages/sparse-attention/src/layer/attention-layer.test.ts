@@ -3,7 +3,7 @@ import { ArgumentError, CapacityError, ReleasedError, ShapeError, type Tensor3 }
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
 import { denseTruth, largestDifference, randomTensor, roundingBound, wasmBound } from '../../test/dense-truth.js';
-import type { KeyVisit } from './attend-options.js';
+import type { KeyVisit } from './options.js';
 import { attend } from './attend.js';
 import { AttentionLayer, type AttentionLayerOptions } from './attention-layer.js';
 

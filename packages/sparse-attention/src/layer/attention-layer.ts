@@ -3,14 +3,14 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, tensorBytes, type Tensor3 } from '@winnow/tensor';
 import { checkCausal } from '../lowering/lower-policy.js';
 import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
-import { supportsPhase } from '../policy/policy-fields.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/policy-types.js';
-import { AttendCall, densePairs, storeTokens, type NewTokens, type Rotate } from './attend-call.js';
-import type { AttendOptions, AttentionResult } from './attend-options.js';
+import { supportsPhase } from '../policy/fields.js';
+import { parsePolicy } from '../policy/text.js';
+import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/kinds.js';
+import { AttendCall, densePairs, storeTokens, type NewTokens, type Rotate } from './call.js';
+import type { AttendOptions, AttentionResult } from './options.js';
 import { HeavyHitterState, type HeavyHitters } from './heavy-hitters.js';
-import { LayerPrograms } from './layer-programs.js';
-import { checkTensor, layerShape, type LayerShape, type LayerSizes } from './layer-shape.js';
+import { LayerPrograms } from './programs.js';
+import { checkTensor, layerShape, type LayerShape, type LayerSizes } from './shape.js';
 import { SlotMap } from './slot-map.js';
 
 /** Options of `AttentionLayer`. */

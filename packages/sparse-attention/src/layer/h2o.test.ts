@@ -11,9 +11,9 @@ import {
   truth,
   wasmBound,
 } from '../../test/dense-truth.js';
-import { h2oPairs } from '../policy/policy-costs.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { H2oPrefillPolicy } from '../policy/policy-types.js';
+import { h2oPairs } from '../policy/costs.js';
+import { parsePolicy } from '../policy/text.js';
+import type { H2oPrefillPolicy } from '../policy/kinds.js';
 import { AttentionLayer, type AttentionLayerOptions } from './attention-layer.js';
 import type { HeavyHitters } from './heavy-hitters.js';
 

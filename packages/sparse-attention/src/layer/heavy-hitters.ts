@@ -1,7 +1,7 @@
 /** The state of a sequence under `h2o-prefill`, in the layout of the op `h2o-attention`. */
 import type { Backend, BufferHandle } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { H2oPrefillPolicy } from '../policy/policy-types.js';
+import type { H2oPrefillPolicy } from '../policy/kinds.js';
 
 /** Memory of one KV head. */
 export interface HeavyHitters {

@@ -4,8 +4,8 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
 import { randomTensor } from '../../test/dense-truth.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { PageTopKPolicy } from '../policy/policy-types.js';
+import { parsePolicy } from '../policy/text.js';
+import type { PageTopKPolicy } from '../policy/kinds.js';
 import { exactWeights } from '../quality/metrics.js';
 import { attend, type OneShotResult } from './attend.js';
 

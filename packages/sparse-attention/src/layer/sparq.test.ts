@@ -2,9 +2,9 @@ import { Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
 import { denseTruth, largestDifference, randomTensor, roundingBound, wasmBound } from '../../test/dense-truth.js';
-import { sparqTransfers } from '../policy/policy-costs.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { SparqPolicy } from '../policy/policy-types.js';
+import { sparqTransfers } from '../policy/costs.js';
+import { parsePolicy } from '../policy/text.js';
+import type { SparqPolicy } from '../policy/kinds.js';
 import { attend } from './attend.js';
 import { AttentionLayer } from './attention-layer.js';
 

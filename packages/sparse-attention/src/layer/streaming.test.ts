@@ -4,7 +4,7 @@ import { Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
 import { largestDifference, randomTensor, truth } from '../../test/dense-truth.js';
-import type { Rotate } from './attend-call.js';
+import type { Rotate } from './call.js';
 import { attend } from './attend.js';
 import { AttentionLayer } from './attention-layer.js';
 

@@ -12,8 +12,8 @@ import {
   type WeightedKey,
 } from '../../test/dense-truth.js';
 import { countPairs, subquadraticKeys } from '../lowering/subquadratic.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { SubquadraticPolicy } from '../policy/policy-types.js';
+import { parsePolicy } from '../policy/text.js';
+import type { SubquadraticPolicy } from '../policy/kinds.js';
 import { attend } from './attend.js';
 import { AttentionLayer } from './attention-layer.js';
 

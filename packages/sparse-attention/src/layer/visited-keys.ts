@@ -1,6 +1,6 @@
 /** Which keys a query attended to: by the rule of its policy, or by the probabilities that the op reports. */
 import { subquadraticKeys, type QueryKeys } from '../lowering/subquadratic.js';
-import type { AttentionPolicy } from '../policy/policy-types.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
 
 const noBlocks = new Int32Array(0);
 

@@ -6,7 +6,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { randomTensor } from '../../test/dense-truth.js';
 import { PagedLayer, type LayerStep } from '../../test/layer-program.js';
 import { AttentionLayer } from '../layer/attention-layer.js';
-import type { AttentionPhase } from '../policy/policy-types.js';
+import type { AttentionPhase } from '../policy/kinds.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { createAttentionLowering } from './attention-lowering.js';
 import { attentionRequirements, checkBlockSize } from './requirements.js';

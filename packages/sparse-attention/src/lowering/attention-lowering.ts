@@ -1,8 +1,8 @@
 /** Lowers the policies of a model to the ops of its programs. */
 import type { AttentionLowering, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import { clampBudgets } from '../policy/policy-costs.js';
-import type { AttentionPhase, AttentionSpec } from '../policy/policy-types.js';
+import { clampBudgets } from '../policy/costs.js';
+import type { AttentionPhase, AttentionSpec } from '../policy/kinds.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { carryH2o } from './h2o-lowering.js';
 import { lowerPolicy, type AttentionOutputs } from './lower-policy.js';

@@ -1,7 +1,7 @@
 /** Lowers chunked prefill with a memory of heavy hitters, which is per-sequence state. */
 import type { LayerAttention, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { H2oBudgets } from '../policy/policy-costs.js';
+import type { H2oBudgets } from '../policy/costs.js';
 
 function statesOf(request: LayerAttention): SequenceStates {
   const states = request.states?.();

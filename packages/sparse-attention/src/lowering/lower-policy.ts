@@ -7,8 +7,8 @@ import {
   type ProgramTensor,
 } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import { clampBudgets } from '../policy/policy-costs.js';
-import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy } from '../policy/policy-types.js';
+import { clampBudgets } from '../policy/costs.js';
+import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy } from '../policy/kinds.js';
 import { lowerH2o } from './h2o-lowering.js';
 import { boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
 import { subquadraticAttributes } from './subquadratic.js';

@@ -1,6 +1,6 @@
 /** What policies require of the caches of their programs, to be checked before caches are allocated. */
 import { ArgumentError } from '@winnow/tensor';
-import type { AttentionPolicy, AttentionSpec } from '../policy/policy-types.js';
+import type { AttentionPolicy, AttentionSpec } from '../policy/kinds.js';
 import { resolvePolicy } from '../policy/resolve-policy.js';
 import { meanSizeOf, pageSizeOf } from './side-data.js';
 

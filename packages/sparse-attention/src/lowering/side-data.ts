@@ -1,7 +1,7 @@
 /** The side data that policies keep for the keys and values of a layer, and the ops that maintain it. */
 import type { KvView, LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError, type DType } from '@winnow/tensor';
-import type { AttentionPolicy } from '../policy/policy-types.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
 
 /** The part of a layer's attention that side data depends on. */
 export interface LayerCache extends Pick<LayerAttention, 'layer' | 'slots'> {

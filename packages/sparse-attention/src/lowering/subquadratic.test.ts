@@ -1,8 +1,8 @@
 /** Keys and pairs against the goldens of the specification and against sets built straight from its text. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { SubquadraticPolicy } from '../policy/policy-types.js';
+import { parsePolicy } from '../policy/text.js';
+import type { SubquadraticPolicy } from '../policy/kinds.js';
 import { auditPairs, countPairs, countRow, subquadraticKeys } from './subquadratic.js';
 
 function policyOf(text: string): SubquadraticPolicy {

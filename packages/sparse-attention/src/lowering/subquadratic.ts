@@ -1,7 +1,7 @@
 /** Subquadratic policies: attributes of their op, the keys that a query attends to, and their number. */
 import { maxGlobals, subquadraticLandmarkRule, subquadraticTokenRule, type Attributes } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import type { SubquadraticPolicy } from '../policy/policy-types.js';
+import type { SubquadraticPolicy } from '../policy/kinds.js';
 
 /** Attributes of the op for a policy. @throws {ArgumentError} for more globals than a record can hold */
 export function subquadraticAttributes(policy: SubquadraticPolicy): Attributes {

@@ -3,10 +3,10 @@
  * separated by `;`: `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
  */
 import { ArgumentError } from '@winnow/tensor';
-import { policySchemas, supportsPhase } from './policy-fields.js';
-import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './policy-text.js';
-import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './policy-types.js';
-import { checkPolicy } from './policy-values.js';
+import { policySchemas, supportsPhase } from './fields.js';
+import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './text.js';
+import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './kinds.js';
+import { checkPolicy } from './values.js';
 
 /** All layers dense. */
 export const denseAttention: AttentionSpec = {

@@ -1,7 +1,7 @@
 /** Shapes of well-known models with recommended windows, and the size of their KV caches. */
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
-import { parsePolicy } from './policy-text.js';
-import type { SubquadraticPolicy } from './policy-types.js';
+import { parsePolicy } from './text.js';
+import type { SubquadraticPolicy } from './kinds.js';
 
 /** The parameters of a model's KV cache size. */
 export interface KvShape {

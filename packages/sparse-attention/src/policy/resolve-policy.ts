@@ -1,8 +1,8 @@
 /** Resolves the specification of a whole model to the policies of each layer. */
 import { ArgumentError } from '@winnow/tensor';
 import { checkAttention } from './attention-spec.js';
-import { supportsPhase } from './policy-fields.js';
-import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from './policy-types.js';
+import { supportsPhase } from './fields.js';
+import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from './kinds.js';
 
 /**
  * The policies of layers 0 to `numLayers - 1`. First the policies of the phases, then `denseFirst` and `denseLast`,

@@ -4,8 +4,8 @@ import { randomTensor, truth } from '../../test/dense-truth.js';
 import { attendKeys } from '../layer/attend-keys.js';
 import { subquadraticKeys } from '../lowering/subquadratic.js';
 import { FastGrnnGate, type FastGrnnWeights } from './salience-gate.js';
-import { parsePolicy } from '../policy/policy-text.js';
-import type { SubquadraticPolicy } from '../policy/policy-types.js';
+import { parsePolicy } from './text.js';
+import type { SubquadraticPolicy } from './kinds.js';
 
 function weights(seed: number): FastGrnnWeights {
   const rng = createRng(seed);

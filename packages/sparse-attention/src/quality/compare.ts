@@ -1,8 +1,8 @@
 /** Compares a policy with dense attention and with an oracle of the same budget, on any queries, keys and values. */
 import { Tensor3 } from '@winnow/tensor';
 import { attend, type OneShotOptions } from '../layer/attend.js';
-import type { AttendOptions, KeyVisit } from '../layer/attend-options.js';
-import type { AttentionPolicy } from '../policy/policy-types.js';
+import type { AttendOptions, KeyVisit } from '../layer/options.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
 import { exactWeights, massCaptured, outputErrors, recall, summarize, type Summary } from './metrics.js';
 import { largestIndices } from './top-k.js';
 

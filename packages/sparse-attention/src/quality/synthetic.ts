@@ -1,7 +1,7 @@
 /** Structured synthetic queries, keys and values: shaped like heads of trained models. */
 import { ropeFrequencies, RowRotation } from '@winnow/ops';
 import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
-import type { Rotate } from '../layer/attend-call.js';
+import type { Rotate } from '../layer/call.js';
 
 /**
  * What a head attends to: `local` its neighborhood through slowly drifting low-rank content; `sinks` the first token;

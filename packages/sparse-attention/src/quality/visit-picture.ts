@@ -1,5 +1,5 @@
 /** The keys that queries attended to, as data for a plot, and the pairs of each query. */
-import type { KeyVisit } from '../layer/attend-options.js';
+import type { KeyVisit } from '../layer/options.js';
 
 /** Counts visits per query and, in cells of a grid, per query and key. */
 export class VisitPicture {

@@ -3,10 +3,10 @@ import type { Mutant } from '../mutant.ts';
 
 export const sparsityMutants: readonly Mutant[] = [
   {
-    file: 'packages/sparse-attention/src/policy/policy-fields.ts',
+    file: 'packages/sparse-attention/src/policy/fields.ts',
     find: 'return policySchemas.find(({ kind, aliases }) => kind === name || aliases.includes(name));',
     replace: 'return policySchemas.find(({ kind }) => kind === name);',
-    tests: ['src/policy/policy.test.ts'],
+    tests: ['src/policy/language.test.ts'],
   },
   {
     file: 'packages/sparse-attention/src/policy/salience-gate.ts',

@@ -3,10 +3,10 @@ import { ArgumentError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { attentionFromOptions, checkAttention, formatAttention, parseAttention } from './attention-spec.js';
-import { policySchemas, supportsPhase, type PolicyField } from './policy-fields.js';
-import { formatPolicy, parsePolicy } from './policy-text.js';
-import type { AttentionPhase, AttentionPolicy, AttentionSpec } from './policy-types.js';
-import { checkPolicy } from './policy-values.js';
+import { policySchemas, supportsPhase, type PolicyField } from './fields.js';
+import { formatPolicy, parsePolicy } from './text.js';
+import type { AttentionPhase, AttentionPolicy, AttentionSpec } from './kinds.js';
+import { checkPolicy } from './values.js';
 import { resolvePolicy } from './resolve-policy.js';
 
 function arbitraryValue({ type, min = 0, words = [] }: PolicyField): fc.Arbitrary<unknown> {

@@ -1,7 +1,7 @@
 /** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
 import { ArgumentError } from '@winnow/tensor';
-import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './policy-fields.js';
-import type { AttentionPolicy } from './policy-types.js';
+import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './fields.js';
+import type { AttentionPolicy } from './kinds.js';
 
 /** Largest integer of a policy: positions and counts are 32-bit in every kernel. */
 const maxInteger = 2 ** 31 - 1;

@@ -2,7 +2,7 @@
  * The fields of each kind of policy: names in text and in JSON, ranges, defaults. Used for parsing, formatting and
  * checking.
  */
-import type { AttentionPhase, AttentionPolicy, PolicyKind } from './policy-types.js';
+import type { AttentionPhase, AttentionPolicy, PolicyKind } from './kinds.js';
 
 export type FieldValue = number | boolean | string | readonly number[];
 export type Given = Readonly<Record<string, FieldValue | undefined>>;

@@ -2,10 +2,10 @@
 import type { BoundProgram } from '@winnow/ops';
 import { ShapeError, Tensor3 } from '@winnow/tensor';
 import { lastSinkPosition } from '../lowering/lower-policy.js';
-import type { AttentionPolicy } from '../policy/policy-types.js';
-import type { AttendOptions, AttentionResult } from './attend-options.js';
-import { queryInput, type AttendVariant, type LayerPrograms } from './layer-programs.js';
-import { checkTensor, type LayerShape } from './layer-shape.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
+import type { AttendOptions, AttentionResult } from './options.js';
+import { queryInput, type AttendVariant, type LayerPrograms } from './programs.js';
+import { checkTensor, type LayerShape } from './shape.js';
 import type { SlotMap } from './slot-map.js';
 import { choosesPerHead, chosenKeys, isPositional, positionalKeys } from './visited-keys.js';
 

@@ -1,8 +1,8 @@
 /** The text form of one policy: `kind` or `kind:key=value,key=value`. */
 import { ArgumentError } from '@winnow/tensor';
-import { schemaOf, type FieldValue, type PolicyField } from './policy-fields.js';
-import type { AttentionPolicy } from './policy-types.js';
-import { checkPolicy, complete, expectedOf, fits, knownSchema } from './policy-values.js';
+import { schemaOf, type FieldValue, type PolicyField } from './fields.js';
+import type { AttentionPolicy } from './kinds.js';
+import { checkPolicy, complete, expectedOf, fits, knownSchema } from './values.js';
 
 /** Whether a text is JSON rather than the language of policies. */
 export function isJson(text: string): boolean {

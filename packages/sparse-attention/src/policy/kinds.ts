@@ -1,5 +1,5 @@
 /**
- * Attention policies as plain objects, one type per kind. They can be stored as JSON; `policy-text.ts` has their text
+ * Attention policies as plain objects, one type per kind. They can be stored as JSON; `text.ts` has their text
  * form.
  */
 

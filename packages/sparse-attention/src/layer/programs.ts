@@ -11,8 +11,8 @@ import {
 } from '@winnow/ops';
 import { lowerPolicy, type LowerPolicyOptions } from '../lowering/lower-policy.js';
 import { appendSideData } from '../lowering/side-data.js';
-import type { AttentionPolicy } from '../policy/policy-types.js';
-import type { LayerShape } from './layer-shape.js';
+import type { AttentionPolicy } from '../policy/kinds.js';
+import type { LayerShape } from './shape.js';
 
 /** The names of layer 0, as in `lowering/side-data.ts`. */
 const cacheNames = { keys: 'kv.0.keys', values: 'kv.0.values', slotPositions: 'kv.slotPositions' } as const;

@@ -1,5 +1,5 @@
 /** Budgets of policies after clamping, and cost formulas of policies. */
-import type { H2oPrefillPolicy, SparqPolicy } from './policy-types.js';
+import type { H2oPrefillPolicy, SparqPolicy } from './kinds.js';
 
 /** Budgets after clamping. */
 export interface H2oBudgets {
