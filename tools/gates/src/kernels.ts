@@ -5,7 +5,7 @@ import { runProgram } from './run.ts';
 import { listFiles } from './workspace.ts';
 
 /** Maximum number of hand-written lines of kernels and microkernel templates. */
-export const maxKernelLines = 11_001;
+export const maxKernelLines = 10_965;
 
 const generator = 'codegen/generate.ts';
 

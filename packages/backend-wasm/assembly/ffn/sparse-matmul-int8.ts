@@ -4,7 +4,7 @@
  * unpacked in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
 import { multiplyFew } from '../gemm/f32-panels';
-import { beginPanel, KC, MC, multiplyPanel, panelBytes, storePanel, unpackRows } from '../gemm/int8-panels';
+import { beginPanel, KC, MC, multiplyPanel, panelBytes, setColumns, storePanel, unpackRows } from '../gemm/int8-panels';
 import { UNPACKED_BYTES, unpackGroup } from '../gemm/int8-unpack';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
 import { GROUP, hasSmallScales, interleaveRows } from '../gemm/repack';
@@ -117,19 +117,15 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   const metas = activations.metasAt(sharedScratch(), padded, numInputs);
   const numGroups = (end - begin + GROUP - 1) / GROUP;
   const group = (beginPanel(activeScratch(), dtype, end - begin, last - first) + 63) & ~63;
+  const at = codes + <usize>first * activations.codeBytesFor(dtype, 32);
+  setColumns(at, metas + <usize>first * activations.META_BYTES, padded);
   for (let k = 0; k < numInputs; k += KC) {
     const depth = min<i32>(KC, numInputs - k);
     for (let g = 0; g < numGroups; g++) {
       interleaveActive(begin + g * GROUP, end, k, depth, group);
       unpackRows(g, group, 0, depth >> 5);
     }
-    const at = <usize>((k >> 5) * padded + first);
-    multiplyPanel(
-      depth >> 5,
-      codes + at * activations.codeBytesFor(dtype, 32),
-      metas + at * activations.META_BYTES,
-      padded,
-    );
+    multiplyPanel(k >> 5, depth >> 5);
   }
   storePanel(begin, end, first, last);
 }

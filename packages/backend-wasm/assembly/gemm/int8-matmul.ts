@@ -8,7 +8,7 @@ import { FLAG_REUSE, MAX_OWN_CODES, MIN_PANEL_TOKENS } from '../runtime/layout.g
 import { weight, x } from '../operands/matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { firstItem, nextItem, phaseBarrier, setAhead, nextItems, thread, threads } from '../runtime/threads';
-import { beginPanel, MC, multiplyRepacked } from './int8-panels';
+import { beginPanel, MC, multiplyRepacked, setColumns } from './int8-panels';
 import { beginQgemv, qgemvRows, streamsOf } from './qgemv';
 import { GROUP } from './repack';
 import { setCodes } from './tokens';
@@ -104,17 +104,9 @@ function gemm(numRepacked: i32): bool {
     for (let t = 0; t < numTokens; t += NC) {
       const last = min<i32>(numTokens, t + NC);
       beginPanel(localScratch(), dtype, end - begin, last - t);
-      multiplyRepacked(
-        weight.address,
-        numInputs,
-        begin,
-        end,
-        t,
-        last,
-        codes + <usize>t * activations.codeBytesFor(dtype, 32),
-        metas + <usize>t * activations.META_BYTES,
-        padded,
-      );
+      const at = codes + <usize>t * activations.codeBytesFor(dtype, 32);
+      setColumns(at, metas + <usize>t * activations.META_BYTES, padded);
+      multiplyRepacked(weight.address, numInputs, begin, end, t, last);
     }
   }
   return begin === ((numRepacked + MC - 1) & -MC);

@@ -23,6 +23,10 @@ let sumBytes: usize = 0;
 let dtype: i32 = 0;
 let numGroups: i32 = 0;
 let numTokens: i32 = 0;
+/** Codes and metas `[block][token]` of the tokens; 0 where they are gathered. */
+let codes: usize = 0;
+let metas: usize = 0;
+let stride: usize = 0;
 
 /** Lays a panel of so many rows and tokens out in the scratch, with sums of 0; returns where that ends. */
 export function beginPanel(scratch: usize, weightType: i32, numRows: i32, tokens: i32): usize {
@@ -30,6 +34,7 @@ export function beginPanel(scratch: usize, weightType: i32, numRows: i32, tokens
   dtype = weightType;
   numGroups = (numRows + GROUP - 1) / GROUP;
   numTokens = tokens;
+  codes = 0;
   sumBytes = (<usize>paddedTokens(tokens)) << 4;
   sums = panel + <usize>(MC / GROUP) * GROUP_BYTES;
   memory.fill(sums, 0, <usize>numGroups * sumBytes);
@@ -41,96 +46,67 @@ export function unpackRows(g: i32, group: usize, begin: i32, end: i32): void {
   unpackGroup(dtype, group, begin, end, panel + <usize>g * GROUP_BYTES);
 }
 
-/** Adds blocks of the panel times tokens, whose codes and metas `[block][token]` have `stride` tokens in each block. */
-export function multiplyPanel(numBlocks: i32, codes: usize, metas: usize, stride: i32): void {
-  const codeBytes = codeBytesFor(dtype, 32) * <usize>stride;
+/** From here on tokens of the panel have their codes and metas at `[block][token]`, with `tokens` to each block. */
+export function setColumns(codesAt: usize, metasAt: usize, tokens: i32): void {
+  codes = codesAt;
+  metas = metasAt;
+  stride = <usize>tokens;
+}
+
+/** Adds the blocks of the panel times blocks of the tokens from `first` on. */
+export function multiplyPanel(first: i32, numBlocks: i32): void {
   const initial = initialOf(dtype);
   for (let block = 0; block < numBlocks; block++) {
+    const column = <usize>(first + block) * stride;
+    const x = codes + column * codeBytesFor(dtype, 32);
     let at = panel + <usize>block * UNPACKED_BYTES;
     for (let g = 0, c = sums; g < numGroups; g++, c += sumBytes, at += GROUP_BYTES) {
-      qgemmBlock(dtype, at, codes, metas, initial, c, numTokens);
+      qgemmBlock(dtype, at, x, metas + column * META_BYTES, initial, c, numTokens);
     }
-    codes += codeBytes;
-    metas += <usize>stride * META_BYTES;
   }
 }
 
 /** The same for repacked rows of q8_0, `groupBytes` from group to group, whose codes are bytes already. Relaxed builds only. */
-function multiplyRepackedQ8(
-  block: usize,
-  groupBytes: usize,
-  numBlocks: i32,
-  codes: usize,
-  metas: usize,
-  stride: i32,
-): void {
-  const codeBytes = codeBytesFor(Q8_0, 32) * <usize>stride;
-  for (
-    const end = block + <usize>numBlocks * bytesOf(Q8_0, 32) * GROUP;
-    block < end;
-    block += bytesOf(Q8_0, 32) * GROUP
-  ) {
-    let at = block;
+function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: i32): void {
+  for (let block = 0; block < numBlocks; block++) {
+    const column = <usize>(first + block) * stride;
+    const x = codes + column * codeBytesFor(Q8_0, 32);
+    let at = groups + <usize>block * bytesOf(Q8_0, 32) * GROUP;
     for (let g = 0, c = sums; g < numGroups; g++, c += sumBytes, at += groupBytes) {
-      qgemmRepackedQ8(at, codes, metas, c, numTokens);
+      qgemmRepackedQ8(at, x, metas + column * META_BYTES, c, numTokens);
     }
-    codes += codeBytes;
-    metas += <usize>stride * META_BYTES;
   }
 }
 
 /**
- * Outputs `[begin, end)` of a repacked matrix times tokens `[first, last)`. Their codes and metas are `[block][token]` with `stride`
- * tokens to each block, or are gathered from tokens where `codes` is 0.
+ * Outputs `[begin, end)` of a repacked matrix times tokens `[first, last)`, whose codes and metas are where `setColumns` said, or are
+ * gathered from those of each token.
  */
-export function multiplyRepacked(
-  matrix: usize,
-  numInputs: i32,
-  begin: i32,
-  end: i32,
-  first: i32,
-  last: i32,
-  codes: usize,
-  metas: usize,
-  stride: i32,
-): void {
+export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end: i32, first: i32, last: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
   const groups = matrix + <usize>(begin / GROUP) * groupBytes;
   const isGathered = codes === 0;
-  // codes of q8_0 are bytes already
-  const areBytes = ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0;
   for (let k = 0; k < numInputs; k += KC) {
     const block = k >> 5;
     const numBlocks = min<i32>(KC, numInputs - k) >> 5;
-    if (isGathered) {
-      codes = sums + <usize>(MC / GROUP) * sumBytes;
-      stride = paddedTokens(last - first);
-      metas = codes + <usize>stride * codeBytesFor(dtype, KC);
-      gatherCodes(first, last, block, numBlocks, codes, metas);
-    }
-    if (areBytes) {
-      multiplyRepackedQ8(
-        groups + <usize>block * bytesOf(Q8_0, 32) * GROUP,
-        groupBytes,
-        numBlocks,
-        codes,
-        metas,
-        stride,
-      );
+    const column = isGathered ? 0 : block;
+    if (isGathered) gatherCodes(first, last, block, numBlocks);
+    if (ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0) {
+      multiplyBytes(groups + bytesOf(Q8_0, k) * GROUP, groupBytes, column, numBlocks);
     } else {
       for (let g = 0; g < numGroups; g++) unpackRows(g, groups + <usize>g * groupBytes, block, block + numBlocks);
-      multiplyPanel(numBlocks, codes, metas, stride);
+      multiplyPanel(column, numBlocks);
     }
-    codes += <usize>(numBlocks * stride) * codeBytesFor(dtype, 32);
-    metas += <usize>(numBlocks * stride) * META_BYTES;
   }
   storePanel(begin, end, first, last);
 }
 
 /** Blocks `[block, block + numBlocks)` of the activations of tokens, as `[block][token]`; beyond the last token it stands in. */
-function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32, codes: usize, metas: usize): void {
+function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32): void {
   const codeBytes = codeBytesFor(dtype, 32);
   const padded = paddedTokens(last - first);
+  const gathered = sums + <usize>(MC / GROUP) * sumBytes;
+  setColumns(gathered, gathered + <usize>padded * codeBytesFor(dtype, KC), padded);
   for (let i = 0; i < padded; i++) {
     const token = min<i32>(first + i, last - 1);
     let from = codesOf(token) + <usize>block * codeBytes;

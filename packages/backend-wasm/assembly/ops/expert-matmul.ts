@@ -88,7 +88,7 @@ function multiplyExpert(expert: i32, begin: i32, end: i32): void {
 function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
   if (isInt8) {
     beginPanel(work, dtype, end - begin, last - first);
-    multiplyRepacked(matrix, numInputs, begin, end, first, last, 0, 0, 0);
+    multiplyRepacked(matrix, numInputs, begin, end, first, last);
     return;
   }
   beginRows(work, dtype, numInputs, begin, end);
