@@ -9,7 +9,7 @@ import type { KvBuffer } from '../memory/kv-memory.js';
 import { OffloadBuffers, settleAll } from './buffers.js';
 import { ChunkProgram, type ChunkJob, type LayerStream } from './chunk-program.js';
 import { chunksOf, type Chunk } from './chunks.js';
-import { PageAttention, type PageQuery } from './page-attention.js';
+import { PageAttention, type PageQuery } from './pages/attention.js';
 import type { OffloadParts } from './parts.js';
 import { usesSplitKv, type StreamPrograms, type TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';

@@ -63,13 +63,13 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/chat/tools.test.ts'],
   },
   {
-    file: 'packages/engine/src/kv-offload/page-list.ts',
+    file: 'packages/engine/src/kv-offload/pages/list.ts',
     find: 'const slots = ofBlock.subarray(part * pageSize, (part + 1) * pageSize);',
     replace: 'const slots = ofBlock.subarray(0, pageSize);',
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {
-    file: 'packages/engine/src/kv-offload/page-boxes.ts',
+    file: 'packages/engine/src/kv-offload/pages/boxes.ts',
     find: 'return { count, keyMin: resident, minBegin: minBegin + at, keyMax: resident, maxBegin: maxBegin + at };',
     replace: 'return { count, keyMin: resident, minBegin, keyMax: resident, maxBegin: maxBegin + at };',
     tests: ['test/kv-offload/policies.test.ts'],

@@ -1,11 +1,11 @@
 /** Copies selected pages, in the pool or offloaded, into the staging buffers of a layer's program, and runs it. */
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
-import type { KvBuffer } from '../memory/kv-memory.js';
-import { settleAll, type OffloadBuffers } from './buffers.js';
-import type { PageList } from './page-list.js';
-import type { ChosenProgram } from './plan.js';
-import { tierBuffers } from './program.js';
-import type { OffloadStore } from './store.js';
+import type { KvBuffer } from '../../memory/kv-memory.js';
+import { settleAll, type OffloadBuffers } from '../buffers.js';
+import type { PageList } from './list.js';
+import type { ChosenProgram } from '../plan.js';
+import { tierBuffers } from '../program.js';
+import type { OffloadStore } from '../store.js';
 
 /** The pages of one query and KV head that are attended to together. */
 export interface PageItem {

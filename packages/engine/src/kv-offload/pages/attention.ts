@@ -6,14 +6,14 @@ import type { SequenceView } from '@winnow/kv-cache';
 import { kvBufferNames } from '@winnow/models';
 import type { Attributes, Executable } from '@winnow/ops';
 import { boxBufferNames, pageTopKAttributes, type PageTopKPolicy } from '@winnow/sparse-attention';
-import type { KvBuffer } from '../memory/kv-memory.js';
-import type { OffloadBuffers } from './buffers.js';
-import { BoxReader } from './page-boxes.js';
-import { choosePages, listPages, takePages, type PageChoice } from './page-list.js';
-import { PageStaging, type PageItem } from './page-staging.js';
-import type { OffloadParts } from './parts.js';
-import type { ChosenProgram } from './plan.js';
-import { tierBuffers, type StreamShape, type TieredLayer } from './program.js';
+import type { KvBuffer } from '../../memory/kv-memory.js';
+import type { OffloadBuffers } from '../buffers.js';
+import { BoxReader } from './boxes.js';
+import { choosePages, listPages, takePages, type PageChoice } from './list.js';
+import { PageStaging, type PageItem } from './staging.js';
+import type { OffloadParts } from '../parts.js';
+import type { ChosenProgram } from '../plan.js';
+import { tierBuffers, type StreamShape, type TieredLayer } from '../program.js';
 
 /** A token of a step. */
 export interface PageQuery {

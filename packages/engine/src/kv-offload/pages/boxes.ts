@@ -1,9 +1,9 @@
 /** The key boxes of pages (minima and maxima per dimension), for blocks in the pool and offloaded ones. */
 import type { PageBox } from '@winnow/ops';
-import type { KvBuffer } from '../memory/kv-memory.js';
-import type { OffloadBuffers } from './buffers.js';
-import type { PageList } from './page-list.js';
-import type { OffloadStore } from './store.js';
+import type { KvBuffer } from '../../memory/kv-memory.js';
+import type { OffloadBuffers } from '../buffers.js';
+import type { PageList } from './list.js';
+import type { OffloadStore } from '../store.js';
 
 /** The buffers of a layer's boxes. */
 export type BoxBuffers = Readonly<Record<'boxCounts' | 'keyMin' | 'keyMax', KvBuffer>>;
