@@ -1,7 +1,7 @@
 /** The contract of an architecture: maps the settings and tensors of a file to a description, which builds programs. */
 import type { Program } from '@winnow/ops';
-import type { DecoderConfig } from './decoder-config.js';
-import type { DecoderProgramOptions } from './decoder-program.js';
+import type { DecoderConfig } from './decoder/config.js';
+import type { DecoderProgramOptions } from './decoder/program.js';
 import type { EmbeddingProgramOptions } from './embedding-program.js';
 import type { Fields } from './fields.js';
 import type { RequestedStore, Weight } from './weights.js';

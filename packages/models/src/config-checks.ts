@@ -1,7 +1,7 @@
 /** Validation and helpers for the settings of both formats. */
 import type { StoredTensor } from '@winnow/bytes';
 import type { ActivationKind } from '@winnow/ops';
-import type { DecoderConfig } from './decoder-config.js';
+import type { DecoderConfig } from './decoder/config.js';
 import { Fields } from './fields.js';
 
 /** Values of `hidden_act` and similar settings. */

@@ -7,7 +7,7 @@ import {
   type ProgramTensor,
 } from '@winnow/ops';
 import type { EmbedderDescription } from './architecture.js';
-import { beginDecoder, type DecoderStep } from './decoder-program.js';
+import { beginDecoder, type DecoderStep } from './decoder/program.js';
 import type { ExpertPlacement } from './expert-placement.js';
 
 /** How the token vectors of a text are pooled: `cls` takes the first one; the others as in the op `pool-rows`. */

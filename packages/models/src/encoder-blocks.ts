@@ -1,8 +1,8 @@
 /** Building blocks of encoders, in addition to those of decoders. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { EmbedderDescription } from './architecture.js';
-import { add, attentionBlock, layerNorm, type AttentionOptions, type DecoderDesign } from './decoder-blocks.js';
-import { embedTokens, type DecoderStep } from './decoder-program.js';
+import { add, attentionBlock, layerNorm, type AttentionOptions, type DecoderDesign } from './decoder/blocks.js';
+import { embedTokens, type DecoderStep } from './decoder/program.js';
 import { beginEmbedding, endEmbedding } from './embedding-program.js';
 
 /** An encoder as described by its architecture. */

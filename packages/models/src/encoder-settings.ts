@@ -2,8 +2,8 @@
 import type { TensorStore } from '@winnow/bytes';
 import type { ModelFile } from './architecture.js';
 import { refuseSettings } from './config-checks.js';
-import type { DecoderConfig, RopeConfig } from './decoder-config.js';
-import type { Bias, Names, TensorNames } from './decoder-tensors.js';
+import type { DecoderConfig, RopeConfig } from './decoder/config.js';
+import type { Bias, Names, TensorNames } from './decoder/tensors.js';
 import { unrotatedFromGguf, type GgufDecoder } from './gguf-settings.js';
 import { unrotatedFromHub, type HubDecoder } from './hub-settings.js';
 import { renamedStore } from './text-part.js';

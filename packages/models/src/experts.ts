@@ -1,9 +1,9 @@
 /** Mixtures of experts: their settings and tensors in both formats, and the records of their layers. */
 import type { ProgramTensor } from '@winnow/ops';
 import type { ModelFile } from './architecture.js';
-import { add, gatedFeedForward, linear } from './decoder-blocks.js';
-import type { DecoderConfig, ExpertConfig } from './decoder-config.js';
-import type { DecoderStep } from './decoder-program.js';
+import { add, gatedFeedForward, linear } from './decoder/blocks.js';
+import type { DecoderConfig, ExpertConfig } from './decoder/config.js';
+import type { DecoderStep } from './decoder/program.js';
 import { expertMatrixName, type ExpertMatrix, type ExpertPass, type LayerExperts } from './expert-placement.js';
 import {
   attentionTensors,
@@ -12,7 +12,7 @@ import {
   preNormTensors,
   tensorNames,
   type UsualTensors,
-} from './decoder-tensors.js';
+} from './decoder/tensors.js';
 import type { Fields } from './fields.js';
 import { maxListedLayers } from './hub-settings.js';
 import type { WeightRequest } from './weights.js';

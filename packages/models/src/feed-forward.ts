@@ -1,7 +1,7 @@
 /** Passes the FFN of a layer to the FFN lowering of a program, and defines its neuron-major matrices. */
 import type { LayerFeedForward, ProgramTensor } from '@winnow/ops';
 import { loraNames } from './add-adapters.js';
-import type { DecoderStep } from './decoder-program.js';
+import type { DecoderStep } from './decoder/program.js';
 import { interleavedView } from './interleaved-view.js';
 import { transposedWeight } from './transposed-weight.js';
 import type { Weight } from './weights.js';

@@ -1,7 +1,7 @@
 /** Settings of decoders in GGUF metadata, with the defaults of llama.cpp. */
 import type { ModelFile } from './architecture.js';
 import { activationOf, checked, evenShare, refuseSettings, uniformCount, vocabSizeOf } from './config-checks.js';
-import type { DecoderConfig, RopeConfig, RotaryDecoderConfig } from './decoder-config.js';
+import type { DecoderConfig, RopeConfig, RotaryDecoderConfig } from './decoder/config.js';
 import { ggufRotaryDim, readFreqFactors, ropeFromGguf } from './rope-settings.js';
 
 /** Properties of an architecture that the keys do not express. */

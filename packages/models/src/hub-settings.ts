@@ -1,7 +1,7 @@
 /** Settings of decoders in config.json, with the defaults of the models' configuration classes. */
 import type { ModelFile } from './architecture.js';
 import { activationOf, checked, evenShare, refuseSettings, vocabSizeOf } from './config-checks.js';
-import type { DecoderConfig, RotaryDecoderConfig } from './decoder-config.js';
+import type { DecoderConfig, RotaryDecoderConfig } from './decoder/config.js';
 import type { Fields } from './fields.js';
 import { ropeFromHub, type HubRopeDefaults } from './rope-settings.js';
 

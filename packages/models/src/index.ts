@@ -6,7 +6,7 @@ export type {
   ModelDescription,
   ModelFile,
 } from './architecture.js';
-export type { DecoderConfig, ExpertConfig, RopeConfig } from './decoder-config.js';
+export type { DecoderConfig, ExpertConfig, RopeConfig } from './decoder/config.js';
 export {
   kvBufferNames,
   ropeFrequenciesName,
@@ -16,7 +16,7 @@ export {
   type AttentionRequest,
   type DecoderProgramOptions,
   type KvCacheShape,
-} from './decoder-program.js';
+} from './decoder/program.js';
 export {
   expertMatrixName,
   type ExpertMatrix,

@@ -2,7 +2,7 @@
 import type { TensorStore } from '@winnow/bytes';
 import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import type { RopeConfig } from './decoder-config.js';
+import type { RopeConfig } from './decoder/config.js';
 import { describe, Fields } from './fields.js';
 import { collectWeights, loadWeight } from './weights.js';
 

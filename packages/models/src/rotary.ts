@@ -1,7 +1,7 @@
 /** RoPE in programs: the frequency tables, and the records that use them. */
 import type { ProgramTensor } from '@winnow/ops';
-import type { RopeConfig } from './decoder-config.js';
-import { ropeFrequenciesName, type DecoderStep } from './decoder-program.js';
+import type { RopeConfig } from './decoder/config.js';
+import { ropeFrequenciesName, type DecoderStep } from './decoder/program.js';
 import type { Fields } from './fields.js';
 import { ropeTable } from './rope-settings.js';
 

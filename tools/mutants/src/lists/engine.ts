@@ -9,7 +9,7 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/experts.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
   },
   {
-    file: 'packages/models/src/lfm2.ts',
+    file: 'packages/models/src/architectures/lfm2.ts',
     find: 'return multiple * Math.ceil(scaled / multiple);',
     replace: 'return multiple * Math.floor(scaled / multiple);',
     tests: ['src/model-configs.test.ts', 'test/recurrent.test.ts', 'test/variants.test.ts'],
@@ -27,7 +27,7 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/variants.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
   },
   {
-    file: 'packages/models/src/qwen35.ts',
+    file: 'packages/models/src/architectures/qwen35.ts',
     find: "yield* matrix(['attn_k', 'k_proj'], numKvHeads * headDim, hiddenDim);",
     replace: "yield* matrix(['attn_k', 'k_proj'], hiddenDim, numKvHeads * headDim);",
     tests: ['packages/engine/test/goldens/architectures.test.ts'],

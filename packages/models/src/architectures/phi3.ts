@@ -4,16 +4,16 @@
  * keep their rotation, so the context length chosen at load time selects the set, as in llama.cpp.
  */
 import type { RopeScaling } from '@winnow/ops';
-import type { Architecture, ModelFile } from './architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
-import { windowOf, type RopeConfig, type RotaryDecoderConfig } from './decoder-config.js';
-import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from './decoder-tensors.js';
-import type { Fields } from './fields.js';
-import { configFromGguf } from './gguf-settings.js';
-import { unrotatedFromHub } from './hub-settings.js';
-import { hubRopeFields, readFreqFactors, ropeFromHub } from './rope-settings.js';
-import { rotaryOf } from './rotary.js';
-import { collectWeights, type WeightRequest } from './weights.js';
+import type { Architecture, ModelFile } from '../architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../decoder/config.js';
+import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from '../decoder/tensors.js';
+import type { Fields } from '../fields.js';
+import { configFromGguf } from '../gguf-settings.js';
+import { unrotatedFromHub } from '../hub-settings.js';
+import { hubRopeFields, readFreqFactors, ropeFromHub } from '../rope-settings.js';
+import { rotaryOf } from '../rotary.js';
+import { collectWeights, type WeightRequest } from '../weights.js';
 
 const factorTensors = ['rope_factors_short.weight', 'rope_factors_long.weight'] as const;
 

@@ -12,9 +12,9 @@ import {
   type ProgramTensor,
 } from '@winnow/ops';
 import { ArgumentError, dtypeInfo, type DType } from '@winnow/tensor';
-import type { DecoderConfig } from './decoder-config.js';
-import type { ExpertPlacement } from './expert-placement.js';
-import type { ModelDescription } from './architecture.js';
+import type { DecoderConfig } from './config.js';
+import type { ExpertPlacement } from '../expert-placement.js';
+import type { ModelDescription } from '../architecture.js';
 
 /** Size of the KV cache, which all sequences share. */
 export interface KvCacheShape {

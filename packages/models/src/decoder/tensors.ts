@@ -1,7 +1,7 @@
 /** The tensors of decoders: their names in each format, fused or separate. */
-import type { ModelFile } from './architecture.js';
-import type { DecoderConfig } from './decoder-config.js';
-import type { WeightRequest } from './weights.js';
+import type { ModelFile } from '../architecture.js';
+import type { DecoderConfig } from './config.js';
+import type { WeightRequest } from '../weights.js';
 
 /** Whether a tensor has a bias: never, if the file has one, or always. */
 export type Bias = 'none' | 'optional' | 'required';

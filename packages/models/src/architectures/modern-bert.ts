@@ -3,12 +3,12 @@
  * replaces that of the first block) and one after the last layer. Every third layer has global attention; the others
  * see half a window to each side and have a separate RoPE base.
  */
-import type { EncoderArchitecture, ModelFile } from './architecture.js';
-import { add, attentionBlock, gatedFeedForward, layerNorm } from './decoder-blocks.js';
-import { windowOf, type RopeConfig } from './decoder-config.js';
-import { ropeFrequenciesName } from './decoder-program.js';
-import { isDerivedTensor, settingBias, tensorNames } from './decoder-tensors.js';
-import { describeEncoder, embedWithNorm } from './encoder-blocks.js';
+import type { EncoderArchitecture, ModelFile } from '../architecture.js';
+import { add, attentionBlock, gatedFeedForward, layerNorm } from '../decoder/blocks.js';
+import { windowOf, type RopeConfig } from '../decoder/config.js';
+import { ropeFrequenciesName } from '../decoder/program.js';
+import { isDerivedTensor, settingBias, tensorNames } from '../decoder/tensors.js';
+import { describeEncoder, embedWithNorm } from '../encoder-blocks.js';
 import {
   encoderAttention,
   encoderFromGguf,
@@ -16,11 +16,11 @@ import {
   encoderPart,
   type EncoderConfig,
   type RotaryEncoderConfig,
-} from './encoder-settings.js';
-import { windowedLayersOf } from './hub-settings.js';
-import { readFreqFactors, ropeFromGguf, ropeFromHub, ggufRotaryDim } from './rope-settings.js';
-import { rotaryOf } from './rotary.js';
-import { collectWeights, type WeightRequest } from './weights.js';
+} from '../encoder-settings.js';
+import { windowedLayersOf } from '../hub-settings.js';
+import { readFreqFactors, ropeFromGguf, ropeFromHub, ggufRotaryDim } from '../rope-settings.js';
+import { rotaryOf } from '../rotary.js';
+import { collectWeights, type WeightRequest } from '../weights.js';
 
 const usualPeriod = 3;
 const usualLocalBase = 10000;

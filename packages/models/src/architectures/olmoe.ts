@@ -2,16 +2,16 @@
  * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole q and k vectors, across all heads, before
  * RoPE; the FFN is a mixture of experts with unnormalized softmax weights.
  */
-import type { Architecture, ModelFile } from './architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from './decoder-blocks.js';
-import type { ExpertConfig, RotaryDecoderConfig } from './decoder-config.js';
-import type { DecoderStep } from './decoder-program.js';
-import { isDerivedTensor, settingBias, usualNorm } from './decoder-tensors.js';
-import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from './experts.js';
-import { configFromGguf } from './gguf-settings.js';
-import { configFromHub } from './hub-settings.js';
-import { rotaryOf } from './rotary.js';
-import { collectWeights, type WeightRequest } from './weights.js';
+import type { Architecture, ModelFile } from '../architecture.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
+import type { ExpertConfig, RotaryDecoderConfig } from '../decoder/config.js';
+import type { DecoderStep } from '../decoder/program.js';
+import { isDerivedTensor, settingBias, usualNorm } from '../decoder/tensors.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../experts.js';
+import { configFromGguf } from '../gguf-settings.js';
+import { configFromHub } from '../hub-settings.js';
+import { rotaryOf } from '../rotary.js';
+import { collectWeights, type WeightRequest } from '../weights.js';
 import type { ProgramTensor } from '@winnow/ops';
 
 const routing = { score: 'softmax', normalize: false } as const;

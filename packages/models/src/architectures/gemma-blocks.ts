@@ -1,5 +1,5 @@
 /** The block of Gemma 2 and 3: norms before and after attention and FFN. */
-import type { ModelFile } from './architecture.js';
+import type { ModelFile } from '../architecture.js';
 import {
   add,
   attentionBlock,
@@ -7,10 +7,10 @@ import {
   rmsNorm,
   type DecoderDesign,
   type PreNormBlock,
-} from './decoder-blocks.js';
-import type { DecoderConfig } from './decoder-config.js';
-import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from './decoder-tensors.js';
-import type { WeightRequest } from './weights.js';
+} from '../decoder/blocks.js';
+import type { DecoderConfig } from '../decoder/config.js';
+import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from '../decoder/tensors.js';
+import type { WeightRequest } from '../weights.js';
 
 /** `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`. */
 export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesign['layer'] {

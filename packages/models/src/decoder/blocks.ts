@@ -1,6 +1,6 @@
 /** Building blocks of decoders; weights have their GGUF names, `blk.LAYER.NAME`. */
 import type { Program, ProgramTensor } from '@winnow/ops';
-import type { ModelDescription } from './architecture.js';
+import type { ModelDescription } from '../architecture.js';
 import {
   addAdapted,
   beginDecoder,
@@ -9,10 +9,10 @@ import {
   type AttentionRequest,
   type DecoderProgramOptions,
   type DecoderStep,
-} from './decoder-program.js';
-import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from './embedding-program.js';
-import { lowerFeedForward } from './feed-forward.js';
-import type { Rotary } from './rotary.js';
+} from './program.js';
+import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from '../embedding-program.js';
+import { lowerFeedForward } from '../feed-forward.js';
+import type { Rotary } from '../rotary.js';
 
 /** Appends the norm of this name over the last axis. */
 export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => ProgramTensor;

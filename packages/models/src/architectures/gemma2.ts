@@ -2,12 +2,12 @@
  * Gemma 2 (arXiv:2408.00118): sandwich norms, `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, every other layer local,
  * attention logits and final logits soft-capped by `cap * tanh(x / cap)`, GeGLU, embeddings times `sqrt(hiddenDim)`.
  */
-import type { Architecture, ModelFile } from './architecture.js';
-import { capOf } from './config-checks.js';
-import { describeDecoder, rmsNorm } from './decoder-blocks.js';
-import { windowOf, type RotaryDecoderConfig } from './decoder-config.js';
-import { embedTokens } from './decoder-program.js';
-import { isDerivedTensor, settingBias } from './decoder-tensors.js';
+import type { Architecture, ModelFile } from '../architecture.js';
+import { capOf } from '../config-checks.js';
+import { describeDecoder, rmsNorm } from '../decoder/blocks.js';
+import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
+import { embedTokens } from '../decoder/program.js';
+import { isDerivedTensor, settingBias } from '../decoder/tensors.js';
 import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
   gemmaEmbeddingScale,
@@ -17,10 +17,10 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
-import { configFromGguf } from './gguf-settings.js';
-import { configFromHub, windowedLayersOf } from './hub-settings.js';
-import { rotaryOf } from './rotary.js';
-import { collectWeights } from './weights.js';
+import { configFromGguf } from '../gguf-settings.js';
+import { configFromHub, windowedLayersOf } from '../hub-settings.js';
+import { rotaryOf } from '../rotary.js';
+import { collectWeights } from '../weights.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 46;

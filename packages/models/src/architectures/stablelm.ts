@@ -4,7 +4,7 @@
  * ffn(n)`; the 12B model also normalizes each head of q and k, with separate weights per head.
  */
 import type { ProgramTensor } from '@winnow/ops';
-import type { Architecture, ModelFile } from './architecture.js';
+import type { Architecture, ModelFile } from '../architecture.js';
 import {
   add,
   attentionBlock,
@@ -13,9 +13,9 @@ import {
   layerNorm,
   preNormLayer,
   type AttentionOptions,
-} from './decoder-blocks.js';
-import type { RotaryDecoderConfig } from './decoder-config.js';
-import type { DecoderStep } from './decoder-program.js';
+} from '../decoder/blocks.js';
+import type { RotaryDecoderConfig } from '../decoder/config.js';
+import type { DecoderStep } from '../decoder/program.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -24,11 +24,11 @@ import {
   preNormTensors,
   usualNorm,
   type UsualTensors,
-} from './decoder-tensors.js';
-import { configFromGguf } from './gguf-settings.js';
-import { configFromHub } from './hub-settings.js';
-import { rotaryOf } from './rotary.js';
-import { collectWeights, type WeightRequest } from './weights.js';
+} from '../decoder/tensors.js';
+import { configFromGguf } from '../gguf-settings.js';
+import { configFromHub } from '../hub-settings.js';
+import { rotaryOf } from '../rotary.js';
+import { collectWeights, type WeightRequest } from '../weights.js';
 
 interface Variant {
   readonly isParallel: boolean;
