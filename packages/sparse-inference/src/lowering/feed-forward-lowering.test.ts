@@ -213,7 +213,7 @@ describe('break-even ratios', () => {
     expect(createFeedForwardLowering(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
   });
 
-  test('steps of several tokens compute all; those of one token what they need, unless told otherwise', async () => {
+  test('steps of several tokens compute every neuron, of one token only the predicted ones, unless maxRatio decides', async () => {
     const layer = sparseLayer('low-rank', 0, weights, 5);
     // three quarters of the neurons are active whatever the scores
     const thresholds = layer.predictor.thresholds.map((value, f) => (f % 4 === 0 ? value : -1e9));
