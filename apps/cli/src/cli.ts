@@ -6,7 +6,7 @@ import { registerChat } from './commands/chat.js';
 import { registerConvert } from './commands/convert.js';
 import { registerDetokenize } from './commands/detokenize.js';
 import { registerEmbed } from './commands/embed.js';
-import { registerEval } from './commands/eval.js';
+import { registerEval } from './commands/eval/command.js';
 import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';

@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import type { Backend } from '@winnow/ops';
-import { gigaPerSecond, milliseconds, type Figure } from '../harness/figure.js';
-import { measure, type Contender, type Timing } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
-import { ffnColdReads } from './ffn-cold.js';
-import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './ffn-programs.js';
+import { gigaPerSecond, milliseconds, type Figure } from '../../harness/figure.js';
+import { measure, type Contender, type Timing } from '../../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import { ffnColdReads } from './cold.js';
+import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './programs.js';
 
 const suite = 'ffn';
 /** Ratios of active neurons. */

@@ -4,12 +4,12 @@
  */
 import { ProgramBuilder, type Backend, type Program, type ProgramTensor } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
-import { milliseconds, type Figure } from '../harness/figure.js';
-import { asFloats, LoadedProgram } from '../harness/loaded-program.js';
-import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
-import { randomWeights } from '../models/random-weights.js';
-import { loadDense, type FfnCase } from './ffn-programs.js';
+import { milliseconds, type Figure } from '../../harness/figure.js';
+import { asFloats, LoadedProgram } from '../../harness/loaded-program.js';
+import { measure, type Contender } from '../../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import { randomWeights } from '../../models/random-weights.js';
+import { loadDense, type FfnCase } from './programs.js';
 
 const suite = 'ffn-product';
 /**

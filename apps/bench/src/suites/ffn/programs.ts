@@ -1,8 +1,8 @@
 /** Programs of FFN blocks, dense and sparse, over weights larger than the caches. */
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import { asFloats, LoadedProgram } from '../harness/loaded-program.js';
-import { randomWeights, type RandomWeights } from '../models/random-weights.js';
+import { asFloats, LoadedProgram } from '../../harness/loaded-program.js';
+import { randomWeights, type RandomWeights } from '../../models/random-weights.js';
 
 /** Sequential GLU blocks `down(silu(gate x) * up x)`, each with its own weights. */
 export interface FfnCase {

@@ -2,13 +2,13 @@
 import { loadModel, type Model } from '@winnow/engine';
 import type { Sidecar, SparseLayer, StoredMatrix } from '@winnow/sparse-inference';
 import { createRng, encode, sizeOf } from '@winnow/tensor';
-import { milliseconds, type Figure } from '../harness/figure.js';
-import { measure } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
-import { modelShape, type ModelShape } from '../models/model-shapes.js';
-import { syntheticModel } from '../models/synthetic-model.js';
-import { firstWordId } from '../models/synthetic-vocabulary.js';
-import { greedy } from './end-to-end.js';
+import { milliseconds, type Figure } from '../../harness/figure.js';
+import { measure } from '../../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import { modelShape, type ModelShape } from '../../models/model-shapes.js';
+import { syntheticModel } from '../../models/synthetic-model.js';
+import { firstWordId } from '../../models/synthetic-vocabulary.js';
+import { greedy } from '../end-to-end.js';
 
 const suite = 'ffn-tokens';
 const dtype = 'q8_0';

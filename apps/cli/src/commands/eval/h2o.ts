@@ -14,16 +14,16 @@ import {
 } from '@winnow/evaluation';
 import { clampBudgets } from '@winnow/sparse-attention';
 import { IoError } from '@winnow/tensor';
-import { withCalculator } from '../calculator.js';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { formatJson, formatTable } from '../format.js';
-import { createModelOpener, tokensOf } from '../model-evaluation.js';
-import { displayName } from '../model-location.js';
-import { readText } from '../read-text.js';
-import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
-import { describe } from '../flags/help.js';
-import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
-import { parseNumber } from '../flags/parse-values.js';
+import { withCalculator } from '../../calculator.js';
+import type { CommandContext, CommandHost } from '../../command-host.js';
+import { formatJson, formatTable } from '../../format.js';
+import { createModelOpener, tokensOf } from '../../model-evaluation.js';
+import { displayName } from '../../model-location.js';
+import { readText } from '../../read-text.js';
+import { addGroup, flag, numberOption, numberRules } from '../../flags/builders.js';
+import { describe } from '../../flags/help.js';
+import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../../flags/load.js';
+import { parseNumber } from '../../flags/parse-values.js';
 
 interface EvalH2oFlags extends LoadFlags {
   readonly text?: string;

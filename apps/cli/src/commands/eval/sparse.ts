@@ -8,20 +8,20 @@ import {
   type SparseEmbeddingsEvaluation,
 } from '@winnow/evaluation';
 import type { Sidecar } from '@winnow/sparse-inference';
-import { paragraphsOf } from '../calibration-text.js';
-import type { CommandContext } from '../command-host.js';
-import { openCalculator } from '../calculator.js';
-import { defined } from '../flags/engine-options.js';
-import { UsageError } from '../errors.js';
-import { formatJson, formatTable } from '../format.js';
-import { tokensOf } from '../model-evaluation.js';
-import { displayName } from '../model-location.js';
-import { locateModel, openModel } from '../open-model.js';
-import { readText } from '../read-text.js';
-import { openSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, percent, summarize } from '../sparse-report.js';
-import { openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
-import type { SparseFlags, LoadFlags } from '../flags/load.js';
+import { paragraphsOf } from '../../calibration-text.js';
+import type { CommandContext } from '../../command-host.js';
+import { openCalculator } from '../../calculator.js';
+import { defined } from '../../flags/engine-options.js';
+import { UsageError } from '../../errors.js';
+import { formatJson, formatTable } from '../../format.js';
+import { tokensOf } from '../../model-evaluation.js';
+import { displayName } from '../../model-location.js';
+import { locateModel, openModel } from '../../open-model.js';
+import { readText } from '../../read-text.js';
+import { openSidecar } from '../../sparse-files.js';
+import { formatReports, formatSummary, percent, summarize } from '../../sparse-report.js';
+import { openEmbeddingModel, type EmbeddingFlags } from '../../flags/embedding.js';
+import type { SparseFlags, LoadFlags } from '../../flags/load.js';
 
 type SparsityFlags = Omit<SparseFlags, 'sparsity'>;
 

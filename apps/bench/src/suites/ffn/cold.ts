@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { fileSource } from '@winnow/bytes/node';
 import { createNeuronCache, type NeuronCache, type NeuronPiece } from '@winnow/sparse-inference';
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import type { Figure } from '../harness/figure.js';
-import { measure, median, type Contender } from '../harness/measure.js';
-import { dropFromPageCache } from '../harness/page-cache.js';
-import { measureOptions, type SuiteContext } from '../harness/suite.js';
+import type { Figure } from '../../harness/figure.js';
+import { measure, median, type Contender } from '../../harness/measure.js';
+import { dropFromPageCache } from '../../harness/page-cache.js';
+import { measureOptions, type SuiteContext } from '../../harness/suite.js';
 
 const suite = 'ffn';
 const matrices = ['gate', 'up', 'down'] as const;

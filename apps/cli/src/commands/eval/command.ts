@@ -21,19 +21,19 @@ import {
 } from '@winnow/evaluation';
 import { formatAttention, parseAttention } from '@winnow/sparse-attention';
 import { ArgumentError, IoError } from '@winnow/tensor';
-import { withCalculator } from '../calculator.js';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { registerEvalH2o } from './eval-h2o.js';
-import { evaluateSidecar } from './eval-sparse.js';
-import { registerEvalSts } from './eval-sts.js';
-import { attentionOf } from '../flags/engine-options.js';
-import { UsageError } from '../errors.js';
-import { formatJson } from '../format.js';
-import { createModelOpener, tokensOf } from '../model-evaluation.js';
-import { displayName } from '../model-location.js';
-import { readText } from '../read-text.js';
-import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
-import { describe } from '../flags/help.js';
+import { withCalculator } from '../../calculator.js';
+import type { CommandContext, CommandHost } from '../../command-host.js';
+import { registerEvalH2o } from './h2o.js';
+import { evaluateSidecar } from './sparse.js';
+import { registerEvalSts } from './sts.js';
+import { attentionOf } from '../../flags/engine-options.js';
+import { UsageError } from '../../errors.js';
+import { formatJson } from '../../format.js';
+import { createModelOpener, tokensOf } from '../../model-evaluation.js';
+import { displayName } from '../../model-location.js';
+import { readText } from '../../read-text.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from '../../flags/builders.js';
+import { describe } from '../../flags/help.js';
 import {
   addModelOption,
   addOutputOptions,
@@ -41,9 +41,9 @@ import {
   addLoadOptions,
   chooseModel,
   type LoadFlags,
-} from '../flags/load.js';
-import { refuse, parseNumber } from '../flags/parse-values.js';
-import { parseKvDType } from '../flags/parse-values.js';
+} from '../../flags/load.js';
+import { refuse, parseNumber } from '../../flags/parse-values.js';
+import { parseKvDType } from '../../flags/parse-values.js';
 
 interface EvalFlags extends LoadFlags {
   readonly policies?: string;
