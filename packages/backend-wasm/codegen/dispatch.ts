@@ -120,9 +120,12 @@ const source = [
 
 const hostSource = [
   `/** Ops that have a kernel, and data types that kernels read. ${origin} */`,
-  'export const kernelOps: ReadonlySet<string> = new Set([',
+  'const names = [',
   ...ops.map(({ name }) => `'${name}',`),
-  ']);',
+  '] as const;',
+  '',
+  'export type KernelOp = (typeof names)[number];',
+  'export const kernelOps: ReadonlySet<string> = new Set(names);',
   '',
   '/** Data types that `assembly/quant` dequantizes. */',
   'export const dequantizedDTypes: ReadonlySet<string> = new Set([',

@@ -6,7 +6,13 @@
  * [64 KiB, 128 KiB)  control words: one cache line per word that threads contend for
  * [128 KiB, 192 KiB) one frame of 1 KiB per thread: the operands of its current record
  * [192 KiB, ...)     what the host allocates
+ *
+ * and the other numbers on which they must agree.
  */
+import './sources.ts';
+import { repackedDTypes } from '../src/kernel-traits.ts';
+
+const { maxGlobals, normMargin } = await import('@winnow/ops');
 
 /** A named constant: host name, value, and description. */
 type Entry = readonly [name: string, value: number, doc?: string];
@@ -18,7 +24,7 @@ export interface Section {
   readonly kernelsOnly?: boolean;
   readonly doc?: string;
   /** Type in kernels. */
-  readonly type: 'usize' | 'i32' | 'u32';
+  readonly type: 'usize' | 'i32' | 'u32' | 'f64';
   /** Prefix and suffix of the names in kernels. */
   readonly prefix?: string;
   readonly suffix?: string;
@@ -181,9 +187,12 @@ export const jobOperands: readonly {
 }[] = [
   {
     ...{ file: 'repack', name: 'weight', axes: ['numOutputs', 'numInputs'] },
-    dtypes: ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'],
+    dtypes: repackedDTypes.rows,
   },
-  { file: 'repack-neurons', name: 'neurons', axes: ['numNeurons', 'numColumns'], dtypes: ['q8_0', 'q4_0'] },
+  {
+    ...{ file: 'repack-neurons', name: 'neurons', axes: ['numNeurons', 'numColumns'] },
+    dtypes: repackedDTypes.neurons,
+  },
   { file: 'probe', name: 'region', axes: ['numUnits', 'unitBytes'], dtypes: ['i8'] },
 ];
 
@@ -206,10 +215,45 @@ const agreements: Section = {
     ],
     ['minPanelTokens', 4, 'fewest tokens of GEMM by panels; fewer go by GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
+    ['groupSize', 4, 'rows of a group that repacking interleaves'],
+    ['neuronColumns', 128, 'rows of a repacked neuron have a multiple of so many columns'],
   ],
 };
 
+/** Bytes of the meta of a block of activations. */
+export const metaBytes = 32;
+/** Where the second vector of floats of an unpacked block begins. */
+export const secondFloats = 144;
+/** Rows that axpy kernels take at once. */
+export const axpyRows = 8;
+
+/** What kernels share with their templates or with the registry of ops. */
+const kernelConstants: readonly Section[] = [
+  {
+    kernelsOnly: true,
+    type: 'usize',
+    entries: [
+      ['metaBytes', metaBytes, 'bytes of the meta of a block of activations'],
+      ['secondFloats', secondFloats, 'where the second vector of floats of an unpacked block begins'],
+    ],
+  },
+  {
+    kernelsOnly: true,
+    type: 'i32',
+    entries: [
+      ['axpyRows', axpyRows, 'rows that axpy kernels take at once'],
+      ['maxGlobals', maxGlobals, 'maximum number of global positions of a record'],
+    ],
+  },
+  {
+    kernelsOnly: true,
+    type: 'f64',
+    entries: [['normMargin', normMargin, 'factor by which norms are rounded up: they are bounds']],
+  },
+];
+
 export const sections: readonly Section[] = [
   ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes, agreements],
+  ...kernelConstants,
   ...sizes,
 ];

@@ -4,6 +4,7 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
+import { traitsOf } from './kernel-traits.js';
 import { maxOwnCodes, minPanelTokens, numCounters, planFlags } from './layout.generated.js';
 import { capacityOf } from './record-shapes.js';
 
@@ -34,7 +35,7 @@ export function withFree<Plan extends { readonly flags: number }>(
 
 /** Whether both are GEMMs that read the same x in the same way, so that they can share scratch. */
 function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB: number): boolean {
-  if ((a.op !== 'matmul' && a.op !== 'sparse-matmul') || a.op !== b.op) return false;
+  if (a.op !== b.op || traitsOf(a.op).sharesActivations !== true) return false;
   if ((flagsOfA & planFlags.int8) !== (flagsOfB & planFlags.int8)) return false;
   if ((flagsOfB & planFlags.int8) !== 0 && (flagsOfB & planFlags.reuse) === 0) return false;
   const [x, y] = [a.inputs['x'] as TensorRef, b.inputs['x'] as TensorRef];
@@ -43,7 +44,7 @@ function sharesActivations(a: OpRecord, b: OpRecord, flagsOfA: number, flagsOfB:
 
 /** Whether it is a GEMM whose 8-bit activations every thread quantizes redundantly. */
 function isOwn(program: Program, { op, inputs }: OpRecord, flags: number): boolean {
-  if (op !== 'matmul' || (flags & planFlags.int8) === 0) return false;
+  if (traitsOf(op).quantizesRedundantly !== true || (flags & planFlags.int8) === 0) return false;
   const [numTokens = 0, numInputs = 0] = capacityOf(program, inputs['x'] as TensorRef);
   return numTokens < minPanelTokens && numTokens * numInputs <= maxOwnCodes;
 }
@@ -64,13 +65,6 @@ function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
 
 /** How many records to look ahead for GEMMs. */
 const maxAhead = 16;
-/** Ops that read so many weights that prefetched data would be evicted from the caches. */
-const readers: ReadonlySet<string> = new Set([
-  'sparse-feed-forward',
-  'sparse-matmul',
-  'sparse-combine',
-  'expert-matmul',
-]);
 
 /**
  * One more than the number of records from this one to the next product of 8-bit activations with repacked weights, of
@@ -81,8 +75,9 @@ export function aheadOf(program: Program, plans: readonly { readonly flags: numb
   const end = Math.min(plans.length, index + maxAhead);
   for (let next = index; next < end; next++) {
     const { op, inputs } = program.records[next] as OpRecord;
-    if (next > index && readers.has(op)) return 0;
-    if (op !== 'matmul' || ((plans[next] as { flags: number }).flags & wanted) !== wanted) continue;
+    const { streamsWeights, isPrefetched } = traitsOf(op);
+    if (next > index && streamsWeights === true) return 0;
+    if (isPrefetched !== true || ((plans[next] as { flags: number }).flags & wanted) !== wanted) continue;
     return ['x', 'weight'].every((name) => inputs[name]?.shape.length === 2) ? next - index + 1 : 0;
   }
   return 0;

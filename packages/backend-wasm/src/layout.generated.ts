@@ -78,6 +78,10 @@ export const maxOwnCodes = 512;
 export const minPanelTokens = 4;
 /** Steps of one pass of the arithmetic probes, ten vectors each. */
 export const probeSteps = 8;
+/** Rows of a group that repacking interleaves. */
+export const groupSize = 4;
+/** Rows of a repacked neuron have a multiple of so many columns. */
+export const neuronColumns = 128;
 /** First byte that the host may allocate. */
 export const heapBase = 0x30000;
 /** Maximum number of records without a barrier between them. */

@@ -1,9 +1,10 @@
 /** What kernels need besides their records: flags, and tables sized for the capacities of symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { withFree } from './free-records.js';
+import { traitsOf } from './kernel-traits.js';
 import { planFlags } from './layout.generated.js';
 import { isInt8Matmul, isInt8Sparse, keyOf, repackedRefOf, type RepackedTensor } from './repacking.js';
-import { capacityOf } from './record-shapes.js';
+import { capacityOf, product } from './record-shapes.js';
 
 export interface RecordPlan {
   readonly flags: number;
@@ -37,7 +38,7 @@ export function planProgram(
     if (ref !== undefined && tensor !== undefined) repacked.set(keyOf(ref), tensor);
   }
   const tables: number[] = [];
-  const ropeTables = new Map<string, number>();
+  const knownTables = new Map<string, number>();
   const records = program.records.map((record, index): RecordPlan => {
     if (usesInt8 && isInt8Sparse(record)) {
       const reuses = !starts.has(index) && reusesCodes(program.records[index - 1], record);
@@ -45,18 +46,17 @@ export function planProgram(
       const isRepacked = ref !== undefined && repacked.has(keyOf(ref)) ? planFlags.repacked : 0;
       return { flags: planFlags.int8 | isRepacked | (reuses ? planFlags.reuse : 0), table: -1 };
     }
-    if (record.op !== 'rope') {
+    const { table } = traitsOf(record.op);
+    if (table === undefined) {
       return { flags: int8Flags(program, index, repacked, starts.has(index)), table: -1 };
     }
-    const { positions, frequencies } = record.inputs as Record<'positions' | 'frequencies', TensorRef>;
-    const isFixed = positions.buffer !== arenaBufferIndex && frequencies.buffer !== arenaBufferIndex;
-    const key = JSON.stringify([placeOf(positions), placeOf(frequencies), record.attributes['amplitude']]);
-    const known = isFixed ? ropeTables.get(key) : undefined;
+    const refs = table.inputs.map((name) => record.inputs[name] as TensorRef);
+    const isFixed = refs.every(({ buffer }) => buffer !== arenaBufferIndex);
+    const key = JSON.stringify([record.op, refs.map(placeOf), table.attributes.map((name) => record.attributes[name])]);
+    const known = isFixed ? knownTables.get(key) : undefined;
     if (known !== undefined) return { flags: planFlags.reuse, table: known };
-    const [numTokens] = capacityOf(program, positions) as [number];
-    const [numPairs] = capacityOf(program, frequencies) as [number];
-    tables.push(numTokens * numPairs * 16);
-    ropeTables.set(key, tables.length - 1);
+    tables.push(product(refs.flatMap((ref) => capacityOf(program, ref))) * table.entryBytes);
+    knownTables.set(key, tables.length - 1);
     return { flags: 0, table: tables.length - 1 };
   });
   return {
@@ -92,8 +92,8 @@ function int8Flags(
 /** Whether the previous record quantized the same activations, also for selected rows. */
 function reusesCodes(before: OpRecord | undefined, record: OpRecord): boolean {
   return (
-    before?.op === 'sparse-matmul' &&
-    record.op === 'sparse-matmul' &&
+    before?.op === record.op &&
+    traitsOf(record.op).sharesActivations === true &&
     isInt8Sparse(before) &&
     JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
       JSON.stringify(placeOf(record.inputs['x'] as TensorRef))

@@ -15,7 +15,7 @@ import { aheadOf } from './free-records.js';
 import type { Heap } from './heap.js';
 import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
 import type { MemoryShard } from './memory-shard.js';
-import { repackedRefOf, type RepackedTensor } from './repacking.js';
+import { isInt8Sparse, repackedRefOf, type RepackedTensor } from './repacking.js';
 import { planProgram, type Plan } from './plan.js';
 import type { ScratchMeter } from './scratch-meter.js';
 import { capacityOf, product } from './record-shapes.js';
@@ -143,7 +143,7 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
     const before = flags.get(index);
     // nor may a record reuse quantized activations of a previous record that no longer quantizes, or skip the barrier
     // after it
-    if (isRefused && record.op === 'sparse-feed-forward') flags.set(index, before & ~planFlags.repacked);
+    if (isRefused && isInt8Sparse(record)) flags.set(index, before & ~planFlags.repacked);
     else flags.set(index, isRefused ? 0 : before & ~(planFlags.reuse | planFlags.independent));
   }
 }

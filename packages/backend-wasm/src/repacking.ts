@@ -6,7 +6,17 @@ import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import type { BufferPlace } from './buffer-places.js';
 import type { Heap } from './heap.js';
-import { controlWords, jobOpcodes, jobWords, planEntry, planWords, refusedAux } from './layout.generated.js';
+import { repackedDTypes, traitsOf, type RepackOrder } from './kernel-traits.js';
+import {
+  controlWords,
+  groupSize,
+  jobOpcodes,
+  jobWords,
+  neuronColumns,
+  planEntry,
+  planWords,
+  refusedAux,
+} from './layout.generated.js';
 import { capacityOf, product } from './record-shapes.js';
 import { instantiate, type WasmModule } from './web-assembly.js';
 
@@ -18,40 +28,32 @@ export interface RepackedTensor {
   readonly numRows: number;
   readonly numColumns: number;
   /** Rows of groups of four interleaved, or the three rows of a neuron, one row here, put together. */
-  readonly order: 'rows' | 'neurons';
+  readonly order: RepackOrder;
 }
 
-const repackable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K']);
-/** Rows of a group. */
-const groupSize = 4;
-/** Columns that neurons have whole multiples of. */
-const neuronColumns = 128;
-const opcodes = {
+const opcodes: Readonly<Record<RepackOrder, { readonly repack: number; readonly restore: number }>> = {
   rows: { repack: jobOpcodes.repack, restore: jobOpcodes.restore },
   neurons: { repack: jobOpcodes.repackNeurons, restore: jobOpcodes.restoreNeurons },
 };
 
-/** Weights that axpy kernels take (`assembly/ffn`). */
-const combinable: ReadonlySet<DType> = new Set<DType>(['q8_0', 'q4_0']);
-
-/** Whether a sparse op, whose weights are not interleaved beforehand, runs on 8-bit activations. */
-export function isInt8Sparse({ op, inputs }: OpRecord): boolean {
-  const { dtype } = (inputs['weight'] as TensorRef | undefined) ?? { dtype: 'f32' };
-  const isProduct = op === 'sparse-matmul' || op === 'sparse-feed-forward';
-  return (isProduct && repackable.has(dtype)) || (op === 'sparse-combine' && combinable.has(dtype));
+/** Whether a sparse op, which does not need repacked weights, runs on 8-bit activations. */
+export function isInt8Sparse(record: OpRecord): boolean {
+  return traitsOf(record.op).int8NeedsRepacking !== true && hasInt8Weight(record);
 }
 
 /** Whether a matmul runs on 8-bit activations once its weights are repacked. */
-export function isInt8Matmul({ op, inputs }: OpRecord): boolean {
-  return (op === 'matmul' || op === 'expert-matmul') && repackable.has((inputs['weight'] as TensorRef).dtype);
+export function isInt8Matmul(record: OpRecord): boolean {
+  return traitsOf(record.op).int8NeedsRepacking === true && hasInt8Weight(record);
+}
+
+function hasInt8Weight({ op, inputs }: OpRecord): boolean {
+  return traitsOf(op).int8DTypes?.includes((inputs['weight'] as TensorRef).dtype) === true;
 }
 
 /** The tensor of a record that its kernel can read repacked. */
 export function repackedRefOf({ op, inputs }: OpRecord): TensorRef | undefined {
-  if (op === 'matmul' || op === 'expert-matmul') return inputs['weight'];
-  if (op === 'embedding-lookup') return inputs['table'];
-  if (op === 'sparse-feed-forward') return inputs['weight'];
-  return undefined;
+  const { repackable } = traitsOf(op);
+  return repackable && inputs[repackable.input];
 }
 
 export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
@@ -106,10 +108,11 @@ export function repackableTensors(program: Program, hostBuffers: ReadonlySet<str
 
 /** Whether the weight of a record can be ordered as `assembly/ffn/repack-neurons.ts` has it. */
 function hasNeuronOrder(program: Program, { op, inputs }: OpRecord): boolean {
-  if (op !== 'sparse-feed-forward') return false;
-  const { buffer, dtype, shape } = inputs['weight'] as TensorRef;
+  const { repackable } = traitsOf(op);
+  if (repackable?.order !== 'neurons') return false;
+  const { buffer, dtype, shape } = inputs[repackable.input] as TensorRef;
   const isWhole = (shape.at(-1) as number) % neuronColumns === 0;
-  return combinable.has(dtype) && isWhole && program.buffers[buffer]?.usage === 'weights';
+  return repackedDTypes.neurons.includes(dtype) && isWhole && program.buffers[buffer]?.usage === 'weights';
 }
 
 function bytesOfTensor({ dtype, numRows, numColumns }: RepackedTensor): number {

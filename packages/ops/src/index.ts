@@ -72,4 +72,5 @@ export { selectTopK } from './top-k.js';
 export { validateProgram } from './validate-program.js';
 export { cacheDTypes, weightDTypes } from './dtypes.js';
 export { neuronGroup } from './sparse-combine.js';
+export { normMargin } from './block-box-append.js';
 export { maxGlobals, subquadraticLandmarkRule, subquadraticTokenRule } from './subquadratic-attention.js';

@@ -11,8 +11,8 @@ import * as panels from './query-panels';
 import * as tile from './query-tiles';
 import * as op from '../operands/subquadratic-attention.generated';
 import { intAt, setInt } from '../runtime/arrays';
+import { MAX_GLOBALS } from '../runtime/layout.generated';
 
-const MAX_GLOBALS: i32 = 16;
 /** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
 const PIVOT_ROWS: i32 = 32;
 const GLOBAL_ROWS: i32 = 8;

@@ -5,6 +5,7 @@
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
+import { AXPY_ROWS } from '../runtime/layout.generated';
 import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
 import { gatherGemvQ4, gatherGemvQ8 } from './gather-gemv.generated';
 import { lanesBytes } from './repacked-lanes';
@@ -13,7 +14,7 @@ import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vec
 /** Maximum number of rows that take turns. */
 export const MANY_ROWS: i32 = 32;
 /** Rows that axpy takes at once. */
-export const EIGHT: i32 = 8;
+export const EIGHT: i32 = AXPY_ROWS;
 /** What `plainFactor` leaves of 2^112, which would make infinities of large activations. */
 const PLAIN_REST: f32 = 256;
 /** Blocks of a turn. */

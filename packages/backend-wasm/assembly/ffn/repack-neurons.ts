@@ -1,6 +1,6 @@
 /**
  * The three rows of a neuron in another order, in the same bytes, so that fewer instructions read them. Every row of E columns:
- *   [E / 128] of [4 scales][codes of four blocks].
+ *   [E / NEURON_COLUMNS] of [4 scales][codes of four blocks].
  * Codes of gate and up go by vectors of 16 bytes, each with the next four bytes of all four blocks; codes of down block by block.
  * Codes of q8_0 have 128 added. Rows of q8_0 and q4_0, whole fours of blocks. Weights with a scale of 64 and above, Inf or NaN stay as
  * they are, as in repack.ts.

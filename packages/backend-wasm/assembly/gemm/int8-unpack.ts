@@ -8,13 +8,13 @@
 import { Q4_0, Q4_K, Q5_K, Q8_0 } from '../quant/dequantize';
 import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from '../quant/quantize-activations';
 import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from '../simd/constants.generated';
+import { SECOND_FLOATS } from '../runtime/layout.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
 import { fifthBit, lowByte, minsK, scales4, scalesK } from './k-quants';
 
 export const UNPACKED_BYTES: usize = 160;
-/** Where the two vectors of floats are. */
+/** Where the first of the two vectors of floats is. */
 const FIRST: usize = 128;
-const SECOND: usize = 144;
 
 /** Where the meta of a block of activations has what sums of codes begin with. */
 export function initialOf(dtype: i32): usize {
@@ -38,7 +38,7 @@ export function unpackGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
 /** A scale for each row. */
 function storeScales(at: usize, to: usize): void {
   v128.store(to, scales4(at, halfMask(), halfFactor()), FIRST);
-  v128.store(to, f32x4.splat(0), SECOND);
+  v128.store(to, f32x4.splat(0), SECOND_FLOATS);
 }
 
 function unpackQ8(at: usize, to: usize): void {
@@ -71,7 +71,7 @@ function unpackK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize):
   const scales = lowByte(i32x4.shr_u(scalesK(at + 16, sub >= 4, low), shift), byteMask());
   const mins = lowByte(i32x4.shr_u(minsK(at + 16, sub >= 4, low), shift), byteMask());
   v128.store(to, f32x4.mul(scales4(at, halfMask(), halfFactor()), scales), FIRST);
-  v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), mins)), SECOND);
+  v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), mins)), SECOND_FLOATS);
 }
 
 /** `block` is half * 4 + quarter of a super-block. */
@@ -93,7 +93,7 @@ function unpackQ6K(at: usize, block: i32, to: usize): void {
   const scales = v128.load(at + 8 + ((<usize>(sub >> 2)) << 4));
   const d = scales4(at, halfMask(), halfFactor());
   v128.store(to, f32x4.mul(d, signedByte(scales, sub & 3)), FIRST);
-  v128.store(to, f32x4.mul(d, signedByte(scales, (sub + 1) & 3)), SECOND);
+  v128.store(to, f32x4.mul(d, signedByte(scales, (sub + 1) & 3)), SECOND_FLOATS);
 }
 
 /** Byte `sub` of every lane, signed, as a float. */

@@ -13,12 +13,12 @@
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';
 import { weight } from '../operands/repack.generated';
-import { REFUSED_AUX } from '../runtime/layout.generated';
+import { GROUP_SIZE, REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, setAux } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /** Rows of a group. */
-export const GROUP: i32 = 4;
+export const GROUP: i32 = GROUP_SIZE;
 
 /** Bits of the first magnitude that cannot be repacked: 64. */
 const TOO_LARGE: u32 = 0x5400;

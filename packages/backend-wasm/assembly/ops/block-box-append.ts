@@ -2,10 +2,8 @@
 import * as parts from '../attention/summary-parts';
 import * as op from '../operands/block-box-append.generated';
 import { floatAt, setFloat } from '../runtime/arrays';
+import { NORM_MARGIN } from '../runtime/layout.generated';
 import { nextItems } from '../runtime/threads';
-
-/** Norms are rounded up: they are bounds. */
-const NORM_MARGIN: f64 = 1 + 1.0 / 262144;
 
 /** Work items: KV heads. */
 export function blockBoxAppend(): void {

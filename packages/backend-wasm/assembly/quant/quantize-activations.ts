@@ -7,10 +7,11 @@ import { flipSigns, roundingMagic } from '../simd/constants.generated';
 import { Q8_0 } from './dequantize';
 import { dot, hasUsdot } from '../gemm/int8-dot';
 import { sumI4 } from '../simd/vector';
+import { META_BYTES } from '../runtime/layout.generated';
 import { nextItems } from '../runtime/threads';
 
-/** Bytes of the meta of a block. */
-export const META_BYTES: usize = 32;
+/** Bytes of the meta of a block, and offsets in it. */
+export { META_BYTES };
 const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
 export const META_MINUS_8: usize = 8; // -8 * sum of codes

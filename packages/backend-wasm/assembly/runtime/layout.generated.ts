@@ -61,6 +61,16 @@ export const JOB_OPCODE_PROBE_INT8: i32 = 1013;
 export const MAX_OWN_CODES: i32 = 512; // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
 export const MIN_PANEL_TOKENS: i32 = 4; // fewest tokens of GEMM by panels; fewer go by GEMV
 export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes, ten vectors each
+export const GROUP_SIZE: i32 = 4; // rows of a group that repacking interleaves
+export const NEURON_COLUMNS: i32 = 128; // rows of a repacked neuron have a multiple of so many columns
+
+export const META_BYTES: usize = 32; // bytes of the meta of a block of activations
+export const SECOND_FLOATS: usize = 144; // where the second vector of floats of an unpacked block begins
+
+export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
+export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
+
+export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds
 
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;

@@ -2,7 +2,7 @@
  * Templates of axpy over rows of q8_0 or q4_0 that lie anywhere: adds the rows, each times a coefficient, to 32 columns at a time. Of
  * eight rows every one is read by a single load in a loop: processors prefetch load by load, and for few of them.
  */
-import { numRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
+import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
 /** How rows lie in memory: as in files, block by block, or repacked, the scales of four blocks before their codes. */
@@ -155,8 +155,8 @@ const axpyBlocks = `
   }`;
 
 /** Eight vectors of coefficients h times scales, which become integers. */
-const values = names('a', numRows);
-const declarations = times(numRows, (i) => `let a${i}: v128;`);
+const values = names('a', axpyRows);
+const declarations = times(axpyRows, (i) => `let a${i}: v128;`);
 const each = (make: (name: string, index: number) => string): string =>
   values.map((name, index) => `${name} = ${make(name, index)};`).join('\n');
 const larger = (first: number): string => `larger(a${first}, a${first + 1})`;

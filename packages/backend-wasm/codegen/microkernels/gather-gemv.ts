@@ -2,7 +2,7 @@
  * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0, which lie anywhere, times activations. Every row is read by a single
  * load in a loop: processors prefetch load by load, and for few of them.
  */
-import { numRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
+import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, times } from './emit.ts';
 
 interface Gemv {
@@ -64,11 +64,11 @@ function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
         ${accumulators(rowSums, kind.first)}
         for (const stop = x + ${kind.laneBytes}; x < stop; x += 32) {
           ${kind.operands}
-          ${times(numRows, (row) => `s${row} = ${add(`p${row}`, `s${row}`)};`)}
+          ${times(axpyRows, (row) => `s${row} = ${add(`p${row}`, `s${row}`)};`)}
           ${advance(pointers, 32)}
         }
         const factors = ${load('x', kind.factorsAt)};
-        ${times(numRows, (row) => `addScaled(sums + ${16 * row}, ${whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`)}
+        ${times(axpyRows, (row) => `addScaled(sums + ${16 * row}, ${whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`)}
         x += ${kind.nextLanes};
         ${advance(pointers, 8)}
       }

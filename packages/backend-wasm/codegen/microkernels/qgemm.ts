@@ -2,6 +2,7 @@
  * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, its codes dequantized to bytes, times many tokens
  * of 8-bit activations, whose codes and metas lie side by side. How 8-bit products are summed is said in int8-dot.ts.
  */
+import { metaBytes, secondFloats } from '../memory-layout.ts';
 import { advance, file, load, splat32, store, times } from './emit.ts';
 
 interface Block {
@@ -41,9 +42,6 @@ const blocks: readonly Block[] = [
     ...{ scales: 'one', dot: 'signMagnitude' },
   },
 ];
-
-/** Bytes of the meta of a block: as META_BYTES. */
-const metaBytes = 32;
 
 /** The eight products of a token, in the chains a and b. */
 function chains({ scales, dot }: Block, token: number): string {
@@ -102,7 +100,8 @@ function addToSums({ scales, dot }: Block, token: number): string {
     ${store('sums', add(products, `scale, ${d}`, scales === 'offset' ? 's' : old), 16 * token)}`;
 }
 
-const second = { one: '', offset: 'const offset = v128.load(p, 144);', halves: 'const other = v128.load(p, 144);' };
+const loadSecond = (name: string): string => `const ${name} = ${load('p', secondFloats)};`;
+const second = { one: '', offset: loadSecond('offset'), halves: loadSecond('other') };
 
 /** One block of a group times tokens; adds to `sums[token][4]`. */
 function blockTimesTokens(kind: Block): string {

@@ -1,0 +1,68 @@
+/** What the host must know about kernels to plan records: the one place to extend when another kernel has such traits. */
+import type { DType } from '@winnow/tensor';
+import type { KernelOp } from './kernel-ops.generated.js';
+
+/** How weights are repacked: groups of rows are interleaved, or the three rows of a neuron are reordered. */
+export type RepackOrder = 'rows' | 'neurons';
+
+/** Dtypes of the weights that `assembly/gemm/repack.ts` and `assembly/ffn/repack-neurons.ts` repack. */
+export const repackedDTypes: Readonly<Record<RepackOrder, readonly DType[]>> = {
+  rows: ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'],
+  neurons: ['q8_0', 'q4_0'],
+};
+
+interface KernelTraits {
+  /** The input that the kernel can read repacked, and in which order. */
+  readonly repackable?: { readonly input: string; readonly order: RepackOrder };
+  /** Dtypes of the weight for which the kernel runs on 8-bit activations. */
+  readonly int8DTypes?: readonly DType[];
+  /** Whether it does so only once the weight is repacked. */
+  readonly int8NeedsRepacking?: boolean;
+  /** Whether consecutive records of the op with the same x share what they have in scratch. */
+  readonly sharesActivations?: boolean;
+  /** Whether every thread quantizes activations redundantly when there are few of them. */
+  readonly quantizesRedundantly?: boolean;
+  /** Whether waiting threads prefetch its repacked weights. */
+  readonly isPrefetched?: boolean;
+  /** Whether it reads so many weights that prefetched data would be evicted from the caches. */
+  readonly streamsWeights?: boolean;
+  /** A table with an entry for each combination of elements of these inputs; it also depends on the attributes. */
+  readonly table?: {
+    readonly inputs: readonly string[];
+    readonly attributes: readonly string[];
+    readonly entryBytes: number;
+  };
+}
+
+const kernelTraits: Partial<Record<KernelOp, KernelTraits>> = {
+  matmul: {
+    repackable: { input: 'weight', order: 'rows' },
+    int8DTypes: repackedDTypes.rows,
+    int8NeedsRepacking: true,
+    sharesActivations: true,
+    quantizesRedundantly: true,
+    isPrefetched: true,
+  },
+  'expert-matmul': {
+    repackable: { input: 'weight', order: 'rows' },
+    int8DTypes: repackedDTypes.rows,
+    int8NeedsRepacking: true,
+    streamsWeights: true,
+  },
+  'embedding-lookup': { repackable: { input: 'table', order: 'rows' } },
+  'sparse-feed-forward': {
+    repackable: { input: 'weight', order: 'neurons' },
+    int8DTypes: repackedDTypes.rows,
+    streamsWeights: true,
+  },
+  'sparse-matmul': { int8DTypes: repackedDTypes.rows, sharesActivations: true, streamsWeights: true },
+  // axpy kernels
+  'sparse-combine': { int8DTypes: repackedDTypes.neurons, streamsWeights: true },
+  rope: { table: { inputs: ['positions', 'frequencies'], attributes: ['amplitude'], entryBytes: 16 } },
+};
+
+const none: KernelTraits = {};
+
+export function traitsOf(op: string): KernelTraits {
+  return (kernelTraits as Readonly<Record<string, KernelTraits | undefined>>)[op] ?? none;
+}
