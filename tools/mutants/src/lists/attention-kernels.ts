@@ -6,7 +6,7 @@ export const attentionKernelsMutants: readonly Mutant[] = [
     file: 'packages/backend-wasm/assembly/runtime/threads.ts',
     find: 'return isSerial ? nextItems(1) : threadIndex;',
     replace: 'return isSerial ? nextItems(1) : threadIndex + 1;',
-    tests: ['test/int8.test.ts'],
+    tests: ['test/int8/matmul.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/runtime/threads.ts',

@@ -18,7 +18,7 @@ export const kernelsMutants: readonly Mutant[] = [
     file: 'packages/backend-wasm/assembly/gemm/repack.ts',
     find: 'return (bits & 0x8000) | ((top + 1) << 10) | ((magnitude << (10 - top)) & 0x3ff);',
     replace: 'return ((top + 1) << 10) | ((magnitude << (10 - top)) & 0x3ff);',
-    tests: ['test/int8.test.ts'],
+    tests: ['test/int8/matmul.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/quant/block-formats.ts',
@@ -101,7 +101,7 @@ export const kernelsMutants: readonly Mutant[] = [
     file: 'packages/backend-wasm/assembly/quant/quantize-activations.ts',
     find: 'store<f32>(meta, d * <f32>total, META_SUM);',
     replace: 'store<f32>(meta, d * <f32>firstHalf, META_SUM);',
-    tests: ['test/int8.test.ts'],
+    tests: ['test/int8/matmul.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
@@ -135,25 +135,25 @@ export const kernelsMutants: readonly Mutant[] = [
     file: 'packages/backend-wasm/codegen/microkernels/qgemv.ts',
     find: "numChains === 2 ? 'i32x4.add(a, b)' : 'a'",
     replace: "numChains === 3 ? 'i32x4.add(a, b)' : 'a'",
-    tests: ['test/int8.test.ts'],
+    tests: ['test/int8/matmul.test.ts'],
   },
   {
     file: 'packages/backend-wasm/codegen/microkernels/gather-gemv.ts',
     find: 'const v = v128.load(x, 64);',
     replace: 'const v = v128.load(x, 16);',
-    tests: ['test/int8-sparse.test.ts', 'test/int8-feed-forward.test.ts'],
+    tests: ['test/int8/sparse.test.ts', 'test/int8/feed-forward.test.ts'],
   },
   {
     file: 'packages/backend-wasm/codegen/microkernels/axpy.ts',
     find: "${add(3, 'highPairs')}",
     replace: "${add(3, 'lowPairs')}",
-    tests: ['test/int8-sparse.test.ts', 'test/int8-feed-forward.test.ts'],
+    tests: ['test/int8/sparse.test.ts', 'test/int8/feed-forward.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/quant/quantize-activations.ts',
     find: 'store<i32>(meta, -32 * lastHalf, META_MINUS_32 + 4);',
     replace: 'store<i32>(meta, -32 * firstHalf, META_MINUS_32 + 4);',
-    tests: ['test/int8.test.ts'],
+    tests: ['test/int8/matmul.test.ts'],
   },
   {
     file: 'packages/backend-wasm/assembly/simd/transpose.ts',

@@ -2,16 +2,8 @@
 import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
-import {
-  borrowBackend,
-  bytesOf,
-  encodedOnce,
-  shapesFor,
-  shuffledRows,
-  variants,
-  type TestBackend,
-} from './int8-setup.js';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../../src/index.js';
+import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants, type TestBackend } from './setup.js';
 
 const unit = 2 ** -24;
 

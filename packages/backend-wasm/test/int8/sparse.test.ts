@@ -2,8 +2,8 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import type { CreateWasmBackendOptions } from '../src/index.js';
-import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants } from './int8-setup.js';
+import type { CreateWasmBackendOptions } from '../../src/index.js';
+import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants } from './setup.js';
 
 const unit = 2 ** -24;
 

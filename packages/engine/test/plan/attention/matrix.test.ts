@@ -4,8 +4,8 @@ import { cacheDTypes, type Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type LoadOptions } from '../../src/index.js';
-import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../support/golden-files.js';
+import { loadModel, type LoadOptions } from '../../../src/index.js';
+import { archPath, decodeFloats, goldenNames, maxDifference, readJson } from '../../support/golden-files.js';
 
 interface Golden {
   readonly prompts: readonly { readonly tokens: readonly number[]; readonly positions: readonly number[] }[];

@@ -6,7 +6,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
 import { sampled, sharedDataPath } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
+import { loadModel, type LoadOptions, type Model } from '../../../src/index.js';
 
 let backend: Backend;
 beforeAll(async () => {

@@ -1,8 +1,8 @@
 /** Rows and attention as they are computed. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { loadModel, type AttentionTrace } from '../../src/index.js';
-import { archPath } from '../support/golden-files.js';
+import { loadModel, type AttentionTrace } from '../../../src/index.js';
+import { archPath } from '../../support/golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 const tokens = [1, 2, 3, 4, 5, 6, 7];

@@ -3,7 +3,7 @@ import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../../src/index.js';
 
 export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },

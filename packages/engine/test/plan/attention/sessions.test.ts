@@ -5,8 +5,8 @@ import { ArgumentError } from '@winnow/tensor';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../../src/index.js';
-import { tinyFolder } from '../support/tiny-model.js';
+import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../../../src/index.js';
+import { tinyFolder } from '../../support/tiny-model.js';
 
 const greedy = { temperature: 0, ignoreEos: true } as const;
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true } as const;

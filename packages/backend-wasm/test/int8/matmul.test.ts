@@ -2,7 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, shapesFor, variants, type TestBackend } from './int8-setup.js';
+import { borrowBackend, shapesFor, variants, type TestBackend } from './setup.js';
 
 const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
