@@ -23,7 +23,7 @@ const cache = {
 };
 const queries = { q: f32('T', 6, 64), positions: i32('T'), sequences: i32('T') };
 
-const refused: [string, () => unknown, new (...args: never[]) => Error, string][] = [
+const rejected: [string, () => unknown, new (...args: never[]) => Error, string][] = [
   ['a missing input', () => infer('add', { a: f32(2) }), ArgumentError, 'add: input b: expected a tensor, got nothing'],
   ['an unknown input', () => infer('softmax', { x: f32(2), z: f32(2) }), ArgumentError, 'expected x, got z'],
   ['an inherited name', () => infer('softmax', { x: f32(2), toString: f32(2) }), ArgumentError, 'got toString'],

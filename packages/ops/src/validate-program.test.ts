@@ -34,7 +34,7 @@ function broken(program: Program, change: (copy: Mutable<Program>) => void): Pro
   return copy as Program;
 }
 
-const refused: [string, (p: Mutable<Program>) => void, string][] = [
+const rejected: [string, (p: Mutable<Program>) => void, string][] = [
   ['an offset that is not aligned', (p) => (p.records[1].inputs['weight'].byteOffset = 2), 'a multiple of 4'],
   ['a negative offset', (p) => (p.records[1].inputs['weight'].byteOffset = -4), 'end of norm'],
   ['an offset that is not a number', (p) => (p.records[0].inputs['table'].byteOffset = NaN), 'offset of table'],
