@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseFile, walk } from './imports.ts';
-import { countKernelLines, maxKernelLines } from './kernels.ts';
+import { countLines, kernelBudgets } from './kernels.ts';
 import { maxFileLines, maxReadmeLines } from './structure.ts';
 import { isFixture, listFiles, readJson } from './workspace.ts';
 
@@ -98,14 +98,12 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
       place: longestReadme.place,
     },
     ...(isHere(`${kernels}/`)
-      ? [
-          {
-            name: 'hand-written kernel lines',
-            value: countKernelLines(join(root, kernels)),
-            limit: maxKernelLines,
-            place: kernels,
-          },
-        ]
+      ? kernelBudgets.map((budget) => ({
+          name: budget.name,
+          value: countLines(join(root, kernels), budget),
+          limit: budget.limit,
+          place: kernels,
+        }))
       : []),
   ];
 }

@@ -2,7 +2,7 @@
 import { appendFileSync, cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkGenerated, checkKernelLines, countKernelLines } from '../src/kernels.ts';
+import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from '../src/kernels.ts';
 import { createFolder, repoFolder } from './fixture.ts';
 
 const kernels = join(repoFolder, 'packages', 'backend-wasm');
@@ -48,13 +48,19 @@ describe('kernel lines', () => {
       'codegen/schema.ts': 'a\n',
     });
 
-  it('counts kernels and templates, not what is generated', () => {
-    expect(countKernelLines(folder())).toBe(3);
-    expect(checkKernelLines(folder(), 3)).toEqual([]);
+  const withLimits = (limits: readonly number[]): typeof kernelBudgets =>
+    kernelBudgets.map((budget, index) => ({ ...budget, limit: limits[index] as number }));
+
+  it('counts kernels and templates apart, not what is generated', () => {
+    expect(kernelBudgets.map((budget) => countLines(folder(), budget))).toEqual([2, 1]);
+    expect(checkKernelLines(folder(), withLimits([2, 1]))).toEqual([]);
   });
 
   it('catches a line above the budget, and a folder without kernels', () => {
-    expect(checkKernelLines(folder(), 2).join('\n')).toContain('3 hand-written kernel lines, the budget is 2');
+    expect(checkKernelLines(folder(), withLimits([1, 0]))).toEqual([
+      '2 hand-written kernel lines, the budget is 1',
+      '1 lines of microkernel templates, the budget is 0',
+    ]);
     expect(checkKernelLines(createFolder({})).join('\n')).toContain('nothing was counted');
   });
 });
