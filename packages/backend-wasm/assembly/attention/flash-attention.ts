@@ -5,7 +5,7 @@
 import { dequantizeBeside, dequantizeRest } from '../gemm/dequantize-beside';
 import { gemm4x8Dequantizing, gemmT4x8Dequantizing } from '../gemm/f16-gemm.generated';
 import { F16 } from '../quant/dequantize';
-import { dequantizeSwizzled, swizzledIndex } from '../quant/dequantize-f16-swizzled';
+import { dequantizeSwizzled, swizzledIndex } from '../quant/swizzled-f16';
 import { floatAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { enterMass } from './key-mass';

@@ -45,7 +45,7 @@ export let highestLane: i32 = 0;
 
 /**
  * Lays out the scratch of a tile with steps of `rows` rows and returns its end.
- * @param isSwizzled whether panels of eight lanes will meet keys in the order of `dequantize-f16-swizzled.ts`
+ * @param isSwizzled whether panels of eight lanes will meet keys in the order of `swizzled-f16.ts`
  */
 export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS, isSwizzled: bool = false): usize {
   canSwizzle = isSwizzled;

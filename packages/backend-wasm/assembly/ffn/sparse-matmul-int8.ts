@@ -5,7 +5,7 @@
  */
 import { multiplyFew } from '../gemm/f32-panels';
 import { beginPanel, KC, MC, multiplyPanel, panelBytes, setColumns, storePanel, unpackRows } from '../gemm/int8-panels';
-import { UNPACKED_BYTES, unpackGroup } from '../gemm/int8-unpack';
+import { UNPACKED_BYTES, unpackGroup } from '../gemm/unpacked-groups';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
 import { GROUP, hasSmallScales, interleaveRows } from '../gemm/repack';
 import { codesOf, metasOf, setCodes, storeOutputs } from '../gemm/tokens';

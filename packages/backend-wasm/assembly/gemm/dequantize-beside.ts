@@ -3,7 +3,7 @@
  * so that both together take hardly longer than the products alone. `dequantizeBeside` says what is dequantized next; kernels
  * take as much of it as they multiply, `dequantizeRest` what is left then.
  */
-import { areNormal, dequantizeCarefully, dequantizeSwizzled } from '../quant/dequantize-f16-swizzled';
+import { areNormal, dequantizeCarefully, dequantizeSwizzled } from '../quant/swizzled-f16';
 
 export let source: usize = 0;
 export let target: usize = 0;

@@ -1,7 +1,7 @@
-/** Products with unpacked groups (see int8-unpack.ts) by 16-bit dot products, in builds without relaxed SIMD. */
+/** Products with unpacked groups (see unpacked-groups.ts) by 16-bit dot products, in builds without relaxed SIMD. */
 import { META_BYTES, META_SUM } from '../quant/quantize-activations';
 import { addNeighbors, fma } from '../simd/vector';
-import { UNPACKED_BYTES } from './int8-unpack';
+import { UNPACKED_BYTES } from './unpacked-groups';
 
 /** One group times one token; returns `sums` with the blocks added. `halves`: each half of the columns has scales of its own. */
 export function qgemvInt16(

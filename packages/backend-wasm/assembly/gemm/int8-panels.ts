@@ -4,7 +4,7 @@
  */
 import { bytesOf, Q8_0 } from '../quant/dequantize';
 import { codeBytesFor, META_BYTES, paddedTokens } from '../quant/quantize-activations';
-import { UNPACKED_BYTES, initialOf, unpackGroup } from './int8-unpack';
+import { UNPACKED_BYTES, initialOf, unpackGroup } from './unpacked-groups';
 import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
 import { GROUP } from './repack';
 import { codesOf, metasOf, storeOutputs } from './tokens';

@@ -11,7 +11,7 @@ import { scales4 } from './k-quants';
 import * as kernels from './qgemm.generated';
 
 /**
- * Adds an unpacked block (see int8-unpack.ts) times tokens to `sums[token][4]`, which have room for whole fours of tokens. `initial` is where metas have
+ * Adds an unpacked block (see unpacked-groups.ts) times tokens to `sums[token][4]`, which have room for whole fours of tokens. `initial` is where metas have
  * what sums of codes begin with.
  */
 export function qgemmBlock(

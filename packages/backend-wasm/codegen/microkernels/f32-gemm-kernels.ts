@@ -114,7 +114,7 @@ const indirectDots = `
   }`;
 
 const f16Imports = `
-  import { even4, leastRank, odd4, rankOf, swizzledMask, swizzledOffset } from '../quant/dequantize-f16-swizzled';
+  import { even4, leastRank, odd4, rankOf, swizzledMask, swizzledOffset } from '../quant/swizzled-f16';
   import { fma } from '../simd/vector';
   import { completeBeside, pending, source, target } from './dequantize-beside';
   import { gemm4x8, gemmT4x8 } from './f32-gemm.generated';`;
