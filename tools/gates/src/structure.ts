@@ -6,6 +6,9 @@ import { isFixture, listFiles, type Workspace, type WorkspacePackage } from './w
 
 export const maxFileLines = 450;
 const warnFileLines = 400;
+const maxFilesOfPrefix = 3;
+/** One file per op, with the name of the op. */
+const foldersOfOps = ['packages/ops/src', 'packages/conformance/src/cases', 'packages/backend-wasm/assembly/ops'];
 export const maxReadmeLines = 90;
 
 export interface Findings {
@@ -22,10 +25,10 @@ export function checkStructure(workspace: Workspace): Findings {
     if (existsSync(join(entry.folder, 'src', 'index.ts'))) checkLibrary(entry, findings.problems);
     const files = listFiles(entry.folder);
     checkFixtures(entry, files, findings.problems);
-    for (const file of files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !isFixture(path))) {
-      numSources += 1;
-      checkSource(entry, file, findings);
-    }
+    const sources = files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !isFixture(path));
+    numSources += sources.length;
+    for (const file of sources) checkSource(entry, file, findings);
+    findings.problems.push(...checkPrefixes(entry, sources));
   }
   if (numSources === 0) findings.problems.push('structure: no source file was found, so nothing was checked');
   return findings;
@@ -134,4 +137,19 @@ function checkSource(entry: WorkspacePackage, file: string, findings: Findings):
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);
   }
+}
+
+/** Four files with one first word are a folder; tests and generated files do not count. */
+function checkPrefixes(entry: WorkspacePackage, sources: readonly string[]): string[] {
+  const byPrefix = new Map<string, string[]>();
+  for (const file of sources) {
+    const folder = posix.dirname(`${entry.location}/${file}`);
+    if (/\.(test|test-d|generated)\.m?ts$/.test(file) || foldersOfOps.includes(folder)) continue;
+    const name = posix.basename(file);
+    const prefix = `${folder}/${/^[^-.]+/.exec(name)?.[0] ?? name}`;
+    byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), name]);
+  }
+  return [...byPrefix]
+    .filter(([, names]) => names.length > maxFilesOfPrefix)
+    .map(([prefix, names]) => `${prefix}: ${names.length} files with one prefix are a folder: ${names.join(', ')}`);
 }

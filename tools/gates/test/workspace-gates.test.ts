@@ -123,6 +123,17 @@ describe('layers of folders', () => {
   });
 });
 
+/** Empty modules of a folder of `packages`. */
+function sources(folder: string, ...names: string[]): Files {
+  return Object.fromEntries(names.map((name) => [`packages/${folder}/${name}.ts`, 'export {};\n']));
+}
+
+it('house structure: allows four files with one prefix as tests, generated files and ops', () => {
+  const tests = sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging.test', 'page-table.generated');
+  const ops = sources('ops/src', 'attention', 'attention-mass', 'attention-merge', 'attention-finish');
+  expect(checkStructure(readWorkspace(planted({ ...tests, ...libraryFiles('ops'), ...ops }))).problems).toEqual([]);
+});
+
 describe('house structure', () => {
   const check = (files: Files): string => checkStructure(readWorkspace(planted(files))).problems.join('\n');
 
@@ -139,6 +150,7 @@ describe('house structure', () => {
     ['a README without an example', { 'packages/low/README.md': '# low\n' }, 'an example in a ```ts block'],
     ['fixtures without origin', { 'packages/low/src/__fixtures__/x.json': '{}' }, 'ORIGIN.md is missing'],
     ['a file name in camel case', { 'packages/low/src/fastPath.ts': 'export {};\n' }, 'kebab-case'],
+    ['four files with one prefix', sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging'), '4 files'],
     ['side effects', libraryFiles('low', { sideEffects: true }), '"sideEffects" must be false'],
     ['a wrong name', { 'packages/low/package.json': { name: 'low' } }, 'the name must be @winnow/low'],
     ['no tests', { 'packages/low/src/double.test.ts': '' }, ''],
