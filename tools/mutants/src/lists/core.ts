@@ -84,7 +84,7 @@ export const coreMutants: readonly Mutant[] = [
     file: 'packages/bytes/src/slice-source.ts',
     find: 'await this.#source.read(this.#begin + byteOffset, target, options);',
     replace: 'await this.#source.read(byteOffset, target, options);',
-    tests: ['src/sources.test.ts', 'src/http-source.test.ts', 'src/file.test.ts', 'src/byte-cursor.test.ts'],
+    tests: ['src/sources.test.ts', 'src/http-source.test.ts', 'src/file/disk.test.ts', 'src/byte-cursor.test.ts'],
   },
   {
     file: 'packages/ops/src/attention-visibility.ts',

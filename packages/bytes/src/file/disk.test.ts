@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { memorySink, readBytes } from './index.js';
-import { fileSink, fileSource, makeFolder } from './index.node.js';
+import { memorySink, readBytes } from '../index.js';
+import { fileSink, fileSource, makeFolder } from '../index.node.js';
 
 let folder: string;
 let path: string;

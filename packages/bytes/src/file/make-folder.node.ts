@@ -2,7 +2,7 @@
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { IoError } from '@winnow/tensor';
-import { fileError } from './file-error.node.js';
+import { fileError } from './error.node.js';
 
 /** The error that prevents creating the folder `path`; undefined when it exists, also if another process created it. */
 async function obstacle(path: string): Promise<NodeJS.ErrnoException | undefined> {

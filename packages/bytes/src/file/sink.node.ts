@@ -2,9 +2,9 @@
 import { randomUUID } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
-import type { ByteSink } from './byte-sink.js';
-import { fileError } from './file-error.node.js';
-import { checkCount } from './range.js';
+import type { ByteSink } from '../byte-sink.js';
+import { fileError } from './error.node.js';
+import { checkCount } from '../range.js';
 
 /**
  * A sink for `path`. The bytes go to a new file `<path>.<random>.part` in the same folder; `close` flushes it to the

@@ -1,9 +1,9 @@
 /** A local file as a source, by positioned reads. */
 import { open, stat, type FileHandle } from 'node:fs/promises';
 import { IoError, ReleasedError } from '@winnow/tensor';
-import type { ByteSource, ReadOptions } from './byte-source.js';
-import { fileError } from './file-error.node.js';
-import { checkRange } from './range.js';
+import type { ByteSource, ReadOptions } from '../byte-source.js';
+import { fileError } from './error.node.js';
+import { checkRange } from '../range.js';
 
 /** Maximum number of bytes per system call: one call above 2 GiB fails, and smaller reads can be aborted in between. */
 const maxReadBytes = 64 * 1024 * 1024;
