@@ -21,7 +21,7 @@ const LINE: usize = 64;
 /** Bytes of each half that one step prefetches. */
 const STEP: usize = 2 * LINE;
 
-// where the states of the splits go; a single split is finished at once
+// outputs of the splits; a single split is normalized right away
 let stateM: usize = 0;
 let stateL: usize = 0;
 let stateO: usize = 0;
@@ -31,26 +31,26 @@ let roundsUp: bool = false;
 
 let keyRows: usize = 0;
 let valueRows: usize = 0;
-// rows of f16 that are dequantized beside the products, in swizzled order
+// whether f16 rows are dequantized between the register tiles of GEMM, in swizzled order
 let swizzlesKeys: bool = false;
 let swizzlesValues: bool = false;
 
 /** Index of the first slot of the chunk in the whole cache. */
 let chunkIndex: i32 = 0;
 let chunkCount: i32 = 0;
-/** Address of the positions of the chunk; 0 when all queries see all of it. */
+/** Address of the positions of the chunk; 0 when every query sees the whole chunk, so that it needs no mask. */
 let chunkPositions: usize = 0;
-/** The slots after the chunk. */
+/** Slots `[nextSlot, endSlot)` are still to be visited. */
 let nextSlot: i32 = 0;
 let endSlot: i32 = 0;
 
-// What is prefetched, a few cache lines between one register tile and the next: the two halves of keys and values in turn,
-// because hardware prefetchers work page by page, so that four streams keep more lines in flight than one.
+// Prefetching touches a few cache lines after each register tile, in four streams: the low and the high half of the keys
+// and of the values. Hardware prefetchers work page by page, so four streams keep more lines in flight than one.
 let keysLow: usize = 0;
 let keysHigh: usize = 0;
 let valuesLow: usize = 0;
 let valuesHigh: usize = 0;
-/** Bytes of a half of the keys, and of the values. */
+/** Bytes of half of the keys, and of half of the values. */
 let keysEnd: usize = 0;
 let valuesEnd: usize = 0;
 let prefetched: usize = 0;
@@ -59,8 +59,8 @@ let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
 /**
- * Attends to every context in `splits` splits; `isAligned` rounds them up to whole chunks. States go to `m`, `l` and `o`, or
- * finished outputs to `o` when `m` and `l` are 0.
+ * Runs attention with every context cut into `splits` splits; `isAligned` rounds their length up to whole chunks. Writes
+ * partial states to `m`, `l` and `o`, or normalized outputs to `o` when `m` and `l` are 0.
  */
 export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isAligned: bool): void {
   enterMass(0);
@@ -74,7 +74,7 @@ export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isAlig
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
-/** Reads the record, lays out scratch and returns its end. `attendF64` takes that of logits and rows. */
+/** Reads the record, lays out scratch and returns its end. `attendF64` reuses the part for logits and rows. */
 export function layFlashAttention(base: usize): usize {
   cache.enterCache();
   keyRows = panels.layPanels(base, CHUNK, canSwizzleKeys());
@@ -97,7 +97,7 @@ function canSwizzleKeys(): bool {
   return cache.keyType === F16 && (cache.headDim & 7) === 0;
 }
 
-/** Attends the queries of the tile to the logical slots `[begin, end)`, chunk by chunk. */
+/** Runs the queries of the tile over the logical slots `[begin, end)`, chunk by chunk. */
 function attendRange(begin: i32, end: i32): void {
   panels.scanLanes(0, panels.numLanes);
   nextSlot = begin;
@@ -138,7 +138,7 @@ function attendRange(begin: i32, end: i32): void {
   }
 }
 
-/** Moves to the next chunk that some query may see; false after the last one. */
+/** Advances to the next chunk that any query may see; false after the last one. */
 function nextChunk(): bool {
   while (nextSlot < endSlot) {
     const index = cache.slotIndex(tile.sequence, nextSlot);
@@ -159,7 +159,7 @@ function nextChunk(): bool {
   return false;
 }
 
-/** Has the next `turns` calls of `prefetchSome` prefetch the chunk; nothing when there are none. */
+/** Spreads the prefetch of the chunk over the next `turns` calls of `prefetchSome`; 0 turns off prefetching. */
 function prefetchChunk(turns: i32): void {
   const count = <usize>(turns === 0 ? 0 : chunkCount);
   keysEnd = ((count * cache.keyBytes) >> 1) & ~(LINE - 1);
@@ -186,7 +186,7 @@ function prefetchSome(): void {
   sink = sum;
 }
 
-/** Logits of `count` rows of keys for eight queries, prefetching and dequantizing between register tiles. */
+/** Computes the logits of `count` keys for eight queries; prefetches and dequantizes between register tiles. */
 function scoreChunk(logits: usize, keys: usize, count: i32, queries: usize): void {
   const stride = cache.keyStride;
   const last = keys + <usize>(count - 1) * stride;
@@ -199,14 +199,14 @@ function scoreChunk(logits: usize, keys: usize, count: i32, queries: usize): voi
   }
 }
 
-/** The logits of a chunk become weights, after the soft cap and where some query does not see all of its positions. */
+/** Turns the logits of a chunk into softmax weights, after the soft cap and, unless every query sees all keys, the mask. */
 function softmaxChunk(panel: i32, count: i32, positions: usize): void {
   panels.capRows(count);
   if (positions !== 0) panels.maskRows(panel, count, positions, cache.minDistance, cache.maxDistance);
   panels.softmaxRows(panel, count);
 }
 
-/** Adds the values of `count` rows to the outputs of eight queries. */
+/** Accumulates the weighted values of `count` rows into the outputs of eight queries. */
 function sumChunk(outputs: usize, values: usize, count: i32, weights: usize): void {
   for (let d = 0; d < cache.valueDim; d += 4, outputs += 128, values += 16) {
     prefetchSome();
@@ -214,7 +214,7 @@ function sumChunk(outputs: usize, values: usize, count: i32, weights: usize): vo
   }
 }
 
-/** Writes the state of a lane over the slots `[begin, end)`, or its output. */
+/** Writes the partial state of a lane over the slots `[begin, end)`, or its normalized output. */
 function writeState(lane: i32, begin: i32, end: i32): void {
   const from = panels.outputOfLane(lane);
   const stride = panels.rowBytes;
@@ -230,7 +230,7 @@ function writeState(lane: i32, begin: i32, end: i32): void {
     setFloat(to, swizzlesValues ? swizzledIndex(i) : i, value * factor);
   }
   if (!(abs<f32>(check) < Infinity)) {
-    // values of slots that no lane sees may have come in: this query is computed again, one key at a time, with the
+    // infinities or NaN of hidden slots may have leaked into the sums: recompute this query one key at a time, in the
     // scratch of logits and rows, which no lane needs any more
     const scratch = panels.logitsOf(0);
     attendF64(lane, begin, end, to, scratch);
@@ -244,8 +244,8 @@ function writeState(lane: i32, begin: i32, end: i32): void {
 }
 
 /**
- * A lane attends to slots `[begin, limit)` one by one, in f64 as @winnow/ops defines it: m and l to `state`, o to `output`.
- * Scratch follows `state`: key, value, sums in f64.
+ * Attention of one lane over slots `[begin, limit)`, key by key in f64 as @winnow/ops defines it. Writes m and l to `state`
+ * and o to `output`. The scratch after `state` holds a key, a value and the sums in f64.
  */
 function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usize): void {
   const query = panels.queryOfLane(lane);
@@ -275,7 +275,7 @@ function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usiz
     for (let at = sums, i = 0; at < end; at += 8, i++) store<f64>(at, load<f64>(at) + weight * <f64>floatAt(row, i));
   }
   setFloat(state, 0, <f32>top);
-  // the sums are relative to the maximum as it is stored
+  // make the sums relative to the maximum rounded to f32, as it is stored
   const rounding = top === -Infinity ? 0 : Math.exp(top - <f64>(<f32>top));
   setFloat(state, 1, <f32>(denominator * rounding));
   for (let at = sums, i = 0; at < end; at += 8, i++) setFloat(output, i, <f32>(load<f64>(at) * rounding));

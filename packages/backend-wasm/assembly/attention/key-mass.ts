@@ -1,6 +1,6 @@
 /**
- * Attention mass of visited keys, `[T, K, M, S]`: a second pass over the keys, once the maximum and the sum of each lane are
- * known. Its work item owns all query heads of its (token, KV head), so that no two threads add to the same number.
+ * Attention mass of visited keys, `[T, K, M, S]`: a second pass over the keys, once the softmax maximum and sum of each lane
+ * are known. A work item owns all query heads of its (token, KV head), so no two threads add to the same element.
  */
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants.generated';
@@ -12,13 +12,13 @@ let masses: usize = 0;
 /** Whether the record asks for masses. */
 export let hasMass: bool = false;
 
-/** Sets where masses go, 0 when the record asks for none. */
+/** Sets the address that masses are written to; 0 when the record asks for none. */
 export function enterMass(address: usize): void {
   masses = address;
   hasMass = address !== 0;
 }
 
-/** Where the masses of a token lie. */
+/** Address of the masses of a token and a KV head. */
 export function massOf(token: i32, kvHead: i32): usize {
   return masses + ((<usize>(token * numKvHeads + kvHead) * <usize>maxSlots) << 2);
 }
@@ -28,21 +28,21 @@ export function clearMass(t0: i32, t1: i32, kvHead: i32): void {
   for (let t = t0; hasMass && t < t1; t++) memory.fill(massOf(t, kvHead), 0, (<usize>maxSlots) << 2);
 }
 
-/** Adds to the mass of a logical slot. */
+/** Adds a probability to the mass of a logical slot. */
 export function addMass(row: usize, slot: i32, probability: f32): void {
   setFloat(row, slot, floatAt(row, slot) + probability);
 }
 
 /**
- * Adds the masses of the rows `[0, count)` of the step, whose logits are computed and masked. Row `i` is the logical slot
- * `slots[i]`, or `firstSlot + i` when `slots` is 0.
+ * Adds the masses of rows `[0, count)` of the current step, whose logits are already computed and masked. Row `i` is logical
+ * slot `slots[i]`, or `firstSlot + i` when `slots` is 0.
  */
 export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize, firstSlot: i32): void {
   const last = panels.lastLaneOf(panel) - 1;
   for (let base = panels.firstLaneOf(panel); base <= last; base += 4) {
     const top = panels.maximaOf(base);
     const factor = panels.inverseSums(base);
-    // lanes beyond the last query repeat it and add nothing
+    // padding lanes repeat the last query and add nothing
     const repeated = v128.not(panels.ownLanes(base));
     const row0 = massOf(panels.tokenOfLane(base), kvHead);
     const row1 = massOf(panels.tokenOfLane(min<i32>(base + 1, last)), kvHead);
@@ -52,7 +52,7 @@ export function addMassOfRows(panel: i32, count: i32, kvHead: i32, slots: usize,
     let at = panels.logitsOf(0) + ((<usize>(base - panels.firstLaneOf(panel))) << 2);
     for (let j = 0; j < count; j++, at += panels.rowBytes) {
       const logit = v128.load(at);
-      const hidden = v128.or(repeated, f32x4.eq(logit, none)); // also when the sum is not a number
+      const hidden = v128.or(repeated, f32x4.eq(logit, none)); // adds 0 even when the sum is NaN
       const v = v128.andnot(f32x4.mul(weight4(f32x4.sub(logit, top)), factor), hidden);
       const slot = slots === 0 ? firstSlot + j : intAt(slots, j);
       addMass(row0, slot, f32x4.extract_lane(v, 0));

@@ -20,13 +20,13 @@ export let blockSize: i32 = 1;
 export let maxSlots: i32 = 0;
 export let scale: f32 = 1;
 export let softCap: f32 = 0;
-/** The model lets a query see keys at distances of `minDistance` to `maxDistance`; later keys have negative distances. */
+/** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
 export let minDistance: i32 = 0;
 export let maxDistance: i32 = 0;
 
 /** Base-2 logarithm of the block size, or -1. */
 let blockShift: i32 = 0;
-/** Dtypes of keys and values, and the bytes of one. */
+/** Dtypes of keys and values, and the bytes of one stored row. */
 export let keyType: i32 = 0;
 export let valueType: i32 = 0;
 export let keyBytes: usize = 0;
@@ -36,7 +36,7 @@ let values: usize = 0;
 let slotPositions: usize = 0;
 let table: usize = 0;
 let maxBlocks: i32 = 0;
-/** Range of the positions that were scanned last; the highest is negative when all slots were empty. */
+/** Range of positions found by the last `scanPositions`; the highest is negative when all slots were empty. */
 export let lowestPosition: i32 = 0;
 export let highestPosition: i32 = 0;
 export let hasEmptySlot: bool = false;
@@ -80,12 +80,12 @@ export function sequenceOfToken(token: i32): i32 {
 export function contextOfSequence(sequence: i32): i32 {
   return intAt(inputs.contextLengths.address, sequence);
 }
-/** The query in row `token * numHeads + head`, which is also its row in the outputs. */
+/** Address of the query in row `token * numHeads + head`, which is also the row of its output. */
 export function queryAt(row: i32): usize {
   return inputs.q.address + <usize>row * keyStride;
 }
 
-/** Tokens from `begin` that belong to its sequence, before `limit`. */
+/** End of the run of tokens from `begin` on that share its sequence, at most `limit`. */
 export function runEnd(begin: i32, limit: i32): i32 {
   const sequence = sequenceOfToken(begin);
   let end = begin + 1;
@@ -93,7 +93,7 @@ export function runEnd(begin: i32, limit: i32): i32 {
   return end;
 }
 
-/** Four scaled logits under the soft cap of the model. */
+/** Applies the model's soft cap to four scaled logits. */
 export function capLogits(logits: v128): v128 {
   if (softCap === 0) return logits;
   const cap = f32x4.splat(softCap);
@@ -110,19 +110,19 @@ export function slotIndex(sequence: i32, slot: i32): i32 {
   return cacheBlock(sequence, slot) * blockSize + (blockShift >= 0 ? slot & (blockSize - 1) : slot % blockSize);
 }
 
-/** Index of the slot of a position where logical slot `j` of a sequence holds position `j`, -1 when that slot is empty. */
+/** Cache index of a position in a sequence whose logical slot `j` holds position `j`; -1 when that slot is empty. */
 export function indexOfPosition(sequence: i32, position: i32): i32 {
   if (position < 0 || position >= contextOfSequence(sequence)) return -1;
   const index = slotIndex(sequence, position);
   return positionAt(index) === position ? index : -1;
 }
 
-/** Slots of one block from a logical slot on, at most `limit`. */
+/** Number of slots from a logical slot to the end of its block, at most `limit`. */
 export function slotsInBlock(slot: i32, limit: i32): i32 {
   return min<i32>(limit, blockSize - (slot % blockSize));
 }
 
-/** Position that a slot of the cache holds, negative when it is empty. */
+/** Position held by a slot of the cache; negative when the slot is empty. */
 export function positionAt(index: i32): i32 {
   return intAt(slotPositions, index);
 }
@@ -160,16 +160,16 @@ export function isVisible(query: i32, key: i32, near: i32, far: i32): bool {
   return key >= 0 && distance >= near && distance <= far;
 }
 
-/** Lanes of four keys that a query does not see. */
+/** Lane mask of the keys, out of four, that a query does not see. */
 export function hiddenLanes(query: i32, keys: v128, near: i32, far: i32): v128 {
   const distance = i32x4.sub(i32x4.splat(query), keys);
   const isOutside = v128.or(i32x4.lt_s(distance, i32x4.splat(near)), i32x4.gt_s(distance, i32x4.splat(far)));
   return v128.or(i32x4.lt_s(keys, i32x4.splat(0)), isOutside);
 }
 
-/** How many of `count` keys a query sees at distances of `near` to `far`. */
+/** Counts the keys, out of `count`, that a query sees at distances of `near` to `far`. */
 export function countVisible(query: i32, at: usize, count: i32, near: i32, far: i32): i32 {
-  let hidden = i32x4.splat(0); // -1 for each
+  let hidden = i32x4.splat(0); // minus the number of hidden keys
   let i = 0;
   for (; i + 4 <= count; i += 4, at += 16) hidden = i32x4.add(hidden, hiddenLanes(query, v128.load(at), near, far));
   let seen = i + sumI4(hidden);
@@ -177,7 +177,7 @@ export function countVisible(query: i32, at: usize, count: i32, near: i32, far: 
   return seen;
 }
 
-/** Whether consecutive slots hold the positions from `position` on. */
+/** Whether `count` consecutive slots hold consecutive positions that start at `position`. */
 export function holdsPositions(index: i32, count: i32, position: i32): bool {
   for (let i = 0; i < count; i++) if (positionAt(index + i) !== position + i) return false;
   return true;
@@ -188,11 +188,11 @@ function rowAt(index: i32, kvHead: i32): usize {
   return <usize>(block * numKvHeads + kvHead) * <usize>blockSize + <usize>(index - block * blockSize);
 }
 
-/** Whether rows of keys and values are f32 in the cache. */
+/** Whether the cache stores keys and values as f32. */
 export function isPlain(): bool {
   return keyType === F32 && valueType === F32;
 }
-/** Address of the key of a slot, as it is stored. */
+/** Address of the key of a slot in its stored dtype. */
 export function keyRowAt(index: i32, kvHead: i32): usize {
   return keys + rowAt(index, kvHead) * keyBytes;
 }
@@ -216,7 +216,7 @@ export function copyValue(index: i32, kvHead: i32, to: usize): void {
   const from = valuesOf(index, kvHead, 1, to);
   if (from !== to) memory.copy(to, from, valueStride);
 }
-/** Copies a key and a value; zeros for a negative index. */
+/** Copies a key and a value as f32; writes zeros for a negative index. */
 export function gatherRow(index: i32, kvHead: i32, key: usize, value: usize): void {
   if (index < 0) {
     memory.fill(key, 0, keyStride);
@@ -227,7 +227,7 @@ export function gatherRow(index: i32, kvHead: i32, key: usize, value: usize): vo
   }
 }
 
-/** Address of `count` numbers as f32: where they are, or dequantized to `to`. */
+/** Address of `count` numbers as f32: `from` itself if they are f32, otherwise `to`, after dequantizing them there. */
 export function toF32(dtype: i32, from: usize, to: usize, count: i32): usize {
   if (dtype === F32) return from;
   if (dtype === F16) dequantizeHalves(from, to, count);

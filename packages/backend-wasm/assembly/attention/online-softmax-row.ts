@@ -1,4 +1,4 @@
-/** Online softmax of a single query over scattered keys; keys that the query does not see are never computed. */
+/** Online softmax of a single query over scattered keys; hidden keys are never computed. */
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants.generated';
 import { maxLane, weight4 } from '../simd/vector';
@@ -8,20 +8,20 @@ import { finishState } from './partial-states';
 
 /** Maximum number of rows in a list. */
 export const LIST_ROWS: i32 = 160;
-/** A list holds the addresses of keys, then of values, biases, and weights, with room for whole vectors. */
+/** A list has four arrays, each padded to whole vectors: addresses of keys, addresses of values, biases and weights. */
 export const LIST_VALUES: usize = (<usize>LIST_ROWS + 4) * 4;
 const BIASES: usize = 2 * LIST_VALUES;
 const WEIGHTS: usize = 3 * LIST_VALUES;
 export const LIST_BYTES: usize = 4 * LIST_VALUES;
 /** State: maximum, sum, then the weighted sum of the values. */
 export const ROW_STATE: usize = 16;
-/** Number of slots in one step. */
+/** Number of slots in one softmax step. */
 export const ROW_SLOTS: i32 = 64;
 
 let keyRows: usize = 0;
 let valueRows: usize = 0;
 let slotList: usize = 0;
-/** The state of the query. */
+/** Address of the softmax state of the query. */
 export let rowState: usize = 0;
 let numPushed: i32 = 0;
 
@@ -34,12 +34,12 @@ export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): 
   return rowState + ROW_STATE + cache.valueStride + 16;
 }
 
-/** Starts with an empty state. */
+/** Resets the state. */
 export function openRow(): void {
   clearRow(rowState);
   numPushed = 0;
 }
-/** Attends to a slot of the cache; slots are taken in batches, and `flushRow` takes the rest. */
+/** Queues a slot of the cache; ROW_SLOTS of them make a softmax step, and `flushRow` processes the remaining ones. */
 export function pushSlot(query: usize, index: i32, kvHead: i32): void {
   const key = cache.keysOf(index, kvHead, 1, keyRows + <usize>numPushed * cache.keyStride);
   const value = cache.valuesOf(index, kvHead, 1, valueRows + <usize>numPushed * cache.valueStride);
@@ -51,7 +51,7 @@ export function flushRow(query: usize): void {
   pushRows(query, slotList, numPushed, rowState);
   numPushed = 0;
 }
-/** Writes the output of the query. */
+/** Writes the normalized output of the query. */
 export function closeRow(y: usize): void {
   finishState(floatAt(rowState, 1), rowState + ROW_STATE, y, cache.valueDim);
 }
@@ -78,7 +78,7 @@ export function pushRows(query: usize, list: usize, count: i32, state: usize): v
   if (count <= 0) return;
   const weights = list + WEIGHTS;
   const bytes = (<usize>count) << 2;
-  // whole vectors: rows beyond the last one repeat it and are hidden
+  // the last vector is padded with copies of the last row, which are masked
   v128.store(list + BIASES + bytes, minusInfinity());
   const old = floatAt(state, 0);
   const last = count - 1;
@@ -96,7 +96,7 @@ export function pushRows(query: usize, list: usize, count: i32, state: usize): v
   }
   const top = maxLane<f32>(tops);
   if (top === -Infinity) {
-    // all keys are hidden, or a logit is NaN: then the sum becomes NaN
+    // all keys are hidden, unless a logit is NaN, which makes the sum NaN
     if (v128.any_true(isNaN)) setFloat(state, 1, NaN);
     return;
   }

@@ -1,6 +1,6 @@
 /**
- * A tile of queries of one KV head in panels of eight lanes (four when there are no more queries). Rows of keys and values
- * are contiguous f32. Each panel computes the logits of some rows, one step of the online softmax, and the sum of the values.
+ * A tile of queries of one KV head as panels of eight lanes (four when the tile has at most four queries), a query per lane.
+ * Key and value rows are contiguous f32. A step of a panel computes logits, an online softmax and the weighted sum of values.
  */
 import { gemm4x8, gemm6x8, gemm8x4, gemmT4x8, gemmT6x8, gemmT8x4 } from '../gemm/f32-gemm.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
@@ -15,12 +15,12 @@ import { mergeMaxima, otherFactor, ownFactor } from './partial-states';
 export const LANES: i32 = 64;
 /** Maximum number of rows in one step of the softmax. */
 export const PANEL_ROWS: i32 = 256;
-/** Offset of the sums of lanes from their maxima. */
+/** Byte offset from the maxima of the lanes to their sums. */
 const SUMS: usize = LANES * 4;
 
 let canSwizzle: bool = false;
 let panelShift: i32 = 3;
-/** Bytes of a number per lane of a panel. */
+/** Bytes of a row of a panel: one f32 per lane. */
 export let rowBytes: usize = 32;
 let queryBytes: usize = 0;
 let outputBytes: usize = 0;
@@ -32,20 +32,20 @@ let logits: usize = 0;
 let firstHead: i32 = 0;
 let tileHeads: i32 = 1;
 
-/** The factors of older sums and outputs of lanes 0 to 3, and of lanes 4 to 7, after `softmaxRows`. */
+/** Rescaling factors of previous sums and outputs, set by `softmaxRows`: lanes 0 to 3, and lanes 4 to 7. */
 export let lowFactor: v128 = f32x4.splat(1);
 export let highFactor: v128 = f32x4.splat(1);
 
 export let firstToken: i32 = 0;
 export let numLanes: i32 = 0;
 export let numPanels: i32 = 0;
-/** Range of the positions of the lanes that were scanned last. */
+/** Range of positions found by the last `scanLanes`. */
 export let lowestLane: i32 = 0;
 export let highestLane: i32 = 0;
 
 /**
  * Lays out the scratch of a tile with steps of `rows` rows and returns its end.
- * @param isSwizzled whether panels of eight lanes will meet keys in the order of `swizzled-f16.ts`
+ * @param isSwizzled whether the keys of panels of eight lanes are in the swizzled order of `swizzled-f16.ts`
  */
 export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS, isSwizzled: bool = false): usize {
   canSwizzle = isSwizzled;
@@ -75,7 +75,7 @@ export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
   loadQueries(cache.queryAt(0));
 }
 
-/** Loads other queries `[T, N, H]` into the lanes; the states stay. */
+/** Replaces the queries of the lanes by those at `[T, N, H]`; keeps the states. */
 export function loadQueries(from: usize): void {
   for (let lane = 0; lane < numPanels << panelShift; lane += 4) {
     const to = queries + <usize>(lane >> panelShift) * queryBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
@@ -83,7 +83,7 @@ export function loadQueries(from: usize): void {
   }
 }
 
-/** Transposes four queries into lanes; lanes beyond the last query repeat it. */
+/** Transposes four scaled queries into lanes; padding lanes repeat the last query. */
 function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   const q0 = from + rowOfLane(lane) * cache.keyStride;
   const q1 = from + rowOfLane(lane + 1) * cache.keyStride;
@@ -108,7 +108,7 @@ function loadFour(from: usize, lane: i32, to: usize, isSwizzled: bool): void {
   }
 }
 
-/** Row of a lane in tensors `[T, N, ...]`; lanes beyond the last query repeat it. */
+/** Row of a lane in tensors `[T, N, ...]`; padding lanes repeat the last query. */
 export function rowOfLane(lane: i32): usize {
   const real = min<i32>(lane, numLanes - 1);
   return <usize>(tokenOfLane(real) * cache.numHeads + headOfLane(real));
@@ -148,7 +148,7 @@ export function maximumOfLane(lane: i32): f32 {
 export function sumOfLane(lane: i32): f32 {
   return floatAt(maxima + SUMS, lane);
 }
-/** The maxima of the four lanes from a lane on, and their reciprocal sums, 0 where a lane saw nothing. */
+/** Maxima of the four lanes from `lane` on, and their reciprocal sums, 0 for a lane that saw no key. */
 export function maximaOf(lane: i32): v128 {
   return v128.load(maxima + ((<usize>lane) << 2));
 }
@@ -156,16 +156,16 @@ export function inverseSums(lane: i32): v128 {
   const sums = v128.load(maxima + SUMS + ((<usize>lane) << 2));
   return v128.andnot(f32x4.div(f32x4.splat(1), sums), f32x4.eq(sums, f32x4.splat(0)));
 }
-/** Which of the four lanes from a lane on do not repeat the last query. */
+/** Mask of the lanes, out of the four from `lane` on, that are not padding. */
 export function ownLanes(lane: i32): v128 {
   return i32x4.lt_s(i32x4(0, 1, 2, 3), i32x4.splat(numLanes - lane));
 }
-/** Merges maximum and sum of another state into those of a lane, without its values: `addMassOfRows` needs no more. */
+/** Merges the maximum and sum of another state into a lane, but not its values, which `addMassOfRows` does not need. */
 export function mergeLane(lane: i32, top: f32, sum: f32): void {
   setFloat(maxima, lane, mergeMaxima(maximumOfLane(lane), top));
   setFloat(maxima + SUMS, lane, sumOfLane(lane) * ownFactor + sum * otherFactor);
 }
-/** Merges the state of another lane into that of a lane. */
+/** Merges the state of lane `other` into that of `lane`, values included. */
 export function mergeLanes(lane: i32, other: i32): void {
   mergeLane(lane, maximumOfLane(other), sumOfLane(other));
   let to = outputOfLane(lane);
@@ -174,11 +174,11 @@ export function mergeLanes(lane: i32, other: i32): void {
     store<f32>(to, load<f32>(to) * ownFactor + load<f32>(from) * otherFactor);
   }
 }
-/** The weighted sum of values of a lane; its numbers are `rowBytes` apart. */
+/** Address of a lane's weighted sum of values, whose elements are `rowBytes` apart. */
 export function outputOfLane(lane: i32): usize {
   return outputs + <usize>(lane >> panelShift) * outputBytes + ((<usize>(lane & ((1 << panelShift) - 1))) << 2);
 }
-/** The logits of a row, later its weights, one per lane of the panel. */
+/** Address of a row's logits, later its softmax weights, one per lane of the panel. */
 export function logitsOf(row: i32): usize {
   return logits + <usize>row * rowBytes;
 }
@@ -187,7 +187,7 @@ export function logitsOf(row: i32): usize {
 export function isPanelOfEight(): bool {
   return panelShift === 3;
 }
-/** The scaled queries of a panel, and its weighted sums of values, both with lanes in the innermost axis. */
+/** The scaled queries of a panel, and its weighted sums of values, both with the lanes as innermost axis. */
 export function queriesOf(panel: i32): usize {
   return queries + <usize>panel * queryBytes;
 }
@@ -199,7 +199,7 @@ export function queryOfLane(lane: i32): usize {
   return cache.queryAt(<i32>rowOfLane(lane));
 }
 
-/** Empties the state of a panel, which may be one without queries of its own. */
+/** Resets the state of a panel, which need not have queries of its own. */
 export function clearPanel(panel: i32): void {
   const at = ((<usize>panel) << 2) << panelShift;
   for (let part: usize = 0; part < rowBytes; part += 16) {
@@ -209,7 +209,7 @@ export function clearPanel(panel: i32): void {
   memory.fill(outputsOf(panel), 0, outputBytes);
 }
 
-/** Writes `y = o / l` of a lane; false where it is not finite. */
+/** Writes `y = o / l` of a lane; false when an element is not finite. */
 export function writeLane(lane: i32, y: usize): bool {
   const sum = sumOfLane(lane);
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
@@ -223,7 +223,7 @@ export function writeLane(lane: i32, y: usize): bool {
   return abs<f32>(check) < Infinity;
 }
 
-/** Computes the logits of `count` keys, which become rows from `row` on. Call it in ascending order of rows. */
+/** Computes the logits of `count` keys as rows from `row` on. Call it in ascending order: it may overwrite later rows. */
 export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   const q = queriesOf(panel);
   const stride = cache.keyStride;
@@ -245,7 +245,7 @@ export function scoreRows(panel: i32, keys: usize, count: i32, row: i32): void {
   }
 }
 
-/** Applies the soft cap to rows `[0, count)`, after all logits are computed and before any is hidden. */
+/** Applies the soft cap to rows `[0, count)`, after all logits are computed and before any are masked. */
 export function capRows(count: i32): void {
   if (cache.softCap === 0) return;
   const end = logitsOf(count);
@@ -257,7 +257,7 @@ export function hideRow(panel: i32, row: i32, position: i32, low: i32, high: i32
   for (let part: usize = 0; part < rowBytes; part += 16) hideLanes(panel, row, part, position, low, high);
 }
 
-/** The same for the four lanes at an offset of `part` bytes. */
+/** The same for only the four lanes at a byte offset of `part`. */
 export function hideLanes(panel: i32, row: i32, part: usize, position: i32, low: i32, high: i32): void {
   const at = logitsOf(row) + part;
   const lanes = v128.load(lanePositions + (((<usize>panel) << 2) << panelShift) + part);
@@ -266,7 +266,7 @@ export function hideLanes(panel: i32, row: i32, part: usize, position: i32, low:
   v128.store(at, v128.bitselect(minusInfinity(), v128.load(at), hidden));
 }
 
-/** Hides rows of `positions` from the lanes, all of them scanned, that do not see them; those from `limit` on from all. */
+/** Hides each row from the scanned lanes that do not see its position; empty slots and positions >= `limit`, from all. */
 export function maskRows(
   panel: i32,
   count: i32,
@@ -282,7 +282,7 @@ export function maskRows(
   }
 }
 
-/** Hides rows of positions `[begin, end)` from lanes of the scanned panel that are more than `back` after or `ahead` before them. */
+/** Hides rows of positions `[begin, end)` from lanes of the scanned panel more than `back` after or `ahead` before them. */
 export function hideOutside(panel: i32, begin: i32, end: i32, back: i32, ahead: i32): void {
   // all lanes see [highestLane - back, lowestLane + ahead]
   for (let j = begin; j < min<i32>(end, highestLane - back); j++) hideRow(panel, j - begin, j, -ahead, back);
@@ -313,7 +313,7 @@ export function softmaxRows(panel: i32, count: i32): void {
     maxRows8(end, state);
   } else {
     let top = oldLow;
-    for (let at = logits; at < end; at += 16) top = f32x4.pmax(top, v128.load(at)); // a NaN makes the sum one
+    for (let at = logits; at < end; at += 16) top = f32x4.pmax(top, v128.load(at)); // skips NaN, which the sum catches
     v128.store(state, top);
   }
   const low = shiftOf(state);
@@ -327,13 +327,13 @@ export function softmaxRows(panel: i32, count: i32): void {
   softmaxWeights8(logits, end, 32, state + SUMS, low, high, lowFactor, highFactor);
 }
 
-/** What is subtracted from the logits of four lanes: zero where a lane saw nothing yet, which keeps -Infinity. */
+/** What softmax subtracts from the logits of four lanes: their maxima, but 0 for -Infinity, lest the result be NaN. */
 function shiftOf(state: usize): v128 {
   const top = v128.load(state);
   return v128.andnot(top, f32x4.eq(top, minusInfinity()));
 }
 
-/** Raises the maxima of eight lanes. */
+/** Updates the maxima of eight lanes with the logits before `end`. */
 function maxRows8(end: usize, state: usize): void {
   let low = v128.load(state);
   let high = v128.load(state, 16);
@@ -341,7 +341,7 @@ function maxRows8(end: usize, state: usize): void {
   let nextHigh = high;
   let at = logits;
   for (; at + 64 <= end; at += 64) {
-    low = f32x4.pmax(low, v128.load(at)); // a NaN makes the sum one
+    low = f32x4.pmax(low, v128.load(at)); // skips NaN, which the sum catches
     high = f32x4.pmax(high, v128.load(at, 16));
     nextLow = f32x4.pmax(nextLow, v128.load(at, 32));
     nextHigh = f32x4.pmax(nextHigh, v128.load(at, 48));
@@ -354,19 +354,19 @@ function maxRows8(end: usize, state: usize): void {
   v128.store(state, f32x4.pmax(high, nextHigh), 16);
 }
 
-/** Adds the weighted values of `count` rows from `row` on; the first call after `softmaxRows` starts at row 0. */
+/** Adds the weighted values of `count` rows from `row` on; row 0, the first after `softmaxRows`, rescales the outputs. */
 export function sumRows(panel: i32, values: usize, count: i32, row: i32): void {
   const out = outputsOf(panel);
   const weights = logitsOf(row);
   const low = row === 0 ? lowFactor : f32x4.splat(1);
   const stride = cache.valueStride;
-  let at: usize = 0; // of a column in a row of values
+  let at: usize = 0; // byte offset of a column in a row of values
   if (panelShift === 2) {
     for (; at < stride; at += 32) gemmT8x4(out + (at << 2), values + at, stride, weights, count, low);
     return;
   }
   const high = row === 0 ? highFactor : f32x4.splat(1);
-  // an even number of tiles of six columns, so that tiles of four cover the rest and stay within the padded columns
+  // an even number of six-column tiles, so that four-column tiles cover the rest and stay within the padded columns
   const wide = (stride / 48) * 48;
   for (; at < wide; at += 24) gemmT6x8(out + (at << 3), values + at, stride, weights, count, low, high);
   for (; at < stride; at += 16) gemmT4x8(out + (at << 3), values + at, stride, weights, count, low, high);

@@ -1,4 +1,4 @@
-/** Tiles of queries: tokens of one sequence with query heads of one KV head, for all of which a key and its value are read once. */
+/** Query tiles: tokens of one sequence times query heads of one KV head. Each key and value is read once per tile. */
 import { nextItems } from '../runtime/threads';
 import { clearMass, hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
@@ -10,19 +10,19 @@ export let position: i32 = 0;
 export let sequence: i32 = 0;
 export let context: i32 = 0;
 export let kvHead: i32 = 0;
-/** The heads of a group. */
+/** Heads `[firstHead, lastHead)` are the current group. */
 export let firstHead: i32 = 0;
 let lastHead: i32 = 0;
-/** The part of the context that the tile attends to. */
+/** The split of the context that the tile attends to. */
 export let split: i32 = 0;
 
-/** Sum of touched numbers, so that the loads are not eliminated. */
+/** Sum of the touched numbers, stored so that the loads are not eliminated. */
 let touched: i32 = 0;
 
 /**
  * Calls `attend` for each tile, with its panels open and its masses cleared. Work items: (KV heads, token tile, split of the
- * context), all of whose head tiles are computed by one thread.
- * @param lastFirst whether to begin with the last tokens: those of a prompt may see the most keys
+ * context); one thread computes all head tiles of an item.
+ * @param lastFirst whether to start with the last tokens, which see the most keys of a prompt
  */
 export function attendTiles(headsOfItem: i32, numSplits: i32, lastFirst: bool, y: usize, attend: () => void): void {
   const tokenTile = tokensOfTile(panels.LANES);
@@ -49,7 +49,7 @@ export function attendTiles(headsOfItem: i32, numSplits: i32, lastFirst: bool, y
   }
 }
 
-/** Calls `attend` for tiles of at most `lanes` queries, which tokens `[t0, t1)` of one sequence have for a KV head. */
+/** Calls `attend` for tiles of at most `lanes` queries: tokens `[t0, t1)` of one sequence times the heads of a KV head. */
 export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: () => void): void {
   openToken(t0, head);
   const end = (head + 1) * cache.groupSize;
@@ -63,8 +63,8 @@ export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: ()
 }
 
 /**
- * Calls `attend` with the first head of each token and group of heads. Work items: (token, group), or (token, KV head) where
- * masses are asked for.
+ * Calls `attend` with the first head of each group of heads of each token. Work items: (token, group), or (token, KV head)
+ * when masses are requested.
  */
 export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): void {
   const headsOfItem = hasMass ? cache.groupSize : groupSize;
@@ -81,7 +81,7 @@ export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): 
   }
 }
 
-/** Calls `attend` for tiles of the token and the group of heads. */
+/** Calls `attend` for each tile of the current token and group of heads. */
 export function attendHeads(attend: () => void): void {
   for (let h = firstHead; h < lastHead; h += panels.LANES) {
     panels.openPanels(token, token + 1, h, min<i32>(lastHead, h + panels.LANES));
@@ -97,7 +97,7 @@ function openToken(t: i32, head: i32): void {
   kvHead = head;
 }
 
-/** Tokens in a tile of at most `lanes` queries. */
+/** Number of tokens in a tile of at most `lanes` queries. */
 export function tokensOfTile(lanes: i32): i32 {
   return max<i32>(1, lanes / min<i32>(cache.groupSize, lanes));
 }

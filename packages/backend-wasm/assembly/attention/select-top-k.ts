@@ -1,13 +1,13 @@
-/** Top-k selection in linear time; of equal scores the lower index wins. */
+/** Top-k selection in linear time; ties go to the lower index. */
 import { floatAt, intAt, setInt } from '../runtime/arrays';
 
-/** Bits of a digit of the radix select: fewer for few scores, so that bins do not outnumber them. */
+/** Bits per digit of the radix select; few scores get the shorter digits, so that bins do not outnumber them. */
 const DIGIT_BITS: i32 = 8;
 const LONG_DIGIT_BITS: i32 = 12;
-/** Bytes of scratch that a selection needs besides a number for each score. */
+/** Scratch of a selection in bytes, besides four bytes per score. */
 export const BINS_BYTES: usize = 4 << LONG_DIGIT_BITS;
 
-/** How many scores equal to the threshold are among the largest. */
+/** Number of scores equal to the threshold that are among the k largest. */
 let numEqual: i32 = 0;
 
 /** Writes the indices of the `k` largest of `count` f32 scores to `out`, ascending. NaN ranks last. */
@@ -32,7 +32,7 @@ export function selectLargest(scores: usize, count: i32, k: i32, work: usize, ou
   return found;
 }
 
-/** The k-th largest score: the scores that share its leading digits, digit by digit. */
+/** The k-th largest score by radix select: each digit narrows the candidates to those that share its leading digits. */
 function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
   const keys = work + BINS_BYTES;
   for (let i = 0; i < count; i++) setInt(keys, i, keyOf(floatAt(scores, i)));
@@ -62,7 +62,7 @@ function thresholdOf(scores: usize, count: i32, k: i32, work: usize): f32 {
   return reinterpret<f32>(key < 0 ? key ^ i32.MIN_VALUE : ~key);
 }
 
-/** An integer that orders like the score as an unsigned number; zeros are equal, and NaN is -Infinity. */
+/** Maps a score to an integer whose unsigned order is that of scores; -0 equals 0, and NaN counts as -Infinity. */
 function keyOf(score: f32): i32 {
   const bits = reinterpret<i32>(score === score ? score + 0 : -Infinity);
   return bits ^ ((bits >> 31) | i32.MIN_VALUE);

@@ -1,4 +1,4 @@
-/** Lists of the cache slots that a token sees, in the order of logical slots, and panels that attend to such lists. */
+/** Lists of the cache slots that a token sees, in the order of logical slots, and attention over such lists. */
 import { intAt } from '../runtime/arrays';
 import { addMassOfRows } from './key-mass';
 import * as cache from './kv-cache-view';
@@ -31,7 +31,7 @@ export function listContext(): void {
   }
 }
 
-/** Appends those among `count` slots of one block. */
+/** Appends the slots that the token sees, out of `count` slots of one block. */
 export function listBlock(slot: i32, count: i32): void {
   let index = cache.slotIndex(tile.sequence, slot);
   const end = index + count;
@@ -63,7 +63,7 @@ export function layGathered(scratch: usize): usize {
   return valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64;
 }
 
-/** All panels attend to the cache slots in `list`; or add their masses, once they did, where `logical` lists logical slots. */
+/** Attends to the cache slots in `list` with all panels; a second call with their `logical` slots adds their masses instead. */
 export function attendSlots(list: usize, count: i32, logical: usize): void {
   for (let begin = 0; begin < count; begin += panels.PANEL_ROWS) {
     const rows = min<i32>(panels.PANEL_ROWS, count - begin);

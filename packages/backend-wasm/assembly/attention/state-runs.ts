@@ -1,9 +1,9 @@
-/** Runs of tokens of one sequence, and the rows of recurrent state that each begins with and leaves. */
+/** Runs of tokens of one sequence, and the rows that each run reads its recurrent state from and writes it to. */
 import { intAt } from '../runtime/arrays';
 
 export let runBegin: i32 = 0;
 export let runEnd: i32 = 0;
-/** Negative when the sequence starts fresh. */
+/** Row of the initial state; negative for a new sequence. */
 export let stateFrom: i32 = 0;
 export let stateTo: i32 = 0;
 
@@ -32,7 +32,7 @@ export function nextRun(): bool {
   return true;
 }
 
-/** Copies `sizeBytes` at `offset` of the row that the run begins with to the row that it leaves; zeros for a fresh sequence. */
+/** Copies `sizeBytes` at `offset` from the initial state row of the run to its final one; zeros for a new sequence. */
 export function carryState(states: usize, rowBytes: usize, offset: usize, sizeBytes: usize): void {
   const to = states + <usize>stateTo * rowBytes + offset;
   if (stateFrom < 0) memory.fill(to, 0, sizeBytes);

@@ -1,8 +1,8 @@
 /**
- * The keys of a query outside of its window: globals, distances 1, 2, 4, ..., and landmarks. They are listed query by query; or
- * landmarks and globals become rows of panels, which queries share when they have the same pivot, the last block that is
- * complete before them. These rows follow those of a window in one step of the softmax, or take a step of their own. Logical
- * slot `j` of a sequence holds position `j`, or is empty.
+ * The keys of a query outside its window: globals, keys at distances 1, 2, 4, ..., and landmarks (means of blocks). They are
+ * listed per query, except that queries of a panel can share landmarks and globals as rows if they have the same pivot, the
+ * last block complete at their position. These rows join the softmax step of the window or take a step of their own. Logical
+ * slot `j` of a sequence holds position `j` or is empty.
  */
 import { hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
@@ -13,21 +13,21 @@ import * as op from '../operands/subquadratic-attention.generated';
 import { intAt, setInt } from '../runtime/arrays';
 import { MAX_GLOBALS } from '../runtime/layout.generated';
 
-/** Maximum number of landmarks of a pivot (itself and distances of powers of two), and of globals after them. */
+/** Maximum number of landmarks of a pivot (itself and blocks at power-of-two distances), and of globals after them. */
 const PIVOT_ROWS: i32 = 32;
 const GLOBAL_ROWS: i32 = 8;
 export const LANDMARK_ROWS: i32 = PIVOT_ROWS + GLOBAL_ROWS;
 
 /** Keys up to this distance are in the window. */
 export let local: i32 = 0;
-/** Tokens of a landmark's block. */
+/** Number of tokens in a landmark's block. */
 let partSize: i32 = 1;
-/** The list for `pushRows`: globals, distances in two directions, landmarks in two directions. */
+/** The list for `pushRows`: globals, then keys at power-of-two distances and landmarks, both in two directions. */
 export let edgeList: usize = 0;
 export let numGlobals: i32 = 0;
-/** Whether landmarks depend on the pivot alone, so that they can be rows of panels. */
+/** Whether landmarks depend on the pivot alone, so that the queries of a panel can share them as rows. */
 export let sharesLandmarks: bool = false;
-/** Whether globals are rows of panels too. */
+/** Whether the queries of a panel share globals as rows too. */
 export let sharesGlobals: bool = false;
 let numSharedGlobals: i32 = 0;
 
@@ -58,7 +58,7 @@ export function layEdges(scratch: usize): usize {
   return pivots + 32;
 }
 
-/** Reads the attributes of the record. Masses need globals in the lists of edges. */
+/** Reads the attributes of the record. With masses, globals stay in the lists of the queries. */
 export function enterEdges(): void {
   local = min<i32>(op.attributes.local, i32.MAX_VALUE - 1); // so that local + 1 does not overflow
   numParts = op.attributes.landmarks === 0 ? 1 : op.keyMeans.numParts;
@@ -94,12 +94,12 @@ export function isThere(position: i32): bool {
   return cache.indexOfPosition(tile.sequence, position) >= 0;
 }
 
-/** The first distance of a power of two beyond the window. */
+/** The smallest power-of-two distance beyond the window. */
 export function firstStride(): i32 {
   return local < 1 ? 1 : 1 << (32 - clz(local));
 }
 
-/** Lists a token as row `count` unless its slot is empty; returns the new count. */
+/** Lists the key of a position as row `count` unless its slot is empty; returns the new count. */
 function listSlot(position: i32, count: i32): i32 {
   const index = cache.indexOfPosition(tile.sequence, position);
   if (index < 0) return count;
@@ -114,7 +114,7 @@ function listEdge(count: i32, key: usize, value: usize, bias: f32, slot: i32): i
   return count + 1;
 }
 
-/** Lists the keys outside of the window, except landmarks and globals that are rows of panels; returns their number. */
+/** Lists the keys outside the window, except landmarks and globals that are rows of panels; returns their number. */
 export function listEdges(query: i32, hasPanels: bool, hasGlobalsInPanels: bool): i32 {
   let count = 0;
   for (let i = 0; i < numGlobals && !hasGlobalsInPanels; i++) count = addToken(globalAt(i), query, count);
@@ -139,7 +139,7 @@ function listLandmarks(query: i32, count: i32): i32 {
   return count;
 }
 
-/** Whether the model lets the query see a position. */
+/** Whether the causal mask and the sliding window of the model let the query see a position. */
 function isAllowed(query: i32, position: i32): bool {
   return query - position >= cache.minDistance && query - position <= cache.maxDistance;
 }
@@ -164,7 +164,7 @@ function addLandmark(block: i32, query: i32, count: i32): i32 {
   return listEdge(count, key, op.valueMeans.address + summary * cache.valueStride, bias, -1);
 }
 
-/** Whether the query sees every token of a block as a key. */
+/** Whether the query sees every token of a block as a key of its own, so that it needs no landmark. */
 function isCovered(query: i32, first: i32, last: i32): bool {
   for (let j = first; j <= last; j++) {
     const distance = abs<i32>(query - j);
@@ -179,12 +179,12 @@ function isCovered(query: i32, first: i32, last: i32): bool {
   return true;
 }
 
-/** The last block that is complete at a position, -1 before the first. */
+/** The last block that is complete at a position; -1 when there is none. */
 export function pivotOf(position: i32): i32 {
   return (position + 1) / partSize - 1;
 }
 
-/** How often the pivot changes between neighboring lanes of a panel. */
+/** Number of neighboring lanes of a panel with different pivots. */
 export function countChanges(panel: i32): i32 {
   let changes = 0;
   for (let lane = panels.firstLaneOf(panel) + 1; lane < panels.lastLaneOf(panel); lane++) {
@@ -225,21 +225,21 @@ export function gatherPivot(pivot: i32): i32 {
   return count;
 }
 
-/** Adds the bias of complete blocks to the logits of landmarks. */
+/** Adds log(partSize), the bias of complete blocks, to the logits of landmarks. */
 export function biasLandmarks(row: i32, count: i32): void {
   if (!op.attributes.logCount) return;
   const logCount = <f32>Math.log(<f64>partSize);
   for (let i = 0; i < count; i++) panels.raiseRow(row + i, logCount);
 }
 
-/** Hides landmarks from the lanes of another pivot. */
+/** Hides the landmarks of a pivot from lanes with another pivot. */
 export function hidePivot(panel: i32, row: i32, count: i32, pivot: i32): void {
   // positions of the lanes with this pivot: [(pivot + 1) * partSize - 1, (pivot + 2) * partSize - 1)
   const first = (pivot + 1) * partSize - 1;
   for (let i = 0; i < count; i++) panels.hideRow(panel, row + i, first, 0, partSize - 1);
 }
 
-/** Logits of the landmarks and globals of a panel whose lanes have one pivot, from row `row` on; returns their number. */
+/** Computes logits of landmarks and globals as rows from `row` on, if the lanes share a pivot; returns the number of rows. */
 export function scoreLandmarks(panel: i32, row: i32): i32 {
   if (!sharesLandmarks || countChanges(panel) > 0) return 0;
   const count = openLandmarks(panels.positionOfLane(panels.firstLaneOf(panel))) + numSharedGlobals;
@@ -247,7 +247,7 @@ export function scoreLandmarks(panel: i32, row: i32): i32 {
   return count;
 }
 
-/** Biases the capped logits of landmarks, and hides globals from the lanes that have them in their windows. */
+/** Biases the capped logits of landmarks, and hides globals from lanes whose windows contain them. */
 export function completeLandmarks(panel: i32, row: i32): void {
   biasLandmarks(row, numLandmarks);
   for (let i = 0; i < numSharedGlobals; i++) {
@@ -257,14 +257,14 @@ export function completeLandmarks(panel: i32, row: i32): void {
   }
 }
 
-/** The same as separate steps of the softmax, one for each pivot of the lanes. */
+/** Attends a panel to landmarks and globals in separate softmax steps, one per pivot of its lanes. */
 export function attendLandmarks(panel: i32): void {
   const first = panels.firstLaneOf(panel);
   for (let lane = first; lane < panels.lastLaneOf(panel); lane++) {
     const position = panels.positionOfLane(lane);
     const pivot = pivotOf(position);
     if (lane > first && pivot === pivotOf(panels.positionOfLane(lane - 1))) continue;
-    // globals come with the first pivot
+    // globals join the step of the first pivot
     const count = openLandmarks(position) + (lane > first ? 0 : numSharedGlobals);
     if (count === 0) continue;
     panels.scoreRows(panel, panelKeys, count, 0);
@@ -285,7 +285,7 @@ export function countShared(position: i32): i32 {
   return count;
 }
 
-/** Finds the landmarks of a position, which the shared globals follow; returns their number. */
+/** Selects the landmarks of a position, which the shared globals follow; returns the number of landmarks. */
 function openLandmarks(position: i32): i32 {
   const pivot = pivotOf(position);
   numLandmarks = gatherPivot(pivot);

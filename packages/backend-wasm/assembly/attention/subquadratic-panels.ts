@@ -1,7 +1,7 @@
 /**
- * Fast path for panels of eight queries whose keys fit one step of the softmax: window, landmarks and globals, which the
- * queries share, and the distances beyond the window, where every query has a key of its own. It needs a causal model without
- * a sliding window, an f32 cache, and head dims that are multiples of four.
+ * Fast path for panels of eight queries whose keys fit one softmax step: shared rows (window, landmarks, globals) and far rows
+ * (power-of-two distances beyond the window), where every query has a key of its own. It requires a causal model without a
+ * sliding window, an f32 cache, and head dims that are multiples of four.
  */
 import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f32-igemm.generated';
 import { minusInfinity } from '../simd/constants.generated';
@@ -16,9 +16,9 @@ import * as tile from './query-tiles';
 import * as op from '../operands/subquadratic-attention.generated';
 import { intAt, setInt } from '../runtime/arrays';
 
-/** Maximum number of distances beyond the window. */
+/** Maximum number of power-of-two distances beyond the window. */
 const MAX_DISTANCES: i32 = 32;
-/** Lanes of a vector, which are also the rows at either end of a window that only half of a panel sees. */
+/** Lanes of a vector, and number of rows at either end of a window that only half of a panel sees. */
 const HALF: i32 = 4;
 
 let isPossible: bool = false;
@@ -44,10 +44,10 @@ let lastPosition: i32 = 0;
 /** Whether its lanes hold consecutive positions. */
 let isConsecutive: bool = false;
 let windowBegin: i32 = 0;
-/** Rows at either end of the window that only half of the panel sees. */
+/** Number of rows at either end of the window that only half of the panel sees: HALF or 0. */
 let splits: i32 = 0;
 let windowRows: i32 = 0;
-/** Rows that all lanes share; the rows of half panels and the distances follow. */
+/** Number of rows that all lanes share; half-panel rows and far rows follow them. */
 let sharedRows: i32 = 0;
 let farRow: i32 = 0;
 let numFar: i32 = 0;
@@ -72,7 +72,7 @@ export function enterWhole(): void {
   heldSequence = -1;
 }
 
-/** Attends a panel to all of its keys; returns false, without effect, when the panel does not meet the conditions. */
+/** Attends a panel to all of its keys; returns false and leaves the panel as it is when it does not meet the conditions. */
 export function attendWhole(panel: i32, back: i32): bool {
   if (!isPossible || !panels.isPanelOfEight()) return false;
   findPositions(panel);
@@ -87,7 +87,7 @@ export function attendWhole(panel: i32, back: i32): bool {
   if (count + MAX_DISTANCES > panels.PANEL_ROWS || !holdsWindow(windowBegin, lastPosition + 1)) return false;
   listFar(panels.firstLaneOf(panel));
 
-  // all lanes share rows [0, sharedRows); `splits` rows of half panels follow
+  // all lanes share rows [0, sharedRows); `splits` half-panel rows follow
   splits = isConsecutive && firstPosition >= back && back >= HALF ? HALF : 0;
   windowRows = lastPosition + 1 - windowBegin - 2 * splits;
   listRows(0, windowBegin + splits, lastPosition + 1 - splits);
@@ -117,7 +117,7 @@ function findPositions(panel: i32): void {
   for (let i = 0; i < 8 && isConsecutive; i++) isConsecutive = panels.positionOfLane(first + i) === firstPosition + i;
 }
 
-/** Computes the capped logits of the shared rows and of the rows that half of the panel sees. */
+/** Computes the capped logits of the shared rows and of the half-panel rows. */
 function scoreShared(panel: i32): void {
   const queries = panels.queriesOf(panel);
   const splitKeys = rowKeys + ((<usize>sharedRows) << 2);
@@ -126,7 +126,7 @@ function scoreShared(panel: i32): void {
     igemm6x8(panels.logitsOf(i), rowKeys + ((<usize>i) << 2), queries, cache.headDim);
   farRow = sharedRows + splits;
   if (splits > 0) {
-    // in this order, because listing rows also writes a few addresses after the last one
+    // in this order, because `listRows` also writes a few addresses past its last row
     listRows(sharedRows, windowBegin, windowBegin + HALF);
     listRows(sharedRows + HALF, lastPosition + 1 - HALF, lastPosition + 1);
     igemm4x8Split(panels.logitsOf(sharedRows), splitKeys, splitKeys + 4 * HALF, queries, cache.headDim);
@@ -140,7 +140,7 @@ function hideWindow(panel: i32, back: i32): void {
     panels.hideOutside(panel, windowBegin, lastPosition + 1, back, 0);
     return;
   }
-  // consecutive positions: rows at either end, and the rows of half panels
+  // consecutive positions: rows at either end, and the half-panel rows
   for (let i = 0; i < HALF; i++) {
     panels.hideRow(panel, i, windowBegin + HALF + i, 0, back);
     panels.hideRow(panel, windowRows - HALF + i, lastPosition + 1 - 2 * HALF + i, 0, back);
@@ -149,7 +149,7 @@ function hideWindow(panel: i32, back: i32): void {
   }
 }
 
-/** Hides globals, rows from `row` on, from the lanes that have them in their windows. */
+/** Hides globals, which are rows from `row` on, from lanes whose windows contain them. */
 function hideGlobals(panel: i32, row: i32): void {
   for (let g = 0; row < sharedRows; g++) {
     const global = edges.globalAt(g);
@@ -159,7 +159,7 @@ function hideGlobals(panel: i32, row: i32): void {
   }
 }
 
-/** Adds the values of the shared rows and of the rows of half panels. */
+/** Adds the weighted values of the shared rows and of the half-panel rows. */
 function sumShared(outputs: usize): void {
   const weights = panels.logitsOf(0);
   const highs = rowValues + ((<usize>(sharedRows + HALF)) << 2);
@@ -170,7 +170,7 @@ function sumShared(outputs: usize): void {
     igemmT4x8(outputs + (at << 3), rowValues, at, weights, sharedRows, highs, splits);
 }
 
-/** Number of keys that a query of the most recent panel sees. */
+/** Number of keys that a query of the last panel attended to. */
 export function countWhole(lane: i32, back: i32): i32 {
   const position = panels.positionOfLane(lane);
   let count = edges.countShared(position) + min<i32>(position, back) + 1;
@@ -196,7 +196,7 @@ function takeGlobals(row: i32): i32 {
   return row;
 }
 
-/** Whether the slots `[begin, end)` hold their positions; a positive answer stays valid for the whole record. */
+/** Whether each of the slots `[begin, end)` holds its own position. Remembers the range found so far for the whole record. */
 function holdsWindow(begin: i32, end: i32): bool {
   if (tile.sequence !== heldSequence || begin < heldBegin || begin > heldEnd) {
     heldSequence = tile.sequence;
@@ -234,7 +234,7 @@ function listRun(to: usize, row: usize, stride: usize, count: i32): void {
   }
 }
 
-/** Finds the keys at distances beyond the window, for the eight lanes from `first` on. */
+/** Lists the far keys of the eight lanes from `first` on. */
 function listFar(first: i32): void {
   numFar = 0;
   for (let s = edges.firstStride(); op.attributes.logStride && s <= lastPosition && s > 0; s <<= 1) {
@@ -244,7 +244,7 @@ function listFar(first: i32): void {
   }
 }
 
-/** Lists eight consecutive keys; false when they are not, or one of them is a global. */
+/** Lists eight consecutive keys; false when they are not contiguous in the cache or one of them is a global. */
 function listFarRun(at: usize, key: i32): bool {
   if (key < 0 || key + 8 > tile.context || cache.slotsInBlock(key, 8) < 8) return false;
   for (let i = 0; i < edges.numGlobals; i++) if (edges.globalAt(i) >= key && edges.globalAt(i) < key + 8) return false;
@@ -267,7 +267,7 @@ function listFarLanes(at: usize, first: i32, distance: i32): void {
   }
 }
 
-/** Computes the logits of the distances as rows after the shared ones. */
+/** Computes the logits of the far rows. */
 function scoreFar(first: i32): void {
   for (let i = 0; i < 8; i++) setInt(queryRows, i, <i32>panels.queryOfLane(first + i));
   const factor = f32x4.splat(cache.scale);
@@ -281,7 +281,7 @@ function scoreFar(first: i32): void {
   }
 }
 
-/** Writes the outputs of the most recent panel to rows `[T, N, D]`; returns false when a number is not finite. */
+/** Adds the far values of the last panel and writes its outputs to rows `[T, N, D]`; false when a number is not finite. */
 export function writeWhole(panel: i32, outputs: usize): bool {
   const first = panels.firstLaneOf(panel);
   const stride = cache.valueStride;
@@ -319,7 +319,7 @@ function transposeLanes(from: usize, stride: usize, to: usize): void {
 /**
  * Merges the states of the lanes of a panel with those of `online-softmax-row.ts` at `states`, one per lane, and writes the
  * outputs to rows `[T, N, D]`; returns false when a number is not finite.
- * @param rows scratch of four values
+ * @param rows scratch for four rows of values
  */
 export function writeMerged(panel: i32, states: usize, stateBytes: usize, rows: usize, outputs: usize): bool {
   let check = f32x4.splat(0);
@@ -343,7 +343,7 @@ function writeLaneMerged(lane: i32, state: usize, values: usize, outputs: usize,
   const weight = f32x4.extract_lane(weights, 0);
   const otherWeight = f32x4.extract_lane(weights, 1);
   const all = panels.sumOfLane(lane) * weight + load<f32>(state, 4) * otherWeight;
-  // a query without keys gives zeros
+  // the output of a query without keys is zero
   const inverse: f32 = all === 0 ? 0 : 1 / all;
   const factor = f32x4.splat(weight * inverse);
   const otherFactor = f32x4.splat(otherWeight * inverse);

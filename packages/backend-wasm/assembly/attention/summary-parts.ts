@@ -7,7 +7,7 @@ import { toF32 } from './kv-cache-view';
 
 /** Row of the summary in tensors `[numBlocks, numParts, numKvHeads, ...]`. */
 export let summary: usize = 0;
-/** Rows of the part that the summary lacks: all of them when it is out of date. */
+/** Rows `[firstRow, endRow)` of the part are to be added; from row 0 on when the summary is out of date. */
 export let firstRow: i32 = 0;
 export let endRow: i32 = 0;
 
@@ -16,13 +16,13 @@ let token: i32 = 0;
 /** Row of the part's first slot in the cache. */
 let cacheRow: usize = 0;
 
-/** Opens the parts of a KV head. */
+/** Starts iterating over the parts of a KV head. */
 export function openParts(kvHead: i32): void {
   head = kvHead;
   token = 0;
 }
 
-/** Moves to the next part and updates its count; false after the last one. */
+/** Advances to the next part and updates its count; false after the last one. */
 export function nextPart(): bool {
   const numTokens = slots.numTokens;
   while (token < numTokens && intAt(slots.address, token) < 0) token += 1;
@@ -35,7 +35,7 @@ export function nextPart(): bool {
   const offset = inside - part * partSize;
   summary = <usize>((block * counts.numParts + part) * keys.numKvHeads + head);
   cacheRow = <usize>((block * keys.numKvHeads + head) * keys.blockSize + part * partSize);
-  // the following tokens in the same part
+  // include the following tokens in the same part
   endRow = offset;
   do {
     endRow += 1;
@@ -56,7 +56,7 @@ export function valueOfPart(row: i32): usize {
   return toF32(values.dtype, from, localScratch() + ((<usize>keys.headDim) << 2) + 16, values.valueDim);
 }
 
-/** A key and a value as f32, with room for whole vectors. */
+/** Scratch for a key and a value as f32, padded to whole vectors. */
 export function summaryBytes(): u64 {
   return ((<u64>(keys.headDim + values.valueDim)) << 2) + 64;
 }
