@@ -145,7 +145,7 @@ class HttpServer implements WinnowServer {
     const timer = setTimeout(() => {
       this.#shutdown.abort(shuttingDown(1));
       // Aborted requests get a moment to send their error; clients that do not read are disconnected.
-      setTimeout(this.#connections.destroy, 1000).unref();
+      setTimeout(() => this.#connections.destroy(), 1000).unref();
     }, graceMs);
     try {
       const closed = this.#app.close();
