@@ -1,6 +1,6 @@
 /**
- * Every thread compacts the active neurons of its own share of all; once all counts are known they go to their places, so that
- * their order is that of one thread.
+ * Every thread compacts the active neurons of its own range. Once all counts are known, it copies them to their offset in the
+ * list, so that the order is the same for any number of threads.
  */
 import { attributes, count, ids, scores, thresholds } from '../operands/active-neurons.generated';
 import { setInt } from '../runtime/arrays';
@@ -8,13 +8,13 @@ import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, thread } from '../runtime/threads';
 import { MAX_THREADS } from '../runtime/layout.generated';
 
-/** For the four bits of a vector of comparisons: which lanes they are of, in order, then zeros. */
+/** For each 4-bit mask of a comparison: the indices of its set lanes in order, then zeros. */
 const lanes = memory.data<i32>([
   0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 1, 2, 0, 0, 0, 1, 2, 0, 3, 0, 0, 0, 0, 3, 0,
   0, 1, 3, 0, 0, 0, 1, 3, 0, 2, 3, 0, 0, 0, 2, 3, 0, 1, 2, 3, 0, 0, 1, 2, 3,
 ]);
 
-/** Threads share the neurons evenly, sixteens of them. */
+/** Threads share the neurons evenly, in multiples of sixteen. */
 export function activeNeurons(): void {
   const numTokens = scores.numTokens;
   const numNeurons = scores.numNeurons;
@@ -45,14 +45,14 @@ export function activeNeurons(): void {
     memory.copy(list + ((<usize>place) << 2), from, (<usize>numActive) << 2);
 }
 
-/** Where the share of a thread begins. */
+/** First neuron of the share of a thread. */
 function shareBegin(share: i32, numShares: i32, numNeurons: i32): i32 {
   return share === numShares ? numNeurons : (((numNeurons >> 4) * share) / numShares) << 4;
 }
 
 /**
- * Writes the count and what is known of places `[begin, end)` once it is: zeros beyond the count, or all neurons where too many are
- * active. True where these were all.
+ * Writes the count, and the list entries `[begin, end)` that follow from it: zeros beyond the count, or all neurons when more
+ * than `maxRatio` of them are active, in which case it returns true.
  */
 function finish(total: i32, begin: i32, end: i32, numNeurons: i32, list: usize): bool {
   const isAll = <f64>total > <f64>attributes.maxRatio * <f64>numNeurons;
@@ -66,7 +66,7 @@ function finish(total: i32, begin: i32, end: i32, numNeurons: i32, list: usize):
   return false;
 }
 
-/** Writes the active ones of neurons `[begin, end)` to `to`, which has room for all of them, and returns how many they are. */
+/** Writes the active neurons of `[begin, end)` to `to`, which has room for all of them, and returns their number. */
 function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usize): i32 {
   const first = to;
   const sign: u32 = attributes.absolute ? 0x7fffffff : 0xffffffff;
@@ -82,7 +82,7 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
     for (let t = 0, from = score; t < numTokens; t++, from += row) {
       idle = v128.and(idle, f32x4.lt(v128.and(v128.load(from), mask), limits));
     }
-    // what is stored beyond the active ones of four is overwritten by the next
+    // the next store overwrites the lanes after the active ones
     const active = i32x4.bitmask(idle) ^ 15;
     v128.store(to, i32x4.add(four, v128.load(lanes + ((<usize>active) << 4))));
     four = i32x4.add(four, i32x4.splat(4));
@@ -99,7 +99,7 @@ function compact(begin: i32, end: i32, numTokens: i32, numNeurons: i32, to: usiz
   return <i32>((to - first) >> 2);
 }
 
-/** A cache line for the count of each thread, then what they found. */
+/** A cache line for the count of each thread, then the active neurons that the threads found. */
 export function activeNeuronsSharedBytes(): u64 {
   return 64 * MAX_THREADS + ((<u64>thresholds.numNeurons) << 2);
 }

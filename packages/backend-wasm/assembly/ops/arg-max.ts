@@ -1,4 +1,4 @@
-/** NaN is smaller than everything; the lowest index among equals. Work items: rows. */
+/** NaN ranks below every number; ties go to the lowest index. Work items: rows. */
 import { index, x } from '../operands/arg-max.generated';
 import { floatAt, setInt } from '../runtime/arrays';
 import { nextItems } from '../runtime/threads';
@@ -18,5 +18,5 @@ function argMaxOf(x: usize, length: i32): i32 {
   let top = maxLane<f32>(best);
   for (; i < length; i++) if (floatAt(x, i) > top) top = floatAt(x, i);
   for (let index = 0; index < length; index++) if (floatAt(x, index) === top) return index;
-  return 0; // only NaN; a row of NaN and -Infinity was found above
+  return 0; // all NaN; a row of NaN and -Infinity has returned above
 }

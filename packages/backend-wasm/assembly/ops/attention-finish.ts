@@ -1,4 +1,4 @@
-/** Outputs of merged states: `y = o / l`. Tensors: l, o, y. */
+/** Normalizes merged states of attention to outputs: `y = o / l`. */
 import { finishState } from '../attention/partial-states';
 import * as op from '../operands/attention-finish.generated';
 import { nextItems } from '../runtime/threads';

@@ -1,6 +1,6 @@
 /**
- * Attention mass of each slot. A KV head of a sequence is one work item, so that sums have the same order for any number of
- * threads. The keys of a block are dequantized once for all query heads of a token.
+ * Attention mass of each slot. Work items: (sequence, KV head), so that the order of summation does not depend on the number
+ * of threads. The keys of a block are dequantized once for all query heads of a token.
  */
 import * as cache from '../attention/kv-cache-view';
 import { logits4 } from '../attention/online-softmax-row';
@@ -9,7 +9,7 @@ import { localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 import { sum4, weight4 } from '../simd/vector';
 
-let logits: usize = 0; // a row per head of the group
+let logits: usize = 0; // a row for each head of the group
 let rowBytes: usize = 0;
 let keyRows: usize = 0;
 
@@ -66,13 +66,13 @@ function addToken(token: i32, sequence: i32, kvHead: i32, mass: usize): void {
   for (let head = 0; head < cache.groupSize; head++) addHead(logits + <usize>head * rowBytes, context, mass);
 }
 
-/** Adds the softmax of a row of logits. */
+/** Adds the softmax of a row of logits to the mass. */
 function addHead(row: usize, context: i32, mass: usize): void {
   const bytes = (<usize>context) << 2;
   let top: f32 = -Infinity;
   for (let j: usize = 0; j < bytes; j += 4) top = max<f32>(top, load<f32>(row + j));
   if (top === -Infinity) return;
-  v128.store(row + bytes, f32x4.splat(-Infinity)); // whole vectors
+  v128.store(row + bytes, f32x4.splat(-Infinity)); // pads to whole vectors
   let sum: f32 = 0;
   for (let j: usize = 0; j < bytes; j += 16) {
     const v = weight4(f32x4.sub(v128.load(row + j), f32x4.splat(top)));

@@ -1,4 +1,4 @@
-/** Merges partial states of attention. */
+/** Merges partial states of split-KV attention. */
 import { mergeState, openState } from '../attention/partial-states';
 import * as op from '../operands/attention-merge.generated';
 import { setFloat } from '../runtime/arrays';

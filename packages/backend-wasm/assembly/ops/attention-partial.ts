@@ -1,4 +1,4 @@
-/** Partial states of attention, a split of the context each. */
+/** Partial states of split-KV attention, one for each split of the context. */
 import { flashAttention } from '../attention/flash-attention';
 import * as op from '../operands/attention-partial.generated';
 

@@ -1,6 +1,6 @@
 /**
- * Scaled dot-product attention over the paged cache. Few tokens split long contexts among threads (split-KV) and merge the
- * partial states; the splits depend on shapes and context lengths alone.
+ * Scaled dot-product attention over the paged cache. With few tokens, threads split long contexts (split-KV) and merge the
+ * partial states; the number of splits depends on shapes and context lengths alone.
  */
 import { flashAttention } from '../attention/flash-attention';
 import { contextOfSequence, sequenceOfToken, valueDim, valueStride } from '../attention/kv-cache-view';
@@ -10,12 +10,12 @@ import { floatAt } from '../runtime/arrays';
 import { sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Up to so many tokens a long context is split. */
+/** Maximum number of tokens for which long contexts are split. */
 const MAX_SPLIT_TOKENS: i32 = 8;
 const MAX_SPLITS: i32 = 16;
-/** Work items of a long context: enough for many threads, and long ones, as each begins by waiting for the memory. */
+/** Work items of a long context: enough for many threads, but few, because each starts by waiting for memory. */
 const WORK_ITEMS: i32 = 32;
-/** Slots of a split, at least. */
+/** Minimum number of slots in a split. */
 const MIN_SPLIT: i32 = 256;
 
 export function attention(): void {
@@ -49,7 +49,7 @@ function countSplits(): i32 {
 
 export { layFlashAttention as attentionScratch } from '../attention/flash-attention';
 
-/** States of the splits of a long context. */
+/** Partial states of the splits of a long context. */
 export function attentionSharedBytes(): u64 {
   const rows = <u64>min<i32>(op.q.numTokens, MAX_SPLIT_TOKENS) * op.q.numHeads;
   return MAX_SPLITS * rows * (op.values.valueDim + 2) * 4;

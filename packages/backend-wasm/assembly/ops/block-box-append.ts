@@ -1,4 +1,4 @@
-/** Boxes around the keys of each part of a block, and the largest norm of its values. */
+/** Bounding boxes of the keys of each part of a block, and the largest norm of its values. */
 import * as parts from '../attention/summary-parts';
 import * as op from '../operands/block-box-append.generated';
 import { floatAt, setFloat } from '../runtime/arrays';

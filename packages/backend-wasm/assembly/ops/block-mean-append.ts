@@ -9,7 +9,7 @@ import { nextItems } from '../runtime/threads';
 export function blockMeanAppend(): void {
   const keyBytes = (<usize>op.keys.headDim) << 2;
   const valueBytes = (<usize>op.values.valueDim) << 2;
-  // rows of f32 lie side by side
+  // f32 rows are contiguous
   const isPlain = op.keys.dtype === F32 && op.values.dtype === F32;
   for (let head = nextItems(1); head < op.keys.numKvHeads; head = nextItems(1)) {
     parts.openParts(head);

@@ -1,4 +1,4 @@
-/** Positions up to a limit. */
+/** Clamps positions to an upper limit. */
 import * as op from '../operands/clamp-positions.generated';
 
 export function clampPositions(): void {

@@ -25,7 +25,7 @@ export function embeddingLookup(): void {
   }
 }
 
-/** A row of repacked weights. */
+/** Scratch for a row that is restored from repacked weights. */
 export function embeddingLookupLocalBytes(): u64 {
   return (<u64>table.dim) << 2;
 }

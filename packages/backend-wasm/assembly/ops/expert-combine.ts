@@ -1,4 +1,4 @@
-/** Work items: runs of columns of a token. */
+/** Weighted sum of the expert outputs of each token. Work items: runs of columns of a token. */
 import { weights, x, y } from '../operands/expert-combine.generated';
 import { nextItems } from '../runtime/threads';
 import { loadUpTo4, storeUpTo4 } from '../simd/tail';

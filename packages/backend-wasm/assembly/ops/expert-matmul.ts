@@ -1,7 +1,7 @@
 /**
- * expert-matmul. Every thread sorts the (token, choice) pairs by expert in scratch of its own. Work items: runs of rows of an expert
- * that some pair chose, then experts without a slot, whose results are 0. A few pairs of an expert go through GEMV; more go in
- * panels that are dequantized or unpacked once for all of them.
+ * expert-matmul. Every thread sorts the (token, choice) pairs by expert in its own scratch. Work items: runs of output rows of
+ * chosen experts with a slot, then chosen experts without one, whose outputs are 0. An expert with few pairs uses GEMV, others
+ * use GEMM over panels that are dequantized or unpacked once for all pairs.
  */
 import { beginRows, listMatrix, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
 import { beginPanel, MC, multiplyRepacked, panelBytes } from '../gemm/int8-panels';
@@ -15,25 +15,25 @@ import { intAt, setInt } from '../runtime/arrays';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Rows of a work item when few pairs are computed: longer streams of weights. */
+/** Rows of a work item when there are few pairs, for longer streams of weights. */
 const MANY_ROWS: i32 = 64;
 /** Maximum number of pairs that count as few. */
 const FEW_PAIRS: i32 = 32;
-/** Pairs of one pass over the weights. */
+/** Pairs per pass over the weights. */
 const NC: i32 = 64;
-/** Fewest pairs of an expert that go through panels; streams of repacked rows need no unpacking, and pay longer. */
+/** Minimum number of pairs of an expert for GEMM; more if GEMV streams repacked rows, which it need not unpack. */
 const MIN_PANEL_PAIRS: i32 = 4;
 const MIN_PANEL_PAIRS_STREAMED: i32 = 6;
 
-// of this op, set on each thread
+// the current op, set by each thread
 let numInputs: i32 = 0;
 let numOutputs: i32 = 0;
 let dtype: i32 = 0;
 let isInt8: bool = false;
-let starts: usize = 0; // where the pairs of each expert start in the order
-let active: usize = 0; // chosen experts with a slot; from the end those without
-let order: usize = 0; // pairs, those of an expert side by side
-let work: usize = 0; // scratch behind the tables
+let starts: usize = 0; // where the pairs of each expert start in `order`
+let active: usize = 0; // chosen experts with a slot, from the front; those without one, from the back
+let order: usize = 0; // pairs, grouped by expert
+let work: usize = 0; // scratch after the tables
 let numExperts: i32 = 0;
 let numAbsent: i32 = 0; // chosen experts without a slot
 
@@ -62,7 +62,7 @@ export function expertMatmul(): void {
   }
 }
 
-/** Rows `[begin, end)` of an expert times its pairs. */
+/** Multiplies rows `[begin, end)` of an expert by the activations of its pairs. */
 function multiplyExpert(expert: i32, begin: i32, end: i32): void {
   const matrix = weight.address + <usize>slotOf(expert) * bytesOf(dtype, numInputs) * <usize>numOutputs;
   const first = intAt(starts, expert);
@@ -84,7 +84,7 @@ function multiplyExpert(expert: i32, begin: i32, end: i32): void {
   }
 }
 
-/** The same by a panel. */
+/** The same for pairs `[first, last)`, by a panel. */
 function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i32): void {
   if (isInt8) {
     beginPanel(work, dtype, end - begin, last - first);
@@ -96,20 +96,20 @@ function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i3
   multiplyPanel(first, last, 0, 0);
 }
 
-/** Where an expert's matrix is among those in memory; negative: nowhere. */
+/** Slot of an expert's matrix among those in memory; negative when it has none. */
 function slotOf(expert: i32): i32 {
   return slots.isPresent ? intAt(slots.address, expert) : expert;
 }
 
-/** The results of an expert without a slot. */
+/** Zeros the outputs of an expert without a slot. */
 function clearExpert(expert: i32): void {
   const last = intAt(starts, expert + 1);
   for (let p = intAt(starts, expert); p < last; p++) memory.fill(outputsOf(p), 0, (<usize>numOutputs) << 2);
 }
 
 /**
- * Counting sort: pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns how many chosen experts have a
- * slot; the list of the others, `numAbsent`, grows from its end.
+ * Counting sort: the pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns the number of chosen experts
+ * with a slot; the `numAbsent` others are listed from the end of `active`.
  */
 function sortPairs(numPairs: i32): i32 {
   numExperts = slots.isPresent ? slots.numExperts : weight.numSlots;
@@ -123,7 +123,7 @@ function sortPairs(numPairs: i32): i32 {
     setInt(starts, next, intAt(starts, next) + 1);
   }
   const numActive = listExperts();
-  // each start moves on as its pairs come; afterwards it is the start of the next expert
+  // each start advances past the pairs of its expert and ends up as the start of the next one
   for (let pair = 0; pair < numPairs; pair++) {
     const expert = intAt(ids.address, pair);
     const place = intAt(starts, expert);
@@ -135,7 +135,7 @@ function sortPairs(numPairs: i32): i32 {
   return numActive;
 }
 
-/** Lists the chosen experts, and turns their counts into starts. */
+/** Lists the chosen experts, and turns their counts into starts (a prefix sum). */
 function listExperts(): i32 {
   let numActive = 0;
   numAbsent = 0;
@@ -150,7 +150,7 @@ function listExperts(): i32 {
   return numActive;
 }
 
-/** Pairs by expert; then rows or panels, in f32 or as 8-bit codes. */
+/** Tables of the sort, then rows or panels, in f32 or as 8-bit codes. */
 export function expertMatmulLocalBytes(): u64 {
   const experts = slots.isPresent ? slots.numExperts : weight.numSlots;
   const tables = ((<u64>(2 * experts + 1) + ids.numElements) << 2) + 128;

@@ -1,4 +1,4 @@
-/** Work items: tokens. */
+/** Top-k routing of tokens to experts. Work items: tokens. */
 import { SCORE_SIGMOID, attributes, bias, ids, logits, weights } from '../operands/expert-route.generated';
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
@@ -48,7 +48,7 @@ function exponentials(x: usize, to: usize, count: i32): f64 {
   return total;
 }
 
-/** Stores the logistic function; each score stands for itself: returns 1. */
+/** Stores the sigmoids and returns 1, because they are not normalized by their sum. */
 function sigmoids(x: usize, to: usize, count: i32): f64 {
   const one = f32x4.splat(1);
   for (let i = 0; i < count; i += 4) {

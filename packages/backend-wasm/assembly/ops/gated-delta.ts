@@ -1,7 +1,7 @@
 /**
- * The gated delta rule. The first phase normalizes keys and queries and computes the gates, in shared scratch. Work items of
- * the second phase are blocks of rows of the memory of a head, over all tokens of the step, so that the block stays in the
- * L1 cache. With M after token t in registers, one pass gives what token t reads and what the key of token t + 1 recalls.
+ * The gated delta rule. The first phase normalizes keys and queries and computes the gates, in shared scratch. A work item of
+ * the second phase is a block of rows of a head's state matrix M, for all tokens of the step, so that the block stays in the
+ * L1 cache. With the M of token t in registers, one pass computes its output M q and the M k of token t + 1.
  */
 import { gatedDelta4 } from '../attention/microkernels.generated';
 import { carryState, nextRun, openRuns, runBegin, runEnd, stateTo } from '../attention/state-runs';
@@ -16,7 +16,7 @@ import { fma, sum4 } from '../simd/vector';
 const ROWS: i32 = 32;
 
 let units: usize = 0; // [T, 2 G, S]: queries, then keys
-let gates: usize = 0; // [T, N, 2]: decay of the memory, learning rate
+let gates: usize = 0; // [T, N, 2]: decay of the state, learning rate
 
 export function gatedDelta(): void {
   const numTokens = op.qkv.numTokens;
@@ -59,7 +59,7 @@ function prepareGates(t: i32): void {
   }
 }
 
-/** Updates rows `[begin, begin + count)` of the memory of `head` with the run of tokens. */
+/** Updates rows `[begin, begin + count)` of the state of `head` with the run of tokens. */
 function remember(head: i32, begin: i32, count: i32): void {
   const keyDim = op.state.keyDim;
   const valueDim = op.state.valueDim;
@@ -70,7 +70,7 @@ function remember(head: i32, begin: i32, count: i32): void {
   carryState(op.state.address, <usize>(numHeads * valueDim) * rowBytes, offset, <usize>count * rowBytes);
   const memoryAt = op.state.address + <usize>(stateTo * numHeads * valueDim) * rowBytes + offset;
   const keyHead = op.attributes.heads === op.HEADS_TILED ? head % numKeyHeads : (head * numKeyHeads) / numHeads;
-  const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // stride of tokens
+  const unitBytes = <usize>(2 * numKeyHeads) * rowBytes; // stride between tokens
   let q = units + <usize>(runBegin * 2 * numKeyHeads + keyHead) * rowBytes;
   let k = q + <usize>numKeyHeads * rowBytes;
   const recalled = localScratch(); // M k of the next token, per row
@@ -118,12 +118,12 @@ function oneRow(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize
   store<f32>(recalled, coming);
 }
 
-/** What a key recalls of each row. */
+/** M k of the next token, per row. */
 export function gatedDeltaLocalBytes(): u64 {
   return ROWS * 4;
 }
 
-/** Unit vectors and gates of all tokens. */
+/** Normalized queries and keys, and gates, of all tokens. */
 export function gatedDeltaSharedBytes(): u64 {
   const perToken = 2 * op.attributes.numKeyHeads * op.state.keyDim + 2 * op.state.numHeads;
   return (<u64>op.qkv.numTokens * perToken) << 2;

@@ -1,4 +1,4 @@
-/** Rotation of rows by a Hadamard matrix, in place once the row is where it shall be. Work items: rows. */
+/** Rotates rows by a Hadamard matrix per power-of-two piece, in place once a row is scaled into y. Work items: rows. */
 import { x, y } from '../operands/hadamard.generated';
 import { nextItems } from '../runtime/threads';
 import { scaleRow } from './pointwise';
@@ -14,7 +14,7 @@ export function hadamard(): void {
   }
 }
 
-/** Butterflies of values at distances 1, 2, 4, ... */
+/** Fast Walsh-Hadamard transform: butterflies at distances 1, 2, 4, ... */
 function rotate(at: usize, piece: i32): void {
   for (let half = 1; half < min<i32>(piece, 4); half <<= 1) {
     const apart = (<usize>half) << 2;

@@ -1,4 +1,4 @@
-/** A copy of the keys, transposed within blocks. */
+/** Stores keys in a second cache that is transposed within blocks. */
 import { columns, keys, slots } from '../operands/key-columns-append.generated';
 import { bytesOf, dequantize } from '../quant/dequantize';
 import { encode } from '../quant/quantize-kv';

@@ -1,4 +1,4 @@
-/** matmul. Work items: runs of output rows. Activations in f32 here, as 8-bit integers in int8-matmul.ts. */
+/** matmul. Work items: runs of output rows. This file handles f32 activations, int8-matmul.ts those in 8 bits. */
 import * as panels from '../gemm/f32-panels';
 import { matmulInt8 } from '../gemm/int8-matmul';
 import { beginTokens, setBias } from '../gemm/tokens';

@@ -1,6 +1,6 @@
 /**
- * Pointwise ops: add, multiply, scale, soft-cap, activation, glu. Work items: runs of elements; with a count of columns,
- * runs of a row's first columns.
+ * Pointwise ops: add, multiply, scale, soft-cap, activation, glu. Work items: runs of elements, or of the first columns of a
+ * row when the op has a column count.
  */
 import * as Activation from '../operands/activation.generated';
 import * as Add from '../operands/add.generated';
@@ -58,7 +58,7 @@ export function glu(): void {
   }
 }
 
-/** Columns below the count only; zeros from there on, which the last run of a row writes. */
+/** Computes the columns below the count; the last run of a row zeros the others. */
 /* @inline */ function runColumns(op: i32, kind: i32, a: usize, b: usize, y: usize, countAt: usize): void {
   // x of activation and gate of glu are both the first operand
   const numColumns = lastDim(Activation.x.index);
@@ -73,12 +73,12 @@ export function glu(): void {
   }
 }
 
-/** `kind` of `count` numbers, in place. */
+/** Applies the activation `kind` to `count` numbers in place. */
 export function activateRow(kind: i32, x: usize, count: i32): void {
   applyTo(ACTIVATION, kind, x, x, x, 0, 0, count);
 }
 
-/** Elements `[begin, end)`; a copy for each op. */
+/** Computes elements `[begin, end)`; inlined, so that every op gets a specialized copy. */
 /* @inline */ function applyTo(op: i32, kind: i32, a: usize, b: usize, y: usize, cap: f32, begin: i32, end: i32): void {
   let i = begin;
   for (; i + 4 <= end; i += 4) {
@@ -104,7 +104,7 @@ export function activate(kind: i32, x: v128): v128 {
   const one = f32x4.splat(1);
   if (kind === Activation.KIND_SILU) return f32x4.div(x, f32x4.add(one, exp4(f32x4.neg(x))));
   if (kind === Activation.KIND_GELU_TANH) {
-    // 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)), which loses nothing where tanh is near -1
+    // 0.5 * (1 + tanh(u)) = 1 / (1 + exp(-2 u)), without cancellation where tanh is near -1
     const cubic = fma(f32x4.mul(f32x4.splat(0.044715), f32x4.mul(x, x)), x, x);
     const u = f32x4.mul(f32x4.splat(-1.5957691216057308), cubic);
     return f32x4.div(x, f32x4.add(one, exp4(u)));

@@ -1,6 +1,6 @@
 /**
- * One row for each run of rows. Work items: panels of columns of one run, so that a single long text is shared among
- * threads. Every column is summed in the order of the rows, whatever the batch.
+ * Pools each run of rows into one row. Work items: panels of columns of a run, so that threads share a single long text.
+ * Every column is summed in row order, so that results do not depend on the batch.
  */
 import * as op from '../operands/pool-rows.generated';
 import { intAt } from '../runtime/arrays';
@@ -28,7 +28,7 @@ export function poolRows(): void {
   }
 }
 
-/** Up to four columns. */
+/** Pools up to four columns of a run. */
 function poolColumns(from: usize, rowBytes: usize, numRows: i32, count: i32): v128 {
   if (numRows <= 0) return f32x4.splat(0);
   const kind = op.attributes.kind;

@@ -5,8 +5,8 @@ import { aux, hasFlag } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /**
- * Work items: tokens. Angles in f64; the table of cosines and sines `[T, F, 2]` in
- * f64 at aux 0 is computed by the first rope of a program and used by all that have the same positions and frequencies.
+ * Work items: tokens. Angles are in f64. The first rope of a program computes the f64 table of cosines and sines `[T, F, 2]`
+ * at aux 0; all others with the same positions and frequencies reuse it.
  */
 export function rope(): void {
   const numTokens = x.numTokens;

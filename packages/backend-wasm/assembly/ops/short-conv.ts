@@ -36,7 +36,7 @@ function spreadTaps(first: i32, count: i32, numTaps: i32, taps: usize): void {
   }
 }
 
-/** Channels from `first` on of token `t`, or zeros before the start of the sequence. */
+/** Address of the inputs of token `t` from channel `first` on; zeros before the start of the sequence. */
 function inputAt(t: i32, first: i32, zeros: usize): usize {
   if (t >= runBegin) return op.x.rowAt(t) + ((<usize>first) << 2);
   if (stateFrom < 0) return zeros;
@@ -74,7 +74,7 @@ function keep(first: i32, count: i32, zeros: usize): void {
   }
 }
 
-/** The taps of the channels of a unit, then zeros. */
+/** The taps of the channels of a work item, then a row of zeros. */
 export function shortConvLocalBytes(): u64 {
   return <u64>(UNIT * 4) * (op.weight.numTaps + 1);
 }

@@ -1,4 +1,4 @@
-/** Columns beyond the row are 0. Work items: rows. */
+/** Columns past the end of a row are 0. Work items: rows. */
 import { attributes, x, y } from '../operands/slice-columns.generated';
 import { nextItems } from '../runtime/threads';
 

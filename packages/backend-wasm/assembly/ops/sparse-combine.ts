@@ -1,7 +1,7 @@
 /**
- * sparse-combine in f32: sums of active rows of a matrix, each times a number. Work items: runs of columns, so that every number of y is
- * the sum of one thread, in the order of the rows. Up to three tokens: axpy. More: GEMM over panels of DEPTH
- * dequantized rows and COLUMNS columns. Sums that go on from `previous` are those of one pass when that had a multiple of
+ * sparse-combine in f32: weighted sums of the active rows of a matrix. Work items: runs of columns, so that one thread computes
+ * each element of y, in row order. Up to three tokens use axpy; more use GEMM over panels of DEPTH dequantized rows and COLUMNS
+ * columns. Continuing the sums of `previous` gives the same bits as a single pass if `previous` covers a multiple of
  * `neuronGroup` rows (packages/ops).
  */
 import { axpyListed } from '../attention/microkernels.generated';
@@ -13,21 +13,21 @@ import { FLAG_INT8, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { hasFlag, localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 
-/** Columns of a work item: whole blocks of every format. */
+/** Columns of a work item: a multiple of the block size of every format. */
 const COLUMNS: i32 = 256;
 /** Rows of a panel. */
 const DEPTH: i32 = 64;
-/** Tokens of one pass over the weights. */
+/** Tokens per pass over the weights. */
 const NC: i32 = 64;
-/** Rows that fewer tokens than MIN_PANEL_TOKENS take at a time, and the list of their addresses. */
+/** Rows per axpy below MIN_PANEL_TOKENS tokens, and bytes of the list of their addresses. */
 const FEW_ROWS: i32 = 16;
 const LIST_BYTES: usize = 64;
-/** Bytes from one dequantized row to the next, and of the numbers h of eight tokens. */
+/** Stride of dequantized rows, and size of the packed h of eight tokens, in bytes. */
 const ROW_BYTES: usize = (<usize>COLUMNS) << 2;
 const EIGHT_BYTES: usize = (<usize>DEPTH) << 5;
 
 export function sparseCombine(): void {
-  // k-quants have integer products only
+  // k-quants have int8 dot products, but no int8 weighted sums
   if (hasFlag(FLAG_INT8) && (weight.dtype === Q8_0 || weight.dtype === Q4_0)) {
     sparseCombineInt8();
     return;
@@ -40,12 +40,12 @@ export function sparseCombine(): void {
   }
 }
 
-/** Address of column `begin`, the first of a block, of the active row `j`. */
+/** Address of column `begin`, the first of a block, in active row `j`. */
 function columnsOfRow(j: i32, begin: i32): usize {
   return rowAddress(j) + bytesOf(weight.dtype, begin);
 }
 
-/** Up to three tokens, FEW_ROWS rows at a time. */
+/** axpy for up to three tokens, FEW_ROWS rows at a time. */
 function addRows(begin: i32, columns: i32): void {
   const numActive = load<i32>(count.address);
   const list = localScratch();
@@ -63,7 +63,7 @@ function addRows(begin: i32, columns: i32): void {
       }
       store<u32>(list + ((<usize>k) << 2), <u32>row);
     }
-    // rows beyond the last four are added without fma
+    // the rows after the last four are added without fma
     const whole = numRows & ~3;
     const rest = (<usize>whole) << 2;
     for (let t: usize = 0; t < <usize>h.numTokens; t++) {
@@ -75,7 +75,7 @@ function addRows(begin: i32, columns: i32): void {
   }
 }
 
-/** Tokens `[first, last)`. Scratch: rows `[DEPTH][COLUMNS]`, h `[eight][DEPTH][8]`, sums `[column / 4][eight][4][8]`. */
+/** GEMM of a run of tokens. Scratch: rows `[DEPTH][COLUMNS]`, h `[eight][DEPTH][8]`, sums `[column / 4][eight][4][8]`. */
 function gemmPanel(begin: i32, columns: i32, first: i32, last: i32): void {
   const numActive = load<i32>(count.address);
   const numEights = (last - first + 7) >> 3;
@@ -105,7 +105,7 @@ function gemmPanel(begin: i32, columns: i32, first: i32, last: i32): void {
   exchange(true, y.address, sums, begin, columns, first, last);
 }
 
-/** Gives sums of tokens to rows of y, or takes them from `previous`. */
+/** Stores the sums of tokens as rows of y, or loads them from rows of `previous`. */
 function exchange(isGiving: bool, tensor: usize, sums: usize, begin: i32, columns: i32, first: i32, last: i32): void {
   const numEights = (last - first + 7) >> 3;
   for (let t = first; t < last; t++) {
@@ -120,7 +120,7 @@ function exchange(isGiving: bool, tensor: usize, sums: usize, begin: i32, column
   }
 }
 
-/** The numbers h of rows `[j, j + depth)` for eight tokens from `t` on, as `[depth][8]`; zeros beyond the last token. */
+/** Packs h of rows `[j, j + depth)` for eight tokens from `t` on as `[depth][8]`, with zeros beyond the last token. */
 function packFactors(j: i32, depth: i32, t: i32, last: i32, to: usize): void {
   for (let lane = 0; lane < 8; lane++, to += 4) {
     const from = h.address + ((<usize>(t + lane) * <usize>h.maxActive + <usize>j) << 2);
@@ -130,7 +130,7 @@ function packFactors(j: i32, depth: i32, t: i32, last: i32, to: usize): void {
   }
 }
 
-/** Scratch per thread of weighted sums of rows of `width` columns, in f32 or in int8. */
+/** Per-thread scratch of weighted sums of rows of `width` columns, in f32 or in int8. */
 export function weightedSumBytes(width: i32): u64 {
   const sums = (<u64>max<i32>(NC * COLUMNS, (MIN_PANEL_TOKENS - 1) * width)) << 2;
   return max<u64>(WEIGHTED_SUM_TABLES, (DEPTH * COLUMNS + NC * DEPTH) * 4) + sums + 64;

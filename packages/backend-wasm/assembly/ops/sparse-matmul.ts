@@ -1,4 +1,4 @@
-/** sparse-matmul. Work items: runs of active rows. Activations in f32 here, as 8-bit integers in sparse-matmul-int8.ts. */
+/** sparse-matmul. Work items: runs of active rows. f32 activations here, 8-bit ones in sparse-matmul-int8.ts. */
 import { activeCount, beginActive, biasBytes, clearRest, listActive } from '../ffn/active-rows';
 import { gatheredInt8Bytes, sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
 import { MC, multiplyFew, multiplyMany, packedBytes, packTokens, rowsBytes } from '../gemm/f32-panels';
@@ -27,7 +27,7 @@ export function sparseMatmul(): void {
   clearRest(begin, numActive, unit);
 }
 
-/** Scratch per thread of GEMM with gathered rows of `width` columns; activations may stay in f32 in spite of the flag. */
+/** Per-thread scratch of gather-GEMM with rows of `width` columns; activations may stay in f32 despite the flag. */
 export function gatheredGemmBytes(dtype: i32, width: i32): u64 {
   const floats = rowsBytes(width);
   return biasBytes + (hasFlag(FLAG_INT8) ? max<u64>(floats, gatheredInt8Bytes(dtype, width)) : floats);

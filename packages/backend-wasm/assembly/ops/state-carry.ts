@@ -1,4 +1,4 @@
-/** Copies the states that sequences begin with to where they leave them; fresh ones are zero. */
+/** Copies the initial state of each sequence to the row of its final state; new sequences start from zeros. */
 import { carryState, nextRun, openRuns } from '../attention/state-runs';
 import * as op from '../operands/state-carry.generated';
 

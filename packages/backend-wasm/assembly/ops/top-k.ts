@@ -13,8 +13,8 @@ export function topK(): void {
 }
 
 /**
- * Indices of the `k` largest of `length` numbers into `heap`, best first: a binary heap of indices, the worst kept one at the
- * root; then a heap sort brings the best to the front.
+ * Writes the indices of the `k` largest of `length` numbers to `heap`, best first: a binary heap of indices has the worst
+ * candidate at its root; then heapsort brings the best to the front.
  */
 export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
   for (let i = 0; i < k; i++) setInt(heap, i, i);
@@ -22,7 +22,7 @@ export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
   for (let i = k; i < length; i++) {
     const worst = intAt(heap, 0);
     const bound = floatAt(x, worst);
-    // skip four at a time what is not above the bound; a NaN as the bound takes the careful way
+    // skip four numbers at once if none is above the bound; a NaN bound takes the slow path
     if (i + 4 <= length && bound === bound) {
       const four = v128.load(x + ((<usize>i) << 2));
       if (!v128.any_true(f32x4.gt(four, f32x4.splat(bound)))) {
@@ -43,7 +43,7 @@ export function selectTop(x: usize, length: i32, heap: usize, k: i32): void {
   }
 }
 
-/** Whether number `a` ranks after number `b`: NaN comes last, and of equal numbers the one with the higher index. */
+/** Whether number `a` ranks after number `b`: NaN ranks last, and ties go to the lower index. */
 function isWorse(x: usize, a: i32, b: i32): bool {
   const va = floatAt(x, a);
   const vb = floatAt(x, b);
