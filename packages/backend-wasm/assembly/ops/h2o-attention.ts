@@ -1,9 +1,9 @@
 /**
  * Heavy-hitter oracle (H2O), fused: each panel of queries attends to its chunk and to the memory in two softmaxes, whose
  * weights are summed as scores of the keys; the two states are merged when the output is written. The first phase copies
- * the states, in work items of (sequence, KV head). Then, chunk by chunk, one phase attends in work items of (sequence, KV
- * head, some tokens) with their own sums of weights, and the next one adds these sums in a fixed order and selects the next
- * memory, in work items of (sequence, KV head).
+ * the states; work items: (sequence, KV head). Then two phases alternate, chunk by chunk. One runs attention; work items:
+ * (sequence, KV head, some tokens), each with its own sums of weights. The other adds these sums in a fixed order and selects
+ * the next memory; work items: (sequence, KV head).
  */
 import { addMassOfRows, clearMass, enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
@@ -16,16 +16,16 @@ import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Maximum number of queries in a tile: every panel has a second one for the memory. */
+/** Maximum number of queries in a tile: every panel is paired with a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
-/** Approximate number of tokens in a work item, each of which gathers the keys of its chunk. */
+/** Approximate number of tokens in a work item; every item gathers the keys of its chunk. */
 const ITEM_TOKENS: i32 = 64;
 
 let chunk: i32 = 1;
 let capacity: i32 = 0;
 /** Tokens of a work item. */
 let itemTokens: i32 = 1;
-/** Work items of a piece and a KV head, at most. */
+/** Maximum number of work items for a piece and a KV head. */
 let numParts: i32 = 1;
 
 // the state of a KV head
@@ -40,12 +40,12 @@ let pieceBegin: i32 = 0;
 let pieceEnd: i32 = 0;
 
 // scratch
-let rest: usize = 0; // f32 [E + U] scores, -Infinity for candidates that always stay
+let rest: usize = 0; // f32 [E + U] scores, -Infinity for candidates that are always retained
 let work: usize = 0;
 let chosen: usize = 0;
 // rows of the chunk, then, from row `chunk` on, of the memory
-let weights: usize = 0; // f32 sums, in the scratch of all threads
-let positions: usize = 0; // i32, -1 where the cache does not hold it
+let weights: usize = 0; // f32 sums, in shared scratch
+let positions: usize = 0; // i32, -1 for a position that the cache does not hold
 let keys: usize = 0;
 let values: usize = 0;
 let firstOfChunk: i32 = 0;
@@ -85,7 +85,7 @@ export function h2oAttentionScratch(base: usize): usize {
   return values + numRows * cache.valueStride;
 }
 
-/** Finds a run of tokens of one sequence and its piece with a number; false when there is none. */
+/** Finds run `run` of tokens of one sequence and its piece `number`; false when there is none. */
 function findPiece(run: i32, number: i32): bool {
   openRuns(op.sequences.address, op.stateFrom.address, op.stateTo.address, cache.numTokens);
   for (let i = 0; i <= run; i++) if (!nextRun()) return false;
@@ -99,7 +99,7 @@ function findPiece(run: i32, number: i32): bool {
   return true;
 }
 
-/** Opens the state that the run leaves. */
+/** Opens the state that the run writes. */
 function openState(kvHead: i32): void {
   const row = <usize>(stateTo * cache.numKvHeads + kvHead);
   memoryAt = op.memory.address + row * ((<usize>capacity) << 2);
@@ -131,7 +131,7 @@ function beginState(state: i32): void {
   reachPosition(next, position);
 }
 
-/** Attends some tokens of one piece. */
+/** Runs attention for some tokens of one piece. */
 function attendItem(item: i32, number: i32): void {
   const state = item / numParts;
   if (!findPiece(state / cache.numKvHeads, number)) return;
@@ -143,7 +143,7 @@ function attendItem(item: i32, number: i32): void {
   attendChunk(begin, min<i32>(pieceEnd, begin + itemTokens), state % cache.numKvHeads);
 }
 
-/** Finds the sums of weights of a work item. */
+/** Selects the sums of weights of a work item. */
 function openWeights(item: i32): void {
   weights = sharedScratch() + <usize>item * ((<usize>(chunk + capacity)) << 2);
 }
@@ -173,7 +173,7 @@ function addAll(to: usize, from: usize, length: i32): void {
   for (let i = 0; i < length; i++) setFloat(to, i, floatAt(to, i) + floatAt(from, i));
 }
 
-/** All positions below `position` were seen, after those below `next`: closes the chunks that are complete. */
+/** Advances from position `next` to `position`, and closes the chunks that are complete by then. */
 function reachPosition(next: i32, position: i32): void {
   for (let index = next / chunk; index < position / chunk; index++) closeChunk(index * chunk);
   setInt(progressAt, 0, position);
@@ -205,7 +205,7 @@ function closeChunk(first: i32): void {
   memory.fill(sumsAt, 0, (<usize>chunk) << 2);
 }
 
-/** Attends tokens `[t0, t1)`, all of which are in one chunk. */
+/** Runs attention for tokens `[t0, t1)`, all of which are in one chunk. */
 function attendChunk(t0: i32, t1: i32, kvHead: i32): void {
   firstOfChunk = (cache.positionOfToken(t0) / chunk) * chunk;
   let last = 0;
@@ -216,7 +216,7 @@ function attendChunk(t0: i32, t1: i32, kvHead: i32): void {
   tile.attendTokens(t0, t1, kvHead, TILE, attendTile);
 }
 
-/** Gathers key and value of a position as row `row`, zeros when the cache does not hold them. */
+/** Gathers the key and value of a position as row `row`; zeros when the cache does not hold them. */
 function gatherPosition(position: i32, row: i32, token: i32, kvHead: i32): void {
   const index = cache.indexOfPosition(cache.sequenceOfToken(token), position);
   setInt(positions, row, index < 0 ? -1 : position);
@@ -238,7 +238,7 @@ function attendTile(): void {
       if (panels.headOfLane(lane) === tile.kvHead * cache.groupSize) countPairs(lane);
     }
     if (!hasMass) continue;
-    // the masses of the same rows in the softmax over both
+    // masses are those of one softmax over both chunk and memory
     addMassOfRows(panel, scorePanel(panel, 0), tile.kvHead, 0, firstOfChunk);
     addMassOfRows(panel, scorePanel(panel, chunk), tile.kvHead, memoryAt, 0);
   }
@@ -282,7 +282,7 @@ function countPairs(lane: i32): void {
   setInt(op.pairs.address, panels.tokenOfLane(lane) * cache.numKvHeads + tile.kvHead, inChunk + inMemory);
 }
 
-/** Sums of weights of each work item. */
+/** Sums of weights of all work items. */
 export function h2oAttentionSharedBytes(): u64 {
   h2oAttentionScratch(0);
   const numStates = min<i32>(cache.numTokens, op.contextLengths.numSequences) * cache.numKvHeads;

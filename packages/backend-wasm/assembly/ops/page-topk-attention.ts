@@ -1,4 +1,4 @@
-/** Attends to pages in the order of their upper bounds until a budget or a certificate is met. */
+/** Attends to pages in descending order of their upper bounds, until a budget or a certificate is met. */
 import { enterMass, hasMass } from '../attention/key-mass';
 import * as cache from '../attention/kv-cache-view';
 import { boxBound4 } from '../attention/microkernels.generated';
@@ -13,14 +13,14 @@ import { maxLane, sum4, weight4 } from '../simd/vector';
 import { selectTop } from './top-k';
 
 let pageSize: i32 = 1;
-/** Bytes of one number per page. */
+/** Bytes of an array with one number per page. */
 let pageBytes: usize = 0;
-/** Number of open pages, which the selection is made from. */
+/** Number of open pages, the candidates of the selection. */
 let numOpen: i32 = 0;
-/** How many of them are attended to, and how many at most. */
+/** Number of open pages attended to, and its maximum. */
 let numVisited: i32 = 0;
 let budget: i32 = 0;
-/** The token whose positions were scanned: the same for all its KV heads. */
+/** Token of the last `scanPages`, whose result serves all KV heads of the token. */
 let scannedToken: i32 = -1;
 
 // scratch
@@ -31,9 +31,9 @@ let pages: usize = 0; // i32 [open pages]
 let sizes: usize = 0; // f32 [open pages] number of visible keys, 0 once the budget selected the page
 let best: usize = 0; // f32 [open pages] largest bound over the heads
 let bounds: usize = 0; // f32 [group, open pages]
-let order: usize = 0; // i32 [open pages] the pages selected by the budget, or all of them, best first
+let order: usize = 0; // i32 [open pages] the pages selected by the budget, or all pages, best first
 let work: usize = 0;
-let rests: usize = 0; // f64 [group, open pages + 1] upper bound of the mass of the pages from the i-th on, relative to `tops`
+let rests: usize = 0; // f64 [group, open pages + 1] upper bound of the mass of the i-th and later pages, relative to `tops`
 let tops: usize = 0; // f32 [group] the largest bound
 let queries: usize = 0; // f32 [group, H], scaled
 
@@ -78,7 +78,7 @@ function attendGroup(firstHead: i32): void {
     selectTop(best, numOpen, order, numOpen);
     sumRests();
     tile.attendHeads(attendByBounds);
-    // several tiles of heads are computed again with the pages that the last one needed
+    // several tiles of heads are recomputed with all pages that the last one needed
     if (cache.groupSize > panels.LANES) tile.attendHeads(attendList);
   }
   const at = tile.token * cache.numKvHeads + tile.kvHead;
@@ -198,7 +198,7 @@ function boundPages(q: usize): void {
     const at = summaryOf(intAt(pages, open)) * bytes;
     let top = f32x4.splat(-Infinity);
     for (let g = 0; g < cache.groupSize; g += 4) {
-      // heads beyond the last one repeat it
+      // padding heads repeat the last one
       const x = queries + <usize>g * bytes;
       const y = min<usize>(x + bytes, lastQuery);
       const z = min<usize>(y + bytes, lastQuery);
@@ -224,7 +224,7 @@ function restsOf(g: i32): usize {
   return rests + <usize>g * (pageBytes << 1);
 }
 
-/** Sums `n exp(bound - top)` from each index of the order to its end. */
+/** Suffix sums of `n exp(bound - top)` over the pages in order. */
 function sumRests(): void {
   for (let g = 0; g < cache.groupSize; g++) {
     const own = bounds + <usize>g * pageBytes;
@@ -243,7 +243,7 @@ function sumRests(): void {
 
 /** The same sum over the pages that were not selected, relative to the largest of their bounds. */
 function sumUnchosen(): void {
-  // whole vectors: pages beyond the last one have no keys
+  // padding pages of the last vector have no keys
   v128.store(sizes + ((<usize>numOpen) << 2), f32x4.splat(0));
   const bytes = (<usize>numOpen) << 2;
   for (let g = 0; g < cache.groupSize; g++) {
@@ -267,7 +267,7 @@ function unchosenBounds(own: usize, at: usize): v128 {
   return v128.bitselect(v128.load(own + at), f32x4.splat(-Infinity), isLeft);
 }
 
-/** The certificate of a lane when the first `numVisited` pages of the order are attended to. */
+/** The certificate of a lane: a bound of the softmax mass that is missing after the first `numVisited` pages of the order. */
 function missing(lane: i32): f64 {
   if (numVisited === numOpen) return 0;
   const g = panels.headOfLane(lane) % cache.groupSize;
@@ -283,7 +283,7 @@ function isGoodEnough(): bool {
   return true;
 }
 
-/** The largest norm of values of pages that are not attended to. */
+/** The largest norm of a value in the pages that are not attended to. */
 function largestNorm(): f32 {
   const isBest = op.attributes.epsilon === 0;
   let norm: f32 = 0;

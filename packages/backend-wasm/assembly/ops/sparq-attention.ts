@@ -90,7 +90,7 @@ function attendTile(): void {
   }
 }
 
-/** Selects the slots of the largest total weight; the last `local` positions are always selected. */
+/** Selects the slots with the largest total weight; the last `local` positions are always selected. */
 function chooseSlots(): void {
   const q = cache.queryAt(tile.token * cache.numHeads + tile.firstHead);
   chooseComponents(q);
@@ -104,7 +104,7 @@ function chooseSlots(): void {
   for (let i = 0; i < numVisible; i++) if (intAt(slots, i) > oldest) setFloat(totals, i, Infinity);
   numChosen = selectLargest(totals, numVisible, op.attributes.topK, work, chosen);
   for (let i = 0; i < numChosen; i++) {
-    const from = intAt(chosen, i); // not before i
+    const from = intAt(chosen, i); // >= i, so nothing is overwritten before it is read
     setInt(slots, i, intAt(visible, from));
     if (hasMass) setInt(logical, i, intAt(logical, from));
   }
@@ -126,7 +126,7 @@ function blendMean(y: usize, share: f32): void {
   }
 }
 
-/** Selects the components of the largest magnitude, summed over the queries of the group. */
+/** Selects the components with the largest magnitude, summed over the queries of the group. */
 function chooseComponents(q: usize): void {
   memory.fill(magnitudes, 0, cache.keyStride);
   for (const end = q + <usize>groupSize * cache.keyStride; q < end; q += cache.keyStride) {
@@ -221,7 +221,7 @@ function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
 /** Turns the logits of a head into weights by a softmax, and adds them to the totals. */
 function normalize(own: usize): void {
   const bytes = (<usize>numVisible) << 2;
-  // whole vectors: slots beyond the last one are hidden
+  // padding slots of the last vector are hidden
   for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
@@ -241,7 +241,7 @@ function normalize(own: usize): void {
   }
 }
 
-/** Sums the values of all visible keys, by the means of blocks that are visible as a whole. */
+/** Sums the values of all visible keys; uses block means where all keys of a block (or part) are visible. */
 function sumValues(): void {
   const hasMeans = op.valueMeans.isPresent;
   const numParts = hasMeans ? op.valueMeans.numParts : 1;
@@ -266,7 +266,7 @@ function sumValues(): void {
   }
 }
 
-/** How many of `count` slots of a block the query sees. */
+/** Counts the slots, out of `count` slots of a block, that the query sees. */
 function countSeen(index: i32, count: i32): i32 {
   return cache.countVisible(tile.position, cache.positionsAt(index), count, cache.minDistance, cache.maxDistance);
 }

@@ -1,9 +1,9 @@
 /**
- * Glu FFN blocks of active neurons whose rows of gate, up and down lie side by side.
- * Up to three tokens, q8_0 and q4_0, relaxed builds: a thread takes 32 neurons at a time, eight of them side by side from their
- * first byte to their last, and adds what they give to sums of its own; those of all groups are then added in the order of the
- * neurons, so that results do not depend on threads. Rows are repacked (repack-neurons.ts), or as they lie in files where another
- * op reads them too; the bits are the same. Anything else goes matrix by matrix, as the four ops do that this one stands for.
+ * Glu FFN of active neurons; the gate, up and down rows of a neuron are adjacent in memory.
+ * The fused path is for up to three tokens, q8_0 and q4_0, and relaxed builds. A thread takes groups of 32 neurons, streams eight
+ * of them in parallel, and accumulates their weighted down rows. The sums of the groups are then added in the order of the
+ * neurons, so that results do not depend on the number of threads. Rows are repacked (repack-neurons.ts), or in file layout if
+ * another op reads them too; both give the same bits. All else runs matrix by matrix, as the four ops that this one replaces.
  */
 import * as combine from '../operands/sparse-combine.generated';
 import * as gated from '../operands/glu.generated';
@@ -22,22 +22,22 @@ import { activate, glu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
-/** Neurons of a group: `neuronGroup` of packages/ops. */
+/** Neurons in a group: `neuronGroup` of packages/ops. */
 const GROUP: i32 = 32;
-/** Maximum number of groups whose sums are kept at once, and of those of a thread that works alone: they stay in its caches. */
+/** Maximum number of groups whose sums are held at once, by several threads and by one alone, whose caches they fit. */
 const MAX_PARTS: i32 = 32;
 const MAX_OWN_PARTS: i32 = 4;
-/** Maximum number of tokens without interleaving: fewer than MIN_PANEL_TOKENS and MIN_TOKENS_INTERLEAVED. */
+/** Maximum number of tokens of the fused path: below MIN_PANEL_TOKENS and MIN_TOKENS_INTERLEAVED. */
 const FEW_TOKENS: i32 = 3;
 
-// scratch per thread: addresses of neurons; sums of GEMV; values [token][8]; coefficients; sums; lanes of activations
+// per-thread scratch: addresses of neurons; dot products; values [token][8]; coefficients; sums; lanes of activations
 const TABLE_BYTES: usize = (<usize>EIGHT) << 2;
 const DOTS: usize = TABLE_BYTES;
 const VALUES: usize = DOTS + ((<usize>EIGHT) << 4);
 const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
-// of this op, set on each thread
+// the current op, set by each thread
 let numTokens: i32 = 0;
 let width: i32 = 0;
 let dtype: i32 = 0;
@@ -60,11 +60,11 @@ export function sparseFeedForward(): void {
   rowBytes = bytesOf(dtype, width);
   sumBytes = (<usize>width) << 2;
   const isInt8 = ASC_FEATURE_RELAXED_SIMD && hasFlag(FLAG_INT8) && (isQ4 || dtype === Q8_0);
-  if (isInt8 && numTokens <= FEW_TOKENS) fewTokens();
+  if (isInt8 && numTokens <= FEW_TOKENS) runFused();
   else matrixByMatrix();
 }
 
-/** Where in the shared scratch what GEMM needs of it ends. */
+/** Byte offset in the shared scratch after the part that GEMM needs. */
 function behindGemm(numTokens: i32, width: i32): u64 {
   return (<u64>((numTokens + 7) & ~7) * width * 4 + 256 + 63) & ~63;
 }
@@ -73,14 +73,14 @@ function sharedRest(): usize {
   return sharedScratch() + <usize>behindGemm(numTokens, width);
 }
 
-/** The activations of a token for repacked rows. */
+/** Address of the activations of a token, quantized for repacked rows. */
 function lanesOf(token: i32): usize {
   return localScratch() + SUMS + <usize>numTokens * sumBytes + <usize>token * lanesBytes(isQ4, numBlocks);
 }
 
 function quantizeInputs(): void {
   if (isRepacked) {
-    // by every thread for itself: that takes no longer than waiting for each other
+    // every thread quantizes for itself, which takes no longer than a barrier
     for (let t = 0; t < numTokens; t++) {
       quantizeLanes(isQ4, x.address + <usize>t * sumBytes, numBlocks, lanesOf(t));
     }
@@ -90,7 +90,7 @@ function quantizeInputs(): void {
   phaseBarrier();
 }
 
-function fewTokens(): void {
+function runFused(): void {
   quantizeInputs();
   const numGroups = (load<i32>(count.address) + GROUP - 1) / GROUP;
   const numSharers = sharers();
@@ -113,10 +113,10 @@ function partBytes(): usize {
   return <usize>numTokens * sumBytes;
 }
 
-/** The sums of groups `[first, first + numParts)`, each by one thread. */
+/** Computes the sums of groups `[first, first + numParts)`, one thread per group. */
 function computeParts(first: i32, numParts: i32): void {
   const numSharers = sharers();
-  // three quarters are dealt out, so that sums stay in the caches of their threads; the rest goes to whoever is free
+  // three quarters are assigned statically, so that sums stay in the caches of their threads; the rest balances the load
   const numDealt = ((numParts * 3) / (4 * numSharers)) * numSharers;
   const own = numSharers === 1 ? 0 : thread();
   let part = own < numDealt ? own : numDealt + nextItems(1);
@@ -126,16 +126,16 @@ function computeParts(first: i32, numParts: i32): void {
   }
 }
 
-/** The sums of the group from neuron `begin` on. */
+/** Computes the sums of the group whose first active neuron is `begin`. */
 function computePart(begin: i32, sums: usize): void {
   const end = min<i32>(load<i32>(count.address), begin + GROUP);
-  // neurons of a group are dealt out: streams of memory close to each other would be taken for one
+  // eights take neurons with a stride: memory streams close to each other would be prefetched as one
   const numEights = (end - begin + EIGHT - 1) / EIGHT;
   let from: usize = 0;
   for (let eight = begin; eight < begin + numEights; eight++) {
     findNeurons(eight, numEights, end);
     computeValues(eight, numEights, end);
-    // only finished sums leave the thread's own memory, which its caches hold
+    // accumulate in the thread's own scratch, which stays cached; only the final sums go to shared scratch
     const isLast = eight + 1 === begin + numEights;
     const to = isLast ? sums : localScratch() + SUMS;
     addValues(from, to);
@@ -143,7 +143,7 @@ function computePart(begin: i32, sums: usize): void {
   }
 }
 
-/** This thread's share of y: what was there before plus all parts, one after the other. */
+/** Adds all parts, in order, to this thread's share of y, which the first call initializes with `previous` or zeros. */
 function addParts(isFirst: bool, numParts: i32): void {
   const numSharers = sharers();
   const own = numSharers === 1 ? 0 : thread();
@@ -157,7 +157,7 @@ function addParts(isFirst: bool, numParts: i32): void {
   for (let part = 0; part < numParts; part++) addSums(to, sharedRest() + <usize>part * partBytes() + begin, sizeBytes);
 }
 
-/** Lists eight of the active neurons: every `step`th from `begin` on; the last one below `end` stands in for those beyond. */
+/** Lists eight active neurons: every `step`th from `begin` on, padded with the last one before `end`. */
 function findNeurons(begin: i32, step: i32, end: i32): void {
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
@@ -166,7 +166,7 @@ function findNeurons(begin: i32, step: i32, end: i32): void {
   }
 }
 
-/** Gate, at `offset` 0, or up of the listed neurons times the activations of a token. */
+/** Multiplies the gate rows (`offset` 0) or up rows of the listed neurons by the activations of a token. */
 function multiply(offset: usize, t: i32): void {
   const table = localScratch();
   const dots = table + DOTS;
@@ -179,14 +179,14 @@ function multiply(offset: usize, t: i32): void {
   gatherGemv(isQ4, table, offset, 1, codes, meta, numBlocks, dots);
 }
 
-/** What the listed neurons give for each token, 0 for those beyond `end`. */
+/** Computes `activation(gate) * up` of the listed neurons for each token; 0 for neurons from `end` on. */
 function computeValues(begin: i32, step: i32, end: i32): void {
   const kind = attributes.kind;
   const dots = localScratch() + DOTS;
   let values = localScratch() + VALUES;
   for (let t = 0; t < numTokens; t++, values += TABLE_BYTES) {
     multiply(0, t);
-    // long before they are needed: while products of up are computed
+    // before the GEMV of up, which hides the latency of the activations
     v128.store(values, activate(kind, fourSums(dots, 0)));
     v128.store(values, activate(kind, fourSums(dots, 4)), 16);
     multiply(rowBytes, t);
@@ -196,7 +196,7 @@ function computeValues(begin: i32, step: i32, end: i32): void {
   }
 }
 
-/** `to = from + ` the down rows of the listed neurons times their values, `[token][column]`, from nothing where `from` is 0. */
+/** `to = from +` the down rows of the listed neurons times their values, `[token][column]`; a `from` of 0 means zeros. */
 function addValues(from: usize, to: usize): void {
   const table = localScratch();
   beginAxpy(isQ4, isRepacked, table, table + REST);
@@ -207,15 +207,15 @@ function addValues(from: usize, to: usize): void {
   }
 }
 
-/** The matrix that the next of the four ops reads: gate, up or down of all neurons. */
+/** Selects the weights of the next of the four ops: gate, up or down of all neurons. */
 function selectMatrix(index: i32): void {
-  // repacked neurons are addressed as wholes
+  // repacked neurons are addressed as a whole
   const offset = isRepacked ? 0 : <usize>index * rowBytes;
   if (isRepacked) setNeuronMatrix(index);
   setMatrix(product.weight.index, dtype, weightAt + offset, numNeurons, width);
 }
 
-/** As the four ops do: gate, up, their product, down. Operands of this op are read before others take their places. */
+/** Runs the four ops: gate, up, glu, down. Reads the operands of this op before those of the four overwrite them. */
 function matrixByMatrix(): void {
   weightAt = weight.address;
   numNeurons = weight.numNeurons;
@@ -241,7 +241,7 @@ function matrixByMatrix(): void {
   setMatrix(gated.y.index, F32, gate, numTokens, maxActive);
   glu();
   phaseBarrier();
-  // h is where gate was
+  // glu has overwritten gate with h
   selectMatrix(2);
   setMatrix(combine.rows.index, I32, rowsAt, 1, maxActive);
   setMatrix(combine.count.index, I32, countAt, 1, 1);
@@ -257,7 +257,7 @@ export function sparseFeedForwardLocalBytes(): u64 {
   return max<u64>(separate, fused);
 }
 
-/** What GEMM needs; then sums of parts, or gate and up of all neurons. */
+/** Scratch of GEMM; then sums of parts, or gate and up of all active neurons. */
 export function sparseFeedForwardSharedBytes(): u64 {
   const parts = (<u64>(MAX_PARTS * min<i32>(x.numTokens, FEW_TOKENS)) * x.dim) << 2;
   const gateAndUp = (<u64>x.numTokens * (2 * rows.maxActive)) << 2;

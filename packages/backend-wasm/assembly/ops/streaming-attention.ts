@@ -1,4 +1,4 @@
-/** Attention to the last positions and to sinks, the latter with another query. Slots may hold positions in any order. */
+/** Attention to a local window and to sinks, which may have queries of their own. Slots may hold positions in any order. */
 import * as cache from '../attention/kv-cache-view';
 import { addMassOfRows, enterMass, hasMass } from '../attention/key-mass';
 import { closeRow, flushRow, layRow, openRow, pushSlot } from '../attention/online-softmax-row';
@@ -13,7 +13,7 @@ let valueRows: usize = 0;
 /** Whether this pass adds masses instead of outputs. */
 let isMeasuring: bool = false;
 
-/** The first token of the run whose slots were scanned: the same for all KV heads. */
+/** First token of the run of the last `findRanges`, whose result serves all KV heads. */
 let scannedRun: i32 = -1;
 // ranges of logical slots that hold the windows and the sinks of the run
 let windowBegin: i32 = 0;
@@ -56,7 +56,7 @@ function attendTile(): void {
   }
 }
 
-/** Chooses the window, or the sinks, which are the first positions before the window. */
+/** Selects the pass over the window, or over the sinks: the first positions, unless they are in the window. */
 function choosePass(hasSinks: bool): void {
   const local = op.attributes.local;
   near = hasSinks ? local : 0;
@@ -64,7 +64,7 @@ function choosePass(hasSinks: bool): void {
   limit = hasSinks ? op.attributes.sinks : i32.MAX_VALUE;
 }
 
-/** The window, then the sinks. */
+/** Attends to the window, then to the sinks. */
 function attendRanges(measures: bool): void {
   isMeasuring = measures;
   choosePass(false);

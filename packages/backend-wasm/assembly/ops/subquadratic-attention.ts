@@ -1,5 +1,5 @@
 /**
- * Attention to a window, to globals, to distances 1, 2, 4, ... and to landmarks. The windows of a tile of queries are a small
+ * Attention to a window, globals, keys at distances 1, 2, 4, ... and landmarks. The windows of a tile of queries are a small
  * dense problem: each panel of eight queries attends to the rows of its windows. The few other keys are found query by query,
  * without a list over the context, and join the same softmax.
  */
@@ -30,9 +30,9 @@ let stateBytes: usize = 0;
 /** How far a window reaches back and ahead. */
 let back: i32 = 0;
 let ahead: i32 = 0;
-/** Whether a slot of the spans so far is empty. */
+/** Whether any slot of the spans so far is empty. */
 let hasHoles: bool = false;
-/** Bit sets of the panels that took the fast path, and that attended to landmarks with their windows. */
+/** Bit sets: panels that took the fast path, and panels that attended to landmarks together with their windows. */
 let wholePanels: u32 = 0;
 let landmarkPanels: u32 = 0;
 /** Whether this pass adds masses instead of outputs. */
@@ -91,7 +91,7 @@ function contains(panelSet: u32, panel: i32): bool {
   return ((panelSet >> panel) & 1) !== 0;
 }
 
-/** Whether a lane is the one that counts the keys of its token. */
+/** Whether this lane counts the keys of its token: exactly one lane per token does. */
 function countsPairs(lane: i32): bool {
   return panels.headOfLane(lane) === 0;
 }
@@ -99,7 +99,7 @@ function storePairs(lane: i32, count: i32): void {
   setInt(op.pairs.address, panels.tokenOfLane(lane), count);
 }
 
-/** Attends a panel to the keys outside of its windows, and writes its outputs. */
+/** Attends a panel to the keys outside its windows, and writes its outputs. */
 function completePanel(panel: i32): void {
   const first = panels.firstLaneOf(panel);
   const last = panels.lastLaneOf(panel);
@@ -131,7 +131,7 @@ function completePanel(panel: i32): void {
   if (!isFinite) for (let lane = first; lane < last; lane++) attendAlone(lane);
 }
 
-/** All other panels attend to the slots `[begin, end)` in their windows. */
+/** All panels that did not take the fast path attend to the slots `[begin, end)` in their windows. */
 function attendSpans(begin: i32, end: i32): void {
   hasHoles = false;
   for (let span = begin; span < end; span += SPAN) {
@@ -142,7 +142,7 @@ function attendSpans(begin: i32, end: i32): void {
   }
 }
 
-/** Adds the masses of the tokens outside of the window, from the weights of the last `pushRows`. */
+/** Adds the masses of the tokens outside the window, from the weights of the last `pushRows`. */
 function addMassOfEdges(lane: i32, numEdges: i32, state: usize): void {
   const own = panels.maximumOfLane(lane);
   const top = load<f32>(state);
