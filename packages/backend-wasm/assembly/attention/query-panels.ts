@@ -313,7 +313,7 @@ export function softmaxRows(panel: i32, count: i32): void {
     maxRows8(end, state);
   } else {
     let top = oldLow;
-    for (let at = logits; at < end; at += 16) top = f32x4.pmax(top, v128.load(at)); // skips NaN, which the sum catches
+    for (let at = logits; at < end; at += 16) top = f32x4.pmax(top, v128.load(at)); // skips NaN; the sum becomes NaN
     v128.store(state, top);
   }
   const low = shiftOf(state);
@@ -341,7 +341,7 @@ function maxRows8(end: usize, state: usize): void {
   let nextHigh = high;
   let at = logits;
   for (; at + 64 <= end; at += 64) {
-    low = f32x4.pmax(low, v128.load(at)); // skips NaN, which the sum catches
+    low = f32x4.pmax(low, v128.load(at)); // skips NaN; the sum becomes NaN
     high = f32x4.pmax(high, v128.load(at, 16));
     nextLow = f32x4.pmax(nextLow, v128.load(at, 32));
     nextHigh = f32x4.pmax(nextHigh, v128.load(at, 48));

@@ -129,7 +129,7 @@ function computeParts(first: i32, numParts: i32): void {
 /** Computes the sums of the group whose first active neuron is `begin`. */
 function computePart(begin: i32, sums: usize): void {
   const end = min<i32>(load<i32>(count.address), begin + GROUP);
-  // eights take neurons with a stride: memory streams close to each other would be prefetched as one
+  // eights take neurons with a stride, because memory streams within one page disturb each other
   const numEights = (end - begin + EIGHT - 1) / EIGHT;
   let from: usize = 0;
   for (let eight = begin; eight < begin + numEights; eight++) {

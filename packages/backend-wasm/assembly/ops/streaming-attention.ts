@@ -100,7 +100,7 @@ function findRanges(): void {
   }
 }
 
-/** Whether some query of positions `[first, last]` may see a position. */
+/** Whether any query of positions `[first, last]` may see a position. */
 function isNear(position: i32, first: i32, last: i32): bool {
   return position >= 0 && position < limit && first - position <= far && last - position >= near;
 }
@@ -111,7 +111,7 @@ function isOutside(first: i32, last: i32): bool {
   return cache.highestPosition < 0 || cache.lowestPosition >= limit || isFar;
 }
 
-/** Whether some query of positions `[first, last]` does not see all slots that were scanned. */
+/** Whether any query of positions `[first, last]` does not see all slots that were scanned. */
 function needsMask(first: i32, last: i32): bool {
   const isPartial = last - cache.lowestPosition > far || first - cache.highestPosition < near;
   return cache.hasEmptySlot || cache.highestPosition >= limit || isPartial;

@@ -21,7 +21,7 @@ const SPAN: i32 = 512;
 const ITEM_HEADS: i32 = 4;
 
 // scratch after the panels
-let pieces: usize = 0; // first slot, rows, keys, values
+let pieces: usize = 0; // per piece: first slot, number of rows, addresses of keys and values
 let numPieces: i32 = 0;
 let keyRows: usize = 0;
 let valueRows: usize = 0;
