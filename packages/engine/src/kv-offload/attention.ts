@@ -38,12 +38,17 @@ export function tierAttention(
   isTraced: boolean,
   isAttending: (layer: number) => boolean,
 ): TierAttention {
+  if (isTraced) {
+    throw new ArgumentError({
+      argument: 'trace.attention',
+      expected: 'none while KV pages are offloaded',
+      actual: 'one',
+    });
+  }
   const refuse = (actual: string): never => {
-    const expected =
-      'dense, streaming in all layers, or page-topk for generated tokens, untraced, since KV pages are offloaded';
+    const expected = 'dense, streaming in all layers, or page-topk for generated tokens, while KV pages are offloaded';
     throw new ArgumentError({ argument: 'attention', expected, actual });
   };
-  if (isTraced) refuse('trace.attention');
   const choosing = new Map<number, PageTopKPolicy>();
   const { reads } = requirements;
   for (const [layer, { prefill, decode }] of layers.entries()) {
