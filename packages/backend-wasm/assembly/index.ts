@@ -1,4 +1,4 @@
-/** The interpreter: every thread walks the same plan and takes its work items of every record. */
+/** The interpreter: every thread walks the same plan and takes its share of the work items of every record. */
 import * as layout from './runtime/layout.generated';
 import { expectMatmul } from './gemm/int8-matmul';
 import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './runtime/dispatch.generated';
@@ -8,12 +8,12 @@ import * as workers from './runtime/threads';
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
 
-/** Whether a record is too small to be shared. */
+/** Whether a record is too small to be worth splitting among threads. */
 function isSmall(opcode: i32): bool {
   return workOf(opcode) < <f64>load<i32>(layout.MIN_WORK);
 }
 
-/** Runs records `[begin, end)` of the job in the control words; when it is cancelled on the way, says so there. */
+/** Runs records `[begin, end)` of the job in the control words, and sets a flag there if the job is cancelled midway. */
 function runRecords(thread: i32): void {
   const job = <usize>load<u32>(layout.JOB);
   const begin = load<i32>(layout.JOB, 4);
@@ -28,7 +28,7 @@ function runRecords(thread: i32): void {
     const opcode = opcodeAt(entry);
     enterRecord(entry, numOperands(opcode));
     if (workers.threads() > 1) expectNext(plan, record, end);
-    // without a barrier before it, sharing costs nothing
+    // without a barrier before it, splitting a record costs nothing
     const isFree = record > begin && !wasSmall && hasFlag(layout.FLAG_INDEPENDENT);
     const small = !isFree && isSmall(opcode);
     if (isFree) workers.nextCounter();
@@ -48,7 +48,7 @@ function runRecords(thread: i32): void {
   }
 }
 
-/** Lets this thread read weights of the next product while it waits for others before or in this record. */
+/** Lets this thread prefetch weights of the next matmul while it waits for others before or in this record. */
 function expectNext(plan: usize, record: i32, end: i32): void {
   const ahead = <i32>aux(layout.AHEAD_AUX);
   const next = record + ahead - 1;
@@ -72,14 +72,14 @@ function lap(profile: usize, record: i32, start: f64): f64 {
   return time;
 }
 
-/** A worker's whole life: jobs, one after the other, until the host wants it to leave. */
+/** The main loop of a worker: runs one job after the other until the host asks it to exit. */
 export function serve(thread: i32, numThreads: i32): void {
   workers.enterThreads(thread, numThreads);
   let generation = 0;
   for (;;) {
     const next = workers.awaitJob(generation);
     if (next < 0) return;
-    // V8 does not tell a thread that is starting of a memory that grows meanwhile; growing by nothing makes it look
+    // V8 does not notify a starting thread of memory growth; growing by zero pages makes it look
     if (generation === 0) memory.grow(0);
     generation = next;
     runRecords(thread);
@@ -97,7 +97,7 @@ export function runAlone(): void {
   atomic.store<i32>(layout.DONE, atomic.load<i32>(layout.GENERATION));
 }
 
-/** Stores the bytes of scratch that a record needs at the sizes in the scalars of the job: for all threads, and for each. */
+/** Stores the bytes of scratch that a record needs with the scalars of the job: shared by all threads, and per thread. */
 export function measureScratch(job: usize, entry: usize, to: usize): void {
   enterJob(job, 0);
   const opcode = opcodeAt(entry);
@@ -106,7 +106,7 @@ export function measureScratch(job: usize, entry: usize, to: usize): void {
   store<f64>(to, <f64>localBytesOf(opcode), 8);
 }
 
-/** End of this module's constants, for a check when it is built. */
+/** End of this module's constants, which the build checks. */
 export function constantsEnd(): usize {
   return __heap_base;
 }

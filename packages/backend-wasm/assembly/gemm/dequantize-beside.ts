@@ -1,29 +1,29 @@
 /**
- * GEMM microkernels that dequantize rows of f16 beside their own products: dequantizing needs little of what products wait for,
- * so that both together take hardly longer than the products alone. `dequantizeBeside` says what is dequantized next; kernels
- * take as much of it as they multiply, `dequantizeRest` what is left then.
+ * State of GEMM microkernels that dequantize rows of f16 alongside their own multiply-adds: dequantization needs few of the
+ * resources that limit the GEMM, so that both take hardly longer than the GEMM alone. `dequantizeBeside` sets what to dequantize;
+ * each kernel dequantizes as many numbers as it multiplies weights, and `dequantizeRest` does the remainder.
  */
 import { areNormal, dequantizeCarefully, dequantizeSwizzled } from '../quant/swizzled-f16';
 
 export let source: usize = 0;
 export let target: usize = 0;
-/** Numbers that are left. */
+/** How many numbers are left to dequantize. */
 export let pending: i32 = 0;
 
-/** What is dequantized beside the products that follow: `count` numbers, a multiple of 8. */
+/** Sets `count` numbers, a multiple of 8, to be dequantized alongside the following GEMM calls. */
 export function dequantizeBeside(from: usize, to: usize, count: i32): void {
   source = from;
   target = to;
   pending = count;
 }
 
-/** Dequantizes what the kernels left. */
+/** Dequantizes whatever the kernels left over. */
 export function dequantizeRest(): void {
   if (pending > 0) dequantizeSwizzled(source, target, pending);
   pending = 0;
 }
 
-/** Moves on by the `count` numbers that a kernel dequantized; again, with care, where `rank` shows numbers that are not normal. */
+/** Advances past `count` numbers that a kernel dequantized, and redoes those that are not normal if `rank` reports any. */
 export function completeBeside(count: i32, rank: v128): void {
   if (!areNormal(rank)) dequantizeCarefully(source, target, count);
   source += (<usize>count) << 1;

@@ -1,6 +1,6 @@
 /**
- * Products in f32 of listed rows, which lie anywhere, with tokens. A few tokens: GEMV of four rows at a time. More: blocked GEMM,
- * where panels of MC rows and KC columns are dequantized once for all tokens, of which eight lie side by side in registers.
+ * f32 matmul with weight rows at arbitrary addresses. A few tokens: GEMV, four rows at a time. More: blocked GEMM, where panels
+ * of MC rows and KC columns are dequantized once for all tokens, which are packed eight side by side.
  */
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
@@ -11,16 +11,16 @@ import { gemm4x8 } from './f32-gemm.generated';
 import { gemv4 } from './gemv.generated';
 import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
-/** Rows of a panel. */
+/** Rows per panel. */
 export const MC: i32 = 32;
-/** Columns of a panel: 64 KiB of weights, 16 KiB of activations. */
+/** Columns per panel: 64 KiB of weights, 16 KiB of activations. */
 const KC: i32 = 512;
-/** Tokens of one pass over the weights. */
+/** Tokens per pass over the weights. */
 const NC: i32 = 256;
 /** Bytes from one dequantized row to the next. */
 const ROW_BYTES: usize = (<usize>KC) << 2;
 
-// scratch: addresses of up to 64 rows; then rows for GEMV, or dequantized rows, sums `[row / 4][eight tokens][4][8]`, eight tokens
+// scratch: addresses of up to 64 rows; then rows for GEMV, or a panel, sums `[row / 4][token / 8][4][8]` and eight packed tokens
 const LIST_BYTES: usize = 256;
 const SUMS: usize = LIST_BYTES + <usize>MC * ROW_BYTES;
 const EIGHT: usize = SUMS + <usize>(MC * NC * 4);
@@ -29,11 +29,11 @@ const END: usize = EIGHT + <usize>(KC * 32);
 let scratch: usize = 0;
 let dtype: i32 = 0;
 let numInputs: i32 = 0;
-/** Outputs that the listed rows are for. */
+/** Range of outputs whose rows are in the list. */
 let begin: i32 = 0;
 let end: i32 = 0;
 
-/** From here on rows for outputs `[first, last)` are listed. */
+/** Starts the list of rows for outputs `[first, last)` in the scratch at `at`. */
 export function beginRows(at: usize, weightType: i32, numColumns: i32, first: i32, last: i32): void {
   scratch = at;
   dtype = weightType;
@@ -46,7 +46,7 @@ export function listRow(o: i32, at: usize): void {
   store<u32>(scratch + ((<usize>(o - begin)) << 2), <u32>at);
 }
 
-/** Lists rows side by side, the one for output 0 at `weight`. */
+/** Lists the rows of a contiguous matrix; the row for output 0 is at `weight`. */
 export function listMatrix(weight: usize): void {
   const rowBytes = bytesOf(dtype, numInputs);
   for (let o = begin; o < end; o++) listRow(o, weight + <usize>o * rowBytes);
@@ -56,7 +56,7 @@ function rowFor(o: i32): usize {
   return load<u32>(scratch + ((<usize>(min<i32>(o, end - 1) - begin)) << 2));
 }
 
-/** The row for output `o` as `gemv4` reads it: f32 and f16 as they are, everything else dequantized. */
+/** The row for output `o` in a form that `gemv4` reads: f32 and f16 in place, anything else dequantized. */
 function readableRow(o: i32, slot: usize): usize {
   const at = rowFor(o);
   if (dtype === F32 || dtype === F16) return at;
@@ -65,12 +65,12 @@ function readableRow(o: i32, slot: usize): usize {
   return to;
 }
 
-/** Tokens `[first, last)` by GEMV, of four rows in a row. */
+/** GEMV of tokens `[first, last)`, four consecutive rows at a time. */
 export function multiplyFew(first: i32, last: i32): void {
   for (let o = begin; o < end; o += 4) multiplyFour(o, 1, first, last);
 }
 
-/** The same, of a row from each of four runs: as streams they are prefetched from row to row. */
+/** The same with one row from each of four runs of rows: the hardware prefetches each run as a stream, across rows. */
 export function multiplyRuns(first: i32, last: i32): void {
   const run = (end - begin + 3) >> 2;
   for (let o = begin; o < begin + run; o++) multiplyFour(o, run, first, last);
@@ -90,15 +90,15 @@ function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
   }
 }
 
-/** Columns `[k, k + depth)` of the row for output `o`; `k` is the first of a block. */
+/** Columns `[k, k + depth)` of the row for output `o`; `k` is a multiple of KC. */
 function panelRow(o: i32, k: i32): usize {
   if (dtype === F32) return rowFor(o) + ((<usize>k) << 2);
   return scratch + LIST_BYTES + <usize>(min<i32>(o, end - 1) - begin) * ROW_BYTES;
 }
 
 /**
- * Tokens `[first, last)`, at most NC, by GEMM. They lie at `packed` as `packTokens` has them, `stride` bytes from eight to eight, or are
- * packed here where it is 0.
+ * GEMM of tokens `[first, last)`, at most NC. They are at `packed`, as `packTokens` packs them, `stride` bytes for every
+ * eight tokens; if `packed` is 0, they are packed here.
  */
 export function multiplyPanel(first: i32, last: i32, packed: usize, stride: usize): void {
   const numEights = (last - first + 7) >> 3;
@@ -129,7 +129,7 @@ export function multiplyPanel(first: i32, last: i32, packed: usize, stride: usiz
   }
 }
 
-/** Columns `[k, k + depth)` of eight tokens as `[depth][8]`; beyond the last token it stands in. */
+/** Packs columns `[k, k + depth)` of eight tokens as `[depth][8]`; the last token stands in for those beyond it. */
 function packEight(token: i32, last: i32, k: i32, depth: i32, to: usize): void {
   const offset = (<usize>k) << 2;
   for (let half = 0; half < 2; half++, token += 4, to += 16) {
@@ -148,7 +148,7 @@ function packEight(token: i32, last: i32, k: i32, depth: i32, to: usize): void {
   }
 }
 
-/** Packs all tokens, as `[eight][column][8]` in the shared scratch, where there are enough of them for panels. Work items: eights. */
+/** Packs all tokens as `[token / 8][column][8]` in the shared scratch if panels pay off. Work items: eight tokens each. */
 export function packTokens(numTokens: i32, numColumns: i32): void {
   if (numTokens < MIN_PANEL_TOKENS) return;
   const numEights = (numTokens + 7) >> 3;
@@ -159,7 +159,7 @@ export function packTokens(numTokens: i32, numColumns: i32): void {
   phaseBarrier();
 }
 
-/** All tokens by GEMM, as `packTokens` packed them. */
+/** GEMM of all tokens, which `packTokens` has packed. */
 export function multiplyMany(numTokens: i32): void {
   const stride = (<usize>numInputs) << 5;
   for (let t = 0; t < numTokens; t += NC) {
@@ -167,12 +167,12 @@ export function multiplyMany(numTokens: i32): void {
   }
 }
 
-/** Scratch per thread, from what `beginRows` was told on. */
+/** Scratch that each thread needs at the address passed to `beginRows`. */
 export function rowsBytes(numColumns: i32): u64 {
   return max<u64>(<u64>LIST_BYTES + ((<u64>numColumns) << 4), <u64>END);
 }
 
-/** What `packTokens` needs; 8-bit codes with their scales take no more. */
+/** Shared scratch that `packTokens` needs; 8-bit codes and their metas take no more. */
 export function packedBytes(numTokens: i32, numColumns: i32): u64 {
   return ((<u64>((numTokens + 7) & ~7) * numColumns) << 2) + 256;
 }

@@ -1,9 +1,9 @@
-/** Products with unpacked groups (see unpacked-groups.ts) by 16-bit dot products, in builds without relaxed SIMD. */
+/** qgemv of unpacked groups (see unpacked-groups.ts) with 16-bit dot products, for builds without relaxed SIMD. */
 import { META_BYTES, META_SUM } from '../quant/quantize-activations';
 import { addNeighbors, fma } from '../simd/vector';
 import { UNPACKED_BYTES } from './unpacked-groups';
 
-/** One group times one token; returns `sums` with the blocks added. `halves`: each half of the columns has scales of its own. */
+/** One group times one token; returns `sums` plus the blocks. With `halves`, each half of a block has its own scales. */
 export function qgemvInt16(
   group: usize,
   numBlocks: i32,
@@ -31,7 +31,7 @@ export function qgemvInt16(
   return sums;
 }
 
-/** Sums over `count` vectors of codes, four columns each. */
+/** Integer dot products of four rows over `count` vectors of codes, four columns each. */
 function products(codes: usize, codes16: usize, count: i32): v128 {
   let low = i32x4.splat(0);
   let high = low;

@@ -1,14 +1,14 @@
-/** 8-bit dot products, as builds and machines have them; decision 0016. */
+/** 8-bit dot products, with the instructions that the build and the machine offer; see decision 0016. */
 import * as layout from '../runtime/layout.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
 
 let kind: i32 = layout.INT8_DOT_AUTO;
 
 /**
- * How this machine sums 8-bit products, unless the host asked for a kind that is exact on every machine:
- *   usdot    by one instruction that also takes unsigned codes above 127
- *   maddubs  by one that gives sums of two products, which saturate at 16 bits, and others for the rest (SSE, AVX2)
- *   generic  in any other way
+ * How this machine sums 8-bit products, unless the host overrides it with a kind that is exact on every machine:
+ *   usdot    one instruction, which also takes unsigned codes above 127
+ *   maddubs  one instruction sums pairs of products, saturating at 16 bits; others do the rest (SSE, AVX2)
+ *   generic  anything else
  */
 function int8Dot(): i32 {
   if (kind === layout.INT8_DOT_AUTO) kind = load<i32>(layout.INT8_DOT);
@@ -22,38 +22,38 @@ function int8Dot(): i32 {
   return kind;
 }
 
-/** Whether products with unsigned codes above 127 are exact. Where not, activations are signs and magnitudes; see `dotSignMagnitude`. */
+/** Whether products with unsigned codes above 127 are exact. If not, q8_0 takes activations as signs and magnitudes. */
 export function hasUsdot(): bool {
   return ASC_FEATURE_RELAXED_SIMD && int8Dot() === layout.INT8_DOT_USDOT;
 }
 
-/** Whether products are best summed by pairs. */
+/** Whether summing products in 16-bit pairs is fastest. */
 export function hasMaddubs(): bool {
   return ASC_FEATURE_RELAXED_SIMD && int8Dot() === layout.INT8_DOT_MADDUBS;
 }
 
-/** `sum + x . codes` of four columns of four rows; x signed, codes of seven bits, of eight with usdot. Relaxed builds only. */
+/** `sum + x . codes` over four columns of four rows; x is signed, codes have 7 bits, 8 with usdot. Relaxed builds only. */
 export function dot(x: v128, codes: v128, sum: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_dot_i8x16_i7x16_add_s(x, codes, sum);
   return sum;
 }
 
-/** Sums of two products each; x signed, codes of seven bits: at most `2 * 128 * 127`. Relaxed builds only. */
+/** 16-bit sums of pairs of products; x is signed, codes have seven bits: at most `2 * 128 * 127`. Relaxed builds only. */
 export function pairs(x: v128, codes: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i16x8.relaxed_dot_i8x16_i7x16_s(x, codes);
   return x;
 }
 
-/** `sum + ` sums of pairs, two by two. */
+/** Adds neighboring 16-bit sums of pairs to the 32-bit lanes of `sum`. */
 export function addPairs(sum: v128, products: v128, ones: v128): v128 {
   return i32x4.add(sum, i32x4.dot_i16x8_s(products, ones));
 }
 
 /**
- * `sum + |x| . (codes ^ signs)` of four columns of four rows, by pairs where T is i16. Signs are 128 where x is positive and 127
- * where it is negative: they make signed numbers of unsigned codes, times the sign of x, less one where it is negative, as
- * `-y = ~y + 1`. So sums begin with the magnitudes of negative x. Seven bits times eight are exact on every machine:
- * `2 * 127 * 128 < 2^15`. Relaxed builds only.
+ * `sum + |x| . (codes ^ signs)` over four columns of four rows, in 16-bit pairs where T is i16. Signs are 128 where x is positive
+ * and 127 where it is negative: the XOR makes unsigned codes signed and applies the sign of x, but is one too small where x is
+ * negative, because `-y = ~y + 1`. Accumulators therefore start with the magnitudes of negative x. Seven bits times eight bits
+ * are exact on every machine: `2 * 127 * 128 < 2^15`. Relaxed builds only.
  */
 export function dotSignMagnitude<T>(magnitudes: v128, signs: v128, codes: v128, sum: v128, ones: v128): v128 {
   const signed = v128.xor(codes, signs);
@@ -61,19 +61,19 @@ export function dotSignMagnitude<T>(magnitudes: v128, signs: v128, codes: v128, 
   return dot(signed, magnitudes, sum);
 }
 
-/** The same for the kind that T stands for: u8 for usdot, where x is signed and `signs` unused, i16 for maddubs, i32 for generic. */
+/** Dot product of the kind that T selects: u8 for usdot (x is signed, `signs` unused), i16 for maddubs, i32 for generic. */
 export function dotCodes<T>(x: v128, signs: v128, codes: v128, sum: v128, ones: v128): v128 {
   if (isSigned<T>()) return dotSignMagnitude<T>(x, signs, codes, sum, ones);
   return dot(x, codes, sum);
 }
 
-/** `sum + u . a + v . b`, by pairs where T is i16; a and b of six bits at most: `4 * 63 * 127 < 2^15`. */
+/** `sum + u . a + v . b`, in 16-bit pairs where T is i16; a and b have at most six bits: `4 * 63 * 127 < 2^15`. */
 export function dotTwo<T>(u: v128, a: v128, v: v128, b: v128, sum: v128, ones: v128): v128 {
   if (sizeof<T>() === 2) return addPairs(sum, i16x8.add(pairs(u, a), pairs(v, b)), ones);
   return dot(v, b, dot(u, a, sum));
 }
 
-/** Adds the products of two vectors of nibbles: columns t and u with the low ones, v and w with the high ones. */
+/** Adds dot products with two vectors of nibbles: columns t and u times the low ones, v and w times the high ones. */
 export function dotNibbles<T>(
   at: v128,
   next: v128,

@@ -1,6 +1,6 @@
 /**
- * matmul of repacked weights, activations as 8-bit integers. Work items: groups of four rows. Up to
- * three tokens go through qgemv, more through panels. Rows beyond the last whole group are left to matmul in f32.
+ * matmul with repacked weights and 8-bit activations. Work items: groups of four rows. Up to three tokens use qgemv, more use
+ * panels. Rows beyond the last whole group are left to the f32 matmul.
  */
 import { bytesOf } from '../quant/dequantize';
 import * as activations from '../quant/quantize-activations';
@@ -13,21 +13,21 @@ import { beginQgemv, qgemvRows, streamsOf } from './qgemv';
 import { GROUP } from './repack';
 import { setCodes } from './tokens';
 
-/** Tokens of one pass over the weights. */
+/** Tokens per pass over the weights. */
 const NC: i32 = 128;
-/** A thread takes one part in so many of its share of what is left. */
+/** Guided scheduling: a work item is `1 / SHARES` of a thread's share of the remaining rows. */
 const SHARES: i32 = 2;
-/** Where in a thread's own scratch they are, behind what rows and sums take. */
+/** Offset of a thread's own codes in its scratch, past the space for rows and sums. */
 const OWN_CODES: usize = 0x8000;
 
-// of this op, set on each thread
+// of the current op, set by each thread
 let numTokens: i32 = 0;
 let numInputs: i32 = 0;
 let dtype: i32 = 0;
-/** Where the codes of the activations are. */
+/** Address of the quantized activations. */
 let codesAt: usize = 0;
 
-/** Returns the first output that is left to this thread, in f32: the one behind the last where none is. */
+/** Returns the first output that this thread still has to compute in f32; the number of outputs if there is none. */
 export function matmulInt8(): i32 {
   const numOutputs = weight.numOutputs;
   numTokens = x.numTokens;
@@ -49,9 +49,9 @@ export function matmulInt8(): i32 {
 }
 
 /**
- * Work items become smaller towards the end: long streams are prefetched well, and short ones let all threads end together. The
- * first unit of each thread is the one of its number, so that it knows beforehand what to prefetch.
- * Returns whether this thread got the first unit beyond the repacked rows, which just one thread does.
+ * Work items shrink towards the end: long streams prefetch well, and short ones let all threads finish together. The index of a
+ * thread's first work item is its own index, so that it knows in advance what to prefetch.
+ * Returns whether this thread got the first work item beyond the repacked rows, which exactly one thread does.
  */
 function gemv(numRepacked: i32): bool {
   const rows = GROUP * streamsOf(dtype);
@@ -73,15 +73,15 @@ function gemv(numRepacked: i32): bool {
 }
 
 /**
- * Rows of the next unit when so many are left: as many times `rows` as there are groups one after the other in each stream.
- * Streams at a distance of whole pages would meet in the same few lines of the first level cache.
+ * Rows of the next work item if `numLeft` are left: `rows` times the number of consecutive groups per stream. That number is
+ * never a multiple of eight: streams that are whole pages apart would compete for the same few lines of the L1 cache.
  */
 function unitOf(numLeft: i32, rows: i32): i32 {
   const run = numLeft / (SHARES * threads() * rows);
   return max<i32>(1, (run & 7) === 0 ? run - 1 : run) * rows;
 }
 
-/** Lets this thread prefetch the weights of the matmul at hand, which is still to come, while it waits: its first unit. */
+/** Lets this thread prefetch the weights of its first work item of the entered matmul, which is yet to run, while it waits. */
 export function expectMatmul(): void {
   const numRepacked = x.numTokens < MIN_PANEL_TOKENS ? weight.numOutputs & -GROUP : 0;
   const groupBytes = bytesOf(weight.dtype, weight.numInputs) * GROUP;
@@ -93,7 +93,7 @@ export function expectMatmul(): void {
   setAhead(weight.address + <usize>(begin / GROUP) * groupBytes, <usize>run * groupBytes, streams);
 }
 
-/** The same result as `gemv`. */
+/** Blocked qgemm; returns the same as `gemv`. */
 function gemm(numRepacked: i32): bool {
   const padded = activations.paddedTokens(numTokens);
   const codes = activations.codesFor(dtype, codesAt, padded, numInputs);

@@ -1,6 +1,6 @@
 /**
  * Blocked qgemm: panels of MC rows and KC columns, four rows interleaved, are unpacked to bytes once for all tokens. A caller
- * begins a panel, unpacks the groups of each KC columns and multiplies them, and then takes the sums.
+ * begins a panel, unpacks and multiplies the groups for every KC columns, and finally stores the sums.
  */
 import { bytesOf, Q8_0 } from '../quant/dequantize';
 import { codeBytesFor, META_BYTES, paddedTokens } from '../quant/quantize-activations';
@@ -9,26 +9,26 @@ import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
 import { GROUP } from './repack';
 import { codesOf, metasOf, storeOutputs } from './tokens';
 
-/** Rows of a panel. */
+/** Rows per panel. */
 export const MC: i32 = 32;
-/** Columns of a panel: 16 blocks, two super-blocks. */
+/** Columns per panel: 16 blocks, two super-blocks. */
 export const KC: i32 = 512;
 /** Bytes of a group in a panel. */
 const GROUP_BYTES: usize = <usize>(KC >> 5) * UNPACKED_BYTES;
 
 let panel: usize = 0;
-/** Sums `[group][token][4]`, whole fours of tokens. */
+/** Sums `[group][token][4]`, with tokens padded to a multiple of four. */
 let sums: usize = 0;
 let sumBytes: usize = 0;
 let dtype: i32 = 0;
 let numGroups: i32 = 0;
 let numTokens: i32 = 0;
-/** Codes and metas `[block][token]` of the tokens; 0 where they are gathered. */
+/** Codes and metas `[block][token]` of the activations; 0 if they have to be gathered. */
 let codes: usize = 0;
 let metas: usize = 0;
 let stride: usize = 0;
 
-/** Lays a panel of so many rows and tokens out in the scratch, with sums of 0; returns where that ends. */
+/** Lays out a panel for `numRows` rows and `tokens` tokens in the scratch and zeroes its sums; returns its end. */
 export function beginPanel(scratch: usize, weightType: i32, numRows: i32, tokens: i32): usize {
   panel = scratch;
   dtype = weightType;
@@ -41,19 +41,19 @@ export function beginPanel(scratch: usize, weightType: i32, numRows: i32, tokens
   return sums + <usize>(MC / GROUP) * sumBytes;
 }
 
-/** Unpacks blocks `[begin, end)` of a group of rows; `begin` is the first of a super-block. */
+/** Unpacks blocks `[begin, end)` of a group of rows; `begin` starts a super-block. */
 export function unpackRows(g: i32, group: usize, begin: i32, end: i32): void {
   unpackGroup(dtype, group, begin, end, panel + <usize>g * GROUP_BYTES);
 }
 
-/** From here on tokens of the panel have their codes and metas at `[block][token]`, with `tokens` to each block. */
+/** Sets where the codes and metas of the panel's tokens are, as `[block][token]` with `tokens` tokens per block. */
 export function setColumns(codesAt: usize, metasAt: usize, tokens: i32): void {
   codes = codesAt;
   metas = metasAt;
   stride = <usize>tokens;
 }
 
-/** Adds the blocks of the panel times blocks of the tokens from `first` on. */
+/** Multiplies the blocks of the panel by the blocks of activations from `first` on and adds to the sums. */
 export function multiplyPanel(first: i32, numBlocks: i32): void {
   const initial = initialOf(dtype);
   for (let block = 0; block < numBlocks; block++) {
@@ -66,7 +66,7 @@ export function multiplyPanel(first: i32, numBlocks: i32): void {
   }
 }
 
-/** The same for repacked rows of q8_0, `groupBytes` from group to group, whose codes are bytes already. Relaxed builds only. */
+/** The same for repacked groups of q8_0, `groupBytes` apart, whose codes are bytes already. Relaxed builds only. */
 function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: i32): void {
   for (let block = 0; block < numBlocks; block++) {
     const column = <usize>(first + block) * stride;
@@ -79,8 +79,8 @@ function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: 
 }
 
 /**
- * Outputs `[begin, end)` of a repacked matrix times tokens `[first, last)`, whose codes and metas are where `setColumns` said, or are
- * gathered from those of each token.
+ * Computes outputs `[begin, end)` of a repacked matrix for tokens `[first, last)`. Codes and metas are where `setColumns` says;
+ * without it they are gathered from the individual tokens.
  */
 export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end: i32, first: i32, last: i32): void {
   const groupBytes = bytesOf(dtype, numInputs) * GROUP;
@@ -101,7 +101,7 @@ export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end:
   storePanel(begin, end, first, last);
 }
 
-/** Blocks `[block, block + numBlocks)` of the activations of tokens, as `[block][token]`; beyond the last token it stands in. */
+/** Gathers blocks `[block, block + numBlocks)` of tokens as `[block][token]`; the last token stands in for those beyond it. */
 function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32): void {
   const codeBytes = codeBytesFor(dtype, 32);
   const padded = paddedTokens(last - first);
@@ -131,7 +131,7 @@ export function storePanel(begin: i32, end: i32, first: i32, last: i32): void {
   }
 }
 
-/** Scratch per thread of panels and of gathered codes of so many tokens. */
+/** Scratch per thread for a panel and the gathered codes of `numTokens` tokens. */
 export function panelBytes(numTokens: i32): u64 {
   return <u64>(<usize>(MC / GROUP) * GROUP_BYTES) + <u64>(MC * numTokens * 4) + <u64>(numTokens * KC * 3);
 }

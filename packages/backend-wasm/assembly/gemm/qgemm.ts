@@ -1,5 +1,5 @@
 /**
- * qgemm: one block of four interleaved rows times many tokens, whose codes and metas lie side by side. In relaxed builds the eight
+ * qgemm: one block of four interleaved rows times many tokens, whose codes and metas are contiguous. In relaxed builds the eight
  * vectors of codes stay in registers.
  */
 import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
@@ -11,8 +11,8 @@ import { scales4 } from './k-quants';
 import * as kernels from './qgemm.generated';
 
 /**
- * Adds an unpacked block (see unpacked-groups.ts) times tokens to `sums[token][4]`, which have room for whole fours of tokens. `initial` is where metas have
- * what sums of codes begin with.
+ * Adds an unpacked block (see unpacked-groups.ts) times tokens to `sums[token][4]`, padded to a multiple of four tokens.
+ * `initial` is the offset of the initial integer sum in a meta, see `initialOf`.
  */
 export function qgemmBlock(
   dtype: i32,
@@ -32,7 +32,7 @@ export function qgemmBlock(
   else kernels.qgemmOffset(p, scale, x, meta, meta + initial, sums, numTokens);
 }
 
-/** Token by token with 16-bit dot products. */
+/** One token at a time, with 16-bit dot products. */
 function int16(dtype: i32, p: usize, x: usize, meta: usize, initial: usize, sums: usize, numTokens: i32): void {
   for (const end = sums + ((<usize>numTokens) << 4); sums < end; sums += 16, x += SIDE_BYTES, meta += META_BYTES) {
     v128.store(sums, qgemvInt16(p, 1, x, meta, initial, dtype === Q6_K, v128.load(sums)));

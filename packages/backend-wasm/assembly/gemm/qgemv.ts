@@ -1,6 +1,6 @@
 /**
- * qgemv: a few tokens of 8-bit activations times groups of four interleaved rows; decoding spends most of its time here. Relaxed
- * builds stream several groups side by side without unpacking them, others unpack each group first.
+ * qgemv: a few tokens of 8-bit activations times groups of four interleaved rows; decode spends most of its time here. Relaxed
+ * builds stream several groups concurrently without unpacking them; others unpack each group first.
  */
 import { Q4_0, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { qgemvInt16 } from './int16-dot';
@@ -10,7 +10,7 @@ import * as kernels from './qgemv.generated';
 import { GROUP } from './repack';
 import { codesOf, metasOf, storeOutputs } from './tokens';
 
-/** Groups that are streamed side by side. */
+/** Number of groups that are streamed concurrently. */
 export function streamsOf(dtype: i32): i32 {
   return dtype === Q8_0 || dtype === Q4_0 ? 8 : 4;
 }
@@ -23,13 +23,13 @@ function groupSums<T>(dtype: i32, group: usize, numInputs: i32, x: usize, meta: 
   return kernels.qgemvQ8SignMagnitude<T>(group, numInputs, x, meta);
 }
 
-/** The same; codes of activations are where `codesFor` says. Relaxed builds only. */
+/** The same with the T of this machine; `x` are the codes that `codesFor` selects. Relaxed builds only. */
 export function qgemvGroup(dtype: i32, group: usize, numInputs: i32, x: usize, meta: usize): v128 {
   if (hasMaddubs()) return groupSums<i16>(dtype, group, numInputs, x, meta);
   return groupSums<i32>(dtype, group, numInputs, x, meta);
 }
 
-/** The sums of as many groups as `streamsOf` says, `stride` bytes from one to the next, as `to[streams][4]`. */
+/** The sums of `streamsOf(dtype)` groups, `stride` bytes apart, as `to[streams][4]`. */
 function streamSums<T>(
   dtype: i32,
   group: usize,
@@ -45,7 +45,7 @@ function streamSums<T>(
   else kernels.qgemvQ8SignMagnitudex8<T>(group, stride, numInputs, x, meta, to);
 }
 
-/** Scratch: sums of the streams, then an unpacked group. */
+/** Offset of an unpacked group in the scratch, after the sums of the streams. */
 const UNPACKED: usize = 256;
 
 let dtype: i32 = 0;
@@ -55,7 +55,7 @@ let scratch: usize = 0;
 let firstToken: i32 = 0;
 let endOfTokens: i32 = 0;
 
-/** From here on `qgemvRows` multiplies tokens `[first, last)`. */
+/** Prepares `qgemvRows` for tokens `[first, last)`. */
 export function beginQgemv(weightType: i32, numColumns: i32, first: i32, last: i32, at: usize): void {
   dtype = weightType;
   numInputs = numColumns;
@@ -65,14 +65,14 @@ export function beginQgemv(weightType: i32, numColumns: i32, first: i32, last: i
   scratch = at;
 }
 
-/** Outputs `[begin, end)`, of whole groups of the repacked weights. */
+/** Computes outputs `[begin, end)`, which are whole groups of the repacked weights. */
 export function qgemvRows(weight: usize, begin: i32, end: i32): void {
   const group = weight + <usize>(begin / GROUP) * groupBytes;
   if (ASC_FEATURE_RELAXED_SIMD) streamGroups(group, begin, end);
   else unpackGroups(group, begin, end);
 }
 
-/** Some runs of groups side by side; what is left over goes one group at a time. */
+/** Streams several runs of groups concurrently; leftover groups go one at a time. */
 function streamGroups(group: usize, begin: i32, end: i32): void {
   const streams = streamsOf(dtype);
   const run = (end - begin) / (GROUP * streams);
@@ -105,7 +105,7 @@ function unpackGroups(group: usize, begin: i32, end: i32): void {
   }
 }
 
-/** An unpacked group times a token, in builds without relaxed SIMD. */
+/** An unpacked group times one token, in builds without relaxed SIMD. */
 export function qgemvUnpacked(dtype: i32, unpacked: usize, numInputs: i32, codes: usize, meta: usize): v128 {
   return qgemvInt16(unpacked, numInputs >> 5, codes, meta, initialOf(dtype), dtype === Q6_K, f32x4.splat(0));
 }

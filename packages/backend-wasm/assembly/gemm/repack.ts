@@ -1,14 +1,14 @@
 /**
- * Weights with the rows of a group of four interleaved, in the same bytes: vectors hold four columns of each of four rows,
- * so that one 8-bit dot product instruction adds to the sums of four rows. Layouts of a group, per block:
+ * Interleaves groups of four rows of a weight in place: vectors hold four columns of each of four rows, so that one 8-bit
+ * dot product instruction adds to the sums of four rows. Layouts of a group, per block:
  *   q8_0  [4 d][8 vectors of codes + 128]
  *   q4_0  [4 d][4 vectors of nibbles]
  *   q4_K  [4 d][4 dmin][3 vectors of scales][32 vectors of nibbles]
  *   q5_K  [4 d][4 dmin][3 vectors of scales][8 vectors of fifth bits][32 vectors of nibbles]
  *   q6_K  [4 d][4 vectors of scales][32 vectors of nibbles][16 vectors of bit pairs]
- * Scales d and dmin are binary16 numbers times 2^10, so that the many that are denormal become normal: a denormal operand of
- * a multiplication costs over a hundred cycles. Rows beyond the last whole group stay as they are. Weights with a scale of
- * 64 and above, Inf or NaN cannot be repacked: they stay as they are, and a kernel word of their plan entry says so.
+ * Scales d and dmin are multiplied by 2^10, because many of them are denormal as binary16, and a denormal operand of a
+ * multiplication costs over a hundred cycles. Rows beyond the last whole group stay as they are. Weights with a scale of
+ * 64 or more, Inf or NaN cannot be repacked: they stay as they are, and an aux word of their plan entry says so.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';
@@ -17,12 +17,12 @@ import { GROUP_SIZE, REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, setAux } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Rows of a group. */
+/** Rows per group. */
 export const GROUP: i32 = GROUP_SIZE;
 
-/** Bits of the first magnitude that cannot be repacked: 64. */
+/** Bits of the smallest magnitude that cannot be repacked: 64. */
 const TOO_LARGE: u32 = 0x5400;
-/** Ten, where a binary16 has its exponent. */
+/** Ten in the exponent field of a binary16. */
 const TEN: u32 = 10 << 10;
 
 /** Interleaves the whole groups of a weight matrix. Work items: groups. */
@@ -58,7 +58,7 @@ function eachGroup(isRepacking: bool): void {
   }
 }
 
-// how a block of a plain row lies: scales first, in q6_K last, then words of codes and of other scales
+// layout of a block of a plain row: scales come first (last in q6_K), then words of codes and of other scales
 let blockBytes: usize = 0;
 let scalesAt: usize = 0;
 let scalesBytes: usize = 0;
@@ -90,7 +90,7 @@ export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
   return isSmall;
 }
 
-/** Interleaves `count` columns of four rows, from whole blocks on. Scales must be small. */
+/** Interleaves `count` columns of four rows, starting at a block boundary. Scales must be below 64. */
 export function interleaveRows(dtype: i32, a: usize, b: usize, c: usize, d: usize, group: usize, count: i32): void {
   enterLayout(dtype);
   const step = blockBytes;
@@ -111,7 +111,7 @@ export function interleaveRows(dtype: i32, a: usize, b: usize, c: usize, d: usiz
   }
 }
 
-/** A binary16 of each row. */
+/** Interleaves one binary16 scale of each row, times 2^10. */
 export function interleaveScales(a: usize, b: usize, c: usize, d: usize, to: usize): void {
   store<u16>(to, load<u16>(a));
   store<u16>(to, load<u16>(b), 2);
@@ -120,7 +120,7 @@ export function interleaveScales(a: usize, b: usize, c: usize, d: usize, to: usi
   for (const end = to + 8; to < end; to += 2) store<u16>(to, times1024(load<u16>(to)));
 }
 
-/** Words of each row, 16 bytes apart. */
+/** Interleaves words of four rows, so that those of a row are 16 bytes apart. */
 function interleaveWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32): void {
   const flip = i32x4.splat(flips);
   for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {
@@ -134,7 +134,7 @@ function interleaveWords(a: usize, b: usize, c: usize, d: usize, to: usize, coun
   }
 }
 
-/** One row of a repacked group as a plain row at `to`. */
+/** Restores one row of a repacked group as a plain row at `to`. */
 export function restoreRow(dtype: i32, group: usize, row: i32, to: usize, count: i32): void {
   enterLayout(dtype);
   const lane = (<usize>row) << 2;
@@ -151,7 +151,7 @@ export function restoreRow(dtype: i32, group: usize, row: i32, to: usize, count:
   }
 }
 
-/** The binary16 times 2^10, exact: numbers below 64 only. */
+/** A binary16 times 2^10, which is exact for numbers below 64. */
 function times1024(bits: u32): u32 {
   const magnitude = bits & 0x7fff;
   if (magnitude === 0) return bits;
@@ -161,7 +161,7 @@ function times1024(bits: u32): u32 {
   return (bits & 0x8000) | ((top + 1) << 10) | ((magnitude << (10 - top)) & 0x3ff);
 }
 
-/** The inverse. */
+/** A binary16 divided by 2^10, the inverse. */
 function over1024(bits: u32): u32 {
   const exponent = (bits >> 10) & 31;
   if ((bits & 0x7fff) === 0) return bits;
@@ -169,7 +169,7 @@ function over1024(bits: u32): u32 {
   return (bits & 0x8000) | (((bits & 0x3ff) | 0x400) >> (11 - exponent));
 }
 
-/** Words of a row lie 16 bytes apart in the group. */
+/** Restores the words of a row, which are 16 bytes apart in the group. */
 function restoreWords(packed: usize, plain: usize, count: i32): void {
   for (let i = 0; i < count; i++, packed += 16, plain += 4) store<u32>(plain, load<u32>(packed) ^ flips);
 }

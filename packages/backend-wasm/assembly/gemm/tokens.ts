@@ -1,11 +1,11 @@
 /**
- * The tokens of a product with weights: where their activations are, in f32 or as 8-bit codes, and where their outputs go. Every
- * thread says so at the beginning of an op.
+ * The tokens of a matmul: where their activations are, in f32 or as 8-bit codes, and where their outputs go. Every thread sets
+ * this at the beginning of an op.
  */
 import { codeBytesFor, codesFor, META_BYTES, metasAt } from '../quant/quantize-activations';
 import { loadTail, storeUpTo4 } from '../simd/tail';
 
-/** Which row of y each token has, or 0 where they go by number; so many rows of y in turn share one of x. */
+/** List of the row of y of each token, or 0 if token t has row t; `rowsPerInput` consecutive rows of y share a row of x. */
 let order: usize = 0;
 let rowsPerInput: usize = 1;
 let x: usize = 0;
@@ -18,7 +18,7 @@ let codeBytes: usize = 0;
 let metas: usize = 0;
 let metaBytes: usize = 0;
 
-/** Token t has row t of x and y. */
+/** Token t reads row t of x and writes row t of y. */
 export function beginTokens(from: usize, numInputs: i32, to: usize, numOutputs: i32): void {
   order = 0;
   bias = 0;
@@ -28,18 +28,18 @@ export function beginTokens(from: usize, numInputs: i32, to: usize, numOutputs: 
   yBytes = (<usize>numOutputs) << 2;
 }
 
-/** Token t has row `list[t]` of y and row `list[t] / perInput` of x. */
+/** Token t reads row `list[t] / perInput` of x and writes row `list[t]` of y. */
 export function orderTokens(list: usize, perInput: i32): void {
   order = list;
   rowsPerInput = perInput;
 }
 
-/** The bias of output 0 is at `at`; 0 where there is none. */
+/** Sets the address of the bias of output 0; 0 for no bias. */
 export function setBias(at: usize): void {
   bias = at;
 }
 
-/** `quantizeTokens` left the codes of `numRows` rows of x at `base`; kernels for weights of `dtype` read them. */
+/** Uses the codes of `numRows` rows of x that `quantizeTokens` stored at `base`, in the form for weights of `dtype`. */
 export function setCodes(dtype: i32, base: usize, numRows: i32, numInputs: i32): void {
   codes = codesFor(dtype, base, numRows, numInputs);
   codeBytes = codeBytesFor(dtype, numInputs);
@@ -66,7 +66,7 @@ export function setCodes(dtype: i32, base: usize, numRows: i32, numInputs: i32):
   return y + rowOfY(token) * yBytes;
 }
 
-/** Stores four sums as outputs from `o` on, those below `end`, plus their biases. */
+/** Stores four sums plus their biases as outputs from `o` on; those from `end` on are dropped. */
 /* @inline */ export function storeOutputs(sums: v128, o: i32, end: i32, token: i32): void {
   const at = (<usize>o) << 2;
   if (bias !== 0) sums = f32x4.add(sums, o + 4 <= end ? v128.load(bias + at) : loadTail(bias + at, end - o));

@@ -1,6 +1,6 @@
 /**
- * Groups of four interleaved rows to one common form, per block of 32 columns: eight vectors of unsigned codes, then two
- * vectors of four floats. With a, b as these, the product of a block with codes x of scale d is
+ * Unpacks groups of four interleaved rows to one common form, per block of 32 columns: eight vectors of unsigned codes, then
+ * two vectors of four floats, a and b. With these, the product of a block with codes x of scale d is
  *   q8_0 q4_0   d a (codes - zero) x
  *   q4_K q5_K   d a codes x + b sum(d x)
  *   q6_K        d (a (codes - 32) x over the first half + b (codes - 32) x over the second)
@@ -13,10 +13,10 @@ import { highNibbles, lowNibbles } from '../simd/vector';
 import { fifthBit, lowByte, minsK, scales4, scalesK } from './k-quants';
 
 export const UNPACKED_BYTES: usize = 160;
-/** Where the first of the two vectors of floats is. */
+/** Offset of the first of the two vectors of floats. */
 const FIRST: usize = 128;
 
-/** Where the meta of a block of activations has what sums of codes begin with. */
+/** Offset of the initial integer sum in the meta of a block of activations: it corrects for the zero point of codes. */
 export function initialOf(dtype: i32): usize {
   if (dtype === Q8_0) return META_START_Q8;
   if (dtype === Q4_0) return META_MINUS_8;
@@ -24,7 +24,7 @@ export function initialOf(dtype: i32): usize {
   return META_MINUS_32;
 }
 
-/** Unpacks blocks `[begin, end)` of 32 columns of a group; `begin` is the first of a super-block. */
+/** Unpacks blocks `[begin, end)` of 32 columns of a group; `begin` starts a super-block. */
 export function unpackGroup(dtype: i32, group: usize, begin: i32, end: i32, to: usize): void {
   for (let block = begin; block < end; block++, to += UNPACKED_BYTES) {
     if (dtype === Q8_0) unpackQ8(group + <usize>block * 136, to);
@@ -35,7 +35,7 @@ export function unpackGroup(dtype: i32, group: usize, begin: i32, end: i32, to: 
   }
 }
 
-/** A scale for each row. */
+/** Stores a scale per row as the first vector of floats, and zeros as the second. */
 function storeScales(at: usize, to: usize): void {
   v128.store(to, scales4(at, halfMask(), halfFactor()), FIRST);
   v128.store(to, f32x4.splat(0), SECOND_FLOATS);
@@ -56,7 +56,7 @@ function unpackQ4(at: usize, to: usize): void {
   storeScales(at, to);
 }
 
-/** Sub-block `sub` of q4_K and q5_K. */
+/** Unpacks sub-block `sub` of q4_K or q5_K. */
 function unpackK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize): void {
   const low = nibbleMask();
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
@@ -74,7 +74,7 @@ function unpackK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize):
   v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), mins)), SECOND_FLOATS);
 }
 
-/** `block` is half * 4 + quarter of a super-block. */
+/** Unpacks block `half * 4 + quarter` of a super-block. */
 function unpackQ6K(at: usize, block: i32, to: usize): void {
   const half = <usize>(block >> 2);
   const quarter = block & 3;

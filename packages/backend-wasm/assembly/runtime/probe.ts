@@ -1,6 +1,6 @@
 /**
- * Probes of the machine, as records whose one tensor is the memory they use: `[units, size of a unit]`, a unit being bytes
- * to read or passes of a loop. What the loops sum up goes where nobody looks.
+ * Roofline probes, as records whose only tensor is the memory they use: `[units, size of a unit]`, in bytes to read or passes
+ * of a loop. The sums of the loops are stored so that no compiler removes the loops.
  */
 import { integerDots, multiplyAdds, readMemory } from './roofline-loops';
 import { region } from '../operands/probe.generated';

@@ -1,4 +1,4 @@
-/** The record that a thread works on, read from the encoded words into the thread's frame. */
+/** The record that a thread executes, decoded from its words into the thread's frame. */
 import * as layout from './layout.generated';
 
 /** Bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims. */
@@ -10,9 +10,9 @@ let shared: usize = 0;
 let local: usize = 0;
 let plan: usize = 0;
 let attributes: usize = 0;
-/** Bytes from one row of a sparse matrix to the next where that is more than a row; else 0. */
+/** Bytes between the rows of a sparse matrix if that is more than a row; else 0. */
 let stride: usize = 0;
-/** Which matrix of repacked neurons is read (see repack-neurons.ts), or -1 for rows as they lie in files. */
+/** Which matrix of repacked neurons is read (see repack-neurons.ts), or -1 for rows in the layout of files. */
 let matrixOfNeurons: i32 = -1;
 
 export function enterJob(job: usize, thread: i32): void {
@@ -27,7 +27,7 @@ export function opcodeAt(entry: usize): i32 {
   return load<i32>(load<u32>(entry, layout.PLAN_RECORD));
 }
 
-/** Reads the tensors of a record; `numTensors` are the inputs and outputs of its spec. */
+/** Reads the tensors of a record; `numTensors` counts the inputs and outputs of its spec. */
 export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
   stride = 0;
@@ -46,7 +46,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
     store<i32>(slot, rank, 12);
     at += 16;
     for (let axis = 0; axis < rank; axis++, at += 4) {
-      // a number, or a scalar of the step
+      // a literal, or a scalar of the step
       const dim = load<i32>(at);
       const size = dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
       store<i32>(slot + 16 + ((<usize>axis) << 2), size);
@@ -55,7 +55,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
   attributes = at;
 }
 
-/** Puts a matrix in the place of a tensor, for an op that is made of others; no address means no tensor. */
+/** Replaces a tensor by a matrix, for ops that are composed of others; address 0 means that the tensor is absent. */
 export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
   const slot = frame + <usize>tensor * SLOT_BYTES;
   store<i32>(slot, address !== 0 ? 1 : 0);
@@ -65,19 +65,19 @@ export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32,
   store<i32>(slot, numRows, 16);
   store<i32>(slot, numColumns, 20);
 }
-/** From here on rows of the sparse matrix are this far apart. */
+/** Sets the bytes between the rows of the sparse matrix. */
 export function setRowStride(sizeBytes: usize): void {
   stride = sizeBytes;
 }
-/** From here on rows of the sparse matrix are gate (0), up (1) or down (2) of repacked neurons. */
+/** Makes the rows of the sparse matrix those of gate (0), up (1) or down (2) of repacked neurons. */
 export function setNeuronMatrix(index: i32): void {
   matrixOfNeurons = index;
 }
-/** Which of them they are, -1 for rows as they lie in files. */
+/** The matrix that `setNeuronMatrix` selected, or -1 for rows in the layout of files. */
 export function neuronMatrix(): i32 {
   return matrixOfNeurons;
 }
-/** How far rows are apart. */
+/** Bytes between the rows of the sparse matrix. */
 export function strideOf(rowBytes: usize): usize {
   return stride !== 0 ? stride : rowBytes;
 }
@@ -101,7 +101,7 @@ export function dim(tensor: i32, axis: i32): i32 {
 export function lastDim(tensor: i32): i32 {
   return dim(tensor, rankOf(tensor) - 1);
 }
-/** Product of all axes but the last. */
+/** Product of all dims but the last. */
 export function countRows(tensor: i32): i32 {
   let product = 1;
   for (let axis = rankOf(tensor) - 2; axis >= 0; axis--) product *= dim(tensor, axis);
@@ -131,7 +131,7 @@ export function aux(index: i32): usize {
 export function setAux(index: i32, value: u32): void {
   store<u32>(plan + ((<usize>index) << 2), value, layout.PLAN_AUX);
 }
-/** Scratch of this record that all threads see. */
+/** Scratch of this record that all threads share. */
 export function sharedScratch(): usize {
   return shared;
 }

@@ -1,6 +1,6 @@
 /**
- * Loops that measure a machine: memory bandwidth, multiply-adds of floats, integer dot products. The arithmetic loops keep ten
- * independent sums and load one operand of every two operations, so that neither latency nor memory limits them.
+ * Loops that measure the roofline: memory bandwidth, f32 multiply-adds, integer dot products. The arithmetic loops keep ten
+ * independent accumulators and load one operand for every two operations, so that neither latency nor memory limits them.
  */
 import { addPairs, dot, hasMaddubs, pairs } from '../gemm/int8-dot';
 import { onePairs } from '../simd/constants.generated';
@@ -12,7 +12,7 @@ import { PROBE_STEPS } from './layout.generated';
   return i32x4.add(i32x4.add(half, v128.load(p, 32)), v128.load(p, 48));
 }
 
-/** Reads `sizeBytes` (a multiple of 256) as four streams, as one alone leaves some of the bandwidth unused, and returns their sum. */
+/** Reads `sizeBytes` (a multiple of 256) as four streams, as a single one leaves bandwidth unused, and returns the sum. */
 export function readMemory(begin: usize, sizeBytes: usize): i32 {
   const quarter = sizeBytes >> 2;
   let a = i32x4.splat(0);
@@ -28,7 +28,7 @@ export function readMemory(begin: usize, sizeBytes: usize): i32 {
   return sumI4(i32x4.add(i32x4.add(a, b), i32x4.add(c, d)));
 }
 
-/** `sum + a . b`: of floats, of 8-bit integers, by maddubs where T is i16, or of 16-bit ones in builds without relaxed SIMD. */
+/** `sum + a . b` of floats, of 8-bit integers (by maddubs if T is i16), or of 16-bit ones in builds without relaxed SIMD. */
 /* @inline */ function step<T>(a: v128, b: v128, sum: v128, ones: v128): v128 {
   if (isFloat<T>()) return fma(a, b, sum);
   if (sizeof<T>() === 2) return addPairs(sum, pairs(a, b), ones);
@@ -39,7 +39,7 @@ export function readMemory(begin: usize, sizeBytes: usize): i32 {
   return isFloat<T>() ? f32x4.add(a, b) : i32x4.add(a, b);
 }
 
-/** Passes of ten times PROBE_STEPS operations with operands from as many times 8 bytes. */
+/** Runs `passes` passes of `10 * PROBE_STEPS` operations; their operands take 8 bytes per operation. */
 function arithmetic<T>(data: usize, passes: i32): v128 {
   const ones = onePairs();
   const x = v128.load(data);
@@ -81,7 +81,7 @@ export function multiplyAdds(data: usize, passes: i32): i32 {
   return <i32>sum4(arithmetic<f32>(data, passes));
 }
 
-/** Integer dot products as this build and this machine have them. */
+/** Integer dot products with the instructions of this build and machine. */
 export function integerDots(data: usize, passes: i32): i32 {
   return i32x4.extract_lane(hasMaddubs() ? arithmetic<i16>(data, passes) : arithmetic<i32>(data, passes), 0);
 }

@@ -1,32 +1,32 @@
-/** Threads: barriers, sharing of work items, and which part of the scratch belongs to this one. */
+/** Threads: barriers, the distribution of work items, and prefetching while a thread waits. */
 import * as layout from './layout.generated';
 
-/** Loads of the generation between jobs before a thread goes to sleep: the host may need its core. */
+/** How often an idle thread polls for the next job before it sleeps: the host may need its core. */
 const IDLE_SPINS: i32 = 20000;
 
 let threadIndex: i32 = 0;
 let numThreads: i32 = 1;
 let isSerial: bool = true;
 let localItem: i32 = 0;
-/** Which counter of work items the record takes from: records without a barrier between them have different ones. */
+/** The counter that hands out the record's work items; records without a barrier between them use different counters. */
 let counter: usize = layout.NEXT_ITEM;
 
-// what this thread needs next of the memory, as streams side by side
+// the memory that this thread needs next, as parallel streams
 let aheadAt: usize = 0;
 let aheadEnd: usize = 0;
 let aheadStride: usize = 0;
 let aheadStreams: i32 = 0;
 let aheadBase: usize = 0;
-/** Sum of what was read ahead, so that nothing of it can be left out. */
+/** Sum of the prefetched words, so that no compiler removes the loads. */
 let aheadSum: i32 = 0;
 
-/** Bytes of a line of the caches, and how much is read ahead at most: about half of a core's second level cache. */
+/** Bytes of a cache line, and the maximum number of bytes to prefetch: about half of a core's L2 cache. */
 const LINE: usize = 64;
 const MOST_AHEAD: usize = 0x100000;
 
 /**
- * Has this thread read `streams` streams of `stride` bytes, the first at `base`, while it waits for others: memory is idle in
- * small records. Says nothing new when it is told the same again.
+ * Makes this thread prefetch `streams` streams of `stride` bytes, the first at `base`, while it waits for other threads: memory
+ * is idle during small records. Calling it again with the same `base` has no effect.
  */
 export function setAhead(base: usize, stride: usize, streams: i32): void {
   if (base === aheadBase) return;
@@ -37,7 +37,7 @@ export function setAhead(base: usize, stride: usize, streams: i32): void {
   aheadStreams = streams;
 }
 
-/** Reads ahead until a word is, or is no longer, `value`, or nothing is left to read. */
+/** Prefetches until a word equals `value` (or stops doing so), or nothing is left to read. */
 function readAhead(word: usize, value: i32, isUntilEqual: bool): void {
   while (aheadAt < aheadEnd && (atomic.load<i32>(word) === value) !== isUntilEqual) {
     let at = aheadAt;
@@ -55,12 +55,12 @@ export function thread(): i32 {
   return threadIndex;
 }
 
-/** How many threads there are: for grain sizes, where results do not depend on them. */
+/** Number of threads; only for grain sizes on which results do not depend. */
 export function threads(): i32 {
   return numThreads;
 }
 
-/** How many threads work on this record. */
+/** Number of threads that work on this record. */
 export function sharers(): i32 {
   return isSerial ? 1 : numThreads;
 }
@@ -81,34 +81,34 @@ export function nextItems(count: i32): i32 {
   return atomic.add<i32>(counter, count);
 }
 
-/** For records whose first work items are shared beforehand, one each: the number of this thread's first one. */
+/** For records that assign every thread its first work item statically: the index of this thread's. */
 export function firstItem(): i32 {
   return isSerial ? nextItems(1) : threadIndex;
 }
-/** The next ones of such a record, when they are free. */
+/** The index of the next work item of such a record, assigned dynamically. */
 export function nextItem(): i32 {
   return isSerial ? nextItems(1) : numThreads + nextItems(1);
 }
 
-/** Goes on to a record that needs no barrier after the one before. */
+/** Moves on to a record that needs no barrier before it. */
 export function nextCounter(): void {
   counter += layout.COUNTER_BYTES;
 }
 
-/** Between the phases of one record. */
+/** Barrier between the phases of a record. */
 export function phaseBarrier(): void {
   localItem = 0;
   if (!isSerial) meet();
 }
 
-/** Between records: true when the job goes on. */
+/** Barrier between records; returns whether the job goes on. */
 export function recordBarrier(): bool {
   if (numThreads === 1) return atomic.load<i32>(layout.CANCEL) === 0;
   meet();
   return load<i32>(layout.STOP) === 0;
 }
 
-/** True for the last thread. */
+/** Counts this thread as arrived at the barrier; true for the last thread. */
 function arrive(): bool {
   const before = atomic.add<i32>(layout.ARRIVED, 1);
   if (before === numThreads - 2 && atomic.load<i32>(layout.GATHERING) !== 0) atomic.notify(layout.ARRIVED, -1);
@@ -116,8 +116,8 @@ function arrive(): bool {
 }
 
 /**
- * Before a record that runs on thread 0 alone: thread 0 waits until all others are done with the one before. They go on to
- * the barrier after it, so that a serial record costs one waking up and not two.
+ * Precedes a record that runs on thread 0 alone: thread 0 waits until all others have finished the previous record. They go
+ * straight to the barrier after the serial record, which therefore costs one wake-up instead of two.
  */
 export function gather(): void {
   if (threadIndex !== 0 || numThreads === 1) return;
@@ -133,7 +133,7 @@ export function gather(): void {
   atomic.store<i32>(layout.GATHERING, 0);
 }
 
-/** By the last thread, while all others wait. */
+/** Called by the last thread to arrive, while all others wait. */
 function resetCounters(): void {
   for (let at: usize = 0; at < layout.NUM_COUNTERS * layout.COUNTER_BYTES; at += layout.COUNTER_BYTES)
     store<i32>(layout.NEXT_ITEM + at, 0);
@@ -157,7 +157,7 @@ function meet(): void {
   atomic.sub<i32>(layout.SLEEPERS, 1);
 }
 
-/** The end of a job: the last thread tells the host. True on that thread. */
+/** Ends a job: the last thread to arrive marks it as done for the host. True on that thread. */
 export function finishJob(generation: i32): bool {
   counter = layout.NEXT_ITEM;
   if (!arrive()) return false;
@@ -167,7 +167,7 @@ export function finishJob(generation: i32): bool {
   return true;
 }
 
-/** Waits for a job after `generation`; its number, or `generation` itself when the thread shall leave. */
+/** Waits for the job after `generation`; returns its number, or -1 when the thread should exit. */
 export function awaitJob(generation: i32): i32 {
   for (let i = 0; i < IDLE_SPINS; i++)
     if (atomic.load<i32>(layout.GENERATION) !== generation) return generationOrLeave();

@@ -1,8 +1,8 @@
-/** Maximum of a row and the sum of its exponentials, which softmax and log-sum-exp are made of. */
+/** The maximum of a row and the sum of its exponentials: building blocks of softmax and log-sum-exp. */
 import { exp4, maxLane, promoteHigh, sum2 } from './vector';
 import { loadTail, storeTail } from './tail';
 
-/** Largest value of a row, NaN when there is one. */
+/** Maximum of a row; NaN if it contains one. */
 export function maxOf(x: usize, length: i32): f32 {
   let best = f32x4.splat(-Infinity);
   let i = 0;
@@ -12,7 +12,7 @@ export function maxOf(x: usize, length: i32): f32 {
   return result;
 }
 
-/** `y = exp(x - shift)` and the sum in f64; y may be 0 when only the sum is wanted. */
+/** `y = exp(x - shift)`; returns the sum in f64. `y` may be 0 if only the sum is needed. */
 export function expSum(x: usize, y: usize, shift: f32, length: i32): f64 {
   const offset = f32x4.splat(shift);
   let a = f64x2.splat(0);
@@ -30,7 +30,7 @@ export function expSum(x: usize, y: usize, shift: f32, length: i32): f64 {
   if (i < length) {
     let e = exp4(f32x4.sub(loadTail(x, length - i), offset));
     if (y !== 0) storeTail(y, e, length - i);
-    // lanes beyond the row hold exp of something else
+    // lanes beyond the row hold exp of the padding
     if (length - i < 2) e = f32x4.replace_lane(e, 1, 0);
     if (length - i < 3) e = f32x4.replace_lane(e, 2, 0);
     e = f32x4.replace_lane(e, 3, 0);

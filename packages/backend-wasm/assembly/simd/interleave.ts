@@ -1,4 +1,4 @@
-/** Shuffles that interleave bytes, pairs of them or words of several rows. */
+/** Shuffles that interleave bytes, pairs of bytes or words of several rows. */
 
 /** The first eight bytes of two rows, interleaved. */
 /* @inline */ export function lowBytes(a: v128, b: v128): v128 {
@@ -30,12 +30,12 @@
   return i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
 }
 
-/** The first halves of two pairs of rows. */
+/** The low halves of two vectors. */
 /* @inline */ export function lowTwos(ab: v128, cd: v128): v128 {
   return i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
 }
 
-/** The last halves. */
+/** The high halves. */
 /* @inline */ export function highTwos(ab: v128, cd: v128): v128 {
   return i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
 }

@@ -35,7 +35,7 @@ export function sumOfSquares(x: usize, length: i32, mean: f64): f64 {
   return sum;
 }
 
-/** `y = (x - mean) * scale * weight [+ bias]`, in f64: rows are short against the products around them. */
+/** `y = (x - mean) * scale * weight [+ bias]`, in f64, whose cost is small next to the matmuls around it. */
 export function scaleShift(x: usize, y: usize, weight: usize, bias: usize, mean: f64, scale: f64, length: i32): void {
   const shift = f64x2.splat(mean);
   const factor = f64x2.splat(scale);

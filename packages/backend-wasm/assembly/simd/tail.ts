@@ -1,6 +1,6 @@
-/** Up to four floats at the end of a row, so that pointwise kernels are written once, over whole vectors. */
+/** Partial vectors at the end of a row, so that pointwise kernels are written once, over whole vectors. */
 
-/** Loads `count` of 4 floats, zeros beyond. */
+/** Loads `count` of four floats, with zeros in the other lanes. */
 export function loadTail(at: usize, count: i32): v128 {
   let v = f32x4.splat(0);
   if (count > 0) v = f32x4.replace_lane(v, 0, load<f32>(at));
@@ -10,12 +10,12 @@ export function loadTail(at: usize, count: i32): v128 {
   return v;
 }
 
-/** The same of any number, of which four are loaded at most. */
+/** The same for any `count`; loads at most four floats. */
 /* @inline */ export function loadUpTo4(at: usize, count: i32): v128 {
   return count >= 4 ? v128.load(at) : loadTail(at, count);
 }
 
-/** Stores the first `count` lanes, all where it is 4 or more. */
+/** Stores the first `count` lanes, all of them if `count` is 4 or more. */
 export function storeUpTo4(at: usize, v: v128, count: i32): void {
   if (count >= 4) v128.store(at, v);
   else storeTail(at, v, count);

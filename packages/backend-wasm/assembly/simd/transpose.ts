@@ -1,7 +1,7 @@
-/** Transposes of registers. */
+/** Register transposes. */
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 
-/** Stores the columns of four rows of f32 at `to`, and `second`, `third` and both of these distances after it. */
+/** Stores the columns of four rows of f32 at `to`, `to + second`, `to + third` and `to + second + third`. */
 /* @inline */ export function storeColumns(
   a: v128,
   b: v128,

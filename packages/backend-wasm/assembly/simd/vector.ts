@@ -1,7 +1,7 @@
-/** Small vector verbs that kernels are written in. */
+/** Small vector primitives that kernels are built from. */
 import { highTwos, highWords, lowTwos, lowWords } from './interleave';
 
-/** `a * b + c`; one rounding or two, as the build and the machine have it. */
+/** `a * b + c`, rounded once or twice depending on the build and the machine. */
 export function fma(a: v128, b: v128, c: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
   return f32x4.add(f32x4.mul(a, b), c);
@@ -13,14 +13,14 @@ export function sum4(v: v128): f32 {
   return f32x4.extract_lane(pair, 0) + f32x4.extract_lane(pair, 1);
 }
 
-/** The sums of the lanes of four vectors, side by side. */
+/** The horizontal sums of four vectors, as one vector. */
 export function laneSums(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = f32x4.add(lowWords(a, b), highWords(a, b));
   const cd = f32x4.add(lowWords(c, d), highWords(c, d));
   return f32x4.add(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
-/** The same of integers. */
+/** The same for integers. */
 /* @inline */ export function intLaneSums(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = i32x4.add(lowWords(a, b), highWords(a, b));
   const cd = i32x4.add(lowWords(c, d), highWords(c, d));
@@ -53,7 +53,7 @@ export function promoteHigh(v: v128): v128 {
   return f64x2.promote_low_f32x4(i8x16.shuffle(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
-/** Maximum of the four lanes; NaN when one is NaN. */
+/** Maximum of the four lanes; NaN if any lane is NaN. */
 export function maxLane<T>(v: v128): T {
   const low = max<T>(v128.extract_lane<T>(v, 0), v128.extract_lane<T>(v, 1));
   return max<T>(low, max<T>(v128.extract_lane<T>(v, 2), v128.extract_lane<T>(v, 3)));
@@ -64,7 +64,7 @@ export function sumI4(v: v128): i32 {
   return i32x4.extract_lane(v, 0) + i32x4.extract_lane(v, 1) + i32x4.extract_lane(v, 2) + i32x4.extract_lane(v, 3);
 }
 
-/** Least of the four unsigned integers. */
+/** Minimum of the four unsigned integers. */
 export function minU4(v: v128): u32 {
   return min<u32>(
     min<u32>(<u32>i32x4.extract_lane(v, 0), <u32>i32x4.extract_lane(v, 1)),
@@ -89,7 +89,7 @@ export function halfToFloat4(h: v128): v128 {
   return v128.or(v128.or(sign, special), v128.bitselect(small, normal, isSmall));
 }
 
-/** Four normal binary16 numbers with their sign extended, as f32; `mask` and `offset` are `halfMask()` and `halfOffset()`. */
+/** Four normal, sign-extended binary16 numbers as f32; `mask` and `offset` are `halfMask()` and `halfOffset()`. */
 export function normalHalves(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.shl(v, 13), mask), offset);
 }
@@ -114,7 +114,7 @@ export function floatToHalf(value: f32): u32 {
   return sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13);
 }
 
-// What exp4 needs, read from memory: V8 builds a vector constant with three instructions wherever it is used.
+// Constants of exp4, read from memory because V8 builds a vector constant with three instructions at every use.
 const expTable = memory.data<f32>([
   -104, 89, 1.4426950408889634, 0.693359375, 2.1219444e-4, 1.98756915e-4, 1.3981999507e-3, 8.3334519073e-3,
   4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1, 1, 12582912,
@@ -133,11 +133,11 @@ const expBias = memory.data<i32>([127]);
   return f32x4.add(fma(p, f32x4.mul(r, r), r), v128.load32_splat(expTable, 44));
 }
 
-/** exp of four numbers, relative error below 1.5e-7, 0 and Inf beyond the range, NaN stays. */
+/** exp of four numbers, relative error below 1.5e-7; 0 and Inf beyond the range, NaN is preserved. */
 export function exp4(x: v128): v128 {
-  // pmin(a, b) is a unless b < a: one instruction each, and NaN stays
+  // pmin(a, b) is a unless b < a: one instruction each, and NaN is preserved
   const bounded = f32x4.pmin(f32x4.pmax(x, v128.load32_splat(expTable)), v128.load32_splat(expTable, 4));
-  // 1.5 * 2^23 added: the integer part stands in the low bits
+  // adding 1.5 * 2^23 leaves the integer part in the low bits
   const magic = v128.load32_splat(expTable, 48);
   const shifted = fma(bounded, v128.load32_splat(expTable, 8), magic);
   const n = f32x4.sub(shifted, magic);
@@ -151,12 +151,12 @@ export function exp4(x: v128): v128 {
   return f32x4.mul(first, i32x4.shl(i32x4.add(rest, bias), 23));
 }
 
-/** Below it exp would not be a normal number. */
+/** Below this, exp is not a normal number. */
 const leastLog = memory.data<f32>([-87]);
 
 /**
- * exp of four numbers up to 0, relative error below 1.5e-7; below -87 the result is 0, so that neither it nor what it is
- * multiplied with is a denormal, which costs over a hundred cycles each time. NaN stays.
+ * exp of four numbers up to 0, relative error below 1.5e-7; below -87 the result is 0, so that no denormals arise, each of
+ * which costs a multiplication over a hundred cycles. NaN is preserved.
  */
 export function weight4(x: v128): v128 {
   const least = v128.load32_splat(leastLog);
