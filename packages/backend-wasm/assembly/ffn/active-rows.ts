@@ -1,4 +1,4 @@
-/** Active rows of a sparse matmul: where they lie, their biases, and outputs behind them. */
+/** Active rows of a sparse matmul: their addresses, their biases, and the outputs beyond them. */
 import { beginRows, listRow } from '../gemm/f32-panels';
 import { beginTokens, setBias } from '../gemm/tokens';
 import { bias, count, ids, rows, weight, x, y } from '../operands/sparse-matmul.generated';
@@ -7,10 +7,10 @@ import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { localScratch, strideOf } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 
-/** Scratch of the biases of a work item, before all other scratch. */
+/** Scratch for the biases of a work item, ahead of all other scratch. */
 export const biasBytes: u64 = 256;
 
-/** How many rows are active. */
+/** Number of active rows. */
 export function activeCount(): i32 {
   return load<i32>(count.address);
 }
@@ -19,7 +19,7 @@ export function beginActive(): void {
   beginTokens(x.address, x.dim, y.address, rows.maxActive);
 }
 
-/** The thread's scratch behind the biases. */
+/** This thread's scratch after the biases. */
 export function activeScratch(): usize {
   return localScratch() + <usize>biasBytes;
 }
@@ -29,7 +29,7 @@ export function activeRow(j: i32, rowBytes: usize): usize {
   return weight.address + <usize>load<u32>(rows.address + ((<usize>j) << 2)) * strideOf(rowBytes);
 }
 
-/** Outputs `[begin, end)`, at most 64, get the biases of their neurons. */
+/** Gathers the biases of the neurons of outputs `[begin, end)`, at most 64. */
 export function gatherBias(begin: i32, end: i32): void {
   if (!bias.isPresent) return;
   const neurons = ids.isPresent ? ids.address : rows.address;
@@ -41,7 +41,7 @@ export function gatherBias(begin: i32, end: i32): void {
   setBias(from);
 }
 
-/** Lists the active rows `[begin, end)` with their biases for products in f32. */
+/** Lists the active rows `[begin, end)` and gathers their biases for an f32 matmul. */
 export function listActive(begin: i32, end: i32): void {
   const rowBytes = bytesOf(weight.dtype, x.dim);
   gatherBias(begin, end);
@@ -50,8 +50,8 @@ export function listActive(begin: i32, end: i32): void {
 }
 
 /**
- * What lies behind the active ones becomes 0. `begin` is the first unit beyond them that this thread got: all of it is left
- * to the one that got the very first, as long as it is little.
+ * Zeroes the outputs beyond the active rows. `begin` is the first work item beyond them that this thread got. For a few tokens,
+ * the thread that got the very first of these work items clears everything.
  */
 export function clearRest(begin: i32, numActive: i32, unit: i32): void {
   const end = rows.maxActive;

@@ -1,8 +1,8 @@
 /**
- * axpy for many tokens: rows of q8_0 and q4_0, each with the coefficient h of its neuron, 32 at a time. For each block of 32 columns
- * h times the scales of the rows become 8-bit integers with one step for the 32, as activations do in GEMM: off by at most half a
- * step, 1/254 of the largest. Four rows are interleaved byte by byte, once for all tokens, so that one dot product takes four of
- * them for four columns.
+ * axpy for many tokens: rows of q8_0 and q4_0, each with the coefficient h of its neuron, 32 at a time. For each block of 32
+ * columns, h times the scales of the 32 rows is quantized to 8-bit integers with a common step, as GEMM does with activations;
+ * the error is at most half a step, 1/254 of the largest. Four rows at a time are interleaved byte by byte, once for all tokens, so
+ * that one dot product instruction covers four rows and four columns.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
 import { flipSigns, nibbleMask } from '../simd/constants.generated';
@@ -11,22 +11,22 @@ import { addNeighbors, highNibbles, lowNibbles } from '../simd/vector';
 import { addColumns } from './axpy-coefficients';
 import { axpyCodes, axpyNibbles } from './axpy-tokens.generated';
 
-/** Rows that are computed at once. */
+/** Rows per pass. */
 export const ROWS: i32 = 32;
-/** Bytes of the scales of a block of all rows. */
+/** Bytes of the scales of one block of all rows. */
 export const SCALES_BYTES: usize = 64;
 /** Bytes of an interleaved block: eight vectors for every four rows. */
 export const INTERLEAVED_BYTES: usize = 1024;
 
-/** Takes the scales of a block of all rows. */
+/** Gathers the scales of one block of all rows. */
 export function gatherScales(rows: usize, offset: usize, to: usize): void {
   for (const end = to + SCALES_BYTES; to < end; to += 2, rows += 4)
     store<u16>(to, load<u16>(<usize>load<u32>(rows) + offset));
 }
 
 /**
- * Interleaves one block of all rows: for every four rows eight vectors of unsigned codes, four columns each. Codes begin `offset`
- * bytes behind the addresses at `rows`; `flip` makes them unsigned.
+ * Interleaves one block of all rows: every four rows give eight vectors of unsigned codes, four columns each. Codes begin
+ * `offset` bytes after the addresses at `rows`; `flip` makes them unsigned.
  */
 export function interleaveBlock(isQ4: bool, rows: usize, offset: usize, flip: i8, numQuads: i32, to: usize): void {
   const low = nibbleMask();
@@ -59,7 +59,7 @@ export function interleaveBlock(isQ4: bool, rows: usize, offset: usize, flip: i8
   }
 }
 
-/** Adds an interleaved block to `y[32]`. */
+/** Adds an interleaved block, times its coefficients, to `y[32]`. */
 export function axpyInterleaved(
   isQ4: bool,
   codes: usize,
@@ -76,7 +76,7 @@ export function axpyInterleaved(
   else axpyCodes<i32>(flipSigns(), codes, numQuads, coefficients, scale, y);
 }
 
-/** The same with 16-bit dot products, for builds without relaxed ones; `zero` is what codes are too large by. */
+/** The same with 16-bit dot products, for builds without relaxed SIMD; `zero` is the zero point of the codes. */
 function axpyInt16(zero: i32, codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
   let total = 0;
   for (let i: usize = 0; i < (<usize>numQuads) << 2; i++) total += load<i8>(coefficients + i);

@@ -1,6 +1,6 @@
 /**
- * axpy over eight rows of q8_0 or q4_0: adds the rows, each times a number h, to sums of all columns. Four rows are interleaved
- * byte by byte on the way into dot products of four. Relaxed builds only.
+ * axpy over eight rows of q8_0 or q4_0: adds the rows, each times a factor h, to the sums of all columns. Registers of four rows
+ * are interleaved byte by byte to feed 4-way dot products. Relaxed builds only.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
 import { flipSigns } from '../simd/constants.generated';
@@ -8,20 +8,20 @@ import { COEFFICIENTS_BYTES, areNormal } from './axpy-coefficients';
 import { storeCoefficients } from './axpy-coefficients.generated';
 import { axpyBlocks } from './axpy.generated';
 
-/** Blocks whose coefficients are made at once. */
+/** Blocks whose coefficients are computed at once. */
 const FOUR: i32 = 4;
-/** Bytes of 32 sums, and that many of nothing. */
+/** Bytes of the 32 sums of a block, and as many zeros. */
 const BLOCK_BYTES: usize = 128;
 const nothing = memory.data(128, 16);
 
-// what `beginAxpy` says
+// set by `beginAxpy`
 let isQ4: bool = false;
 let isRepacked: bool = false;
 let rows: usize = 0;
 let scratch: usize = 0;
 let blockBytes: usize = 0;
 
-/** From here on rows are those whose addresses are at `table`; `coefficients` has room for those of two times four blocks. */
+/** Prepares `axpy` for the rows whose addresses are at `table`; `coefficients` has room for twice four blocks. */
 export function beginAxpy(hasNibbles: bool, areRepacked: bool, table: usize, coefficients: usize): void {
   isQ4 = hasNibbles;
   isRepacked = areRepacked;
@@ -31,9 +31,9 @@ export function beginAxpy(hasNibbles: bool, areRepacked: bool, table: usize, coe
 }
 
 /**
- * `to = from + ` eight rows times the eight numbers at `h`, from nothing where `from` is 0. Rows begin `offset` bytes behind their
- * addresses; repacked ones have whole fours of blocks. Coefficients are made four blocks ahead: one needs the other's result for
- * some 70 cycles, which adding up fills.
+ * `to = from + ` eight rows times the eight factors at `h`; 0 as `from` stands for zeros. Rows begin `offset` bytes after their
+ * addresses; repacked ones have a multiple of four blocks. Coefficients are computed four blocks ahead: their dependency chain
+ * takes some 70 cycles, which the sums of the current blocks hide.
  */
 export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: usize): void {
   const last = offset + <usize>(numBlocks - 1) * blockBytes;
@@ -57,18 +57,18 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
   }
 }
 
-/** Coefficients of four blocks from `offset` on; for blocks behind the last one it stands in. */
+/** Computes the coefficients of four blocks from `offset` on; the last block stands in for those beyond it. */
 function makeCoefficients(offset: usize, last: usize, h: usize, to: usize): void {
   const r0 = scalesOf(rows, offset, last);
   const r1 = scalesOf(rows + 8, offset, last);
   const r2 = scalesOf(rows + 16, offset, last);
   const r3 = scalesOf(rows + 24, offset, last);
-  // what codes of weights are too large by
+  // the zero point of the unsigned codes of weights
   const excess = isQ4 ? i8x16.splat(8) : flipSigns();
   storeCoefficients(!isQ4 && !hasUsdot(), areNormal(r0, r1, r2, r3), r0, r1, r2, r3, h, excess, to);
 }
 
-/** Scales of four blocks of two rows; those of repacked rows lie side by side. */
+/** Scales of four blocks of two rows; those of repacked rows are adjacent. */
 /* @inline */ function scalesOf(rows: usize, offset: usize, last: usize): v128 {
   const first = <usize>load<u32>(rows);
   const second = <usize>load<u32>(rows, 4);

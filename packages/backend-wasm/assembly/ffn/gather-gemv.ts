@@ -1,7 +1,7 @@
 /**
- * Gather-GEMV: 8-bit activations times rows of q8_0 and q4_0 as they lie in files, picked by a list, so that groups of four cannot
- * be interleaved beforehand. Up to 32 rows take turns of four blocks each: every row begins somewhere else, and interleaving many
- * of them hides memory latency. Sums of four blocks lie side by side. Relaxed builds only.
+ * Gather-GEMV: 8-bit activations times rows of q8_0 and q4_0 in the layout of files. A list picks the rows, so that groups of
+ * four cannot be interleaved at load. Up to 32 rows take turns, four blocks each: rows are scattered in memory, and alternating
+ * between many of them hides memory latency. A vector holds the sums of four blocks. Relaxed builds only.
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
@@ -13,11 +13,11 @@ import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vec
 
 /** Maximum number of rows that take turns. */
 export const MANY_ROWS: i32 = 32;
-/** Rows that axpy takes at once. */
+/** Rows that axpy processes at once. */
 export const EIGHT: i32 = AXPY_ROWS;
-/** What `plainFactor` leaves of 2^112, which would make infinities of large activations. */
+/** The part of 2^112 that `plainFactor` leaves out: with all of it, large activations would overflow. */
 const PLAIN_REST: f32 = 256;
-/** Blocks of a turn. */
+/** Blocks per turn. */
 const FOUR: i32 = 4;
 
 let isQ4: bool = false;
@@ -25,8 +25,8 @@ let firstRow: usize = 0;
 let endOfRows: usize = 0;
 
 /**
- * The sums of `numEights` times eight rows with one token, at `sums[row][4]`, to be finished by `fourSums`. Rows begin
- * `offset` bytes behind the addresses at `rows`; activations are as `codesFor` has them.
+ * Partial sums of `8 * numEights` rows times one token, as `sums[row][4]`, which `fourSums` reduces. Rows begin `offset`
+ * bytes after the addresses at `rows`; activations are in the form that `codesFor` selects.
  */
 export function gatherGemv(
   hasNibbles: bool,
@@ -48,8 +48,8 @@ export function gatherGemv(
 }
 
 /**
- * The same numbers, bit by bit, of eight repacked rows (see repack-neurons.ts) and activations in lanes (see repacked-lanes.ts). Rows begin `offset`
- * bytes behind the addresses at `rows`.
+ * The same results, bit for bit, for eight repacked rows (see repack-neurons.ts) and activations as in repacked-lanes.ts.
+ * Rows begin `offset` bytes after the addresses at `rows`.
  */
 export function gatherGemvRepacked(
   isQ4: bool,
@@ -74,8 +74,8 @@ export function gatherGemvRepacked(
 }
 
 /**
- * Adds the products of all blocks, four at a time; T as for `dotCodes`. The bits of scales go to where an f32 has them. What the
- * exponent lacks is in `d`, so that a denormal scale is right too, though slow; Inf and NaN count as numbers from 65536 on.
+ * Adds the products of all blocks, four at a time; T as for `dotCodes`. The bits of scales are shifted to their places in an f32;
+ * `d` corrects the exponent bias, so that denormal scales are exact as well, if slow. Inf and NaN read as 65536 and above.
  */
 function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
   const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
@@ -86,7 +86,7 @@ function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums
   const flip = flipSigns();
   const mask = halfMask();
   for (let rest = numBlocks; rest > 0; rest -= FOUR) {
-    // for blocks that are not there the first of four stands in, times zero
+    // the first of the four stands in for missing blocks, times zero
     const b: usize = rest > 1 ? 1 : 0;
     const c: usize = rest > 2 ? 2 : 0;
     const e: usize = rest > 3 ? 3 : 0;
@@ -128,7 +128,7 @@ function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums
   }
 }
 
-/** A word of the metas of four blocks. */
+/** One word from each of the metas of four blocks. */
 function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
   let words = v128.load32_zero(meta);
   words = v128.load32_lane(meta + b * META_BYTES, words, 1);
@@ -136,7 +136,7 @@ function lanesAt(meta: usize, b: usize, c: usize, e: usize): v128 {
   return v128.load32_lane(meta + e * META_BYTES, words, 3);
 }
 
-/** The products of four rows from row `row` on, each the sum of its four lanes. */
+/** Dot products of four rows from row `row` on: the horizontal sums of their partial sums. */
 export function fourSums(sums: usize, row: i32): v128 {
   sums += (<usize>row) << 4;
   const a = v128.load(sums);

@@ -1,9 +1,9 @@
 /**
- * The three rows of a neuron in another order, in the same bytes, so that fewer instructions read them. Every row of E columns:
+ * Repacks the three rows of a neuron in place, so that kernels read them with fewer instructions. Every row of E columns becomes
  *   [E / NEURON_COLUMNS] of [4 scales][codes of four blocks].
- * Codes of gate and up go by vectors of 16 bytes, each with the next four bytes of all four blocks; codes of down block by block.
- * Codes of q8_0 have 128 added. Rows of q8_0 and q4_0, whole fours of blocks. Weights with a scale of 64 and above, Inf or NaN stay as
- * they are, as in repack.ts.
+ * Codes of gate and up are in vectors of 16 bytes, each with the next four bytes of all four blocks; those of down are in block
+ * order. Codes of q8_0 have 128 added. Rows are q8_0 or q4_0 with a multiple of four blocks. Weights with a scale of 64 or more,
+ * Inf or NaN stay as they are, as in repack.ts.
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';
@@ -13,19 +13,19 @@ import { REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, neuronMatrix, setAux } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Whether rows are those of repacked neurons, whose scales are small; only where matrices are read one by one, for four tokens and more. */
+/** Whether rows are those of repacked neurons, all with small scales; used one matrix at a time, for four or more tokens. */
 export function readsRepacked(): bool {
   return ASC_FEATURE_RELAXED_SIMD && neuronMatrix() >= 0;
 }
 
-/** Where the four blocks from block `first` on begin in a repacked neuron with rows of `numBlocks`. */
+/** Address of the four blocks from block `first` on in a repacked neuron with rows of `numBlocks` blocks. */
 export function foursOf(isQ4: bool, neuron: usize, numBlocks: i32, first: i32): usize {
   return neuron + <usize>(neuronMatrix() * numBlocks + first) * (2 + codeBytes(isQ4));
 }
 
 /**
- * Interleaves `numBlocks` blocks of gate or up of four neurons, whole fours of them, as `interleaveRows` does: vectors with four columns of
- * four blocks become vectors with four columns of four rows. a to d: where the first blocks begin.
+ * Interleaves `numBlocks` blocks, a multiple of four, of gate or up of four neurons as `interleaveRows` does: vectors with four
+ * columns of four blocks become vectors with four columns of four rows. a to d are the addresses of the first blocks.
  */
 export function interleaveRepacked(
   isQ4: bool,
@@ -110,7 +110,7 @@ function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks:
   const size = codeBytes(isQ4);
   const blockBytes: usize = size + 2;
   const flip = i8x16.splat(isQ4 ? 0 : -128);
-  // from one vector of a block, or of four blocks, to the next, and from one half of the codes to the other
+  // bytes between the four vectors that are moved together, and between the halves of the codes
   const step: usize = isDown ? size : 16;
   const half: usize = isDown ? 16 : 64;
   const fromStep = isRepacking ? blockBytes : step;
@@ -134,7 +134,7 @@ function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks:
         v128.store(to + toStep, b);
         v128.store(to + 2 * toStep, c);
         v128.store(to + 3 * toStep, d);
-        // four bytes of each by four: the same there and back
+        // a 4x4 transpose of words, which is its own inverse
       } else storeColumns(a, b, c, d, to, toStep, 2 * toStep);
     }
   }

@@ -1,6 +1,6 @@
 /**
- * Activations as gather-GEMV over repacked rows takes them (see repack-neurons.ts). A vector has four columns of each of four
- * blocks, so that what a dot product gives are sums of blocks. Relaxed builds only.
+ * Activations in the form for gather-GEMV over repacked rows (see repack-neurons.ts). A vector has four columns of each of four
+ * blocks, so that every lane of a dot product sums one block. Relaxed builds only.
  */
 import { addPairs, dot, dotCodes, hasUsdot, pairs } from '../gemm/int8-dot';
 import { largestMagnitudes, nearest, storeSignMagnitude } from '../quant/quantize-activations';
@@ -15,8 +15,8 @@ import {
 import { highTwos, highWords, lowTwos, lowWords } from '../simd/interleave';
 import { fma, highNibbles, intLaneSums, lowNibbles } from '../simd/vector';
 
-// four blocks of activations: vectors [8] with four columns of each block, what scales are multiplied by, what sums begin with; for
-// q8_0, where codes are signs and magnitudes, vectors are magnitudes, and signs [8] follow
+// four blocks of activations: vectors [8] with four columns of each block, factors of the scales, initial sums; for q8_0 without
+// usdot, the vectors are magnitudes, and signs [8] follow
 export const FACTORS: usize = 128;
 export const STARTS: usize = 144;
 export const LANES_BYTES: usize = 160;
@@ -28,12 +28,12 @@ function fourBytes(isQ4: bool): usize {
   return isQ4 || hasUsdot() ? LANES_BYTES : SIGN_MAGNITUDE_BYTES;
 }
 
-/** Bytes of activations. */
+/** Bytes of `numBlocks` blocks of activations. */
 export function lanesBytes(isQ4: bool, numBlocks: i32): usize {
   return (<usize>numBlocks >> 2) * fourBytes(isQ4);
 }
 
-/** Quantizes the f32 numbers at `x`, whole fours of blocks. The numbers of `quantizeBlock`. */
+/** Quantizes the f32 numbers at `x`, a multiple of four blocks, to the same values as `quantizeBlock`. */
 export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): void {
   const factor = plainFactor();
   const bytes = fourBytes(isQ4);
@@ -44,7 +44,7 @@ export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
       largestMagnitudes(x + 256),
       largestMagnitudes(x + 384),
     );
-    // values whose reciprocal leaves the range count as zero; NaN makes the scale NaN, and with it every product
+    // values without a finite reciprocal count as zero; NaN makes the scale NaN, and with it every product
     const isNothing = f32x4.lt(largest, leastInvertible());
     const inverses = v128.andnot(f32x4.div(largestCode(), largest), isNothing);
     v128.store(to, f32x4.mul(v128.andnot(f32x4.div(largest, largestCode()), isNothing), factor), FACTORS);
@@ -53,7 +53,7 @@ export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
   }
 }
 
-/** Stores the codes of four blocks, whose inverse steps are at STARTS; returns what sums begin with. */
+/** Stores the codes of four blocks, whose inverse steps are at STARTS; returns their initial sums. */
 /* @inline */ function storeLanes(isQ4: bool, hasSigns: bool, x: usize, to: usize): v128 {
   const magic = roundingMagic();
   const sign = flipSigns();
@@ -78,27 +78,27 @@ export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
   return hasSigns ? lacking : i32x4.mul(intLaneSums(s0, s1, s2, s3), i32x4.splat(isQ4 ? -8 : -128));
 }
 
-/** The largest lanes of four vectors, side by side. */
+/** The largest lane of each of four vectors, as one vector. */
 function laneMaxima(a: v128, b: v128, c: v128, d: v128): v128 {
   const ab = i32x4.max_s(lowWords(a, b), highWords(a, b));
   const cd = i32x4.max_s(lowWords(c, d), highWords(c, d));
   return i32x4.max_s(lowTwos(ab, cd), highTwos(ab, cd));
 }
 
-/** Adds sums of four blocks times their four scales at `p`. */
+/** Adds the sums of four blocks, times their scales at `p` and `factors`, to `sums`. */
 /* @inline */ export function addScaled(sums: usize, blocks: v128, p: usize, mask: v128, factors: v128): void {
   const scales = v128.and(i32x4.shl(v128.load16x4_s(p), 13), mask);
   v128.store(sums, fma(f32x4.convert_i32x4_s(blocks), f32x4.mul(scales, factors), v128.load(sums)));
 }
 
-/** Adds two vectors of codes times those of activations. */
+/** Adds dot products of two vectors of codes with those of activations. */
 /* @inline */ export function addQ8<T>(p: usize, u: v128, v: v128, m: v128, n: v128, ones: v128, blocks: v128): v128 {
   return dotCodes<T>(v, n, v128.load(p, 24), dotCodes<T>(u, m, v128.load(p, 8), blocks, ones), ones);
 }
 
 /**
- * Adds two vectors of codes: low nibbles times u and w, high ones times v and z. Where T is i16, blocks are sums of pairs: those of
- * four vectors add up to less than `2^15`.
+ * Adds dot products of two vectors of nibbles: low ones times u and w, high ones times v and z. Where T is i16, `blocks` are
+ * 16-bit sums of pairs, which stay below `2^15` for four vectors.
  */
 /* @inline */ export function addQ4<T>(p: usize, u: v128, v: v128, w: v128, z: v128, low: v128, blocks: v128): v128 {
   const first = v128.load(p, 8);
@@ -111,7 +111,7 @@ function laneMaxima(a: v128, b: v128, c: v128, d: v128): v128 {
   return dot(z, highNibbles(second, low), dot(w, lowNibbles(second, low), blocks));
 }
 
-/** Sums of four blocks: of pairs and what they begin with where T is i16. */
+/** 32-bit sums of four blocks; where T is i16, from the sums of pairs and the initial sums. */
 /* @inline */ export function wholeSums<T>(blocks: v128, starts: v128): v128 {
   return sizeof<T>() === 2 ? addPairs(starts, blocks, onePairs()) : blocks;
 }

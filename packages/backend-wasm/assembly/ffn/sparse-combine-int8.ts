@@ -1,7 +1,7 @@
 /**
- * sparse-combine of q8_0 and q4_0 with integer dot products. Work items: runs of columns. Up to three tokens in relaxed builds: eight
- * rows at a time (axpy.ts), and 32 before their sums are added to those before, so that sparse-feed-forward gives the same.
- * Otherwise 32 rows at a time, a block of which is interleaved once for all tokens (axpy-tokens.ts).
+ * sparse-combine of q8_0 and q4_0 with integer dot products. Work items: runs of columns. Up to three tokens in relaxed builds:
+ * eight rows at a time (axpy.ts), summed over 32 rows before they are added to y, in the order of sparse-feed-forward, so that
+ * both give the same result. Otherwise 32 rows at a time, whose blocks are interleaved once for all tokens (axpy-tokens.ts).
  */
 import { Q4_0, bytesOf } from '../quant/dequantize';
 import { count, h, previous, rows, weight, y } from '../operands/sparse-combine.generated';
@@ -13,14 +13,14 @@ import { tokenCoefficients } from './axpy-tokens.generated';
 import { EIGHT } from './gather-gemv';
 import { foursOf, readsRepacked } from './repack-neurons';
 
-/** Columns of a work item where a block serves all tokens. */
+/** Columns of a work item when interleaved blocks serve all tokens. */
 const INTERLEAVED_COLUMNS: i32 = 256;
-/** Tokens of one pass over the weights. */
+/** Tokens per pass over the weights. */
 const NC: i32 = 64;
-/** Fewest tokens that pay for interleaving first. */
+/** Minimum number of tokens for which interleaving pays off. */
 const MIN_TOKENS_INTERLEAVED: i32 = 4;
 
-// scratch: addresses of rows; factors of each token; scales of a block; codes; a block; sums
+// scratch: addresses of rows; factors of each token; scales of a block; codes of coefficients; an interleaved block; sums
 const TABLE_BYTES: usize = (<usize>ROWS) << 2;
 const FACTORS: usize = TABLE_BYTES;
 const SCALES: usize = FACTORS + <usize>NC * TABLE_BYTES;
@@ -30,7 +30,7 @@ const SUMS: usize = INTERLEAVED + INTERLEAVED_BYTES;
 /** Scratch before the sums. */
 export const WEIGHTED_SUM_TABLES: usize = SUMS;
 
-// of this op, set on each thread
+// of the current op, set by each thread
 let numActive: i32 = 0;
 let isQ4: bool = false;
 let numOutputs: i32 = 0;
@@ -45,10 +45,10 @@ export function sparseCombineInt8(): void {
   for (let begin = nextItems(unit); begin < numOutputs; begin = nextItems(unit)) {
     const columns = min<i32>(unit, numOutputs - begin);
     if (!isInterleaved) {
-      fewTokens(begin, columns, numTokens);
+      addRows(begin, columns, numTokens);
       continue;
     }
-    for (let t = 0; t < numTokens; t += NC) manyTokens(begin, columns, t, min<i32>(numTokens, t + NC));
+    for (let t = 0; t < numTokens; t += NC) addInterleaved(begin, columns, t, min<i32>(numTokens, t + NC));
   }
 }
 
@@ -58,19 +58,19 @@ export function rowAddress(j: i32): usize {
   return weight.address + row * strideOf(bytesOf(weight.dtype, weight.dim));
 }
 
-/** What the sums of a row of y begin with, from column `begin` on: those before, or zeros. */
+/** Initializes the sums of row t of y from column `begin` on, with `previous` or zeros. */
 export function beginSums(to: usize, t: i32, begin: i32, columns: i32): void {
   const offset = (<usize>t * <usize>weight.dim + <usize>begin) << 2;
   if (previous.isPresent) memory.copy(to, previous.address + offset, (<usize>columns) << 2);
   else memory.fill(to, 0, (<usize>columns) << 2);
 }
 
-/** One unit for each thread, of at least 256 columns. */
+/** Columns of a work item, at least 256, such that there is one for each thread. */
 function columnsPerThread(): i32 {
   return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
-/** Lists where the columns of `numRows` rows are, every `step`th from `j` on; the last one stands in for those beyond it. */
+/** Lists where column `begin` of `numRows` rows is, every `step`th from `j` on; the last row stands in for those beyond it. */
 function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): void {
   for (let k = 0; k < numRows; k++) {
     const row = rowAddress(min<i32>(j + k * step, numActive - 1));
@@ -79,7 +79,7 @@ function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): vo
   }
 }
 
-/** What these rows are multiplied by for token `t`, zeros beyond the last row. */
+/** Lists the factors of these rows for token `t`, with zeros beyond the last row. */
 function listFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
   const from = h.address + ((<usize>t * <usize>h.maxActive) << 2);
   for (const end = to + ((<usize>numRows) << 2); to < end; to += 4, j += step) {
@@ -87,7 +87,7 @@ function listFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
   }
 }
 
-function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
+function addRows(begin: i32, columns: i32, numTokens: i32): void {
   const table = localScratch();
   const factors = table + FACTORS;
   beginAxpy(isQ4, false, table, factors + TABLE_BYTES);
@@ -110,14 +110,14 @@ function fewTokens(begin: i32, columns: i32, numTokens: i32): void {
   }
 }
 
-/** Adds `sizeBytes` bytes of sums to others. */
+/** Adds `sizeBytes` bytes of sums to those at `to`. */
 export function addSums(to: usize, sums: usize, sizeBytes: usize): void {
   for (let at: usize = 0; at < sizeBytes; at += 16) {
     v128.store(to + at, f32x4.add(v128.load(to + at), v128.load(sums + at)));
   }
 }
 
-/** Copies the sums of tokens, `[block][token][32]` in the scratch, to rows of y, or from `previous`. */
+/** Copies the sums of tokens, `[block][token][32]` in the scratch, to rows of y or from rows of `previous`. */
 function copySums(isGiving: bool, tensor: usize, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
   for (let t = 0; t < numTokens; t++) {
     let row = tensor + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
@@ -129,8 +129,8 @@ function copySums(isGiving: bool, tensor: usize, begin: i32, numBlocks: i32, fir
   }
 }
 
-/** Tokens `[first, last)`. */
-function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
+/** Computes the columns of tokens `[first, last)` with interleaved blocks. */
+function addInterleaved(begin: i32, columns: i32, first: i32, last: i32): void {
   const numBlocks = columns >> 5;
   const numTokens = last - first;
   const table = localScratch();
@@ -147,12 +147,12 @@ function manyTokens(begin: i32, columns: i32, first: i32, last: i32): void {
   copySums(true, y.address, begin, numBlocks, first, numTokens);
 }
 
-/** Adds a block of the listed rows to the sums of all tokens. */
+/** Adds one block of the rows in the table to the sums of all tokens. */
 function addBlock(block: i32, numQuads: i32, numTokens: i32): void {
   const scratch = localScratch();
   const blockBytes = bytesOf(weight.dtype, 32);
   const isRepacked = readsRepacked();
-  // of four repacked blocks scales come first, then codes, which are unsigned
+  // in four repacked blocks, scales come first, then codes, which are unsigned
   const inFour: usize = isRepacked ? block & 3 : 0;
   const offset = (<usize>block - inFour) * blockBytes;
   const codesAt = isRepacked ? offset + 8 + inFour * (blockBytes - 2) : offset + 2;

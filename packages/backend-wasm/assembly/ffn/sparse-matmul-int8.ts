@@ -1,7 +1,7 @@
 /**
- * sparse-matmul with activations as 8-bit integers. Work items: runs of active rows. Up to three tokens: gather-GEMV over rows of
- * q8_0 and q4_0 as they lie in memory; rows of k-quants are interleaved by four first. More tokens: rows are interleaved and
- * unpacked in panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
+ * sparse-matmul with 8-bit activations. Work items: runs of active rows. Up to three tokens: gather-GEMV over rows of q8_0 and
+ * q4_0 in place; rows of k-quants are interleaved in groups of four first. More tokens: rows are interleaved and unpacked in
+ * panels of MC rows and KC columns, once for all tokens. Rows that cannot be interleaved are computed in f32.
  */
 import { multiplyFew } from '../gemm/f32-panels';
 import { beginPanel, KC, MC, multiplyPanel, panelBytes, setColumns, storePanel, unpackRows } from '../gemm/int8-panels';
@@ -19,10 +19,10 @@ import { activeCount, activeRow, activeScratch, clearRest, gatherBias, listActiv
 import { fourSums, gatherGemv, MANY_ROWS } from './gather-gemv';
 import { foursOf, interleaveRepacked, readsRepacked } from './repack-neurons';
 
-/** Tokens of one pass over the weights. */
+/** Tokens per pass over the weights. */
 const NC: i32 = 128;
 
-// of this op, set on each thread
+// of the current op, set by each thread
 let numTokens: i32 = 0;
 let numInputs: i32 = 0;
 let dtype: i32 = 0;
@@ -57,14 +57,14 @@ export function sparseMatmulInt8(): void {
   clearRest(begin, count, unit);
 }
 
-/** Whether the scales of active rows allow interleaving. */
+/** Whether the scales of the active rows allow interleaving. */
 function haveSmallScales(begin: i32, end: i32): bool {
   if (readsRepacked()) return true;
   for (let j = begin; j < end; j++) if (!hasSmallScales(dtype, activeRow(j, rowBytes), rowBytes)) return false;
   return true;
 }
 
-/** Rows of q8_0 and q4_0 as they are, at most MANY_ROWS. */
+/** Gather-GEMV over at most MANY_ROWS rows of q8_0 or q4_0 in place. */
 function plainRows(begin: i32, end: i32): void {
   const rows = activeScratch();
   const sums = rows + ((<usize>MANY_ROWS) << 2);
@@ -78,7 +78,7 @@ function plainRows(begin: i32, end: i32): void {
   }
 }
 
-/** Interleaves columns `[k, k + depth)` of the four active rows from `j` on; beyond `end` the last row stands in. */
+/** Interleaves columns `[k, k + depth)` of the four active rows from `j` on; the last row stands in for those beyond `end`. */
 function interleaveActive(j: i32, end: i32, k: i32, depth: i32, to: usize): void {
   const a = columnsOf(j, k);
   const b = columnsOf(min<i32>(j + 1, end - 1), k);
@@ -88,13 +88,13 @@ function interleaveActive(j: i32, end: i32, k: i32, depth: i32, to: usize): void
   else interleaveRows(dtype, a, b, c, d, to, depth);
 }
 
-/** Where columns of the active row `j` begin, from column `k` on: a super-block, or four repacked blocks. */
+/** Address of column `k` of the active row `j`, where a super-block or four repacked blocks start. */
 function columnsOf(j: i32, k: i32): usize {
   const at = activeRow(j, rowBytes);
   return readsRepacked() ? foursOf(dtype === Q4_0, at, numInputs >> 5, k >> 5) : at + bytesOf(dtype, k);
 }
 
-/** Few tokens, four rows at a time, interleaved first. */
+/** qgemv for a few tokens, over groups of four rows that are interleaved first. */
 function interleavedRows(begin: i32, end: i32): void {
   const group = activeScratch();
   const unpacked = (group + rowBytes * GROUP + 63) & ~63;
@@ -130,7 +130,7 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   storePanel(begin, end, first, last);
 }
 
-/** Repacked rows with their unpacked blocks, or a panel with a group before it is unpacked. */
+/** Scratch per thread: an interleaved group and its unpacked blocks, or a panel and a group that is yet to be unpacked. */
 export function gatheredInt8Bytes(dtype: i32, width: i32): u64 {
   const numBlocks = <u64>((width + 255) & ~255) >> 5;
   const repacked = GROUP * <u64>bytesOf(dtype, width) + 64 + numBlocks * UNPACKED_BYTES;

@@ -1,6 +1,6 @@
 /**
- * Block formats to f32, the values of the codecs of `@winnow/tensor` bit for bit: every product of a scale and a code is
- * exact in f32, so that an offset is the only rounding. Layouts are described there.
+ * Dequantizes block formats to f32, bit for bit like the codecs of `@winnow/tensor`, which document the layouts. Every product
+ * of a scale and a code is exact in f32, so that adding an offset is the only rounding.
  */
 import { nibbleMask } from '../simd/constants.generated';
 import { halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
@@ -14,7 +14,7 @@ export function dequantizeQ8(from: usize, to: usize, count: i32): void {
   }
 }
 
-/** q4 and q5: a scale, a minimum where codes are not around zero, fifth bits, nibbles. */
+/** q4_0 to q5_1: a scale, a minimum in the asymmetric formats, fifth bits in q5, nibbles. */
 /* @inline */ export function dequantizeQ45(from: usize, to: usize, count: i32, hasMin: bool, hasFifth: bool): void {
   const fifthsAt: usize = hasMin ? 4 : 2;
   const codesAt: usize = hasFifth ? fifthsAt + 4 : fifthsAt;
@@ -41,7 +41,7 @@ export function dequantizeIq4Nl(from: usize, to: usize, count: i32): void {
 export function dequantizeMxfp4(from: usize, to: usize, count: i32): void {
   const table = i8x16(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
   for (let i = 0; i < count; i += 32, from += 17, to += 128) {
-    // 2^(byte - 128) in two factors: both ends of the range are outside of the normal numbers
+    // 2^(byte - 128) as two factors, because both ends of the range lie outside the normal numbers
     const exponent = <i32>load<u8>(from);
     levels(v128.load(from, 1), table, f32x4.splat(power2(exponent - 64) * power2(-64)), to);
   }
@@ -56,7 +56,7 @@ function power2(exponent: i32): f32 {
   return reinterpret<f32>((exponent + 127) << 23);
 }
 
-/** 16 signed codes to `code * scale + offset`. */
+/** Stores `code * scale + offset` for 16 signed codes. */
 function codes(c: v128, scale: v128, offset: v128, to: usize): void {
   const low = i16x8.extend_low_i8x16_s(c);
   const high = i16x8.extend_high_i8x16_s(c);
@@ -70,7 +70,7 @@ function affine(code: v128, scale: v128, offset: v128): v128 {
   return f32x4.add(f32x4.mul(f32x4.convert_i32x4_s(code), scale), offset);
 }
 
-/** 16 bytes that are 16 where the bit of `bits` is set. */
+/** 16 bytes, each 16 if its bit of `bits` is set, else 0. */
 function fifthBits(bits: u32): v128 {
   const spread = i8x16.swizzle(i32x4.splat(bits), i8x16(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1));
   const mask = i8x16(1, 2, 4, 8, 16, 32, 64, -128, 1, 2, 4, 8, 16, 32, 64, -128);

@@ -1,4 +1,4 @@
-/** Rows of binary16 to f32: normal numbers by integer arithmetic, runs with anything else with care. */
+/** Dequantizes rows of binary16: runs of normal numbers by integer arithmetic, others by the general conversion. */
 import { halfMask, halfOffset, largestRank, leastNormal, magnitudeMask } from '../simd/constants.generated';
 import { halfToFloat, halfToFloat4, normalHalves } from '../simd/vector';
 
@@ -13,7 +13,7 @@ export function dequantizeHalves(from: usize, to: usize, count: i32): void {
   for (; left >= 16; left -= 16, from += 32, to += 64) {
     const a = v128.load(from);
     const b = v128.load(from, 16);
-    // zero for the least normal number, `limit` for the largest, above for zeros, denormals, Inf and NaN
+    // 0 for the smallest normal number, `limit` for the largest, above it for zeros, denormals, Inf and NaN
     const rankA = i16x8.sub(v128.and(a, magnitude), least);
     const rankB = i16x8.sub(v128.and(b, magnitude), least);
     if (v128.any_true(i16x8.gt_u(i16x8.max_u(rankA, rankB), limit))) {
@@ -23,7 +23,7 @@ export function dequantizeHalves(from: usize, to: usize, count: i32): void {
       v128.store(to, halfToFloat4(i32x4.extend_high_i16x8_u(b)), 48);
       continue;
     }
-    // loads that extend the sign: the upper half of a vector would take a shuffle more
+    // sign-extending loads: widening the upper half of a vector would take another shuffle
     v128.store(to, normalHalves(v128.load16x4_s(from), mask, offset));
     v128.store(to, normalHalves(v128.load16x4_s(from, 8), mask, offset), 16);
     v128.store(to, normalHalves(v128.load16x4_s(from, 16), mask, offset), 32);

@@ -1,22 +1,22 @@
 /**
- * Formats whose codes name vectors of a codebook (iq1, iq2, iq3), and tq1_0, to f32: the values of the codecs of `@winnow/tensor`
- * bit for bit. Layouts are described there. The host writes the codebooks to the addresses of `layout.generated.ts`.
+ * Dequantizes the codebook formats (iq1, iq2, iq3) and tq1_0 to f32, bit for bit like the codecs of `@winnow/tensor`, which
+ * document the layouts. The host writes the codebooks to the addresses in `layout.generated.ts`.
  */
 import * as layout from '../runtime/layout.generated';
 import { halfToFloat } from '../simd/vector';
 
-/** Twice a code plus one. */
+/** `2 * code + 1` */
 function odd(code: u32): f32 {
   const n: u32 = (code << 1) + 1;
   return <f32>n;
 }
 
-/** Seven sign bits and an eighth that makes their number even. */
+/** Seven sign bits plus an eighth that makes their parity even. */
 function evenSigns(seven: u32): u32 {
   return seven | ((popcnt(seven) & 1) << 7);
 }
 
-/** Writes eight signed 16-bit elements times a scale, those negated whose bit of `signs` is set. */
+/** Writes eight signed 16-bit elements times a scale, negating those whose bit of `signs` is set. */
 function writeSigned(elements: v128, signs: u32, scale: f32, to: usize): void {
   const bits = i16x8(1, 2, 4, 8, 16, 32, 64, 128);
   const isNegative = i16x8.eq(v128.and(i16x8.splat(<i16>signs), bits), bits);
@@ -26,7 +26,7 @@ function writeSigned(elements: v128, signs: u32, scale: f32, to: usize): void {
   v128.store(to, f32x4.mul(f32x4.convert_i32x4_s(i32x4.extend_high_i16x8_s(signed)), factor), 16);
 }
 
-/** Two vectors of four elements side by side. */
+/** Two codebook vectors of four elements, concatenated. */
 function pairOf(first: usize, second: usize): v128 {
   return i16x8.extend_low_i8x16_s(i32x4(load<i32>(first), load<i32>(second), 0, 0));
 }
@@ -44,7 +44,7 @@ export function dequantizeIq2Xxs(from: usize, to: usize): void {
   }
 }
 
-/** The scale of groups 2k and 2k + 1, a nibble each. */
+/** The scale of a group: groups 2k and 2k + 1 share a nibble. */
 function nibbleScale(d: f32, at: usize, group: usize): f32 {
   const code = (<u32>load<u8>(at + (group >> 2)) >> ((<u32>group & 2) << 1)) & 15;
   return d * (<f32>0.5 + <f32>code) * <f32>0.25;
@@ -95,7 +95,7 @@ export function dequantizeIq3S(from: usize, to: usize): void {
   }
 }
 
-/** Writes a vector of the book of iq1, moved up or down by an eighth, times a scale. */
+/** Writes a vector of the iq1 codebook, shifted up or down by an eighth, times a scale. */
 function writeShifted(vector: usize, isDown: bool, scale: f32, to: usize): void {
   const elements = v128.load8x8_s(layout.IQ1_S_GRID + (vector << 3));
   const shift = f32x4.splat(isDown ? -0.125 : 0.125);

@@ -1,3 +1,3 @@
-/** Numbers of any data type to f32, and the data types. */
+/** Dequantization of all data types to f32, and the data types. */
 export * from './dequantize.generated';
 export * from './dtypes.generated';

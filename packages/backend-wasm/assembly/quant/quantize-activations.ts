@@ -1,7 +1,7 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`, so that a value is off
- * by at most d / 2. Codes are stored as i8 and in a second form: in builds without relaxed SIMD as i16, in others, for q8_0 on
- * machines without usdot, as magnitudes [32] and signs [32]; see `dotSignMagnitude`.
+ * by at most d / 2. Codes are stored as i8 and in a second form: as i16 in builds without relaxed SIMD; otherwise, on machines
+ * without usdot, as magnitudes [32] and signs [32] for weights of q8_0; see `dotSignMagnitude`.
  */
 import { flipSigns, roundingMagic } from '../simd/constants.generated';
 import { Q8_0 } from './dequantize';
@@ -15,8 +15,8 @@ export { META_BYTES };
 const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
 export const META_MINUS_8: usize = 8; // -8 * sum of codes
-export const META_START_Q8: usize = 12; // what sums of unsigned codes of q8_0 begin with
-export const META_MINUS_32: usize = 16; // -32 * sum of the codes of the first half, of the second half
+export const META_START_Q8: usize = 12; // initial sum for unsigned codes of q8_0
+export const META_MINUS_32: usize = 16; // -32 * sum of codes: of the first half, then of the second
 export const META_ZERO: usize = 24;
 
 function codesBytes(numTokens: i32, numInputs: i32): usize {
@@ -35,22 +35,22 @@ function takesSide(dtype: i32): bool {
   return !ASC_FEATURE_RELAXED_SIMD || (dtype === Q8_0 && !hasUsdot());
 }
 
-/** Where the codes begin that kernels for weights of this type take. */
+/** Address of the codes in the form that kernels for weights of this type take. */
 export function codesFor(dtype: i32, base: usize, numTokens: i32, numInputs: i32): usize {
   return takesSide(dtype) ? sideCodesAt(base, numTokens, numInputs) : base;
 }
 
-/** Bytes of the codes of so many columns there. */
+/** Bytes of the codes of `numColumns` columns in that form. */
 export function codeBytesFor(dtype: i32, numColumns: i32): usize {
   return (<usize>numColumns) << (takesSide(dtype) ? 1 : 0);
 }
 
-/** Where the metas `[token, block]` begin. */
+/** Address of the metas, after both forms of the codes. */
 export function metasAt(base: usize, numTokens: i32, numInputs: i32): usize {
   return base + codesBytes(numTokens, numInputs) * 3;
 }
 
-/** Codes and metas `[token, block]` of blocks `[begin, end)` of all tokens. */
+/** Quantizes blocks `[begin, end)` of all tokens to codes and metas `[token, block]`. */
 function quantizeRun(x: usize, numTokens: i32, numInputs: i32, base: usize, begin: i32, end: i32): void {
   const side = hasUsdot() ? 0 : sideCodesAt(base, numTokens, numInputs);
   const metas = metasAt(base, numTokens, numInputs);
@@ -59,7 +59,7 @@ function quantizeRun(x: usize, numTokens: i32, numInputs: i32, base: usize, begi
   }
 }
 
-/** Codes and metas `[token, block]`. Work items: runs of eight blocks of any token. */
+/** Quantizes to codes and metas `[token, block]`. Work items: runs of eight blocks of any tokens. */
 export function quantizeTokens(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const numBlocks = (numTokens * numInputs) >> 5;
   for (let begin = nextItems(8); begin < numBlocks; begin = nextItems(8)) {
@@ -72,12 +72,12 @@ export function quantizeAlone(x: usize, numTokens: i32, numInputs: i32, base: us
   quantizeRun(x, numTokens, numInputs, base, 0, (numTokens * numInputs) >> 5);
 }
 
-/** Tokens of codes and metas `[block, token]`: there are whole fours of them, the last ones zeros. */
+/** Number of tokens in codes and metas `[block, token]`, which are padded with zeros to a multiple of four. */
 export function paddedTokens(numTokens: i32): i32 {
   return (numTokens + 3) & ~3;
 }
 
-/** Codes and metas `[block, token]`. Work items: tokens. */
+/** Quantizes to codes and metas `[block, token]`. Work items: tokens. */
 export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: usize): void {
   const padded = paddedTokens(numTokens);
   const side = hasUsdot() ? 0 : sideCodesAt(base, padded, numInputs);
@@ -99,19 +99,19 @@ export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   }
 }
 
-/** The integers nearest to `value * factor`, rounded on every machine alike: 1.5 * 2^23 added, they stand in the low bits. */
+/** The integers nearest to `value * factor`, the same on every machine: adding 1.5 * 2^23 leaves them in the low bits. */
 /* @inline */ export function nearest(value: v128, factor: v128, magic: v128): v128 {
   return i32x4.sub(f32x4.add(f32x4.mul(value, factor), magic), magic);
 }
 
-/** Where the second form of a block is; 0 where there is none. */
+/** Address of the second form of a block; 0 if there is none. */
 /* @inline */ function blockOf(side: usize, block: usize): usize {
   return side === 0 ? 0 : side + block * SIDE_BYTES;
 }
 
 /**
- * Stores the magnitudes [16] and signs [16] of 16 codes at `to` and `to + signs`. Returns what sums of products of magnitudes with
- * signed codes lack: the magnitudes of negative codes, four by four.
+ * Stores the magnitudes [16] and signs [16] of 16 codes at `to` and `to + signs`. Returns the correction for dot products of
+ * magnitudes with signed codes: the sum of the magnitudes of negative codes, over every four codes.
  */
 /* @inline */ export function storeSignMagnitude(codes: v128, sign: v128, to: usize, signs: usize): v128 {
   const isNegative = i8x16.lt_s(codes, i8x16.splat(0));
@@ -121,7 +121,7 @@ export function quantizeColumns(x: usize, numTokens: i32, numInputs: i32, base: 
   return dot(i8x16.splat(1), v128.and(magnitudes, isNegative), i32x4.splat(0));
 }
 
-/** The largest magnitudes of a block in each of four lanes, as integers: NaN is larger than anything. */
+/** The largest magnitude of a block in each of four lanes, compared as integers: NaN is larger than anything. */
 export function largestMagnitudes(x: usize): v128 {
   const magnitude = i32x4.splat(0x7fffffff);
   let top = v128.and(v128.load(x), magnitude);
@@ -129,13 +129,13 @@ export function largestMagnitudes(x: usize): v128 {
   return top;
 }
 
-/** One block; `side` is 0 where no kernel reads the second form of its codes. */
+/** Quantizes one block; `side` is 0 if no kernel reads the second form of its codes. */
 export function quantizeBlock(x: usize, codes: usize, side: usize, meta: usize): void {
   let top = largestMagnitudes(x);
   top = i32x4.max_s(top, i8x16.shuffle(top, top, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   top = i32x4.max_s(top, i8x16.shuffle(top, top, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
   const largest = f32x4.extract_lane(top, 0);
-  // values whose reciprocal leaves the range count as zero; NaN makes d NaN, and with it every product
+  // values without a finite reciprocal count as zero; NaN makes d NaN, and with it every product
   const inverse: f32 = largest < 1e-36 ? 0 : 127 / largest;
   const d: f32 = largest < 1e-36 ? 0 : largest / 127;
   const factor = f32x4.splat(inverse);

@@ -1,4 +1,4 @@
-/** f32 to the dtypes of a cache, with the bytes of the encoders of `@winnow/tensor`: the same steps in f32. */
+/** Quantizes f32 to the dtypes of a KV cache, byte for byte like the encoders of `@winnow/tensor`: the same steps in f32. */
 import { BF16, F16, F32, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, bytesOf } from './dequantize';
 import { floatAt } from '../runtime/arrays';
 import { floatToHalf } from '../simd/vector';
@@ -6,7 +6,7 @@ import { floatToHalf } from '../simd/vector';
 /** Largest finite binary16. */
 const MAX_HALF: f32 = 65504;
 
-/** Encodes `count` floats at `from` to `dtype` at `to`. */
+/** Quantizes `count` floats at `from` to `dtype` at `to`. */
 export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
   if (dtype === F32) memory.copy(to, from, (<usize>count) << 2);
   else if (dtype === F16) {
@@ -49,13 +49,13 @@ function encodeQ8(from: usize, to: usize): void {
   }
 }
 
-/** Stores a scale, of which it returns the inverse. */
+/** Stores a scale and returns its inverse. */
 function storeScale(d: f32, to: usize): f32 {
   store<u16>(to, <u16>floatToHalf(d));
   return d === 0 ? 0 : <f32>1 / d;
 }
 
-/** The nearest of the codes of 32 numbers, `(x - low) * inverse + zero`: nibbles and, with `high`, their fifth bits. */
+/** Stores the nearest codes of 32 numbers, `(x - low) * inverse + zero`: nibbles and, with `high`, their fifth bits. */
 function storeCodes(from: usize, low: f32, inverse: f32, zero: i32, maxCode: i32, nibbles: usize, high: usize): void {
   if (high !== 0) store<u32>(high, 0);
   for (let i = 0; i < 32; i++) {

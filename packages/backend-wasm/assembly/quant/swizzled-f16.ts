@@ -1,13 +1,13 @@
 /**
- * Rows of binary16 as f32 by the fewest instructions. Of every eight numbers the even ones come first, then the odd ones
- * (`swizzledIndex`): products of pairs put each half of a lane where an f32 has it, without shuffles. Numbers that are not normal
- * (zeros, denormals, Inf and NaN) are noticed afterwards and dequantized again.
+ * Dequantizes rows of binary16 with as few instructions as possible. Of every eight numbers the even ones come first, then the
+ * odd ones (`swizzledIndex`): a 16-bit dot product moves either half of a lane to its place in an f32, without shuffles. Numbers that
+ * are not normal (zeros, denormals, Inf and NaN) are detected afterwards and dequantized again.
  */
 import { halfToFloat4 } from '../simd/vector';
 
 /**
- * Vectors: 2^13 in the lower and in the upper halves of lanes, sign and magnitude of a binary16 where an f32 has them, what
- * the exponent lacks, twice the least normal number, and how far above it twice the largest finite one is at most.
+ * Vectors: 2^13 in the lower halves of lanes, 2^13 in the upper halves, the mask of a binary16's sign and magnitude in an f32,
+ * the difference in exponent bias, twice the smallest normal number, and the largest rank of a normal number.
  */
 const table = memory.data<u32>(
   [
@@ -22,12 +22,12 @@ const OFFSET: usize = 48;
 const LEAST: usize = 64;
 const LIMIT: usize = 80;
 
-/** Number `i` of a row is that at `swizzledIndex(i)` of the row as it was encoded. */
+/** Element `i` of a dequantized row is element `swizzledIndex(i)` of the encoded row. */
 export function swizzledIndex(i: i32): i32 {
   return (i & ~7) | ((i & 3) << 1) | ((i >> 2) & 1);
 }
 
-/** Vectors to be passed to `even4`, `odd4` and `rankOf`, kept in registers by loops. */
+/** Arguments of `even4`, `odd4` and `rankOf`, which loops keep in registers. */
 export function swizzledMask(): v128 {
   return v128.load(table + MASK);
 }
@@ -38,7 +38,7 @@ export function leastRank(): v128 {
   return v128.load(table + LEAST);
 }
 
-/** Decodes `count` numbers, a multiple of 8, at once. */
+/** Dequantizes `count` numbers, a multiple of 8. */
 export function dequantizeSwizzled(from: usize, to: usize, count: i32): void {
   const mask = v128.load(table + MASK);
   const offset = v128.load(table + OFFSET);
@@ -54,7 +54,7 @@ export function dequantizeSwizzled(from: usize, to: usize, count: i32): void {
   if (!areNormal(rank)) dequantizeCarefully(from, to, count);
 }
 
-/** The even ones of eight numbers, if they are normal. */
+/** The even ones of eight numbers, valid if they are normal. */
 /* @inline */ export function even4(v: v128, mask: v128, offset: v128): v128 {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table)), mask), offset);
 }
@@ -62,18 +62,18 @@ export function dequantizeSwizzled(from: usize, to: usize, count: i32): void {
   return i32x4.add(v128.and(i32x4.dot_i16x8_s(v, v128.load(table + 16)), mask), offset);
 }
 
-/** At most the limit for normal numbers, more for others. The sum drops the sign. */
+/** Ranks: at most the limit for normal numbers, above it for others. Doubling drops the sign. */
 /* @inline */ export function rankOf(v: v128, least: v128): v128 {
   return i16x8.sub(i16x8.add(v, v), least);
 }
 
-/** Whether the largest ranks are those of normal numbers. */
+/** Whether the largest ranks of all vectors are those of normal numbers. */
 export function areNormal(rank: v128): bool {
   const limit = v128.load(table + LIMIT);
   return !v128.any_true(v128.xor(i16x8.max_u(rank, limit), limit));
 }
 
-/** Decodes again every eight numbers of which one is not normal. */
+/** Dequantizes again every vector of eight numbers with one that is not normal. */
 export function dequantizeCarefully(from: usize, to: usize, count: i32): void {
   const least = v128.load(table + LEAST);
   for (const end = from + ((<usize>count) << 1); from < end; from += 16, to += 32) {
