@@ -1,7 +1,7 @@
 /**
  * Coefficients of axpy over eight rows: the eight factors h times the scales of a block, quantized to 8-bit integers with one
- * common step, as GEMV does with activations; the error is at most half a step, 1/254 of the largest. Four blocks at a time, one in
- * each lane.
+ * common step, as GEMV does with activations; the error is at most half a step, 1/254 of the largest. Four blocks at a time, one
+ * in each lane.
  */
 import { dot } from '../gemm/int8-dot';
 import { storeSignMagnitude } from '../quant/quantize-activations';

@@ -46,7 +46,7 @@ export function tokenCoefficients(scales: usize, h: usize, codes: usize): f32 {
   const low = i32x4.max_u(larger(a0, a1), larger(a2, a3));
   const high = i32x4.max_u(larger(a4, a5), larger(a6, a7));
   const largest = reinterpret<f32>(maxLane<u32>(i32x4.max_u(low, high)) >> 1);
-  // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
+  // as for activations: values without a finite reciprocal count as zero, and NaN makes the step NaN
   const isNothing = largest < 1e-36;
   const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
   const magic = roundingMagic();
@@ -68,7 +68,7 @@ export function tokenCoefficients(scales: usize, h: usize, codes: usize): f32 {
   return isNothing ? 0 : largest / 127;
 }
 
-/** T as for `dotCodes`; `zero` is what codes are too large by. */
+/** Adds a block of interleaved codes to y. T as for `dotCodes`; `zero` is the zero point of the codes. */
 export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
   const ones = onePairs();
   let s0 = i32x4.splat(0);
@@ -111,7 +111,7 @@ export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficien
   addColumns(y + 112, i32x4.sub(s7, excess), factor);
 }
 
-/** Codes of four bits by maddubs: those of 32 rows add up to less than `2^15`. */
+/** The same for 4-bit codes by maddubs: the sums of pairs over 32 rows stay below `2^15`. */
 export function axpyNibbles(codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
   const ones = onePairs();
   let s0 = i32x4.splat(0);

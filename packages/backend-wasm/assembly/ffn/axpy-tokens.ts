@@ -1,8 +1,8 @@
 /**
  * axpy for many tokens: rows of q8_0 and q4_0, each with the coefficient h of its neuron, 32 at a time. For each block of 32
  * columns, h times the scales of the 32 rows is quantized to 8-bit integers with a common step, as GEMM does with activations;
- * the error is at most half a step, 1/254 of the largest. Four rows at a time are interleaved byte by byte, once for all tokens, so
- * that one dot product instruction covers four rows and four columns.
+ * the error is at most half a step, 1/254 of the largest. Four rows at a time are interleaved byte by byte, once for all tokens,
+ * so that one dot product instruction covers four rows and four columns.
  */
 import { hasMaddubs, hasUsdot } from '../gemm/int8-dot';
 import { flipSigns, nibbleMask } from '../simd/constants.generated';

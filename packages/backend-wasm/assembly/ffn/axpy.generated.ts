@@ -5,7 +5,7 @@ import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { highNibbles, lowNibbles } from '../simd/vector';
 import { LAST, SIGNS, START, STEPS, scaled } from './axpy-coefficients';
 
-/** Adds `count` blocks of eight rows of q8_0, as they lie in files, times their coefficients at `known`. */
+/** Adds `count` blocks of eight rows of q8_0, in the layout of files, times their coefficients at `known`. */
 export function axpyQ8<T>(
   rows: usize,
   offset: usize,
@@ -81,7 +81,7 @@ export function axpyQ8<T>(
   }
 }
 
-/** Adds `count` blocks of eight rows of q4_0, as they lie in files, times their coefficients at `known`. */
+/** Adds `count` blocks of eight rows of q4_0, in the layout of files, times their coefficients at `known`. */
 export function axpyQ4(
   rows: usize,
   offset: usize,
@@ -156,7 +156,7 @@ export function axpyQ4(
   }
 }
 
-/** Adds `count` blocks of eight rows of q4_0, as they lie in files, by maddubs: all sums of pairs stay below `2^15`. */
+/** Adds `count` blocks of eight rows of q4_0, in the layout of files, by maddubs: all sums of pairs stay below `2^15`. */
 export function axpyQ4Maddubs(
   rows: usize,
   offset: usize,

@@ -8,7 +8,7 @@ export function gemv4(dtype: i32, x: usize, w0: usize, w1: usize, w2: usize, w3:
   return dtype === F16 ? gemvF16(x, w0, w1, w2, w3, count) : gemvF32(x, w0, w1, w2, w3, count);
 }
 
-/** Two chains of multiply-adds for each row hide their latency. */
+/** Two chains of multiply-adds per row hide the latency. */
 function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   let s0 = f32x4.splat(0);
   let s1 = s0;
@@ -55,13 +55,13 @@ function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
   return f32x4(t0, t1, t2, t3);
 }
 
-/** Bytes of weights of a row whose odd columns are noted as bits of a word. */
+/** Bytes of a row that a word of bits covers: each bit marks eight columns with a number that is not normal. */
 const SEGMENT: usize = 64 * 16;
 
 /**
- * The bits of a normal binary16 become those of the f32 by a shift and an addition to the exponent. Zeros, denormals, Inf and NaN
- * are noticed eight columns of four rows at a time; these columns are left out, and converted with care later: that code beside
- * the other would take its registers.
+ * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are detected for
+ * eight columns of four rows at a time; these columns are skipped, and added later after a general conversion, whose code would
+ * take the registers of the main loop.
  */
 function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   const mask = halfMask();
@@ -123,7 +123,7 @@ function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
   return sums;
 }
 
-/** Adds the products of eight columns whatever they are. */
+/** Adds the products of eight columns, whether or not they are normal. */
 function addCarefully(w: usize, x: usize, sum: v128): v128 {
   sum = fma(halfToFloat4(v128.load16x4_u(w)), v128.load(x), sum);
   return fma(halfToFloat4(v128.load16x4_u(w, 8)), v128.load(x, 16), sum);

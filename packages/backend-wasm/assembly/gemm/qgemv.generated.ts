@@ -322,7 +322,7 @@ export function qgemvQ8(p: usize, numInputs: i32, x: usize, meta: usize): v128 {
   return s0;
 }
 
-/** q8_0 by usdot: 8 groups side by side. */
+/** q8_0 by usdot: 8 groups at once. */
 export function qgemvQ8x8(p: usize, stride: usize, numInputs: i32, x: usize, meta: usize, to: usize): void {
   const mask = halfMask();
   const factor = halfFactor();
@@ -489,7 +489,7 @@ export function qgemvQ8SignMagnitude<T>(p: usize, numInputs: i32, x: usize, meta
   return s0;
 }
 
-/** q8_0 by maddubs or generic dot products: 8 groups side by side. */
+/** q8_0 by maddubs or generic dot products: 8 groups at once. */
 export function qgemvQ8SignMagnitudex8<T>(
   p: usize,
   stride: usize,
@@ -668,7 +668,7 @@ export function qgemvQ4<T>(p: usize, numInputs: i32, x: usize, meta: usize): v12
   return s0;
 }
 
-/** q4_0: 8 groups side by side. */
+/** q4_0: 8 groups at once. */
 export function qgemvQ4x8<T>(p: usize, stride: usize, numInputs: i32, x: usize, meta: usize, to: usize): void {
   const mask = halfMask();
   const factor = halfFactor();
@@ -771,7 +771,7 @@ export function qgemvK<T>(dtype: i32, p: usize, numInputs: i32, x: usize, meta: 
   return s0;
 }
 
-/** k-quants: 4 groups side by side. */
+/** k-quants: 4 groups at once. */
 export function qgemvKx4<T>(
   dtype: i32,
   p: usize,

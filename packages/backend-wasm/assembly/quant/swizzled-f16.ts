@@ -1,7 +1,7 @@
 /**
  * Dequantizes rows of binary16 with as few instructions as possible. Of every eight numbers the even ones come first, then the
- * odd ones (`swizzledIndex`): a 16-bit dot product moves either half of a lane to its place in an f32, without shuffles. Numbers that
- * are not normal (zeros, denormals, Inf and NaN) are detected afterwards and dequantized again.
+ * odd ones (`swizzledIndex`): a 16-bit dot product moves either half of a lane to its place in an f32, without shuffles. Numbers
+ * that are not normal (zeros, denormals, Inf and NaN) are detected afterwards and dequantized again.
  */
 import { halfToFloat4 } from '../simd/vector';
 

@@ -155,8 +155,8 @@ export function exp4(x: v128): v128 {
 const leastLog = memory.data<f32>([-87]);
 
 /**
- * exp of four numbers up to 0, relative error below 1.5e-7; below -87 the result is 0, so that no denormals arise, each of
- * which costs a multiplication over a hundred cycles. NaN is preserved.
+ * exp of four numbers up to 0, relative error below 1.5e-7; below -87 the result is 0, because a denormal one
+ * would cost every multiplication with it over a hundred cycles. NaN is preserved.
  */
 export function weight4(x: v128): v128 {
   const least = v128.load32_splat(leastLog);

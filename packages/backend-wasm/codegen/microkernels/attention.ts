@@ -1,10 +1,10 @@
 /**
  * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means of rows,
- * weights of the softmax, rows of a memory under the gated delta rule. Accumulators stay in registers for a whole loop.
+ * softmax weights, rows of a state under the gated delta rule. Accumulators stay in registers for a whole loop.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
-/** Columns in passes of several vectors or of single ones; every pass goes over all rows. */
+/** A loop over columns, `width` vectors per pass; every pass goes over all rows. */
 const axpyPass = (width: number): string => `
     for (; column + ${16 * width} <= vectorBytes; column += ${16 * width}) {
       ${times(width, (i) => `let a${i} = f32x4.mul(${load('x + column', 16 * i)}, f);`)}
@@ -16,7 +16,7 @@ const axpyPass = (width: number): string => `
       ${times(width, (i) => store('y + column', `a${i}`, 16 * i))}
     }`;
 const axpyListed = `
-  /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns behind \`vectorBytes\` are computed one by one. */
+  /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns beyond \`vectorBytes\` are computed one by one. */
   export function axpyListed(
     y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32, vectorBytes: usize, sizeBytes: usize): void {
     const end = rows + <usize>count * stride;
@@ -41,7 +41,7 @@ const meanPass = (width: number): string => `
       ${times(width, (i) => store('mean + column', `a${i}`, 16 * i))}
     }`;
 const updateMean = `
-  /** \`mean += (x - mean) * (1 / count)\` for rows of \`bytes\` side by side that make counts of \`before + 1\` to \`after\`. */
+  /** \`mean += (x - mean) * (1 / count)\` for contiguous rows of \`bytes\` bytes, with counts from \`before + 1\` to \`after\`. */
   export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
     if (before === 0) memory.fill(mean, 0, bytes);
     let column: usize = 0;
@@ -54,7 +54,7 @@ const updateMean = `
     }
   }`;
 
-/** Sums of four rows that share others: \`add\` makes what is added to a sum, \`addColumn\` to the four of a single column. */
+/** Sums over four rows with shared operands: `add` updates the sum of a row, `addColumn` is the term of a column for all four. */
 function fourSums(header: string, shared: readonly string[], add: (i: number) => string, addColumn: string): string {
   const each = (make: (i: number) => string): string => Array.from({ length: 4 }, (_, i) => make(i)).join();
   return `
@@ -94,7 +94,7 @@ const imports = `
   import { fma, sum4 } from '../simd/vector';
 
 /**
- * 1 / ln 2, the least exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
+ * 1 / ln 2, the smallest exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
  * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
  */
 const table = memory.data<f32>([
@@ -102,18 +102,18 @@ const table = memory.data<f32>([
   5.5503290351823074e-2, 2.402264846229741e-1, 6.931472055770829e-1, 1,
 ]);
 
-/** A sum of bounds and the largest product of a query with the two ends of a box. */
+/** Adds the larger product of a query with the two ends of a box to a sum of bounds. */
 /* @inline */ function boundAdded(sum: v128, q: v128, low: v128, high: v128): v128 {
   return f32x4.add(sum, f32x4.pmax(f32x4.mul(q, low), f32x4.mul(q, high)));
 }`;
 
-/** Vectors of lanes side by side, which share the loads of constants. */
+/** Several vectors of lanes, which share the loads of constants. */
 function softmaxWeights(numVectors: number): string {
   const each = (make: (i: number) => string): string => times(numVectors, make);
   const lanes = 4 * numVectors;
   const vectors = [...names('shift', numVectors), ...names('factor', numVectors)].join(': v128, ');
   return `
-    /** Logits of ${lanes} lanes, \`stride\` bytes apart, become weights \`exp(logit - shift)\`, which are added to the sums times \`factor\`: 2^(x / ln 2), 0 below 2^-126, NaN stays; the rounding of x / ln 2 adds |x| 2^-24 to the relative error. Same bits for any number of lanes. */
+    /** Turns the logits of ${lanes} lanes, \`stride\` bytes apart, into weights \`exp(logit - shift)\` and adds them to \`factor\` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to the relative error. Bit-identical for any number of lanes. */
     export function softmaxWeights${lanes}(at: usize, end: usize, stride: usize, sums: usize, ${vectors}: v128): void {
       ${each((i) => `let sum${i} = f32x4.mul(${load('sums', 16 * i)}, factor${i});`)}
       for (; at < end; at += stride) {
@@ -121,7 +121,7 @@ function softmaxWeights(numVectors: number): string {
         ${each((i) => `let t${i} = f32x4.mul(f32x4.sub(${load('at', 16 * i)}, shift${i}), c);`)}
         c = v128.load32_splat(table, 4);
         ${each((i) => `t${i} = f32x4.pmax(t${i}, c);`)}
-        // 1.5 * 2^23 added: the integer part stands in the low bits
+        // adding 1.5 * 2^23 leaves the integer part in the low bits
         c = v128.load32_splat(table, 8);
         ${each((i) => `const n${i} = f32x4.add(t${i}, c);`)}
         ${each((i) => `const r${i} = f32x4.sub(t${i}, f32x4.sub(n${i}, c));`)}
@@ -129,7 +129,7 @@ function softmaxWeights(numVectors: number): string {
         let d = v128.load32_splat(table, 16);
         ${each((i) => `let p${i} = fma(c, r${i}, d);`)}
         ${times(5, (k) => `d = v128.load32_splat(table, ${20 + 4 * k}); ${each((i) => `p${i} = fma(p${i}, r${i}, d);`)}`)}
-        // added to the exponent of 1 the integer makes 2^n, and 0 of the least
+        // adding the integer to the exponent of 1 gives 2^n, and 0 for the smallest exponent
         ${each((i) => `p${i} = f32x4.mul(p${i}, i32x4.add(i32x4.shl(n${i}, 23), d));`)}
         ${each((i) => store('at', `p${i}`, 16 * i))}
         ${each((i) => `sum${i} = f32x4.add(sum${i}, p${i});`)}
@@ -139,7 +139,7 @@ function softmaxWeights(numVectors: number): string {
 }
 
 const scoreColumns = `
-  /** Scaled dot products of two rows of \`depth\` numbers with 16 columns, whose numbers are \`stride\` bytes apart. */
+  /** Scaled dot products of two rows of length \`depth\` with 16 columns, whose elements are \`stride\` bytes apart. */
   export function scoreColumns2x16(
     y: usize, other: usize, q: usize, p: usize, columns: usize, stride: usize, depth: i32, scale: f32): void {
     ${accumulators([...names('s', 4), ...names('t', 4)], 'f32x4.splat(0)')}
@@ -161,7 +161,7 @@ const scoreColumns = `
 
 const sumsOf = (prefix: string): string => `f32x4(${names(`sum4(${prefix}`, 4).join('), ')}))`;
 const gatedDelta = `
-  /** Four rows of a memory take in a token: \`m = m * kept + delta * key\`; what the query reads goes to \`y\`, what the next key recalls to \`recalled\`. \`gate\` holds what is kept and the learning rate. */
+  /** Updates four rows of the state with a token: \`m = m * kept + delta * key\`. \`y\` gets their dot products with the query, \`recalled\` those with the next key; \`gate\` holds the decay and the learning rate. */
   export function gatedDelta4(
     m0: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize, keyDim: i32): void {
     const kept = v128.load32_splat(gate);
@@ -192,7 +192,7 @@ const gatedDelta = `
 export const attentionFiles: ReadonlyMap<string, string> = new Map([
   [
     'attention/microkernels.generated.ts',
-    file('Microkernels of attention and recurrent states; the templates say how they work.', imports, [
+    file('Microkernels of attention and recurrent states; see the templates for how they work.', imports, [
       ...[axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
     ]),
   ],

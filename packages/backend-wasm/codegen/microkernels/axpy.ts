@@ -1,15 +1,15 @@
 /**
- * Templates of axpy over rows of q8_0 or q4_0 that lie anywhere: adds the rows, each times a coefficient, to 32 columns at a time. Of
- * eight rows every one is read by a single load in a loop: processors prefetch load by load, and for few of them.
+ * Templates of axpy over rows of q8_0 or q4_0 at arbitrary addresses: adds the rows, each times a coefficient, to 32 columns at
+ * a time. A loop reads each of eight rows in one place: hardware prefetchers track individual load instructions, and only a few.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
-/** How rows lie in memory: as in files, block by block, or repacked, the scales of four blocks before their codes. */
+/** Layout of rows in memory: block by block as in files, or repacked, with the scales of four blocks before their codes. */
 interface RowLayout {
   readonly suffix: string;
   readonly doc: string;
-  /** Where the codes of a block begin, seen from the pointer. */
+  /** Offset of the codes of a block from the pointer. */
   readonly codesAt: number;
   /** Bytes between the codes of one block and the next. */
   readonly gap: number;
@@ -17,17 +17,17 @@ interface RowLayout {
   readonly isSigned: boolean;
 }
 
-const plain: RowLayout = { suffix: '', doc: 'as they lie in files', codesAt: 2, gap: 2, isSigned: true };
+const plain: RowLayout = { suffix: '', doc: 'in the layout of files', codesAt: 2, gap: 2, isSigned: true };
 const repacked: RowLayout = { suffix: 'Repacked', doc: 'repacked', codesAt: 8, gap: 0, isSigned: false };
 
 const parameters = 'rows: usize, offset: usize, count: i32, known: usize, from: usize, step: usize, to: usize';
 
-/** Adds sums times their unit to what was there, and stores it. */
+/** Adds sums times their unit to the old values and stores the result. */
 function addSums(sums: string, offset: number): string {
   return store('to', `scaled(${sums}, unit, ${load('from', offset)})`, offset);
 }
 
-/** q8_0: 16 columns after 16. T as for `dotCodes`. */
+/** q8_0, 16 columns at a time. T as for `dotCodes`. */
 function axpyQ8({ suffix, doc, codesAt, gap, isSigned }: RowLayout): string {
   const codes = (row: number): string => {
     const vector = load(`p${row}`, codesAt);
@@ -73,7 +73,7 @@ function axpyQ8({ suffix, doc, codesAt, gap, isSigned }: RowLayout): string {
     }`;
 }
 
-/** q4_0: columns 4 i and 16 + 4 i side by side. */
+/** q4_0, columns 4 i and 16 + 4 i together: the low and high nibbles of the same bytes. */
 function axpyQ4({ suffix, doc, codesAt, gap }: RowLayout): string {
   const part = (half: 'low' | 'high', pairs: 'low' | 'high', index: number): string => {
     const declare = index === 0 ? 'let ' : '';
@@ -106,7 +106,7 @@ function axpyQ4({ suffix, doc, codesAt, gap }: RowLayout): string {
     }`;
 }
 
-/** The same by maddubs: sums of pairs of eight rows, and what sums begin with, add up to less than `2^15`. */
+/** The same by maddubs: the sums of pairs over eight rows, plus the initial sums, stay below `2^15`. */
 function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): string {
   const add = (sum: number, nibbles: string): string =>
     `s${sum} = i16x8.add(s${sum}, pairs(h, ${nibbles}Nibbles(ab, low)));`;
@@ -154,7 +154,7 @@ const axpyBlocks = `
       .join('')}
   }`;
 
-/** Eight vectors of coefficients h times scales, which become integers. */
+/** Eight vectors of coefficients, h times scales, to be quantized. */
 const values = names('a', axpyRows);
 const declarations = times(axpyRows, (i) => `let a${i}: v128;`);
 const each = (make: (name: string, index: number) => string): string =>
@@ -165,12 +165,12 @@ const largest = `
   const high = i32x4.max_u(${larger(4)}, ${larger(6)});`;
 const integers = (i: number): string => `rounded(a${i}, inverse, magic)`;
 
-/** Coefficients of four blocks of eight rows, from their scales: those of two rows in each vector. */
+/** Coefficients of four blocks of eight rows, from vectors with the scales of two rows each. */
 function coefficients(): string {
   const partOf = (index: number, low: string, high: string): string => (index % 2 === 0 ? low : high);
   const codes = (first: number): string => `narrowed(${[0, 1, 2, 3].map((row) => integers(first + row)).join()})`;
   return `
-    /** Coefficients of four blocks, a block to each lane; \`excess\` is what codes of weights are too large by. */
+    /** Stores the coefficients of four blocks, one block per lane; \`excess\` is the zero point of the codes of weights. */
     /* @inline */ export function storeCoefficients(
       hasSigns: bool, isNormal: bool, r0: v128, r1: v128, r2: v128, r3: v128, h: usize, excess: v128, to: usize): void {
       ${declarations}
@@ -189,7 +189,7 @@ function coefficients(): string {
     }`;
 }
 
-/** The step and codes of 32 coefficients of a token: the numbers h times the scales of a block of all rows. */
+/** The step and codes of 32 coefficients of a token: the factors h times the scales of one block of all rows. */
 function tokenCoefficients(): string {
   const words = (first: number): string => `i16x8.narrow_i32x4_s(${integers(first)}, ${integers(first + 1)})`;
   return `
@@ -206,7 +206,7 @@ function tokenCoefficients(): string {
       ${each((name, i) => `f32x4.mul(${name}, ${load('h', 16 * i)})`)}
       ${largest}
       const largest = reinterpret<f32>(maxLane<u32>(i32x4.max_u(low, high)) >> 1);
-      // as for activations: what has no reciprocal counts as zero, and NaN makes the step NaN
+      // as for activations: values without a finite reciprocal count as zero, and NaN makes the step NaN
       const isNothing = largest < 1e-36;
       const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
       const magic = roundingMagic();
@@ -216,15 +216,15 @@ function tokenCoefficients(): string {
     }`;
 }
 
-/** The end of a kernel over interleaved codes: its eight sums, less what codes are too large by, are added to y. */
+/** Epilogue of the kernels over interleaved codes: corrects the eight sums for the zero point of the codes and adds them to y. */
 const addToColumns = (total: (name: string) => string): string =>
   times(8, (s) => `addColumns(y + ${16 * s}, i32x4.sub(${total(`s${s}`)}, excess), factor);`);
 const quads =
   'for (const end = coefficients + (<usize>numQuads << 2); coefficients < end; coefficients += 4, codes += 128)';
 
-/** Adds 32 interleaved columns of up to 32 rows, with eight sums. */
+/** Adds 32 interleaved columns of up to 32 rows, with eight accumulators. */
 const axpyCodes = `
-  /** T as for \`dotCodes\`; \`zero\` is what codes are too large by. */
+  /** Adds a block of interleaved codes to y. T as for \`dotCodes\`; \`zero\` is the zero point of the codes. */
   export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
     const ones = onePairs();
     ${accumulators([...rowSums, 'excess'], 'i32x4.splat(0)')}
@@ -246,7 +246,7 @@ const axpyCodes = `
   }`;
 
 const axpyNibbles = `
-  /** Codes of four bits by maddubs: those of 32 rows add up to less than \`2^15\`. */
+  /** The same for 4-bit codes by maddubs: the sums of pairs over 32 rows stay below \`2^15\`. */
   export function axpyNibbles(codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
     const ones = onePairs();
     ${accumulators([...rowSums, 'excess'], 'i32x4.splat(0)')}

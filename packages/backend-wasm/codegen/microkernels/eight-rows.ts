@@ -1,4 +1,4 @@
-/** Eight rows that lie anywhere: their addresses become the pointers `p0` to `p7`. */
+/** Eight rows at arbitrary addresses, which become the pointers `p0` to `p7`. */
 import { axpyRows } from '../memory-layout.ts';
 import { addressIn, names, times } from './emit.ts';
 

@@ -1,4 +1,4 @@
-/** The f32 GEMM microkernels that are generated: `gemmMRxNR` of rows, `gemmTMRxNR` of a transposed matrix, `igemm...` of rows by a list. */
+/** The f32 GEMM microkernels: `gemmMRxNR` for rows, `gemmTMRxNR` for a transposed matrix, `igemm...` for rows by address. */
 import { addressIn, advance, file, load, names, store, times } from './emit.ts';
 import * as left from './f32-gemm.ts';
 import { gemm, type Tile } from './f32-gemm.ts';
@@ -34,7 +34,7 @@ const dense: readonly Tile[] = [
   },
   {
     name: 'gemm8x4',
-    doc: '`c[8, 4] = w[8, K] x[K, 4]`, the rows of w `stride` bytes apart; those from `numRows` on count as the last one.',
+    doc: '`c[8, 4] = w[8, K] x[K, 4]`, the rows of w `stride` bytes apart; rows from `numRows` on repeat the last one.',
     ...{ rows: 8, vectors: 1, left: left.clampedRows(8), start: 'zero', unroll: twoSteps },
   },
   {
@@ -48,27 +48,27 @@ const indirect: readonly Tile[] = [
   {
     name: 'igemm6x8',
     doc: '`c[6, 8] = w[6, K] x[K, 8]`, the addresses of the rows of w in a list.',
-    ...{ rows: 6, vectors: 2, left: left.listedRows(6), start: 'zero', unroll: fourSteps },
+    ...{ rows: 6, vectors: 2, left: left.indirectRows(6), start: 'zero', unroll: fourSteps },
   },
   {
     name: 'igemm4x8Split',
-    doc: '`c[4, 8] = w[4, K] x[K, 8]`, columns 0 to 3 with the rows of w that `lows` lists, the others with those of `highs`.',
+    doc: '`c[4, 8] = w[4, K] x[K, 8]`, columns 0 to 3 with the rows of w in `lows`, the others with those in `highs`.',
     ...{ rows: 4, vectors: 2, left: left.splitRows(4), start: 'zero', unroll: single },
   },
   {
     name: 'igemmT6x8',
-    doc: '`c[6, 8] = w[K, 6]^T x[K, 8]`, the addresses of the rows of w in a list; `splits` more rows differ between the halves of the columns.',
-    ...{ rows: 6, vectors: 2, left: left.listedColumns, start: 'zero', isSplit: true },
+    doc: '`c[6, 8] = w[K, 6]^T x[K, 8]`, the addresses of the rows of w in a list; `splits` further rows differ between the two halves of the columns.',
+    ...{ rows: 6, vectors: 2, left: left.indirectColumns, start: 'zero', isSplit: true },
     unroll: { steps: 4, form: 'whole' },
   },
   {
     name: 'igemmT4x8',
     doc: '`c[4, 8] = w[K, 4]^T x[K, 8]`, as `igemmT6x8`.',
-    ...{ rows: 4, vectors: 2, left: left.listedColumns, start: 'zero', isSplit: true, unroll: single },
+    ...{ rows: 4, vectors: 2, left: left.indirectColumns, start: 'zero', isSplit: true, unroll: single },
   },
 ];
 
-/** A kernel that dequantizes f16 numbers for later products beside its own: of four rows eight in every second step; `plain` where too few are left. */
+/** A kernel that also dequantizes f16 numbers for a later GEMM, eight in every second step; runs `plain` if too few are left. */
 function dequantizing(tile: Tile, plain: string): string {
   return gemm({
     ...tile,
@@ -102,7 +102,7 @@ const products = (vectors: number): string =>
 const operands = [...names('q', 4), ...names('k', 4)];
 
 const indirectDots = `
-  /** Dot products of the vectors that \`queries\` lists with those that \`keys\` lists; the length is a multiple of four. */
+  /** Pairwise dot products of the vectors whose addresses are in \`queries\` and \`keys\`; the length is a multiple of four. */
   export function idot4(queries: usize, keys: usize, length: i32): v128 {
     ${times(4, (i) => `let q${i} = ${addressIn('queries', i)};`)}
     ${times(4, (i) => `let k${i} = ${addressIn('keys', i)};`)}
@@ -133,7 +133,7 @@ export const f32GemmFiles: ReadonlyMap<string, string> = new Map([
   [
     'gemm/f32-gemm.generated.ts',
     file(
-      'GEMM microkernels in f32; the template says how they work.',
+      'GEMM microkernels in f32; see the template for how they work.',
       "import { fma } from '../simd/vector';",
       dense.map(gemm),
     ),
@@ -141,7 +141,7 @@ export const f32GemmFiles: ReadonlyMap<string, string> = new Map([
   [
     'gemm/f32-igemm.generated.ts',
     file(
-      'Indirect GEMM microkernels in f32: the left-hand side lies anywhere.',
+      'Indirect GEMM microkernels in f32: rows of the left-hand side have arbitrary addresses.',
       "import { fma, laneSums } from '../simd/vector';",
       [...indirect.map(gemm), indirectDots],
     ),
@@ -149,7 +149,7 @@ export const f32GemmFiles: ReadonlyMap<string, string> = new Map([
   [
     'gemm/f16-gemm.generated.ts',
     file(
-      'GEMM microkernels in f32 that dequantize f16 numbers of later products beside their own; see dequantize-beside.ts.',
+      'GEMM microkernels in f32 that also dequantize f16 numbers for a later GEMM; see dequantize-beside.ts.',
       f16Imports,
       beside,
     ),

@@ -1,21 +1,21 @@
 /**
  * Templates of f32 GEMM microkernels: `c[MR, NR] (+)= w[MR, K] x[K, NR]`. The right-hand side is packed with NR columns side by
- * side, NR = 4 or 8; the left-hand side is read one number at a time, so that it needs no packing. A kernel is put together of
- * the tile, where the left-hand side lies, what accumulators begin with, and how the loop over K is unrolled.
+ * side, NR = 4 or 8; elements of the left-hand side are broadcast one at a time, so that it needs no packing. A kernel combines a
+ * register tile, the addressing of the left-hand side, initial accumulators, and the unrolling of the loop over K.
  */
 import { accumulators, addressIn, advance, load, splat32, store, names, times } from './emit.ts';
 
-/** Where a kernel finds the left-hand side. */
+/** How a kernel addresses the left-hand side. */
 interface Left {
   readonly parameters: string;
   readonly prologue?: string;
-  /** Before step `step` of an unrolled iteration; the first one declares with `declare`. */
+  /** Code before step `step` of an unrolled iteration; `declare` is `let ` in the first step. */
   before?(step: number, declare: string): string;
   element(row: number, step: number): string;
-  /** What columns 4 to 7 are multiplied by, where they have rows of their own. */
+  /** The element for columns 4 to 7, if they have rows of their own. */
   otherElement?(row: number, step: number): string;
   readonly afterStep?: string;
-  /** After an iteration of so many steps. */
+  /** Code after an iteration of `steps` steps. */
   afterIteration?(steps: number): string;
 }
 
@@ -38,7 +38,7 @@ export function stridedRows(count: number): Left {
   return rows(count, 'w0: usize, stride: usize', others);
 }
 
-/** Rows `stride` bytes apart; those from `numRows` on count as the last one. */
+/** Rows `stride` bytes apart; those from `numRows` on repeat the last one. */
 export function clampedRows(count: number): Left {
   const prologue = `
     const last = w + <usize>(min<i32>(numRows, ${count}) - 1) * stride;
@@ -48,28 +48,28 @@ export function clampedRows(count: number): Left {
   return rows(count, 'w: usize, stride: usize, numRows: i32', prologue);
 }
 
-/** Rows anywhere: `list` holds their addresses. */
-export function listedRows(count: number): Left {
+/** Rows at arbitrary addresses, which are in `list`. */
+export function indirectRows(count: number): Left {
   const addresses = times(count, (row) => `let w${row} = ${addressIn('list', row)};`);
   return rows(count, 'list: usize', addresses);
 }
 
-/** The transposed matrix `[K, MR]`: MR numbers side by side, `stride` bytes from k to k. */
+/** The transposed matrix `[K, MR]`: MR contiguous numbers for each k, `stride` bytes from one k to the next. */
 export const stridedColumns: Left = {
   parameters: 'w: usize, stride: usize',
   element: (row) => splat32('w', 4 * row),
   afterStep: 'w += stride;',
 };
 
-/** The transposed matrix, rows k anywhere: `list` holds their addresses, from which MR numbers lie `column` bytes away. */
-export const listedColumns: Left = {
+/** The transposed matrix with K rows at arbitrary addresses: MR numbers begin `column` bytes after each address in `list`. */
+export const indirectColumns: Left = {
   parameters: 'list: usize, column: usize',
   before: (step, declare) => `${declare}w = ${addressIn('list', step)} + column;`,
   element: (row) => splat32('w', 4 * row),
   afterIteration: (steps) => advance(['list'], 4 * steps),
 };
 
-/** The same with two lists: columns 0 to 3 have the rows of `lows`, the others those of `highs`. */
+/** `indirectRows` with two lists: columns 0 to 3 use the rows in `lows`, the others those in `highs`. */
 export function splitRows(count: number): Left {
   const all = (name: string, list: string): string => times(count, (i) => `let ${name}${i} = ${addressIn(list, i)};`);
   return {
@@ -79,7 +79,7 @@ export function splitRows(count: number): Left {
   };
 }
 
-/** `listedColumns` with a second list, `highs`, for columns 4 to 7. */
+/** `indirectColumns` with a second list, `highs`, for columns 4 to 7. */
 const splitColumns: Left = {
   parameters: '',
   before: () => `const w = ${addressIn('list', 0)} + column; const u = ${addressIn('highs', 0)} + column;`,
@@ -94,20 +94,20 @@ export interface Tile {
   /** Vectors of four columns. */
   readonly vectors: 1 | 2;
   readonly left: Left;
-  /** What accumulators begin with: zeros; zeros, or what is there where `isAdding`; what is there times a factor for each column. */
+  /** Initial accumulators: zeros; zeros, or the old c if `isAdding`; the old c times a factor for each column. */
   readonly start: 'zero' | 'add' | 'scale';
   /**
-   * Steps of an iteration. `exits`: the loop is left between steps, which also keeps compilers from moving loads of later steps
-   * up, where accumulators would spill for want of registers. `tail`: one step follows for an odd depth. `whole`: the same exits,
-   * never taken, in whole iterations; single steps follow.
+   * Steps per iteration. `exits`: the loop may exit between steps, which also keeps compilers from hoisting the loads of later
+   * steps and spilling accumulators. `tail`: a single step follows for an odd depth. `whole`: the same exits, which are never
+   * taken, because only whole iterations run; single steps follow.
    */
   readonly unroll: { readonly steps: number; readonly form: 'exits' | 'tail' | 'whole' | 'single' };
   readonly prologue?: string;
-  /** Other work after a step. */
+  /** Other work that is interleaved after a step. */
   beside?(step: number): string;
-  /** After an iteration. */
+  /** Advances the addresses of that work after an iteration. */
   readonly advanceBeside?: string;
-  /** The last `splits` steps, which are not in `depth`, have rows of their own for columns 4 to 7. */
+  /** The last `splits` steps, which `depth` does not include, have separate rows for columns 4 to 7. */
   readonly isSplit?: boolean;
   readonly epilogue?: string;
 }
@@ -137,7 +137,7 @@ function step(tile: Tile, left: Left, k: number, declare: string): string {
     ${left.afterStep ?? ''}`;
 }
 
-/** The steps of an iteration, and what moves on after it. */
+/** The steps of an iteration, followed by the updates of addresses. */
 function iteration(tile: Tile, counter: string): string {
   const { steps, form } = tile.unroll;
   const mayExit = form === 'exits' || form === 'whole';
@@ -182,13 +182,13 @@ function begin(tile: Tile): string {
   return tile.start === 'zero' ? zeros : `${zeros} if (isAdding) { ${each((old) => old)} }`;
 }
 
-/** Parameters for what accumulators begin with. */
+/** Parameters for the initial accumulators. */
 function startParameters({ start, vectors }: Tile): readonly string[] {
   if (start === 'scale') return factors[vectors].map((name) => `${name}: v128`);
   return start === 'add' ? ['isAdding: bool'] : [];
 }
 
-/** A kernel. */
+/** The text of a kernel. */
 export function gemm(tile: Tile): string {
   const { name, doc, left, isSplit = false } = tile;
   const parameters = ['c: usize', left.parameters, 'x: usize', 'depth: i32', ...startParameters(tile)];

@@ -1,6 +1,6 @@
 /**
- * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0, which lie anywhere, times activations. Every row is read by a single
- * load in a loop: processors prefetch load by load, and for few of them.
+ * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0 at arbitrary addresses times activations. A loop reads each row in
+ * one place: hardware prefetchers track individual load instructions, and only a few.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, times } from './emit.ts';
@@ -9,11 +9,11 @@ interface Gemv {
   readonly name: string;
   readonly doc: string;
   readonly constants: string;
-  /** What the sums of a row begin with. */
+  /** Initial value of the sums of a row. */
   readonly first: string;
   /** Bytes of activations that the inner loop reads. */
   readonly laneBytes: string;
-  /** Where the factors of scales are after it. */
+  /** Offset of the factors of the scales after the inner loop. */
   readonly factorsAt: number | string;
   readonly operands: string;
   /** Adds the codes at a pointer to the sums. */

@@ -7,7 +7,7 @@ const each = (make: (row: string, index: number) => string): string => times(4, 
 const listed = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
 
 const gemvF32 = `
-  /** Two chains of multiply-adds for each row hide their latency. */
+  /** Two chains of multiply-adds per row hide the latency. */
   function gemvF32(${parameters}): v128 {
     ${accumulators(names('s', 8), 'f32x4.splat(0)')}
     let i = count;
@@ -27,18 +27,18 @@ const gemvF32 = `
     return f32x4(t0, t1, t2, t3);
   }`;
 
-/** Zero where the exponent has all bits or none; the increment of the exponent carries no further than the sign. */
+/** Zero where the exponent is all ones or all zeros; incrementing it carries no further than the sign. */
 const rank = (row: string): string => `v128.and(i16x8.add(v128.load(${row} + at), step), upper)`;
 const floats = (address: string): string => `normalHalves(v128.load16x4_s(${address}), mask, offset)`;
 
 const gemvF16 = `
-  /** Bytes of weights of a row whose odd columns are noted as bits of a word. */
+  /** Bytes of a row that a word of bits covers: each bit marks eight columns with a number that is not normal. */
   const SEGMENT: usize = 64 * 16;
 
   /**
-   * The bits of a normal binary16 become those of the f32 by a shift and an addition to the exponent. Zeros, denormals, Inf and NaN
-   * are noticed eight columns of four rows at a time; these columns are left out, and converted with care later: that code beside
-   * the other would take its registers.
+   * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are detected for
+   * eight columns of four rows at a time; these columns are skipped, and added later after a general conversion, whose code would
+   * take the registers of the main loop.
    */
   function gemvF16(${parameters}): v128 {
     const mask = halfMask();
@@ -74,7 +74,7 @@ const gemvF16 = `
     return sums;
   }
 
-  /** Adds the products of eight columns whatever they are. */
+  /** Adds the products of eight columns, whether or not they are normal. */
   function addCarefully(w: usize, x: usize, sum: v128): v128 {
     sum = fma(halfToFloat4(v128.load16x4_u(w)), v128.load(x), sum);
     return fma(halfToFloat4(v128.load16x4_u(w, 8)), v128.load(x, 16), sum);

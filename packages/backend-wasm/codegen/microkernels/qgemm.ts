@@ -1,6 +1,6 @@
 /**
- * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, its codes dequantized to bytes, times many tokens
- * of 8-bit activations, whose codes and metas lie side by side. How 8-bit products are summed is said in int8-dot.ts.
+ * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, with its codes unpacked to bytes, times many
+ * tokens of 8-bit activations, whose codes and metas are contiguous. See int8-dot.ts for how 8-bit products are summed.
  */
 import { metaBytes, secondFloats } from '../memory-layout.ts';
 import { advance, file, load, splat32, store, times } from './emit.ts';
@@ -8,11 +8,11 @@ import { advance, file, load, splat32, store, times } from './emit.ts';
 interface Block {
   readonly name: string;
   readonly doc: string;
-  /** How products become part of the sums of a token: a scale per row; a scale and an offset; a scale for each half of the columns. */
+  /** How integer sums are scaled: one scale per row; a scale and an offset; a scale for each half of the columns. */
   readonly scales: 'one' | 'offset' | 'halves';
   /**
-   * Two chains of dot products; products by pairs of 16 bits, of which several vectors fit; two chains where activations are
-   * magnitudes [32] and signs [32].
+   * `direct`: two chains of dot products. `pairs`: 16-bit sums of pairs, wide enough for several vectors. `signMagnitude`: two
+   * chains, with activations as magnitudes [32] and signs [32].
    */
   readonly dot: 'direct' | 'pairs' | 'signMagnitude';
 }
@@ -43,7 +43,7 @@ const blocks: readonly Block[] = [
   },
 ];
 
-/** The eight products of a token, in the chains a and b. */
+/** The eight dot products of a token, in the chains a and b. */
 function chains({ scales, dot }: Block, token: number): string {
   const base = metaBytes * token;
   const declare = token === 0 ? 'let ' : '';
@@ -59,7 +59,7 @@ function chains({ scales, dot }: Block, token: number): string {
     })}`;
 }
 
-/** The same by pairs of products: sums of 16 bits as long as they fit, then of 32 bits. */
+/** The same by pairs of products: 16-bit sums as long as they fit, then 32-bit sums. */
 function pairChains(scales: Block['scales']): string {
   const product = (j: number): string => `pairs(${splat32('x', 4 * j)}, u${j})`;
   if (scales === 'halves') {

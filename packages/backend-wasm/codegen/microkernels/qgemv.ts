@@ -1,30 +1,30 @@
 /**
  * Templates of qgemv microkernels: one token of 8-bit activations times groups of four interleaved rows. Several groups are
- * streamed side by side, because one stream of weights leaves much of the memory bandwidth unused, and activations are read once
- * for all of them. A single group has two chains of dot products instead, which hide their latency.
+ * streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused, and activations are
+ * loaded once for all of them. A single group uses two chains of dot products instead, to hide their latency.
  */
 import { accumulators, file, load, names, splat32, store, times } from './emit.ts';
 
-/** A weight format, with a block of a group at `q`. */
+/** A weight format; a block of a group is at `q`. */
 interface GroupFormat {
   readonly name: string;
   readonly doc: string;
   readonly parameters?: string;
-  /** Vectors that stay in registers. */
+  /** Constants that stay in registers. */
   readonly constants: string;
   readonly blockBytes: number | string;
   readonly columns: number;
   readonly codeBytes: number;
   readonly metaBytes: string;
-  /** What all groups take from the activations. */
+  /** Loads of activations that all groups share. */
   readonly activations: string;
-  /** Chains of dot products of each group where several go side by side: usdot takes one instruction of a chain, other kinds more. */
+  /** Chains of dot products per group when several are streamed: usdot adds to a chain with one instruction, others need more. */
   readonly numChains: 0 | 1 | 2;
-  /** Adds a block to an accumulator, by so many chains. */
+  /** Adds a block to an accumulator with `numChains` chains. */
   add(accumulator: string, numChains: number): string;
 }
 
-/** Dot products in turns by the chains, whose sums times the scales of the four rows are added to the accumulator. */
+/** Alternates dot products between the chains and adds their sums, times the scales of the four rows, to the accumulator. */
 function scaledProducts(
   accumulator: string,
   numChains: number,
@@ -46,7 +46,7 @@ const blockMeta = (start: string): string => `
   const initial = ${splat32('meta', start)};
   const d = ${splat32('meta')};`;
 
-/** q8_0 where codes above 127 are exact. */
+/** q8_0 on machines where codes above 127 are exact. */
 const q8: GroupFormat = {
   ...{ name: 'Q8', doc: 'q8_0 by usdot', blockBytes: 136, columns: 32, codeBytes: 32, metaBytes: 'META_BYTES' },
   ...{ constants: blockConstants, numChains: 1 },
@@ -55,7 +55,7 @@ const q8: GroupFormat = {
     scaledProducts(accumulator, numChains, 8, (j, chain) => `dot(u${j}, ${load('q', 8 + 16 * j)}, ${chain})`),
 };
 
-/** q8_0 otherwise: activations are magnitudes [32] and signs [32]. */
+/** q8_0 on other machines: activations are magnitudes [32] and signs [32]. */
 const q8SignMagnitude: GroupFormat = {
   ...{ name: 'Q8SignMagnitude<T>', doc: 'q8_0 by maddubs or generic dot products' },
   ...{ blockBytes: 136, columns: 32, codeBytes: 64, metaBytes: 'META_BYTES' },
@@ -92,7 +92,7 @@ const superBlocks: GroupFormat = {
   add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
 };
 
-/** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, those of a single group are returned. */
+/** One token times `groups` groups, `stride` bytes apart; stores the sums to `to[groups][4]` or, for a single group, returns them. */
 function qgemv(format: GroupFormat, groups: number): string {
   const isSingle = groups === 1;
   const sums = names('s', groups);
@@ -100,7 +100,7 @@ function qgemv(format: GroupFormat, groups: number): string {
   const name = isSingle ? format.name : format.name.replace(/(<T>)?$/, `x${groups}$1`);
   const [stride, to, result] = isSingle ? ['', '', 'v128'] : ['stride: usize, ', ', to: usize', 'void'];
   return `
-    /** ${format.doc}: ${isSingle ? 'one group' : `${groups} groups side by side`}. */
+    /** ${format.doc}: ${isSingle ? 'one group' : `${groups} groups at once`}. */
     export function qgemv${name}(${format.parameters ?? ''}p: usize, ${stride}numInputs: i32, x: usize, meta: usize${to}): ${result} {
       ${format.constants}
       ${accumulators(sums, 'f32x4.splat(0)')}
@@ -118,8 +118,8 @@ function qgemv(format: GroupFormat, groups: number): string {
 }
 
 /**
- * Four rows of a super-block of q4_K or q5_K: what is multiplied by d and by dmin is summed over the sub-blocks first. With fifth bits
- * there is a copy for every two sub-blocks, so that shifts are constants.
+ * Four rows of a super-block of q4_K or q5_K: sums over the sub-blocks come first, then the multiplications by d and dmin. With
+ * fifth bits, the loop over pairs of sub-blocks is unrolled, so that shifts are constants.
  */
 function superBlockK(name: string, hasFifths: boolean): string {
   const fifth = (sub: string): string => `fifthBit(bits, ${sub}, sixteen)`;
@@ -137,7 +137,7 @@ function superBlockK(name: string, hasFifths: boolean): string {
         ${add(j % 2 === 0 ? 'b' : 'd', splat32('x', 32 + 4 * j), 'highNibbles', `${sub} + 1`)}`,
     );
   const ofNibbles = (sub: string): string => `${vectors(8, sub)} codes += 128; x += 64;`;
-  // more at once would not fit the registers
+  // unrolling further would spill registers
   const ofFiveBits = (sub: string): string => `
     let fifths = at + 64;
     for (let j = 0; j < 4; j++) { ${vectors(2, sub)} codes += 32; fifths += 32; x += 8; }
@@ -163,7 +163,7 @@ function superBlockK(name: string, hasFifths: boolean): string {
     }`;
 }
 
-/** Codes of quarter `q` of q6_K: a nibble of the vector `four`, two more bits of the vector `two`. */
+/** Codes of a quarter of q6_K: nibbles of the vector `four` and two high bits of the vector `two`. */
 function codesQ6K(quarter: number, four: string, two: string): string {
   const nibble = quarter < 2 ? `v128.and(${four}, low)` : `highNibbles(${four}, low)`;
   const moved = [`i16x8.shl(${two}, 4)`, `i16x8.shl(${two}, 2)`, two, `i16x8.shr_u(${two}, 2)`][quarter];
