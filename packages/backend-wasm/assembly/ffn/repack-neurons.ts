@@ -13,7 +13,7 @@ import { REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, neuronMatrix, setAux } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Whether rows are those of repacked neurons, all with small scales; used one matrix at a time, for four or more tokens. */
+/** Whether rows are those of repacked neurons, with small scales; only ops for four or more tokens read single matrices of them. */
 export function readsRepacked(): bool {
   return ASC_FEATURE_RELAXED_SIMD && neuronMatrix() >= 0;
 }

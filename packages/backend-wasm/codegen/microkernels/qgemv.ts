@@ -92,7 +92,7 @@ const superBlocks: GroupFormat = {
   add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
 };
 
-/** One token times `groups` groups, `stride` bytes apart; stores the sums to `to[groups][4]` or, for a single group, returns them. */
+/** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, but those of a single group are returned. */
 function qgemv(format: GroupFormat, groups: number): string {
   const isSingle = groups === 1;
   const sums = names('s', groups);
@@ -170,7 +170,7 @@ function codesQ6K(quarter: number, four: string, two: string): string {
   return `v128.or(${nibble}, v128.and(${moved}, pair))`;
 }
 
-/** Products of vectors `2 j` and `2 j + 1` of a part: quarters 0 and 2 share a run of nibbles, 1 and 3 the other; all share the bit pairs. */
+/** Products of vectors `2 j` and `2 j + 1` of a part: quarters 0 and 2 share nibbles, so do 1 and 3; all share the bit pairs. */
 function productsQ6K(j: number): string {
   const declare = j === 0 ? 'let ' : '';
   return `
