@@ -108,7 +108,7 @@ test('texts under the mask are valid by ajv, or the schema is refused with its p
         }
       },
     ),
-    { numRuns: 200 },
+    { numRuns: 200, seed: 11 },
   );
   expect(numEnded).toBeGreaterThan(150);
   expect(numRefused).toBeLessThan(160);
@@ -157,6 +157,6 @@ test('any JSON value is a schema or a typed error', () => {
         if (!['format', 'capacity'].includes((error as { code?: string }).code ?? '')) throw error;
       }
     }),
-    { numRuns: 2000 },
+    { numRuns: 2000, seed: 12 },
   );
 });

@@ -37,14 +37,22 @@ export function matches(tokens: TokenGrammar, text: string): boolean {
   return [...new TextEncoder().encode(text)].every((byte) => matcher.accept(byte)) && matcher.canEnd;
 }
 
-/** The same schema by ajv. */
-export function validatorOf(schema: JsonSchema): (value: unknown) => boolean {
+/** The same schema by ajv; undefined where code that ajv generates does not run ("items0 is not defined" in 8.20). */
+export function validatorOf(schema: JsonSchema): (value: unknown) => boolean | undefined {
   const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false });
   (addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
-  return ajv.compile(schema as never) as (value: unknown) => boolean;
+  const validate = ajv.compile(schema as never) as (value: unknown) => boolean;
+  return (value) => {
+    try {
+      return validate(value);
+    } catch (error) {
+      if (error instanceof ReferenceError) return undefined;
+      throw error;
+    }
+  };
 }
 
-/** Samples texts and validates them. @returns how many came to an end */
+/** Samples texts and validates them. @returns how many came to an end and were judged */
 export function checkSamples(schema: JsonSchema, seed: number, count = 12): number {
   const rng = createRng(seed);
   const tokens = tokensOf(schema);
@@ -53,8 +61,10 @@ export function checkSamples(schema: JsonSchema, seed: number, count = 12): numb
   for (let run = 0; run < count; run++) {
     const { text, isEnded } = sampleText(tokens.start(), vocabulary, () => rng.nextFloat(), 25, 400);
     if (!isEnded) continue;
+    const isValid = validate(JSON.parse(text));
+    if (isValid === undefined) continue;
     numEnded++;
-    expect([schema, text, validate(JSON.parse(text))]).toEqual([schema, text, true]);
+    expect([schema, text, isValid]).toEqual([schema, text, true]);
   }
   return numEnded;
 }
