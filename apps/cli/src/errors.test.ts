@@ -33,6 +33,9 @@ describe('error lines', () => {
 
   test('and so do notices and hints', () => {
     const notice = '1 of 2 layers run dense (sparsity.maxActive); memory.hot fitting reduces it';
+    expect(withFlags('kvCache.eviction.firstTokens, kvCache.prefixSharing')).toBe(
+      '--kv-eviction-first-tokens, --no-kv-prefix-sharing',
+    );
     expect(withFlags(notice)).toBe('1 of 2 layers run dense (--sparsity-max-active); --memory-hot fitting reduces it');
   });
 

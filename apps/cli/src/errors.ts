@@ -63,7 +63,12 @@ export function exitCodeOf(error: unknown): number {
 
 /** Options that are English words are replaced only where a message begins with `<option>: expected`, the others anywhere. */
 const isWord = (path: string): boolean => /^[a-z]+$/.test(path);
-const alternatives = (paths: readonly string[]): string => paths.join('|').replaceAll('.', '\\.');
+/** Options of a group come before the group, so that the whole path is replaced. */
+const alternatives = (paths: readonly string[]): string =>
+  paths
+    .toSorted((a, b) => b.length - a.length)
+    .join('|')
+    .replaceAll('.', '\\.');
 const optionPaths = new RegExp(
   `\\b(${alternatives(optionsWithFlags.filter((path) => !isWord(path)))})\\b` +
     `|(?<=^(?:options\\.)?)(${alternatives(optionsWithFlags.filter(isWord))})(?=: \\w+ |\\.)`,

@@ -15,3 +15,13 @@ test('a factor that is no number is refused', async () => {
   const refused = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--lora-scaled', 'b.gguf:much']);
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('--lora-scaled: expected a number') });
 });
+
+test('--lora-mode merges adapters, and needs one', async () => {
+  const fake = createFakeEngine();
+  expect(await runCli(fake.api, ['run', '-p', 'Hi', '--lora', 'a.gguf', '--lora-mode', 'merge'])).toMatchObject({
+    code: 0,
+  });
+  expect(fake.loads[0]?.options.lora).toEqual({ adapters: [{ source: 'a.gguf' }], mode: 'merge' });
+  const alone = await runCli(fake.api, ['run', '-p', 'Hi', '--lora-mode', 'merge']);
+  expect(alone).toMatchObject({ code: 2, stderr: 'winnow: --lora-mode: requires --lora or --lora-scaled\n' });
+});

@@ -21,6 +21,25 @@ test('--kv-eviction says which tokens go', async () => {
   expect((await run('--kv-eviction', 'newest')).code).toBe(2);
 });
 
+test('--kv-eviction-first-tokens and --kv-eviction-recent-tokens say which tokens stay', async () => {
+  const evict = ['-c', '64', '--overflow', 'evict'];
+  const tokens = await Promise.all(
+    [
+      ['--kv-eviction', 'least-attended'],
+      ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '16'],
+      ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '59'], // leaves one to evict: the oldest
+      [],
+    ].map(async (flags) => tokensOf(await run(...evict, ...flags))),
+  );
+  expect(tokens[1]).toEqual(tokens[0]);
+  expect(tokens[2]).not.toEqual(tokens[0]);
+  expect(tokens[2]).toEqual(tokens[3]);
+  expect(await run('--kv-eviction', 'oldest', '--kv-eviction-first-tokens', '4')).toMatchObject({
+    code: 2,
+    stderr: 'winnow: --kv-eviction-first-tokens: requires --kv-eviction least-attended\n',
+  });
+});
+
 test('--kv-rotation changes nothing but the rounding of keys', async () => {
   const plain = await run('-c', '256');
   const rotated = await run('-c', '256', '--kv-rotation', 'hadamard');

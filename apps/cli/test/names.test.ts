@@ -42,9 +42,8 @@ const serveArguments = ['models', 'models.model', 'models.maxSessions'];
 /** Objects and functions that only a program can pass, and settings that the commands choose. */
 const programOnly = [
   ...serveArguments,
-  ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported', 'lora.mode'],
-  ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.prefixSharing', 'kvCache.whenFull'],
-  ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.offload', 'kvCache', 'lora'],
+  ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
+  ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
 ];
 /** What a command does with files and terminals, parts of the policy, and flags with two values. */

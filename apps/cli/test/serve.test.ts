@@ -107,6 +107,11 @@ test('flags are the options of engine and server', async () => {
   expect(fake.disposed.count).toBe(2);
 });
 
+test('requests share the KV cache as the flags say', async () => {
+  const { fake } = await serve(['--kv-when-full', 'error', '--no-kv-prefix-sharing']);
+  expect(fake.loads[0]?.options.kvCache).toEqual({ whenFull: 'error', prefixSharing: false });
+});
+
 test('the key may come from the environment, where no list of processes shows it', async () => {
   const env = { WINNOW_API_KEY: 'secret' };
   expect((await serve([], { env })).server.created[0]?.apiKeys).toEqual(['secret']);

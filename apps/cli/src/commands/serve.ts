@@ -1,6 +1,6 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
 import type { Command } from 'commander';
-import type { KvCacheOptions, LoadOptions } from '@winnow/engine';
+import type { KvCacheOptions, LoadOptions, WhenFull } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { attentionOf, defined } from '../flags/engine-options.js';
@@ -9,6 +9,7 @@ import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
 import {
   addGroup,
+  choiceOption,
   flag,
   listOption,
   listWithAliases,
@@ -31,6 +32,8 @@ interface ServeFlags extends LoadFlags {
   readonly pooling?: EmbeddingFlags['pooling'];
   readonly maxSessions: number;
   readonly kvCapacity?: number;
+  readonly kvWhenFull?: WhenFull;
+  readonly kvPrefixSharing?: boolean;
   readonly maxQueued?: number;
   readonly queueTimeout?: number;
   readonly requestTimeout?: number;
@@ -81,11 +84,6 @@ function addServerOptions(command: Command): void {
     advanced: [
       poolingOption(),
       numberOption(
-        '--kv-capacity <n>',
-        'capacity of the KV cache in tokens, shared by all requests (default: --context)',
-        count,
-      ),
-      numberOption(
         '--max-queued <n>',
         'maximum number of waiting requests per model; more get 429 (default: 64)',
         fromZero,
@@ -105,10 +103,32 @@ function addServerOptions(command: Command): void {
   });
 }
 
+/** The KV cache that all requests share. */
+function addSharedCacheOptions(command: Command): void {
+  addGroup(command, {
+    heading: 'Context and KV cache',
+    advanced: [
+      numberOption(
+        '--kv-capacity <n>',
+        'capacity of the KV cache in tokens, shared by all requests (default: --context)',
+        count,
+      ),
+      choiceOption(
+        '--kv-when-full <action>',
+        'a request that finds the KV cache full waits for others or fails',
+        ['wait', 'error'],
+        'wait',
+      ),
+      flag('--no-kv-prefix-sharing', 'compute each prompt in full, also the prefix that it shares with others'),
+    ],
+  });
+}
+
 export function registerServe(program: Command, host: CommandHost): void {
   const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
   addServerOptions(command);
   addLoadOptions(addAttentionOptions(command));
+  addSharedCacheOptions(command);
   addGroup(command, {
     heading: 'Output',
     common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
@@ -171,8 +191,10 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
 }
 
 /** Requests share the cache, and wait when it is full. */
-function sharedBy({ maxSessions, kvCapacity }: ServeFlags): LoadOptions {
-  return { maxSessions, kvCache: { whenFull: 'wait', ...defined<KvCacheOptions>({ capacity: kvCapacity }) } };
+function sharedBy({ maxSessions, kvCapacity, kvWhenFull = 'wait', kvPrefixSharing }: ServeFlags): LoadOptions {
+  const prefixSharing = kvPrefixSharing === false ? false : undefined;
+  const kvCache = { whenFull: kvWhenFull, ...defined<KvCacheOptions>({ capacity: kvCapacity, prefixSharing }) };
+  return { maxSessions, kvCache };
 }
 
 function serverOptionsOf(flags: ServeFlags): ServerOptions {

@@ -3,6 +3,7 @@ import type {
   GenerateOptions,
   KvCacheOptions,
   KvOffloadOptions,
+  LeastAttendedOptions,
   LoadOptions,
   LoraOptions,
   MemoryOptions,
@@ -91,19 +92,32 @@ function kvCacheOf(flags: LoadFlags): KvCacheOptions | undefined {
   return group<KvCacheOptions>({
     dtype: flags.kvDtype,
     rotation: flags.kvRotation,
-    eviction: flags.kvEviction,
+    eviction: evictionOf(flags),
     budget: flags.kvBudget,
     offload: group<KvOffloadOptions>({ memory: flags.kvOffloadMemory, folder: flags.kvOffloadFolder }),
   });
 }
 
-function loraOf({ lora = [], loraScaled = [] }: LoadFlags): LoraOptions | undefined {
+/** The numbers of kept tokens imply least-attended. */
+function evictionOf(flags: LoadFlags): KvCacheOptions['eviction'] {
+  const kept = group<LeastAttendedOptions>({
+    firstTokens: flags.kvEvictionFirstTokens,
+    recentTokens: flags.kvEvictionRecentTokens,
+  });
+  if (kept === undefined || flags.kvEviction !== 'oldest') return kept ?? flags.kvEviction;
+  const name = kept.firstTokens === undefined ? '--kv-eviction-recent-tokens' : '--kv-eviction-first-tokens';
+  throw new UsageError(`${name}: requires --kv-eviction least-attended`);
+}
+
+function loraOf({ lora = [], loraScaled = [], loraMode }: LoadFlags): LoraOptions | undefined {
   const scaled = loraScaled.map((text) => {
     const [, source = text, number = ''] = /^(.+):([^:]*)$/.exec(text) ?? [];
     return { source, scale: parseNumber('--lora-scaled', number, numberRules.any) };
   });
   const adapters = [...lora.map((source) => ({ source })), ...scaled];
-  return adapters.length === 0 ? undefined : { adapters };
+  if (adapters.length > 0) return { adapters, ...defined<LoraOptions>({ mode: loraMode }) };
+  if (loraMode !== undefined) throw new UsageError('--lora-mode: requires --lora or --lora-scaled');
+  return undefined;
 }
 
 /** Flags override the model's recommendation; there is always a seed, so that it can be reported. */

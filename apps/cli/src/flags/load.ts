@@ -52,12 +52,15 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
   readonly kvDtype?: DType | KvDTypes;
   readonly kvRotation?: 'none' | 'hadamard';
   readonly kvEviction?: 'oldest' | 'least-attended';
+  readonly kvEvictionFirstTokens?: number;
+  readonly kvEvictionRecentTokens?: number;
   readonly kvBudget?: number;
   readonly kvOffloadMemory?: number;
   readonly kvOffloadFolder?: string;
   readonly quantize?: DType;
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
+  readonly loraMode?: 'runtime' | 'merge';
   readonly profile?: boolean;
 }
 
@@ -163,6 +166,16 @@ export function addContextOptions(command: Command): Command {
         ['oldest', 'least-attended'],
         'oldest',
       ),
+      numberOption(
+        '--kv-eviction-first-tokens <n>',
+        'number of first tokens that least-attended keeps (default: 4)',
+        fromZero,
+      ),
+      numberOption(
+        '--kv-eviction-recent-tokens <n>',
+        'number of last tokens that least-attended keeps (default: a quarter of the context)',
+        fromZero,
+      ),
       sizeOption(
         '--kv-budget <size>',
         "size of the KV cache in the backend's memory, such as 256MB (default: all of it)",
@@ -184,6 +197,12 @@ export function addPlanOptions(command: Command): Command {
       quantizeOption(),
       listOption('--lora <file>', 'LoRA adapter: a .gguf file or a PEFT folder; may be repeated'),
       listOption('--lora-scaled <file scale>', 'LoRA adapter with a scale; may be repeated'),
+      choiceOption(
+        '--lora-mode <mode>',
+        'compute adapters beside the weights, or merge them into the weights while loading',
+        ['runtime', 'merge'],
+        'runtime',
+      ),
     ],
   });
 }

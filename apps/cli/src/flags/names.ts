@@ -6,9 +6,13 @@ const principalOptions: ReadonlySet<string> = new Set(['memory.budget', 'sparsit
 /** Lists, whose flags are repeated and in the singular. */
 const lists: ReadonlySet<string> = new Set(['adapters', 'apiKeys', 'corsOrigins', 'embeddingModels', 'models']);
 
+/** Switches that are on unless a flag turns them off. */
+const defaultSwitches: ReadonlySet<string> = new Set(['kvCache.prefixSharing']);
+
 /**
  * The flag of an option: the words of its path in kebab case, with `kv` for `kvCache`, and without the unit, which the
  * flag's value has: `kvCache.offload.folder` is `--kv-offload-folder`, `queueTimeoutMs` is `--queue-timeout 5`.
+ * `kvCache.prefixSharing`, which is on by default, is `--no-kv-prefix-sharing`.
  */
 export function flagOf(path: string): string {
   const names = path.split('.');
@@ -18,14 +22,15 @@ export function flagOf(path: string): string {
     const bare = lists.has(name) ? name.slice(0, -1) : name.replace(/(Ms|Bytes)$/, '');
     return bare.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
   });
-  return `--${words.join('-')}`;
+  return `--${defaultSwitches.has(path) ? 'no-' : ''}${words.join('-')}`;
 }
 
 /** The options of the engine that have a flag. */
 export const optionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'backend', 'profile', 'attention', 'quantize'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
-  ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters'],
+  ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
+  ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],
   ...['memory', 'memory.budget', 'memory.hot', 'memory.warm', 'memory.cold', 'memory.folder'],
   ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema'],
