@@ -1,4 +1,4 @@
-/** The programs of the guides run as they stand. */
+/** Runs the programs of the guides unchanged. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';

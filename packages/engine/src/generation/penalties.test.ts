@@ -10,7 +10,7 @@ const penaltiesOf = (options: SamplingOptions) =>
     vocabSize,
   );
 
-test('the counts are those of the window, however long the text', () => {
+test('counts cover the penalty window only, however long the text is', () => {
   fc.assert(
     fc.property(
       fc.array(fc.nat(vocabSize - 1), { maxLength: 40 }),
@@ -30,7 +30,7 @@ test('the counts are those of the window, however long the text', () => {
   );
 });
 
-test('a window takes no memory before there are tokens', () => {
+test('a window allocates nothing before the first token', () => {
   const penalties = penaltiesOf({ presencePenalty: 1, penaltyWindow: Number.MAX_SAFE_INTEGER });
   penalties.accept(3);
   const logits = new Float32Array(vocabSize);
@@ -38,6 +38,6 @@ test('a window takes no memory before there are tokens', () => {
   expect([...logits]).toEqual([0, 0, 0, -1, 0, 0]);
 });
 
-test.each([{}, { repetitionPenalty: 2, penaltyWindow: 0 }])('switched off: %o', (options) => {
+test.each([{}, { repetitionPenalty: 2, penaltyWindow: 0 }])('disabled: %o', (options) => {
   expect(penaltiesOf(options).isActive).toBe(false);
 });

@@ -4,7 +4,7 @@ import { Sampler } from './sampler.js';
 import { resolveSampling, type SamplingOptions } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 
-/** Outputs of a step with these logits, as a backend would give them. */
+/** The outputs that a backend computes from these logits. */
 function outputsOf(logits: readonly number[]): ReadOutput {
   const order = logits.map((_, id) => id).sort((a, b) => logits[b]! - logits[a]! || a - b);
   const max = Math.max(...logits);
@@ -77,14 +77,14 @@ describe('softmax and truncation', () => {
   });
 });
 
-test('log-probabilities are those before penalties, which change the order', async () => {
+test('log-probabilities ignore penalties, also when penalties change the order', async () => {
   const sampler = samplerOf({ temperature: 0, repetitionPenalty: 4 }, 3);
   sampler.accept(1);
   const { tokenId, logprob } = await sampler.choose(outputsOf([1.5, 2, 0]));
   expect(tokenId).toBe(0);
   const sum = Math.exp(1.5) + Math.exp(2) + 1;
   expect(logprob).toBeCloseTo(1.5 - Math.log(sum), 5);
-  // the token that was chosen is penalized, and its log-probability is not
+  // the chosen token is penalized from now on; log-probabilities are not
   const again = await sampler.choose(outputsOf([3, 0.5, 0]));
   expect(again.tokenId).toBe(0);
   expect(again.logprob).toBeCloseTo(3 - Math.log(Math.exp(3) + Math.exp(0.5) + 1), 5);
@@ -131,7 +131,7 @@ describe('with a mask', () => {
 });
 
 describe('log-probabilities and penalties', () => {
-  test('the log-probability is that before penalties and temperature', async () => {
+  test('the log-probability is computed before penalties and temperature', async () => {
     const sampler = samplerOf({ temperature: 0, presencePenalty: 5 }, 3);
     sampler.accept(0);
     const choice = await sampler.choose(outputsOf([2, 1, 0]));
@@ -139,7 +139,7 @@ describe('log-probabilities and penalties', () => {
     expect(choice.logprob).toBeCloseTo(1 - Math.log(Math.exp(2) + Math.exp(1) + 1), 5);
   });
 
-  test('penalties: repetition divides or multiplies, presence once, frequency per count, window forgets', async () => {
+  test('penalties: repetition scales, presence subtracts once, frequency per count, the window limits all three', async () => {
     const choose = async (options: SamplingOptions, accepted: readonly number[], logits: readonly number[]) => {
       const sampler = samplerOf({ temperature: 0, ...options }, logits.length);
       for (const id of accepted) sampler.accept(id);
@@ -149,16 +149,16 @@ describe('log-probabilities and penalties', () => {
     expect(await choose({ repetitionPenalty: 2 }, [0], [-1, -1.5])).toBe(1); // -2 < -1.5
     expect(await choose({ presencePenalty: 0.5 }, [0, 0, 0], [1, 0.4])).toBe(0); // 0.5 > 0.4
     expect(await choose({ frequencyPenalty: 0.5 }, [0, 0, 0], [1, 0.4])).toBe(1); // -0.5 < 0.4
-    expect(await choose({ presencePenalty: 5, penaltyWindow: 1 }, [0, 1], [1, 0.9])).toBe(0); // 0 is forgotten
+    expect(await choose({ presencePenalty: 5, penaltyWindow: 1 }, [0, 1], [1, 0.9])).toBe(0); // 0 has left the window
     expect(await choose({ presencePenalty: 5, penaltyWindow: -1 }, [0, 2], [1, 0.9, 0])).toBe(1);
   });
 });
 
 describe('seeds and errors', () => {
-  test('the top tokens give the same draws as all tokens', async () => {
+  test('sampling from the top tokens gives the same draws as sampling from all logits', async () => {
     const rng = createRng(7);
     const fewest = samplerOf({ seed: 3 }, 200, 64);
-    const all = samplerOf({ seed: 3 }, 200, 8); // top-k 40 is more than 8, so that it reads all
+    const all = samplerOf({ seed: 3 }, 200, 8); // top-k of 40 exceeds the 8 top tokens, so the sampler reads all logits
     for (let step = 0; step < 50; step++) {
       const outputs = outputsOf(Array.from({ length: 200 }, () => rng.nextGaussian() * 3));
       expect((await fewest.choose(outputs)).tokenId).toBe((await all.choose(outputs)).tokenId);
@@ -189,7 +189,7 @@ describe('seeds and errors', () => {
     [{ minP: 2 }, 'minP: expected a number from 0 to 1, got 2'],
     [{ repetitionPenalty: 0 }, 'repetitionPenalty: expected a positive number, got 0'],
     [{ seed: 0.5 }, 'seed: expected an integer, got 0.5'],
-  ])('refuses %o', (options, message) => {
+  ])('rejects %o', (options, message) => {
     expect(() => resolveSampling(options, {}, () => 0)).toThrow(message);
   });
 });

@@ -11,7 +11,7 @@ test('the output is the text before the first stop sequence, however the text is
       let output = '';
       for (const text of pieces) output += matcher.push(text);
       output += matcher.flush();
-      // piece by piece, the stop that is complete first counts
+      // one character at a time, the stop sequence that completes first wins
       let seen = '';
       let expected: string | undefined;
       for (const text of pieces) {
@@ -28,7 +28,7 @@ test('the output is the text before the first stop sequence, however the text is
   );
 });
 
-test('only a possible start of a stop sequence is held back', () => {
+test('only text that may begin a stop sequence is held back', () => {
   const matcher = new StopMatcher(['</s>']);
   expect(matcher.push('abc<')).toBe('abc');
   expect(matcher.push('/')).toBe('');

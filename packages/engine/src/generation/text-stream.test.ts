@@ -20,23 +20,23 @@ const tokenizer = tokenizerFromJson({
 });
 const prompt = Int32Array.of(0);
 
-/** What each token sets free, then what the end does. */
+/** The text that each token releases, then the text that the end releases. */
 function pieces(tokens: readonly string[], stops: readonly string[]): string[] {
   const stream = createTextStream(tokenizer, prompt, stops);
   const texts = tokens.map((word) => stream.push(words.indexOf(word)));
   return [...texts, stream.flush(), String(stream.isStopped)];
 }
 
-test('a character is emitted with its last byte', () => {
+test('a character is emitted when its last byte arrives', () => {
   expect(pieces(['a', 'Ã', '©', 'b'], [])).toEqual(['a', '', 'é', 'b', '', 'false']);
 });
 
-test('an incomplete character is marked at the end', () => {
+test('an incomplete character becomes U+FFFD at the end', () => {
   expect(pieces(['a', 'Ã'], [])).toEqual(['a', '', '\uFFFD', 'false']);
   expect(pieces(['a', 'Ã', 'b'], [])).toEqual(['a', '', '\uFFFDb', '', 'false']);
 });
 
-test('a stop sequence over several tokens and parts of characters', () => {
+test('a stop sequence that spans tokens and parts of characters', () => {
   expect(pieces(['a', 'EN', 'D', 'b'], ['END'])).toEqual(['a', '', '', '', '', 'true']);
   expect(pieces(['a', 'EN', 'b'], ['END'])).toEqual(['a', '', 'ENb', '', 'false']);
   expect(pieces(['a', 'EN'], ['END'])).toEqual(['a', '', 'EN', 'false']);
@@ -44,7 +44,7 @@ test('a stop sequence over several tokens and parts of characters', () => {
   expect(pieces(['a', 'EN', 'Ã'], ['END'])).toEqual(['a', '', '', 'EN\uFFFD', 'false']);
 });
 
-test('special tokens have no text, nor do rows beyond the vocabulary', () => {
+test('special tokens and rows beyond the vocabulary have no text', () => {
   expect(pieces(['a', '</s>', 'b'], [])).toEqual(['a', '', 'b', '', 'false']);
   expect(createTextStream(tokenizer, prompt, []).push(words.length + 5)).toBe('');
 });

@@ -2,7 +2,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { selectTop } from './top-selection.js';
 
-test('the first k are the k largest in order, and nothing is lost', () => {
+test('the first k are the k largest in order, and every index remains', () => {
   const logits = fc.array(fc.float({ noNaN: true, noDefaultInfinity: true }), { minLength: 1, maxLength: 60 });
   fc.assert(
     fc.property(logits, fc.nat(70), (values, k) => {

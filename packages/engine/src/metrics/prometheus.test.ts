@@ -25,7 +25,7 @@ const feedForward: FeedForwardMetrics = {
   readMs: 500,
 };
 
-test('a sample per layer that has one, with the labels of the caller', () => {
+test('one sample per layer that reports it, with the labels of the caller', () => {
   const text = formatPrometheus({ feedForward }, { model: 'a "b"\\' });
   const model = 'model="a \\"b\\"\\\\"';
   expect(text.split('\n')).toEqual(
@@ -43,14 +43,14 @@ test('a sample per layer that has one, with the labels of the caller', () => {
     ]),
   );
   expect(text).not.toMatch(/ffn_active_ratio\{[^}]*layer="3"/);
-  // every line is a comment or a sample, as the format wants it
+  // every line is a comment or a sample
   for (const line of text.trimEnd().split('\n')) {
     expect(line).toMatch(/^(# (HELP|TYPE) winnow_[a-z_]+ .+|winnow_[a-z_]+(\{.*\})? -?[\d.e+-]+)$/);
   }
   expect(formatPrometheus({})).toBe('');
 });
 
-test('tokens and the time that they took', () => {
+test('token counts and step time', () => {
   const counts = {
     numSteps: 3,
     numSharedSteps: 0,

@@ -26,56 +26,59 @@ const tokens = (length: number, last = 0): Int32Array => {
   return all;
 };
 
-test.each([0, 3, 9])('random commands with %i state rows: every sequence has what was computed for it', (numStates) => {
-  const command = fc.record({
-    index: fc.nat(1),
-    // few different tokens: many shared prefixes
-    wanted: fc.array(fc.nat(1), { minLength: 1, maxLength: 25 }),
-    action: fc.constantFrom('step', 'step', 'step', 'fail', 'clear'),
-    chunk: fc.integer({ min: 1, max: 9 }),
-  });
-  fc.assert(
-    fc.property(fc.array(command, { maxLength: 40 }), (commands) => {
-      const pool = createPool(12, numStates);
-      const sequences = [Sequence.create(pool), Sequence.create(pool)];
-      /** Which tokens the state in each row has seen. */
-      const seen = new Map<number, string>([[-1, '']]);
-      for (const { index, wanted, action, chunk } of commands) {
-        const sequence = sequences[index]!;
-        if (action === 'clear') sequence.clear();
-        const prompt = Int32Array.from(wanted);
-        const numCached = sequence.begin(prompt, false);
-        expect(numCached).toBeLessThan(prompt.length);
-        for (let begin = numCached; begin < prompt.length; begin += chunk) {
-          const part = prompt.subarray(begin, begin + chunk);
-          try {
-            sequence.append(part);
-          } catch (error) {
-            expect(error).toBeInstanceOf(CapacityError);
-            sequence.rollback();
-            break;
+test.each([0, 3, 9])(
+  'random commands with %i state rows: every sequence keeps its own tokens and states',
+  (numStates) => {
+    const command = fc.record({
+      index: fc.nat(1),
+      // two token ids only, so that prefixes are often shared
+      wanted: fc.array(fc.nat(1), { minLength: 1, maxLength: 25 }),
+      action: fc.constantFrom('step', 'step', 'step', 'fail', 'clear'),
+      chunk: fc.integer({ min: 1, max: 9 }),
+    });
+    fc.assert(
+      fc.property(fc.array(command, { maxLength: 40 }), (commands) => {
+        const pool = createPool(12, numStates);
+        const sequences = [Sequence.create(pool), Sequence.create(pool)];
+        /** The tokens that the state in each row was computed from. */
+        const seen = new Map<number, string>([[-1, '']]);
+        for (const { index, wanted, action, chunk } of commands) {
+          const sequence = sequences[index]!;
+          if (action === 'clear') sequence.clear();
+          const prompt = Int32Array.from(wanted);
+          const numCached = sequence.begin(prompt, false);
+          expect(numCached).toBeLessThan(prompt.length);
+          for (let begin = numCached; begin < prompt.length; begin += chunk) {
+            const part = prompt.subarray(begin, begin + chunk);
+            try {
+              sequence.append(part);
+            } catch (error) {
+              expect(error).toBeInstanceOf(CapacityError);
+              sequence.rollback();
+              break;
+            }
+            const { state } = sequence;
+            if (state !== undefined) {
+              expect(seen.get(state.from)).toBe(prompt.subarray(0, begin).join());
+              expect(state.to).not.toBe(state.from);
+              seen.set(state.to, prompt.subarray(0, begin + part.length).join());
+            }
+            if (action === 'fail') {
+              sequence.rollback();
+              break;
+            }
+            sequence.commit(true);
+            expect([...sequence.view.tokens]).toEqual([...prompt.subarray(0, begin + part.length)]);
           }
-          const { state } = sequence;
-          if (state !== undefined) {
-            expect(seen.get(state.from)).toBe(prompt.subarray(0, begin).join());
-            expect(state.to).not.toBe(state.from);
-            seen.set(state.to, prompt.subarray(0, begin + part.length).join());
-          }
-          if (action === 'fail') {
-            sequence.rollback();
-            break;
-          }
-          sequence.commit(true);
-          expect([...sequence.view.tokens]).toEqual([...prompt.subarray(0, begin + part.length)]);
+          pool.manager.checkIntegrity();
         }
-        pool.manager.checkIntegrity();
-      }
-      for (const sequence of sequences) sequence.free();
-      expect(pool.manager.usage().numUsedBlocks).toBe(0);
-    }),
-    { numRuns: 200, seed: 1 },
-  );
-});
+        for (const sequence of sequences) sequence.free();
+        expect(pool.manager.usage().numUsedBlocks).toBe(0);
+      }),
+      { numRuns: 200, seed: 1 },
+    );
+  },
+);
 
 test('begin reuses whole blocks of other sequences', () => {
   const pool = createPool(8);
@@ -85,7 +88,7 @@ test('begin reuses whole blocks of other sequences', () => {
   const second = Sequence.create(pool);
   expect(second.begin(tokens(12, 7), false)).toBe(8);
   expect(second.view.blocks).toEqual(first.view.blocks.slice(0, 2));
-  // a sequence whose own tokens reach further keeps them
+  // a sequence keeps its own tokens when they match more of the prompt
   expect(first.begin(tokens(11), false)).toBe(10);
 });
 
@@ -104,14 +107,14 @@ test('preempted tokens are kept until they are recomputed', () => {
   expect(sequence.preempted).toBeUndefined();
 });
 
-test('contents with gaps can only be continued at their end', () => {
+test('a sequence with evicted tokens can only be continued at its end', () => {
   const pool = createPool(8);
   const sequence = Sequence.create(pool);
   sequence.append(tokens(12));
   sequence.commit(true);
   sequence.evict([4, 5, 6, 7]);
   expect(sequence.begin(Int32Array.of(...tokens(12), 3), true)).toBe(12);
-  // without permission, or where it does not go on, it begins again: with what the pool still has of all of it
+  // where gaps are not allowed, or the prompt diverges, it starts over with the prefix that the pool still holds
   const other = sequence.fork();
   pool.manager.dropCached();
   expect(other.begin(Int32Array.of(...tokens(12), 3), false)).toBe(4);

@@ -6,7 +6,7 @@ test('a row is free when its last user releases it', () => {
   const rows = new StateRows(1, 4);
   const slot = rows.createSlot();
   slot.prepare();
-  slot.commit(4, 7); // the slot and its snapshot
+  slot.commit(4, 7); // one for the slot, one for its snapshot
   const fork = slot.fork();
   slot.free();
   rows.dropSnapshot(7);

@@ -4,7 +4,7 @@ import type { GenerationState } from '../generation/state.js';
 import { resolveSampling } from '../generation/sampling-options.js';
 import { decodeGeneration, encodeGeneration } from './generation-codec.js';
 
-test.each([true, false])('a state is read back as it was written, ended: %s', async (hasEnded) => {
+test.each([true, false])('a generation survives encoding and decoding, ended: %s', async (hasEnded) => {
   const rng = createRng(3).state();
   const state: GenerationState = {
     prompt: Int32Array.of(5, 9, 2),

@@ -1,10 +1,10 @@
-/** Programs have as many passes as any choice of neurons may need. */
+/** The number of passes that a program reserves suffices for any set of active neurons. */
 import { neuronGroup } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { countPasses } from './program.js';
 
-/** Passes as they are made while a step runs: as many neurons as fit, whole groups of them but for the last pass. */
+/** Passes that a step makes: as many neurons as fit, in whole groups except for the last pass. */
 function passesOf(active: readonly number[], isPinned: (neuron: number) => boolean, numFree: number): number {
   let numPasses = 0;
   for (let begin = 0; begin < active.length || numPasses === 0; numPasses++) {
@@ -20,7 +20,7 @@ function passesOf(active: readonly number[], isPinned: (neuron: number) => boole
   return numPasses;
 }
 
-test('of neurons: never more passes than the program has, whatever is active and pinned', () => {
+test('neurons: a step never needs more passes than the program has, whatever is active or pinned', () => {
   const rng = createRng(3);
   let numTight = 0;
   for (let round = 0; round < 3000; round++) {
@@ -40,7 +40,7 @@ test('of neurons: never more passes than the program has, whatever is active and
   expect(numTight).toBeGreaterThan(100);
 });
 
-test('of experts: those that do not fit the free slots run in later passes', () => {
+test('experts: those that do not fit the free slots run in later passes', () => {
   const layer = { layer: 0, kind: 'expert', numItems: 32, matrices: [], slots: 9, numPinned: 1 } as const;
   expect(countPasses(layer, 8)).toBe(1);
   expect(countPasses(layer, 9)).toBe(2);

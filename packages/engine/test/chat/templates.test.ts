@@ -1,5 +1,5 @@
 /**
- * Chat templates as models have them, rendered and tokenized; the templates are shortened to what decides the prompt.
+ * Chat templates of well-known models, rendered and tokenized; shortened to the parts that affect the prompt.
  */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -60,7 +60,7 @@ const llama2 = `{% if messages[0]['role'] == 'system' %}{% set loop_messages = m
 
 const zephyr = `{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}`;
 
-/** Every character that the templates write, in the spelling of byte-level BPE, and two special tokens. */
+/** Every character of the rendered templates in its byte-level BPE spelling, and two special tokens. */
 const words = ['<s>', '</s>', ...Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)), 'Ġ', 'Ċ'];
 
 async function modelWith(template: string, tokenizerConfig: object = {}) {
@@ -135,13 +135,13 @@ describe('BOS and EOS', () => {
     expect([ids[0] === bos, count(ids, bos)]).toEqual([numBos === 1, numBos]);
   });
 
-  test('a model that ends texts with EOS does not end prompts of conversations with it', async () => {
+  test('the prompt of a conversation does not end with EOS, even if the tokenizer appends it to texts', async () => {
     await using model = await modelWith(chatml, { add_eos_token: true });
     expect(count(model.encodePrompt([{ role: 'user', content: 'Hi' }]), eos)).toBe(0);
     expect(model.encodePrompt('Hi').at(-1)).toBe(eos);
   });
 
-  test('the conversation as a prompt is its rendering as tokens', async () => {
+  test('a conversation used as a prompt equals the tokens of its rendering', async () => {
     await using model = await modelWith(mistral, { add_bos_token: true });
     const messages = conversation.slice(1);
     const text = model.chatTemplate!.render(messages);
@@ -152,14 +152,14 @@ describe('BOS and EOS', () => {
   });
 });
 
-test('a template that is not valid Jinja fails when it is used; the model still generates from text', async () => {
+test('an invalid Jinja template fails when it is used; the model still generates from text', async () => {
   await using model = await modelWith('{% for %}');
   expect(() => model.encodePrompt([{ role: 'user', content: 'Hi' }])).toThrow(FormatError);
   expect(() => model.encodePrompt([{ role: 'user', content: 'Hi' }])).toThrow(/chat_template/);
   expect(model.encodePrompt('Hi').length).toBe(2);
 });
 
-test('an empty conversation is rejected, and templates fail with a typed error on what they cannot render', async () => {
+test('an empty conversation is rejected, and rendering failures are typed errors', async () => {
   await using model = await modelWith(llama3);
   expect(() => model.encodePrompt([])).toThrow(ArgumentError);
   expect(() => model.encodePrompt([{ role: 'user', content: undefined as never }])).toThrow(ArgumentError);

@@ -1,4 +1,4 @@
-/** Tools in conversations: prompts by templates of the usual families, constrained calls, reading them back. */
+/** Tools in conversations: prompts by common chat templates, constrained calls, and parsing of calls. */
 import { demoModelUrl } from '@winnow/demo-model';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -64,9 +64,9 @@ const callsOf = (parts: readonly ChatPart[]): Extract<ChatPart, { type: 'tool-ca
 const textOf = (parts: readonly ChatPart[]): string =>
   parts.map((part) => (part.type === 'text' ? part.text : '')).join('');
 
-describe('calls under constraint', () => {
+describe('constrained calls', () => {
   test.each(templates)(
-    '%s: the template is recognized, a forced call has the form and arguments of its tool',
+    '%s: the template is recognized, a forced call has the format and arguments of its tool',
     async (format, source) => {
       const turn = prepareChat(withTemplate(source), {
         messages: question,
@@ -88,14 +88,14 @@ describe('calls under constraint', () => {
     },
   );
 
-  test('required: any of the tools; auto: text passes unchanged', async () => {
+  test('required: a call of any tool; auto: text passes through unchanged', async () => {
     const required = prepareChat(model, {
       messages: question,
       tools,
       toolChoice: 'required',
       parallelToolCalls: false,
     });
-    expect(required.toolFormat).toBe('hermes'); // the demo model's template does not know tools
+    expect(required.toolFormat).toBe('hermes'); // the template of the demo model does not support tools
     const [call] = callsOf(await answer(required, 3));
     expect(['weather', 'stop']).toContain(call?.name);
     expect(call?.id).toBe('call00001');
@@ -106,7 +106,7 @@ describe('calls under constraint', () => {
     expect(textOf(parts)).toBe(free.text);
   });
 
-  test('a schema for answers without a call', async () => {
+  test('a schema constrains answers without a call', async () => {
     const turn = prepareChat(model, { messages: question, tools, jsonSchema: { const: 'ok' } });
     const texts: string[] = [];
     for (const seed of [1, 2, 3]) {
@@ -120,7 +120,7 @@ describe('calls under constraint', () => {
   });
 });
 
-test('impossible requests are rejected', () => {
+test('invalid requests are rejected', () => {
   const refusal = (code: string): unknown => expect.objectContaining({ code });
   const request = { messages: question, tools };
   expect(() => prepareChat(model, { ...request, toolChoice: { name: 'none' } })).toThrow(refusal('argument'));
@@ -160,11 +160,11 @@ describe('conversations with results', () => {
     for (const piece of expected) expect(text).toContain(piece);
   });
 
-  test('a template without tools gets text; ids continue', () => {
+  test('a template without tool support gets the tools as text; call ids continue', () => {
     const turn = prepareChat(model, { messages: [{ role: 'system', content: 'Be brief.' }, ...messages], tools });
     const text = model.tokenizer.decode(turn.prompt);
     expect(text).toContain('Be brief.');
-    expect(text.match(/system/g)).toHaveLength(1); // tools join the system message that is there
+    expect(text.match(/system/g)).toHaveLength(1); // tools are added to the existing system message
     expect(text.indexOf('Be brief.')).toBeLessThan(text.indexOf('<tools>'));
     expect(text).toContain('<tools>');
     expect(text).toContain('<tool_response>\n{"sun": true}\n</tool_response>');
@@ -211,7 +211,7 @@ const answers: readonly (readonly [ToolFormat, string, readonly (object | string
   ['mistral-args', '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', [call('f', { a: 1 }), call('g', {})]],
 ];
 
-describe('reading answers', () => {
+describe('parsing answers', () => {
   test.each(answers)('%s: %s, in pieces of any size', (format, text, expected) => {
     fc.assert(
       fc.property(fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 40, maxLength: 40 }), (sizes) => {

@@ -1,4 +1,4 @@
-/** What models that embed promise beyond the numbers of the goldens. */
+/** Guarantees of embedding models beyond the values of the goldens. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { openGgufFile } from '@winnow/gguf/node';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -49,7 +49,7 @@ describe.each([0, 1])('backend %i', (index) => {
     expect(backwards.toReversed()).toEqual(together);
   });
 
-  test('steps of any size give the same vectors', async () => {
+  test('any batch size gives the same vectors', async () => {
     const texts = randomTexts(createRng(2), 12, contextSize);
     const expected = await batched.embed(texts, { normalize: false });
     for (const options of [{ maxTexts: 1 }, { batchSize: 1000 }, { batchSize: 1, maxTexts: 3 }]) {
@@ -62,7 +62,7 @@ describe.each([0, 1])('backend %i', (index) => {
 });
 
 describe('an embedding model', () => {
-  test('says what it is', async () => {
+  test('describes itself', async () => {
     expect(model).toMatchObject({
       name: 'tiny random bert mean',
       pooling: 'mean',
@@ -119,7 +119,7 @@ describe('texts beyond the context', () => {
       numChunks: 1,
       numDroppedTokens: content.length - contextSize + 2,
     });
-    // ids without special tokens stay without
+    // no special tokens are added to ids
     const [plain] = await model.embedTexts([content], { overflow: 'truncate' });
     expect(plain?.vector).toEqual((await model.embed([content.slice(0, contextSize)]))[0]);
   });
@@ -142,7 +142,7 @@ describe('texts beyond the context', () => {
 });
 
 describe('vectors', () => {
-  test('poolings differ, and follow from one another where they must', async () => {
+  test('poolings differ, and agree where their definitions coincide', async () => {
     const vectors = new Map<string, Float32Array>();
     const text = [cls, 50, 60, 70, sep];
     for (const pooling of ['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const) {
@@ -184,7 +184,7 @@ describe('vectors', () => {
 });
 
 describe('calls', () => {
-  test('concurrent calls take turns', async () => {
+  test('concurrent calls run one after the other', async () => {
     const texts = randomTexts(createRng(4), 6, 30);
     const expected = await model.embed(texts);
     const results = await Promise.all(texts.map((text) => model.embed([text])));
@@ -206,7 +206,7 @@ describe('calls', () => {
     expect(await small.embed(['x'])).toEqual(await model.embed(['x']));
   });
 
-  test('ends when it is disposed', async () => {
+  test('rejects calls after disposal', async () => {
     const other = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, maxTexts: 1 });
     const running = other.embed(['x', 'x', 'x', 'x']);
     const disposed = other.dispose();
@@ -218,12 +218,12 @@ describe('calls', () => {
 });
 
 describe('loading', () => {
-  test('with its own backend', async () => {
+  test('creates a backend of its own', async () => {
     await using own = await loadEmbeddingModel(encoder, { threads: 1 });
     expect(await own.embed(['x'])).toEqual(await model.embed(['x']));
   });
 
-  test('quantized while loading', async () => {
+  test('quantizes while loading', async () => {
     await using small = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, quantize: 'q8_0' });
     expect(small.plan.weightsBytes).toBeLessThan(model.plan.weightsBytes / 2);
     const [vector] = await small.embed(['and the dog, 42 birds!']);
@@ -238,7 +238,7 @@ describe('loading', () => {
   });
 
   test.each([{ context: 129 }, { context: 0 }, { batchSize: 0.5 }, { maxTexts: 0 }, { pooling: 'sum' as 'max' }])(
-    'refuses %j',
+    'rejects %j',
     async (options) => {
       await expect(loadEmbeddingModel(encoder, options)).rejects.toThrow(ArgumentError);
     },
@@ -252,7 +252,7 @@ describe('decoders', () => {
   for (const name of names.filter((each) => !isThere(each))) {
     test.skip(`${name}: needs ../shared/data/goldens`, () => {});
   }
-  test.each(names.filter(isThere))('%s: logits of the last vectors are those of the goldens', async (name) => {
+  test.each(names.filter(isThere))('%s: last-token vectors give the logits of the goldens', async (name) => {
     const path = archPath(name, 'model.gguf') as string;
     const { prompts } = readJson<{ prompts: { tokens: number[]; positions: number[] }[] }>(
       archPath(name, 'golden.json') as string,
@@ -271,7 +271,7 @@ describe('decoders', () => {
     });
   });
 
-  test('require a pooling other than their first token', async () => {
+  test('require a pooling, and reject that of the first token', async () => {
     const path = archPath('llama', 'model.gguf') as string;
     await expect(loadEmbeddingModel(path)).rejects.toThrow('pooling: expected last, mean or another');
     await expect(loadEmbeddingModel(path, { pooling: 'cls' })).rejects.toThrow('attends only to itself');

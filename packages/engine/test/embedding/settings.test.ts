@@ -1,4 +1,4 @@
-/** What sentence-transformers folders say about embeddings, on a tiny encoder: pooling, prompts, sizes, refusals. */
+/** The settings of sentence-transformers folders on a tiny encoder: pooling, prompts, sizes, errors. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
@@ -19,7 +19,7 @@ const hf = archPath('modern-bert', 'hf') as string;
 const weights = readFileSync(join(hf, 'model.safetensors'));
 const config = JSON.parse(readFileSync(join(hf, 'config.json'), 'utf8')) as object;
 
-/** A vocabulary of words; the ids of the rest are never used. */
+/** A vocabulary of words; other ids are never used. */
 const words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', 'a', 'b', 'query', ':', 'A'];
 
 const transformer = { idx: 0, name: '0', path: '', type: 'sentence_transformers.models.Transformer' };
@@ -81,7 +81,7 @@ test.each([
   ['broken prompts', { sentence: { prompts: { query: 1 } } }],
   ['broken sizes', { bert: { max_seq_length: 'long' } }],
   ['broken dimensions', { config: { matryoshka_dimensions: [8, 'x'] } }],
-] as const)('refuses %s', async (_name, parts) => {
+] as const)('rejects %s', async (_name, parts) => {
   await expect(open(parts)).rejects.toThrow(FormatError);
 });
 
@@ -100,13 +100,13 @@ test('prompts by name, as text, and by default', async () => {
   expect(await usual.embed(['a'], { prompt: '' })).toEqual(await model.embed(['a']));
 });
 
-test('a pooling that excludes the prompt is rejected if there is one', async () => {
+test('a pooling that excludes the prompt rejects texts with a prompt', async () => {
   await using model = await open({ pooling: { pooling_mode_mean_tokens: true, include_prompt: false } });
   expect(await model.embed(['a'])).toHaveLength(1);
   await expect(model.embed(['a'], { prompt: 'b ' })).rejects.toThrow(ArgumentError);
 });
 
-test('sizes, lower case, dimensions', async () => {
+test('context size, lower case, dimensions', async () => {
   await using model = await open({
     bert: { max_seq_length: 16, do_lower_case: true },
     sentence: { truncate_dim: 32 },
@@ -122,7 +122,7 @@ test('sizes, lower case, dimensions', async () => {
   expect(larger.contextSize).toBe(40);
 });
 
-test('length 1, unless the model was trained for dot products', async () => {
+test('vectors have length 1 unless the model was trained for dot products', async () => {
   await using cosines = await open({ modules: [transformer, pooling] });
   await using dots = await open({ sentence: { similarity_fn_name: 'dot' } });
   await using both = await open({

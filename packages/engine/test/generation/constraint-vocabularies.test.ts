@@ -1,4 +1,4 @@
-/** Grammars over vocabularies of real models, without their weights: what a tokenizer writes is what the mask allows. */
+/** Grammars over vocabularies of real models, without weights: the mask allows what the tokenizer encodes. */
 import { createRng } from '@winnow/tensor';
 import { memorySource } from '@winnow/bytes';
 import { openGguf } from '@winnow/gguf';
@@ -41,7 +41,7 @@ describe.skipIf(folder === undefined)('vocabularies of models (needs ../shared/d
     );
     const has = (bits: Uint32Array, id: number): boolean => (((bits[id >> 5] as number) >>> (id & 31)) & 1) === 1;
 
-    // its own tokens for a text, which some vocabularies begin with a blank
+    // the tokenizer's own tokens of a text, which some vocabularies begin with a space
     const { text, begin } = encoded(tokenizer);
     const matcher = tokens.start();
     for (const id of begin) {
@@ -58,7 +58,7 @@ describe.skipIf(folder === undefined)('vocabularies of models (needs ../shared/d
       const ids: number[] = [];
       while (!free.isComplete && ids.length < 400) {
         const { bits } = free.mask();
-        // tokens of one character bring a text to its end
+        // single-character tokens bring the text to an end
         const ends = ids.length > 8 ? closing.filter((id) => has(bits, id)) : closing.subarray(0, 0);
         const allowed = ends.length > 0 ? ends : trie.tokens.filter((id) => has(bits, id));
         const id = allowed[Math.floor(rng.nextFloat() * allowed.length)] as number;
@@ -72,7 +72,7 @@ describe.skipIf(folder === undefined)('vocabularies of models (needs ../shared/d
   });
 });
 
-/** The text by the tokenizer's own tokens; the first of them without the blank that it may have put before. */
+/** The text as the tokenizer encodes it, without the space that it may have put before. */
 function encoded(tokenizer: Tokenizer): { text: string; begin: number[] } {
   const source = JSON.stringify(value);
   const ids = Array.from(tokenizer.encode(source, { addSpecialTokens: false }));
@@ -82,7 +82,7 @@ function encoded(tokenizer: Tokenizer): { text: string; begin: number[] } {
   return { text: begin.map((id) => detokenizer.push(id)).join('') + detokenizer.flush(), begin };
 }
 
-/** A short text by tokens of one character. */
+/** A short text as single-character tokens. */
 function piecesOf(tokenizer: Tokenizer, text: string): number[] {
   return Array.from(text, (char) => tokenizer.idOf(char) as number);
 }

@@ -31,7 +31,7 @@ describe('constrained generation', () => {
     ['all tokens are candidates', { temperature: 1, topK: 0, topP: 1, minP: 0, seed: 5 }],
     ['with penalties', { temperature: 0, repetitionPenalty: 1.3 }],
     ['few candidates', { temperature: 1, topK: 2, seed: 6 }],
-  ])('JSON that a schema accepts: %s', async (_name, options) => {
+  ])('the text is JSON that the schema accepts: %s', async (_name, options) => {
     const { text, finishReason } = await model
       .generate(prompt, { ...options, maxTokens: 200, jsonSchema: person })
       .result();
@@ -39,7 +39,7 @@ describe('constrained generation', () => {
     expect(finishReason).toBe('stop');
   });
 
-  test('GBNF; the pieces are the text, logprobs are those of the model', async () => {
+  test('GBNF: the pieces add up to the text, log-probabilities are those of the model without the mask', async () => {
     const grammar = 'root ::= " " ("yes" | "no") "."';
     const generation = model.generate(prompt, { temperature: 0, grammar, numTopLogprobs: 3 });
     const pieces: string[] = [];
@@ -81,22 +81,22 @@ describe('where constrained text begins and ends', () => {
     expect([cut.finishReason, 'ab'.repeat(10).startsWith(cut.text)]).toEqual(['length', true]);
     const empty = await model.generate(prompt, { temperature: 0, grammar: 'root ::= ""' }).result();
     expect([empty.text, empty.finishReason]).toEqual(['', 'eos']);
-    // the end token may come after every line but not inside
+    // the end token may come after a line but not within one
     const lines = await model
       .generate(prompt, { temperature: 1, seed: 1, maxTokens: 60, grammar: 'root ::= ("x\\n")+' })
       .result();
     expect(lines.text).toMatch(lines.finishReason === 'eos' ? /^(x\n)+$/ : /^(x\n)*x?$/);
   });
 
-  test('after only special tokens, the text matches the grammar exactly', async () => {
+  test('after a prompt of special tokens only, the text matches the grammar exactly', async () => {
     const first = model.tokenizer.eosId as number;
     const { text } = await model.generate([first], { temperature: 0, grammar: 'root ::= " a " [b-d]' }).result();
     expect(text).toMatch(/^ a [b-d]$/);
   });
 });
 
-describe('grammars over several generations', () => {
-  test('resuming continues inside the grammar, even twice', async () => {
+describe('grammars across generations', () => {
+  test('resuming continues within the grammar, even twice', async () => {
     const whole = await model
       .generate(prompt, { temperature: 1, seed: 9, maxTokens: 100, jsonSchema: person })
       .result();
@@ -105,13 +105,13 @@ describe('grammars over several generations', () => {
     let { text } = await session.generate(prompt, { ...options, maxTokens: 3 }).result();
     for (const maxTokens of [4, 100]) text += (await session.resume({ maxTokens }).result()).text;
     expect(text).toBe(whole.text);
-    // another grammar begins anew
+    // another grammar starts from its root
     const { text: more } = await session.resume({ temperature: 0, grammar: 'root ::= "?!"' }).result();
     expect(more).toBe('?!');
     session.dispose();
   });
 
-  test('a saved session continues inside its grammar', async () => {
+  test('a saved session continues within its grammar', async () => {
     const options = { temperature: 1, seed: 9, jsonSchema: person };
     const whole = await model.generate(prompt, { ...options, maxTokens: 100 }).result();
     const session = model.createSession();
@@ -127,7 +127,7 @@ describe('grammars over several generations', () => {
 });
 
 describe('control tokens and errors', () => {
-  test('control tokens are shown on request, and a grammar may require them', async () => {
+  test('control tokens are shown on request, and a grammar can require them', async () => {
     const special = '<|im_start|>';
     expect(model.tokenizer.isSpecial(model.tokenizer.idOf(special) as number)).toBe(true);
     const grammar = `root ::= "a${special}b"`;
@@ -145,7 +145,7 @@ describe('control tokens and errors', () => {
     [{ grammar: 'root ::= "a"', jsonSchema: true }, 'argument'],
     [{ showTokens: ['<none>'] }, 'argument'],
     [{ grammar: 'root ::= []' }, 'argument'],
-  ])('%j is refused', async (options, code) => {
+  ])('%j is rejected', async (options, code) => {
     await expect(model.generate(prompt, { maxTokens: 3, ...options }).result()).rejects.toMatchObject({ code });
   });
 });

@@ -1,4 +1,4 @@
-/** Sizes at their limits: contexts, batches, vocabularies, windows. */
+/** Sizes at their limits: contexts, batches, vocabularies. */
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError, FormatError, WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -18,7 +18,7 @@ async function tokensOf(
 
 describe('context', () => {
   test.each([2, 3, 63, 64, 65, 100, 128, 129])(
-    'of %i tokens: used to the last one, with the same tokens',
+    '%i tokens: used to the last one, with the same tokens',
     async (contextSize) => {
       await using model = await loadModel(await tinyFolder(), { context: contextSize });
       await using large = await loadModel(await tinyFolder(), { context: 512 });
@@ -35,7 +35,7 @@ describe('context', () => {
     },
   );
 
-  test('of one token: no prompt fits, whatever the policy', async () => {
+  test('one token: no prompt fits, whatever the policy', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 1 });
     for (const overflow of ['error', 'truncate-start', 'truncate-middle'] as const) {
       await expect(tokensOf(model, ids(1), { overflow })).rejects.toThrow(CapacityError);
@@ -65,7 +65,7 @@ describe('context', () => {
 });
 
 describe('vocabulary', () => {
-  test.each([1, 2, 5, 39, 40, 63, 64, 65])('of %i tokens: every way of sampling works', async (vocabSize) => {
+  test.each([1, 2, 5, 39, 40, 63, 64, 65])('%i tokens: every sampling method works', async (vocabSize) => {
     await using model = await loadModel(await tinyFolder({ vocabSize }));
     const ways: GenerateOptions[] = [
       {},
@@ -96,7 +96,7 @@ describe('vocabulary', () => {
     await expect(tokensOf(model, [0], { numTopLogprobs: Math.min(vocabSize, 64) + 1 })).rejects.toThrow(ArgumentError);
   });
 
-  test('rows of the embedding table without a token can be chosen and have no text', async () => {
+  test('rows of the embedding table without a token can be sampled and have no text', async () => {
     const files = { 'tokenizer.json': wordTokenizer(['a', 'b']) };
     await using model = await loadModel(await tinyFolder({ vocabSize: 20, files }));
     const seen = await model.generate('ab', { temperature: 3, seed: 2, maxTokens: 40 }).result();
@@ -114,7 +114,7 @@ describe('vocabulary', () => {
   });
 
   test.each([[1.5], [-1], [NaN], [2 ** 32], [20]])(
-    'log-probabilities of id %d are refused, not wrapped',
+    'log-probabilities of id %d are rejected, not wrapped around',
     async (id) => {
       await using model = await loadModel(await tinyFolder());
       await expect(model.logprobs([1, id])).rejects.toThrow(`prompt[1]: expected a token id below 20, got ${id}`);
@@ -155,7 +155,7 @@ test.each([
   [{ temperature: -1 }, /generation_config\.json: temperature: expected a number from 0, found -1/],
   [{ top_k: 0.5 }, /top_k: expected an integer from 0, found 0\.5/],
   [{ top_p: 0 }, /top_p: expected a number above 0, at most 1, found 0/],
-])('generation_config.json %o is refused', async (config, message) => {
+])('generation_config.json %o is rejected', async (config, message) => {
   const load = loadModel(await tinyFolder({ files: { 'generation_config.json': config } }));
   await expect(load).rejects.toThrow(message);
 });
@@ -166,7 +166,7 @@ test.each([
 ])('end tokens of generation_config.json: %s', async (_name, eos) => {
   const files = { 'generation_config.json': { eos_token_id: eos } };
   await using model = await loadModel(await tinyFolder({ files }));
-  // a model of random weights meets one of its ends sooner or later
+  // a model with random weights reaches one of its end tokens sooner or later
   const result = await model.generate([1], { temperature: 3, topK: 0, topP: 1, minP: 0, seed: 3 }).result();
   expect(result.finishReason).toBe('eos');
   expect(result.tokens.filter((id) => [eos].flat().includes(id))).toEqual([]);
@@ -177,7 +177,7 @@ test.each([
   expect([eos].flat()).toContain(all.tokens[result.tokens.length]);
 });
 
-test('times: what the caller does between tokens does not count, and each step is one token', async () => {
+test('timings exclude what the caller does between tokens, and each step is one token', async () => {
   let now = 0;
   const { backend } = watchedBackend(createReferenceBackend(), () => void (now += 10));
   await using model = await loadModel(await tinyFolder(), { backend, now: () => now, batchSize: 4 });

@@ -1,4 +1,4 @@
-/** Generations that end in other ways than by themselves: failed steps, disposal, several readers, turns. */
+/** Generations that do not finish normally: failed steps, disposal, several readers, fairness. */
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -8,7 +8,7 @@ import { tinyFolder, watchedBackend, type BackendLog } from '../support/tiny-mod
 const greedy = { temperature: 0, ignoreEos: true } as const;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 20);
 
-/** A model whose steps fail after they ran, when `when` says so. */
+/** A model whose steps fail after they ran where `when` returns true. */
 async function failingModel(when: (log: BackendLog) => boolean, options: object = {}): Promise<Model> {
   const { backend } = watchedBackend(createReferenceBackend(), (log) => {
     if (when(log)) throw new BackendError({ backend: 'test', message: `step ${log.numRuns} failed` });
@@ -17,16 +17,16 @@ async function failingModel(when: (log: BackendLog) => boolean, options: object 
 }
 
 describe('a step that fails after it wrote to the cache', () => {
-  // 40 tokens of prompt are three steps
+  // a prompt of 40 tokens takes three steps
   test.each([1, 2, 3, 4, 7])(
-    'step %i: the error is reported, and the session goes on as if it had not run',
+    'step %i: the error is reported, and the session continues as if the step had not run',
     async (failing) => {
       await using model = await failingModel(({ numRuns }) => numRuns === failing);
       await using healthy = await failingModel(() => false);
       using session = model.createSession();
       const failed = session.generate(ids(40), { ...greedy, maxTokens: 10 });
       await expect(failed.result()).rejects.toThrow(`step ${failing} failed`);
-      await expect(failed.result()).rejects.toThrow(BackendError); // the same again
+      await expect(failed.result()).rejects.toThrow(BackendError); // reported again
       expect(session.tokens.length).toBe(failing <= 3 ? 16 * (failing - 1) : 40 + failing - 4);
       const again = await session.generate(ids(40), { ...greedy, maxTokens: 10 }).result();
       expect(again.tokens).toEqual((await healthy.generate(ids(40), { ...greedy, maxTokens: 10 }).result()).tokens);
@@ -34,7 +34,7 @@ describe('a step that fails after it wrote to the cache', () => {
   );
 
   test('releases its blocks', async () => {
-    // two sessions share five blocks of 64; the failed step of the first wanted three
+    // two sessions share five blocks of 64; the failed step had taken three
     await using model = await failingModel(({ numRuns }) => numRuns === 1, { batchSize: 192 });
     using first = model.createSession();
     using second = model.createSession();
@@ -92,12 +92,12 @@ test('return() before, during and after', async () => {
   await using model = await failingModel(() => false);
   using session = model.createSession();
   const early = session.generate(ids(5), { ...greedy, maxTokens: 4 });
-  await early[Symbol.asyncIterator]().return?.(undefined); // before it began: nothing is broken off
+  await early[Symbol.asyncIterator]().return?.(undefined); // before it started: nothing is cancelled
   expect((await early.result()).tokens).toHaveLength(4);
   const broken = session.generate(ids(5), greedy);
   const iterator = broken[Symbol.asyncIterator]();
   await iterator.next();
-  // not waiting for the step in progress
+  // without awaiting the step in progress
   const pending = iterator.next();
   await Promise.all([pending, iterator.return?.(undefined)]);
   await expect(broken.result()).rejects.toThrow(ArgumentError);
@@ -110,7 +110,7 @@ test('return() before, during and after', async () => {
 });
 
 describe('disposal', () => {
-  test('of the model while sessions generate: typed errors, and no partial steps', async () => {
+  test('of the model while sessions generate: typed errors, and no memory left', async () => {
     let disposal: Promise<void> | undefined;
     const { backend, log } = watchedBackend(createReferenceBackend(), ({ numRuns }) => {
       if (numRuns === 3) disposal = model.dispose();
@@ -149,9 +149,9 @@ describe('disposal', () => {
   });
 });
 
-describe('turns', () => {
+describe('fairness', () => {
   test('sessions take turns step by step: a short answer does not wait for a long prompt', async () => {
-    // steps that take time, as large ones do
+    // steps that take time
     const { backend } = watchedBackend(createReferenceBackend(), () => new Promise((resolve) => setImmediate(resolve)));
     await using model = await loadModel(await tinyFolder(), { backend, batchSize: 16 });
     const order: string[] = [];
@@ -162,14 +162,14 @@ describe('turns', () => {
       for await (const _token of model.generate(ids(3), { ...greedy, maxTokens: 10 })) order.push('short');
     })();
     await Promise.all([long, short]);
-    // 20 steps of the long prompt beside 10 of the short answer: one of each, in turn
+    // 20 steps of the long prompt and 10 of the short answer alternate
     const numLongBefore = order.slice(0, order.lastIndexOf('short')).filter((who) => who === 'long').length;
     expect(numLongBefore).toBeLessThanOrEqual(12);
     expect(numLongBefore).toBeGreaterThanOrEqual(8);
   });
 
   test('a failing session does not stop the others', async () => {
-    // a step of both fails, then the step of the first alone
+    // a shared step fails, then the first sequence alone
     await using model = await failingModel(({ numRuns }) => numRuns === 6 || numRuns === 7);
     const outcomes = await Promise.allSettled(
       [1, 3].map((step) => model.generate(ids(5, step), { ...greedy, maxTokens: 9 }).result()),
@@ -194,12 +194,12 @@ describe('turns', () => {
     const before = numTicks;
     await model.generate(ids(2000), { ...greedy, maxTokens: 1 }).result();
     isDone = true;
-    expect(numTicks - before).toBeGreaterThan(3); // one would be enough to show it; blocked, there is none
+    expect(numTicks - before).toBeGreaterThan(3); // a blocked event loop would give none
     await backend.dispose();
   });
 });
 
-test('leaving loops early again and again keeps the session and its cache usable', async () => {
+test('leaving loops early repeatedly keeps the session and its cache usable', async () => {
   await using model = await failingModel(() => false);
   using session = model.createSession();
   for (let round = 0; round < 3; round++) {

@@ -1,4 +1,4 @@
-/** Generation beyond the context, and generations that go on later. */
+/** Generation beyond the context, and resumed generations. */
 import { createReferenceBackend } from '@winnow/ops';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -19,7 +19,7 @@ const tokensOf = async (
 describe('a model with a sliding window of 24 tokens', () => {
   const windowed = () =>
     tinyFolder({ config: { model_type: 'mistral', sliding_window: 24, max_position_embeddings: 8192 } });
-  // every token that goes was out of sight: nothing may change
+  // every evicted token was outside the window: nothing may change
   test.each([
     ['slide', 40],
     ['slide', 128],
@@ -27,7 +27,7 @@ describe('a model with a sliding window of 24 tokens', () => {
     ['evict', 33],
     ['evict', 64],
     ['evict', 100],
-  ] as const)('%s, context %i: the tokens of a context without end', async (overflow, contextSize) => {
+  ] as const)('%s, context %i: the tokens of an unlimited context', async (overflow, contextSize) => {
     // a step of n tokens needs the window before its first one
     const batchSize = Math.min(64, contextSize - 32);
     await using model = await loadModel(await windowed(), { context: contextSize, batchSize, maxSessions: 2 });
@@ -37,7 +37,7 @@ describe('a model with a sliding window of 24 tokens', () => {
       const result = await model.generate(prompt, { ...options, overflow }).result();
       expect(result.tokens).toEqual(await tokensOf(endless, prompt, options));
       expect([result.finishReason, result.promptTokens, result.droppedTokens]).toEqual(['length', prompt.length, 0]);
-      // what was computed less what was left
+      // computed less evicted
       const numLeft = prompt.length + 699 - result.evictedTokens;
       expect(numLeft).toBeLessThanOrEqual(contextSize);
       expect(numLeft).toBeGreaterThanOrEqual(overflow === 'evict' ? contextSize : contextSize / 2);
@@ -57,34 +57,37 @@ test('a model without a sliding window is affected by evictions', async () => {
 });
 
 describe('the demo model', () => {
-  test.each(['slide', 'evict'] as const)('%s: goes on far beyond its context in the same memory', async (overflow) => {
-    const events: EngineEvent[] = [];
-    await using model = await loadModel(demoModelUrl, {
-      context: 256,
-      maxSessions: 1,
-      onEvent: (event) => void events.push(event),
-    });
-    using session = model.createSession();
-    let mostBlocks = 0;
-    const parts: string[] = [];
-    for await (const { text } of session.generate('The old man', { ...greedy, overflow, maxTokens: 1200 })) {
-      parts.push(text);
-      mostBlocks = Math.max(mostBlocks, model.metrics().cache.numUsedBlocks);
-    }
-    expect(parts).toHaveLength(1200);
-    expect(mostBlocks).toBe(4);
-    const { numEvictedTokens, numCopiedBlocks } = model.metrics().cache;
-    expect(numEvictedTokens).toBeGreaterThan(900);
-    expect(numCopiedBlocks).toBe(0);
-    expect(session.tokens.length).toBeGreaterThan(1200);
-    let sum = 0;
-    for (const event of events) if (event.kind === 'evicted') sum += event.numTokens;
-    expect(sum).toBe(numEvictedTokens);
-  });
+  test.each(['slide', 'evict'] as const)(
+    '%s: generates far beyond its context in the same memory',
+    async (overflow) => {
+      const events: EngineEvent[] = [];
+      await using model = await loadModel(demoModelUrl, {
+        context: 256,
+        maxSessions: 1,
+        onEvent: (event) => void events.push(event),
+      });
+      using session = model.createSession();
+      let mostBlocks = 0;
+      const parts: string[] = [];
+      for await (const { text } of session.generate('The old man', { ...greedy, overflow, maxTokens: 1200 })) {
+        parts.push(text);
+        mostBlocks = Math.max(mostBlocks, model.metrics().cache.numUsedBlocks);
+      }
+      expect(parts).toHaveLength(1200);
+      expect(mostBlocks).toBe(4);
+      const { numEvictedTokens, numCopiedBlocks } = model.metrics().cache;
+      expect(numEvictedTokens).toBeGreaterThan(900);
+      expect(numCopiedBlocks).toBe(0);
+      expect(session.tokens.length).toBeGreaterThan(1200);
+      let sum = 0;
+      for (const event of events) if (event.kind === 'evicted') sum += event.numTokens;
+      expect(sum).toBe(numEvictedTokens);
+    },
+  );
 });
 
 describe('policies at the end of the context', () => {
-  test('stop ends the answer, error fails, others continue; unknown ones are rejected', async () => {
+  test('stop ends the answer, error fails, the others continue; unknown ones are rejected', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 32 });
     for (const overflow of ['stop', 'truncate-start', 'truncate-middle'] as const) {
       const result = await model.generate(ids(5), { ...greedy, overflow }).result();
@@ -96,13 +99,13 @@ describe('policies at the end of the context', () => {
     };
     await expect(run()).rejects.toThrow(CapacityError);
     expect(seen).toHaveLength(27);
-    // an answer that ends by itself is none of its business
+    // an answer that fits the context is not affected
     expect(await tokensOf(model, ids(5), { ...greedy, overflow: 'error', maxTokens: 27 })).toEqual(seen);
     await expect(tokensOf(model, ids(40), { ...greedy, overflow: 'stop' })).rejects.toThrow(CapacityError);
     await expect(tokensOf(model, ids(4), { overflow: 'no' as never })).rejects.toThrow(ArgumentError);
   });
 
-  test.each([2, 3, 4, 5, 8, 17])('contexts of %i tokens: as much as can be kept', async (contextSize) => {
+  test.each([2, 3, 4, 5, 8, 17])('contexts of %i tokens are never exceeded', async (contextSize) => {
     await using model = await loadModel(await tinyFolder(), { context: contextSize });
     for (const overflow of ['slide', 'evict'] as const) {
       const result = await model.generate(ids(30), { ...greedy, overflow, maxTokens: 50 }).result();
@@ -124,7 +127,7 @@ describe('policies at the end of the context', () => {
     expect(again.cachedTokens).toBe(0);
     session.reset();
     expect(again.tokens).toEqual((await session.generate(other, { ...greedy, maxTokens: 10 }).result()).tokens);
-    // one that goes on where it ended goes on
+    // a prompt that continues at the end of the context reuses it
     session.reset();
     const long = await session.generate(ids(50), { ...greedy, overflow: 'slide', maxTokens: 60 }).result();
     expect(long.tokens).toEqual(first.tokens);
@@ -143,7 +146,7 @@ describe('resume', () => {
     ['beyond the context, by tokens', { ...drawn, overflow: 'evict' }],
   ];
 
-  test.each(options)('%s: the parts are what one generation would have been', async (_name, sampling) => {
+  test.each(options)('%s: the parts add up to one uninterrupted generation', async (_name, sampling) => {
     await using model = await loadModel(await tinyFolder(), { context: 64, maxSessions: 1 });
     const whole = await tokensOf(model, ids(9), { ...sampling, maxTokens: 55 });
     using session = model.createSession();
@@ -152,7 +155,7 @@ describe('resume', () => {
     const parts: number[] = [];
     parts.push(...(await session.generate(ids(9), { ...sampling, maxTokens: 20 }).result()).tokens);
     parts.push(...(await session.resume({ maxTokens: 1 }).result()).tokens);
-    // broken off after two tokens
+    // cancelled after two tokens
     for await (const { tokenId } of session.resume()) if (parts.push(tokenId) === 23) break;
     const last = await session.resume({ maxTokens: 32 }).result();
     parts.push(...last.tokens);
@@ -160,7 +163,7 @@ describe('resume', () => {
     expect([last.promptTokens, last.cachedTokens]).toEqual([32, 31]);
   });
 
-  test('with another seed it draws differently; a fork does not affect its origin', async () => {
+  test('another seed draws other tokens; a fork does not affect its origin', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 256, maxSessions: 2 });
     using session = model.createSession();
     await session.generate(ids(9), { ...drawn, maxTokens: 20 }).result();
@@ -174,7 +177,7 @@ describe('resume', () => {
     expect((await tokensOf(model, ids(9), { ...drawn, maxTokens: 50 })).slice(20)).toEqual(own.tokens);
   });
 
-  test('text that was held back comes later, and stop sequences are found across the parts', async () => {
+  test('held-back text is emitted later, and stop sequences are found across parts', async () => {
     await using model = await loadModel(demoModelUrl, {
       context: 256,
       maxSessions: 1,

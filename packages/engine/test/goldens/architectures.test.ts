@@ -1,4 +1,4 @@
-/** Tiny models of random weights against log-probabilities of an independent float64 pass, and greedy ids of llama.cpp. */
+/** Tiny models with random weights against log-probabilities of an independent float64 pass and greedy ids of llama.cpp. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
@@ -28,10 +28,10 @@ interface Exact {
 
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
-/** The longest prompt and what is generated after it. */
+/** Holds the longest prompt and the tokens generated after it. */
 const contextSize = 256;
 
-/** Sizes of the steps that a prompt is computed in, by file and backend: each golden on each backend, each file format. */
+/** Batch sizes for the prompt by file and backend; they cover each golden on each backend and in each file format. */
 const quickSteps: Readonly<Record<string, Readonly<Record<string, readonly number[]>>>> = {
   'model.gguf': { WebAssembly: [1, 7, contextSize], reference: [7] },
   hf: { WebAssembly: [contextSize] },
@@ -67,7 +67,7 @@ async function expectLogprobs(
   expect(worst).toBeLessThan(limit);
 }
 
-/** The first ids that the reference backend, which is slow, is asked for in `npm test`. */
+/** The number of greedy ids that `npm test` checks on the slow reference backend. */
 const numFirst = testCoverage === 'full' ? Infinity : 6;
 
 async function expectGreedy(model: Model, prompts: readonly Prompt[], numTokens = Infinity): Promise<void> {
@@ -105,7 +105,7 @@ for (const name of names) {
           afterAll(() => model?.dispose());
 
           for (const batchSize of stepsOf(file, backendName)) {
-            test(`log-probabilities within ${limit}, prompt in steps of ${batchSize}`, () =>
+            test(`log-probabilities within ${limit}, batch size ${batchSize}`, () =>
               expectLogprobs(model, prompts, (exact as Exact).logprobs, batchSize));
           }
 
@@ -120,7 +120,7 @@ for (const name of names) {
             });
           }
 
-          // the hf folders of the goldens hold no tokenizer
+          // the Hugging Face folders of the goldens have no tokenizer
           if (file === 'model.gguf' && backendName === 'WebAssembly') {
             test('tokenized texts', () => {
               const { tokenize } = golden as Golden;

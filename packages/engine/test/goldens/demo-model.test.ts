@@ -1,4 +1,4 @@
-/** The embedded model against a numpy forward pass of the same weights. */
+/** The demo model against a NumPy forward pass of the same weights. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadModel, type GeneratedToken, type Model } from '../../src/index.js';
@@ -28,7 +28,7 @@ test('prompts are tokenized as in the goldens', () => {
   for (const { text, ids } of golden.prompts) expect([...model.encodePrompt(text)]).toEqual(ids);
 });
 
-test('greedy continuations of 64 tokens, and the five best logits up to the constant that makes them log-probabilities', async () => {
+test('greedy continuations of 64 tokens, and the five largest logits up to the log-sum-exp', async () => {
   for (const { ids, greedy, greedy_text: text, top5 } of golden.prompts) {
     const generation = model.generate(ids, { temperature: 0, maxTokens: 64, ignoreEos: true, numTopLogprobs: 5 });
     let first: GeneratedToken | undefined;

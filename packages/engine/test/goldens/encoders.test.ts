@@ -1,4 +1,4 @@
-/** Tiny encoders of random weights against vectors of an independent float64 pass, and token ids of llama.cpp. */
+/** Tiny encoders with random weights against vectors of an independent float64 pass and token ids of llama.cpp. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Pooling } from '@winnow/models';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -13,7 +13,7 @@ interface Golden {
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
 
-/** Folders without modules do not say it. */
+/** The poolings that folders without modules do not declare. */
 const poolings: Readonly<Record<string, Pooling>> = { 'bert-cls': 'cls' };
 
 const backends: Record<string, Backend> = {};
@@ -35,7 +35,7 @@ for (const name of Object.values(encoderNames).flat()) {
     const path = archPath(name, file);
     const [golden, exact] = ['golden.json', 'exact.json'].map((part) => archPath(name, part));
     const isMissing = path === undefined || golden === undefined || exact === undefined;
-    if (isMissing && file === 'hf' && golden !== undefined) continue; // there is none
+    if (isMissing && file === 'hf' && golden !== undefined) continue; // not every golden has a folder
     describe.skipIf(isMissing)(`${name}/${file}${isMissing ? ' (needs ../shared/data/goldens)' : ''}`, () => {
       const texts = isMissing ? [] : readJson<Golden>(golden).embeddings;
       const vectors = isMissing ? [] : readJson<{ embeddings: string[] }>(exact).embeddings.map(decodeFloats);
@@ -50,11 +50,11 @@ for (const name of Object.values(encoderNames).flat()) {
         });
         afterAll(() => model.dispose());
 
-        test('vectors of all texts in one step', async () => {
+        test('all texts in one step', async () => {
           expect(worstOf(await model.embed(ids, { normalize: false }), vectors)).toBeLessThan(limit);
         });
 
-        test('vectors text by text, and in steps of two texts', async () => {
+        test('text by text, and in steps of two texts', async () => {
           for (const [index, tokens] of ids.entries()) {
             const single = await model.embed([tokens], { normalize: false });
             expect(worstOf(single, vectors.slice(index, index + 1))).toBeLessThan(limit);
@@ -72,7 +72,7 @@ for (const name of Object.values(encoderNames).flat()) {
             const norm = Math.hypot(...expected);
             const cosine = vector.reduce((sum, value, i) => sum + (value * (expected[i] as number)) / norm, 0);
             expect(Math.hypot(...vector)).toBeCloseTo(1, 6);
-            // vectors that differ by d at an angle a: cos a >= 1 - (d / norm)^2 / 2
+            // two vectors at distance d and angle a: cos a >= 1 - (d / norm)^2 / 2
             expect(1 - cosine).toBeLessThan(((limit * Math.sqrt(vector.length)) / norm) ** 2 / 2 + 1e-6);
           }
         });

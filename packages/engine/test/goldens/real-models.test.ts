@@ -1,4 +1,4 @@
-/** Small trained models of others against llama.cpp: log-probabilities, greedy ids, text and perplexity. */
+/** Small published models against llama.cpp: log-probabilities, greedy ids, text and perplexity. */
 import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { sharedDataPath, testCoverage } from '@winnow/test-utils';
@@ -18,18 +18,18 @@ interface Golden {
     Record<string, { readonly prompts: readonly PromptGolden[]; readonly perplexity: { readonly perplexity: number } }>
   >;
   readonly perplexityTokens: readonly number[];
-  /** Not of babyllama-tok105. */
+  /** Missing for babyllama-tok105. */
   readonly tokenize?: readonly { readonly text: string; readonly tokens: readonly number[] }[];
 }
 
-/** Limits of the goldens' documentation: log-probability, perplexity ratio, smallest margin that fixes a greedy id. */
+/** Limits of the goldens' documentation: log-probability, perplexity ratio, smallest margin that determines a greedy id. */
 const limits = {
   F32: { logprob: 5e-4, perplexity: 1e-4, margin: 2e-3 },
   Q8_0: { logprob: 0.3, perplexity: 3e-3, margin: 0.6 },
   Q4_0: { logprob: 0.4, perplexity: 5e-3, margin: 0.8 },
 };
 
-/** The reference is slow: it computes the smallest model with each type of weights that there is, and one in 4 bits. */
+/** The slow reference backend runs the smallest model in every dtype, and one model in 4 bits. */
 const backendsOf = (name: string, kind: string): (readonly [string, () => { readonly backend?: Backend }])[] =>
   Object.entries(goldenBackends).filter(
     ([backendName]) =>
@@ -64,7 +64,7 @@ async function expectGreedy(model: Model, prompt: PromptGolden, margin: number, 
   expect(whole).toBe(name === 'babyllama-tok105' ? text.trimStart() : text);
 }
 
-/** The hf folders hold the weights of the F32 files: the same at every position is the same perplexity. */
+/** The Hugging Face folders hold the weights of the F32 files: equal log-probabilities give equal perplexity. */
 async function expectSameAsGguf(model: Model, name: string, text: readonly number[], limit: number): Promise<void> {
   const tokens = [model.tokenizer.bosId as number, ...text.slice(0, 127)];
   const positions = tokens.map((_, index) => index);
@@ -96,7 +96,7 @@ for (const { name, kind, backendName, createBackend } of cases) {
   describe.skipIf(isMissing)(
     `${name}/${file} on the ${backendName}${isMissing ? ' (needs ../shared/data/models)' : ''}`,
     () => {
-      // the hf folders hold the F32 weights
+      // the Hugging Face folders hold the F32 weights
       const dtype = kind === 'hf' ? 'F32' : kind;
       const { logprob, perplexity, margin } = limits[dtype];
       const golden = isMissing ? undefined : readJson<Golden>(goldenPath);
@@ -122,7 +122,7 @@ for (const { name, kind, backendName, createBackend } of cases) {
       });
 
       if (kind === 'hf') {
-        test('the log-probabilities of the F32 file after each token of a text', () =>
+        test('the same log-probabilities as the F32 file after each token of a text', () =>
           expectSameAsGguf(model, name, golden?.perplexityTokens ?? [], logprob));
       } else if (backendName !== 'reference backend' || testCoverage === 'full') {
         test(`perplexity of 2000 tokens within ${100 * perplexity} %`, async () => {

@@ -1,6 +1,6 @@
 /**
  * Models with experts and recurrent states, step by step without sessions: against the float64 log-probabilities with two
- * sequences in every step, and going back to a state that an earlier step left in another row.
+ * sequences in every step, and continuing from a state that an earlier step left in another row.
  */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
@@ -29,7 +29,7 @@ afterAll(async () => {
 
 const cases = names.flatMap((name) => [[name, 'model.gguf'] as const, [name, 'hf'] as const]);
 
-/** Two prompts in steps of their own sizes; states move between two rows each. @returns log-probabilities by prompt and token */
+/** Runs two prompts in steps of different sizes; each state alternates between two rows. @returns log-probabilities by prompt and token */
 async function runPair(steps: StepRun, pair: Golden['prompts']): Promise<Float32Array[][]> {
   const found = pair.map((): Float32Array[] => []);
   for (let round = 0; pair.some(({ tokens }, i) => (found[i] as Float32Array[]).length < tokens.length); round++) {
@@ -60,7 +60,7 @@ describe.each(cases)('%s/%s', (name, file) => {
       const { prompts } = readJson<Golden>(goldenPath as string);
       const exact = readJson<Exact>(exactPath as string);
       const steps = await openSteps(path as string, backends[backendName] as Backend);
-      // the 61 and the 150 tokens
+      // the prompts of 61 and 150 tokens
       const pair = [2, 3].map((index) => ({ index, ...(prompts[index] as Golden['prompts'][number]) }));
       const found = await runPair(steps, pair);
       let worst = 0;
@@ -76,7 +76,7 @@ describe.each(cases)('%s/%s', (name, file) => {
     },
   );
 
-  test.skipIf(isMissing)('a state that was kept can be gone on from again', async () => {
+  test.skipIf(isMissing)('a kept state can be continued from again', async () => {
     const { prompts } = readJson<Golden>(goldenPath as string);
     const tokens = (prompts[2] as Golden['prompts'][number]).tokens.slice(0, 24);
     const steps = await openSteps(path as string, backends['WebAssembly'] as Backend);
@@ -92,7 +92,7 @@ describe.each(cases)('%s/%s', (name, file) => {
     await steps.run([{ ...part(10, 17, 0, 2), tokens: tokens.slice(0, 7) }]);
     const [again] = await steps.run([part(10, 24, 0, 3)]);
     expect(again).toEqual(first);
-    // and going on from the wrong one matters
+    // continuing from another state gives other logits
     if (steps.hasStates) {
       const [other] = await steps.run([part(10, 24, 2, 3)]);
       expect(

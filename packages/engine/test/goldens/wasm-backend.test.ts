@@ -29,7 +29,7 @@ const architectures = ['llama', 'llama-linear', 'llama-yarn', 'llama3-ropefreqs'
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
 const maxMemoryBytes = 2 ** 28;
-/** All of the golden, or as many as it takes to pass a block of the cache after some prompt. */
+/** The whole golden, or enough tokens to cross a block boundary of the cache after some prompt. */
 const numGreedy = testCoverage === 'full' ? 64 : 24;
 
 const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
@@ -42,7 +42,7 @@ for (const [variant, backendOptions] of Object.entries(variants)) {
   describe(variant, () => {
     const isThere = (name: string): boolean => archPath(name, 'model.gguf') !== undefined;
     for (const name of architectures.filter((each) => !isThere(each))) {
-      test.skip(`${name}: the shared data folder is not there`, () => {});
+      test.skip(`${name}: needs ../shared/data/goldens`, () => {});
     }
     test.each(architectures.filter(isThere))(`%s: log-probabilities within ${limit} and greedy ids`, async (name) => {
       const golden = readJson<Golden>(archPath(name, 'golden.json') as string);

@@ -1,4 +1,4 @@
-/** Faults of the cold tier, and options that are refused. */
+/** Faults of the cold tier, and invalid options. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
 import type { Backend } from '@winnow/ops';
@@ -30,7 +30,7 @@ beforeAll(async () => {
 });
 afterAll(() => sharedBackend.dispose());
 
-/** A model whose files are those of `cold`. */
+/** A model whose cold tier is `cold`. */
 async function loadOver(cold: ColdFiles, offload: KvOffloadOptions = {}, options: LoadOptions = {}): Promise<Model> {
   const common = { context: 1024, maxSessions: 2, backend: sharedBackend };
   return loadModel(await tinyLlama(), {
@@ -40,7 +40,7 @@ async function loadOver(cold: ColdFiles, offload: KvOffloadOptions = {}, options
   });
 }
 
-/** Page files in memory, with a hand in what they do. */
+/** Page files in memory whose reads and writes can be intercepted. */
 function hookedFiles(hooks: {
   read?: (byteOffset: number, target: Uint8Array) => void;
   write?: (byteOffset: number) => void;
@@ -87,40 +87,43 @@ const readFaults: Readonly<Record<string, (target: Uint8Array) => void>> = {
 };
 
 describe('faults of the cold tier', () => {
-  test.each(Object.keys(readFaults))('%s: the error names positions, the session goes on afterwards', async (name) => {
-    let countdown = Infinity;
-    const files = hookedFiles({
-      read: (_byteOffset, target) => {
-        // a record is read in two parts: its header, which is short, and its page
-        const isHeader = target.length < 1000;
-        if (isHeader === name.includes('header') && countdown-- === 0) readFaults[name]!(target);
-      },
-    });
-    await using model = await loadOver(files);
-    using session = model.createSession();
-    using other = model.createSession();
-    await session.generate(prompt, { ...tenTokens, maxTokens: 1 }).result();
-    for (const after of [0, 1, 5]) {
-      countdown = after;
-      const failed = session.generate([...prompt, 1, 2, 3], tenTokens);
-      const error = await failed.result().catch((reason: unknown) => reason);
-      expect(PageError.isInstance(error)).toBe(true);
-      const { positions } = error as PageError;
-      expect(positions.length).toBeGreaterThan(0);
-      // whole blocks, never the first one
-      expect(Math.min(...positions) % 64 === 0 && Math.min(...positions) >= 64).toBe(true);
-      expect(session.tokens.slice(0, 600)).toEqual(prompt);
-      countdown = Infinity;
-      session.truncate(500);
-      expect((await session.generate(prompt, tenTokens).result()).tokens).toEqual(expected);
-      session.truncate(600);
-    }
-    expect((await other.generate(prompt, tenTokens).result()).tokens).toEqual(expected);
-    await model.dispose();
-    expect(files.numOpen).toBe(0);
-  });
+  test.each(Object.keys(readFaults))(
+    '%s: the error names the positions, and the session remains usable',
+    async (name) => {
+      let countdown = Infinity;
+      const files = hookedFiles({
+        read: (_byteOffset, target) => {
+          // a record is read in two parts: a short header and the page
+          const isHeader = target.length < 1000;
+          if (isHeader === name.includes('header') && countdown-- === 0) readFaults[name]!(target);
+        },
+      });
+      await using model = await loadOver(files);
+      using session = model.createSession();
+      using other = model.createSession();
+      await session.generate(prompt, { ...tenTokens, maxTokens: 1 }).result();
+      for (const after of [0, 1, 5]) {
+        countdown = after;
+        const failed = session.generate([...prompt, 1, 2, 3], tenTokens);
+        const error = await failed.result().catch((reason: unknown) => reason);
+        expect(PageError.isInstance(error)).toBe(true);
+        const { positions } = error as PageError;
+        expect(positions.length).toBeGreaterThan(0);
+        // whole blocks, never the first one
+        expect(Math.min(...positions) % 64 === 0 && Math.min(...positions) >= 64).toBe(true);
+        expect(session.tokens.slice(0, 600)).toEqual(prompt);
+        countdown = Infinity;
+        session.truncate(500);
+        expect((await session.generate(prompt, tenTokens).result()).tokens).toEqual(expected);
+        session.truncate(600);
+      }
+      expect((await other.generate(prompt, tenTokens).result()).tokens).toEqual(expected);
+      await model.dispose();
+      expect(files.numOpen).toBe(0);
+    },
+  );
 
-  test('a full disk: nothing leaves the pool, other sessions continue, and so does this one when there is room', async () => {
+  test('a full disk: nothing leaves the pool, other sessions continue, and this one does once there is room', async () => {
     let isFull = false;
     const files = hookedFiles({
       write: () => {
@@ -184,7 +187,7 @@ describe('full tiers, and aborts', () => {
 });
 
 describe('options', () => {
-  test('invalid and unnecessary options', async () => {
+  test('invalid options are rejected, unnecessary ones ignored', async () => {
     const load = async (kvCache: KvCacheOptions, options: LoadOptions = {}): Promise<Model> =>
       loadModel(await tinyLlama(), { context: 1024, maxSessions: 1, backend: sharedBackend, kvCache, ...options });
     await expect(load({ budget: -1 })).rejects.toThrow('kvCache.budget');

@@ -1,4 +1,4 @@
-/** The cache in tiers: what a session computes does not depend on where its keys and values are. */
+/** The KV cache in tiers: the results of a session do not depend on where its pages are. */
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -76,7 +76,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
   );
 });
 
-/** What the host does with sessions is the same on every backend. */
+/** Sessions are managed by the host in the same way on every backend. */
 const oneBackend = sampled(['wasm', 'reference'], 2);
 
 describe.each(oneBackend)('sessions on %s', (name) => {
@@ -101,10 +101,10 @@ describe.each(oneBackend)('sessions on %s', (name) => {
     await generateAll();
     expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
     expect(model.metrics().tiers?.numStoredTokens).toBeGreaterThan(200);
-    // into the middle of a page that is not in the pool
+    // cuts into a page that is not in the pool
     for (const session of sessions) session.truncate(100);
     await generateAll();
-    // two that share pages go different ways
+    // two sessions that share pages diverge
     const [first] = sessions;
     using fork = first!.fork();
     first!.truncate(330);
@@ -121,7 +121,7 @@ describe.each(oneBackend)('sessions on %s', (name) => {
   });
 });
 
-describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) => {
+describe.each(oneBackend)('saved sessions and full contexts on %s', (name) => {
   test('saved and restored, with and without tiers', async () => {
     const kv = { budget: 8 * blockBytes(2), offload: { memory: 3 * blockBytes(2), folder } };
     const tiered = await load(name, { kvCache: { dtype: 'f16', ...kv }, maxSessions: 2 });
@@ -139,7 +139,7 @@ describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) =
       using restored = await to.model.restoreSession(memorySource(sink.toBytes()));
       const { tokens, cachedTokens } = await restored.resume({ maxTokens: 70 }).result();
       expect([cachedTokens, tokens]).toEqual([549, expected.tokens.slice(50)]);
-      // and again, from where it is now
+      // saved once more after it continued
       const again = memorySink();
       await restored.save(again);
       expect(again.sizeBytes).toBeGreaterThan(sink.sizeBytes);
@@ -150,7 +150,7 @@ describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) =
   });
 
   test.each(['slide', 'evict'] as const)(
-    'beyond the context with %s: the oldest pages go, wherever they are',
+    'beyond the context with %s: the oldest pages are evicted from any tier',
     async (overflow) => {
       const kv = { budget: 6 * blockBytes(4), offload: { memory: 2 ** 20 } };
       const { model, close } = await load(name, { context: 640, kvCache: kv });
@@ -168,7 +168,7 @@ describe.each(oneBackend)('saved sessions and contexts that end on %s', (name) =
 describe.each(['lfm2', 'qwen35'])('recurrent states of %s beside tiers', (name) => {
   const path = archPath(name, 'model.gguf');
   const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
-  test.skipIf(path === undefined)(`the same tokens, also after a cut and from a file${missing}`, async () => {
+  test.skipIf(path === undefined)(`the same tokens, also after truncation and from a file${missing}`, async () => {
     const file = path as string;
     const size = { context: 512, maxSessions: 2, batchSize: 32, kvCache: { prefixSharing: false } };
     await using whole = await loadModel(file, size);

@@ -1,4 +1,4 @@
-/** Attention policies over tiers, and pages that come back to the pool. */
+/** Attention policies over tiers, and pages that are restored to the pool. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { memoryPageFile, PageError, type PageFile } from '@winnow/kv-cache';
@@ -17,7 +17,7 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
 };
 
-/** The reference backend without memory that the host can see: everything goes through `read` and `write`. */
+/** The reference backend without host-visible memory: the engine has to use `read` and `write`. */
 function opaque(): Backend {
   const backend = createReferenceBackend();
   return { ...backend, view: () => undefined };
@@ -51,11 +51,11 @@ async function load(backend: Backend, options: LoadOptions): Promise<Loaded> {
 }
 
 const bytesPer: Readonly<Record<string, number>> = { f32: 4, f16: 2, q8_0: 34 / 32, q4_0: 18 / 32 };
-/** Bytes of a block of the tiny model: 2 layers, 2 KV heads of 32, 64 slots, positions, and boxes of so many pages. */
+/** Bytes of a block of the tiny model: 2 layers, 2 KV heads of 32, 64 slots, positions, and key boxes of `numPages` pages. */
 const blockBytes = (dtype = 'f32', numPages = 0): number =>
   64 * (2 * 2 * 2 * 32 * bytesPer[dtype]! + 4) + numPages * 2 * 2 * (2 * 32 + 2) * 4;
 
-/** A file in memory; `onRead` hears of each read and what it gave. */
+/** A file in memory; `onRead` is called with the bytes of each read. */
 function watchedFile(name: string, onRead: (target: Uint8Array) => void): PageFile {
   const file = memoryPageFile({ name });
   return {
@@ -96,7 +96,7 @@ function expectClose(found: readonly Float32Array[], expected: readonly Float32A
   }
 }
 
-/** Token by token these take longer than all else: in `npm test` the policy with a dense layer has them. */
+/** Log-probabilities token by token are slow: `npm test` checks them for the policy with a dense layer. */
 const withLogprobs = 'decode=page-topk:budget=2;dense-first=1';
 
 describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) => {
@@ -143,7 +143,7 @@ describe.each([...Object.keys(backends), 'opaque'])('page-topk on %s', (name) =>
 });
 
 describe.each(sampled(['wasm', 'reference'], 2))('page-topk on %s', (name) => {
-  test('an error bound: the smaller, the more pages and the closer to dense', async () => {
+  test('a smaller error bound reads more pages and is closer to dense', async () => {
     const tokens = ids(400);
     const positions = [390, 399];
     const whole = await load(await backends[name]!(), {});
@@ -183,7 +183,7 @@ describe('page-topk', () => {
     const before = files.numReads;
     const { bytesRead } = model.metrics().tiers!;
     await session.resume({ maxTokens: 11 }).result();
-    // 11 tokens, 2 layers, keys and values, 2 pages for each of 2 heads
+    // 11 tokens, 2 layers, keys and values, 2 pages of each of 2 heads
     const most = 11 * 2 * 2 * 2 * 2;
     expect(files.numReads - before).toBeLessThanOrEqual(most);
     expect(files.numReads - before).toBeGreaterThan(0);
@@ -221,7 +221,7 @@ describe('page-topk', () => {
 });
 
 describe('page-topk beside the pool', () => {
-  test('several sessions at a time, some within the pool; saved and restored', async () => {
+  test('concurrent sessions, some within the pool; saved and restored', async () => {
     const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(40, 13)];
     const options = { attention, maxSessions: 5 };
@@ -256,7 +256,7 @@ describe('page-topk beside the pool', () => {
 describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
   const attention = 'streaming:window=100,sinks=4';
 
-  test('nothing outside the pool is read, even after a truncation, which restores pages', async () => {
+  test('nothing outside the pool is read, even after a truncation restores pages', async () => {
     const options = { attention, batchSize: 32, kvCache: { prefixSharing: false } };
     const whole = await load(await backends[name]!(), options);
     const run = async ({ model }: Loaded): Promise<(readonly number[])[]> => {
@@ -286,7 +286,7 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
 const wideKv = { budget: 24 * blockBytes(), offload: { memory: 2 ** 22 } };
 
 describe('the pool', () => {
-  test('restores pages when others are gone; steps then attend only to the pool', async () => {
+  test('restores pages once others are freed; steps then attend only to the pool', async () => {
     const { model, events, close } = await load(await backends['wasm']!(), {
       maxSessions: 3,
       kvCache: { prefixSharing: false, ...wideKv },
@@ -368,7 +368,7 @@ describe('errors', () => {
     expect((error as Error).message).toContain('page-topk for generated tokens');
   });
 
-  test('a pool that is smaller than the positions that streaming reads', async () => {
+  test('a pool smaller than the positions that streaming reads', async () => {
     const kv = { budget: 8 * blockBytes(), offload: { memory: 2 ** 20 } };
     const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kvCache: kv });
     await expect(loading).rejects.toThrow(CapacityError);

@@ -1,4 +1,4 @@
-/** The choice of exact activations, over a model with quantized weights. */
+/** f32 and int8 activations of a model with quantized weights. */
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { writeGguf, type GgufTensorInput, type GgufValueInput } from '@winnow/gguf';
 import { createReferenceBackend } from '@winnow/ops';
@@ -64,13 +64,13 @@ test('f32 activations agree with the reference, int8 activations (the default) a
   const exact = await logprobs({ backend: createReferenceBackend() });
   const chosen = await logprobs({ activations: 'f32' });
   const rounded = await logprobs({ activations: 'int8' });
-  // rounding of f32 through one layer; half a step of 127 in each product
+  // f32 rounding through one layer; half a quantization step of 1/127 per product
   expect(distance(chosen, exact)).toBeLessThan(1e-4);
   expect(distance(rounded, exact)).toBeGreaterThan(1e-4);
   expect(distance(rounded, exact)).toBeLessThan(0.3);
   expect(await logprobs({})).toEqual(rounded);
 });
 
-test('other names are rejected', async () => {
+test('unknown values are rejected', async () => {
   await expect(logprobs({ activations: 'int4' as 'int8' })).rejects.toThrow(ArgumentError);
 });

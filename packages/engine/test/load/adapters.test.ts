@@ -1,4 +1,4 @@
-/** Adapters in both formats on models in both formats, at run time and merged, against weights merged in f64. */
+/** LoRA adapters in both formats on models in both formats, at run time and merged, against weights merged in f64. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { writeGguf, type GgufTensorInput } from '@winnow/gguf';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
@@ -22,7 +22,7 @@ interface Pair {
   readonly shape: readonly [numOutputs: number, numInputs: number];
 }
 
-/** Random factors for these modules of a folder. */
+/** Random LoRA factors for these modules of a folder. */
 function pairsFor(modules: Readonly<Record<string, readonly [number, number, number]>>, seed = 3): Map<string, Pair> {
   const rng = createRng(seed);
   const random = (length: number): Float32Array => Float32Array.from({ length }, () => 0.2 * rng.nextGaussian());
@@ -134,7 +134,7 @@ const llamaModules = {
 const rankPattern = { 'model.layers.0.self_attn.k_proj': 2 };
 const llama = archPath('llama', 'hf');
 const needs = llama === undefined ? ' (needs ../shared/data/goldens)' : '';
-/** Sums in another order. */
+/** Allows for sums in another order. */
 const limit = 1e-4;
 
 const hf = (): string => archPath('llama', 'hf') as string;
@@ -144,7 +144,7 @@ const alpha = 6;
 const scaleOf = (name: string): number => alpha / (llamaPairs.get(name) as Pair).rank;
 const peftConfig = { r: 4, lora_alpha: alpha, rank_pattern: rankPattern };
 
-/** Names of GGUF files, and the rows of q and k in the order that they have there. */
+/** The factors with GGUF names, and the rows of q and k in GGUF order. */
 function permuted(pairs: ReadonlyMap<string, Pair>): Map<string, Pair> {
   return new Map(
     [...pairs].map(([name, pair]) => {
@@ -207,7 +207,7 @@ describe.skipIf(llama === undefined)(`adapters on the golden llama${needs}`, () 
 });
 
 describe.skipIf(llama === undefined)(`quantized models and sessions with adapters${needs}`, () => {
-  test('on quantized weights at run time; merging requantizes them with a notice', async () => {
+  test('on quantized weights at run time; merging requantizes them and gives a notice', async () => {
     const adapters: AdapterOption[] = [{ source: await peftFolder(llamaPairs, peftConfig) }];
     const exact = await logprobs(await mergedFolder('llama', llamaPairs, scaleOf));
     const plain = worst(await logprobs(hf(), { quantize: 'q8_0' }), await logprobs(hf()));
@@ -223,7 +223,7 @@ describe.skipIf(llama === undefined)(`quantized models and sessions with adapter
     await merged.dispose();
   });
 
-  test('sessions of one adapter are not those of another', async () => {
+  test('a session saved with one adapter is rejected with another', async () => {
     const folder = await peftFolder(llamaPairs, peftConfig);
     const sink = memorySink();
     await using plain = await loadModel(hf(), { backend, maxSessions: 1 });
@@ -242,7 +242,7 @@ describe.skipIf(llama === undefined)(`quantized models and sessions with adapter
   });
 });
 
-describe.skipIf(llama === undefined)(`adapters that are refused${needs}`, () => {
+describe.skipIf(llama === undefined)(`invalid adapters${needs}`, () => {
   test.each<[string, () => Promise<ModelLocation>, RegExp]>([
     [
       'another size',
@@ -261,7 +261,7 @@ describe.skipIf(llama === undefined)(`adapters that are refused${needs}`, () => 
     ['an embedding', () => peftFolder(pairsFor({ 'model.embed_tokens': [320, 64, 4] }), { r: 4 }), /not supported/],
     ['a model', async () => memorySource(await ggufAdapter(new Map(), 1, { 'general.type': 'model' })), /general.type/],
     ['no tensors', async () => memorySource(await ggufAdapter(new Map(), 1)), /at least one pair/],
-  ])('refuses %s', async (_, source, message) => {
+  ])('rejects %s', async (_, source, message) => {
     const adapters = [{ source: await source() }];
     await expect(loadModel(hf(), { backend, lora: { adapters } })).rejects.toThrow(FormatError);
     await expect(loadModel(hf(), { backend, lora: { adapters: [{ source: await source() }] } })).rejects.toThrow(
@@ -271,7 +271,7 @@ describe.skipIf(llama === undefined)(`adapters that are refused${needs}`, () => 
 });
 
 const fused = archPath('phi3', 'model.gguf');
-test.skipIf(fused === undefined)(`matrices that files hold as one${needs}`, async () => {
+test.skipIf(fused === undefined)(`fused matrices${needs}`, async () => {
   const pairs = pairsFor({
     'model.layers.0.self_attn.qkv_proj': [192, 64, 4],
     'model.layers.1.mlp.gate_up_proj': [192, 64, 4],

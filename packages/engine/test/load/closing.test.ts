@@ -1,4 +1,4 @@
-/** Whatever is opened is closed once, when loading succeeds and wherever it fails. */
+/** Every opened source is closed exactly once, whether loading succeeds or fails. */
 import { readFile } from 'node:fs/promises';
 import { memorySource } from '@winnow/bytes';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
@@ -47,7 +47,7 @@ const uses: readonly [Use, (location: ModelLocation) => Promise<unknown>][] = [
   ['openTokenizer', (location) => openTokenizer(location)],
 ];
 
-/** GGUF files, each with the uses that succeed since they need nothing of what is wrong. */
+/** GGUF files, each with the uses that succeed because they do not need the broken part. */
 const sources: readonly [string, () => Uint8Array, ...Use[]][] = [
   ['a model', () => gguf, 'loadModel', 'inspectModel', 'openTokenizer'],
   ['no GGUF file', () => new Uint8Array(100)],
@@ -57,7 +57,7 @@ const sources: readonly [string, () => Uint8Array, ...Use[]][] = [
 ];
 
 const tokenizer = wordTokenizer(['a', 'b']);
-/** Folders, equally. */
+/** Folders, in the same way. */
 const folders: readonly [string, () => Promise<HubFiles>, ...Use[]][] = [
   ['a model without a tokenizer', () => tinyFolder(), 'loadModel', 'inspectModel'],
   [
@@ -114,7 +114,7 @@ describe.each(uses)('%s', (name, use) => {
 });
 
 describe('a backend of the caller', () => {
-  test('has all its memory back after a load that fails late, and after a model is disposed of', async () => {
+  test('gets all its memory back after a load that fails late and after a model is disposed', async () => {
     const folder = await tinyFolder();
     const inner = createReferenceBackend();
     let numPrepared = 0;
@@ -130,7 +130,7 @@ describe('a backend of the caller', () => {
     expect([log.liveBytes, log.programBytes]).toEqual([0, 0]);
     const model = await loadModel(folder, { backend });
     expect(log.liveBytes).toBeGreaterThan(0);
-    // both wait until everything is given back
+    // both wait until everything is freed
     await Promise.all([model.dispose(), model.dispose()]);
     expect([log.liveBytes, log.programBytes]).toEqual([0, 0]);
     await backend.dispose();

@@ -1,4 +1,4 @@
-/** Loading: where models come from, and what is refused. */
+/** Loading: locations, options, and broken files. */
 import { createServer, type Server } from 'node:http';
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
@@ -73,7 +73,7 @@ describe('locations', () => {
     expect(await greedy(`${base}/hf/`)).toEqual(expected);
   });
 
-  test('the error of a missing file, URL or empty folder names what is missing', async () => {
+  test('errors of a missing file, URL or empty folder name what is missing', async () => {
     await expect(loadModel(join(folder, 'none.gguf'))).rejects.toThrow(/none\.gguf: no such file or folder/);
     await expect(loadModel(`${base}/none.gguf`)).rejects.toThrow(IoError);
     await expect(loadModel(folder)).rejects.toThrow(/config\.json: missing/);
@@ -87,7 +87,7 @@ describe('locations', () => {
 });
 
 describe('options', () => {
-  test('the memory plan is exact about weights and rejects before anything is read', async () => {
+  test('the memory plan is exact for weights and rejects a model before reading it', async () => {
     const info = await inspectModel(path);
     const weights = info.tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     expect(info.plan.weightsBytes).toBe(weights + 4 * ((info.config.rope?.rotaryDim ?? 0) / 2));
@@ -109,7 +109,7 @@ describe('options', () => {
   });
 
   test('caches of other dtypes run, and the log-probabilities stay close', async () => {
-    // halves keep 11 bits, q8_0 blocks 8 bits: errors of 2^-11 and 2^-8 of the rows, through two layers
+    // f16 keeps 11 bits, q8_0 keeps 8: relative errors of 2^-11 and 2^-8 per row, through two layers
     for (const [dtype, bound] of [
       ['f16', 0.02],
       ['bf16', 0.15],
@@ -129,7 +129,7 @@ describe('options', () => {
   });
 });
 
-describe('aborts and backends of the caller', () => {
+describe('aborts and backends passed by the caller', () => {
   test.each([
     [{ context: 0 }, 'context: expected a positive integer, got 0'],
     [{ batchSize: 1.5 }, 'batchSize: expected a positive integer, got 1.5'],
@@ -142,12 +142,12 @@ describe('aborts and backends of the caller', () => {
       { kvCache: { dtype: 'q6_K' as const } },
       'kvCache.dtype: expected f32 | f16 | bf16 | q8_0 | q4_0 | q4_1 | q5_0 | q5_1, got q6_K',
     ],
-  ])('refuses %o', async (options, message) => {
+  ])('rejects %o', async (options, message) => {
     await expect(loadModel(path, options)).rejects.toThrow(message);
     await expect(loadModel(path, options)).rejects.toThrow(ArgumentError);
   });
 
-  test('an aborted load throws the reason and frees the backend', async () => {
+  test('an aborted load throws the reason and disposes the backend', async () => {
     const backend = createReferenceBackend();
     const controller = new AbortController();
     const load = loadModel(path, {
@@ -159,7 +159,7 @@ describe('aborts and backends of the caller', () => {
     await backend.dispose();
   });
 
-  test('a given backend outlives the model', async () => {
+  test('a backend passed by the caller outlives the model', async () => {
     const backend = createReferenceBackend();
     const first = await loadModel(path, { backend });
     await first.dispose();
@@ -170,7 +170,7 @@ describe('aborts and backends of the caller', () => {
   });
 });
 
-test('the tokenizer opens without the weights', async () => {
+test('the tokenizer opens without weights', async () => {
   const { tokenizer, chatTemplate } = await openTokenizer(demoModelUrl);
   expect(tokenizer.decode(tokenizer.encode('The old man'))).toBe('The old man');
   expect(chatTemplate?.render([{ role: 'user', content: 'Hi' }])).toBe(
@@ -189,7 +189,7 @@ describe('broken files', () => {
     );
   });
 
-  test('truncated anywhere: rejected with an error that names the file', async () => {
+  test('files truncated anywhere are rejected with an error that names the file', async () => {
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length - 1), async (length) => {
         const file = join(folder, 'cut.gguf');

@@ -1,4 +1,4 @@
-/** Locations that cannot be opened: typed errors that say what was wrong. */
+/** Locations that cannot be opened fail with typed errors that say why. */
 import { ArgumentError, IoError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { host as browserHost } from '../../src/host/host.browser.js';
@@ -31,7 +31,7 @@ test.each([
   ['null', null],
   ['an empty object', {}],
   ['bytes', new Uint8Array(10)],
-])('%s is no location', async (_name, location) => {
+])('%s is not a location', async (_name, location) => {
   await expect(loadModel(location as unknown as ModelLocation)).rejects.toThrow(ArgumentError);
 });
 
@@ -42,18 +42,18 @@ test.each([['ftp://example.org/model.gguf'], ['data:,x'], ['file://host/share%2F
   },
 );
 
-test('a text that begins like a URL but is invalid', async () => {
+test('text that begins like a URL but is not valid', async () => {
   await expect(loadModel('http://')).rejects.toThrow(ArgumentError);
 });
 
-test('paths need Node', async () => {
+test('paths require Node', async () => {
   const { inspectModel: inspectAnywhere } = createEngineApi(browserHost);
   await expect(inspectAnywhere('/nowhere/model.gguf')).rejects.toThrow(
     /location: expected an http\(s\) URL, a Blob or files/,
   );
 });
 
-test('a server that does not answer, for a file and for a folder', async () => {
+test('a server that does not respond, for a file and for a folder', async () => {
   await expect(inspectModel('http://example.test/x/', { fetch: down })).rejects.toThrow(IoError);
   await expect(inspectModel('http://example.test/x/', { fetch: down })).rejects.toThrow(
     /config\.json: no answer: fetch failed/,
@@ -64,7 +64,7 @@ test('a server that does not answer, for a file and for a folder', async () => {
   );
 });
 
-test('an aborted opening throws the reason', async () => {
+test('aborted opening throws the reason', async () => {
   const signal = AbortSignal.abort(new Error('no longer wanted'));
   await expect(inspectModel('http://example.test/x/', { fetch: serverOf({}), signal })).rejects.toThrow(
     'no longer wanted',

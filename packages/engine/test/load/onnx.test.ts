@@ -1,4 +1,4 @@
-/** BERT and Llama as ONNX exports, with the weights of the goldens: against onnxruntime, and against the folders. */
+/** BERT and Llama as ONNX exports with the weights of the goldens, against onnxruntime and against the folders. */
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ function transpose({
   return Float32Array.from({ length: values.length }, (_, i) => values[(i % rows) * columns + Math.floor(i / rows)]!);
 }
 
-/** A matrix of products as quantizers of onnxruntime leave it: 8 bits per value, one scale. */
+/** A matrix as onnxruntime's quantizer stores it: int8 values, one scale. */
 function quantized(base: string, values: Float32Array, dims: readonly number[]): OnnxTensorInput[] {
   const scale = values.reduce((most, value) => Math.max(most, Math.abs(value)), 0) / 127;
   const codes = Int8Array.from(values, (value) => Math.round(value / scale));
@@ -209,7 +209,7 @@ test.skipIf(bert === undefined).each([false, true])(
       const [expected] = await original.embed([tokens], { normalize: false });
       expect(maxDifference(vector!, expected!)).toBeLessThan(1e-5);
     }
-    // blocks of our own while loading
+    // quantized again to Winnow's blocks while loading
     await using small = await loadEmbeddingModel(folder, { backend, pooling: 'mean', quantize: 'q8_0' });
     expect(maxDifference((await small.embed([tokens], { normalize: false }))[0]!, mean)).toBeLessThan(0.1);
   },

@@ -1,4 +1,4 @@
-/** Weights quantized while loading, against a file that was quantized before. */
+/** Weights quantized while loading, against a file that is already quantized. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { openGguf, writeGguf } from '@winnow/gguf';
 import { openGgufFile } from '@winnow/gguf/node';
@@ -13,7 +13,7 @@ import { tinyFolder } from '../support/tiny-model.js';
 const path = archPath('llama', 'model.gguf');
 const tokens = [5, 9, 200, 31, 7, 64];
 
-/** The file with its matrices encoded whole. */
+/** The file with every matrix encoded in one piece. */
 async function quantizedFile(dtype: DType): Promise<Uint8Array> {
   const file = await openGgufFile(path as string);
   const isTied = !file.tensors.has('output.weight');
@@ -56,7 +56,7 @@ test.skipIf(path === undefined).each(['q8_0', 'q4_0', 'q5_1', 'f16', 'bf16'] as 
   },
 );
 
-test('matrices that cannot be quantized stay and are named', async () => {
+test('matrices that cannot be quantized keep their dtype and are named', async () => {
   const model = await loadModel(await tinyFolder(), { backend: createReferenceBackend(), quantize: 'q8_0' });
   expect(model.notices).toEqual([
     'not stored as q8_0: token_embd.weight and 7 more: rows of 8 values are not whole blocks of 32',
@@ -65,7 +65,7 @@ test('matrices that cannot be quantized stay and are named', async () => {
   await model.dispose();
 });
 
-test('the plan is that of the quantized weights', async () => {
+test('the plan counts the quantized weights', async () => {
   const [plain, small] = await Promise.all([
     inspectModel(path as string),
     inspectModel(path as string, { quantize: 'q8_0' }),

@@ -1,10 +1,10 @@
-/** What a backend receives while a model loads, when the host cannot see its memory. */
+/** Writes to a backend without host-visible memory while a model loads. */
 import { maxPieceBytes, slotPositionsName, type EmbedderDescription, type Weight } from '@winnow/models';
 import { createReferenceBackend, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
 import { expect, test } from 'vitest';
 import { loadBuffers } from '../../src/memory/load-buffers.js';
 
-/** More than two pieces of weights, of constants and of empty slots. */
+/** Weights, constants and empty slots that each take more than two pieces. */
 const numValues = (2 * maxPieceBytes) / 4 + 12;
 
 function description(): Pick<EmbedderDescription, 'weights' | 'constants'> {
@@ -27,7 +27,7 @@ async function load(backend: Backend): Promise<Map<string, BufferHandle>> {
   return loadBuffers(backend, description() as EmbedderDescription, [b.build()], {});
 }
 
-test('memory that the host cannot access is written in bounded pieces', async () => {
+test('memory that the host cannot map is written in bounded pieces', async () => {
   const inner = createReferenceBackend();
   const sizes: number[] = [];
   const hidden: Backend = {

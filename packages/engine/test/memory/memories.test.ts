@@ -1,4 +1,4 @@
-/** The demo model over several small memories of the WebAssembly backend. */
+/** The demo model spread over several small WebAssembly memories. */
 import { readFileSync } from 'node:fs';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -14,7 +14,7 @@ const { prompts } = JSON.parse(readFileSync(goldens, 'utf8')) as DemoGolden;
 
 const numGreedy = testCoverage === 'full' ? 64 : 12;
 const mebibyte = 2 ** 20;
-/** Room for two or three of the model's six layers in each memory, the rest for its programs. */
+/** Each memory holds two or three of the six layers and the programs. */
 const limits: CreateWasmBackendOptions = {
   bytesPerMemory: 32 * mebibyte,
   reservedBytes: 29 * mebibyte,
@@ -47,7 +47,7 @@ test.each(Object.entries(variants))(`greedy continuations of ${numGreedy} tokens
   await backend.dispose();
 });
 
-test('log-probabilities have the same bits in one memory and in several', async () => {
+test('log-probabilities are bit-identical in one memory and in several', async () => {
   const [{ ids: prompt }] = prompts as [DemoGolden['prompts'][number]];
   const found: (readonly number[])[] = [];
   for (const options of [{}, limits]) {

@@ -1,4 +1,4 @@
-/** Ops without a kernel: the dispatcher runs them on the reference, and the metrics of the model count them. */
+/** Ops without a kernel run on the reference backend, and the model's metrics count them. */
 import { createReferenceBackend, dispatchProgram, type Backend, type KernelBackend } from '@winnow/ops';
 import { UnsupportedOpError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -7,7 +7,7 @@ import { archPath } from '../support/golden-files.js';
 
 const path = archPath('llama', 'model.gguf') as string;
 
-/** The reference without kernels for `rope`. */
+/** The reference backend without a kernel for `rope`. */
 function partialBackend(): Backend {
   const reference = createReferenceBackend();
   const backend: Backend = {

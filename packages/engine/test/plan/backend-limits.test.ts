@@ -1,4 +1,4 @@
-/** Plans keep to the limits of the backend. */
+/** Memory plans respect the limits of the backend. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend, type BackendLimits } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
@@ -32,7 +32,7 @@ test('a model that the backend cannot hold is rejected before anything is alloca
   await expect(embedding).rejects.toThrow('memory plan');
 });
 
-test('a buffer that is larger than the backend has any is named', async () => {
+test('the error names a buffer that exceeds the limit of the backend', async () => {
   const loading = loadModel(path, { ...options, backend: limited({ maxBufferBytes: 1000 }) });
   await expect(loading).rejects.toThrow(/^buffer \S+: needed \d+ bytes, available 1000 bytes/v);
 });
@@ -50,7 +50,7 @@ test('the limits of the WebAssembly backend are those of its memory', async () =
   });
 });
 
-test('blocks whose size the device cannot copy are copied through the host', async () => {
+test('blocks that violate the copy alignment are copied through the host', async () => {
   const tokensOf = async (copyAlignment: number): Promise<readonly (readonly number[])[]> => {
     const inner = createReferenceBackend();
     const backend: Backend = {
@@ -75,7 +75,7 @@ test('blocks whose size the device cannot copy are copied through the host', asy
   expect(await tokensOf(2 ** 20)).toEqual(await tokensOf(1));
 });
 
-test('the plan of a model that is not loaded asks the backend that it would be loaded with for its break-even ratios', async () => {
+test('inspectModel takes the break-even ratios of the backend that would run the model', async () => {
   let numAsked = 0;
   const backend = createReferenceBackend();
   const createBackend = async (): Promise<Backend> => ({

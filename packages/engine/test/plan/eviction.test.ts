@@ -1,4 +1,4 @@
-/** Eviction by what attention looks at, keys that are stored rotated, and contexts beyond what a model was trained for. */
+/** Eviction of the least attended positions, and contexts beyond the trained length. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
@@ -17,7 +17,7 @@ const sentences = [
 ];
 const names = ['Alice', 'Peter', 'Susan', 'Henry', 'Clara', 'James'];
 
-/** A code, three hundred tokens of something else, and the question for it. */
+/** A code, three hundred unrelated tokens, and the question for the code. */
 function lookUp(index: number): { readonly prompt: string; readonly code: string } {
   const name = names[index % names.length] as string;
   const code = String(10000 + ((index * 7919 + 1234) % 90000));
@@ -26,7 +26,7 @@ function lookUp(index: number): { readonly prompt: string; readonly code: string
   return { prompt, code };
 }
 
-describe('the demo model asked for a code that left the window long ago', () => {
+describe('the demo model asked for a code far outside the window', () => {
   const numAsked = 6;
 
   async function countRight(eviction: Eviction): Promise<number> {
@@ -47,12 +47,12 @@ describe('the demo model asked for a code that left the window long ago', () => 
     return numRight;
   }
 
-  test('what is looked at stays: it knows the code, which a window of the same size does not', async () => {
+  test('least-attended eviction recalls the code, a window of the same size does not', async () => {
     expect(await countRight('oldest')).toBe(0);
     expect(await countRight('least-attended')).toBeGreaterThan(numAsked / 2);
   });
 
-  test('the memory is that of the context, however long it goes on', async () => {
+  test('memory use stays that of the context, however long generation runs', async () => {
     await using model = await loadModel(demoModelUrl, {
       context: 128,
       maxSessions: 1,
@@ -76,13 +76,13 @@ const tokensOf = async (model: Model, prompt: number[]): Promise<readonly number
   (await model.generate(prompt, { ...drawn, maxTokens: 150 }).result()).tokens;
 
 describe('least attended', () => {
-  test('it is another choice than the oldest', async () => {
+  test('it evicts other positions than the oldest', async () => {
     await using model = await loadEvicting();
     await using other = await loadEvicting({ kvCache: { eviction: 'oldest' } });
     expect(await tokensOf(model, ids(30))).not.toEqual(await tokensOf(other, ids(30)));
   });
 
-  test('each of several sessions gets what it gets alone; a fork goes its own way', async () => {
+  test('concurrent sessions give the tokens of running alone; a fork diverges', async () => {
     await using model = await loadEvicting();
     const prompts = [ids(30), ids(90, 3), [...ids(30), 4, 5]];
     const alone: (readonly number[])[] = [];
@@ -99,7 +99,7 @@ describe('least attended', () => {
     expect(goesOn.tokens).not.toEqual(rest.tokens.slice(0, 50));
   });
 
-  test('a saved session knows what was looked at', async () => {
+  test('a saved session keeps its attention mass', async () => {
     const whole = await loadEvicting();
     const expected = await tokensOf(whole, ids(30));
     const session = whole.createSession();
@@ -117,8 +117,8 @@ describe('least attended', () => {
   });
 });
 
-describe('limits of evicting', () => {
-  test('where everything is protected it rejects, and the session can be used again', async () => {
+describe('limits of eviction', () => {
+  test('generation is rejected when every position is protected, and the session remains usable', async () => {
     await using model = await loadEvicting({ kvCache: { eviction: { recentTokens: 60, firstTokens: 8 } } });
     using session = model.createSession();
     const generation = session.generate(ids(30), { ...drawn, maxTokens: 100 }).result();
@@ -136,7 +136,7 @@ describe('limits of evicting', () => {
     expect(30 + 49 - result.evictedTokens).toBeLessThanOrEqual(contextSize);
   });
 
-  test('rejected: other attention, tiers, numbers that are none', async () => {
+  test('rejects other attention policies, tiers and invalid numbers', async () => {
     const refused: LoadOptions[] = [
       { attention: 'streaming:window=16,sinks=4' },
       { trace: { attention: true } },
@@ -149,7 +149,7 @@ describe('limits of evicting', () => {
   });
 });
 
-describe('beyond what a model was trained for', () => {
+describe('beyond the trained context', () => {
   async function notices(options: LoadOptions, maxTokens: number): Promise<string[]> {
     const events: EngineEvent[] = [];
     const folder = await tinyFolder({ config: { max_position_embeddings: 100 } });
@@ -164,7 +164,7 @@ describe('beyond what a model was trained for', () => {
     return events.flatMap((event) => (event.kind === 'notice' ? [event.text] : []));
   }
 
-  test('a notice, once: at loading, or where a sequence gets there', async () => {
+  test('one notice: at load time, or when a sequence gets there', async () => {
     expect(await notices({ context: 100 }, 80)).toEqual([]);
     expect(await notices({ context: 101 }, 5)).toEqual([expect.stringMatching(/101 tokens.*100/)]);
     expect(await notices({ context: 64 }, 150)).toEqual([expect.stringMatching(/101 tokens.*100/)]);

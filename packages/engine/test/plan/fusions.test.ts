@@ -1,4 +1,4 @@
-/** Rewritten programs of real models compute the same, bit by bit. */
+/** Programs with fused ops give bit-identical results. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import {
   createReferenceBackend,
@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => wasm.dispose());
 
 const tokens = Array.from({ length: 24 }, (_, i) => 3 + ((i * 29) % 190));
-/** A prompt of one sequence, then a token of it beside the prompt of another one. */
+/** The prompt of one sequence, then one of its tokens beside the prompt of another sequence. */
 const steps: readonly (readonly Part[])[] = [
   [{ tokens, begin: 0, firstBlock: 0, from: -1, to: 0 }],
   [
@@ -41,7 +41,7 @@ async function logprobsOf(path: string, backend: Backend, rewrite?: (program: Pr
 }
 
 const countsOf = ({ records }: Program, op: string): number => records.filter((record) => record.op === op).length;
-/** Matmuls that follow one of the same activations. */
+/** Counts matmuls that directly follow a matmul of the same activations. */
 const countGrouped = ({ records }: Program): number =>
   records.filter(({ op, inputs }, index) => {
     const before = records[index - 1];

@@ -1,4 +1,4 @@
-/** Keys that are stored rotated. */
+/** Rotated keys (Hadamard) in the KV cache. */
 import { readFile } from 'node:fs/promises';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -26,7 +26,7 @@ async function rowsOf(options: LoadOptions = {}, location: ModelLocation = demoM
   return await model.logprobs(tokens, { positions: [...tokens.keys()] });
 }
 
-/** Mean divergence from the first to the second, in nats. */
+/** Mean KL divergence from the first to the second, in nats. */
 function divergence(exact: readonly Float32Array[], rows: readonly Float32Array[]): number {
   let sum = 0;
   for (const [index, row] of exact.entries()) {
@@ -35,7 +35,7 @@ function divergence(exact: readonly Float32Array[], rows: readonly Float32Array[
   return sum / exact.length;
 }
 
-/** The demo model with keys whose third channel, and its partner in the rotary embedding, are 16 times as large. */
+/** The demo model with one key channel, and its RoPE partner, scaled by 16. */
 async function withOutliers(): Promise<HubFiles> {
   const files: Record<string, Uint8Array> = {};
   for (const name of ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors']) {
@@ -56,7 +56,7 @@ async function withOutliers(): Promise<HubFiles> {
     const values = new Float32Array(numRows * numColumns);
     decode('f16', own, values);
     for (let row = 0; row < numRows; row++) {
-      if (row % 16 !== 3) continue; // heads of 32, of which channels 3 and 19 turn together
+      if (row % 16 !== 3) continue; // heads of 32, in which RoPE rotates channels 3 and 19 together
       for (let i = row * numColumns; i < (row + 1) * numColumns; i++) values[i] = (values[i] as number) * factor;
     }
     encode('f16', values, own);
@@ -65,18 +65,18 @@ async function withOutliers(): Promise<HubFiles> {
 }
 
 describe('rotated keys', () => {
-  test('nothing changes but the rounding', async () => {
+  test('rotation changes nothing but the rounding', async () => {
     expect(divergence(await rowsOf(), await rowsOf({ kvCache: { rotation: 'hadamard' } }))).toBeLessThan(1e-6);
   });
 
-  test('with outlier channels in the keys, of 4 bits much less is lost', async () => {
+  test('with outlier channels in the keys, 4-bit storage loses much less', async () => {
     const exact = await rowsOf({}, await withOutliers());
-    // queries make up for it: but for their roundings it is the same model
+    // queries are scaled inversely, so the model is the same except for rounding
     expect(divergence(await rowsOf(), exact)).toBeLessThan(1e-4);
     const dtype = { keys: 'q4_0', values: 'f32' } as const;
     const plain = divergence(exact, await rowsOf({ kvCache: { dtype } }, await withOutliers()));
     const rotated = divergence(exact, await rowsOf({ kvCache: { dtype, rotation: 'hadamard' } }, await withOutliers()));
-    // a block's step goes with its largest number, 16 times as large; spread over 32 channels it is a few times as large
+    // a block's scale follows its largest value; spread over 32 channels the outlier is only a few times as large
     expect(rotated).toBeLessThan(plain / 2);
   });
 });
@@ -93,7 +93,7 @@ describe('rotated keys elsewhere', () => {
     expect(tokens[1]).toEqual(tokens[0]);
   });
 
-  test('sinks that are remapped are rotated, too', async () => {
+  test('remapped sinks are rotated, too', async () => {
     const options = { context: 256, maxSessions: 1, attention: 'streaming:window=24,sinks=4' } as const;
     const results: (readonly number[])[] = [];
     for (const rotation of ['none', 'hadamard'] as const) {
@@ -106,7 +106,7 @@ describe('rotated keys elsewhere', () => {
     expect(results[1]).toEqual(results[0]);
   });
 
-  test('also where pages leave the pool', async () => {
+  test('pages outside the pool are rotated, too', async () => {
     const tiny = await tinyLlama();
     const kv = { budget: 6 * 64 * 1028, offload: { memory: 2 ** 22 } };
     const results: (readonly number[])[] = [];
@@ -120,7 +120,7 @@ describe('rotated keys elsewhere', () => {
     expect(results[2]).toEqual(results[0]);
   });
 
-  test('a saved session has to have them the same way; unknown ones are rejected', async () => {
+  test('a session saved with another rotation is rejected, and so are unknown rotations', async () => {
     await using model = await loadModel(await tinyFolder(), { kvCache: { rotation: 'hadamard' }, context: 64 });
     using session = model.createSession();
     await session.generate(ids(9), { maxTokens: 3, ignoreEos: true }).result();

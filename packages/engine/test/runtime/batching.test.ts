@@ -1,4 +1,4 @@
-/** Sequences that share steps and memory: each must get what it would get alone. */
+/** Sequences that share steps and memory give the results of running alone. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, createRng } from '@winnow/tensor';
@@ -10,14 +10,14 @@ import { tinyFolder, watchedBackend } from '../support/tiny-model.js';
 const path = archPath('llama', 'model.gguf') as string;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 const tinyIds = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 20);
-/** Draws that a small error in the logits would change sooner or later. */
+/** Sampling in which a small error of the logits changes a draw sooner or later. */
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true } as const;
 const greedy = { temperature: 0, ignoreEos: true } as const;
 
 interface Case {
   readonly prompt: readonly number[];
   readonly options: GenerateOptions;
-  /** Steps of the others before it joins. */
+  /** Steps that the others run before this one joins. */
   readonly delay: number;
 }
 
@@ -34,7 +34,7 @@ const cases: readonly Case[] = [
   { prompt: ids(65, 19), options: { ...greedy, maxTokens: 33 }, delay: 21 },
 ];
 
-/** Runs all cases at the same time, each joining after a number of steps. */
+/** Runs all cases concurrently; each joins after `delay` steps. */
 async function runTogether(model: Model, all: readonly Case[]): Promise<readonly (readonly number[])[]> {
   const numSteps = (): number => model.metrics().steps.numSteps;
   const begin = numSteps();
@@ -60,7 +60,7 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   'wasm, two threads': () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
 };
 
-/** Forks of one session, each with a prompt of its own, give what fresh sessions give; so does their origin. */
+/** Forks of one session with different prompts, and their origin, give the tokens of fresh sessions. */
 async function checkForks(model: Model): Promise<void> {
   using session = model.createSession();
   const start = await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
@@ -98,21 +98,21 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
     await backend.dispose();
   });
 
-  test('greedy and drawn tokens are those of running alone, whoever joins and leaves', async () => {
+  test('greedy and sampled tokens are those of running alone, whichever sequences join or leave', async () => {
     const alone = await runAlone(model, cases);
     const before = model.metrics().steps;
     expect(before.numSharedSteps).toBe(0);
     expect(await runTogether(model, cases)).toEqual(alone);
     expect(await runTogether(model, cases.toReversed())).toEqual(alone.toReversed());
     const after = model.metrics();
-    // a tick takes everybody along: far fewer steps than alone
+    // batching takes far fewer steps than running alone
     expect(after.steps.numSteps - before.numSteps).toBeLessThan(1.4 * before.numSteps);
     expect(after.steps.numSharedSteps).toBeGreaterThan(40);
     expect(after.steps.numTokens).toBe(3 * before.numTokens);
     expect([after.numSessions, after.cache.numUsedBlocks]).toEqual([0, 0]);
   });
 
-  test('log-probabilities beside generations are the same to the last bit or nearly so', async () => {
+  test('log-probabilities beside generations agree to four digits', async () => {
     const tokens = ids(100, 23);
     const positions = [0, 40, 63, 64, 99];
     const expected = await model.logprobs(tokens, { positions });
@@ -126,22 +126,22 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
     }
   });
 
-  test('forks go different ways from the same memory', () => checkForks(model));
+  test('forks that share blocks diverge', () => checkForks(model));
 });
 
-test('the time that steps ran, and tokens by that', async () => {
+test('step time and tokens per second', async () => {
   let clock = 0;
   const now = (): number => (clock += 5);
   await using model = await loadModel(await tinyFolder(), { context: 64, batchSize: 16, now });
   expect(model.metrics().steps).toMatchObject({ stepMs: 0, tokensPerSecond: 0 });
   await model.generate(tinyIds(20), { ...greedy, maxTokens: 3 }).result();
   const { numSteps, numTokens, stepMs, tokensPerSecond } = model.metrics().steps;
-  // two chunks of the prompt and two tokens, each between two looks at the clock
+  // two chunks of the prompt and two tokens, 5 ms each between two clock readings
   expect([numSteps, numTokens, stepMs]).toEqual([4, 22, 20]);
   expect(tokensPerSecond).toBe(22 / 0.02);
 });
 
-test('more sessions than a step takes: all get their turns', async () => {
+test('more sessions than fit a step: all make progress', async () => {
   await using model = await loadModel(await tinyFolder(), {
     context: 128,
     kvCache: { capacity: 4096, prefixSharing: false },
@@ -161,7 +161,7 @@ test('more sessions than a step takes: all get their turns', async () => {
   // 1035 tokens of prompts in chunks of 16, 855 steps of single tokens, at most 32 sequences at a time
   expect(numTokens).toBe(1035 + 45 * 19);
   expect(numSteps).toBeLessThan(160);
-  // nobody is left behind: short prompts end while long ones are still computed
+  // no sequence starves: short prompts end while long ones are still computed
   expect(done.indexOf(0)).toBeLessThan(20);
   for (const [index, tokens] of together.entries()) {
     expect(tokens).toEqual((await model.generate(tinyIds(1 + index), options(index)).result()).tokens);
@@ -169,7 +169,7 @@ test('more sessions than a step takes: all get their turns', async () => {
 });
 
 describe('prefix sharing', () => {
-  test('sessions take over whole blocks that others computed, also of disposed ones', async () => {
+  test('sessions reuse whole blocks that other sessions computed, even disposed ones', async () => {
     await using model = await loadModel(path, { context: 256, maxSessions: 3 });
     await using other = await loadModel(path, { context: 256, kvCache: { prefixSharing: false } });
     const expected = await other.generate([...ids(150), 5], { ...greedy, maxTokens: 20 }).result();
@@ -177,7 +177,7 @@ describe('prefix sharing', () => {
     const result = await model.generate([...ids(150), 5], { ...greedy, maxTokens: 20 }).result();
     expect([result.cachedTokens, result.tokens]).toEqual([128, expected.tokens]);
     expect(model.metrics().cache).toMatchObject({ numSharedTokens: 128, numUsedBlocks: 0 });
-    // cached blocks are nobody's: a prompt that needs them all gets them
+    // cached blocks are free: a prompt that needs all of them gets them
     const large = await model.generate(ids(250, 3), { ...greedy, maxTokens: 3 }).result();
     expect(large.tokens).toEqual((await other.generate(ids(250, 3), { ...greedy, maxTokens: 3 }).result()).tokens);
     await model.generate(ids(250, 13), { ...greedy, maxTokens: 1 }).result();
@@ -188,7 +188,7 @@ describe('prefix sharing', () => {
   });
 });
 
-// five blocks and two more for the sessions beyond the first
+// five blocks, and two more for the second and third session
 const kvCache = { capacity: 320, prefixSharing: false } as const;
 const fivePages = { context: 320, kvCache, maxSessions: 3 };
 const patient = { ...fivePages, kvCache: { ...kvCache, whenFull: 'wait' } } as const;
@@ -196,7 +196,7 @@ const patient = { ...fivePages, kvCache: { ...kvCache, whenFull: 'wait' } } as c
 const prompts = [tinyIds(100), tinyIds(120, 3), tinyIds(90, 11)];
 
 describe('a full pool', () => {
-  test('error: whoever finds it full is rejected, the others go on', async () => {
+  test('error: requests that no longer fit are rejected, the others continue', async () => {
     await using model = await loadModel(await tinyFolder(), fivePages);
     const alone = await runAlone(
       model,
@@ -215,7 +215,7 @@ describe('a full pool', () => {
     expect(model.metrics().cache.numUsedBlocks).toBe(0);
   });
 
-  test('wait: all end with the tokens of running alone; the youngest is computed again', async () => {
+  test('wait: all give the tokens of running alone; the youngest is preempted', async () => {
     const events: EngineEvent[] = [];
     const onEvent = (event: EngineEvent): void => void events.push(event);
     await using model = await loadModel(await tinyFolder(), { ...patient, onEvent });
@@ -235,7 +235,7 @@ describe('a full pool', () => {
 });
 
 describe('waiting for room', () => {
-  test('wait: for idle sessions to be disposed, or until the signal', async () => {
+  test('requests wait until idle sessions are disposed or the signal aborts', async () => {
     await using model = await loadModel(await tinyFolder(), patient);
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
@@ -252,7 +252,7 @@ describe('waiting for room', () => {
     expect((await waiting).tokens).toHaveLength(2);
   });
 
-  test('wait: a model that is disposed tells those who wait', async () => {
+  test('disposing the model rejects waiting requests', async () => {
     const model = await loadModel(await tinyFolder(), patient);
     const idle = model.createSession();
     await idle.generate(tinyIds(300), { ...greedy, maxTokens: 1 }).result();
@@ -266,7 +266,7 @@ describe('waiting for room', () => {
   });
 });
 
-test('random sessions at random times: forks, aborts, resets, broken loops; the pool stays whole', async () => {
+test('random sessions at random times: forks, aborts, early exits; no block leaks', async () => {
   const options = { context: 256, maxSessions: 6, kvCache: { whenFull: 'wait' } } as const;
   await using model = await loadModel(await tinyFolder(), options);
   await using alone = await loadModel(await tinyFolder(), { ...options, kvCache: { prefixSharing: false } });
@@ -327,7 +327,7 @@ test('random sessions at random times: forks, aborts, resets, broken loops; the 
   for (const check of checks) await check();
 });
 
-test('an abort of one sequence does not cancel the step that it shares with others', async () => {
+test('aborting one sequence does not cancel the step that it shares with others', async () => {
   const controller = new AbortController();
   let abortAt = Infinity;
   const { backend, log } = watchedBackend(

@@ -1,4 +1,4 @@
-/** Models whose backend loses its device: weights are loaded again, and sequences recomputed from their tokens. */
+/** A model whose backend loses its device reloads the weights and recomputes sequences from their tokens. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { DeviceLostError } from '@winnow/tensor';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -43,7 +43,7 @@ describe.each([
   ['llama', path],
   ['lfm2, with recurrent states', hybrid],
 ])('%s', (_name, from) => {
-  test('the same greedy tokens, whatever step a single sequence loses the device in', async () => {
+  test('a sequence gives the same greedy tokens, whichever step loses the device', async () => {
     const [expected] = await expectedOf(from);
     for (const step of [1, 2, 7, 12]) {
       let isDue = true;
@@ -63,7 +63,7 @@ describe.each([
     }
   });
 
-  test('the same greedy tokens of a batch, also when outputs cannot be read any more', async () => {
+  test('a batch gives the same greedy tokens, also when the device is lost before outputs are read', async () => {
     const expected = await expectedOf(from);
     for (const moment of ['run', 'read'] as const) {
       let numLeft = 3;
@@ -80,7 +80,7 @@ describe.each([
   });
 });
 
-test('sessions that were idle go on, fork, tell their tokens and are saved as before', async () => {
+test('idle sessions continue, fork and are saved as before', async () => {
   const [expected] = await expectedOf();
   const devices = losingDevices();
   const model = await load(devices);
@@ -101,7 +101,7 @@ test('sessions that were idle go on, fork, tell their tokens and are saved as be
   }
 });
 
-test('lost again while it is replaced, and given up after three devices in a row', async () => {
+test('losses while the device is replaced; the model gives up after three in a row', async () => {
   const [expected] = await expectedOf();
   for (const moment of ['write', 'prepare'] as const) {
     let numLost = 0;
@@ -142,7 +142,7 @@ test('aborts while the device is replaced reject that request only', async () =>
   expect(devices.numCreated).toBe(2);
 });
 
-test('a device that is lost while a model loads rejects loading, and one that was given is not replaced', async () => {
+test('a loss during loading rejects, and a backend passed by the caller is not replaced', async () => {
   for (const moment of ['write', 'prepare'] as const) {
     await expect(load(losingDevices((at) => at === moment))).rejects.toThrow(DeviceLostError);
   }
@@ -154,7 +154,7 @@ test('a device that is lost while a model loads rejects loading, and one that wa
   expect(devices.numCreated).toBe(1);
 });
 
-test('phases with policies of their own: what decode has lost is recomputed by prefill', async () => {
+test('with a policy per phase, positions computed by decode are recomputed by prefill', async () => {
   const attention = 'prefill=dense;decode=sparq:rank=32,topk=128'; // all keys of the context: exact
   const expected = await expectedOf();
   const model = await load(losesOnceIn(8), { attention });

@@ -1,4 +1,4 @@
-/** What callbacks hear of a model that loses its device: each row and each layer of each step once. */
+/** Callbacks report each row and each layer of each step once, even if the device is lost. */
 import { afterEach, describe, expect, test } from 'vitest';
 import {
   loadEmbeddingModel,
@@ -19,7 +19,7 @@ afterEach(async () => {
   for (const model of models.splice(0)) await model[Symbol.asyncDispose]();
 });
 
-/** Runs a task on a device that lasts, then loses the device at every third of the task's reads, one read per model. */
+/** Runs a task without loss, then once for every third of its reads with the device lost at that read. */
 async function expectSameReports(run: (devices: Devices) => Promise<readonly string[]>): Promise<void> {
   let numReads = 0;
   const quiet = losingDevices((moment, { numRuns }) => {
@@ -61,7 +61,7 @@ test('rows and attention of every step are reported once', async () => {
   });
 });
 
-describe('what FFNs see', () => {
+describe('a trace of the FFNs', () => {
   const traced = { trace: { feedForward: true } } satisfies LoadOptions & EmbeddingLoadOptions;
 
   async function layersHeard(access: FeedForwardAccess | undefined): Promise<readonly string[]> {

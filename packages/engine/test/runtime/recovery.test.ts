@@ -1,4 +1,4 @@
-/** What a model goes on with after a lost device: draws, evicted positions, weights in tiers, vectors; and what it refuses. */
+/** Recovery from a lost device: draws, evicted positions, weights in tiers, embeddings, changed files. */
 import { readFileSync } from 'node:fs';
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { createReferenceBackend } from '@winnow/ops';
@@ -43,7 +43,7 @@ function fileOf(path: string): { readonly source: ByteSource; bytes: Uint8Array 
   return file;
 }
 
-test('a choice is made once, whichever of its reads loses the device', async () => {
+test('each token is drawn once, whichever read loses the device', async () => {
   const options: GenerateOptions = {
     ...{ temperature: 1.5, seed: 11, ignoreEos: true, maxTokens: 8, numTopLogprobs: 3, repetitionPenalty: 1.3 },
     jsonSchema: { type: 'array', items: { type: 'integer' }, minItems: 4 },
@@ -84,7 +84,7 @@ describe('sequences with evicted positions', () => {
     expect(await tokensOf(losesOnceIn(140))).toEqual(expected);
   });
 
-  test('idle sessions and their forks go on; waiting ones come back when there is room', async () => {
+  test('idle sessions and their forks continue; waiting requests are recomputed when there is room', async () => {
     const options = { ...greedy, overflow: 'slide' } as const;
     const prompts = [ids(60), ids(70, 11)];
     const runAll = async (devices: Devices): Promise<readonly (readonly number[])[]> => {
@@ -103,7 +103,7 @@ describe('sequences with evicted positions', () => {
     expect(await runAll(losingDevices())).toEqual(expected);
   });
 
-  test('a session that was saved without its evicted positions fails with an error that says so', async () => {
+  test('a session saved after eviction fails with an error that says why', async () => {
     const devices = losingDevices();
     const model = await load(devices);
     const session = model.createSession();
@@ -124,7 +124,7 @@ describe('sequences with evicted positions', () => {
 });
 
 describe.skipIf(mixtral === undefined)(`weights in tiers${mixtral ? '' : ' (needs ../shared/data/goldens)'}`, () => {
-  test.each(['run', 'write', 'read'] as const)('are filled again after a loss at a %s', async (moment) => {
+  test.each(['run', 'write', 'read'] as const)('are reloaded after a loss at a %s', async (moment) => {
     const options = { context: 64, batchSize: 8, maxSessions: 1 };
     const needed = await loadModel(mixtral as string, {
       ...{ ...options, backend: createReferenceBackend(), memory: 1 },
@@ -150,10 +150,10 @@ describe.skipIf(mixtral === undefined)(`weights in tiers${mixtral ? '' : ' (need
   });
 });
 
-describe('models that embed', () => {
+describe('embedding models', () => {
   const texts = [ids(20), ids(9), ids(100, 3), ids(40, 11)];
 
-  test('the same vectors, whatever step or read loses the device', async () => {
+  test('give the same vectors, whichever step or read loses the device', async () => {
     const embed = async (devices: Devices): Promise<readonly Float32Array[]> => {
       await using model = await loadEmbeddingModel(encoder, {
         ...{ batchSize: 110, maxTexts: 2, createBackend: devices.createBackend },
@@ -169,7 +169,7 @@ describe('models that embed', () => {
     }
   });
 
-  test('texts that lose every device are rejected, and the next ones try again', async () => {
+  test('reject texts that lose every device, and retry with the next ones', async () => {
     let isPoisoned = false;
     const devices = losingDevices((moment) => moment === 'run' && isPoisoned);
     await using model = await loadEmbeddingModel(encoder, { createBackend: devices.createBackend });
@@ -183,7 +183,7 @@ describe('models that embed', () => {
 });
 
 describe('a model file that changed since it was loaded', () => {
-  test.each(['generates', 'embeds'])('is rejected by a model that %s', async (kind) => {
+  test.each(['generates', 'embeds'])('is rejected when a model that %s recovers', async (kind) => {
     const file = fileOf(kind === 'embeds' ? encoder : llama);
     const devices = losingDevices();
     const { createBackend } = devices;

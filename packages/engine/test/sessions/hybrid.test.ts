@@ -1,4 +1,4 @@
-/** Sessions of models with recurrent states: a state cannot be cut back, so what follows a cut must come from elsewhere. */
+/** Sessions of models with recurrent states, which cannot be truncated: the state of a prefix comes from a snapshot. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => backend.dispose());
 
-/** What a session gives that has seen nothing before. */
+/** The tokens of a new session. */
 async function fresh(path: string | undefined, prompt: number[], maxTokens: number): Promise<readonly number[]> {
   await using alone = await loadModel(path as string, { context: 256, maxSessions: 1, backend });
   return (await alone.generate(prompt, { ...greedy, maxTokens }).result()).tokens;
@@ -32,7 +32,7 @@ describe.each(names)('%s', (name) => {
   });
   afterAll(() => model?.dispose());
 
-  test.skipIf(path === undefined)(`going on computes only what is new${missing}`, async () => {
+  test.skipIf(path === undefined)(`a longer prompt computes only its new tokens${missing}`, async () => {
     using session = model.createSession();
     const first = await session.generate(ids(50), { ...greedy, maxTokens: 10 }).result();
     const longer = [...ids(50), ...first.tokens, 5, 6, 7];
@@ -41,7 +41,7 @@ describe.each(names)('%s', (name) => {
     expect(second.tokens).toEqual(await fresh(path, longer, 10));
   });
 
-  test.skipIf(path === undefined)(`a prompt that departs in the middle, and the same one again${missing}`, async () => {
+  test.skipIf(path === undefined)(`a prompt that diverges in the middle, twice${missing}`, async () => {
     using session = model.createSession();
     await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
     const other = [...ids(70), ...ids(20, 11)];
@@ -51,14 +51,14 @@ describe.each(names)('%s', (name) => {
       expect(result.cachedTokens).toBeLessThanOrEqual(70 + 19 * round);
       expect(result.tokens).toEqual(expected);
     }
-    // before the first whole block there is nothing to go back to
+    // there is no snapshot before the first whole block
     const early = [...ids(5), 9, 9, 9];
     expect((await session.generate(early, { ...greedy, maxTokens: 8 }).result()).tokens).toEqual(
       await fresh(path, early, 8),
     );
   });
 
-  test.skipIf(path === undefined)(`sessions side by side${missing}`, async () => {
+  test.skipIf(path === undefined)(`concurrent sessions${missing}`, async () => {
     const prompts = [ids(80, 3), ids(33, 11), ids(65, 5)];
     const expected = [];
     for (const prompt of prompts) expected.push(await fresh(path, prompt, 12));
@@ -91,7 +91,7 @@ describe.each(names)('%s', (name) => {
     const other = [...ids(140), 1, 2, 3];
     await sharing.generate(prompt, { ...greedy, maxTokens: 4 }).result();
     const result = await sharing.generate(other, { ...greedy, maxTokens: 10 }).result();
-    expect(result.cachedTokens).toBe(128); // two whole blocks, whose state was kept
+    expect(result.cachedTokens).toBe(128); // two whole blocks with a snapshot
     expect(result.tokens).toEqual(await fresh(path, other, 10));
     await sharing.dispose();
   });
@@ -99,10 +99,10 @@ describe.each(names)('%s', (name) => {
 
 const lfm2 = archPath('lfm2', 'model.gguf');
 test.skipIf(lfm2 === undefined)(
-  `only layers that attend count per token${lfm2 === undefined ? ' (needs ../shared/data/goldens)' : ''}`,
+  `only attention layers take memory per token${lfm2 === undefined ? ' (needs ../shared/data/goldens)' : ''}`,
   async () => {
     const model = await loadModel(lfm2 as string, { context: 64, maxSessions: 1, backend });
-    // one of four layers, two heads of 16, keys and values in f32; a position for all layers
+    // one attention layer of four, two heads of 16, keys and values in f32; one position for all layers
     expect(model.plan.kvBytesPerToken).toBe(2 * 2 * 16 * 4 + 4);
     await model.dispose();
   },

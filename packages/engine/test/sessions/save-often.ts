@@ -1,4 +1,4 @@
-/** Generates and saves after every token, until somebody ends it. Run by saved.test.ts. */
+/** Generates and saves after every token until the process is killed. Run by saved.test.ts. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel } from '../../src/index.js';
 

@@ -1,4 +1,4 @@
-/** Sessions saved to files: they go on as if nothing had happened, and broken or foreign ones are refused. */
+/** Saved sessions resume token for token, and damaged or foreign files are rejected. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -20,7 +20,7 @@ const greedy = { temperature: 0, ignoreEos: true } as const;
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5 } as const;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 
-/** Lets Node find the TypeScript files behind the `.js` of imports. */
+/** Makes Node resolve `.js` imports to TypeScript sources. */
 const resolveSources = `
 import { registerHooks } from 'node:module';
 registerHooks({
@@ -52,7 +52,7 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
 };
 
-/** How many tokens are compared after each save; past a block of the cache in any case. */
+/** Number of tokens compared after each save: more than a cache block. */
 const mostResumed = testCoverage === 'full' ? 260 : 70;
 
 describe.each(Object.keys(backends))('on %s', (name) => {
@@ -65,7 +65,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
   ];
 
   test.each(name === 'wasm' ? cases : sampled(cases, 3, 1))(
-    '%s: another process goes on token for token',
+    '%s: another model resumes token for token',
     async (_name, options, load) => {
       const make = async (): Promise<[Model, Backend]> => {
         const backend = await backends[name]!();
@@ -80,7 +80,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
       const saved: Uint8Array[] = [];
       const sizes: number[] = [];
       for await (const { tokenId } of session.generate(prompt, { ...options, maxTokens: 230 })) {
-        // in mid-stream, twice without stopping
+        // saves while generating
         if ([1, 59, 200].includes(parts.push(tokenId))) {
           saved.push(await save(session));
           sizes.push(parts.length);
@@ -94,7 +94,7 @@ describe.each(Object.keys(backends))('on %s', (name) => {
       await backend.dispose();
 
       const [other, otherBackend] = await make();
-      // something else is in the cache already
+      // the cache already holds another session
       using busy = other.createSession();
       await busy.generate(ids(75, 11), { ...greedy, maxTokens: 1 }).result();
       for (const [index, bytes] of saved.entries()) {
@@ -127,8 +127,8 @@ describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
   });
 });
 
-describe('what a file says', () => {
-  test('a session without a generation is a cache; metadata comes back', async () => {
+describe('contents of a file', () => {
+  test('a session without a generation restores its cache; metadata is kept', async () => {
     await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     const metadata = { messages: [{ role: 'user', content: 'Grüße' }], n: [1, 2.5, null] };
@@ -145,7 +145,7 @@ describe('what a file says', () => {
     expect(result.tokens).toEqual((await model.generate([...ids(80), 1], { ...greedy, maxTokens: 3 }).result()).tokens);
   });
 
-  test('restored blocks are shared like others', async () => {
+  test('restored blocks are shared', async () => {
     await using model = await loadModel(path, { context: 256, maxSessions: 3 });
     using session = model.createSession();
     await session.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
@@ -158,7 +158,7 @@ describe('what a file says', () => {
     expect(other.metrics().cache.numCopiedBlocks).toBe(0);
   });
 
-  test('nothing of other sessions gets into it', async () => {
+  test('it contains no data of other sessions', async () => {
     await using model = await loadModel(path, { context: 128, maxSessions: 1, kvCache: { prefixSharing: false } });
     using session = model.createSession();
     await session.generate(ids(3), { ...greedy, seed: 1, maxTokens: 1 }).result();
@@ -170,8 +170,8 @@ describe('what a file says', () => {
   });
 });
 
-describe('what is rejected', () => {
-  test('other models, other weights and other cache options are rejected', async () => {
+describe('rejected files', () => {
+  test('of other models, other weights and other cache options', async () => {
     await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     await session.generate(ids(20), { ...greedy, maxTokens: 5 }).result();
@@ -182,12 +182,12 @@ describe('what is rejected', () => {
     );
     await using tiny = await loadModel(await tinyFolder());
     await expect(tiny.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
-    // one weight of a copy is another
+    // a copy that differs in one weight
     const gguf = await readFile(path);
     gguf[gguf.length - 40]! ^= 1;
     await using changed = await loadModel(memorySource(gguf), { context: 256 });
     await expect(changed.restoreSession(memorySource(bytes))).rejects.toThrow(/modelHash: expected/);
-    // the context may differ; a session that does not fit is an error
+    // the context size may differ; a session that does not fit is an error
     await using small = await loadModel(path, { context: 64, maxSessions: 1 });
     using fits = await small.restoreSession(memorySource(bytes));
     expect(fits.tokens).toHaveLength(24);
@@ -198,7 +198,7 @@ describe('what is rejected', () => {
     expect(small.metrics()).toMatchObject({ numSessions: 0, cache: { numUsedBlocks: 0 } });
   });
 
-  test('damage anywhere is rejected, and leaves the model as it was', async () => {
+  test('damaged anywhere, without affecting the model', async () => {
     await using model = await loadModel(await tinyFolder(), { context: 64, maxSessions: 2 });
     using session = model.createSession();
     await session.generate([1, 2, 3], { ...drawn, maxTokens: 5 }).result();
@@ -217,7 +217,7 @@ describe('what is rejected', () => {
 });
 
 describe('files', () => {
-  test('are replaced as a whole or not at all', async () => {
+  test('are replaced atomically', async () => {
     await using model = await loadModel(path, { context: 256 });
     using session = model.createSession();
     const file = join(folder, 'replaced.session');
@@ -240,7 +240,7 @@ describe('files', () => {
     await rm(join(folder, 'text'));
   });
 
-  test('saving while others, and the session itself, generate', async () => {
+  test('saving while this session and others generate', async () => {
     await using model = await loadModel(path, {
       context: 512,
       kvCache: { capacity: 1024, prefixSharing: false },
@@ -272,7 +272,7 @@ describe('files', () => {
   });
 });
 
-test('a process that is killed is gone on with from its last save', async () => {
+test('the last save of a killed process can be resumed', async () => {
   const file = join(folder, 'killed.session');
   const script = join(import.meta.dirname, 'save-often.ts');
   const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
@@ -282,7 +282,7 @@ test('a process that is killed is gone on with from its last save', async () => 
   let text = '';
   for await (const chunk of child.stdout) {
     text += String(chunk);
-    if (text.split('\n').length > 12) break; // in the middle of something
+    if (text.split('\n').length > 12) break; // kill it while it is running
   }
   child.kill('SIGKILL');
   expect(await exit).toBe('SIGKILL');

@@ -1,4 +1,4 @@
-/** Sessions on a tiny model: reuse, limits, aborts, turns. */
+/** Sessions on a tiny model: prefix reuse, limits, streams, aborts, exclusion. */
 import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GeneratedToken, type Model } from '../../src/index.js';
@@ -15,18 +15,18 @@ afterAll(() => model.dispose());
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
 
 describe('prefix reuse', () => {
-  test('a prompt that goes on after the cached tokens computes only what is new, with the same result', async () => {
+  test('a prompt that extends the cached tokens computes only new tokens, with the same result', async () => {
     using session = model.createSession();
     const first = await session.generate(ids(50), { ...greedy, maxTokens: 10 }).result();
     expect(first.cachedTokens).toBe(0);
     const longer = [...ids(50), ...first.tokens, 5, 6, 7];
     const second = await session.generate(longer, { ...greedy, maxTokens: 10 }).result();
-    expect(second.cachedTokens).toBe(59); // the last generated token was never run
+    expect(second.cachedTokens).toBe(59); // the last generated token has not been run
     const fresh = await model.generate(longer, { ...greedy, maxTokens: 10 }).result();
     expect(second.tokens).toEqual(fresh.tokens);
   });
 
-  test('a prompt that departs in the middle cuts the cache back', async () => {
+  test('a prompt that diverges in the middle truncates the cache', async () => {
     using session = model.createSession();
     await session.generate(ids(100), { ...greedy, maxTokens: 5 }).result();
     const other = [...ids(70), ...ids(20, 11)];
@@ -36,7 +36,7 @@ describe('prefix reuse', () => {
     expect(result.tokens).toEqual(fresh.tokens);
   });
 
-  test('the same prompt again recomputes its last token only', async () => {
+  test('the same prompt recomputes its last token only', async () => {
     using session = model.createSession();
     const first = await session.generate(ids(40), { ...greedy, maxTokens: 4 }).result();
     const again = await session.generate(ids(40), { ...greedy, maxTokens: 4 }).result();
@@ -44,7 +44,7 @@ describe('prefix reuse', () => {
     expect(again.tokens).toEqual(first.tokens);
   });
 
-  test('reset forgets', async () => {
+  test('reset clears the cache', async () => {
     using session = model.createSession();
     await session.generate(ids(40), { ...greedy, maxTokens: 1 }).result();
     session.reset();
@@ -55,7 +55,7 @@ describe('prefix reuse', () => {
 });
 
 describe('limits', () => {
-  test('a prompt without room for a token is rejected, and fits with a policy that reports what it dropped', async () => {
+  test('a prompt without room for a token is rejected, or truncated by a policy that reports the dropped tokens', async () => {
     const generate = (overflow: 'error' | 'truncate-start' | 'truncate-middle') =>
       model.generate(ids(200), { ...greedy, maxTokens: 1, overflow }).result();
     await expect(generate('error')).rejects.toThrow(CapacityError);
@@ -74,14 +74,14 @@ describe('limits', () => {
     expect(result.promptTokens + result.tokens.length).toBe(192);
   });
 
-  test('maxTokens, 0 included', async () => {
+  test('maxTokens, including 0', async () => {
     expect((await model.generate(ids(5), { ...greedy, maxTokens: 3 }).result()).tokens).toHaveLength(3);
     const none = await model.generate(ids(5), { ...greedy, maxTokens: 0 }).result();
     expect([none.tokens, none.finishReason, none.promptTokens]).toEqual([[], 'length', 5]);
     await expect(model.generate(ids(5), { maxTokens: 1.5 }).result()).rejects.toThrow(ArgumentError);
   });
 
-  test('too many sessions are rejected, and disposing makes room', () => {
+  test('too many sessions are rejected until one is disposed', () => {
     const open = [model.createSession(), model.createSession(), model.createSession()];
     expect(() => model.createSession()).toThrow(CapacityError);
     open.pop()?.dispose();
@@ -89,7 +89,7 @@ describe('limits', () => {
     for (const session of open) session.dispose();
   });
 
-  test('sessions that share the cache get a typed error when it is full, and lose nothing', async () => {
+  test('sessions get a typed error when the shared cache is full, and lose no tokens', async () => {
     const open = [model.createSession(), model.createSession(), model.createSession()];
     const [a, b, c] = open as [(typeof open)[0], (typeof open)[0], (typeof open)[0]];
     await a.generate(ids(180), { ...greedy, maxTokens: 1 }).result();
@@ -110,13 +110,13 @@ describe('limits', () => {
     await expect(model.generate([{ role: 'user', content: 'x' }]).result()).rejects.toThrow(/no chat template/);
   });
 
-  test('the length of an empty text is one: BOS', () => {
+  test('an empty text counts as one token: BOS', () => {
     expect([...model.encodePrompt('')]).toEqual([model.tokenizer.bosId]);
   });
 });
 
 describe('streams', () => {
-  test('iterating gives the same tokens and text as the result, which can be asked for afterwards', async () => {
+  test('iterating gives the same tokens and text as the result, also when it is requested afterwards', async () => {
     const generation = model.generate('the dog', { ...greedy, maxTokens: 20, numTopLogprobs: 3 });
     const parts: GeneratedToken[] = [];
     for await (const part of generation) parts.push(part);
@@ -125,7 +125,7 @@ describe('streams', () => {
     expect(parts.map(({ text }) => text).join('')).toBe(result.text);
     for (const { tokenId, logprob, topLogprobs } of parts) {
       expect(topLogprobs).toHaveLength(3);
-      expect(topLogprobs[0]).toEqual({ tokenId, logprob }); // greedy takes the best
+      expect(topLogprobs[0]).toEqual({ tokenId, logprob }); // greedy picks the top token
       expect(logprob).toBeLessThan(0);
     }
     const [expected] = await model.logprobs([...model.encodePrompt('the dog')]);
@@ -134,7 +134,7 @@ describe('streams', () => {
     );
   });
 
-  test('a stop sequence ends the output before it', async () => {
+  test('the output ends before a stop sequence', async () => {
     const { text } = await model.generate('the dog', { ...greedy, maxTokens: 20 }).result();
     const stop = text.slice(5, 8);
     const stopped = await model.generate('the dog', { ...greedy, maxTokens: 20, stop: [stop] }).result();
@@ -142,7 +142,7 @@ describe('streams', () => {
     expect(stopped.text).toBe(text.slice(0, text.indexOf(stop)));
   });
 
-  test('breaking off leaves the session usable', async () => {
+  test('leaving the loop early keeps the session usable', async () => {
     using session = model.createSession();
     for await (const _token of session.generate(ids(10), { ...greedy, maxTokens: 50 })) break;
     const result = await session.generate(ids(10), { ...greedy, maxTokens: 5 }).result();
@@ -150,7 +150,7 @@ describe('streams', () => {
     expect(result.tokens).toEqual(fresh.tokens);
   });
 
-  test('prompt progress counts up to the whole prompt', async () => {
+  test('prompt progress ends at the whole prompt', async () => {
     const seen: number[] = [];
     const onPromptProgress = ({ processedTokens, totalTokens }: { processedTokens: number; totalTokens: number }) => {
       expect(totalTokens).toBe(150);
@@ -162,7 +162,7 @@ describe('streams', () => {
 });
 
 describe('aborts', () => {
-  test('an aborted generation throws the reason, and the session goes on as if nothing had happened', async () => {
+  test('an aborted generation throws the reason, and the session remains usable', async () => {
     using session = model.createSession();
     const controller = new AbortController();
     const run = async (): Promise<void> => {
@@ -177,7 +177,7 @@ describe('aborts', () => {
     expect(again.tokens).toEqual(fresh.tokens);
   });
 
-  test('aborting during the prompt keeps what was computed', async () => {
+  test('aborting during prefill keeps the computed tokens', async () => {
     using session = model.createSession();
     const controller = new AbortController();
     const generation = session.generate(ids(150), {
@@ -197,8 +197,8 @@ describe('aborts', () => {
   });
 });
 
-describe('turns', () => {
-  test('one generation at a time per session', async () => {
+describe('exclusion and independence', () => {
+  test('a session runs one generation at a time', async () => {
     using session = model.createSession();
     const first = session.generate(ids(10), { ...greedy, maxTokens: 3 });
     const iterator = first[Symbol.asyncIterator]();
@@ -207,7 +207,7 @@ describe('turns', () => {
     await iterator.return?.(undefined);
   });
 
-  test('sessions that run at the same time do not disturb each other', async () => {
+  test('concurrent sessions do not affect each other', async () => {
     const prompts = [ids(30), ids(45, 11), ids(60, 13)];
     const alone: (readonly number[])[] = [];
     for (const prompt of prompts)
@@ -218,14 +218,14 @@ describe('turns', () => {
     expect(together.map(({ tokens }) => tokens)).toEqual(alone);
   });
 
-  test('the same seed gives the same text', async () => {
+  test('equal seeds give equal texts', async () => {
     const run = (seed: number) => model.generate('the', { maxTokens: 20, seed, ignoreEos: true }).result();
     expect((await run(4)).tokens).toEqual((await run(4)).tokens);
     expect((await run(4)).tokens).not.toEqual((await run(5)).tokens);
   });
 });
 
-test('a disposed model and session reject everything', async () => {
+test('disposed models and sessions reject every call', async () => {
   const short = await loadModel(path);
   const session = short.createSession();
   const other = short.createSession();

@@ -1,4 +1,4 @@
-/** Layers that compute all neurons though a calibration has them, and calibrations of which less can be in tiers. */
+/** Calibrated layers that run dense anyway, and calibrations that limit what can be offloaded. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
@@ -24,7 +24,7 @@ afterAll(async () => {
 
 const sidecars = new Map<SidecarDesign, Promise<Sidecar>>();
 
-/** The sidecar of a design is made once. */
+/** Loads the model with the sidecar of a design, which is made once. */
 async function load(design: SidecarDesign, options: LoadOptions = {}): Promise<Model> {
   const made = sidecars.get(design) ?? makeSidecar(dense.feedForward as FeedForwardAccess, design);
   sidecars.set(design, made);
@@ -67,7 +67,7 @@ test('above the break-even a layer runs dense and is not offloaded', async () =>
   expect(layersOf(tiered)).toEqual([2, 3, 4, 5]);
 });
 
-test('maxActive decides: all layers skip, and less memory is enough', async () => {
+test('with maxActive 1 every layer skips neurons, and less memory suffices', async () => {
   const design = { kind: 'low-rank', threshold: 0.2, activeRatioOf: () => 0.9 } as const;
   await using none = await load(design);
   expect(await textOf(none)).toBe(await textOf(dense));
@@ -86,7 +86,7 @@ test('maxActive decides: all layers skip, and less memory is enough', async () =
   expect(await textOf(tiered)).toBe(text);
 });
 
-test('with input-threshold only down is offloaded, and the error says why', async () => {
+test('with input-threshold only `down` is offloaded, and the error says why', async () => {
   const design = { kind: 'input-threshold', threshold: 0.05 } as const;
   await using whole = await load(design);
   const text = await textOf(whole);
@@ -102,7 +102,7 @@ test('with input-threshold only down is offloaded, and the error says why', asyn
   expect(tiered.metrics().feedForward?.cache?.coldReads).toBeGreaterThan(0);
 });
 
-test('the oracle reads single neurons of down only', async () => {
+test('with the oracle only neurons of `down` are offloaded', async () => {
   const design = { kind: 'low-rank', threshold: 0 } as const;
   const sparsity = { oracle: true };
   await using whole = await load(design, { sparsity });

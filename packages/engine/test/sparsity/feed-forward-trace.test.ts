@@ -1,4 +1,4 @@
-/** What FFNs see, against products of the weights that the model shows. */
+/** Traces of FFNs against matrix products of the model's weights in f64. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -17,7 +17,7 @@ const backends: Record<string, () => Promise<Backend>> = {
   reference: async () => createReferenceBackend(),
 };
 
-/** The largest difference between what was traced and products of x in f64, over neurons `0, 7, 14, ...`. */
+/** The largest difference between traced values and f64 products of x, over neurons `0, 7, 14, ...`. */
 async function worstDifference(access: FeedForwardAccess, trace: FeedForwardTrace): Promise<number> {
   const { hiddenDim, ffnDim } = access.layers[trace.layer] as (typeof access.layers)[number];
   let worst = 0;
@@ -45,7 +45,7 @@ for (const [name, create] of Object.entries(backends)) {
       for (const model of open) await model[Symbol.asyncDispose]();
     });
 
-    test('of a model that generates, in steps', async () => {
+    test('of a generative model, in steps', async () => {
       const options = { trace, batchSize: 4, context: 64 };
       const model = await loadModel(await tinyLlama(), { ...options, backend: await create() });
       open.push(model);
@@ -62,7 +62,7 @@ for (const [name, create] of Object.entries(backends)) {
         [0, 4, 2],
         [1, 4, 2],
       ]);
-      // sums of 32 products of numbers around 1 in f32
+      // f32 sums of 32 products of values around 1
       for (const layer of traces) expect(await worstDifference(access, layer)).toBeLessThan(32 * 16 * 2 ** -24);
       const plain = await loadModel(await tinyLlama(), { context: 64, backend: await create() });
       open.push(plain);
@@ -72,7 +72,7 @@ for (const [name, create] of Object.entries(backends)) {
       );
     });
 
-    test('the hash is that of the file, however it is loaded', async () => {
+    test('the hash is that of the file, whatever the load options', async () => {
       const hash = async (options: object, config = {}): Promise<string | undefined> => {
         const model = await loadModel(await tinyLlama(config), { ...options, trace, context: 64 });
         open.push(model);

@@ -1,4 +1,4 @@
-/** Every architecture with an FFN of its own: with all neurons active the sparse path is the dense one, also in tiers. */
+/** On every architecture with a dense FFN, the sparse path with all neurons active equals the dense path, also in tiers. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, type DType } from '@winnow/tensor';
@@ -18,7 +18,7 @@ afterAll(async () => {
   for (const backend of Object.values(backends)) await backend.dispose();
 });
 
-/** Sums of some hundred f32 products in another order; the limit of the goldens. */
+/** f32 sums of a few hundred products in another order; the limit of the goldens. */
 const limit = 5e-4;
 const tokens = Array.from({ length: 21 }, (_, i) => 5 + ((i * 7) % 200));
 const positions = [0, 9, 20];
@@ -27,7 +27,7 @@ const sizes = { context: 32, batchSize: 16, maxSessions: 1 };
 const worst = (actual: readonly Float32Array[], expected: readonly Float32Array[]): number =>
   Math.max(...actual.map((row, at) => maxDifference(row, expected[at] as Float32Array)));
 
-/** As the error of one that is too small names it. */
+/** The smallest memory budget, as named by the error for a smaller one. */
 async function smallestLimit(path: string, options: LoadOptions): Promise<number> {
   const error = await loadModel(path, { ...options, memory: 1 }).catch((thrown: unknown) => thrown);
   expect(error).toBeInstanceOf(CapacityError);
@@ -67,7 +67,7 @@ for (const [index, name] of names.entries()) {
           for (const batchSize of [16, 1]) {
             const rows = await whole.logprobs(tokens, { positions, batchSize });
             expect(worst(rows, expected)).toBeLessThan(limit);
-            // passes change nothing: the same bits
+            // passes give the same bits
             expect(await tiered.logprobs(tokens, { positions, batchSize })).toEqual(rows);
           }
         }
@@ -77,8 +77,8 @@ for (const [index, name] of names.entries()) {
 }
 
 /**
- * Turning a matrix of blocks rounds it once more: `down` gets two errors of the size of one. Compared with what one costs in
- * all matrices together, a wrong row or block would be far beyond three times that.
+ * Transposing a block-quantized matrix rounds it again, so `down` has two rounding errors where the other matrices have
+ * one. A wrong row or block would exceed three times the error of all matrices by far.
  */
 describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
   const path = archPath('llama', 'model.gguf');
@@ -97,7 +97,7 @@ describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
         sparsity: { calibration: sparse },
         memory: budget,
       });
-      // with 4 bits the whole of a model of this size takes no more than the least of its tiers
+      // in 4 bits the whole of this small model fits the smallest budget of its tiers
       if (quantize !== 'q4_0') expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
       const expected = await exact.logprobs(tokens, { positions });
       const rows = await whole.logprobs(tokens, { positions });

@@ -1,4 +1,4 @@
-/** Models that skip FFN neurons by a calibration, with all neurons in memory and under a limit. */
+/** Models that skip FFN neurons by a calibration, with all neurons in memory and under a memory budget. */
 import { readFileSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
@@ -33,11 +33,11 @@ beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 2 });
   traced = await loadModel(demoModelUrl, { backend, context: 256, trace: { feedForward: true } });
   const access = traced.feedForward as FeedForwardAccess;
-  // a neuron whose gate is not positive adds nothing
+  // a neuron whose gate is not positive contributes nothing
   sidecars.set('all', await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity }));
   sidecars.set('all by gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 0 }));
   sidecars.set('gate', await makeSidecar(access, { kind: 'gate-threshold', threshold: 1e-30 }));
-  // neurons that are needed more or less often, so that there are some to keep close
+  // neurons of different frequencies, so that some are worth keeping in memory
   const frequencyOf = (neuron: number): number => 0.5 / (1 + (neuron % 50));
   sidecars.set('often', await makeSidecar(access, { kind: 'low-rank', threshold: -0.05, frequencyOf }));
   // gates within the rounding of the predictor are counted as active
@@ -83,7 +83,7 @@ describe('with all neurons in memory', () => {
     });
   }
 
-  test('down is in memory once: neuron by neuron', async () => {
+  test('`down` is in memory once, in neuron order', async () => {
     await using model = await load('low-rank');
     const { weightsBytes } = model.plan;
     const tables = 6 * (192 * 192 + 576 * 192) * (34 / 32) + 6 * 4 * 576;
@@ -91,10 +91,10 @@ describe('with all neurons in memory', () => {
   });
 });
 
-describe('under a limit of half the model', () => {
+describe('under a budget of half the model', () => {
   for (const name of ['gate', 'low-rank']) {
     for (const where of ['a temporary file', 'memory files', 'no files']) {
-      test(`${name}, with ${where}: the text of the run without limit`, async () => {
+      test(`${name}, with ${where}: the same text as without a budget`, async () => {
         await using whole = await load(name, { maxSessions: 1 });
         const files: ColdFiles = { create: async (fileName) => memoryPageFile({ name: fileName }) };
         const folder = where === 'memory files' ? { folder: files } : {};
@@ -119,7 +119,7 @@ describe('under a limit of half the model', () => {
     }
   }
 
-  test('prompts need more neurons than there are slots: several passes', async () => {
+  test('prompts that need more neurons than slots take several passes', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
     const error = await load('low-rank', { maxSessions: 1, memory: 1000 }).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(CapacityError);
@@ -135,8 +135,8 @@ describe('under a limit of half the model', () => {
   });
 });
 
-describe('weights of fewer bits outside of the slots', () => {
-  test('a warm tier of 8 bits holds more of wide weights', async () => {
+describe('weights in fewer bits outside the slots', () => {
+  test('an 8-bit warm tier holds neurons where one of wider weights holds none', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
     const budget = Math.round(whole.plan.totalBytes * 0.75);
     await using same = await load('often', { maxSessions: 1, memory: budget });
@@ -149,19 +149,19 @@ describe('weights of fewer bits outside of the slots', () => {
     const [exact] = await same.logprobs(tokens);
     const [rounded] = await eight.logprobs(tokens);
     expect(maxDifference(exact as Float32Array, expected as Float32Array)).toBeLessThan(1e-3);
-    // 8 bits of a block of 32: half of 1/127 of its largest weight
+    // q8_0: half of 1/127 of the largest weight of a block
     expect(maxDifference(rounded as Float32Array, expected as Float32Array)).toBeLessThan(0.2);
     expect(eight.metrics().feedForward?.cache?.warmHits).toBeGreaterThan(0);
   });
 
-  test('a copy in 4 bits instead of the file: in the plan, not read again, of the precision that it has', async () => {
+  test('a 4-bit copy instead of the file: counted by the plan, never read again, with 4-bit precision', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
     const budget = Math.round(whole.plan.totalBytes * 0.75);
     await using model = await load('often', { maxSessions: 1, memory: { budget, cold: 'q4_0' } });
     expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
     const { coldBytes, copyBytes, numItems } = model.plan.weightTiers as NonNullable<Model['plan']['weightTiers']>;
     expect(numItems).toBe(6 * 576);
-    // 18 bytes for 32 numbers of 2; more items are copied than have no slot at a time
+    // 18 bytes for 32 values of 2 bytes each; neurons in slots are copied, too
     expect(copyBytes).toBeGreaterThanOrEqual((coldBytes * 9) / 32);
     expect(model.notices).toEqual([expect.stringMatching(/are kept in 4 bits/)]);
     const tokens = whole.encodePrompt(prompt);
@@ -169,7 +169,7 @@ describe('weights of fewer bits outside of the slots', () => {
     const before = model.metrics().feedForward?.cache?.bytesRead;
     const [rounded] = await model.logprobs(tokens);
     const difference = maxDifference(rounded as Float32Array, expected as Float32Array);
-    // half of a step of 1/8 of the largest of 32, sixteen times that of 8 bits
+    // q4_0: half of 1/8 of the largest weight of a block, sixteen times the error of q8_0
     expect(difference).toBeGreaterThan(1e-3);
     expect(difference).toBeLessThan(16 * 0.2);
     const { cache } = model.metrics().feedForward as NonNullable<ReturnType<Model['metrics']>['feedForward']>;
@@ -179,7 +179,7 @@ describe('weights of fewer bits outside of the slots', () => {
   });
 });
 
-describe('where weights are', () => {
+describe('placement of weights', () => {
   test('in several WebAssembly memories', async () => {
     const small = { bytesPerMemory: 2 ** 21, reservedBytes: 2 ** 20, numThreads: 1 };
     const several = await createWasmBackend(small);
@@ -196,7 +196,7 @@ describe('where weights are', () => {
     }
   });
 
-  test('what inspect says is what loading takes', async () => {
+  test('inspectModel and loadModel give the same plan', async () => {
     const options = { context: 256, maxSessions: 1, sparsity: { calibration: sidecars.get('low-rank') as Sidecar } };
     const { plan } = await inspectModel(demoModelUrl, options);
     const budget = Math.round(plan.totalBytes * 0.75);
@@ -207,7 +207,7 @@ describe('where weights are', () => {
   });
 });
 
-test('reads that fail name the layer and the neurons, and can be cancelled; the session goes on', async () => {
+test('failed reads name the layer and the neurons, waiting reads can be cancelled; the session remains usable', async () => {
   let onRead: (() => Promise<void>) | undefined;
   const files: ColdFiles = {
     async create(name) {
@@ -250,7 +250,7 @@ test('reads that fail name the layer and the neurons, and can be cancelled; the 
   expect((await session.generate(prompt, greedy).result()).text).toBe(expected.text);
 });
 
-test('a layer with an adapter on its FFN computes all of its neurons, and says so', async () => {
+test('a layer with an adapter on its FFN runs dense and gives a notice', async () => {
   const values = (length: number): Float32Array => Float32Array.from({ length }, (_, i) => 0.1 * Math.sin(i));
   const tensor = (name: string, shape: readonly number[]) => {
     const data = new Uint8Array(values((shape[0] as number) * (shape[1] as number)).buffer);
@@ -277,8 +277,8 @@ test('a layer with an adapter on its FFN computes all of its neurons, and says s
   expect(maxDifference(actual as Float32Array, without as Float32Array)).toBeGreaterThan(1e-3);
 });
 
-describe('calibrations that are rejected', () => {
-  test('one of another model', async () => {
+describe('rejected calibrations', () => {
+  test('of another model', async () => {
     const sidecar = { ...(sidecars.get('all') as Sidecar) };
     const refused = loadModel(await tinyLlama(), { backend, sparsity: { calibration: sidecar } });
     await expect(refused).rejects.toThrow(FormatError);
@@ -291,7 +291,7 @@ describe('calibrations that are rejected', () => {
     );
   });
 
-  test('weights with another bit somewhere, when asked to look at all of them', async () => {
+  test('of weights with one bit flipped, if all of them are verified', async () => {
     const names = ['config.json', 'tokenizer.json', 'model.safetensors'];
     const files = Object.fromEntries(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
     const location = memoryFolder(files);
@@ -311,7 +311,7 @@ describe('calibrations that are rejected', () => {
     );
   });
 
-  test('damaged ones, wherever the damage is; whole ones are read from bytes, blobs and open files', async () => {
+  test('damaged anywhere; intact ones are read from bytes, blobs and open files', async () => {
     const sink = memorySink();
     await writeSafetensors(sink, sidecarContent(sidecars.get('gate') as Sidecar));
     const bytes = sink.toBytes();
@@ -338,7 +338,7 @@ for (const name of ['bert-mean', 'nomic-bert', 'modern-bert']) {
   const path = archPath(name, 'model.gguf');
   describe.skipIf(path === undefined)(`${name}${path ? '' : ' (needs ../shared/data/goldens)'}`, () => {
     for (const kind of ['low-rank', 'gate-threshold'] as const) {
-      test(`${kind}: vectors of all neurons, whole and under a limit`, async () => {
+      test(`${kind}: the vectors of all neurons, in memory and under a budget`, async () => {
         const sizes = { backend, context: 16, batchSize: 16, maxTexts: 2 };
         await using dense = await loadEmbeddingModel(path as string, { ...sizes, trace: { feedForward: true } });
         const all = kind === 'low-rank' ? -Infinity : 0;

@@ -1,4 +1,4 @@
-/** Golden files: from the shared data folder when it is there, else the ones committed here. */
+/** Golden files from the shared data folder if it exists, otherwise the committed ones. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -12,12 +12,12 @@ export const goldenNames: Readonly<Record<string, readonly string[]>> = readJson
   fileURLToPath(new URL('../golden-names.json', import.meta.url)),
 );
 
-/** The same for encoders. */
+/** The golden encoders of each architecture. */
 export const encoderNames: Readonly<Record<string, readonly string[]>> = readJson(
   fileURLToPath(new URL('../encoder-golden-names.json', import.meta.url)),
 );
 
-/** Path of `arch/<name>/<file>`, or `undefined` when it is neither shared nor committed. */
+/** Path of `arch/<name>/<file>`, or `undefined` when it is in neither place. */
 export function archPath(name: string, file: string): string | undefined {
   const path = join(committed, 'arch', name, file);
   return sharedDataPath('data', 'goldens', 'arch', name, file) ?? (existsSync(path) ? path : undefined);

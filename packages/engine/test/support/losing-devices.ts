@@ -1,19 +1,19 @@
-/** Devices that are lost at moments of choice, on the reference backend. */
+/** Reference backends that lose their device at chosen moments. */
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { DeviceLostError } from '@winnow/tensor';
 
-/** What is done on devices, counted over all of them. */
+/** Counts over all devices. */
 export interface Devices {
   readonly createBackend: () => Promise<Backend>;
   numCreated: number;
   numRuns: number;
-  /** Loses the present device. */
+  /** Loses the current device. */
   lose(): void;
 }
 
 export type Moment = 'run' | 'read' | 'write' | 'prepare';
 
-/** Devices that are lost at moments of choice: `losesAt` is asked before each of them. */
+/** Devices that are lost at each moment for which `losesAt` returns true. */
 export function losingDevices(losesAt: (moment: Moment, devices: Devices) => boolean = () => false): Devices {
   let lose: () => void = () => undefined;
   const devices: Devices = {
@@ -55,7 +55,7 @@ export function losingDevices(losesAt: (moment: Moment, devices: Devices) => boo
               devices.numRuns++;
               check('run');
               await executable.run(...call);
-              check('run'); // what it has written is gone
+              check('run'); // loses the results, too
             },
             async read(...call) {
               check('read');

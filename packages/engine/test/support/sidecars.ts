@@ -1,4 +1,4 @@
-/** Calibrations made by hand: predictors that are right by construction, for any FFN. */
+/** Synthetic calibrations with exact predictors for any FFN. */
 import type { FeedForwardAccess } from '../../src/index.js';
 import type {
   LowRankEstimate,
@@ -19,15 +19,15 @@ function matrix(values: Float32Array, numRows: number, numColumns: number): Stor
 
 export interface SidecarDesign {
   /**
-   * `low-rank` of full rank: P is the identity and Q the gate itself (or up, where there is none); so are both of a
-   * product.
+   * `low-rank` has full rank: P is the identity and Q the gate (or up, without a gate). `low-rank-product` has such a pair for
+   * gate and up each.
    */
   readonly kind: PredictorKind;
-  /** Of scores, or of `|act(gate)|`, or of values and inputs; scores of low rank are off by the rounding of 8 bits. */
+  /** Threshold for scores, for `|act(gate)|`, or for values and inputs. Low-rank scores have 8-bit rounding errors. */
   readonly threshold: number;
-  /** Share of neurons that a layer is said to compute. */
+  /** Declared share of active neurons of a layer. */
   readonly activeRatioOf?: (layer: number) => number;
-  /** Share of tokens that a neuron is said to be active for. */
+  /** Declared share of tokens for which a neuron is active. */
   readonly frequencyOf?: (neuron: number) => number;
 }
 

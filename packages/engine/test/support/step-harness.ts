@@ -1,4 +1,4 @@
-/** Runs steps of a model's program by hand: several sequences at once, any rows of states; without sessions. */
+/** Runs steps of a model's program without sessions: several sequences at once, any state rows. */
 import { describeModel, loadWeight, slotPositionsName, type ModelDescription } from '@winnow/models';
 import {
   createScalarBlock,
@@ -10,12 +10,12 @@ import {
 } from '@winnow/ops';
 import { openPath } from '../../src/host/open-path.node.js';
 
-/** Tokens of one sequence in a step. */
+/** The tokens of one sequence in a step. */
 export interface Part {
   readonly tokens: readonly number[];
-  /** Position of the first one. */
+  /** Position of the first token. */
   readonly begin: number;
-  /** Where the sequence's blocks of the cache begin. */
+  /** First of the sequence's consecutive cache blocks. */
   readonly firstBlock: number;
   /** Rows of recurrent states. */
   readonly from: number;
@@ -33,7 +33,7 @@ const blockSize = 16;
 const maxBlocks = 16;
 const maxTokens = 64;
 
-/** A buffer for each of the weights and caches. States are full of NaN: nothing may depend on what they held. */
+/** Allocates weights and caches. States start as NaN: results must not depend on their old contents. */
 async function allocateBuffers(
   program: Program,
   { weights, constants }: ModelDescription,

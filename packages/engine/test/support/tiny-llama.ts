@@ -1,4 +1,4 @@
-/** A Llama model of two layers with random weights in memory, whose heads of 32 can be stored in every dtype. */
+/** An in-memory Llama model of two layers with random weights; its heads of 32 can be stored in every dtype. */
 import { memorySink } from '@winnow/bytes';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
 import { writeSafetensors } from '@winnow/safetensors';

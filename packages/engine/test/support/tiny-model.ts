@@ -1,4 +1,4 @@
-/** Llama models of any size in memory, with random weights; and doubles that count or break. */
+/** In-memory Llama models of any size with random weights, and test doubles that count or fail. */
 import { memorySink, type ByteSource } from '@winnow/bytes';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
 import type { Backend, Executable } from '@winnow/ops';
@@ -7,9 +7,9 @@ import { createRng } from '@winnow/tensor';
 
 export interface TinyModelOptions {
   readonly vocabSize?: number;
-  /** Further entries of config.json. */
+  /** Additional entries of config.json. */
   readonly config?: Readonly<Record<string, unknown>>;
-  /** Further files of the folder; objects are written as JSON. */
+  /** Additional files of the folder; objects are written as JSON. */
   readonly files?: Readonly<Record<string, object>>;
 }
 
@@ -81,15 +81,15 @@ export function wordTokenizer(words: readonly string[], special: readonly string
   };
 }
 
-/** Counts sources that were opened and closed. */
+/** Counts opened and closed sources. */
 export interface Handles {
   opened: number;
   closed: number;
-  /** Sources that were closed more than once. */
+  /** Number of sources closed more than once. */
   closedAgain: number;
 }
 
-/** The source, counted; `failAt` makes reads from that byte on fail. */
+/** Counts a source; reads at or beyond `failAt` fail. */
 export function countedSource(source: ByteSource, handles: Handles): ByteSource {
   handles.opened++;
   let isOpen = true;
@@ -119,14 +119,14 @@ export interface BackendLog {
   /** Bytes allocated and not freed. */
   liveBytes: number;
   peakBytes: number;
-  /** Bytes of scalars and activations of the programs that are prepared. */
+  /** Bytes of scalars and activations of prepared programs. */
   programBytes: number;
-  /** Steps that began, and those that ran to their end. */
+  /** Steps that started, and steps that completed. */
   numStarted: number;
   numRuns: number;
 }
 
-/** Passes everything on to `backend`, counts, and runs `afterRun` when a step has run, `beforeRun` when it begins. */
+/** Wraps `backend` with counters; calls `beforeRun` and `afterRun` around every step. */
 export function watchedBackend(
   backend: Backend,
   afterRun: (log: BackendLog) => void | Promise<void> = () => undefined,

@@ -1,4 +1,4 @@
-/** Models with random weights in memory whose feed-forward blocks are nearly all of them, as in large models. */
+/** In-memory models with random weights that are mostly FFN, as large models are. */
 import { memorySink } from '@winnow/bytes';
 import { memoryFolder, type HubFiles } from '@winnow/hub';
 import { writeSafetensors } from '@winnow/safetensors';
@@ -8,7 +8,7 @@ const [hidden, numHeads, headDim, vocabSize, numLayers] = [128, 4, 32, 48, 2];
 
 export interface WideModel {
   readonly files: HubFiles;
-  /** Of the weights. */
+  /** Size of the weights. */
   readonly sizeBytes: number;
 }
 
@@ -19,7 +19,7 @@ async function folder(
   const rng = createRng(17);
   const tensors = Object.entries(shapes).map(([name, shape]) => {
     const size = shape.reduce((a, b) => a * b, 1);
-    // norms are 1, biases small
+    // norm weights are 1, biases small
     const isNorm = /norm/i.test(name) && name.endsWith('weight');
     const factor = shape.length === 1 ? 0.1 : 1 / Math.sqrt(shape[1] as number);
     const values = Float32Array.from({ length: size }, () => (isNorm ? 1 : factor * rng.nextGaussian()));
@@ -37,7 +37,7 @@ async function folder(
 
 const llamas = new Map<string, Promise<WideModel>>();
 
-/** A Llama model without a tokenizer, made once for each kind. */
+/** A Llama model without a tokenizer, made once per size and activation. */
 export function wideLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
   const key = `${ffn} ${activation}`;
   const made = llamas.get(key) ?? makeLlama(ffn, activation);
@@ -76,7 +76,7 @@ async function makeLlama(ffn: number, activation: 'silu' | 'relu'): Promise<Wide
   return folder(shapes, { 'config.json': config });
 }
 
-/** `tokenizer.json` of a BERT; the first five words are its special tokens, `[CLS]` and `[SEP]` the third and fourth. */
+/** `tokenizer.json` of a BERT; the first five words are special tokens, `[CLS]` and `[SEP]` the third and fourth. */
 export function wordPieceTokenizer(words: readonly string[]): object {
   const special = (id: string, at: number): object => ({ id, ids: [at], tokens: [id] });
   return {
@@ -102,7 +102,7 @@ export function wordPieceTokenizer(words: readonly string[]): object {
   };
 }
 
-/** A BERT: feed-forward blocks of two matrices with biases; its words are `a` to `z`. */
+/** A BERT whose FFNs have two matrices with biases; its words are `a` to `z`. */
 export async function wideBert(ffn: number): Promise<WideModel> {
   const words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', ...'abcdefghijklmnopqrstuvwxyz'];
   const shapes: Record<string, number[]> = {

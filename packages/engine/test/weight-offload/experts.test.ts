@@ -1,4 +1,4 @@
-/** Models of experts under a memory limit: what a step needs is read from the file, and nothing else changes. */
+/** Mixture-of-experts models under a memory budget read the experts of a step from the file; results stay the same. */
 import { readFileSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
@@ -23,14 +23,14 @@ afterAll(async () => {
   for (const backend of Object.values(backends)) await backend.dispose();
 });
 
-/** The limit that leaves room for about half of the experts. */
+/** A memory budget that fits about half of the experts. */
 async function halfOfExperts(path: string, options: LoadOptions): Promise<number> {
   const { tensors, plan } = await inspectModel(path, options);
   const experts = tensors.filter(({ name }) => /experts|_exps/.test(name));
   return plan.totalBytes - Math.round(experts.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0) / 2);
 }
 
-/** The model with all experts in memory, and with half of them. */
+/** The model with all experts in memory, and with half of them in memory. */
 async function loadBoth(path: string, backend: Backend): Promise<[whole: Model, tiered: Model]> {
   const options = { backend, context: 256, batchSize: 64, maxSessions: 2 };
   const whole = await loadModel(path, options);
@@ -59,7 +59,7 @@ for (const name of names) {
             await tiered?.dispose();
           });
 
-          test('the same log-probabilities, bit by bit, for prompts in one step and token by token', async () => {
+          test('bit-identical log-probabilities, for prompts in one step and token by token', async () => {
             for (const { tokens } of readJson<Golden>(goldenPath as string).prompts.slice(1, 3)) {
               for (const batchSize of [64, 7, 1]) {
                 const options = { positions: [0, tokens.length >> 1, tokens.length - 1], batchSize };
@@ -82,7 +82,7 @@ for (const name of names) {
               expect(activeRatio).toBeCloseTo(numChosen / numExperts);
           });
 
-          test('sessions that share steps, and one that is saved here and goes on without a limit', async () => {
+          test('sessions that share steps, and one that is saved here and resumed without a budget', async () => {
             const { prompts } = readJson<Golden>(goldenPath as string);
             const options = { temperature: 0, maxTokens: 8, ignoreEos: true };
             const [first, second] = await Promise.all(
@@ -110,7 +110,7 @@ const mixtral = archPath('mixtral', 'model.gguf');
 
 const options = { context: 64, batchSize: 8, maxSessions: 1 };
 
-/** The model's file, whose reads can be made to fail or to wait. */
+/** The model's file with reads that can fail or wait. */
 function source(): ByteSource & { onRead: (() => Promise<void>) | undefined; isClosed: boolean } {
   const memory = memorySource(readFileSync(mixtral as string), 'mixtral');
   const file = {
@@ -137,8 +137,8 @@ async function openTiered(file: ByteSource): Promise<Model> {
 
 const needsMixtral = mixtral ? '' : ' (needs ../shared/data/goldens)';
 
-describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
-  test('the error of a limit that is too small names the smallest one, which works', async () => {
+describe.skipIf(mixtral === undefined)(`budgets${needsMixtral}`, () => {
+  test('the error for a budget that is too small names the smallest one that works', async () => {
     const load = (budget: number): Promise<Model> =>
       loadModel(mixtral as string, { ...options, backend: createReferenceBackend(), memory: budget });
     const error = await load(1000).catch((thrown: unknown) => thrown as CapacityError);
@@ -152,7 +152,7 @@ describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
   });
 
   test.each(['f16', 'bf16', 'q8_0'] as const)(
-    'experts stored as %s while loading are the same in slots',
+    'experts stored as %s while loading give the same results in slots',
     async (quantize) => {
       const backend = await createWasmBackend({ numThreads: 1, activations: 'f32' });
       const stored = { ...options, quantize, backend };
@@ -174,7 +174,7 @@ describe.skipIf(mixtral === undefined)(`limits${needsMixtral}`, () => {
 });
 
 describe.skipIf(mixtral === undefined)(`files and tiers${needsMixtral}`, () => {
-  test('the file is open as long as the model is', async () => {
+  test('the file stays open until the model is disposed', async () => {
     const file = source();
     const model = await openTiered(file);
     expect(file.isClosed).toBe(false);
@@ -182,7 +182,7 @@ describe.skipIf(mixtral === undefined)(`files and tiers${needsMixtral}`, () => {
     expect(file.isClosed).toBe(true);
   });
 
-  test('keys and values and experts in tiers at the same time', async () => {
+  test('the KV cache and the experts in tiers at the same time', async () => {
     const backend = createReferenceBackend();
     const sizes = { context: 512, batchSize: 8, maxSessions: 1, backend };
     await using whole = await loadModel(mixtral as string, sizes);
@@ -202,7 +202,7 @@ describe.skipIf(mixtral === undefined)(`files and tiers${needsMixtral}`, () => {
 });
 
 describe.skipIf(mixtral === undefined)(`failures${needsMixtral}`, () => {
-  test('a read that fails names the layer and the experts; the session goes on afterwards', async () => {
+  test('a failed read names the layer and the experts; the session remains usable', async () => {
     const file = source();
     await using model = await openTiered(file);
     const session = model.createSession();

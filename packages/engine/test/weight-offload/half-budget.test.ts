@@ -1,6 +1,6 @@
 /**
- * "Under a limit of half the model's size": weights, keys and values, and scratch together take at most half the bytes
- * of the file, and the text is that of the same calibration without a limit, token by token.
+ * A memory budget of half the model's size: weights, KV cache and scratch together take at most half the bytes of the file,
+ * and the text is that of the same calibration without a budget, token by token.
  */
 import { statSync } from 'node:fs';
 import { createWasmBackend } from '@winnow/backend-wasm';
@@ -32,7 +32,7 @@ afterAll(async () => {
 
 const [manyTokens, referenceTokens] = testCoverage === 'full' ? [220, 60] : [40, 20];
 
-/** Log-probabilities and greedy tokens with and without the limit. */
+/** Compares log-probabilities and greedy tokens with and without the budget. */
 async function expectSame(
   location: ModelLocation,
   options: LoadOptions,
@@ -55,12 +55,12 @@ async function expectSame(
   const ratios = layers.map(({ activeRatio }) => activeRatio);
   expect(ratios).toEqual(whole.metrics().feedForward?.layers.map(({ activeRatio }) => activeRatio));
   for (const ratio of ratios) expect(ratio).toBeLessThan(0.7);
-  // some layer takes more than one pass: otherwise this would show nothing about sums
+  // some layer takes more than one pass, so that sums across passes are covered
   expect(layers.some(({ tiers, numSteps, numBatches }) => Number(tiers?.numPasses) > numSteps + numBatches)).toBe(true);
 }
 
 describe('the demo model', () => {
-  // a third of its bytes is not in feed-forward blocks: keys and values have to be small
+  // a third of its bytes is outside the FFNs, so the KV cache has to be small
   const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
   const halfBytes = Math.floor(statSync(new URL('model.safetensors', demoModelUrl)).size / 2);
   let sidecar: Sidecar;
@@ -75,7 +75,7 @@ describe('the demo model', () => {
   });
 
   const runs = [['WebAssembly', manyTokens] as const, ['reference', referenceTokens] as const];
-  // the reference backend has the models below
+  // the reference backend runs the models below
   for (const [name, numTokens] of sampled(runs, 2)) {
     test(`${name} backend: ${numTokens} tokens`, async () => {
       const backend = backends[name] as Backend;
@@ -83,7 +83,7 @@ describe('the demo model', () => {
     });
   }
 
-  test('stored in 8 bits, on 8-bit products', async () => {
+  test('stored as q8_0, with 8-bit dot products', async () => {
     const stored = {
       ...options,
       backend: backends['WebAssembly'] as Backend,
@@ -94,7 +94,7 @@ describe('the demo model', () => {
     await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, referenceTokens);
   });
 
-  test('a limit below the least says what the least is', async () => {
+  test('the error for a smaller budget names the smallest one', async () => {
     const least = { ...options, backend: backends['WebAssembly'] as Backend, sparsity: { calibration: sidecar } };
     const error = await loadModel(demoModelUrl, { ...least, memory: 2_000_000 }).catch((e: unknown) => e);
     expect(error).toBeInstanceOf(CapacityError);
@@ -110,7 +110,7 @@ describe('the demo model', () => {
 describe('hot neurons', () => {
   const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
 
-  test('all of them: smaller limits are rejected with the least that works, where they never leave', async () => {
+  test('with hot: all, smaller budgets are rejected with the smallest one that pins every hot neuron', async () => {
     const backend = backends['WebAssembly'] as Backend;
     const { files } = await wideLlama(2048, 'relu');
     await using dense = await loadModel(files, { ...options, backend, trace: { feedForward: true } });
@@ -143,7 +143,7 @@ describe('hot neurons', () => {
 });
 
 const frequencyOf = (neuron: number): number => 0.9 / (1 + (neuron % 23));
-/** What each design runs on besides WebAssembly: in `npm test` one of these. */
+/** Configurations besides plain WebAssembly; `npm test` runs one of them per design. */
 const others = [['reference'], ['WebAssembly', 'q8_0']] as const;
 const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> = {
   'ReLU, low-rank': { activation: 'relu', kind: 'low-rank', threshold: 0.9, frequencyOf },
@@ -153,11 +153,11 @@ const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> =
 };
 
 for (const [name, { activation, ...design }] of Object.entries(designs)) {
-  describe(`a model that is mostly feed-forward, ${name}`, () => {
+  describe(`a model that is mostly FFN, ${name}`, () => {
     const sizes = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
     const chosen = sampled(others, 2, design.kind === 'gate-threshold' ? 1 : 0);
     for (const [backendName, quantize] of [['WebAssembly'] as const, ...chosen]) {
-      // 8-bit estimates of full rank are as large as the matrices
+      // full-rank predictors in 8 bits are as large as the matrices
       if (design.kind === 'low-rank-product' && quantize !== undefined) continue;
       test(`${backendName} backend${quantize === undefined ? '' : `, ${quantize}`}`, async () => {
         const { files, sizeBytes } = await wideLlama(2048, activation);
@@ -166,7 +166,7 @@ for (const [name, { activation, ...design }] of Object.entries(designs)) {
         await using dense = await loadModel(files, { ...options, trace: { feedForward: true } });
         const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, design);
         const modelBytes = quantize === undefined ? sizeBytes : dense.plan.weightsBytes;
-        // in 8 bits what is not weights is a larger part
+        // with 8-bit weights, everything else is a larger share
         const share = quantize === undefined ? 0.5 : 0.75;
         await expectSame(
           files,
@@ -179,18 +179,18 @@ for (const [name, { activation, ...design }] of Object.entries(designs)) {
   });
 }
 
-describe('a BERT that is mostly feed-forward', () => {
+describe('a BERT that is mostly FFN', () => {
   const texts = ['a b c d e f', 'g', 'h i j k l m n o p q r s', 'x y z z y x'];
   for (const [index, kind] of (['low-rank', 'gate-threshold'] as const).entries()) {
     for (const backendName of sampled(['WebAssembly', 'reference'], 2, index)) {
-      test(`${kind}, ${backendName} backend: the vectors of the run without limit`, async () => {
+      test(`${kind}, ${backendName} backend: the same vectors as without a budget`, async () => {
         const { files, sizeBytes } = await wideBert(4096);
         const options = { backend: backends[backendName] as Backend, context: 16, batchSize: 16, maxTexts: 2 };
         await using dense = await loadEmbeddingModel(files, { ...options, trace: { feedForward: true } });
         const threshold = kind === 'low-rank' ? 0.8 : 0.5;
         const sparse = await makeSidecar(dense.feedForward as FeedForwardAccess, { kind, threshold, frequencyOf });
         await using whole = await loadEmbeddingModel(files, { ...options, sparsity: { calibration: sparse } });
-        // up is read as a whole where it decides
+        // `up` is read whole where it decides
         const share = kind === 'low-rank' ? 0.5 : 0.7;
         const budget = Math.floor(sizeBytes * share);
         await using half = await loadEmbeddingModel(files, {

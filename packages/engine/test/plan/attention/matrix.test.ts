@@ -1,4 +1,4 @@
-/** Every attention policy and every cache dtype on every architecture that generates: the tiny golden models. */
+/** Every attention policy and every cache dtype on every generative architecture, with the tiny golden models. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { cacheDTypes, type Backend } from '@winnow/ops';
 import type { DType } from '@winnow/tensor';
@@ -16,10 +16,10 @@ interface Exact {
 
 const contextSize = 128;
 const numGenerated = 6;
-/** The prompt of 61 tokens. */
+/** Index of the prompt of 61 tokens. */
 const promptIndex = 2;
 
-/** For both phases, and where a family serves one only, for that. They leave most of the prompt out. */
+/** Policies that skip most of the prompt, for both phases or the only phase that they support. */
 const sparse = [
   'dense',
   'oracle-topk:k=8',
@@ -30,7 +30,7 @@ const sparse = [
   'decode=page-topk:budget=1,page=16,window=8,sinks=1',
 ];
 
-/** The same families with room for everything: exact. */
+/** The same policies with budgets that cover the whole prompt: exact. */
 const keepingAll = [
   'oracle-topk:k=128',
   'subquadratic:window=128,landmarks=off',
@@ -42,7 +42,7 @@ const keepingAll = [
 
 /** The limit that the goldens' documentation derives for an f32 engine. */
 const limit = 5e-4;
-/** Mean divergence up to which 8-bit weights are called lossless; these heads have 16 or 24 values, stored as blocks of 32. */
+/** KL divergence up to which 8-bit caches count as lossless; heads of 16 or 24 values are stored as blocks of 32. */
 const nearlyLossless = 0.0014;
 
 let backend: Backend;
@@ -62,7 +62,7 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
       : (readJson<Golden>(goldenPath).prompts[promptIndex] as Golden['prompts'][number]);
     const rows = isMissing ? [] : (readJson<Exact>(exactPath).logprobs[promptIndex] as readonly string[]);
 
-    /** Log-probabilities after the prompt, in the way of either phase; it generates as well. */
+    /** Generates, then returns the log-probabilities after the prompt as computed in each phase. */
     async function run(options: LoadOptions): Promise<Float32Array[]> {
       await using model = await loadModel(path as string, { backend, ...sizes, ...options });
       const sampling = { temperature: 0, maxTokens: numGenerated, ignoreEos: true };
@@ -93,7 +93,7 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
       for (const logprobs of all) expect(maxDifference(logprobs, exact)).toBeLessThan(limit);
     };
 
-    // every policy and every dtype meets half of the architectures, which share their attention
+    // architectures share their attention code: each policy and dtype runs on half of them
     test.each(sampled(sparse, 2, index % 2))('%s', async (attention) => expectDistributions(await run({ attention })));
     test.each(sampled(keepingAll, 2, index % 2))('%s is exact', async (attention) =>
       expectGolden(await run({ attention })),
@@ -105,7 +105,7 @@ for (const [index, name] of Object.values(goldenNames).flat().entries()) {
         const all = await run({ kvCache: { dtype } });
         expectDistributions(all);
         if (dtype === 'f32') expectGolden(all);
-        // mixtures of random experts may choose others; this one has none
+        // rounding may route tokens to other random experts; llama has no experts
         if (name === 'llama' && dtype === 'q8_0') {
           for (const logprobs of all) expect(divergence(logprobs)).toBeLessThan(nearlyLossless);
         }

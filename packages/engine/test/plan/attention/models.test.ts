@@ -1,5 +1,5 @@
 /**
- * Every attention policy on trained models: text comes out, and where everything is kept it is that of dense attention.
+ * Every attention policy on trained models: it generates text, and with nothing skipped the text of dense attention.
  */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -19,7 +19,7 @@ const text =
   'Once upon a time there was a little girl who had a red ball. She liked to play in the park with her dog. ';
 const prompt = text.repeat(2);
 
-/** Policies of either phase at sizes that leave something out of the prompt. */
+/** Policies of either phase with budgets smaller than the prompt. */
 const sparse = [
   'dense',
   'oracle-topk:k=24',
@@ -27,12 +27,12 @@ const sparse = [
   'streaming:window=32,sinks=4',
   'prefill=h2o:chunk=32,local=8,heavy=8',
   'decode=sparq:rank=4,topk=24',
-  'decode=sparq:rank=32,topk=64', // as published; more than a head of the small models has
+  'decode=sparq:rank=32,topk=64', // as published; larger than the heads of the small models
   'decode=page-topk:budget=2,page=16,window=16,sinks=2',
   'decode=page-topk:page=16,epsilon=0.2',
 ];
 
-/** The same families where nothing is left out, for each phase that they serve. */
+/** The same policies with nothing skipped, for each phase that they support. */
 const keepingAll = [
   'prefill=oracle-topk:k=256',
   'decode=oracle-topk:k=256',
@@ -60,7 +60,7 @@ const models: Record<string, URL | string | undefined> = {
 };
 
 for (const [index, [name, path]] of Object.entries(models).entries()) {
-  // one model for every policy; the others have other heads, and share the policies between them
+  // the first model runs every policy; the others, with other head sizes, divide the policies among them
   const [step, first] = index === 0 ? [1, 0] : [3, index - 1];
   const isMissing = path === undefined;
   describe.skipIf(isMissing)(`${name}${isMissing ? ' (needs ../shared/data/models)' : ''}`, () => {
@@ -97,11 +97,11 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
       }
     });
 
-    test.each(sampled(keepingAll, step, first))('%s keeps everything and is dense', async (attention) => {
+    test.each(sampled(keepingAll, step, first))('%s skips nothing and equals dense', async (attention) => {
       await using model = await load(attention);
       for (const phase of ['prefill', 'decode'] as const) {
         const values = await logprobsOf(model, phase);
-        // sums in another order, as between the chunk sizes of dense attention
+        // sums in another order
         expect(Math.max(...values.map((value, id) => Math.abs(value - (dense[id] as number))))).toBeLessThan(2e-3);
       }
     });
@@ -110,7 +110,7 @@ for (const [index, [name, path]] of Object.entries(models).entries()) {
 
 describe('layers', () => {
   const policy = 'streaming:window=8,sinks=1';
-  const numLayers = 6; // of the demo model
+  const numLayers = 6; // the demo model has six layers
   const ids: number[] = [];
   const results = new Map<string, Float32Array>();
   const at = async (attention: string): Promise<Float32Array> => {

@@ -1,4 +1,4 @@
-/** Attention policies in sessions: phases, batches, memory shared and moved, contexts without end. */
+/** Attention policies in sessions: phases, batches, shared and restored pages, unlimited contexts. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
@@ -35,7 +35,7 @@ const wholeContext = [
   'decode=sparq:rank=4,topk=4096',
   'decode=page-topk:budget=all,page=16',
   'prefill=h2o:chunk=4096',
-  // blocks of the cache that are not of the usual size
+  // cache blocks of unusual sizes
   'subquadratic:window=4096,block=48,landmarks=outside-window,bias=none',
   'decode=page-topk:budget=all,page=20',
   'prefill=subquadratic:window=4096,block=128,landmarks=outside-window;decode=page-topk:budget=all,page=24',
@@ -49,7 +49,7 @@ const sparse = [
   'prefill=subquadratic:window=48,block=32;decode=page-topk:budget=4,page=8;dense-first=1',
 ];
 
-/** What dense attention gives after each of the prompts. */
+/** The tokens of dense attention after each prompt. */
 async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promise<(readonly number[])[]> {
   await using dense = await load('dense');
   expect(dense.attention).toBe('dense');
@@ -57,7 +57,7 @@ async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promi
   return (await Promise.all(results)).map(({ tokens }) => tokens);
 }
 
-describe('policies that attend to everything', () => {
+describe('policies that skip nothing', () => {
   const options = { ...greedy, maxTokens: 40 };
   let expected: (readonly number[])[];
   beforeAll(async () => {
@@ -102,12 +102,12 @@ describe.each(sparse)('%s', (attention) => {
     expect((await single.generate(prompts[0]!, drawnAfter(0)).result()).tokens).toEqual(alone[0]);
   });
 
-  test('prefixes of other sessions, forks, cuts and saved sessions keep what policies keep beside the cache', async () => {
+  test('shared prefixes, forks, truncated and saved sessions keep the state of the policy', async () => {
     await using sharing = await load(attention);
     await sharing.generate(prompts[0]!, { ...greedy, maxTokens: 20 }).result();
     using session = sharing.createSession();
     const ids = sharing.encodePrompt(prompts[0]!);
-    // another end after whole blocks of the first, then back and on
+    // another ending after whole blocks of the first prompt, then truncated and continued
     const other = [...ids.subarray(0, 140), 5, 6, 7];
     const first = await session.generate(other, drawnAfter(7)).result();
     expect(first.cachedTokens).toBe(128);
@@ -129,7 +129,7 @@ describe.each(sparse)('%s', (attention) => {
   });
 });
 
-test('streaming beyond the context: what goes was never looked at again', async () => {
+test('streaming beyond the context: evicted positions were no longer attended to', async () => {
   const attention = 'streaming:window=40,sinks=6';
   await using endless = await loadModel(await tinyFolder(), { attention, context: 2048, maxSessions: 1 });
   for (const contextSize of [120, 300]) {
@@ -149,7 +149,7 @@ test('streaming beyond the context: what goes was never looked at again', async 
   }
 });
 
-test('generated tokens and log-probabilities are of their own phase', async () => {
+test('generated tokens and log-probabilities use the policy of their phase', async () => {
   await using model = await load('decode=sparq:rank=4,topk=16,local=4', { maxSessions: 1 });
   await using dense = await load('dense', { maxSessions: 1 });
   const ids = model.encodePrompt(prompts[0]!);
@@ -185,7 +185,7 @@ describe('errors', () => {
     await expect(loadModel(folder, { attention, backend: createReferenceBackend() })).rejects.toThrow(message);
   });
 
-  test('dropping tokens under a policy that counts on their places', async () => {
+  test('dropping tokens under a policy that relies on fixed positions is rejected', async () => {
     await using model = await loadModel(await tinyFolder(), { attention: 'subquadratic:window=8,block=16' });
     const refused = model.generate([1, 2], { ...greedy, overflow: 'slide' }).result();
     await expect(refused).rejects.toThrow(/overflow: expected stop/);

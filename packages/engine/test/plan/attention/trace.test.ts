@@ -1,4 +1,4 @@
-/** Rows and attention as they are computed. */
+/** Callbacks for rows and attention inputs. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { loadModel, type AttentionTrace } from '../../../src/index.js';
@@ -8,7 +8,7 @@ const path = archPath('llama', 'model.gguf') as string;
 const tokens = [1, 2, 3, 4, 5, 6, 7];
 const positions = [1, 3, 6];
 
-test('rows are passed one by one and equal those of the result', async () => {
+test('rows are passed one by one and equal the result', async () => {
   await using model = await loadModel(path);
   const expected = await model.logprobs(tokens, { positions });
   for (const batchSize of [1, 3, 64]) {
@@ -23,7 +23,7 @@ test('rows are passed one by one and equal those of the result', async () => {
   }
 });
 
-test('traces report the attention inputs of each layer and change nothing', async () => {
+test('traces report the attention inputs of each layer and do not change results', async () => {
   await using plain = await loadModel(path);
   await using model = await loadModel(path, { trace: { attention: true } });
   expect(await model.logprobs(tokens, { positions })).toEqual(await plain.logprobs(tokens, { positions }));
@@ -43,7 +43,7 @@ test('traces report the attention inputs of each layer and change nothing', asyn
   expect(first.q.subarray(0, row)).toEqual(first.unrotatedQ.subarray(0, row)); // position 0
   expect(first.q.subarray(row)).not.toEqual(first.unrotatedQ.subarray(row));
   const norm = (values: Float32Array): number => Math.hypot(...values);
-  expect(norm(first.q)).toBeCloseTo(norm(first.unrotatedQ), 4); // rotations keep lengths
+  expect(norm(first.q)).toBeCloseTo(norm(first.unrotatedQ), 4); // rotation preserves the norm
   const single: AttentionTrace[] = [];
   await model.logprobs(tokens, { batchSize: 1, onAttention: (trace) => void single.push(trace) });
   const third = single.find(({ layer, begin }) => layer === 0 && begin === 2) as AttentionTrace;
