@@ -16,13 +16,11 @@ export async function createModelOpener(
   const location = await locateModel(model, context);
   const engine = await context.io.engine();
   const reported = new Set<string>();
-  const open: OpenModel = async ({ backend, ...options }) => {
-    const ofFlags = loadOptionsOf(flags);
+  const open: OpenModel = async ({ backend, kvCache, context: numTokens, ...options }) => {
     const loaded = await engine.loadModel(location, {
-      ...ofFlags,
+      ...loadOptionsOf(flags, kvCache),
       ...options,
-      context: Math.max(options.context, flags.context ?? 0),
-      kvCache: { ...ofFlags.kvCache, ...options.kvCache, prefixSharing: false }, // every run computes all of its tokens
+      context: Math.max(numTokens, flags.context ?? 0),
       signal: context.signal,
       randomSeed: context.io.randomSeed,
       ...(backend === undefined ? {} : { backend: createReferenceBackend() }),

@@ -1,8 +1,7 @@
 /** Opens a model from MODEL and flags, with progress. */
 import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
-import type { AttentionSpec } from '@winnow/sparse-attention';
 import { IoError, WinnowError } from '@winnow/tensor';
-import { defined, loadOptionsOf, mergeOptions } from './flags/engine-options.js';
+import { loadOptionsOf } from './flags/engine-options.js';
 import { withFlags } from './errors.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
@@ -39,20 +38,13 @@ export async function locateModel(
   }
 }
 
-export async function openModel(
-  model: string | undefined,
-  flags: LoadFlags,
-  context: OpenContext,
-  attention?: AttentionSpec,
-  more: LoadOptions = {},
-): Promise<Model> {
+export async function openModel(model: string | undefined, options: LoadOptions, context: OpenContext): Promise<Model> {
   const { io, progress, signal, warn } = context;
   const location = await locateModel(model, context);
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
-      ...mergeOptions(loadOptionsOf(flags), more),
-      ...defined<LoadOptions>({ attention }),
+      ...options,
       onEvent: (event) => {
         if (event.kind === 'notice') warn(withFlags(event.text));
       },
@@ -60,8 +52,9 @@ export async function openModel(
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
     } satisfies LoadOptions);
-    if (flags.backend === 'reference' && flags.threads !== undefined && flags.threads > 1) {
-      warn(`--threads ${flags.threads} has no effect: the reference backend computes with one thread`);
+    const { backend, threads = 1 } = options;
+    if (backend !== undefined && threads > 1) {
+      warn(`--threads ${threads} has no effect: the ${backend.name} backend computes with one thread`);
     }
     for (const notice of loaded.notices) warn(withFlags(notice));
     for (const { op, reason, numRecords } of loaded.fallbacks) {

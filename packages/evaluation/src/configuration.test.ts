@@ -1,5 +1,5 @@
 import { ArgumentError } from '@winnow/tensor';
-import { formatAttention, parseAttention } from '@winnow/sparse-attention';
+import { denseAttention, formatAttention, parseAttention } from '@winnow/sparse-attention';
 import { expect, it } from 'vitest';
 import { createConfigurations, defaultPolicies, openOptionsOf } from './configuration.js';
 
@@ -19,8 +19,9 @@ it('a configuration is measured in the phases that it changes', () => {
     ['kv=q8_0', 'prefill'],
     ['kv=q8_0/q4_0', 'prefill'],
   ]);
-  expect(openOptionsOf(configurations[0], 64).attention).toBe('dense');
-  expect(openOptionsOf(configurations[7], 64)).toEqual({ attention: 'dense', kvCache: { dtype: q8 }, context: 64 });
+  expect(openOptionsOf(configurations[0], 64).attention).toEqual(denseAttention);
+  const kvCache = { dtype: q8, prefixSharing: false };
+  expect(openOptionsOf(configurations[7], 64)).toEqual({ attention: denseAttention, kvCache, context: 64 });
   expect(() => createConfigurations(['dense', 'dense'], [])).toThrow(ArgumentError);
   expect(() => createConfigurations(['sparse'], [])).toThrow(ArgumentError);
 });

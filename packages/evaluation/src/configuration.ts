@@ -1,17 +1,23 @@
 /** The configurations to compare: a model with an attention policy and a KV cache dtype. */
 import type { KvDTypes, Model, TraceOptions } from '@winnow/engine';
-import { denseAttention, formatAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
+import { denseAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType } from '@winnow/tensor';
 
 /** The two phases that a policy is selected for. */
 export type Phase = 'prefill' | 'decode';
+
+/** The KV cache of a configuration. Prefixes are not shared: every run computes all of its tokens. */
+export interface ConfiguredCache {
+  readonly dtype: KvDTypes;
+  readonly prefixSharing: false;
+}
 
 /** One configuration of the model. */
 export interface Configuration {
   /** Label in tables: the policy, or `kv=q8_0`. */
   readonly label: string;
   readonly attention: AttentionSpec;
-  readonly kvDType: KvDTypes;
+  readonly kvCache: ConfiguredCache;
   /**
    * Phases in which it differs from the base; both for the dense policy, whose row shows the rounding differences
    * between phases.
@@ -21,9 +27,8 @@ export interface Configuration {
 
 /** Options of `loadModel` that `OpenModel` gets. The caller chooses everything else, and must choose the same each time. */
 export interface OpenOptions {
-  /** Text form of the policies. */
-  readonly attention: string;
-  readonly kvCache: { readonly dtype: KvDTypes };
+  readonly attention: AttentionSpec;
+  readonly kvCache: ConfiguredCache;
   /** Minimum context length in tokens. */
   readonly context: number;
   readonly trace?: TraceOptions;
@@ -35,13 +40,13 @@ export interface OpenOptions {
 /** Loads the model under evaluation; it is disposed after use. */
 export type OpenModel = (options: OpenOptions) => Promise<Model>;
 
-const f32: KvDTypes = { keys: 'f32', values: 'f32' };
+const f32: ConfiguredCache = { dtype: { keys: 'f32', values: 'f32' }, prefixSharing: false };
 
 /** The configuration that others are compared with: dense attention, f32 cache. */
 export const baseConfiguration: Configuration = {
   label: 'dense',
   attention: denseAttention,
-  kvDType: f32,
+  kvCache: f32,
   phases: ['prefill', 'decode'],
 };
 
@@ -59,14 +64,15 @@ export function createConfigurations(policies: readonly string[], kvDTypes: read
     return {
       label: text.trim(),
       attention,
-      kvDType: f32,
+      kvCache: f32,
       phases: phases.length === 0 ? ['prefill', 'decode'] : phases,
     };
   });
-  for (const kvDType of kvDTypes) {
-    const { keys, values } = kvDType;
+  for (const dtype of kvDTypes) {
+    const { keys, values } = dtype;
+    const kvCache = { dtype, prefixSharing: false } as const;
     const label = `kv=${keys === values ? keys : `${keys}/${values}`}`;
-    configurations.push({ label, attention: denseAttention, kvDType, phases: ['prefill'] });
+    configurations.push({ label, attention: denseAttention, kvCache, phases: ['prefill'] });
   }
   const labels = configurations.map(({ label }) => label);
   const twice = labels.find((label, index) => labels.indexOf(label) !== index);
@@ -77,8 +83,8 @@ export function createConfigurations(policies: readonly string[], kvDTypes: read
 }
 
 /** The model request of a configuration. */
-export function openOptionsOf({ attention, kvDType }: Configuration, context: number): OpenOptions {
-  return { attention: formatAttention(attention), kvCache: { dtype: kvDType }, context };
+export function openOptionsOf({ attention, kvCache }: Configuration, context: number): OpenOptions {
+  return { attention, kvCache, context };
 }
 
 /** Cache dtypes worth a row of the table for this head dimension. */

@@ -114,7 +114,7 @@ export async function evaluateModel(options: EvaluateOptions): Promise<Evaluatio
       const sizes = { numTokens: tokens.length, numLayers: base.config.numLayers, backend: options.backend };
       const density = await densitiesOf(configuration, sizes);
       const run = await runConfiguration(configuration, options, contextSize, baseRows);
-      reports.push({ label: configuration.label, kvDType: configuration.kvDType, density, ...run, attention });
+      reports.push({ label: configuration.label, kvDType: configuration.kvCache.dtype, density, ...run, attention });
     }
     const determinism: DeterminismReport[] = [];
     if (has('determinism')) {
@@ -181,12 +181,13 @@ function spread(total: number, count: number): number[] {
 
 /** Runs each distinct policy of a configuration on every captured layer, over the second half of the text. */
 async function attentionOf(
-  { attention, kvDType, phases }: Configuration,
+  { attention, kvCache, phases }: Configuration,
   captures: readonly AttentionCapture[],
   synthetic: readonly AttentionCapture[],
   backend: Backend | undefined,
 ): Promise<AttentionReport[]> {
-  if (kvDType.keys !== 'f32' || kvDType.values !== 'f32' || captures.length === 0) return [];
+  const { keys, values } = kvCache.dtype;
+  if (keys !== 'f32' || values !== 'f32' || captures.length === 0) return [];
   const policies = new Map<string, { policy: AttentionPolicy; phases: Phase[] }>();
   for (const phase of phases) {
     const policy = attention[phase];

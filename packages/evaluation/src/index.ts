@@ -5,6 +5,7 @@ export {
   defaultPolicies,
   openOptionsOf,
   type Configuration,
+  type ConfiguredCache,
   type OpenModel,
   type OpenOptions,
   type Phase,

@@ -2,13 +2,20 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel } from '@winnow/engine';
 import { expect, it } from 'vitest';
-import { createConfigurations, defaultText, evaluateModel, formatEvaluation, type OpenModel } from '../src/index.js';
+import {
+  baseConfiguration,
+  createConfigurations,
+  defaultText,
+  evaluateModel,
+  formatEvaluation,
+  openOptionsOf,
+  type OpenModel,
+} from '../src/index.js';
 
-const open: OpenModel = ({ backend: _default, kvCache, ...options }) =>
-  loadModel(demoModelUrl, { ...options, kvCache: { ...kvCache, prefixSharing: false } });
+const open: OpenModel = ({ backend: _default, ...options }) => loadModel(demoModelUrl, options);
 
 it('measures what runs, and says what does not', async () => {
-  const model = await open({ attention: 'dense', kvCache: { dtype: { keys: 'f32', values: 'f32' } }, context: 64 });
+  const model = await open(openOptionsOf(baseConfiguration, 64));
   const text = defaultText(64, (part) => model.tokenizer.encode(part, { addSpecialTokens: false }).length);
   const tokens = model.encodePrompt(text).slice(0, 64);
   await model.dispose();

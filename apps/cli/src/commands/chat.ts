@@ -7,7 +7,7 @@ import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { constraintOf } from '../flags/constraint.js';
-import { attentionOf, limitsOf, samplingOf, seedOf } from '../flags/engine-options.js';
+import { limitsOf, loadOptionsOf, samplingOf, seedOf } from '../flags/engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors.js';
 import { LineReader } from '../line-reader.js';
 import { displayName } from '../model-location.js';
@@ -53,7 +53,7 @@ export function registerChat(program: Command, host: CommandHost): void {
 async function chat(modelName: string | undefined, flags: ChatFlags, context: CommandContext): Promise<void> {
   const { io, warn, signal } = context;
   const constraint = await constraintOf(flags, io, signal);
-  await using model = await openModel(modelName, flags, context, attentionOf(flags));
+  await using model = await openModel(modelName, loadOptionsOf(flags), context);
   if (model.chatTemplate === undefined) {
     throw new UsageError(
       `chat: expected a model with a chat template, got ${model.name}, which has none; try winnow run`,

@@ -11,7 +11,13 @@ import { readText } from '../read-text.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
-import { addEmbeddingOptions, openEmbeddingModel, embedOptionsOf, type EmbeddingFlags } from '../flags/embedding.js';
+import {
+  addEmbeddingOptions,
+  embeddingLoadOptionsOf,
+  openEmbeddingModel,
+  embedOptionsOf,
+  type EmbeddingFlags,
+} from '../flags/embedding.js';
 
 interface EmbedFlags extends EmbeddingFlags {
   readonly prompt?: readonly string[];
@@ -61,7 +67,7 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
     throw new UsageError('--npy: expected -o PATH or a redirected stdout, got a terminal');
   }
   const texts = await readTexts(flags, context);
-  await using model = await openEmbeddingModel(modelName, flags, context);
+  await using model = await openEmbeddingModel(modelName, embeddingLoadOptionsOf(flags), context);
   const embedded = await model.embedTexts(texts, {
     ...embedOptionsOf(flags),
     ...(flags.normalize ? {} : { normalize: false }),

@@ -1,7 +1,7 @@
 /** `winnow explain-attention`: which keys a policy visits, and their softmax mass. */
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { captureAttention, createVisitMaps, type VisitMap } from '@winnow/evaluation';
+import { baseConfiguration, captureAttention, createVisitMaps, openOptionsOf, type VisitMap } from '@winnow/evaluation';
 import {
   formatAttention,
   formatPolicy,
@@ -115,12 +115,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const text = isGiven ? await readText(context.io, flags, signal) : undefined;
   const { open } = await createModelOpener(modelName, flags, context);
   const numTokens = isGiven ? flags.tokens : Math.min(flags.tokens, defaultTokens);
-  await using model = await open({
-    attention: 'dense',
-    kvCache: { dtype: { keys: 'f32', values: 'f32' } },
-    context: numTokens,
-    trace: { attention: true },
-  });
+  await using model = await open({ ...openOptionsOf(baseConfiguration, numTokens), trace: { attention: true } });
   const { numLayers, numHeads } = model.config;
   const layers = listOf('--layers', flags.layers, numLayers, [0, Math.floor(numLayers / 2), numLayers - 1]);
   const heads = listOf(

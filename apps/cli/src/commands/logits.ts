@@ -5,6 +5,7 @@ import type { Model } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
+import { loadOptionsOf } from '../flags/engine-options.js';
 import { openModel } from '../open-model.js';
 import { shownText } from '../shown-text.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
@@ -55,7 +56,7 @@ export function registerLogits(program: Command, host: CommandHost): void {
 async function logits(modelName: string | undefined, flags: LogitsFlags, context: CommandContext): Promise<void> {
   const { tokens } = flags;
   const positions = parsePositions('--positions', flags.positions, tokens.length);
-  await using model = await openModel(modelName, flags, context);
+  await using model = await openModel(modelName, loadOptionsOf(flags), context);
   const rows = await model.logprobs(tokens, { positions, signal: context.signal });
   if (flags.json === true) {
     const head = {

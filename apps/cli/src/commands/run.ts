@@ -3,7 +3,7 @@ import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { constraintOf } from '../flags/constraint.js';
-import { attentionOf, limitsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
+import { limitsOf, loadOptionsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
@@ -91,7 +91,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   }
   const input = await promptOf(flags, context);
   const constraint = await constraintOf(flags, io, signal);
-  await using model = await openModel(modelName, flags, context, attentionOf(flags));
+  await using model = await openModel(modelName, loadOptionsOf(flags), context);
   const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
   const sampling =
     prompt === undefined

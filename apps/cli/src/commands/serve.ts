@@ -1,9 +1,9 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
 import type { Command } from 'commander';
-import type { KvCacheOptions, LoadOptions, WhenFull } from '@winnow/engine';
+import type { EmbeddingLoadOptions } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { attentionOf, defined } from '../flags/engine-options.js';
+import { defined, executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
@@ -31,9 +31,6 @@ interface ServeFlags extends LoadFlags {
   readonly embeddingModel?: readonly string[];
   readonly pooling?: EmbeddingFlags['pooling'];
   readonly maxSessions: number;
-  readonly kvCapacity?: number;
-  readonly kvWhenFull?: WhenFull;
-  readonly kvPrefixSharing?: boolean;
   readonly maxQueued?: number;
   readonly queueTimeout?: number;
   readonly requestTimeout?: number;
@@ -152,15 +149,15 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   try {
     const models: ServedModel[] = [];
     for (const [index, name] of wanted.entries()) {
-      const model = await openModel(name, flags, context, attentionOf(flags), sharedBy(flags));
+      const model = await openModel(name, loadOptionsOf({ kvWhenFull: 'wait', ...flags }), context);
       owned.push(model);
       models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
     }
     const embeddingModels: ServedEmbeddingModel[] = [];
     for (const name of embeddingNames) {
-      const { threads, backend, activations, memory, pooling } = flags;
-      const embeddingFlags = defined<EmbeddingFlags>({ threads, backend, activations, memory, pooling });
-      const model = await openEmbeddingModel(name, embeddingFlags, context);
+      const { memory, pooling } = flags;
+      const options = { ...executionOptionsOf(flags), ...defined<EmbeddingLoadOptions>({ memory, pooling }) };
+      const model = await openEmbeddingModel(name, options, context);
       owned.push(model);
       embeddingModels.push({ id: displayName(name, model.name), model });
     }
@@ -188,13 +185,6 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
   }
-}
-
-/** Requests share the cache, and wait when it is full. */
-function sharedBy({ maxSessions, kvCapacity, kvWhenFull = 'wait', kvPrefixSharing }: ServeFlags): LoadOptions {
-  const prefixSharing = kvPrefixSharing === false ? false : undefined;
-  const kvCache = { whenFull: kvWhenFull, ...defined<KvCacheOptions>({ capacity: kvCapacity, prefixSharing }) };
-  return { maxSessions, kvCache };
 }
 
 function serverOptionsOf(flags: ServeFlags): ServerOptions {

@@ -2,8 +2,7 @@
 import type { Command, Option } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
-import { createReferenceBackend } from '@winnow/ops';
-import { defined, sparseOptionsOf } from './engine-options.js';
+import { defined, executionOptionsOf, sparseOptionsOf } from './engine-options.js';
 import { withFlags } from '../errors.js';
 import { locateModel, type OpenContext } from '../open-model.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
@@ -17,15 +16,13 @@ import {
   quantizeOption,
   threadsOption,
   type CommonFlags,
+  type ExecutionFlags,
   type SparseFlags,
 } from './load.js';
 
-export interface EmbeddingFlags extends CommonFlags, SparseFlags {
+export interface EmbeddingFlags extends CommonFlags, ExecutionFlags, SparseFlags {
   readonly context?: number;
   readonly batchSize?: number;
-  readonly threads?: number;
-  readonly backend?: 'wasm' | 'reference';
-  readonly activations?: 'f32' | 'int8';
   readonly quantize?: DType;
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
@@ -72,29 +69,29 @@ export function embedOptionsOf(flags: EmbeddingFlags): EmbedOptions {
   });
 }
 
+export function embeddingLoadOptionsOf(flags: EmbeddingFlags): EmbeddingLoadOptions {
+  return defined<EmbeddingLoadOptions>({
+    ...executionOptionsOf(flags),
+    context: flags.context,
+    batchSize: flags.batchSize,
+    pooling: flags.pooling,
+    quantize: flags.quantize,
+    ...sparseOptionsOf(flags),
+    isMatryoshka: flags.dimensions === undefined ? undefined : true, // requesting dimensions asserts it
+  });
+}
+
 export async function openEmbeddingModel(
   model: string | undefined,
-  flags: EmbeddingFlags,
+  options: EmbeddingLoadOptions,
   context: OpenContext,
-  more: EmbeddingLoadOptions = {},
 ): Promise<EmbeddingModel> {
   const { io, progress, signal, warn } = context;
   const location = await locateModel(model, context);
   const engine = await io.engine();
   try {
     const loaded = await engine.loadEmbeddingModel(location, {
-      ...defined<EmbeddingLoadOptions>({
-        backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
-        threads: flags.threads,
-        activations: flags.activations,
-        context: flags.context,
-        batchSize: flags.batchSize,
-        pooling: flags.pooling,
-        quantize: flags.quantize,
-        ...sparseOptionsOf(flags),
-        isMatryoshka: flags.dimensions === undefined ? undefined : true, // requesting dimensions asserts it
-      }),
-      ...more,
+      ...options,
       signal,
       onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
     });

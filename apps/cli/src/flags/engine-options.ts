@@ -16,7 +16,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
 import { numberRules } from './builders.js';
 import { type GenerationFlags } from './generation.js';
-import type { AttentionFlags, LoadFlags, SparseFlags } from './load.js';
+import type { AttentionFlags, ExecutionFlags, LoadFlags, SparseFlags } from './load.js';
 import { parseNumber, unescapeText } from './parse-values.js';
 
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
@@ -30,33 +30,44 @@ function group<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }):
   return Object.keys(options).length === 0 ? undefined : options;
 }
 
+type ExecutionOptions = Pick<LoadOptions, 'backend' | 'threads' | 'activations'>;
+
 /** `--backend reference` uses the reference ops; the default is the engine's. */
-export function loadOptionsOf(flags: LoadFlags): LoadOptions {
+export function executionOptionsOf({ backend, threads, activations }: ExecutionFlags): ExecutionOptions {
+  return defined<ExecutionOptions>({
+    backend: backend === 'reference' ? createReferenceBackend() : undefined,
+    threads,
+    activations,
+  });
+}
+
+/**
+ * @param kvCache options that the command sets itself; they override flags
+ * @throws {UsageError} naming the flag
+ */
+export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadOptions {
   return defined<LoadOptions>({
-    backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
-    threads: flags.threads,
-    activations: flags.activations,
+    ...executionOptionsOf(flags),
+    attention: attentionOf(flags),
     context: flags.context === 0 ? undefined : flags.context,
     batchSize: flags.batchSize,
-    kvCache: kvCacheOf(flags),
-    maxSessions: 1, // requirements of one command
+    kvCache: group<KvCacheOptions>({
+      dtype: flags.kvDtype,
+      rotation: flags.kvRotation,
+      eviction: evictionOf(flags),
+      capacity: flags.kvCapacity,
+      prefixSharing: flags.kvPrefixSharing === false ? false : undefined,
+      whenFull: flags.kvWhenFull,
+      budget: flags.kvBudget,
+      offload: group<KvOffloadOptions>({ memory: flags.kvOffloadMemory, folder: flags.kvOffloadFolder }),
+      ...kvCache,
+    }),
+    maxSessions: flags.maxSessions ?? 1,
     ...sparseOptionsOf(flags),
     quantize: flags.quantize,
     lora: loraOf(flags),
     profile: flags.profile,
   });
-}
-
-/** Options with others over them; of the groups, each option by itself. */
-export function mergeOptions(options: LoadOptions, over: LoadOptions): LoadOptions {
-  return {
-    ...options,
-    ...over,
-    ...defined<LoadOptions>({
-      kvCache: group<KvCacheOptions>({ ...options.kvCache, ...over.kvCache }),
-      sparsity: group<SparsityOptions>({ ...options.sparsity, ...over.sparsity }),
-    }),
-  };
 }
 
 /** Undefined without such flags. @throws {UsageError} naming the flag */
@@ -85,16 +96,6 @@ export function sparseOptionsOf(flags: SparseFlags): Pick<LoadOptions, 'memory' 
       cold: flags.memoryCold,
       folder: flags.memoryFolder,
     }),
-  });
-}
-
-function kvCacheOf(flags: LoadFlags): KvCacheOptions | undefined {
-  return group<KvCacheOptions>({
-    dtype: flags.kvDtype,
-    rotation: flags.kvRotation,
-    eviction: evictionOf(flags),
-    budget: flags.kvBudget,
-    offload: group<KvOffloadOptions>({ memory: flags.kvOffloadMemory, folder: flags.kvOffloadFolder }),
   });
 }
 

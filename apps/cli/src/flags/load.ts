@@ -1,6 +1,6 @@
 /** Flags for loading a model, named like the options of `loadModel` (`names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
-import type { KvDTypes } from '@winnow/engine';
+import type { KvDTypes, SidecarSource, WhenFull } from '@winnow/engine';
 import type { DType } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
 import {
@@ -37,18 +37,28 @@ export interface SparseFlags {
   readonly memoryWarm?: 'same' | 'q8_0';
   readonly memoryCold?: 'file' | 'q4_0';
   readonly memoryFolder?: string;
-  readonly sparsity?: string;
+  /** The path of a calibration, or one that the command has read. */
+  readonly sparsity?: SidecarSource;
   readonly sparsityMaxActive?: number;
   readonly sparsityVerify?: boolean;
 }
 
-/** Flags for loading a model. */
-export interface LoadFlags extends CommonFlags, AttentionFlags, SparseFlags {
-  readonly context?: number;
+/** Where and how ops run. */
+export interface ExecutionFlags {
   readonly threads?: number;
   readonly activations?: 'f32' | 'int8';
   readonly backend?: 'wasm' | 'reference';
+}
+
+/** Flags for loading a model. */
+export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, SparseFlags {
+  readonly context?: number;
   readonly batchSize?: number;
+  /** Of `winnow serve` only; other commands have one session. */
+  readonly maxSessions?: number;
+  readonly kvCapacity?: number;
+  readonly kvWhenFull?: WhenFull;
+  readonly kvPrefixSharing?: boolean;
   readonly kvDtype?: DType | KvDTypes;
   readonly kvRotation?: 'none' | 'hadamard';
   readonly kvEviction?: 'oldest' | 'least-attended';

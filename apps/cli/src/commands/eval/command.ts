@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { makeFolder } from '@winnow/bytes/node';
 import type { KvDTypes, Model } from '@winnow/engine';
 import {
+  baseConfiguration,
   createConfigurations,
   defaultKvDTypes,
   defaultPolicies,
@@ -12,6 +13,7 @@ import {
   evaluationParts,
   formatDivergence,
   formatEvaluation,
+  openOptionsOf,
   taskNames,
   type EvaluateOptions,
   type EvaluationPart,
@@ -46,6 +48,7 @@ import { refuse, parseNumber } from '../../flags/parse-values.js';
 import { parseKvDType } from '../../flags/parse-values.js';
 
 interface EvalFlags extends LoadFlags {
+  readonly sparsity?: string;
   readonly policies?: string;
   readonly kvDtypes?: string;
   readonly parts?: string;
@@ -163,11 +166,7 @@ async function look(
   text: string | undefined,
   numTokens: number,
 ): Promise<{ readonly config: Model['config']; readonly tokens: Int32Array }> {
-  await using model = await open({
-    attention: 'dense',
-    kvCache: { dtype: { keys: 'f32', values: 'f32' } },
-    context: 64,
-  });
+  await using model = await open(openOptionsOf(baseConfiguration, 64));
   return { config: model.config, tokens: tokensOf(model, text, numTokens) };
 }
 

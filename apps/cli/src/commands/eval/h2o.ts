@@ -2,12 +2,14 @@
 import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import {
+  baseConfiguration,
   captureAttention,
   createBaseRows,
   createKeptMaps,
   h2oPolicy,
   measureH2oGrid,
   measureHeavySets,
+  openOptionsOf,
   type H2oGridCell,
   type HeavySetReport,
   type KeptMap,
@@ -87,12 +89,7 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   const drawn = h2oPolicy(chunk, locals.at(-1) ?? 0, heavies.at(-1) ?? 0, sinks);
   const text = flags.text === undefined ? undefined : await readText(context.io, { file: flags.text }, signal);
   const { open } = await createModelOpener(modelName, flags, context);
-  await using model = await open({
-    attention: 'dense',
-    kvCache: { dtype: { keys: 'f32', values: 'f32' } },
-    context: flags.tokens,
-    trace: { attention: true },
-  });
+  await using model = await open({ ...openOptionsOf(baseConfiguration, flags.tokens), trace: { attention: true } });
   const tokens = tokensOf(model, text, flags.tokens);
   const base = await createBaseRows(model, tokens, { signal });
   const cells = await measureH2oGrid({

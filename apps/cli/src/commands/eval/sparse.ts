@@ -7,11 +7,12 @@ import {
   parseSentencePairs,
   type SparseEmbeddingsEvaluation,
 } from '@winnow/evaluation';
+import type { EmbeddingLoadOptions } from '@winnow/engine';
 import type { Sidecar } from '@winnow/sparse-inference';
 import { paragraphsOf } from '../../calibration-text.js';
 import type { CommandContext } from '../../command-host.js';
 import { openCalculator } from '../../calculator.js';
-import { defined } from '../../flags/engine-options.js';
+import { defined, executionOptionsOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
 import { UsageError } from '../../errors.js';
 import { formatJson, formatTable } from '../../format.js';
 import { tokensOf } from '../../model-evaluation.js';
@@ -20,7 +21,7 @@ import { locateModel, openModel } from '../../open-model.js';
 import { readText } from '../../read-text.js';
 import { openSidecar } from '../../sparse-files.js';
 import { formatReports, formatSummary, percent, summarize } from '../../sparse-report.js';
-import { openEmbeddingModel, type EmbeddingFlags } from '../../flags/embedding.js';
+import { openEmbeddingModel } from '../../flags/embedding.js';
 import type { SparseFlags, LoadFlags } from '../../flags/load.js';
 
 type SparsityFlags = Omit<SparseFlags, 'sparsity'>;
@@ -62,19 +63,13 @@ export async function evaluateSidecar(
   if (config.isEncoder === true) return evaluateEmbeddings(modelName, flags, context, { text, sidecar });
   if (flags.pairs !== undefined) throw new UsageError('--pairs: expected an embedding model, got a generative one');
   const { plain, sparse: sparseFlags } = partsOf(flags);
-  const size = Math.max(flags.tokens, flags.context ?? 0);
-  const shared = { context: size, kvCache: { prefixSharing: false } };
-  await using dense = await openModel(modelName, plain, context, undefined, {
-    ...shared,
-    trace: { feedForward: true },
-  });
+  const shared = { ...plain, context: Math.max(flags.tokens, flags.context ?? 0), kvPrefixSharing: false };
+  const denseOptions = { ...loadOptionsOf(shared), trace: { feedForward: true } };
+  await using dense = await openModel(modelName, denseOptions, context);
   const tokens = tokensOf(dense, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
-  const limited = { ...plain, ...sparseFlags };
-  await using sparse = await openModel(modelName, limited, context, undefined, {
-    ...shared,
-    sparsity: { calibration: sidecar },
-  });
+  const limited = { ...shared, ...sparseFlags, sparsity: sidecar };
+  await using sparse = await openModel(modelName, loadOptionsOf(limited), context);
   const backend = await openCalculator(flags);
   try {
     const result = await evaluateSparse({
@@ -118,13 +113,11 @@ async function evaluateEmbeddings(
   const { io, signal, progress, out } = context;
   const { pairs: file } = flags;
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
-  const { threads, backend: kind, activations, quantize } = flags;
-  const shared = defined<EmbeddingFlags>({ threads, backend: kind, activations, quantize });
-  const limited = { ...shared, ...partsOf(flags).sparse };
-  await using dense = await openEmbeddingModel(modelName, shared, context, { trace: { feedForward: true } });
-  await using sparse = await openEmbeddingModel(modelName, limited, context, {
-    sparsity: { calibration: sidecar },
-  });
+  const { quantize } = flags;
+  const shared = { ...executionOptionsOf(flags), ...defined<EmbeddingLoadOptions>({ quantize }) };
+  const sparsity = sparseOptionsOf({ ...partsOf(flags).sparse, sparsity: sidecar });
+  await using dense = await openEmbeddingModel(modelName, { ...shared, trace: { feedForward: true } }, context);
+  await using sparse = await openEmbeddingModel(modelName, { ...shared, ...sparsity }, context);
   const count = (part: string): number => dense.encodeText(part).length;
   const texts = firstTexts(paragraphsOf(text ?? defaultText(flags.tokens, count)), count, flags.tokens);
   const backend = await openCalculator(flags);

@@ -8,7 +8,13 @@ import { readText } from '../../read-text.js';
 import { addGroup, flag } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../../flags/load.js';
-import { addEmbeddingOptions, openEmbeddingModel, embedOptionsOf, type EmbeddingFlags } from '../../flags/embedding.js';
+import {
+  addEmbeddingOptions,
+  embeddingLoadOptionsOf,
+  openEmbeddingModel,
+  embedOptionsOf,
+  type EmbeddingFlags,
+} from '../../flags/embedding.js';
 
 interface EvalStsFlags extends EmbeddingFlags {
   readonly data: string;
@@ -43,7 +49,7 @@ async function evaluate(modelName: string | undefined, flags: EvalStsFlags, cont
   const { io, signal, progress, out } = context;
   const text = (await readText(io, { file: flags.data }, signal)) ?? '';
   const pairs = parseSentencePairs(flags.data, text);
-  await using model = await openEmbeddingModel(modelName, flags, context);
+  await using model = await openEmbeddingModel(modelName, embeddingLoadOptionsOf(flags), context);
   const report = await evaluateSts(model, pairs, {
     ...embedOptionsOf(flags),
     signal,
