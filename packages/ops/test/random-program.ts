@@ -1,8 +1,8 @@
 /** Random valid programs with the memory that they need, for properties of the builder, validator and encoding. */
 import { createRng, type Rng } from '@winnow/tensor';
-import { ProgramBuilder, type ProgramTensor } from '../src/program-builder.js';
-import type { Program } from '../src/program.js';
-import { createScalarBlock, type ScalarBlock } from '../src/scalars.js';
+import { ProgramBuilder, type ProgramTensor } from '../src/program/program-builder.js';
+import type { Program } from '../src/program/program.js';
+import { createScalarBlock, type ScalarBlock } from '../src/program/scalars.js';
 
 export const width = 8;
 export const capacity = 6;

@@ -1,8 +1,8 @@
 /** Calls one reference kernel on plain arrays. */
 import { sizeOf, type DType } from '@winnow/tensor';
-import { inferOp } from '../src/infer-op.js';
-import type { Attributes, TensorView } from '../src/op-spec.js';
-import { opSpec } from '../src/registry.js';
+import { opSpec } from '../src/ops/registry.js';
+import { inferOp } from '../src/spec/infer-op.js';
+import type { Attributes, TensorView } from '../src/spec/op-spec.js';
 
 export function floats(values: ArrayLike<number>, ...shape: number[]): TensorView {
   return { dtype: 'f32', shape, data: Float32Array.from(values) };

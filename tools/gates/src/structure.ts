@@ -8,7 +8,7 @@ export const maxFileLines = 450;
 const warnFileLines = 400;
 const maxFilesOfPrefix = 3;
 /** One file per op, with the name of the op. */
-const foldersOfOps = ['packages/ops/src', 'packages/conformance/src/cases', 'packages/backend-wasm/assembly/ops'];
+const foldersOfOps = ['packages/ops/src/ops', 'packages/conformance/src/cases', 'packages/backend-wasm/assembly/ops'];
 export const maxReadmeLines = 90;
 
 export interface Findings {

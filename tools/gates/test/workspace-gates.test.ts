@@ -130,7 +130,7 @@ function sources(folder: string, ...names: string[]): Files {
 
 it('house structure: allows four files with one prefix as tests, generated files and ops', () => {
   const tests = sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging.test', 'page-table.generated');
-  const ops = sources('ops/src', 'attention', 'attention-mass', 'attention-merge', 'attention-finish');
+  const ops = sources('ops/src/ops', 'attention', 'attention-mass', 'attention-merge', 'attention-finish');
   expect(checkStructure(readWorkspace(planted({ ...tests, ...libraryFiles('ops'), ...ops }))).problems).toEqual([]);
 });
 

@@ -1,10 +1,10 @@
 import { createRng, UnsupportedOpError, type Rng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { randomMemory, randomProgram, randomScalars } from '../../test/random-program.js';
-import type { Backend, Executable, PrepareOptions, RecordProfile } from '../backend.js';
-import type { OpRecord, Program } from '../program.js';
+import type { Backend, Executable, PrepareOptions, RecordProfile } from '../backend/backend.js';
+import type { OpRecord, Program } from '../program/program.js';
+import { validateProgram } from '../program/validate-program.js';
 import { createReferenceBackend } from '../reference/backend.js';
-import { validateProgram } from '../validate-program.js';
 import { dispatchProgram, type KernelBackend } from './dispatch.js';
 import { withoutFallbacks } from './without-fallbacks.js';
 

@@ -3,8 +3,8 @@
  * backend implements `KernelBackend` and calls `dispatchProgram` in `prepare`; fallback is implemented only here.
  */
 import { UnsupportedOpError } from '@winnow/tensor';
-import type { Backend, BufferHandle, Executable, Fallback, PrepareOptions } from '../backend.js';
-import type { OpRecord, Program } from '../program.js';
+import type { Backend, BufferHandle, Executable, Fallback, PrepareOptions } from '../backend/backend.js';
+import type { OpRecord, Program } from '../program/program.js';
 import { createFallbackExecutable } from './executable.js';
 import { withoutFallbacks } from './without-fallbacks.js';
 

@@ -1,8 +1,15 @@
 /** A program some of whose records run on the host, at boundaries of the backend's executable. */
 import { BackendError, ReleasedError } from '@winnow/tensor';
-import type { BufferHandle, Executable, Fallback, PrepareOptions, RecordProfile, RunOptions } from '../backend.js';
-import type { Program } from '../program.js';
-import { checkScalars } from '../scalars.js';
+import type {
+  BufferHandle,
+  Executable,
+  Fallback,
+  PrepareOptions,
+  RecordProfile,
+  RunOptions,
+} from '../backend/backend.js';
+import type { Program } from '../program/program.js';
+import { checkScalars } from '../program/scalars.js';
 import type { KernelBackend } from './dispatch.js';
 import { HostRecord } from './host-record.js';
 import type { SplitProgram } from './without-fallbacks.js';

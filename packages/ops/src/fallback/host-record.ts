@@ -1,7 +1,7 @@
 /** A record that runs on the host with its reference, over buffers of a backend. */
-import type { BufferHandle } from '../backend.js';
-import type { OpRecord, Program, TensorRef } from '../program.js';
-import { scalarBufferIndex } from '../program.js';
+import type { BufferHandle } from '../backend/backend.js';
+import type { OpRecord, Program, TensorRef } from '../program/program.js';
+import { scalarBufferIndex } from '../program/program.js';
 import { bindRecord, TensorViews, type BoundRecord } from '../reference/bind-record.js';
 import type { KernelBackend } from './dispatch.js';
 

@@ -3,9 +3,9 @@
  * computes them; the activations that they read or write move from the arena to buffers that the host can access.
  */
 import { invariant, tensorBytes } from '@winnow/tensor';
-import { maxElements } from '../dims.js';
-import { arenaBufferIndex, type OpRecord, type Program, type Segment, type TensorRef } from '../program.js';
-import { opSpec } from '../registry.js';
+import { opSpec } from '../ops/registry.js';
+import { arenaBufferIndex, type OpRecord, type Program, type Segment, type TensorRef } from '../program/program.js';
+import { maxElements } from '../spec/dims.js';
 
 export interface SplitProgram {
   /** The records that the backend has kernels for, over the buffers of the program and the shared ones. */

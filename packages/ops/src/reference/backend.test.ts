@@ -1,11 +1,11 @@
 import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import type { Backend, BufferHandle, Executable, PrepareOptions } from '../backend.js';
-import { ProgramBuilder } from '../program-builder.js';
-import type { Program } from '../program.js';
+import type { Backend, BufferHandle, Executable, PrepareOptions } from '../backend/backend.js';
+import { opSpec } from '../ops/registry.js';
+import { ProgramBuilder } from '../program/program-builder.js';
+import type { Program } from '../program/program.js';
+import { createScalarBlock } from '../program/scalars.js';
 import { createReferenceBackend } from './backend.js';
-import { opSpec } from '../registry.js';
-import { createScalarBlock } from '../scalars.js';
 
 const width = 4;
 

@@ -6,8 +6,8 @@ import {
   type Executable,
   type OpDescription,
   type Support,
-} from '../backend.js';
-import { opSpecs } from '../registry.js';
+} from '../backend/backend.js';
+import { opSpecs } from '../ops/registry.js';
 import { createReferenceExecutable } from './executable.js';
 import { ReferenceMemory } from './memory.js';
 

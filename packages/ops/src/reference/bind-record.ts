@@ -1,9 +1,9 @@
 /** Binds one record to host memory: views of its tensors, and the reference kernel of its op. */
 import { tensorBytes, type DType } from '@winnow/tensor';
-import { maxElements } from '../dims.js';
-import type { RecordShapes, TensorView } from '../op-spec.js';
-import type { OpRecord, Program, TensorRef } from '../program.js';
-import { opSpec } from '../registry.js';
+import { opSpec } from '../ops/registry.js';
+import type { OpRecord, Program, TensorRef } from '../program/program.js';
+import { maxElements } from '../spec/dims.js';
+import type { RecordShapes, TensorView } from '../spec/op-spec.js';
 
 /**
  * Finds the bytes `[byteOffset, byteOffset + sizeBytes)` of a tensor's buffer. Their memory is aligned for its dtype.

@@ -1,9 +1,9 @@
 /** Runs a program record by record on host memory. */
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
-import type { Executable, RecordProfile, RunOptions } from '../backend.js';
-import type { TensorView } from '../op-spec.js';
-import { scalarBufferIndex, type Program } from '../program.js';
-import { checkScalars } from '../scalars.js';
+import type { Executable, RecordProfile, RunOptions } from '../backend/backend.js';
+import { scalarBufferIndex, type Program } from '../program/program.js';
+import { checkScalars } from '../program/scalars.js';
+import type { TensorView } from '../spec/op-spec.js';
 import { bindRecord, TensorViews, type BoundRecord } from './bind-record.js';
 
 export interface ReferenceExecution {

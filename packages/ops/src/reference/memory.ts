@@ -1,7 +1,7 @@
 /** Buffers of the reference backend: plain host memory. */
 import { ArgumentError, BackendError, CapacityError, ReleasedError } from '@winnow/tensor';
-import type { BufferHandle } from '../backend.js';
-import type { BufferUsage, Program } from '../program.js';
+import type { BufferHandle } from '../backend/backend.js';
+import type { BufferUsage, Program } from '../program/program.js';
 
 interface ReferenceBuffer extends BufferHandle {
   bytes: Uint8Array | undefined;

@@ -1,6 +1,6 @@
 /** Pointwise ops on host arrays, for code without a program. */
-import type { Attributes, TensorView } from '../op-spec.js';
-import { opSpec } from '../registry.js';
+import { opSpec } from '../ops/registry.js';
+import type { Attributes, TensorView } from '../spec/op-spec.js';
 
 /** Runs the reference of a pointwise op, such as `glu`, on arrays of the same length. */
 export function runPointwise(

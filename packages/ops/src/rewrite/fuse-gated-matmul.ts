@@ -1,5 +1,5 @@
-import type { DraftRecord } from '../draft-program.js';
-import { gatedMatmul } from '../gated-matmul.js';
+import { gatedMatmul } from '../ops/gated-matmul.js';
+import type { DraftRecord } from '../program/draft-program.js';
 import { matchPattern, type RecordPattern } from './pattern.js';
 import type { RewriteRule } from './rewrite-program.js';
 

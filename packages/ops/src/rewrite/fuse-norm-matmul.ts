@@ -1,5 +1,5 @@
-import type { DraftRecord, DraftTensor } from '../draft-program.js';
-import { normMatmul } from '../norm-matmul.js';
+import { normMatmul } from '../ops/norm-matmul.js';
+import type { DraftRecord, DraftTensor } from '../program/draft-program.js';
 import { isSameTensor, type RecordGraph } from './record-graph.js';
 import type { RewriteRule } from './rewrite-program.js';
 

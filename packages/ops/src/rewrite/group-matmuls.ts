@@ -1,4 +1,4 @@
-import type { DraftRecord } from '../draft-program.js';
+import type { DraftRecord } from '../program/draft-program.js';
 import { isSameTensor, type RecordGraph } from './record-graph.js';
 import type { RewriteRule } from './rewrite-program.js';
 

@@ -1,5 +1,5 @@
 /** Patterns of records: an op, and for each input either a name for the tensor or the pattern of its producer. */
-import type { DraftRecord, DraftTensor } from '../draft-program.js';
+import type { DraftRecord, DraftTensor } from '../program/draft-program.js';
 import { isSameTensor, type RecordGraph } from './record-graph.js';
 
 export interface RecordPattern {

@@ -6,7 +6,7 @@ import {
   type DraftRecord,
   type DraftStorage,
   type DraftTensor,
-} from '../draft-program.js';
+} from '../program/draft-program.js';
 
 /** Whether two references have the same values and shape. */
 export function isSameTensor(a: DraftTensor, b: DraftTensor): boolean {

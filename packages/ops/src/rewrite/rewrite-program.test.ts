@@ -1,12 +1,12 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { randomMemory, randomProgram, randomScalars } from '../../test/random-program.js';
-import { draftOf, planDraft } from '../draft-program.js';
-import { ProgramBuilder, type ProgramTensor } from '../program-builder.js';
-import type { Program } from '../program.js';
+import { draftOf, planDraft } from '../program/draft-program.js';
+import { ProgramBuilder, type ProgramTensor } from '../program/program-builder.js';
+import type { Program } from '../program/program.js';
+import { createScalarBlock } from '../program/scalars.js';
+import { validateProgram } from '../program/validate-program.js';
 import { createReferenceBackend } from '../reference/backend.js';
-import { createScalarBlock } from '../scalars.js';
-import { validateProgram } from '../validate-program.js';
 import { fuseGatedMatmul } from './fuse-gated-matmul.js';
 import { fuseNormMatmul } from './fuse-norm-matmul.js';
 import { groupMatmuls } from './group-matmuls.js';

@@ -1,6 +1,6 @@
 /** Rewrites programs by fusion rules that preserve results. */
-import { draftOf, planDraft, type DraftProgram, type DraftRecord } from '../draft-program.js';
-import type { Program } from '../program.js';
+import { draftOf, planDraft, type DraftProgram, type DraftRecord } from '../program/draft-program.js';
+import type { Program } from '../program/program.js';
 import { RecordGraph } from './record-graph.js';
 
 /** A fusion. */

@@ -1,0 +1,47 @@
+/** Shared by sparse attention ops: inputs, logits, and top-k selection. */
+import { dotProduct } from '../numerics/dot-product.js';
+import { selectTopK } from '../numerics/select-top-k.js';
+import { f32Only, i32Only } from '../spec/dtypes.js';
+import type { Attributes, InputSpec } from '../spec/op-spec.js';
+import { kvViewInputs, type KvReader } from './kv-reader.js';
+
+/** Queries and cache, as in `attention`. */
+export const attentionInputs: Readonly<Record<string, InputSpec>> = {
+  q: { dtypes: f32Only, shape: 'T N H' },
+  positions: { dtypes: i32Only, shape: 'T' },
+  sequences: { dtypes: i32Only, shape: 'T' },
+  ...kvViewInputs,
+};
+
+/** Axes whose sizes are known when a kernel is prepared. */
+export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];
+
+/** Scaled and capped dot product of the query at `q[queryBegin...]` with a key. */
+export type Logit = (queryBegin: number, key: Float32Array) => number;
+
+export function bindLogit(q: Float32Array, { headDim }: KvReader, attributes: Attributes): Logit {
+  const scale = attributes['scale'] as number;
+  const cap = bindCap(attributes);
+  return (queryBegin, key) => cap(dotProduct(q, queryBegin, key, 0, headDim) * scale);
+}
+
+export function bindCap(attributes: Attributes): (logit: number) => number {
+  const softCap = attributes['softCap'] as number;
+  return softCap === 0 ? (logit) => logit : (logit) => softCap * Math.tanh(logit / softCap);
+}
+
+/**
+ * Marks the `count` largest of `scores[0 ... length)` in `chosen`; ties go to the lower index, NaN counts as -Infinity.
+ */
+export function chooseLargest(scores: Float64Array, length: number, count: number, chosen: Uint8Array): void {
+  const values = scores.slice(0, length).map((score) => (Number.isNaN(score) ? -Infinity : score));
+  const best = new Int32Array(Math.min(count, length));
+  selectTopK(values, 0, length, best);
+  chosen.fill(0, 0, length);
+  for (const index of best) chosen[index] = 1;
+}
+
+/** Maximum number of slots of a block table: the size of scratch over a context. */
+export function maxSlotsOf(blockTable: readonly number[], keys: readonly number[]): number {
+  return blockTable[1] * keys[2];
+}
