@@ -1,6 +1,6 @@
 /** Attention layers under a policy, over caches filled with random numbers. */
 import { ProgramBuilder, type Backend, type ProgramTensor } from '@winnow/ops';
-import { createAttentionLowering, type AttentionPhase } from '@winnow/sparse-attention';
+import { createAttentionLowering, resolvePolicy, type AttentionPhase } from '@winnow/sparse-attention';
 import type { DType } from '@winnow/tensor';
 import { LoadedProgram } from '../harness/loaded-program.js';
 import { randomWeights } from '../models/random-weights.js';
@@ -42,8 +42,7 @@ export async function loadPolicy(backend: Backend, policyCase: PolicyCase): Prom
     stateTo: b.scalar('stateTo', [1]),
   };
   let reported: Readonly<Record<string, ProgramTensor>> = {};
-  const attend = createAttentionLowering(policy, phase, {
-    numLayers,
+  const attend = createAttentionLowering(resolvePolicy(policy, { numLayers }), phase, {
     observe: (_b, _layer, outputs) => (reported = outputs),
   });
   const shape = [numBlocks, numKvHeads, cacheBlockSize, headDim];

@@ -48,7 +48,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const { numLayers, usualBlockSize, onTracedLayer, notice } = options;
   const spec = checkAttention(options.spec ?? 'dense');
   const layers = resolvePolicy(spec, { numLayers });
-  const requirements = attentionRequirements(spec, { numLayers });
+  const requirements = attentionRequirements(layers);
   const blockSize = blockSizeFor(requirements, usualBlockSize);
   const isDense = layers.every(({ prefill, decode }) => prefill.kind === 'dense' && decode.kind === 'dense');
   const reported = new Set<string>();
@@ -63,7 +63,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     blockSize,
     layers,
     programOptions(phase) {
-      const lowering = isDense ? undefined : createAttentionLowering(spec, phase, { numLayers, notice: noticeOnce });
+      const lowering = isDense ? undefined : createAttentionLowering(layers, phase, { notice: noticeOnce });
       if (options.massUpTo !== undefined) return { attention: createMassLowering(options.massUpTo) };
       if (onTracedLayer !== undefined) return { attention: createTraceLowering(onTracedLayer, lowering) };
       return lowering === undefined ? {} : { attention: lowering };

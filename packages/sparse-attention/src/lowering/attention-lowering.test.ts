@@ -49,8 +49,7 @@ async function runPolicy(
 ): Promise<Float32Array[]> {
   const withMass = new Set<AttentionPhase>();
   const loweringOf = (phase: AttentionPhase) =>
-    createAttentionLowering(spec, phase, {
-      numLayers: 1,
+    createAttentionLowering(resolvePolicy(spec, { numLayers: 1 }), phase, {
       mass: masses !== undefined,
       observe: (b, _layer, { mass }) => {
         if (mass === undefined) return;
@@ -176,7 +175,7 @@ it('results and masses have the same bits at any number of threads', async () =>
 });
 
 describe('requirements', () => {
-  const of = (spec: string) => attentionRequirements(spec, { numLayers: 4 });
+  const of = (spec: string) => attentionRequirements(resolvePolicy(spec, { numLayers: 4 }));
 
   it('name block sizes, states and the order of slots', () => {
     expect(of('dense')).toEqual({ blockSizes: [], needsStates: false, needsOrderedSlots: false, reads: undefined });

@@ -2,15 +2,13 @@
 import type { AttentionLowering, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/costs.js';
-import type { AttentionPhase, AttentionSpec } from '../policy/kinds.js';
-import { resolvePolicy } from '../policy/resolve-policy.js';
+import type { AttentionPhase, LayerPolicy } from '../policy/kinds.js';
 import { carryH2o } from './h2o-lowering.js';
 import { lowerPolicy, type AttentionOutputs } from './lower-policy.js';
 import { appendSideData } from './side-data.js';
 
 /** Options of `createAttentionLowering`. */
 export interface AttentionLoweringOptions {
-  readonly numLayers: number;
   /** Receives a sentence about each change to a policy. */
   readonly notice?: ((text: string) => void) | undefined;
   /** Receives the other outputs of an op (`pairs`, `certificate`, ...), to keep them as program outputs. */
@@ -26,15 +24,14 @@ export interface AttentionLoweringOptions {
  * The lowering of one phase. The programs of both phases work on the same caches: each also maintains what the policy
  * of the other phase needs (landmarks, boxes, transposed keys, states), in buffers `kv.<layer>.*` per block and
  * `state.<layer>.*` per sequence.
- * @throws {ArgumentError} for a specification that does not fit the model; from the lowering, when cache blocks do not
- *   fit
+ * @param layers what `resolvePolicy` returns
+ * @throws {ArgumentError} from the lowering, when cache blocks do not fit
  */
 export function createAttentionLowering(
-  spec: AttentionSpec | string,
+  layers: readonly LayerPolicy[],
   phase: AttentionPhase,
-  { numLayers, notice, observe, mass = false }: AttentionLoweringOptions,
+  { notice, observe, mass = false }: AttentionLoweringOptions = {},
 ): AttentionLowering {
-  const layers = resolvePolicy(spec, { numLayers });
   const reported = new Set<string>();
   const noticeOnce = (text: string): void => {
     if (!reported.has(text)) notice?.(text);
@@ -43,7 +40,7 @@ export function createAttentionLowering(
   return (b, request) => {
     const policy = layers[request.layer];
     if (policy === undefined) {
-      const expected = `layers from 0 to ${numLayers - 1}`;
+      const expected = `layers from 0 to ${layers.length - 1}`;
       throw new ArgumentError({ argument: 'attention: layer', expected, actual: String(request.layer) });
     }
     const { prefill, decode } = policy;

@@ -1,7 +1,6 @@
 /** What policies require of the caches of their programs, to be checked before caches are allocated. */
 import { ArgumentError } from '@winnow/tensor';
-import type { AttentionPolicy, AttentionSpec } from '../policy/kinds.js';
-import { resolvePolicy } from '../policy/resolve-policy.js';
+import type { AttentionPolicy, LayerPolicy } from '../policy/kinds.js';
 import { meanSizeOf, pageSizeOf } from './side-data.js';
 
 export interface AttentionRequirements {
@@ -18,12 +17,9 @@ export interface AttentionRequirements {
   readonly reads: { readonly sinks: number; readonly window: number } | undefined;
 }
 
-/** What the policies of all layers and both phases require together. @throws {ArgumentError} as `resolvePolicy` */
-export function attentionRequirements(
-  spec: AttentionSpec | string,
-  options: { readonly numLayers: number },
-): AttentionRequirements {
-  const policies = resolvePolicy(spec, options).flatMap(({ prefill, decode }) => [prefill, decode]);
+/** What the policies of all layers and both phases require together. */
+export function attentionRequirements(layers: readonly LayerPolicy[]): AttentionRequirements {
+  const policies = layers.flatMap(({ prefill, decode }) => [prefill, decode]);
   const blockSizes = new Set(policies.flatMap((policy) => [meanSizeOf(policy) ?? [], pageSizeOf(policy) ?? []].flat()));
   return {
     blockSizes: [...blockSizes].sort((a, b) => a - b),
