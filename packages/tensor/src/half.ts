@@ -6,6 +6,9 @@
 const floatScratch = new Float32Array(1);
 const bitScratch = new Uint32Array(floatScratch.buffer);
 
+/** Adding and subtracting it rounds a smaller double to an integer, ties to even. */
+const roundToInteger = 2 ** 52;
+
 /**
  * Value of a binary16 bit pattern, exactly. Bits above the low 16 are ignored.
  * Source: IEEE 754-2019 §3.4 (1 sign, 5 exponent bits with bias 15, 10 fraction bits).
@@ -25,19 +28,17 @@ export function halfToFloat(bits: number): number {
  */
 export function floatToHalf(value: number): number {
   floatScratch[0] = value;
-  const bits = bitScratch[0];
+  return roundToHalf(bitScratch[0], floatScratch[0]);
+}
+
+/** `floatToHalf` of a float32 with known `bits`, for loops over an array and a view of its bits. */
+export function roundToHalf(bits: number, value: number): number {
   const sign = (bits >>> 16) & 0x8000;
   const magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return sign | 0x7e00 | ((magnitude >>> 13) & 0x3ff);
-  if (magnitude >= 0x477ff000) return sign | 0x7c00;
-  if (magnitude < 0x38800000) {
-    // Below 2^-14 the result counts units of 2^-24, which is the spacing of float32 in [0.5, 1): adding 0.5 rounds.
-    bitScratch[0] = magnitude;
-    floatScratch[0] += 0.5;
-    return sign | (bitScratch[0] - 0x3f000000);
-  }
-  const rounded = magnitude + 0xfff + ((magnitude >>> 13) & 1);
-  return sign | ((rounded - 0x38000000) >>> 13);
+  // Below 2^-14 the result counts units of 2^-24.
+  if (magnitude < 0x38800000) return sign | (Math.abs(value) * 2 ** 24 + roundToInteger - roundToInteger);
+  if (magnitude < 0x477ff000) return sign | ((magnitude + 0xfff + ((magnitude >>> 13) & 1) - 0x38000000) >>> 13);
+  return magnitude > 0x7f800000 ? sign | 0x7e00 | ((magnitude >>> 13) & 0x3ff) : sign | 0x7c00;
 }
 
 /** Value of a bfloat16 bit pattern, exactly. Bits above the low 16 are ignored. */
@@ -49,7 +50,11 @@ export function bfloat16ToFloat(bits: number): number {
 /** Bit pattern of the bfloat16 nearest to `value`, ties to even; `value` is first rounded to float32. */
 export function floatToBfloat16(value: number): number {
   floatScratch[0] = value;
-  const bits = bitScratch[0];
+  return roundToBfloat16(bitScratch[0]);
+}
+
+/** `floatToBfloat16` of the float32 with these bits. */
+export function roundToBfloat16(bits: number): number {
   if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40;
   return (bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16;
 }

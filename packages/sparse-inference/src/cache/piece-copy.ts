@@ -1,6 +1,5 @@
 /** How a lower tier stores a piece: unchanged, or in a narrower format that is converted back to the model's. */
 import { canEncode, decoder, dtypeInfo, encoder, sizeOf, type DType } from '@winnow/tensor';
-import { createNarrower, type Narrower } from './narrow.js';
 
 export interface PieceCopy {
   readonly sizeBytes: number;
@@ -14,13 +13,8 @@ export interface PieceCopy {
 
 /** Values converted at a time: whole blocks of every format, small enough for the L1 cache. */
 const chunkValues = 4096;
-const narrowers = new Map<DType, Narrower>();
-
-function narrowerOf(dtype: DType): Narrower {
-  let found = narrowers.get(dtype);
-  if (found === undefined) narrowers.set(dtype, (found = createNarrower(dtype, chunkValues)));
-  return found;
-}
+/** Scratch of one conversion. */
+const values = new Float32Array(chunkValues);
 
 const bitsOf = (dtype: DType): number => {
   const { blockBytes, blockSize } = dtypeInfo(dtype);
@@ -51,6 +45,7 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
   }
   const fromModel = decoder(dtype);
   const fromCopy = decoder(format);
+  const toModel = encoder(dtype);
   const toCopy = encoder(format);
   const modelChunkBytes = sizeOf(dtype, chunkValues);
   const copyChunkBytes = sizeOf(format, chunkValues);
@@ -58,7 +53,6 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
     sizeBytes: sizeOf(format, numValues),
     isSame: false,
     encode(bytes, out, outOffset) {
-      const { values } = narrowerOf(dtype);
       for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
         const length = Math.min(chunkValues, numValues - done);
         fromModel(bytes, chunk * modelChunkBytes, values, 0, length);
@@ -68,11 +62,10 @@ export function pieceCopy(dtype: DType, numValues: number, format: DType | 'same
       return true;
     },
     decode(copy, copyOffset, out, outOffset) {
-      const narrower = narrowerOf(dtype);
       for (let done = 0, chunk = 0; done < numValues; done += chunkValues, chunk++) {
         const length = Math.min(chunkValues, numValues - done);
-        fromCopy(copy, copyOffset + chunk * copyChunkBytes, narrower.values, 0, length);
-        narrower.pack(length, out, outOffset + chunk * modelChunkBytes);
+        fromCopy(copy, copyOffset + chunk * copyChunkBytes, values, 0, length);
+        toModel(values, 0, out, outOffset + chunk * modelChunkBytes, length);
       }
     },
   };

@@ -1,5 +1,5 @@
 /** Plain numbers, little-endian at any byte offset. Integers are rounded to nearest even and clamped; NaN becomes 0. */
-import { floatToBfloat16, floatToHalf, halfTable } from '../half.js';
+import { halfTable, roundToBfloat16, roundToHalf } from '../half.js';
 import type { Decoder, Encoder } from './signatures.js';
 
 const floatScratch = new Float32Array(1);
@@ -65,7 +65,10 @@ export const decodeF16: Decoder = (bytes, byteOffset, out, outOffset, numValues)
 };
 
 export const encodeF16: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
-  for (let i = 0; i < numValues; i++) writeUint16(out, byteOffset + i * 2, floatToHalf(values[valueOffset + i]));
+  const bits = new Uint32Array(values.buffer, values.byteOffset + valueOffset * 4, numValues);
+  for (let i = 0; i < numValues; i++) {
+    writeUint16(out, byteOffset + i * 2, roundToHalf(bits[i], values[valueOffset + i]));
+  }
 };
 
 export const decodeBf16: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {
@@ -76,7 +79,8 @@ export const decodeBf16: Decoder = (bytes, byteOffset, out, outOffset, numValues
 };
 
 export const encodeBf16: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
-  for (let i = 0; i < numValues; i++) writeUint16(out, byteOffset + i * 2, floatToBfloat16(values[valueOffset + i]));
+  const bits = new Uint32Array(values.buffer, values.byteOffset + valueOffset * 4, numValues);
+  for (let i = 0; i < numValues; i++) writeUint16(out, byteOffset + i * 2, roundToBfloat16(bits[i]));
 };
 
 /** Rounds each float64 to the nearest float32. */

@@ -4,14 +4,14 @@ import type { Mutant } from '../mutant.ts';
 export const coreMutants: readonly Mutant[] = [
   {
     file: 'packages/tensor/src/half.ts',
-    find: 'const rounded = magnitude + 0xfff + ((magnitude >>> 13) & 1);',
-    replace: 'const rounded = magnitude + 0x1000;',
+    find: '((magnitude + 0xfff + ((magnitude >>> 13) & 1) - 0x38000000) >>> 13);',
+    replace: '((magnitude + 0x1000 - 0x38000000) >>> 13);',
     tests: ['src/half.test.ts'],
   },
   {
     file: 'packages/tensor/src/half.ts',
-    find: 'if (magnitude >= 0x477ff000) return sign | 0x7c00;',
-    replace: 'if (magnitude >= 0x477fe000) return sign | 0x7c00;',
+    find: 'if (magnitude < 0x477ff000) return sign',
+    replace: 'if (magnitude < 0x477fe000) return sign',
     tests: ['src/half.test.ts'],
   },
   {
