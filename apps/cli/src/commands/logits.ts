@@ -2,6 +2,7 @@
 import { endianness } from 'node:os';
 import type { Command } from 'commander';
 import type { Model } from '@winnow/engine';
+import { selectTopK } from '@winnow/ops';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
@@ -77,11 +78,11 @@ async function logits(modelName: string | undefined, flags: LogitsFlags, context
 }
 
 function topTable(model: Model, row: Float32Array, count: number): string {
-  const best = Array.from(row.keys())
-    .sort((a, b) => (row[b] as number) - (row[a] as number) || a - b)
-    .slice(0, count);
-  const lines = best.map((id) => {
-    const logprob = row[id] as number;
+  const k = Math.min(count, row.length);
+  const [ids, logprobs] = [new Int32Array(k), new Float32Array(k)];
+  selectTopK(row, 0, row.length, k, ids, logprobs);
+  const lines = Array.from(ids, (id, rank) => {
+    const logprob = logprobs[rank] as number;
     return [
       `${id}`,
       logprob.toFixed(4),

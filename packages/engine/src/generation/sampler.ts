@@ -1,10 +1,10 @@
 /** Chooses the next token from the outputs of a step. Reuses its arrays: nothing is allocated per token. */
+import { selectTopK } from '@winnow/ops';
 import { BackendError, createRng, type Rng, type RngState } from '@winnow/tensor';
 import { createPenalties, type Penalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import { createBestReader, keepAllowed, type BestReader } from './token-mask.js';
-import { selectTop } from './top-selection.js';
 
 /** A token with its log-probability before penalties, truncation and temperature. */
 export interface Choice {
@@ -38,6 +38,7 @@ export class Sampler {
   readonly #penalties: Penalties;
   readonly #readBest: BestReader;
   readonly #ids: Int32Array;
+  readonly #allowedIds: Int32Array;
   readonly #logits: Float32Array;
   /** Logits before penalties, if there are any. */
   readonly #rawLogits: Float32Array | undefined;
@@ -58,6 +59,7 @@ export class Sampler {
     const { readsAll, numCandidates } = planCandidates(sampling, vocabSize, numTop, isMasked || isActive);
     this.#readsAll = readsAll;
     this.#ids = new Int32Array(numCandidates);
+    this.#allowedIds = new Int32Array(isMasked ? vocabSize : 0);
     this.#logits = new Float32Array(numCandidates);
     this.#rawLogits = isActive ? new Float32Array(vocabSize) : undefined;
     this.#weights = new Float64Array(numCandidates);
@@ -119,11 +121,11 @@ export class Sampler {
     const { topK } = this.#sampling;
     this.#rawLogits?.set(this.#logits);
     this.#penalties.apply(this.#logits);
-    let numLeft = this.#vocabSize;
-    if (mask !== undefined) numLeft = keepAllowed(mask, this.#ids, this.#logits);
-    else for (let id = 0; id < numLeft; id++) this.#ids[id] = id;
-    const numKept = this.#isGreedy ? 1 : topK === 0 ? numLeft : Math.min(topK, numLeft);
-    selectTop(this.#ids, this.#logits, numLeft, numKept);
+    const [ids, logits, allowedIds] = [this.#ids, this.#logits, this.#allowedIds];
+    const numLeft = mask === undefined ? this.#vocabSize : keepAllowed(mask, allowedIds, logits);
+    const numKept = Math.min(this.#isGreedy ? 1 : topK === 0 ? numLeft : topK, numLeft);
+    selectTopK(logits, 0, numLeft, numKept, ids, logits);
+    if (mask !== undefined) for (let i = 0; i < numKept; i++) ids[i] = allowedIds[ids[i] as number] as number;
     return numKept;
   }
 

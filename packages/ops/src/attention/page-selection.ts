@@ -79,7 +79,8 @@ export class PageSelection {
   readonly #largest: Float64Array; // [maxPages], of the group
   readonly #isTaken: Uint8Array;
   #numPages = 0;
-  #order: Int32Array | undefined;
+  readonly #order: Int32Array; // of the candidates, best first, once `isSorted`
+  #isSorted = false;
   #numTaken = 0;
 
   /** @param attributes of `page-topk-attention` */
@@ -96,6 +97,7 @@ export class PageSelection {
     this.#bounds = new Float64Array(maxPages * groupSize);
     this.#largest = new Float64Array(maxPages);
     this.#isTaken = new Uint8Array(maxPages);
+    this.#order = new Int32Array(maxPages);
   }
 
   /** @param queries of the group, `[groupSize, headDim]` at `begin` */
@@ -103,7 +105,7 @@ export class PageSelection {
     for (let i = 0; i < this.#queries.length; i++) this.#queries[i] = queries[begin + i] * this.#scale;
     this.#numPages = 0;
     this.#numTaken = 0;
-    this.#order = undefined;
+    this.#isSorted = false;
   }
 
   /** Returns whether the page is fixed. Otherwise it is a candidate. */
@@ -131,7 +133,11 @@ export class PageSelection {
 
   /** The best remaining candidate, ties by lower page. There must be one. */
   take(): number {
-    this.#order ??= this.#bestFirst();
+    if (!this.#isSorted) {
+      const numBest = Math.min(this.#budget, this.#numPages);
+      selectTopK(this.#largest, 0, this.#numPages, numBest, this.#order, this.#largest);
+      this.#isSorted = true;
+    }
     const index = this.#order[this.#numTaken++];
     this.#isTaken[index] = 1;
     return this.#pages[index];
@@ -153,12 +159,6 @@ export class PageSelection {
       if (this.#isTaken[i] === 0) rest += this.#numSeen[i] * Math.exp(this.#bounds[i * groupSize + g] - max);
     }
     return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sum);
-  }
-
-  #bestFirst(): Int32Array {
-    const order = new Int32Array(Math.min(this.#budget, this.#numPages));
-    selectTopK(this.#largest, 0, this.#numPages, order);
-    return order;
   }
 
   /** `sum_i max(q_i min_i, q_i max_i)` of one query, capped. */

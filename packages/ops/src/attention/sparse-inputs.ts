@@ -36,7 +36,7 @@ export function bindCap(attributes: Attributes): (logit: number) => number {
 export function chooseLargest(scores: Float64Array, length: number, count: number, chosen: Uint8Array): void {
   const values = scores.slice(0, length).map((score) => (Number.isNaN(score) ? -Infinity : score));
   const best = new Int32Array(Math.min(count, length));
-  selectTopK(values, 0, length, best);
+  selectTopK(values, 0, length, best.length, best, values);
   chosen.fill(0, 0, length);
   for (const index of best) chosen[index] = 1;
 }

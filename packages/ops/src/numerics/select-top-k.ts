@@ -1,40 +1,58 @@
-/** Fills `heap` with the indices of its `heap.length` best values of `data[begin, begin + length)`, best first. */
-export function selectTopK(data: Float32Array | Float64Array, begin: number, length: number, heap: Int32Array): void {
-  const isWorse = (a: number, b: number): boolean => {
-    const x = data[begin + a];
-    const y = data[begin + b];
-    if (x < y) return true;
-    if (x > y) return false;
-    if (x === y) return a > b;
-    if (Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x);
-    return a > b;
-  };
-  const siftDown = (root: number, size: number): void => {
-    let parent = root;
-    const item = heap[parent];
-    for (;;) {
-      let child = 2 * parent + 1;
-      if (child >= size) break;
-      if (child + 1 < size && isWorse(heap[child + 1], heap[child])) child++;
-      if (!isWorse(heap[child], item)) break;
-      heap[parent] = heap[child];
-      parent = child;
-    }
-    heap[parent] = item;
-  };
-  const k = heap.length;
-  for (let i = 0; i < k; i++) heap[i] = i;
-  for (let root = (k >> 1) - 1; root >= 0; root--) siftDown(root, k);
+/**
+ * Writes the `k` largest of `data[begin, begin + length)` to `values`, best first, and their indices from `begin` to
+ * `indices`, in the order of the op `top-k`; `k <= length`. `values` may be `data` itself if `begin` is 0, which saves a copy
+ * of rows that are not needed afterwards. Allocates nothing.
+ */
+export function selectTopK(
+  data: Float32Array | Float64Array,
+  begin: number,
+  length: number,
+  k: number,
+  indices: Int32Array,
+  values: Float32Array | Float64Array,
+): void {
+  // Both arrays are one binary heap with the worst kept value at the root.
+  for (let i = 0; i < k; i++) {
+    indices[i] = i;
+    values[i] = data[begin + i];
+  }
+  for (let root = (k >> 1) - 1; root >= 0; root--) siftDown(indices, values, root, k);
   for (let i = k; i < length; i++) {
-    if (isWorse(heap[0], i)) {
-      heap[0] = i;
-      siftDown(0, k);
-    }
+    const value = data[begin + i];
+    if (!isWorse(values[0], indices[0], value, i)) continue;
+    indices[0] = i;
+    values[0] = value;
+    siftDown(indices, values, 0, k);
   }
   for (let size = k - 1; size > 0; size--) {
-    const worst = heap[0];
-    heap[0] = heap[size];
-    heap[size] = worst;
-    siftDown(0, size);
+    const [index, value] = [indices[0], values[0]];
+    indices[0] = indices[size];
+    values[0] = values[size];
+    indices[size] = index;
+    values[size] = value;
+    siftDown(indices, values, 0, size);
   }
+}
+
+function siftDown(indices: Int32Array, values: Float32Array | Float64Array, root: number, size: number): void {
+  const [index, value] = [indices[root], values[root]];
+  let parent = root;
+  for (;;) {
+    let child = 2 * parent + 1;
+    if (child >= size) break;
+    if (child + 1 < size && isWorse(values[child + 1], indices[child + 1], values[child], indices[child])) child++;
+    if (!isWorse(values[child], indices[child], value, index)) break;
+    indices[parent] = indices[child];
+    values[parent] = values[child];
+    parent = child;
+  }
+  indices[parent] = index;
+  values[parent] = value;
+}
+
+function isWorse(x: number, xIndex: number, y: number, yIndex: number): boolean {
+  if (x < y) return true;
+  if (x > y) return false;
+  if (x !== y && Number.isNaN(x) !== Number.isNaN(y)) return Number.isNaN(x);
+  return xIndex > yIndex;
 }

@@ -65,7 +65,7 @@ export const expertRoute: OpSpec = {
         for (let x = 0; x < numExperts; x++) {
           ranks[x] = bias === undefined ? logits.data[begin + x] : scores[x] + bias.data[x];
         }
-        selectTopK(ranks, 0, numExperts, chosen);
+        selectTopK(ranks, 0, numExperts, k, chosen, ranks);
         let sum = 0;
         for (let i = 0; i < k; i++) sum += scores[chosen[i]];
         const factor = !normalizes ? scale : sum === 0 ? 0 : scale / sum;

@@ -2,6 +2,7 @@
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, runOp } from '../../test/run-op.js';
+import { selectTopK } from '../numerics/select-top-k.js';
 
 const inf = Infinity;
 
@@ -82,6 +83,20 @@ describe('top-k', () => {
       const { values, indices } = runOp('top-k', { x: floats(row, 1, length) }, { k });
       expect(indices).toEqual(sorted.slice(0, k));
       expect(values).toEqual(indices.map((i) => row[i]));
+    }
+  });
+
+  it('may write the values over the row that it reads', () => {
+    const rng = createRng(5);
+    for (let run = 0; run < 100; run++) {
+      const row = Float32Array.from({ length: 1 + rng.nextInt(60) }, () => rng.nextInt(9) / 4);
+      const k = rng.nextInt(row.length + 1);
+      const [expected, indices] = [new Int32Array(k), new Int32Array(k)];
+      const values = new Float32Array(k);
+      selectTopK(row, 0, row.length, k, expected, values);
+      selectTopK(row, 0, row.length, k, indices, row);
+      expect(indices).toEqual(expected);
+      expect(row.subarray(0, k)).toEqual(values);
     }
   });
 });

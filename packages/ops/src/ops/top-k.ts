@@ -26,14 +26,15 @@ export const topK: OpSpec = {
   },
   bindReference({ inputs: { x }, outputs: { values, indices }, attributes }) {
     const k = attributes['k'] as number;
-    const heap = new Int32Array(k); // a binary heap of indices, the worst kept one at the root
+    const bestIndices = new Int32Array(k);
+    const bestValues = new Float32Array(k);
     return () => {
       const [numRows, length] = x.shape;
       for (let row = 0; row < numRows; row++) {
-        selectTopK(x.data as Float32Array, row * length, length, heap);
+        selectTopK(x.data as Float32Array, row * length, length, k, bestIndices, bestValues);
         for (let rank = 0; rank < k; rank++) {
-          indices.data[row * k + rank] = heap[rank];
-          values.data[row * k + rank] = x.data[row * length + heap[rank]];
+          indices.data[row * k + rank] = bestIndices[rank];
+          values.data[row * k + rank] = bestValues[rank];
         }
       }
     };

@@ -8,7 +8,7 @@ export function largestIndices(scores: Float64Array, k: number, out: Int32Array)
   const count = Math.max(0, Math.min(k, scores.length));
   const best = out.subarray(0, count);
   const values = scores.map((score) => (Number.isNaN(score) ? -Infinity : score));
-  selectTopK(values, 0, values.length, best);
+  selectTopK(values, 0, values.length, count, best, values);
   best.sort();
   return count;
 }

@@ -157,6 +157,12 @@ export const coreMutants: readonly Mutant[] = [
     only: 'top-k',
   },
   {
+    file: 'packages/ops/src/numerics/select-top-k.ts',
+    find: 'let child = 2 * parent + 1;',
+    replace: 'let child = 2 * parent;',
+    tests: ['src/ops/sampling-ops.test.ts'],
+  },
+  {
     file: 'packages/ops/src/numerics/activation-functions.ts',
     find: 'for (let n = 80; n >= 1; n--) fraction = n / 2 / (x + fraction);',
     replace: 'for (let n = 8; n >= 1; n--) fraction = n / 2 / (x + fraction);',

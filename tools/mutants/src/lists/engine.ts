@@ -33,10 +33,10 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['packages/engine/test/goldens/architectures.test.ts'],
   },
   {
-    file: 'packages/engine/src/generation/top-selection.ts',
-    find: 'let child = 2 * parent + 1;',
-    replace: 'let child = 2 * parent;',
-    tests: ['src/generation/top-selection.test.ts', 'src/generation/sampler.test.ts'],
+    file: 'packages/engine/src/generation/sampler.ts',
+    find: 'if (mask !== undefined) for (let i = 0; i < numKept; i++)',
+    replace: 'if (mask !== undefined) for (let i = 1; i < numKept; i++)',
+    tests: ['src/generation/sampler.test.ts'],
   },
   {
     file: 'packages/engine/src/generation/stop-matcher.ts',
