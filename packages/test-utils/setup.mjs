@@ -1,5 +1,7 @@
-/** Rules for every test of the workspace: no console output, no connections except to this machine. */
+/** Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties. */
+import { createRequire } from 'node:module';
 import { Socket } from 'node:net';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach } from 'vitest';
 
 /** Files share one process: install the hooks once. */
@@ -29,6 +31,22 @@ function install() {
 function isLoopback(host) {
   return host === undefined || host === 'localhost' || host === '::1' || host.startsWith('127.') || host === '0.0.0.0';
 }
+
+/**
+ * Property tests draw the same values in every `npm test`, so that what fails is what changed. `pnpm test:full` draws
+ * others each time, and fast-check prints the seed of a failure.
+ */
+async function seedProperties() {
+  const require = createRequire(join(process.cwd(), 'package.json'));
+  const { devDependencies = {} } = require('./package.json');
+  if (process.env.WINNOW_TEST === 'full' || !('fast-check' in devDependencies)) return;
+  const manifest = require.resolve('fast-check/package.json');
+  // the module that tests import, not the one that `require` finds: each keeps parameters of its own
+  const { configureGlobal } = await import(join(dirname(manifest), require(manifest).module));
+  configureGlobal({ seed: 1 });
+}
+
+await seedProperties();
 
 beforeEach(() => {
   violations.length = 0;
