@@ -84,5 +84,7 @@ export { selectTopK } from './numerics/select-top-k.js';
 export { validateProgram } from './program/validate-program.js';
 export { cacheDTypes, weightDTypes } from './spec/dtypes.js';
 export { neuronGroup } from './ops/sparse-combine.js';
+export { isNeuronActive } from './ops/active-neurons.js';
 export { normMargin } from './ops/block-box-append.js';
+export { sinksAndWindow, visibility } from './attention/visibility.js';
 export { maxGlobals, subquadraticLandmarkRule, subquadraticTokenRule } from './ops/subquadratic-attention.js';

@@ -5,24 +5,22 @@
 import { selectTopK } from '../numerics/select-top-k.js';
 import type { Attributes } from '../spec/op-spec.js';
 import { bindCap } from './sparse-inputs.js';
-import { visibility } from './visibility.js';
+import { sinksAndWindow, visibility } from './visibility.js';
 
 /** The visible slots of the pages of a sequence for one query. */
 export class SeenPages {
   /** Number of visible slots of each page. */
   readonly numSeen: Int32Array;
   readonly #isFixed: Uint8Array;
-  readonly #sinks: number;
-  readonly #local: number;
   readonly #isVisible: ReturnType<typeof visibility>;
+  readonly #isAlwaysRead: ReturnType<typeof sinksAndWindow>;
 
   /** @param attributes of `page-topk-attention` */
   constructor(maxPages: number, attributes: Attributes) {
     this.numSeen = new Int32Array(maxPages);
     this.#isFixed = new Uint8Array(maxPages);
-    this.#sinks = attributes['sinks'] as number;
-    this.#local = attributes['local'] as number;
     this.#isVisible = visibility(attributes);
+    this.#isAlwaysRead = sinksAndWindow(attributes);
   }
 
   /** @param slots positions that the slots of the page hold, negative ones for empty slots */
@@ -32,7 +30,7 @@ export class SeenPages {
       const position = slots[i];
       if (!this.#isVisible(queryPosition, position)) continue;
       numSeen++;
-      if (position < this.#sinks || queryPosition - position < this.#local) isFixed = 1;
+      if (this.#isAlwaysRead(queryPosition, position)) isFixed = 1;
     }
     this.numSeen[page] = numSeen;
     this.#isFixed[page] = isFixed;

@@ -31,6 +31,15 @@ export function visibility(attributes: Attributes): (queryPosition: number, keyP
   };
 }
 
+/**
+ * The keys among the visible ones that streaming attention reads, and whose pages `page-topk-attention` always reads:
+ * the first `sinks` positions and the last `local`, including the query's own.
+ */
+export function sinksAndWindow({ sinks, local }: Attributes): (queryPosition: number, keyPosition: number) => boolean {
+  return (queryPosition, keyPosition) =>
+    keyPosition < (sinks as number) || queryPosition - keyPosition < (local as number);
+}
+
 /** Rules that shape contracts cannot express. @throws {ShapeError | ArgumentError} */
 export function checkAttention(
   op: string,

@@ -20,12 +20,12 @@ export const activeNeurons: OpSpec = {
   work: '6 * scores.numElements', // mostly memory latency
   bindReference({ inputs: { scores, thresholds }, outputs: { ids, count }, attributes }) {
     const maxRatio = attributes['maxRatio'] as number;
-    const magnitude = attributes['absolute'] === true ? Math.abs : (score: number): number => score;
+    const absolute = attributes['absolute'] as boolean;
     return () => {
       const [numTokens, numNeurons] = scores.shape;
       const isActive = (neuron: number): boolean => {
         for (let t = 0; t < numTokens; t++) {
-          if (!(magnitude(scores.data[t * numNeurons + neuron]) < thresholds.data[neuron])) return true;
+          if (isNeuronActive(scores.data[t * numNeurons + neuron], thresholds.data[neuron], absolute)) return true;
         }
         return false;
       };
@@ -41,3 +41,8 @@ export const activeNeurons: OpSpec = {
   },
   flops: ({ scores }) => scores[0] * scores[1],
 };
+
+/** Whether one token needs a neuron. NaN is never below a threshold. */
+export function isNeuronActive(score: number, threshold: number, absolute: boolean): boolean {
+  return !((absolute ? Math.abs(score) : score) < threshold);
+}

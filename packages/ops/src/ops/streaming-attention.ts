@@ -2,7 +2,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { bindKeyMass, massAttribute, massOutput } from '../attention/key-mass.js';
 import { attentionAxes, kvReader } from '../attention/kv-reader.js';
 import { attentionFixedAxes, attentionInputs, bindLogit } from '../attention/sparse-inputs.js';
-import { attentionAttributes, checkAttention, visibility } from '../attention/visibility.js';
+import { attentionAttributes, checkAttention, sinksAndWindow, visibility } from '../attention/visibility.js';
 import { SoftmaxSum } from '../numerics/softmax-sum.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
 import type { Attributes, OpSpec } from '../spec/op-spec.js';
@@ -50,8 +50,8 @@ export const streamingAttention: OpSpec = {
     const logit = bindLogit(q.data as Float32Array, cache, attributes);
     const sinkLogit = bindLogit(sinkQ.data as Float32Array, cache, attributes);
     const isVisible = visibility(attributes);
+    const isKey = sinksAndWindow(attributes);
     const local = attributes['local'] as number;
-    const sinks = attributes['sinks'] as number;
     const sum = new SoftmaxSum(valueDim);
     const key = new Float32Array(headDim);
     const value = new Float32Array(valueDim);
@@ -69,11 +69,10 @@ export const streamingAttention: OpSpec = {
           for (let j = 0; j < contextLength; j++) {
             const slot = cache.physicalSlot(sequence, j);
             const keyPosition = cache.position(slot);
-            const isLocal = position - keyPosition < local;
-            if (!isVisible(position, keyPosition) || !(isLocal || keyPosition < sinks)) continue;
+            if (!isVisible(position, keyPosition) || !isKey(position, keyPosition)) continue;
             cache.readKey(slot, kvHead, key);
             cache.readValue(slot, kvHead, value);
-            const score = isLocal ? logit(queryBegin, key) : sinkLogit(queryBegin, key);
+            const score = (position - keyPosition < local ? logit : sinkLogit)(queryBegin, key);
             sum.add(score, value);
             keyMass?.visit(head % groupSize, j, score);
             numKeys += 1;

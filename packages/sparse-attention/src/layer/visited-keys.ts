@@ -1,4 +1,6 @@
 /** Which keys a query attended to: by the rule of its policy, or by the probabilities that the op reports. */
+import { sinksAndWindow, visibility } from '@winnow/ops';
+import { streamingAttributes } from '../lowering/lower-policy.js';
 import { subquadraticKeys, type QueryKeys } from '../lowering/subquadratic.js';
 import type { AttentionPolicy } from '../policy/kinds.js';
 
@@ -17,13 +19,11 @@ export function isPositional({ kind }: AttentionPolicy): boolean {
 /** The keys of a query under a policy whose keys depend on positions only; bidirectional unless `causal`. */
 export function positionalKeys(policy: AttentionPolicy, position: number, seqLen: number, causal: boolean): QueryKeys {
   if (policy.kind === 'subquadratic') return subquadraticKeys(policy, position, seqLen, { causal });
-  const end = causal ? position + 1 : seqLen;
-  const begin = policy.kind === 'streaming' ? Math.max(0, end - policy.window) : 0;
-  const numSinks = policy.kind === 'streaming' ? Math.min(policy.sinks, begin) : 0;
-  const tokens = Int32Array.from({ length: numSinks + end - begin }, (_, i) =>
-    i < numSinks ? i : begin + i - numSinks,
-  );
-  return { tokens, blocks: noBlocks };
+  const isVisible = visibility({ causal, window: 0 });
+  const isKey = policy.kind === 'streaming' ? sinksAndWindow(streamingAttributes(policy)) : isVisible;
+  const tokens: number[] = [];
+  for (let j = 0; j < seqLen; j++) if (isVisible(position, j) && isKey(position, j)) tokens.push(j);
+  return { tokens: Int32Array.from(tokens), blocks: noBlocks };
 }
 
 /** The keys of a query by their probabilities; whole pages if the policy attends to pages. */

@@ -89,6 +89,11 @@ export function pageTopKAttributes({ budget, epsilon, sinks, window: local }: Pa
   return { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
 }
 
+/** Attributes of `streaming-attention` for a policy. */
+export function streamingAttributes({ sinks, window: local }: StreamingPolicy): Attributes {
+  return { sinks, local };
+}
+
 function lowerStreaming(
   b: ProgramBuilder,
   request: LayerAttention,
@@ -97,7 +102,7 @@ function lowerStreaming(
 ): AttentionOutputs {
   const { q, positions, sequences, kv } = request;
   const inputs = { q, positions, sequences, ...kv };
-  const own = { ...attributes, local: policy.window, sinks: policy.sinks };
+  const own = { ...attributes, ...streamingAttributes(policy) };
   if (policy.sinks === 0) return b.append('streaming-attention', inputs, own);
   const limit = lastSinkPosition(policy);
   const remapped = request.rotateQuery(b.activation('clamp-positions', { positions }, { limit }));

@@ -1,5 +1,5 @@
 /** Measures the predictor of one layer on a text: counts over all tokens, and compares outputs of some of them. */
-import { dotProduct } from '@winnow/ops';
+import { dotProduct, isNeuronActive } from '@winnow/ops';
 import type { MatrixProducts } from '../training/matrix-products.js';
 import type { LayerReport, PredictorTables } from '../sidecar/sidecar.js';
 import {
@@ -58,8 +58,7 @@ export class LayerMeasurement {
       const sparse = exact.slice();
       if (predictor.kind !== 'input-threshold') {
         const scoresOfToken = predicted.subarray(t * ffnDim, (t + 1) * ffnDim);
-        keepChosen(sparse, scoresOfToken, predictor.thresholds, predictor.kind !== 'low-rank');
-        this.#count(exact, (id) => isChosen(scoresOfToken[id], predictor.thresholds[id], predictor.kind));
+        this.#count(exact, sparse, scoresOfToken);
       }
       if (isCompared) this.#compared.push({ x: row, exact, sparse });
     }
@@ -90,16 +89,20 @@ export class LayerMeasurement {
     };
   }
 
-  #count(exact: Float32Array, isChosenNeuron: (id: number) => boolean): void {
-    const { contributionThreshold, downNorms } = this.#layer;
+  /** Selects the neurons of one token, counts them, and sets the others of `sparse` to 0. */
+  #count(exact: Float32Array, sparse: Float32Array, scores: Float32Array): void {
+    const { predictor, contributionThreshold, downNorms } = this.#layer;
+    const isAbsolute = predictor.kind !== 'low-rank';
     const counts = this.#counts;
     for (let id = 0; id < exact.length; id++) {
       const contribution = Math.fround(Math.abs(exact[id]) * downNorms[id]);
       const isActive = contribution >= contributionThreshold;
-      const chosen = isChosenNeuron(id);
       counts.energy += contribution * contribution;
       if (isActive) counts.active += 1;
-      if (!chosen) continue;
+      if (!isNeuronActive(scores[id], predictor.thresholds[id], isAbsolute)) {
+        sparse[id] = 0;
+        continue;
+      }
       counts.chosen += 1;
       counts.foundEnergy += contribution * contribution;
       if (isActive) counts.found += 1;
@@ -113,7 +116,7 @@ export class LayerMeasurement {
     const x = new Float32Array(numRows * hiddenDim);
     for (const [row, token] of this.#compared.entries()) {
       for (let i = 0; i < hiddenDim; i++) {
-        if (Math.abs(token.x[i]) < thresholds[i]) continue;
+        if (!isNeuronActive(token.x[i], thresholds[i], true)) continue;
         x[row * hiddenDim + i] = token.x[i];
         this.#numInputs += 1;
       }
@@ -130,8 +133,7 @@ export class LayerMeasurement {
     for (const [row, { exact, sparse }] of this.#compared.entries()) {
       const predicted = values.slice(row * ffnDim, (row + 1) * ffnDim);
       sparse.set(predicted);
-      keepChosen(sparse, predicted, this.#layer.predictor.thresholds, true);
-      this.#count(exact, (id) => isChosen(predicted[id], this.#layer.predictor.thresholds[id], 'input-threshold'));
+      this.#count(exact, sparse, predicted);
     }
   }
 
@@ -151,17 +153,6 @@ export class LayerMeasurement {
     let sum = 0;
     for (let row = 0; row < numRows; row++) sum += cosineOf(exact, sparse, row * hiddenDim, hiddenDim);
     return Math.max(-1, Math.min(1, sum / numRows));
-  }
-}
-
-/** As in the op `active-neurons`: active if not below the threshold. */
-function isChosen(score: number, threshold: number, kind: PredictorTables['kind']): boolean {
-  return !((kind === 'low-rank' ? score : Math.abs(score)) < threshold);
-}
-
-function keepChosen(values: Float32Array, scores: Float32Array, thresholds: Float32Array, isAbsolute: boolean): void {
-  for (let id = 0; id < values.length; id++) {
-    if ((isAbsolute ? Math.abs(scores[id]) : scores[id]) < thresholds[id]) values[id] = 0;
   }
 }
 

@@ -144,8 +144,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/ops/src/attention/page-selection.ts',
-    find: 'if (position < this.#sinks || queryPosition - position < this.#local) isFixed = 1;',
-    replace: 'if (position < this.#sinks) isFixed = 1;',
+    find: 'if (this.#isAlwaysRead(queryPosition, position)) isFixed = 1;',
+    replace: 'if (this.#isAlwaysRead(Infinity, position)) isFixed = 1;',
     tests: ['packages/conformance/test/reference.test.ts'],
     only: 'page-topk-attention',
   },
