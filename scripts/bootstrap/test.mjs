@@ -1,5 +1,6 @@
 /** `npm test`: every package's tests through turbo, then one sum over all reports, cached ones included. */
 import { existsSync, readFileSync, rmSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join, relative } from 'node:path';
 import { recordBuild, sourceStamp } from './build-stamp.mjs';
 import { budgetsMs, budgetText } from './budgets.mjs';
@@ -11,6 +12,9 @@ import { turbo } from './turbo.mjs';
 
 /** Written by the vitest preset (packages/test-utils/vitest.mjs), restored by turbo for cached packages. */
 const reportPath = join('node_modules', '.vitest-report.json');
+
+/** Their tests take longest. Turbo starts packages layer by layer, so that one of these would end the run alone. */
+const longest = ['@winnow/backend-wasm', '@winnow/engine', '@winnow/browser-tests'];
 
 function testedFolders() {
   return workspaceFolders().filter((folder) => {
@@ -71,15 +75,21 @@ export function summarize(folders, print) {
 
 /**
  * Runs turbo with tasks that include `test`, alone, and sums the reports. Without `selected` all packages must report.
- * Resolves to turbo's exit code and the sum.
+ *
+ * @param runs arguments of one run of turbo after another
+ * @returns {Promise<{ code: number, total: object }>} the first exit code that is not 0, and the sum
  */
-export async function runWithReports(tools, turboArguments, { selected, print }) {
+export async function runWithReports(tools, runs, { selected, print }) {
   return withLock('test', async () => {
     const startMs = Date.now();
     const builtFrom = sourceStamp();
     const folders = testedFolders();
     for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
-    const code = await turbo(tools, ['run', ...turboArguments]);
+    let code = 0;
+    for (const turboArguments of runs) {
+      const codeOfRun = await turbo(tools, ['run', ...turboArguments]);
+      code ||= codeOfRun;
+    }
     print(`tests (${seconds(startMs)}, ${budgetText(budgetsMs.test)}):`);
     const total = summarize(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
     if (code === 0 && selected === undefined) recordBuild(builtFrom);
@@ -97,6 +107,15 @@ export function closingLine({ passed, failed, skipped }) {
   return `${passed} passed, ${failed} failed, ${skipped} skipped`;
 }
 
+/** The arguments of turbo for the tests of the filtered packages, or of all, those that take longest first. */
+function testRuns(filters, flags) {
+  // one more than there are cores: tests that wait for a browser or another process leave their core to others
+  const concurrency = `--concurrency=${availableParallelism() + 1}`;
+  const options = ['test', '--continue', '--output-logs=errors-only', concurrency, ...flags];
+  if (filters.length > 0) return [[...options, ...filters]];
+  return ['', '!'].map((sign) => [...options, ...longest.map((name) => `--filter=${sign}${name}`)]);
+}
+
 const usage = 'usage: npm test -- [--filter <package>] [--force]';
 
 /** @param isFull whether to run every combination; tests read it as `testCoverage` of `@winnow/test-utils` */
@@ -105,8 +124,7 @@ export async function taskTest(tools, rest, isFull = false) {
   const { selected, names, filters, flags } = parseSelection(rest, ['--force'], usage);
   say(`running the tests of ${selected ? names.join(', ') : 'all packages'} (cached by turbo) ...`);
   const print = (line) => process.stdout.write(`${line}\n`);
-  const options = ['--continue', '--output-logs=errors-only', ...filters, ...flags];
-  const outcome = await runWithReports(tools, ['test', ...options], { selected, print });
+  const outcome = await runWithReports(tools, testRuns(filters, flags), { selected, print });
   if (outcome.total.passed + outcome.total.failed === 0) say('no test ran');
   if (outcome.code !== 0 && outcome.total.failed === 0) {
     say('a task failed outside its tests, counted as one failure; its output is above');

@@ -7,7 +7,8 @@ import { runLogged, runThrough } from './process.mjs';
 
 function withFixedFlags(turboArguments, inTerminal) {
   const [command, ...rest] = turboArguments;
-  const runFlags = [`--concurrency=${Math.max(1, availableParallelism())}`, '--ui=stream'];
+  const hasConcurrency = rest.some((word) => word.startsWith('--concurrency='));
+  const runFlags = [...(hasConcurrency ? [] : [`--concurrency=${availableParallelism()}`]), '--ui=stream'];
   const program = join(root, 'node_modules', 'turbo', 'bin', 'turbo');
   return [program, command, ...(command === 'run' ? runFlags : []), ...(inTerminal ? [] : ['--no-color']), ...rest];
 }
