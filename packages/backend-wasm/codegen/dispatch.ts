@@ -136,5 +136,5 @@ const hostSource = [
 /** Text by path below the package. */
 export const dispatchFiles: ReadonlyMap<string, string> = new Map([
   ['assembly/runtime/dispatch.generated.ts', source],
-  ['src/kernel-ops.generated.ts', hostSource],
+  ['src/kernels/kernel-ops.generated.ts', hostSource],
 ]);

@@ -19,7 +19,7 @@ const isCheck = mode === '--check';
 const packageFolder = (isCheck ? folder : undefined) ?? dirname(dirname(fileURLToPath(import.meta.url)));
 const style = { singleQuote: true, printWidth: 120 };
 /** Compiled kernels, which `scripts/build-wasm.mjs` writes and git ignores. */
-const compiled = 'src/kernels.generated.ts';
+const compiled = 'src/kernels/kernels.generated.ts';
 
 const kernelFiles = [...microkernelFiles].map(([name, source]): [string, string] => [`assembly/${name}`, source]);
 
@@ -66,7 +66,7 @@ async function stalePaths(): Promise<readonly string[]> {
   if (!isCheck) for (const name of stale) rmSync(join(packageFolder, name));
   for (const [name, source] of files) if (await isStale(name, source)) stale.push(name);
   // the support table follows from the list of kernels, which was just written
-  const { supportOf } = await import('../src/support.ts');
+  const { supportOf } = await import('../src/kernels/support.ts');
   const table = JSON.stringify(supportTable({ supports: supportOf }), null, 2);
   if (await isStale('test/support.json', table)) stale.push('test/support.json');
   return stale;

@@ -39,7 +39,7 @@ export const layoutFiles: ReadonlyMap<string, string> = new Map([
     [`/** Layout of the shared memory. ${origin} */`, ...sections.flatMap(kernelLines)].join('\n'),
   ],
   [
-    'src/layout.generated.ts',
+    'src/kernels/layout.generated.ts',
     [`/** Layout of the shared memory. ${origin} */`, ...sections.flatMap(hostLines)].join('\n'),
   ],
 ]);

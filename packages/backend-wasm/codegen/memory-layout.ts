@@ -10,7 +10,7 @@
  * and the other numbers on which they must agree.
  */
 import './sources.ts';
-import { repackedDTypes } from '../src/kernel-traits.ts';
+import { repackedDTypes } from '../src/kernels/kernel-traits.ts';
 
 const { maxGlobals, normMargin } = await import('@winnow/ops');
 

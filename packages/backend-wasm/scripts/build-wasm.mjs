@@ -1,5 +1,5 @@
 /**
- * Compiles assembly/ twice, with and without relaxed SIMD, and writes src/kernels.generated.ts with both modules as
+ * Compiles assembly/ twice, with and without relaxed SIMD, and writes src/kernels/kernels.generated.ts with both modules as
  * base64. Does nothing when the sources are those of the last time. Also the global setup of the tests.
  *
  * With WINNOW_KERNELS=quick the compiler hardly optimizes: seconds instead of a minute, for kernels whose results matter and
@@ -11,7 +11,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
-const target = join(folder, 'src', 'kernels.generated.ts');
+const target = join(folder, 'src', 'kernels', 'kernels.generated.ts');
 const constantsLimit = 0x4000;
 const isQuick = process.env['WINNOW_KERNELS'] === 'quick';
 

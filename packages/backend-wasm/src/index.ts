@@ -1,6 +1,11 @@
-export type { WasmBackend } from './backend.js';
-export { breakEvenRatio } from './break-even.js';
-export { createWasmBackend, measurePeaks, type CreateWasmBackendOptions, type MeasurePeaksOptions } from './create.js';
-export type { WasmHost, WorkerEvents, WorkerHandle, WorkerStart } from './host.js';
-export type { MachinePeaks, PeakOptions } from './measure-peaks.js';
-export type { Variant, WasmMemory, WasmModule } from './web-assembly.js';
+export type { WasmBackend } from './backend/backend.js';
+export { breakEvenRatio } from './backend/break-even.js';
+export {
+  createWasmBackend,
+  measurePeaks,
+  type CreateWasmBackendOptions,
+  type MeasurePeaksOptions,
+} from './backend/create.js';
+export type { WasmHost, WorkerEvents, WorkerHandle, WorkerStart } from './host/host.js';
+export type { MachinePeaks, PeakOptions } from './backend/measure-peaks.js';
+export type { Variant, WasmMemory, WasmModule } from './host/web-assembly.js';

@@ -6,7 +6,7 @@ import { createScalarBlock, ProgramBuilder, type Backend, type Executable, type 
 import { ArgumentError, BackendError, CapacityError, DeviceLostError, ReleasedError } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
-import { createHost } from '../src/host.node.js';
+import { createHost } from '../src/host/host.node.js';
 import { createWasmBackend, type WasmHost } from '../src/index.js';
 
 const small = { maxMemoryBytes: 2 ** 22 };

@@ -1,7 +1,7 @@
 /** The probes of the machine: what they give, not how much. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { createHost } from '../src/host.node.js';
+import { createHost } from '../src/host/host.node.js';
 import { measurePeaks } from '../src/index.js';
 
 const small = { memoryBytes: 2 ** 21, probeMs: 1 };

@@ -5,9 +5,9 @@ import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, typ
 import { CapacityError, DeviceLostError, encode, ReleasedError, sizeOf } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createHost } from '../src/host.node.js';
+import { createHost } from '../src/host/host.node.js';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
-import { heapBase } from '../src/layout.generated.js';
+import { heapBase } from '../src/kernels/layout.generated.js';
 import { createScattered } from './scattered.js';
 
 const mebibyte = 2 ** 20;

@@ -1,7 +1,7 @@
 /** Backends whose buffers lie in different memories, so that nearly every op has to bring its tensors together. */
 import type { Backend, BufferGroup } from '@winnow/ops';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../src/index.js';
-import { heapBase } from '../src/layout.generated.js';
+import { heapBase } from '../src/kernels/layout.generated.js';
 
 const bytesPerMemory = 2 ** 24;
 const reservedBytes = 2 ** 23;

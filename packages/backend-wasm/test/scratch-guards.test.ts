@@ -14,10 +14,10 @@ import type { Backend } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createWasmBackend } from '../src/index.js';
-import { kernelOps } from '../src/kernel-ops.generated.js';
-import { jobWords } from '../src/layout.generated.js';
-import type { LoadedPart } from '../src/program-part.js';
-import type { Scratch } from '../src/scratch-meter.js';
+import { kernelOps } from '../src/kernels/kernel-ops.generated.js';
+import { jobWords } from '../src/kernels/layout.generated.js';
+import type { LoadedPart } from '../src/program/program-part.js';
+import type { Scratch } from '../src/program/scratch-meter.js';
 
 const guardBytes = 4096;
 const guardByte = 0xff;
@@ -25,8 +25,8 @@ const guardByte = 0xff;
 /** What was planned last, and the parts that are loaded. */
 const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
 
-vi.mock('../src/scratch-meter.js', async (importOriginal) => {
-  const original = await importOriginal<typeof import('../src/scratch-meter.js')>();
+vi.mock('../src/program/scratch-meter.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/program/scratch-meter.js')>();
   class GuardedMeter extends original.ScratchMeter {
     override measure(...args: Parameters<InstanceType<typeof original.ScratchMeter>['measure']>): Scratch {
       const { sharedBytes, localBytes } = super.measure(...args);
@@ -36,8 +36,8 @@ vi.mock('../src/scratch-meter.js', async (importOriginal) => {
   }
   return { ...original, ScratchMeter: GuardedMeter };
 });
-vi.mock('../src/program-part.js', async (importOriginal) => {
-  const original = await importOriginal<typeof import('../src/program-part.js')>();
+vi.mock('../src/program/program-part.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/program/program-part.js')>();
   const loadPart: typeof original.loadPart = (...args) => {
     const loaded = original.loadPart(...args);
     planned.parts.push({ loaded, sharedBytes: planned.sharedBytes });

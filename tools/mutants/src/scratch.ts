@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 /** Build outputs that git ignores and tests read. */
-export const compiledFiles: readonly string[] = ['packages/backend-wasm/src/kernels.generated.ts'];
+export const compiledFiles: readonly string[] = ['packages/backend-wasm/src/kernels/kernels.generated.ts'];
 
 /** @returns the folder; `dispose` removes it */
 export function createScratch(root: string): { readonly folder: string; dispose(): void } {

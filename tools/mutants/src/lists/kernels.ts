@@ -3,13 +3,13 @@ import type { Mutant } from '../mutant.ts';
 
 export const kernelsMutants: readonly Mutant[] = [
   {
-    file: 'packages/backend-wasm/src/region-allocator.ts',
+    file: 'packages/backend-wasm/src/memory/region-allocator.ts',
     find: 'free.splice(index + 1, 1);',
     replace: 'free.splice(index, 1);',
     tests: ['test/lifecycle.test.ts'],
   },
   {
-    file: 'packages/backend-wasm/src/heap.ts',
+    file: 'packages/backend-wasm/src/memory/heap.ts',
     find: 'this.#highest = Math.max(this.#highest, end);',
     replace: 'this.#highest = Math.min(this.#highest, end);',
     tests: ['test/lifecycle.test.ts'],

@@ -4,9 +4,8 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
-import type { BufferPlace } from './buffer-places.js';
-import type { Heap } from './heap.js';
-import { repackedDTypes, traitsOf, type RepackOrder } from './kernel-traits.js';
+import { instantiate, type WasmModule } from '../host/web-assembly.js';
+import { repackedDTypes, traitsOf, type RepackOrder } from '../kernels/kernel-traits.js';
 import {
   controlWords,
   groupSize,
@@ -16,9 +15,10 @@ import {
   planEntry,
   planWords,
   refusedAux,
-} from './layout.generated.js';
-import { capacityOf, product } from './record-shapes.js';
-import { instantiate, type WasmModule } from './web-assembly.js';
+} from '../kernels/layout.generated.js';
+import { capacityOf, product } from '../kernels/record-shapes.js';
+import type { BufferPlace } from './buffer-places.js';
+import type { Heap } from './heap.js';
 
 /** A weight matrix inside a program buffer. */
 export interface RepackedTensor {

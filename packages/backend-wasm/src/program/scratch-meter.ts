@@ -4,8 +4,8 @@
  */
 import type { Program } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
-import { heapBase, jobBlock, pageBytes, planEntry, planWords } from './layout.generated.js';
-import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
+import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
+import { heapBase, jobBlock, pageBytes, planEntry, planWords } from '../kernels/layout.generated.js';
 
 /** Memory for the words of one record and the symbols of a step. */
 const memoryBytes = heapBase + 4 * pageBytes;

@@ -1,11 +1,11 @@
 /** The buffers of a backend: their locations, and access to their bytes between runs. */
 import { checkCopy, type Backend, type BufferHandle, type BufferUsage, type Program } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError } from '@winnow/tensor';
+import type { WasmModule } from '../host/web-assembly.js';
+import type { JobQueue } from '../runner/job-queue.js';
 import { makeCurrent, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
-import type { JobQueue } from './job-queue.js';
 import type { MemoryPool } from './memory-pool.js';
 import { repackAlone } from './repacking.js';
-import type { WasmModule } from './web-assembly.js';
 
 /** `copy` takes any bytes. */
 export const copyAlignment = 1;

@@ -1,10 +1,8 @@
 /**
  * Measures the machine's peaks from WebAssembly: probes with the backend's workers and kernels, in a separate memory.
  */
-import { workersOnly } from './caller-share.js';
-import { checkInteger, checkMilliseconds } from './check-options.js';
-import { Heap } from './heap.js';
-import type { WasmHost } from './host.js';
+import type { WasmHost } from '../host/host.js';
+import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
 import {
   controlWords,
   jobOpcodes,
@@ -13,11 +11,13 @@ import {
   pageBytes,
   planWords,
   probeSteps,
-} from './layout.generated.js';
-import { LocalRunner } from './local-runner.js';
-import type { Runner } from './runner.js';
-import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from './web-assembly.js';
-import { WorkerRunner } from './worker-runner.js';
+} from '../kernels/layout.generated.js';
+import { Heap } from '../memory/heap.js';
+import { workersOnly } from '../runner/caller-share.js';
+import { LocalRunner } from '../runner/local-runner.js';
+import type { Runner } from '../runner/runner.js';
+import { WorkerRunner } from '../runner/worker-runner.js';
+import { checkInteger, checkMilliseconds } from './check-options.js';
 
 export interface PeakOptions {
   /** Default: the number of hardware threads. */

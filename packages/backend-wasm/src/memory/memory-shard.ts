@@ -1,12 +1,12 @@
 /** One memory with its threads. A backend usually has one; larger models are spread over several. */
 import type { DeviceLostError } from '@winnow/tensor';
+import type { WasmHost } from '../host/host.js';
+import type { WasmModule } from '../host/web-assembly.js';
+import { controlWords, int8Dots } from '../kernels/layout.generated.js';
+import { LocalRunner } from '../runner/local-runner.js';
+import type { Runner } from '../runner/runner.js';
+import { WorkerRunner } from '../runner/worker-runner.js';
 import { Heap } from './heap.js';
-import type { WasmHost } from './host.js';
-import { controlWords, int8Dots } from './layout.generated.js';
-import { LocalRunner } from './local-runner.js';
-import type { Runner } from './runner.js';
-import type { WasmModule } from './web-assembly.js';
-import { WorkerRunner } from './worker-runner.js';
 
 export interface MemoryShard {
   readonly heap: Heap;

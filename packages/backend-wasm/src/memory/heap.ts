@@ -1,8 +1,8 @@
 /** One WebAssembly memory and its allocated regions. */
 import { CapacityError } from '@winnow/tensor';
-import { heapBase, pageBytes } from './layout.generated.js';
+import { createMemory, type WasmMemory } from '../host/web-assembly.js';
+import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { RegionAllocator } from './region-allocator.js';
-import { createMemory, type WasmMemory } from './web-assembly.js';
 
 export class Heap {
   readonly memory: WasmMemory;

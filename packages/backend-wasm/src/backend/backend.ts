@@ -8,16 +8,16 @@ import {
   type Program,
 } from '@winnow/ops';
 import { ReleasedError, type DeviceLostError } from '@winnow/tensor';
+import { compileKernels, type Variant, type WasmModule } from '../host/web-assembly.js';
+import { heapBase, pageBytes } from '../kernels/layout.generated.js';
+import { supportOf } from '../kernels/support.js';
+import { BufferStore, copyAlignment } from '../memory/buffer-store.js';
+import { MemoryPool } from '../memory/memory-pool.js';
+import { createExecutable } from '../program/executable.js';
+import { ScratchMeter } from '../program/scratch-meter.js';
+import { JobQueue } from '../runner/job-queue.js';
 import { resolveOptions, type ResolvedOptions, type WasmBackendOptions } from './backend-options.js';
 import { breakEvenRatio } from './break-even.js';
-import { BufferStore, copyAlignment } from './buffer-store.js';
-import { createExecutable } from './executable.js';
-import { JobQueue } from './job-queue.js';
-import { heapBase, pageBytes } from './layout.generated.js';
-import { MemoryPool } from './memory-pool.js';
-import { ScratchMeter } from './scratch-meter.js';
-import { supportOf } from './support.js';
-import { compileKernels, type Variant, type WasmModule } from './web-assembly.js';
 
 /** The WASM backend, with its memory statistics. */
 export interface WasmBackend extends Backend {

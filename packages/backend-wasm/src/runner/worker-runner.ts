@@ -1,9 +1,9 @@
 /** Runs jobs on workers that share the memory. The calling thread only awaits them, without blocking its event loop. */
 import { BackendError, DeviceLostError } from '@winnow/tensor';
-import type { WasmHost, WorkerHandle } from './host.js';
-import { cancelJob, controlWords, heapBase, leave } from './layout.generated.js';
+import type { WasmHost, WorkerHandle } from '../host/host.js';
+import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
+import { cancelJob, controlWords, heapBase, leave } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
-import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 
 type WaitAsync = (
   words: Int32Array,

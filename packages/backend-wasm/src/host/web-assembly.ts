@@ -1,6 +1,6 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
-import { heapBase, pageBytes } from './layout.generated.js';
-import { relaxedModule, simdModule } from './kernels.generated.js';
+import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
+import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 
 /** A compiled module: opaque, can be posted to workers. */
 export type WasmModule = object;

@@ -10,18 +10,18 @@ import {
   type TensorRef,
 } from '@winnow/ops';
 import { ArgumentError, BackendError, ReleasedError, tensorBytes } from '@winnow/tensor';
-import { makeCurrent, type BufferPlace, type WasmBuffer } from './buffer-places.js';
-import type { JobQueue } from './job-queue.js';
-import type { MemoryPool } from './memory-pool.js';
-import type { MemoryShard } from './memory-shard.js';
-import { repackableTensors } from './repacking.js';
+import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from '../kernels/record-shapes.js';
+import { makeCurrent, type BufferPlace, type WasmBuffer } from '../memory/buffer-places.js';
+import type { MemoryPool } from '../memory/memory-pool.js';
+import type { MemoryShard } from '../memory/memory-shard.js';
+import { repackableTensors } from '../memory/repacking.js';
+import type { JobQueue } from '../runner/job-queue.js';
+import type { PlacedJob } from '../runner/runner.js';
+import type { PieceCopy } from './arena-pieces.js';
 import { PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
-import { bytesOfRecord, dtypesOf, shapeOf, shapesOf } from './record-shapes.js';
-import type { PlacedJob } from './runner.js';
 import type { ScratchMeter } from './scratch-meter.js';
 import { splitProgram, type ProgramPart, type Stage } from './split-program.js';
-import type { PieceCopy } from './arena-pieces.js';
 
 /** The parts of a backend that an executable needs. */
 export interface ExecutionContext {

@@ -4,9 +4,9 @@
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { traitsOf } from './kernel-traits.js';
-import { maxOwnCodes, minPanelTokens, numCounters, planFlags } from './layout.generated.js';
-import { capacityOf } from './record-shapes.js';
+import { traitsOf } from '../kernels/kernel-traits.js';
+import { maxOwnCodes, minPanelTokens, numCounters, planFlags } from '../kernels/layout.generated.js';
+import { capacityOf } from '../kernels/record-shapes.js';
 
 /**
  * Adds the flag to eligible records.

@@ -4,8 +4,8 @@
  */
 import { arenaBufferIndex, opSpec, scalarBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
+import { capacityOf } from '../kernels/record-shapes.js';
 import { ArenaPieces, type PieceCopy } from './arena-pieces.js';
-import { capacityOf } from './record-shapes.js';
 
 /** The records of one memory, in order. Scalars and arena are laid out as in the whole program. */
 export interface ProgramPart<Memory> {

@@ -1,8 +1,8 @@
 import { ProgramBuilder, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
+import { planFlags } from '../kernels/layout.generated.js';
+import { repackableTensors } from '../memory/repacking.js';
 import { aheadOf } from './free-records.js';
-import { planFlags } from './layout.generated.js';
-import { repackableTensors } from './repacking.js';
 import { planProgram } from './plan.js';
 
 /** Which products of a program need no barrier before them. */

@@ -1,10 +1,17 @@
 /** The weights and caches of one part of a program, in the memory of the part. */
 import type { Program } from '@winnow/ops';
-import { addPlace, makeCurrent, placeIn, setWritten, type BufferPlace, type WasmBuffer } from './buffer-places.js';
-import type { JobQueue } from './job-queue.js';
-import type { MemoryShard } from './memory-shard.js';
-import { repackSteps, writeRepackJob, type RepackedTensor } from './repacking.js';
-import { workersOnly } from './caller-share.js';
+import {
+  addPlace,
+  makeCurrent,
+  placeIn,
+  setWritten,
+  type BufferPlace,
+  type WasmBuffer,
+} from '../memory/buffer-places.js';
+import type { MemoryShard } from '../memory/memory-shard.js';
+import { repackSteps, writeRepackJob, type RepackedTensor } from '../memory/repacking.js';
+import { workersOnly } from '../runner/caller-share.js';
+import type { JobQueue } from '../runner/job-queue.js';
 import { externalsOf, type ProgramPart, type Stage } from './split-program.js';
 
 interface Bound {

@@ -1,8 +1,8 @@
 /** Runs jobs on the calling thread, record by record, yielding to the host's event loop in between. */
-import type { WasmHost } from './host.js';
-import { controlWords, heapBase } from './layout.generated.js';
+import type { WasmHost } from '../host/host.js';
+import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
+import { controlWords, heapBase } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
-import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from './web-assembly.js';
 
 const jobAt = controlWords.job / 4;
 

@@ -4,7 +4,7 @@
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
-import { heapBase, pageBytes } from './layout.generated.js';
+import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
 export interface PoolOptions extends ShardOptions {

@@ -1,10 +1,10 @@
 /** What kernels need besides their records: flags, and tables sized for the capacities of symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
+import { traitsOf } from '../kernels/kernel-traits.js';
+import { planFlags } from '../kernels/layout.generated.js';
+import { capacityOf, product } from '../kernels/record-shapes.js';
+import { isInt8Matmul, isInt8Sparse, keyOf, repackedRefOf, type RepackedTensor } from '../memory/repacking.js';
 import { withFree } from './free-records.js';
-import { traitsOf } from './kernel-traits.js';
-import { planFlags } from './layout.generated.js';
-import { isInt8Matmul, isInt8Sparse, keyOf, repackedRefOf, type RepackedTensor } from './repacking.js';
-import { capacityOf, product } from './record-shapes.js';
 
 export interface RecordPlan {
   readonly flags: number;

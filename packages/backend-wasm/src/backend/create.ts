@@ -1,7 +1,7 @@
 import { createHost } from '#host';
+import type { WasmHost } from '../host/host.js';
 import type { WasmBackendOptions } from './backend-options.js';
 import { createBackend, type WasmBackend } from './backend.js';
-import type { WasmHost } from './host.js';
 import { measurePeaksOn, type MachinePeaks, type PeakOptions } from './measure-peaks.js';
 
 /** As `WasmBackendOptions`, with the workers of Node or of the browser by default. */

@@ -1,9 +1,9 @@
 /** Options of the backend, their defaults and valid values. */
 import { BackendError } from '@winnow/tensor';
+import type { WasmHost } from '../host/host.js';
+import { canShareMemory, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
+import { maxThreads, pageBytes, type int8Dots } from '../kernels/layout.generated.js';
 import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js';
-import type { WasmHost } from './host.js';
-import { maxThreads, pageBytes, type int8Dots } from './layout.generated.js';
-import { canShareMemory, supportsRelaxedSimd, type Variant } from './web-assembly.js';
 
 export interface WasmBackendOptions {
   /** Number of workers. Default: the number of hardware threads. */

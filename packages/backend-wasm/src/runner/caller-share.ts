@@ -4,7 +4,7 @@
  */
 import { opSpec, type OpRecord, type Program } from '@winnow/ops';
 import { tensorBytes } from '@winnow/tensor';
-import { capacityOf } from './record-shapes.js';
+import { capacityOf } from '../kernels/record-shapes.js';
 
 export interface CallerShare {
   /** Whether the next run should be on the calling thread. */

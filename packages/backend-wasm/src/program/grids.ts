@@ -4,8 +4,8 @@
  */
 import type { Program } from '@winnow/ops';
 import { decode, dtypeInfo, type DType } from '@winnow/tensor';
-import type { Heap } from './heap.js';
-import { gridAddresses } from './layout.generated.js';
+import { gridAddresses } from '../kernels/layout.generated.js';
+import type { Heap } from '../memory/heap.js';
 
 interface Book {
   readonly numVectors: number;

@@ -9,16 +9,16 @@ import {
   type Program,
   type TensorRef,
 } from '@winnow/ops';
-import { createCallerShare, type CallerShare } from './caller-share.js';
-import { writeGrids } from './grids.js';
+import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from '../kernels/layout.generated.js';
+import { capacityOf, product } from '../kernels/record-shapes.js';
+import type { Heap } from '../memory/heap.js';
+import type { MemoryShard } from '../memory/memory-shard.js';
+import { isInt8Sparse, repackedRefOf, type RepackedTensor } from '../memory/repacking.js';
+import { createCallerShare, type CallerShare } from '../runner/caller-share.js';
 import { aheadOf } from './free-records.js';
-import type { Heap } from './heap.js';
-import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from './layout.generated.js';
-import type { MemoryShard } from './memory-shard.js';
-import { isInt8Sparse, repackedRefOf, type RepackedTensor } from './repacking.js';
+import { writeGrids } from './grids.js';
 import { planProgram, type Plan } from './plan.js';
 import type { ScratchMeter } from './scratch-meter.js';
-import { capacityOf, product } from './record-shapes.js';
 import type { ProgramPart } from './split-program.js';
 
 export interface PartOptions {
