@@ -34,7 +34,7 @@ export {
   type H2oPairs,
   type SparqTransfers,
 } from './policy/costs.js';
-export { kvBytes, modelPresets, presetPolicy, type KvShape, type ModelPreset } from './policy/model-presets.js';
+export { modelPresets, presetPolicy, type ModelPreset } from './policy/model-presets.js';
 export { supportsPhase } from './policy/fields.js';
 export { formatPolicy, parsePolicy } from './policy/text.js';
 export type {

@@ -1,7 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { kvBytes, modelPresets, presetPolicy } from './model-presets.js';
-
-const named = (name: string): (typeof modelPresets)[number] => modelPresets.find((preset) => preset.name === name)!;
+import { modelPresets, presetPolicy } from './model-presets.js';
 
 describe('presets', () => {
   it('have the heads and windows of the specification', () => {
@@ -24,11 +22,5 @@ describe('presets', () => {
       });
     }
     expect(() => presetPolicy('gpt-5')).toThrow('expected phi-2 | mistral-7b');
-  });
-
-  it('KV memory = layers x KV heads x head size x 2 x bytes x tokens', () => {
-    expect(kvBytes(named('mistral-7b'), 8192, 'f16')).toBe(32 * 8 * 128 * 2 * 2 * 8192); // 1 GiB
-    expect(kvBytes(named('mistral-7b'), 4096, 'f32')).toBe(2 ** 30);
-    expect(kvBytes(named('smollm2-135m'), 2048, 'q8_0')).toBe((30 * 3 * 64 * 2 * 2048 * 34) / 32);
   });
 });

@@ -1,19 +1,18 @@
-/** Shapes of well-known models with recommended windows, and the size of their KV caches. */
-import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
+/** Shapes of well-known models with recommended windows. */
+import { ArgumentError } from '@winnow/tensor';
 import { parsePolicy } from './text.js';
 import type { SubquadraticPolicy } from './kinds.js';
 
-/** The parameters of a model's KV cache size. */
-export interface KvShape {
+/**
+ * A model with recommended windows for `subquadratic`. `kvCacheBytes` of `@winnow/kv-cache` computes the size of its KV
+ * cache.
+ */
+export interface ModelPreset {
+  readonly name: string;
   readonly numLayers: number;
+  readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
-}
-
-/** A model with recommended windows for `subquadratic`. */
-export interface ModelPreset extends KvShape {
-  readonly name: string;
-  readonly numHeads: number;
   /** The smallest and the largest recommended window. */
   readonly windows: readonly [number, number];
 }
@@ -44,12 +43,4 @@ export function presetPolicy(name: string): SubquadraticPolicy {
     throw new ArgumentError({ argument: 'preset', expected, actual: name });
   }
   return parsePolicy(`subquadratic:window=${found.windows[1]}`) as SubquadraticPolicy;
-}
-
-/**
- * Bytes of the KV cache of a whole model: layers x KV heads x head size x 2 x bytes x tokens.
- * @throws {ArgumentError} unless rows are whole blocks of the dtype
- */
-export function kvBytes({ numLayers, numKvHeads, headDim }: KvShape, numTokens: number, dtype: DType = 'f16'): number {
-  return 2 * numLayers * tensorBytes(dtype, [numTokens, numKvHeads, headDim]);
 }
