@@ -10,9 +10,9 @@
  * and the other numbers on which they must agree.
  */
 import './sources.ts';
-import { repackedDTypes } from '../src/kernels/kernel-traits.ts';
+import { repackedDTypes, ropeEntryBytes } from '../src/kernels/kernel-traits.ts';
 
-const { maxGlobals, normMargin } = await import('@winnow/ops');
+const { maxGlobals, neuronGroup, normMargin } = await import('@winnow/ops');
 
 /** A named constant: host name, value, and description. */
 type Entry = readonly [name: string, value: number, doc?: string];
@@ -204,6 +204,9 @@ const jobOpcodes: Section = {
   entries: jobs.map(({ name, opcode }): Entry => [name, opcode]),
 };
 
+/** Rows of a group that repacking interleaves. */
+export const groupSize = 4;
+
 /** What host and kernels must agree on besides addresses. */
 const agreements: Section = {
   type: 'i32',
@@ -215,15 +218,17 @@ const agreements: Section = {
     ],
     ['minPanelTokens', 4, 'fewest tokens of GEMM by panels; fewer go by GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
-    ['groupSize', 4, 'rows of a group that repacking interleaves'],
+    ['groupSize', groupSize, 'rows of a group that repacking interleaves'],
     ['neuronColumns', 128, 'rows of a repacked neuron have a multiple of so many columns'],
   ],
 };
 
 /** Bytes of the meta of a block of activations. */
 export const metaBytes = 32;
+/** Bytes of the unsigned codes of an unpacked block: 32 columns of a group of rows. */
+const unpackedCodes = 32 * groupSize;
 /** Where the second vector of floats of an unpacked block begins. */
-export const secondFloats = 144;
+const secondFloats = unpackedCodes + 4 * groupSize;
 /** Rows that axpy kernels take at once. */
 export const axpyRows = 8;
 
@@ -234,7 +239,12 @@ const kernelConstants: readonly Section[] = [
     type: 'usize',
     entries: [
       ['metaBytes', metaBytes, 'bytes of the meta of a block of activations'],
-      ['secondFloats', secondFloats, 'where the second vector of floats of an unpacked block begins'],
+      ['firstFloats', unpackedCodes, 'where the first vector of floats of an unpacked block begins'],
+      ['secondFloats', secondFloats, 'where the second one begins'],
+      ['unpackedBytes', secondFloats + 4 * groupSize, 'bytes of an unpacked block'],
+      ['sumsBytes', 32 * 4, 'bytes of the f32 sums of a block of 32 columns'],
+      ['quadBytes', 32 * 4, 'bytes of the codes of a block of four interleaved rows'],
+      ['ropeEntryBytes', ropeEntryBytes, "bytes of an entry of rope's table: a cosine and a sine in f64"],
     ],
   },
   {
@@ -242,6 +252,7 @@ const kernelConstants: readonly Section[] = [
     type: 'i32',
     entries: [
       ['axpyRows', axpyRows, 'rows that axpy kernels take at once'],
+      ['neuronGroup', neuronGroup, 'active neurons whose sums are rounded to f32 before they are added'],
       ['maxGlobals', maxGlobals, 'maximum number of global positions of a record'],
     ],
   },

@@ -16,7 +16,7 @@ const table = memory.data<f32>([
 }
 
 /** `y = x * factor + sum of weight * row`; addresses of rows, and weights, are `stride` bytes apart. Columns beyond `vectorBytes` are computed one by one. */
-export function axpyListed(
+export function axpyIndirect(
   y: usize,
   x: usize,
   factor: f32,

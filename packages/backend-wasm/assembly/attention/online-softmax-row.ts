@@ -3,7 +3,7 @@ import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { minusInfinity } from '../simd/constants.generated';
 import { maxLane, weight4 } from '../simd/vector';
 import * as cache from './kv-cache-view';
-import { axpyListed, dot4 } from './microkernels.generated';
+import { axpyIndirect, dot4 } from './microkernels.generated';
 import { finishState } from './partial-states';
 
 /** Maximum number of rows in a list. */
@@ -112,7 +112,7 @@ export function pushRows(query: usize, list: usize, count: i32, state: usize): v
   setFloat(state, 1, sum);
   const out = state + ROW_STATE;
   const size = cache.valueStride;
-  axpyListed(out, out, factor, list + LIST_VALUES, weights, 4, count, size & ~63, size);
+  axpyIndirect(out, out, factor, list + LIST_VALUES, weights, 4, count, size & ~63, size);
 }
 
 /** Logits of one query with four keys. */

@@ -7,7 +7,7 @@ import { idot4, igemm4x8Split, igemm6x8, igemmT4x8, igemmT6x8 } from '../gemm/f3
 import { minusInfinity } from '../simd/constants.generated';
 import { storeColumns } from '../simd/transpose';
 import { fma, weight4 } from '../simd/vector';
-import { axpyListed } from './microkernels.generated';
+import { axpyIndirect } from './microkernels.generated';
 import * as cache from './kv-cache-view';
 import { ROW_STATE } from './online-softmax-row';
 import * as panels from './query-panels';
@@ -293,7 +293,7 @@ export function writeWhole(panel: i32, outputs: usize): bool {
     const sum = panels.sumOfLane(lane);
     const y = outputs + panels.rowOfLane(lane) * stride;
     const weights = panels.logitsOf(farRow) + (at << 2);
-    axpyListed(y, laneOutputs + at * stride, 1, farValues + (at << 2), weights, 32, numFar, stride, stride);
+    axpyIndirect(y, laneOutputs + at * stride, 1, farValues + (at << 2), weights, 32, numFar, stride, stride);
     check = scaleOutput(y, sum === 0 ? 0 : 1 / sum, f32x4.add(check, f32x4.splat(sum * 0)));
   }
   return !v128.any_true(f32x4.ne(check, check));

@@ -1,5 +1,5 @@
 /** Active rows of a sparse matmul: their addresses, their biases, and the outputs beyond them. */
-import { beginRows, listRow } from '../gemm/f32-panels';
+import { beginRows, setRowAddress } from '../gemm/f32-panels';
 import { beginTokens, setBias } from '../gemm/tokens';
 import { bias, count, ids, rows, weight, x, y } from '../operands/sparse-matmul.generated';
 import { bytesOf } from '../quant/dequantize';
@@ -41,12 +41,12 @@ export function gatherBias(begin: i32, end: i32): void {
   setBias(from);
 }
 
-/** Lists the active rows `[begin, end)` and gathers their biases for an f32 matmul. */
-export function listActive(begin: i32, end: i32): void {
+/** Selects the active rows `[begin, end)` for an f32 matmul and gathers their biases. */
+export function selectActive(begin: i32, end: i32): void {
   const rowBytes = bytesOf(weight.dtype, x.dim);
   gatherBias(begin, end);
   beginRows(activeScratch(), weight.dtype, x.dim, begin, end);
-  for (let j = begin; j < end; j++) listRow(j, activeRow(j, rowBytes));
+  for (let j = begin; j < end; j++) setRowAddress(j, activeRow(j, rowBytes));
 }
 
 /**

@@ -10,13 +10,14 @@ import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
 import { addNeighbors, highNibbles, lowNibbles } from '../simd/vector';
 import { addColumns } from './axpy-coefficients';
 import { axpyCodes, axpyNibbles } from './axpy-tokens.generated';
+import { QUAD_BYTES } from '../runtime/layout.generated';
 
 /** Rows per pass. */
 export const ROWS: i32 = 32;
 /** Bytes of the scales of one block of all rows. */
 export const SCALES_BYTES: usize = 64;
-/** Bytes of an interleaved block: eight vectors for every four rows. */
-export const INTERLEAVED_BYTES: usize = 1024;
+/** Bytes of an interleaved block of all rows. */
+export const INTERLEAVED_BYTES: usize = <usize>(ROWS >> 2) * QUAD_BYTES;
 
 /** Gathers the scales of one block of all rows. */
 export function gatherScales(rows: usize, offset: usize, to: usize): void {
@@ -32,7 +33,7 @@ export function interleaveBlock(isQ4: bool, rows: usize, offset: usize, flip: i8
   const low = nibbleMask();
   const flips = i8x16.splat(flip);
   const numHalves: usize = isQ4 ? 1 : 2;
-  for (let quad = 0; quad < numQuads; quad++, rows += 16, to += 128) {
+  for (let quad = 0; quad < numQuads; quad++, rows += 16, to += QUAD_BYTES) {
     for (let half: usize = 0; half < numHalves; half++) {
       const from = offset + (half << 4);
       const a = v128.load(load<u32>(rows) + from);
@@ -82,11 +83,11 @@ function axpyInt16(zero: i32, codes: usize, numQuads: i32, coefficients: usize, 
   for (let i: usize = 0; i < (<usize>numQuads) << 2; i++) total += load<i8>(coefficients + i);
   const excess = i32x4.splat(total * zero);
   const factor = f32x4.splat(scale);
-  for (let v: usize = 0; v < 128; v += 16) {
+  for (let v: usize = 0; v < QUAD_BYTES; v += 16) {
     let even = i32x4.splat(0);
     let odd = even;
     let from = codes + v;
-    for (let quad: usize = 0; quad < <usize>numQuads; quad++, from += 128) {
+    for (let quad: usize = 0; quad < <usize>numQuads; quad++, from += QUAD_BYTES) {
       const h = i16x8.extend_low_i8x16_s(v128.load32_splat(coefficients + (quad << 2)));
       const c = v128.load(from);
       even = i32x4.add(even, i32x4.dot_i16x8_s(i16x8.extend_low_i8x16_u(c), h));

@@ -7,12 +7,13 @@ import { flipSigns } from '../simd/constants.generated';
 import { COEFFICIENTS_BYTES, areNormal } from './axpy-coefficients';
 import { storeCoefficients } from './axpy-coefficients.generated';
 import { axpyBlocks } from './axpy.generated';
+import { Q8_0_BLOCK_BYTES, Q4_0_BLOCK_BYTES } from '../quant/dequantize';
+import { SUMS_BYTES } from '../runtime/layout.generated';
 
 /** Blocks whose coefficients are computed at once. */
 const FOUR: i32 = 4;
-/** Bytes of the 32 sums of a block, and as many zeros. */
-const BLOCK_BYTES: usize = 128;
-const nothing = memory.data(128, 16);
+/** The sums of a block before the first rows are added. */
+const zeros = memory.data(<i32>SUMS_BYTES, 16);
 
 // set by `beginAxpy`
 let isQ4: bool = false;
@@ -27,7 +28,7 @@ export function beginAxpy(hasNibbles: bool, areRepacked: bool, table: usize, coe
   isRepacked = areRepacked;
   rows = table;
   scratch = coefficients;
-  blockBytes = hasNibbles ? 18 : 34;
+  blockBytes = hasNibbles ? Q4_0_BLOCK_BYTES : Q8_0_BLOCK_BYTES;
 }
 
 /**
@@ -37,8 +38,8 @@ export function beginAxpy(hasNibbles: bool, areRepacked: bool, table: usize, coe
  */
 export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: usize): void {
   const last = offset + <usize>(numBlocks - 1) * blockBytes;
-  const step: usize = from === 0 ? 0 : BLOCK_BYTES;
-  if (from === 0) from = nothing;
+  const step: usize = from === 0 ? 0 : SUMS_BYTES;
+  if (from === 0) from = zeros;
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
   makeCoefficients(offset, last, h, known);
@@ -53,7 +54,7 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
     next = other;
     offset += FOUR * blockBytes;
     from += FOUR * step;
-    to += FOUR * BLOCK_BYTES;
+    to += FOUR * SUMS_BYTES;
   }
 }
 

@@ -5,16 +5,15 @@
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
-import { AXPY_ROWS } from '../runtime/layout.generated';
-import { META_BYTES, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+import { AXPY_ROWS, META_BYTES } from '../runtime/layout.generated';
+import { META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
 import { gatherGemvQ4, gatherGemvQ8 } from './gather-gemv.generated';
 import { lanesBytes } from './repacked-lanes';
 import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vector';
+import { Q8_0_BLOCK_BYTES, Q4_0_BLOCK_BYTES } from '../quant/dequantize';
 
 /** Maximum number of rows that take turns. */
 export const MANY_ROWS: i32 = 32;
-/** Rows that axpy processes at once. */
-export const EIGHT: i32 = AXPY_ROWS;
 /** The part of 2^112 that `plainFactor` leaves out: with all of it, large activations would overflow. */
 const PLAIN_REST: f32 = 256;
 /** Blocks per turn. */
@@ -40,7 +39,7 @@ export function gatherGemv(
 ): void {
   isQ4 = hasNibbles;
   firstRow = rows;
-  endOfRows = rows + ((<usize>(numEights * EIGHT)) << 2);
+  endOfRows = rows + ((<usize>(numEights * AXPY_ROWS)) << 2);
   memory.fill(sums, 0, (endOfRows - rows) << 2);
   if (hasUsdot()) addBlocks<u8>(offset, x, meta, numBlocks, sums);
   else if (hasMaddubs()) addBlocks<i16>(offset, x, meta, numBlocks, sums);
@@ -80,7 +79,7 @@ export function gatherGemvRepacked(
 function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums: usize): void {
   const minus = isQ4 ? META_MINUS_8 : META_START_Q8;
   const shift: usize = isSigned<T>() && !isQ4 ? 6 : 5;
-  const blockBytes: usize = isQ4 ? 18 : 34;
+  const blockBytes: usize = isQ4 ? Q4_0_BLOCK_BYTES : Q8_0_BLOCK_BYTES;
   const ones = onePairs();
   const low = nibbleMask();
   const flip = flipSigns();

@@ -45,9 +45,9 @@ export function quantizeLanes(isQ4: bool, x: usize, numBlocks: i32, to: usize): 
       largestMagnitudes(x + 384),
     );
     // values without a finite reciprocal count as zero; NaN makes the scale NaN, and with it every product
-    const isNothing = f32x4.lt(largest, leastInvertible());
-    const inverses = v128.andnot(f32x4.div(largestCode(), largest), isNothing);
-    v128.store(to, f32x4.mul(v128.andnot(f32x4.div(largest, largestCode()), isNothing), factor), FACTORS);
+    const isFlushed = f32x4.lt(largest, leastInvertible());
+    const inverses = v128.andnot(f32x4.div(largestCode(), largest), isFlushed);
+    v128.store(to, f32x4.mul(v128.andnot(f32x4.div(largest, largestCode()), isFlushed), factor), FACTORS);
     v128.store(to, inverses, STARTS);
     v128.store(to, storeLanes(isQ4, bytes === SIGN_MAGNITUDE_BYTES, x, to), STARTS);
   }

@@ -10,8 +10,8 @@ import { nextItems, threads } from '../runtime/threads';
 import { axpy, beginAxpy } from './axpy';
 import { axpyInterleaved, gatherScales, INTERLEAVED_BYTES, interleaveBlock, ROWS, SCALES_BYTES } from './axpy-tokens';
 import { tokenCoefficients } from './axpy-tokens.generated';
-import { EIGHT } from './gather-gemv';
 import { foursOf, readsRepacked } from './repack-neurons';
+import { AXPY_ROWS, SUMS_BYTES } from '../runtime/layout.generated';
 
 /** Columns of a work item when interleaved blocks serve all tokens. */
 const INTERLEAVED_COLUMNS: i32 = 256;
@@ -70,8 +70,11 @@ function columnsPerThread(): i32 {
   return max<i32>(256, (numOutputs / threads() + 31) & ~31);
 }
 
-/** Lists where column `begin` of `numRows` rows is, every `step`th from `j` on; the last row stands in for those beyond it. */
-function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): void {
+/**
+ * Gathers the addresses of column `begin` in `numRows` rows, every `step`th from `j` on; the last row stands in for those
+ * beyond it.
+ */
+function gatherAddresses(table: usize, j: i32, step: i32, begin: i32, numRows: i32): void {
   for (let k = 0; k < numRows; k++) {
     const row = rowAddress(min<i32>(j + k * step, numActive - 1));
     const at = readsRepacked() ? foursOf(isQ4, row, numOutputs >> 5, begin >> 5) : row + bytesOf(weight.dtype, begin);
@@ -79,8 +82,8 @@ function listRows(table: usize, j: i32, step: i32, begin: i32, numRows: i32): vo
   }
 }
 
-/** Lists the factors of these rows for token `t`, with zeros beyond the last row. */
-function listFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
+/** Gathers the factors of these rows for token `t`, with zeros beyond the last row. */
+function gatherFactors(to: usize, j: i32, step: i32, t: i32, numRows: i32): void {
   const from = h.address + ((<usize>t * <usize>h.maxActive) << 2);
   for (const end = to + ((<usize>numRows) << 2); to < end; to += 4, j += step) {
     store<f32>(to, j < numActive ? load<f32>(from + ((<usize>j) << 2)) : 0);
@@ -96,12 +99,12 @@ function addRows(begin: i32, columns: i32, numTokens: i32): void {
   for (let t = 0; t < numTokens; t++) beginSums(rowsOfY + <usize>t * yRow, t, begin, columns);
   const sumBytes = (<usize>columns) << 2;
   for (let j = 0; j < numActive; j += ROWS) {
-    const numEights = (min<i32>(numActive - j, ROWS) + EIGHT - 1) / EIGHT;
+    const numEights = (min<i32>(numActive - j, ROWS) + AXPY_ROWS - 1) / AXPY_ROWS;
     for (let k = j; k < j + numEights; k++) {
-      listRows(table, k, numEights, begin, EIGHT);
+      gatherAddresses(table, k, numEights, begin, AXPY_ROWS);
       for (let t = 0; t < numTokens; t++) {
         const sums = table + SUMS + <usize>t * sumBytes;
-        listFactors(factors, k, numEights, t, EIGHT);
+        gatherFactors(factors, k, numEights, t, AXPY_ROWS);
         axpy(0, factors, columns >> 5, k === j ? 0 : sums, sums);
       }
     }
@@ -122,9 +125,9 @@ function copySums(isGiving: bool, tensor: usize, begin: i32, numBlocks: i32, fir
   for (let t = 0; t < numTokens; t++) {
     let row = tensor + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
     let sums = localScratch() + SUMS + ((<usize>t) << 7);
-    for (let block = 0; block < numBlocks; block++, row += 128, sums += (<usize>numTokens) << 7) {
-      if (isGiving) memory.copy(row, sums, 128);
-      else memory.copy(sums, row, 128);
+    for (let block = 0; block < numBlocks; block++, row += SUMS_BYTES, sums += (<usize>numTokens) << 7) {
+      if (isGiving) memory.copy(row, sums, SUMS_BYTES);
+      else memory.copy(sums, row, SUMS_BYTES);
     }
   }
 }
@@ -138,9 +141,9 @@ function addInterleaved(begin: i32, columns: i32, first: i32, last: i32): void {
   else memory.fill(table + SUMS, 0, (<usize>(numBlocks * numTokens)) << 7);
   for (let j = 0; j < numActive; j += ROWS) {
     const numQuads = (min<i32>(ROWS, numActive - j) + 3) >> 2;
-    listRows(table, j, 1, begin, ROWS);
+    gatherAddresses(table, j, 1, begin, ROWS);
     for (let t = 0; t < numTokens; t++) {
-      listFactors(table + FACTORS + <usize>t * TABLE_BYTES, j, 1, first + t, ROWS);
+      gatherFactors(table + FACTORS + <usize>t * TABLE_BYTES, j, 1, first + t, ROWS);
     }
     for (let block = 0; block < numBlocks; block++) addBlock(block, numQuads, numTokens);
   }
@@ -160,7 +163,7 @@ function addBlock(block: i32, numQuads: i32, numTokens: i32): void {
   interleaveBlock(isQ4, scratch, codesAt, isQ4 || isRepacked ? 0 : -128, numQuads, scratch + INTERLEAVED);
   let factors = scratch + FACTORS;
   let sums = scratch + SUMS + ((<usize>(block * numTokens)) << 7);
-  for (let t = 0; t < numTokens; t++, factors += TABLE_BYTES, sums += 128) {
+  for (let t = 0; t < numTokens; t++, factors += TABLE_BYTES, sums += SUMS_BYTES) {
     const scale = tokenCoefficients(scratch + SCALES, factors, scratch + CODES);
     axpyInterleaved(isQ4, scratch + INTERLEAVED, numQuads, scratch + CODES, scale, sums);
   }

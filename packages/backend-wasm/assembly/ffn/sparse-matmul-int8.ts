@@ -5,17 +5,17 @@
  */
 import { multiplyFew } from '../gemm/f32-panels';
 import { beginPanel, KC, MC, multiplyPanel, panelBytes, setColumns, storePanel, unpackRows } from '../gemm/int8-panels';
-import { UNPACKED_BYTES, unpackGroup } from '../gemm/unpacked-groups';
+import { unpackGroup } from '../gemm/unpacked-groups';
 import { qgemvGroup, qgemvUnpacked } from '../gemm/qgemv';
-import { GROUP, hasSmallScales, interleaveRows } from '../gemm/repack';
+import { hasSmallScales, interleaveRows } from '../gemm/repack';
 import { codesOf, metasOf, setCodes, storeOutputs } from '../gemm/tokens';
-import { Q4_0, Q8_0, bytesOf } from '../quant/dequantize';
+import { Q4_0, Q8_0, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
 import * as activations from '../quant/quantize-activations';
-import { FLAG_REUSE, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { FLAG_REUSE, MIN_PANEL_TOKENS, GROUP_SIZE, META_BYTES, UNPACKED_BYTES } from '../runtime/layout.generated';
 import { weight, x } from '../operands/sparse-matmul.generated';
 import { hasFlag, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
-import { activeCount, activeRow, activeScratch, clearRest, gatherBias, listActive } from './active-rows';
+import { activeCount, activeRow, activeScratch, clearRest, gatherBias, selectActive } from './active-rows';
 import { fourSums, gatherGemv, MANY_ROWS } from './gather-gemv';
 import { foursOf, interleaveRepacked, readsRepacked } from './repack-neurons';
 
@@ -49,7 +49,7 @@ export function sparseMatmulInt8(): void {
     gatherBias(begin, end);
     if (isPlain) plainRows(begin, end);
     else if (!haveSmallScales(begin, end)) {
-      listActive(begin, end);
+      selectActive(begin, end);
       multiplyFew(0, numTokens);
     } else if (!isPanels) interleavedRows(begin, end);
     else for (let t = 0; t < numTokens; t += NC) gemmPanel(begin, end, t, min<i32>(numTokens, t + NC));
@@ -97,8 +97,8 @@ function columnsOf(j: i32, k: i32): usize {
 /** qgemv for a few tokens, over groups of four rows that are interleaved first. */
 function interleavedRows(begin: i32, end: i32): void {
   const group = activeScratch();
-  const unpacked = (group + rowBytes * GROUP + 63) & ~63;
-  for (let j = begin; j < end; j += GROUP) {
+  const unpacked = (group + rowBytes * GROUP_SIZE + 63) & ~63;
+  for (let j = begin; j < end; j += GROUP_SIZE) {
     interleaveActive(j, end, 0, numInputs, group);
     if (!ASC_FEATURE_RELAXED_SIMD) unpackGroup(dtype, group, 0, numInputs >> 5, unpacked);
     for (let t = 0; t < numTokens; t++) {
@@ -115,14 +115,14 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
   const padded = activations.paddedTokens(numTokens);
   const codes = activations.codesFor(dtype, sharedScratch(), padded, numInputs);
   const metas = activations.metasAt(sharedScratch(), padded, numInputs);
-  const numGroups = (end - begin + GROUP - 1) / GROUP;
+  const numGroups = (end - begin + GROUP_SIZE - 1) / GROUP_SIZE;
   const group = (beginPanel(activeScratch(), dtype, end - begin, last - first) + 63) & ~63;
   const at = codes + <usize>first * activations.codeBytesFor(dtype, 32);
-  setColumns(at, metas + <usize>first * activations.META_BYTES, padded);
+  setColumns(at, metas + <usize>first * META_BYTES, padded);
   for (let k = 0; k < numInputs; k += KC) {
     const depth = min<i32>(KC, numInputs - k);
     for (let g = 0; g < numGroups; g++) {
-      interleaveActive(begin + g * GROUP, end, k, depth, group);
+      interleaveActive(begin + g * GROUP_SIZE, end, k, depth, group);
       unpackRows(g, group, 0, depth >> 5);
     }
     multiplyPanel(k >> 5, depth >> 5);
@@ -133,8 +133,8 @@ function gemmPanel(begin: i32, end: i32, first: i32, last: i32): void {
 /** Scratch per thread: an interleaved group and its unpacked blocks, or a panel and a group that is yet to be unpacked. */
 export function gatheredInt8Bytes(dtype: i32, width: i32): u64 {
   const numBlocks = <u64>((width + 255) & ~255) >> 5;
-  const repacked = GROUP * <u64>bytesOf(dtype, width) + 64 + numBlocks * UNPACKED_BYTES;
-  // blocks of q8_0, the largest, take 34 bytes for 32 columns
-  const group = (GROUP * KC * 34) / 32 + 64;
+  const repacked = GROUP_SIZE * <u64>bytesOf(dtype, width) + 64 + numBlocks * UNPACKED_BYTES;
+  // blocks of q8_0 are the largest
+  const group = <u64>((GROUP_SIZE * KC) >> 5) * Q8_0_BLOCK_BYTES + 64;
   return max<u64>(repacked, panelBytes(NC) + group) + 64;
 }

@@ -23,8 +23,8 @@ const ROW_BYTES: usize = (<usize>KC) << 2;
 // scratch: addresses of up to 64 rows; then rows for GEMV, or a panel, sums `[row / 4][token / 8][4][8]` and eight packed tokens
 const LIST_BYTES: usize = 256;
 const SUMS: usize = LIST_BYTES + <usize>MC * ROW_BYTES;
-const EIGHT: usize = SUMS + <usize>(MC * NC * 4);
-const END: usize = EIGHT + <usize>(KC * 32);
+const PACKED: usize = SUMS + <usize>(MC * NC * 4);
+const END: usize = PACKED + <usize>(KC * 32);
 
 let scratch: usize = 0;
 let dtype: i32 = 0;
@@ -42,14 +42,14 @@ export function beginRows(at: usize, weightType: i32, numColumns: i32, first: i3
   end = last;
 }
 
-export function listRow(o: i32, at: usize): void {
+export function setRowAddress(o: i32, at: usize): void {
   store<u32>(scratch + ((<usize>(o - begin)) << 2), <u32>at);
 }
 
 /** Lists the rows of a contiguous matrix; the row for output 0 is at `weight`. */
-export function listMatrix(weight: usize): void {
+export function setRowAddresses(weight: usize): void {
   const rowBytes = bytesOf(dtype, numInputs);
-  for (let o = begin; o < end; o++) listRow(o, weight + <usize>o * rowBytes);
+  for (let o = begin; o < end; o++) setRowAddress(o, weight + <usize>o * rowBytes);
 }
 
 function rowFor(o: i32): usize {
@@ -110,7 +110,7 @@ export function multiplyPanel(first: i32, last: i32, packed: usize, stride: usiz
     for (let eight = 0; eight < numEights; eight++) {
       let x = packed + <usize>eight * stride + ((<usize>k) << 5);
       if (packed === 0) {
-        x = scratch + EIGHT;
+        x = scratch + PACKED;
         packEight(first + (eight << 3), last, k, depth, x);
       }
       for (let o = begin; o < end; o += 4) {

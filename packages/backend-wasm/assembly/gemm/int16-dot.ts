@@ -1,7 +1,7 @@
 /** qgemv of unpacked groups (see unpacked-groups.ts) with 16-bit dot products, for builds without relaxed SIMD. */
-import { META_BYTES, META_SUM } from '../quant/quantize-activations';
+import { META_SUM } from '../quant/quantize-activations';
 import { addNeighbors, fma } from '../simd/vector';
-import { UNPACKED_BYTES } from './unpacked-groups';
+import { META_BYTES, UNPACKED_BYTES, FIRST_FLOATS, SECOND_FLOATS } from '../runtime/layout.generated';
 
 /** One group times one token; returns `sums` plus the blocks. With `halves`, each half of a block has its own scales. */
 export function qgemvInt16(
@@ -20,12 +20,12 @@ export function qgemvInt16(
       const second = products(group + 64, codes16 + 32, 4);
       const a = i32x4.add(first, v128.load32_splat(meta + initial));
       const b = i32x4.add(second, v128.load32_splat(meta + initial, 4));
-      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(group, 128), d), sums);
-      sums = fma(f32x4.convert_i32x4_s(b), f32x4.mul(v128.load(group, 144), d), sums);
+      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(group, FIRST_FLOATS), d), sums);
+      sums = fma(f32x4.convert_i32x4_s(b), f32x4.mul(v128.load(group, SECOND_FLOATS), d), sums);
     } else {
       const a = i32x4.add(products(group, codes16, 8), v128.load32_splat(meta + initial));
-      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(group, 128), d), sums);
-      sums = fma(v128.load(group, 144), v128.load32_splat(meta, META_SUM), sums);
+      sums = fma(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(group, FIRST_FLOATS), d), sums);
+      sums = fma(v128.load(group, SECOND_FLOATS), v128.load32_splat(meta, META_SUM), sums);
     }
   }
   return sums;

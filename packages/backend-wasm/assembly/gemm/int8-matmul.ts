@@ -4,13 +4,12 @@
  */
 import { bytesOf } from '../quant/dequantize';
 import * as activations from '../quant/quantize-activations';
-import { FLAG_REUSE, MAX_OWN_CODES, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { FLAG_REUSE, MAX_OWN_CODES, MIN_PANEL_TOKENS, GROUP_SIZE, META_BYTES } from '../runtime/layout.generated';
 import { weight, x } from '../operands/matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { firstItem, nextItem, phaseBarrier, setAhead, nextItems, thread, threads } from '../runtime/threads';
 import { beginPanel, MC, multiplyRepacked, setColumns } from './int8-panels';
 import { beginQgemv, qgemvRows, streamsOf } from './qgemv';
-import { GROUP } from './repack';
 import { setCodes } from './tokens';
 
 /** Tokens per pass over the weights. */
@@ -43,7 +42,7 @@ export function matmulInt8(): i32 {
     else activations.quantizeTokens(x.address, numTokens, numInputs, codesAt);
     phaseBarrier();
   }
-  const numRepacked = numOutputs & -GROUP;
+  const numRepacked = numOutputs & -GROUP_SIZE;
   const isLast = isPanels ? gemm(numRepacked) : gemv(numRepacked);
   return isLast ? numRepacked : numOutputs;
 }
@@ -54,7 +53,7 @@ export function matmulInt8(): i32 {
  * Returns whether this thread got the first work item beyond the repacked rows, which exactly one thread does.
  */
 function gemv(numRepacked: i32): bool {
-  const rows = GROUP * streamsOf(dtype);
+  const rows = GROUP_SIZE * streamsOf(dtype);
   setCodes(dtype, codesAt, numTokens, numInputs);
   beginQgemv(dtype, numInputs, 0, numTokens, localScratch());
   let begin = 0;
@@ -83,14 +82,14 @@ function unitOf(numLeft: i32, rows: i32): i32 {
 
 /** Lets this thread prefetch the weights of its first work item of the entered matmul, which is yet to run, while it waits. */
 export function expectMatmul(): void {
-  const numRepacked = x.numTokens < MIN_PANEL_TOKENS ? weight.numOutputs & -GROUP : 0;
-  const groupBytes = bytesOf(weight.dtype, weight.numInputs) * GROUP;
+  const numRepacked = x.numTokens < MIN_PANEL_TOKENS ? weight.numOutputs & -GROUP_SIZE : 0;
+  const groupBytes = bytesOf(weight.dtype, weight.numInputs) * GROUP_SIZE;
   const streams = streamsOf(weight.dtype);
-  const rows = GROUP * streams;
+  const rows = GROUP_SIZE * streams;
   let begin = 0;
   for (let unit = thread(); unit > 0 && begin < numRepacked; unit--) begin += unitOf(numRepacked - begin, rows);
   const run = max<i32>(0, min<i32>(numRepacked - begin, unitOf(numRepacked - begin, rows)) / rows);
-  setAhead(weight.address + <usize>(begin / GROUP) * groupBytes, <usize>run * groupBytes, streams);
+  setAhead(weight.address + <usize>(begin / GROUP_SIZE) * groupBytes, <usize>run * groupBytes, streams);
 }
 
 /** Blocked qgemm; returns the same as `gemv`. */
@@ -105,7 +104,7 @@ function gemm(numRepacked: i32): bool {
       const last = min<i32>(numTokens, t + NC);
       beginPanel(localScratch(), dtype, end - begin, last - t);
       const at = codes + <usize>t * activations.codeBytesFor(dtype, 32);
-      setColumns(at, metas + <usize>t * activations.META_BYTES, padded);
+      setColumns(at, metas + <usize>t * META_BYTES, padded);
       multiplyRepacked(weight.address, numInputs, begin, end, t, last);
     }
   }

@@ -3,11 +3,11 @@
  * begins a panel, unpacks and multiplies the groups for every KC columns, and finally stores the sums.
  */
 import { bytesOf, Q8_0 } from '../quant/dequantize';
-import { codeBytesFor, META_BYTES, paddedTokens } from '../quant/quantize-activations';
-import { UNPACKED_BYTES, initialOf, unpackGroup } from './unpacked-groups';
+import { codeBytesFor, paddedTokens } from '../quant/quantize-activations';
+import { initialOf, unpackGroup } from './unpacked-groups';
 import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
-import { GROUP } from './repack';
 import { codesOf, metasOf, storeOutputs } from './tokens';
+import { GROUP_SIZE, META_BYTES, UNPACKED_BYTES } from '../runtime/layout.generated';
 
 /** Rows per panel. */
 export const MC: i32 = 32;
@@ -32,13 +32,13 @@ let stride: usize = 0;
 export function beginPanel(scratch: usize, weightType: i32, numRows: i32, tokens: i32): usize {
   panel = scratch;
   dtype = weightType;
-  numGroups = (numRows + GROUP - 1) / GROUP;
+  numGroups = (numRows + GROUP_SIZE - 1) / GROUP_SIZE;
   numTokens = tokens;
   codes = 0;
   sumBytes = (<usize>paddedTokens(tokens)) << 4;
-  sums = panel + <usize>(MC / GROUP) * GROUP_BYTES;
+  sums = panel + <usize>(MC / GROUP_SIZE) * GROUP_BYTES;
   memory.fill(sums, 0, <usize>numGroups * sumBytes);
-  return sums + <usize>(MC / GROUP) * sumBytes;
+  return sums + <usize>(MC / GROUP_SIZE) * sumBytes;
 }
 
 /** Unpacks blocks `[begin, end)` of a group of rows; `begin` starts a super-block. */
@@ -71,7 +71,7 @@ function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: 
   for (let block = 0; block < numBlocks; block++) {
     const column = <usize>(first + block) * stride;
     const x = codes + column * codeBytesFor(Q8_0, 32);
-    let at = groups + <usize>block * bytesOf(Q8_0, 32) * GROUP;
+    let at = groups + <usize>block * bytesOf(Q8_0, 32) * GROUP_SIZE;
     for (let g = 0, c = sums; g < numGroups; g++, c += sumBytes, at += groupBytes) {
       qgemmRepackedQ8(at, x, metas + column * META_BYTES, c, numTokens);
     }
@@ -83,8 +83,8 @@ function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: 
  * without it they are gathered from the individual tokens.
  */
 export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end: i32, first: i32, last: i32): void {
-  const groupBytes = bytesOf(dtype, numInputs) * GROUP;
-  const groups = matrix + <usize>(begin / GROUP) * groupBytes;
+  const groupBytes = bytesOf(dtype, numInputs) * GROUP_SIZE;
+  const groups = matrix + <usize>(begin / GROUP_SIZE) * groupBytes;
   const isGathered = codes === 0;
   for (let k = 0; k < numInputs; k += KC) {
     const block = k >> 5;
@@ -92,7 +92,7 @@ export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end:
     const column = isGathered ? 0 : block;
     if (isGathered) gatherCodes(first, last, block, numBlocks);
     if (ASC_FEATURE_RELAXED_SIMD && dtype === Q8_0) {
-      multiplyBytes(groups + bytesOf(Q8_0, k) * GROUP, groupBytes, column, numBlocks);
+      multiplyBytes(groups + bytesOf(Q8_0, k) * GROUP_SIZE, groupBytes, column, numBlocks);
     } else {
       for (let g = 0; g < numGroups; g++) unpackRows(g, groups + <usize>g * groupBytes, block, block + numBlocks);
       multiplyPanel(column, numBlocks);
@@ -105,7 +105,7 @@ export function multiplyRepacked(matrix: usize, numInputs: i32, begin: i32, end:
 function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32): void {
   const codeBytes = codeBytesFor(dtype, 32);
   const padded = paddedTokens(last - first);
-  const gathered = sums + <usize>(MC / GROUP) * sumBytes;
+  const gathered = sums + <usize>(MC / GROUP_SIZE) * sumBytes;
   setColumns(gathered, gathered + <usize>padded * codeBytesFor(dtype, KC), padded);
   for (let i = 0; i < padded; i++) {
     const token = min<i32>(first + i, last - 1);
@@ -124,7 +124,7 @@ function gatherCodes(first: i32, last: i32, block: i32, numBlocks: i32): void {
 /** Stores the sums of a panel as outputs `[begin, end)` of tokens `[first, last)`. */
 export function storePanel(begin: i32, end: i32, first: i32, last: i32): void {
   let row = sums;
-  for (let o = begin; o < end; o += GROUP, row += sumBytes) {
+  for (let o = begin; o < end; o += GROUP_SIZE, row += sumBytes) {
     for (let token = first; token < last; token++) {
       storeOutputs(v128.load(row + ((<usize>(token - first)) << 4)), o, end, token);
     }
@@ -133,5 +133,5 @@ export function storePanel(begin: i32, end: i32, first: i32, last: i32): void {
 
 /** Scratch per thread for a panel and the gathered codes of `numTokens` tokens. */
 export function panelBytes(numTokens: i32): u64 {
-  return <u64>(<usize>(MC / GROUP) * GROUP_BYTES) + <u64>(MC * numTokens * 4) + <u64>(numTokens * KC * 3);
+  return <u64>(<usize>(MC / GROUP_SIZE) * GROUP_BYTES) + <u64>(MC * numTokens * 4) + <u64>(numTokens * KC * 3);
 }

@@ -2,10 +2,20 @@
  * Scales of k-quants in groups of four interleaved rows, shared by the kernels of qgemv.generated.ts and unpacked-groups.ts. T is
  * i16 where products are summed by maddubs, else i32.
  */
-import { META_BYTES, META_SUM } from '../quant/quantize-activations';
+import { META_SUM } from '../quant/quantize-activations';
 import { halfFactor, halfMask, pairMask } from '../simd/constants.generated';
 import { fma } from '../simd/vector';
 import { addPairs, dot, pairs } from './int8-dot';
+import { META_BYTES } from '../runtime/layout.generated';
+
+// offsets in a super-block of a group, see repack.ts
+export const SCALES_AT_K: usize = 16; // q4_K and q5_K
+export const NIBBLES_AT_Q4_K: usize = 64;
+export const FIFTHS_AT_Q5_K: usize = 64;
+export const NIBBLES_AT_Q5_K: usize = 192;
+export const SCALES_AT_Q6_K: usize = 8;
+export const NIBBLES_AT_Q6_K: usize = 72;
+export const PAIRS_AT_Q6_K: usize = 584;
 
 /** Four repacked scales as f32; all are normal numbers or zeros, see repack.ts. */
 export function scales4(at: usize, mask: v128, factor: v128): v128 {
@@ -62,7 +72,7 @@ export function addScaled(a: v128, top: v128, meta: usize, scaled: v128): v128 {
 export function addSuperBlock(at: usize, scaled: v128, meta: usize, low: v128, byte: v128, sums: v128): v128 {
   let offset = f32x4.splat(0);
   for (let half = 0; half < 2; half++) {
-    const mins = minsK(at + 16, half !== 0, low);
+    const mins = minsK(at + SCALES_AT_K, half !== 0, low);
     offset = fma(lowByte(mins, byte), v128.load32_splat(meta, META_SUM), offset);
     offset = fma(lowByte(i32x4.shr_u(mins, 8), byte), v128.load32_splat(meta, META_BYTES + META_SUM), offset);
     offset = fma(lowByte(i32x4.shr_u(mins, 16), byte), v128.load32_splat(meta, 2 * META_BYTES + META_SUM), offset);

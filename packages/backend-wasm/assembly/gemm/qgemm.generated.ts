@@ -2,6 +2,7 @@
 import { onePairs } from '../simd/constants.generated';
 import { fma } from '../simd/vector';
 import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_SUM } from '../quant/quantize-activations';
+import { SECOND_FLOATS } from '../runtime/layout.generated';
 import { addPairs, dot, dotSignMagnitude, pairs } from './int8-dot';
 
 /** A scale per row. */
@@ -107,7 +108,7 @@ export function qgemmOffset(
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const offset = v128.load(p, 144);
+  const offset = v128.load(p, SECOND_FLOATS);
   for (let t = 0; t < numTokens; t += 4) {
     let a = v128.load32_splat(start);
     let b = i32x4.splat(0);
@@ -182,7 +183,7 @@ export function qgemmHalves(
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const other = v128.load(p, 144);
+  const other = v128.load(p, SECOND_FLOATS);
   for (let t = 0; t < numTokens; t += 4) {
     let a = v128.load32_splat(start);
     let b = v128.load32_splat(start, 4);
@@ -282,7 +283,7 @@ export function qgemmOffsetMaddubs(p: usize, scale: v128, x: usize, meta: usize,
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const offset = v128.load(p, 144);
+  const offset = v128.load(p, SECOND_FLOATS);
   for (let t = 0; t < numTokens; t += 1) {
     let a = pairs(v128.load32_splat(x), u0);
     let b = pairs(v128.load32_splat(x, 4), u1);
@@ -312,7 +313,7 @@ export function qgemmHalvesMaddubs(p: usize, scale: v128, x: usize, meta: usize,
   const u5 = v128.load(p, 80);
   const u6 = v128.load(p, 96);
   const u7 = v128.load(p, 112);
-  const other = v128.load(p, 144);
+  const other = v128.load(p, SECOND_FLOATS);
   for (let t = 0; t < numTokens; t += 1) {
     let a = v128.load32_splat(meta, META_MINUS_32);
     let b = v128.load32_splat(meta, META_MINUS_32 + 4);

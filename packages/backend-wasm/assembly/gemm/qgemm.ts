@@ -3,12 +3,13 @@
  * vectors of codes stay in registers.
  */
 import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
-import { META_BYTES, META_START_Q8, SIDE_BYTES } from '../quant/quantize-activations';
+import { META_START_Q8, SIDE_BYTES } from '../quant/quantize-activations';
 import { halfFactor, halfMask } from '../simd/constants.generated';
 import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from './int8-dot';
 import { scales4 } from './k-quants';
 import * as kernels from './qgemm.generated';
+import { META_BYTES, FIRST_FLOATS } from '../runtime/layout.generated';
 
 /**
  * Adds an unpacked block (see unpacked-groups.ts) times tokens to `sums[token][4]`, padded to a multiple of four tokens.
@@ -23,7 +24,7 @@ export function qgemmBlock(
   sums: usize,
   numTokens: i32,
 ): void {
-  const scale = v128.load(p, 128);
+  const scale = v128.load(p, FIRST_FLOATS);
   if (!ASC_FEATURE_RELAXED_SIMD) int16(dtype, p, x, meta, initial, sums, numTokens);
   else if (dtype === Q8_0 && !hasUsdot()) signMagnitude(p, scale, x, meta, sums, numTokens);
   else if (hasMaddubs()) maddubs(dtype, p, scale, x, meta, sums, numTokens);

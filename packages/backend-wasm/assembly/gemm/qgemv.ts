@@ -7,8 +7,8 @@ import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from './int8-dot';
 import { initialOf, unpackGroup } from './unpacked-groups';
 import * as kernels from './qgemv.generated';
-import { GROUP } from './repack';
 import { codesOf, metasOf, storeOutputs } from './tokens';
+import { GROUP_SIZE } from '../runtime/layout.generated';
 
 /** Number of groups that are streamed concurrently. */
 export function streamsOf(dtype: i32): i32 {
@@ -59,7 +59,7 @@ let endOfTokens: i32 = 0;
 export function beginQgemv(weightType: i32, numColumns: i32, first: i32, last: i32, at: usize): void {
   dtype = weightType;
   numInputs = numColumns;
-  groupBytes = bytesOf(dtype, numInputs) * GROUP;
+  groupBytes = bytesOf(dtype, numInputs) * GROUP_SIZE;
   firstToken = first;
   endOfTokens = last;
   scratch = at;
@@ -67,7 +67,7 @@ export function beginQgemv(weightType: i32, numColumns: i32, first: i32, last: i
 
 /** Computes outputs `[begin, end)`, which are whole groups of the repacked weights. */
 export function qgemvRows(weight: usize, begin: i32, end: i32): void {
-  const group = weight + <usize>(begin / GROUP) * groupBytes;
+  const group = weight + <usize>(begin / GROUP_SIZE) * groupBytes;
   if (ASC_FEATURE_RELAXED_SIMD) streamGroups(group, begin, end);
   else unpackGroups(group, begin, end);
 }
@@ -75,20 +75,20 @@ export function qgemvRows(weight: usize, begin: i32, end: i32): void {
 /** Streams several runs of groups concurrently; leftover groups go one at a time. */
 function streamGroups(group: usize, begin: i32, end: i32): void {
   const streams = streamsOf(dtype);
-  const run = (end - begin) / (GROUP * streams);
+  const run = (end - begin) / (GROUP_SIZE * streams);
   const stride = <usize>run * groupBytes;
-  for (let o = begin; o < begin + run * GROUP; o += GROUP, group += groupBytes) {
+  for (let o = begin; o < begin + run * GROUP_SIZE; o += GROUP_SIZE, group += groupBytes) {
     for (let token = firstToken; token < endOfTokens; token++) {
       const codes = codesOf(token);
       if (hasMaddubs()) streamSums<i16>(dtype, group, stride, numInputs, codes, metasOf(token), scratch);
       else streamSums<i32>(dtype, group, stride, numInputs, codes, metasOf(token), scratch);
       for (let i = 0; i < streams; i++) {
-        storeOutputs(v128.load(scratch + ((<usize>i) << 4)), o + i * run * GROUP, end, token);
+        storeOutputs(v128.load(scratch + ((<usize>i) << 4)), o + i * run * GROUP_SIZE, end, token);
       }
     }
   }
   group += stride * <usize>(streams - 1);
-  for (let o = begin + run * streams * GROUP; o < end; o += GROUP, group += groupBytes) {
+  for (let o = begin + run * streams * GROUP_SIZE; o < end; o += GROUP_SIZE, group += groupBytes) {
     for (let token = firstToken; token < endOfTokens; token++) {
       storeOutputs(qgemvGroup(dtype, group, numInputs, codesOf(token), metasOf(token)), o, end, token);
     }
@@ -97,7 +97,7 @@ function streamGroups(group: usize, begin: i32, end: i32): void {
 
 function unpackGroups(group: usize, begin: i32, end: i32): void {
   const unpacked = scratch + UNPACKED;
-  for (let o = begin; o < end; o += GROUP, group += groupBytes) {
+  for (let o = begin; o < end; o += GROUP_SIZE, group += groupBytes) {
     unpackGroup(dtype, group, 0, numInputs >> 5, unpacked);
     for (let token = firstToken; token < endOfTokens; token++) {
       storeOutputs(qgemvUnpacked(dtype, unpacked, numInputs, codesOf(token), metasOf(token)), o, end, token);

@@ -17,9 +17,6 @@ import { GROUP_SIZE, REFUSED_AUX } from '../runtime/layout.generated';
 import { aux, localScratch, setAux } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Rows per group. */
-export const GROUP: i32 = GROUP_SIZE;
-
 /** Bits of the smallest magnitude that cannot be repacked: 64. */
 const TOO_LARGE: u32 = 0x5400;
 /** Ten in the exponent field of a binary16. */
@@ -28,8 +25,8 @@ const TEN: u32 = 10 << 10;
 /** Interleaves the whole groups of a weight matrix. Work items: groups. */
 export function repackWeights(): void {
   const dtype = weight.dtype;
-  const numGroups = weight.numOutputs / GROUP;
-  const groupBytes = bytesOf(dtype, weight.numInputs) * GROUP;
+  const numGroups = weight.numOutputs / GROUP_SIZE;
+  const groupBytes = bytesOf(dtype, weight.numInputs) * GROUP_SIZE;
   for (let g = nextItems(1); g < numGroups; g = nextItems(1)) {
     if (!hasSmallScales(dtype, weight.address + <usize>g * groupBytes, groupBytes)) setAux(REFUSED_AUX, 1);
   }
@@ -42,10 +39,10 @@ export function restoreWeights(): void {
 
 function eachGroup(isRepacking: bool): void {
   const dtype = weight.dtype;
-  const numGroups = weight.numOutputs / GROUP;
+  const numGroups = weight.numOutputs / GROUP_SIZE;
   const numInputs = weight.numInputs;
   const rowBytes = bytesOf(dtype, numInputs);
-  const groupBytes = rowBytes * GROUP;
+  const groupBytes = rowBytes * GROUP_SIZE;
   const copy = localScratch();
   for (let g = nextItems(1); g < numGroups; g = nextItems(1)) {
     const group = weight.address + <usize>g * groupBytes;
@@ -54,7 +51,7 @@ function eachGroup(isRepacking: bool): void {
       interleaveRows(dtype, copy, copy + rowBytes, copy + 2 * rowBytes, copy + 3 * rowBytes, group, numInputs);
       continue;
     }
-    for (let row = 0; row < GROUP; row++) restoreRow(dtype, copy, row, group + <usize>row * rowBytes, numInputs);
+    for (let row = 0; row < GROUP_SIZE; row++) restoreRow(dtype, copy, row, group + <usize>row * rowBytes, numInputs);
   }
 }
 

@@ -2,8 +2,9 @@
  * The tokens of a matmul: where their activations are, in f32 or as 8-bit codes, and where their outputs go. Every thread sets
  * this at the beginning of an op.
  */
-import { codeBytesFor, codesFor, META_BYTES, metasAt } from '../quant/quantize-activations';
+import { codeBytesFor, codesFor, metasAt } from '../quant/quantize-activations';
 import { loadTail, storeUpTo4 } from '../simd/tail';
+import { META_BYTES } from '../runtime/layout.generated';
 
 /** List of the row of y of each token, or 0 if token t has row t; `rowsPerInput` consecutive rows of y share a row of x. */
 let order: usize = 0;

@@ -5,16 +5,23 @@
  *   q4_K q5_K   d a codes x + b sum(d x)
  *   q6_K        d (a (codes - 32) x over the first half + b (codes - 32) x over the second)
  */
-import { Q4_0, Q4_K, Q5_K, Q8_0 } from '../quant/dequantize';
+import {
+  Q4_0,
+  Q4_K,
+  Q5_K,
+  Q8_0,
+  Q8_0_BLOCK_BYTES,
+  Q4_0_BLOCK_BYTES,
+  Q4_K_BLOCK_BYTES,
+  Q5_K_BLOCK_BYTES,
+  Q6_K_BLOCK_BYTES,
+} from '../quant/dequantize';
 import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from '../quant/quantize-activations';
 import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from '../simd/constants.generated';
-import { SECOND_FLOATS } from '../runtime/layout.generated';
+import { SECOND_FLOATS, FIRST_FLOATS, GROUP_SIZE, UNPACKED_BYTES } from '../runtime/layout.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
+import * as layout from './k-quants';
 import { fifthBit, lowByte, minsK, scales4, scalesK } from './k-quants';
-
-export const UNPACKED_BYTES: usize = 160;
-/** Offset of the first of the two vectors of floats. */
-const FIRST: usize = 128;
 
 /** Offset of the initial integer sum in the meta of a block of activations: it corrects for the zero point of codes. */
 export function initialOf(dtype: i32): usize {
@@ -27,22 +34,30 @@ export function initialOf(dtype: i32): usize {
 /** Unpacks blocks `[begin, end)` of 32 columns of a group; `begin` starts a super-block. */
 export function unpackGroup(dtype: i32, group: usize, begin: i32, end: i32, to: usize): void {
   for (let block = begin; block < end; block++, to += UNPACKED_BYTES) {
-    if (dtype === Q8_0) unpackQ8(group + <usize>block * 136, to);
-    else if (dtype === Q4_0) unpackQ4(group + <usize>block * 72, to);
-    else if (dtype === Q4_K) unpackK(group + <usize>(block >> 3) * 576, block & 7, 64, 0, to);
-    else if (dtype === Q5_K) unpackK(group + <usize>(block >> 3) * 704, block & 7, 192, 64, to);
-    else unpackQ6K(group + <usize>(block >> 3) * 840, block & 7, to);
+    if (dtype === Q8_0) unpackQ8(group + <usize>block * (Q8_0_BLOCK_BYTES * GROUP_SIZE), to);
+    else if (dtype === Q4_0) unpackQ4(group + <usize>block * (Q4_0_BLOCK_BYTES * GROUP_SIZE), to);
+    else if (dtype === Q4_K)
+      unpackK(group + <usize>(block >> 3) * (Q4_K_BLOCK_BYTES * GROUP_SIZE), block & 7, layout.NIBBLES_AT_Q4_K, 0, to);
+    else if (dtype === Q5_K)
+      unpackK(
+        group + <usize>(block >> 3) * (Q5_K_BLOCK_BYTES * GROUP_SIZE),
+        block & 7,
+        layout.NIBBLES_AT_Q5_K,
+        layout.FIFTHS_AT_Q5_K,
+        to,
+      );
+    else unpackQ6K(group + <usize>(block >> 3) * (Q6_K_BLOCK_BYTES * GROUP_SIZE), block & 7, to);
   }
 }
 
 /** Stores a scale per row as the first vector of floats, and zeros as the second. */
 function storeScales(at: usize, to: usize): void {
-  v128.store(to, scales4(at, halfMask(), halfFactor()), FIRST);
+  v128.store(to, scales4(at, halfMask(), halfFactor()), FIRST_FLOATS);
   v128.store(to, f32x4.splat(0), SECOND_FLOATS);
 }
 
 function unpackQ8(at: usize, to: usize): void {
-  memory.copy(to, at + 8, FIRST);
+  memory.copy(to, at + 8, FIRST_FLOATS);
   storeScales(at, to);
 }
 
@@ -61,16 +76,16 @@ function unpackK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize):
   const low = nibbleMask();
   const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));
   const codes = at + nibbles + ((<usize>(sub >> 1)) << 7);
-  for (let j: usize = 0; j < 128; j += 16) {
+  for (let j: usize = 0; j < FIRST_FLOATS; j += 16) {
     const packed = v128.load(codes + j);
     let code = (sub & 1) === 0 ? lowNibbles(packed, low) : highNibbles(packed, low);
     if (fifths !== 0) code = v128.or(code, fifthBit(v128.load(at + fifths + j), sub, sixteen));
     v128.store(to + j, code);
   }
   const shift = (sub & 3) << 3;
-  const scales = lowByte(i32x4.shr_u(scalesK(at + 16, sub >= 4, low), shift), byteMask());
-  const mins = lowByte(i32x4.shr_u(minsK(at + 16, sub >= 4, low), shift), byteMask());
-  v128.store(to, f32x4.mul(scales4(at, halfMask(), halfFactor()), scales), FIRST);
+  const scales = lowByte(i32x4.shr_u(scalesK(at + layout.SCALES_AT_K, sub >= 4, low), shift), byteMask());
+  const mins = lowByte(i32x4.shr_u(minsK(at + layout.SCALES_AT_K, sub >= 4, low), shift), byteMask());
+  v128.store(to, f32x4.mul(scales4(at, halfMask(), halfFactor()), scales), FIRST_FLOATS);
   v128.store(to, f32x4.neg(f32x4.mul(scales4(at + 8, halfMask(), halfFactor()), mins)), SECOND_FLOATS);
 }
 
@@ -78,11 +93,11 @@ function unpackK(at: usize, sub: i32, nibbles: usize, fifths: usize, to: usize):
 function unpackQ6K(at: usize, block: i32, to: usize): void {
   const half = <usize>(block >> 2);
   const quarter = block & 3;
-  const nibbles = at + 72 + (half << 8) + ((<usize>(quarter & 1)) << 7);
-  const twos = at + 584 + (half << 7);
+  const nibbles = at + layout.NIBBLES_AT_Q6_K + (half << 8) + ((<usize>(quarter & 1)) << 7);
+  const twos = at + layout.PAIRS_AT_Q6_K + (half << 7);
   const low = nibbleMask();
   const three = i8x16.splat(3);
-  for (let j: usize = 0; j < 128; j += 16) {
+  for (let j: usize = 0; j < FIRST_FLOATS; j += 16) {
     const packed = v128.load(nibbles + j);
     const four = quarter < 2 ? lowNibbles(packed, low) : highNibbles(packed, low);
     const two = v128.and(i16x8.shr_u(v128.load(twos + j), quarter << 1), three);
@@ -90,9 +105,9 @@ function unpackQ6K(at: usize, block: i32, to: usize): void {
   }
   // sub-blocks of 16: two per block
   const sub = block << 1;
-  const scales = v128.load(at + 8 + ((<usize>(sub >> 2)) << 4));
+  const scales = v128.load(at + layout.SCALES_AT_Q6_K + ((<usize>(sub >> 2)) << 4));
   const d = scales4(at, halfMask(), halfFactor());
-  v128.store(to, f32x4.mul(d, signedByte(scales, sub & 3)), FIRST);
+  v128.store(to, f32x4.mul(d, signedByte(scales, sub & 3)), FIRST_FLOATS);
   v128.store(to, f32x4.mul(d, signedByte(scales, (sub + 1) & 3)), SECOND_FLOATS);
 }
 

@@ -3,7 +3,7 @@
  * chosen experts with a slot, then chosen experts without one, whose outputs are 0. An expert with few pairs uses GEMV, others
  * use GEMM over panels that are dequantized or unpacked once for all pairs.
  */
-import { beginRows, listMatrix, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
+import { beginRows, setRowAddresses, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
 import { beginPanel, MC, multiplyRepacked, panelBytes } from '../gemm/int8-panels';
 import { beginQgemv, qgemvRows } from '../gemm/qgemv';
 import { beginTokens, orderTokens, outputsOf, setCodes } from '../gemm/tokens';
@@ -79,7 +79,7 @@ function multiplyExpert(expert: i32, begin: i32, end: i32): void {
     qgemvRows(matrix, begin, end);
   } else {
     beginRows(work, dtype, numInputs, begin, end);
-    listMatrix(matrix);
+    setRowAddresses(matrix);
     multiplyFew(first, last);
   }
 }
@@ -92,7 +92,7 @@ function multiplyPairs(matrix: usize, begin: i32, end: i32, first: i32, last: i3
     return;
   }
   beginRows(work, dtype, numInputs, begin, end);
-  listMatrix(matrix);
+  setRowAddresses(matrix);
   multiplyPanel(first, last, 0, 0);
 }
 

@@ -1,7 +1,7 @@
 /** Stores keys in a second cache that is transposed within blocks. */
 import { columns, keys, slots } from '../operands/key-columns-append.generated';
 import { bytesOf, dequantize } from '../quant/dequantize';
-import { encode } from '../quant/quantize-kv';
+import { quantizeKv } from '../quant/quantize-kv';
 import { floatAt, intAt, setFloat } from '../runtime/arrays';
 import { localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
@@ -24,7 +24,7 @@ function appendKey(slot: i32, head: i32): void {
   for (let i = 0; i < headDim; i++) {
     const column = (first * <usize>headDim + <usize>i) * blockSize + offset;
     setFloat(key, i, floatAt(key, i) + 0); // -0 becomes 0
-    encode(columns.dtype, key + ((<usize>i) << 2), columns.address + column * bytesOf(columns.dtype, 1), 1);
+    quantizeKv(columns.dtype, key + ((<usize>i) << 2), columns.address + column * bytesOf(columns.dtype, 1), 1);
   }
 }
 

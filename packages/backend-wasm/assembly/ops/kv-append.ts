@@ -1,7 +1,7 @@
 /** Stores the keys and values of tokens in their slots. Work items: tokens. */
 import { k, keys, slots, v, values } from '../operands/kv-append.generated';
 import { bytesOf } from '../quant/dequantize';
-import { encode } from '../quant/quantize-kv';
+import { quantizeKv } from '../quant/quantize-kv';
 import { intAt } from '../runtime/arrays';
 import { nextItems } from '../runtime/threads';
 
@@ -20,6 +20,6 @@ function append(source: usize, cache: usize, dtype: i32, length: i32, token: i32
   for (let head = 0; head < keys.numKvHeads; head++) {
     const row = <usize>(block * keys.numKvHeads + head) * <usize>keys.blockSize + <usize>(slot % keys.blockSize);
     const from = source + ((<usize>(token * keys.numKvHeads + head) * <usize>length) << 2);
-    encode(dtype, from, cache + row * bytesOf(dtype, length), length);
+    quantizeKv(dtype, from, cache + row * bytesOf(dtype, length), length);
   }
 }

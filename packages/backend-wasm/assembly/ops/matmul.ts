@@ -15,7 +15,7 @@ export function matmul(): void {
   if (hasFlag(FLAG_INT8)) {
     const rest = matmulInt8();
     if (rest < numOutputs) {
-      listRows(rest, numOutputs);
+      selectRows(rest, numOutputs);
       panels.multiplyFew(0, numTokens);
     }
     return;
@@ -24,15 +24,15 @@ export function matmul(): void {
   const isPanels = numTokens >= MIN_PANEL_TOKENS;
   const unit = isPanels ? panels.MC : numOutputs >= 1024 ? 64 : 16;
   for (let begin = nextItems(unit); begin < numOutputs; begin = nextItems(unit)) {
-    listRows(begin, min<i32>(numOutputs, begin + unit));
+    selectRows(begin, min<i32>(numOutputs, begin + unit));
     if (isPanels) panels.multiplyMany(numTokens);
     else panels.multiplyRuns(0, numTokens);
   }
 }
 
-function listRows(begin: i32, end: i32): void {
+function selectRows(begin: i32, end: i32): void {
   panels.beginRows(localScratch(), weight.dtype, weight.numInputs, begin, end);
-  panels.listMatrix(weight.address);
+  panels.setRowAddresses(weight.address);
 }
 
 export function matmulLocalBytes(): u64 {

@@ -65,14 +65,14 @@ function attendHead(head: i32): void {
 function scoreList(query: usize): void {
   const last = numListed - 1;
   for (let i = 0; i <= last; i += 4) {
-    const k0 = listedKey(i, keyRows);
-    const k1 = listedKey(min<i32>(i + 1, last), keyRows + cache.keyStride);
-    const k2 = listedKey(min<i32>(i + 2, last), keyRows + 2 * cache.keyStride);
-    const k3 = listedKey(min<i32>(i + 3, last), keyRows + 3 * cache.keyStride);
+    const k0 = gatheredKey(i, keyRows);
+    const k1 = gatheredKey(min<i32>(i + 1, last), keyRows + cache.keyStride);
+    const k2 = gatheredKey(min<i32>(i + 2, last), keyRows + 2 * cache.keyStride);
+    const k3 = gatheredKey(min<i32>(i + 3, last), keyRows + 3 * cache.keyStride);
     v128.store(logits + ((<usize>i) << 2), single.logits4(query, k0, k1, k2, k3));
   }
 }
 
-function listedKey(i: i32, to: usize): usize {
+function gatheredKey(i: i32, to: usize): usize {
   return cache.keysOf(intAt(list, i), tile.kvHead, 1, to);
 }

@@ -1,4 +1,4 @@
-import { FLAG_REUSE } from '../runtime/layout.generated';
+import { FLAG_REUSE, ROPE_ENTRY_BYTES } from '../runtime/layout.generated';
 import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
 import { floatAt, intAt } from '../runtime/arrays';
 import { aux, hasFlag } from '../runtime/record';
@@ -16,12 +16,12 @@ export function rope(): void {
   const areNeighbors = attributes.layout === LAYOUT_NEIGHBORS;
   const amplitude = <f64>attributes.amplitude;
   const table = aux(0);
-  const tableRow = (<usize>numPairs) << 4;
+  const tableRow = <usize>numPairs * ROPE_ENTRY_BYTES;
   if (!hasFlag(FLAG_REUSE)) {
     for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {
       let at = table + <usize>t * tableRow;
       const position = <f64>intAt(positions.address, t);
-      for (let i = 0; i < numPairs; i++, at += 16) {
+      for (let i = 0; i < numPairs; i++, at += ROPE_ENTRY_BYTES) {
         const angle = position * <f64>floatAt(frequencies.address, i);
         store<f64>(at, Math.cos(angle) * amplitude);
         store<f64>(at, Math.sin(angle) * amplitude, 8);
@@ -39,7 +39,7 @@ export function rope(): void {
     let to = y.address + <usize>(t * numHeads) * headBytes;
     for (let head = 0; head < numHeads; head++, from += headBytes, to += headBytes) {
       let a: usize = 0;
-      for (let at = angles; at < angles + tableRow; at += 16, a += stride) {
+      for (let at = angles; at < angles + tableRow; at += ROPE_ENTRY_BYTES, a += stride) {
         const cos = load<f64>(at);
         const sin = load<f64>(at, 8);
         const xa = <f64>load<f32>(from + a);

@@ -4,7 +4,7 @@
  * columns. Continuing the sums of `previous` gives the same bits as a single pass if `previous` covers a multiple of
  * `neuronGroup` rows (packages/ops).
  */
-import { axpyListed } from '../attention/microkernels.generated';
+import { axpyIndirect } from '../attention/microkernels.generated';
 import { WEIGHTED_SUM_TABLES, beginSums, rowAddress, sparseCombineInt8 } from '../ffn/sparse-combine-int8';
 import { gemmT4x8 } from '../gemm/f32-gemm.generated';
 import { count, h, previous, weight, y } from '../operands/sparse-combine.generated';
@@ -69,8 +69,8 @@ function addRows(begin: i32, columns: i32): void {
     for (let t: usize = 0; t < <usize>h.numTokens; t++) {
       const to = sums + t * ((<usize>weight.dim) << 2);
       const factors = h.address + ((t * <usize>h.maxActive + <usize>j) << 2);
-      axpyListed(to, to, 1, list, factors, 4, whole, sizeBytes & ~15, sizeBytes);
-      if (whole < numRows) axpyListed(to, to, 1, list + rest, factors + rest, 4, numRows - whole, 0, sizeBytes);
+      axpyIndirect(to, to, 1, list, factors, 4, whole, sizeBytes & ~15, sizeBytes);
+      if (whole < numRows) axpyIndirect(to, to, 1, list + rest, factors + rest, 4, numRows - whole, 0, sizeBytes);
     }
   }
 }

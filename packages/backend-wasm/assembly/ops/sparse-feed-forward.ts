@@ -10,20 +10,18 @@ import * as gated from '../operands/glu.generated';
 import * as product from '../operands/sparse-matmul.generated';
 import { attributes, count, previous, rows, weight, x, y } from '../operands/sparse-feed-forward.generated';
 import { axpy, beginAxpy } from '../ffn/axpy';
-import { EIGHT, fourSums, gatherGemv, gatherGemvRepacked } from '../ffn/gather-gemv';
+import { fourSums, gatherGemv, gatherGemvRepacked } from '../ffn/gather-gemv';
 import { addSums } from '../ffn/sparse-combine-int8';
 import { SIGN_MAGNITUDE_BYTES, lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
-import { codeBytesFor, codesFor, metasAt, META_BYTES, quantizeTokens } from '../quant/quantize-activations';
-import { FLAG_INT8, FLAG_REPACKED } from '../runtime/layout.generated';
+import { codeBytesFor, codesFor, metasAt, quantizeTokens } from '../quant/quantize-activations';
+import { FLAG_INT8, FLAG_REPACKED, NEURON_GROUP, AXPY_ROWS, META_BYTES } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, nextItems, thread } from '../runtime/threads';
 import { activate, glu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
-/** Neurons in a group: `neuronGroup` of packages/ops. */
-const GROUP: i32 = 32;
 /** Maximum number of groups whose sums are held at once, by several threads and by one alone, whose caches they fit. */
 const MAX_PARTS: i32 = 32;
 const MAX_OWN_PARTS: i32 = 4;
@@ -31,9 +29,9 @@ const MAX_OWN_PARTS: i32 = 4;
 const FEW_TOKENS: i32 = 3;
 
 // per-thread scratch: addresses of neurons; dot products; values [token][8]; coefficients; sums; lanes of activations
-const TABLE_BYTES: usize = (<usize>EIGHT) << 2;
+const TABLE_BYTES: usize = (<usize>AXPY_ROWS) << 2;
 const DOTS: usize = TABLE_BYTES;
-const VALUES: usize = DOTS + ((<usize>EIGHT) << 4);
+const VALUES: usize = DOTS + ((<usize>AXPY_ROWS) << 4);
 const REST: usize = VALUES + <usize>FEW_TOKENS * TABLE_BYTES;
 const SUMS: usize = 1024;
 
@@ -92,7 +90,7 @@ function quantizeInputs(): void {
 
 function runFused(): void {
   quantizeInputs();
-  const numGroups = (load<i32>(count.address) + GROUP - 1) / GROUP;
+  const numGroups = (load<i32>(count.address) + NEURON_GROUP - 1) / NEURON_GROUP;
   const numSharers = sharers();
   const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
   const numRounds = max<i32>(1, (numGroups + most - 1) / most);
@@ -121,19 +119,19 @@ function computeParts(first: i32, numParts: i32): void {
   const own = numSharers === 1 ? 0 : thread();
   let part = own < numDealt ? own : numDealt + nextItems(1);
   while (part < numParts) {
-    computePart((first + part) * GROUP, sharedRest() + <usize>part * partBytes());
+    computePart((first + part) * NEURON_GROUP, sharedRest() + <usize>part * partBytes());
     part = part + numSharers < numDealt ? part + numSharers : numDealt + nextItems(1);
   }
 }
 
 /** Computes the sums of the group whose first active neuron is `begin`. */
 function computePart(begin: i32, sums: usize): void {
-  const end = min<i32>(load<i32>(count.address), begin + GROUP);
+  const end = min<i32>(load<i32>(count.address), begin + NEURON_GROUP);
   // eights take neurons with a stride, because memory streams within one page disturb each other
-  const numEights = (end - begin + EIGHT - 1) / EIGHT;
+  const numEights = (end - begin + AXPY_ROWS - 1) / AXPY_ROWS;
   let from: usize = 0;
   for (let eight = begin; eight < begin + numEights; eight++) {
-    findNeurons(eight, numEights, end);
+    gatherAddresses(eight, numEights, end);
     computeValues(eight, numEights, end);
     // accumulate in the thread's own scratch, which stays cached; only the final sums go to shared scratch
     const isLast = eight + 1 === begin + numEights;
@@ -158,7 +156,7 @@ function addParts(isFirst: bool, numParts: i32): void {
 }
 
 /** Lists eight active neurons: every `step`th from `begin` on, padded with the last one before `end`. */
-function findNeurons(begin: i32, step: i32, end: i32): void {
+function gatherAddresses(begin: i32, step: i32, end: i32): void {
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
     const neuron = <usize>load<u32>(rows.address + ((<usize>min<i32>(begin, end - 1)) << 2));

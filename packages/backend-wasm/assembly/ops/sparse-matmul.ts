@@ -1,5 +1,5 @@
 /** sparse-matmul. Work items: runs of active rows. f32 activations here, 8-bit ones in sparse-matmul-int8.ts. */
-import { activeCount, beginActive, biasBytes, clearRest, listActive } from '../ffn/active-rows';
+import { activeCount, beginActive, biasBytes, clearRest, selectActive } from '../ffn/active-rows';
 import { gatheredInt8Bytes, sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
 import { MC, multiplyFew, multiplyMany, packedBytes, packTokens, rowsBytes } from '../gemm/f32-panels';
 import { weight, x } from '../operands/sparse-matmul.generated';
@@ -20,7 +20,7 @@ export function sparseMatmul(): void {
   const unit = isPanels || numActive >= 1024 ? MC : 8;
   let begin = nextItems(unit);
   for (; begin < numActive; begin = nextItems(unit)) {
-    listActive(begin, min<i32>(numActive, begin + unit));
+    selectActive(begin, min<i32>(numActive, begin + unit));
     if (isPanels) multiplyMany(numTokens);
     else multiplyFew(0, numTokens);
   }

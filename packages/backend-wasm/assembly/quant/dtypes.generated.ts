@@ -32,6 +32,32 @@ export const TQ1_0: i32 = 34;
 export const TQ2_0: i32 = 35;
 export const MXFP4: i32 = 39;
 
+// bytes of a block
+export const Q4_0_BLOCK_BYTES: usize = 18;
+export const Q4_1_BLOCK_BYTES: usize = 20;
+export const Q5_0_BLOCK_BYTES: usize = 22;
+export const Q5_1_BLOCK_BYTES: usize = 24;
+export const Q8_0_BLOCK_BYTES: usize = 34;
+export const Q8_1_BLOCK_BYTES: usize = 36;
+export const Q2_K_BLOCK_BYTES: usize = 84;
+export const Q3_K_BLOCK_BYTES: usize = 110;
+export const Q4_K_BLOCK_BYTES: usize = 144;
+export const Q5_K_BLOCK_BYTES: usize = 176;
+export const Q6_K_BLOCK_BYTES: usize = 210;
+export const Q8_K_BLOCK_BYTES: usize = 292;
+export const IQ2_XXS_BLOCK_BYTES: usize = 66;
+export const IQ2_XS_BLOCK_BYTES: usize = 74;
+export const IQ3_XXS_BLOCK_BYTES: usize = 98;
+export const IQ1_S_BLOCK_BYTES: usize = 50;
+export const IQ4_NL_BLOCK_BYTES: usize = 18;
+export const IQ3_S_BLOCK_BYTES: usize = 110;
+export const IQ2_S_BLOCK_BYTES: usize = 82;
+export const IQ4_XS_BLOCK_BYTES: usize = 136;
+export const IQ1_M_BLOCK_BYTES: usize = 56;
+export const TQ1_0_BLOCK_BYTES: usize = 54;
+export const TQ2_0_BLOCK_BYTES: usize = 66;
+export const MXFP4_BLOCK_BYTES: usize = 17;
+
 /** Bytes of `count` values, whole blocks. */
 export function bytesOf(dtype: i32, count: i32): usize {
   const n = <usize>count;

@@ -10,8 +10,7 @@ import { sumI4 } from '../simd/vector';
 import { META_BYTES } from '../runtime/layout.generated';
 import { nextItems } from '../runtime/threads';
 
-/** Bytes of the meta of a block, and offsets in it. */
-export { META_BYTES };
+// offsets in the meta of a block
 const META_SCALE: usize = 0; // d
 export const META_SUM: usize = 4; // d * sum of codes
 export const META_MINUS_8: usize = 8; // -8 * sum of codes

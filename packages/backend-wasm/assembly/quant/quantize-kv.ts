@@ -7,7 +7,7 @@ import { floatToHalf } from '../simd/vector';
 const MAX_HALF: f32 = 65504;
 
 /** Quantizes `count` floats at `from` to `dtype` at `to`. */
-export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
+export function quantizeKv(dtype: i32, from: usize, to: usize, count: i32): void {
   if (dtype === F32) memory.copy(to, from, (<usize>count) << 2);
   else if (dtype === F16) {
     for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToHalf(load<f32>(from)));
@@ -15,16 +15,16 @@ export function encode(dtype: i32, from: usize, to: usize, count: i32): void {
     for (let i = 0; i < count; i++, from += 4, to += 2) store<u16>(to, <u16>floatToBfloat16(load<u32>(from)));
   } else {
     const blockBytes = bytesOf(dtype, 32);
-    for (let i = 0; i < count; i += 32, from += 128, to += blockBytes) encodeBlock(dtype, from, to);
+    for (let i = 0; i < count; i += 32, from += 128, to += blockBytes) quantizeKvBlock(dtype, from, to);
   }
 }
 
-function encodeBlock(dtype: i32, from: usize, to: usize): void {
-  if (dtype === Q8_0) encodeQ8(from, to);
-  else if (dtype === Q4_0) encodeAroundZero(from, to, 8, to + 2, 0);
-  else if (dtype === Q5_0) encodeAroundZero(from, to, 16, to + 6, to + 2);
-  else if (dtype === Q4_1) encodeFromMinimum(from, to, 15, to + 4, 0);
-  else if (dtype === Q5_1) encodeFromMinimum(from, to, 31, to + 8, to + 4);
+function quantizeKvBlock(dtype: i32, from: usize, to: usize): void {
+  if (dtype === Q8_0) quantizeQ8(from, to);
+  else if (dtype === Q4_0) quantizeSymmetric(from, to, 8, to + 2, 0);
+  else if (dtype === Q5_0) quantizeSymmetric(from, to, 16, to + 6, to + 2);
+  else if (dtype === Q4_1) quantizeAsymmetric(from, to, 15, to + 4, 0);
+  else if (dtype === Q5_1) quantizeAsymmetric(from, to, 31, to + 8, to + 4);
   else unreachable();
 }
 
@@ -38,7 +38,7 @@ function saturate(value: f32): f32 {
 }
 
 /** Codes round half away from zero. */
-function encodeQ8(from: usize, to: usize): void {
+function quantizeQ8(from: usize, to: usize): void {
   let extreme: f32 = 0;
   for (let i = 0; i < 32; i++) if (abs<f32>(floatAt(from, i)) > extreme) extreme = abs<f32>(floatAt(from, i));
   const inverse = storeScale(saturate(extreme / 127), to);
@@ -69,14 +69,14 @@ function storeCodes(from: usize, low: f32, inverse: f32, zero: i32, maxCode: i32
   }
 }
 
-function encodeAroundZero(from: usize, to: usize, zero: i32, nibbles: usize, high: usize): void {
+function quantizeSymmetric(from: usize, to: usize, zero: i32, nibbles: usize, high: usize): void {
   let extreme: f32 = 0;
   for (let i = 0; i < 32; i++) if (abs<f32>(floatAt(from, i)) > abs<f32>(extreme)) extreme = floatAt(from, i);
   const inverse = storeScale(saturate(extreme / <f32>-zero), to);
   storeCodes(from, 0, inverse, zero, 2 * zero - 1, nibbles, high);
 }
 
-function encodeFromMinimum(from: usize, to: usize, maxCode: i32, nibbles: usize, high: usize): void {
+function quantizeAsymmetric(from: usize, to: usize, maxCode: i32, nibbles: usize, high: usize): void {
   let low: f32 = Infinity;
   let top: f32 = -Infinity;
   for (let i = 0; i < 32; i++) {

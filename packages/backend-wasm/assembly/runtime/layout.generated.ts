@@ -65,9 +65,15 @@ export const GROUP_SIZE: i32 = 4; // rows of a group that repacking interleaves
 export const NEURON_COLUMNS: i32 = 128; // rows of a repacked neuron have a multiple of so many columns
 
 export const META_BYTES: usize = 32; // bytes of the meta of a block of activations
-export const SECOND_FLOATS: usize = 144; // where the second vector of floats of an unpacked block begins
+export const FIRST_FLOATS: usize = 128; // where the first vector of floats of an unpacked block begins
+export const SECOND_FLOATS: usize = 144; // where the second one begins
+export const UNPACKED_BYTES: usize = 160; // bytes of an unpacked block
+export const SUMS_BYTES: usize = 128; // bytes of the f32 sums of a block of 32 columns
+export const QUAD_BYTES: usize = 128; // bytes of the codes of a block of four interleaved rows
+export const ROPE_ENTRY_BYTES: usize = 16; // bytes of an entry of rope's table: a cosine and a sine in f64
 
 export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
+export const NEURON_GROUP: i32 = 32; // active neurons whose sums are rounded to f32 before they are added
 export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
 
 export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds

@@ -15,9 +15,9 @@ const axpyPass = (width: number): string => `
       }
       ${times(width, (i) => store('y + column', `a${i}`, 16 * i))}
     }`;
-const axpyListed = `
+const axpyIndirect = `
   /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns beyond \`vectorBytes\` are computed one by one. */
-  export function axpyListed(
+  export function axpyIndirect(
     y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32, vectorBytes: usize, sizeBytes: usize): void {
     const end = rows + <usize>count * stride;
     const f = f32x4.splat(factor);
@@ -193,7 +193,7 @@ export const attentionFiles: ReadonlyMap<string, string> = new Map([
   [
     'attention/microkernels.generated.ts',
     file('Microkernels of attention and recurrent states; see the templates for how they work.', imports, [
-      ...[axpyListed, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
+      ...[axpyIndirect, updateMean, dot4, boxBound4, softmaxWeights(1), softmaxWeights(2), scoreColumns, gatedDelta],
     ]),
   ],
 ]);

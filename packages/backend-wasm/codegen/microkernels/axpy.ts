@@ -55,14 +55,14 @@ function axpyQ8({ suffix, doc, codesAt, gap, isSigned }: RowLayout): string {
       const ones = onePairs();
       ${isSigned ? 'const flip = flipSigns();' : ''}
       ${rowPointers}
-      for (const end = to + (<usize>count << 7); to < end; known += 4) {
+      for (const end = to + <usize>count * SUMS_BYTES; to < end; known += 4) {
         const h = v128.load32_splat(known);
         const i = v128.load32_splat(known, LAST);
         const m = isSigned<T>() ? v128.load32_splat(known, SIGNS) : h;
         const n = isSigned<T>() ? v128.load32_splat(known, SIGNS + LAST) : i;
         const start = v128.load32_splat(known, START);
         const unit = v128.load32_splat(known, STEPS);
-        for (const stop = to + 128; to < stop; to += 64, from += step >> 1) {
+        for (const stop = to + SUMS_BYTES; to < stop; to += 64, from += step >> 1) {
           ${quad(0)}
           ${quad(1)}
           ${times(4, (s) => addSums(`s${s}`, 16 * s))}
@@ -91,7 +91,7 @@ function axpyQ4({ suffix, doc, codesAt, gap }: RowLayout): string {
     export function axpyQ4${suffix}(${parameters}): void {
       const low = nibbleMask();
       ${rowPointers}
-      for (const end = to + (<usize>count << 7); to < end; known += 4, from += step, to += 128) {
+      for (const end = to + <usize>count * SUMS_BYTES; to < end; known += 4, from += step, to += SUMS_BYTES) {
         const h = v128.load32_splat(known);
         const i = v128.load32_splat(known, LAST);
         const start = v128.load32_splat(known, START);
@@ -128,7 +128,7 @@ function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): string {
     export function axpyQ4Maddubs${suffix}(${parameters}): void {
       const low = nibbleMask();
       ${rowPointers}
-      for (const end = to + (<usize>count << 7); to < end; known += 4, from += step, to += 128) {
+      for (const end = to + <usize>count * SUMS_BYTES; to < end; known += 4, from += step, to += SUMS_BYTES) {
         ${accumulators(names('s', 4), 'v128.load16_splat(known, START)')}
         ${times(4, pairOfRows)}
         const unit = v128.load32_splat(known, STEPS);
@@ -207,12 +207,12 @@ function tokenCoefficients(): string {
       ${largest}
       const largest = reinterpret<f32>(maxLane<u32>(i32x4.max_u(low, high)) >> 1);
       // as for activations: values without a finite reciprocal count as zero, and NaN makes the step NaN
-      const isNothing = largest < 1e-36;
-      const inverse = f32x4.splat(isNothing ? 0 : 127 / largest);
+      const isFlushed = largest < 1e-36;
+      const inverse = f32x4.splat(isFlushed ? 0 : 127 / largest);
       const magic = roundingMagic();
       v128.store(codes, i8x16.narrow_i16x8_s(${words(0)}, ${words(2)}));
       v128.store(codes, i8x16.narrow_i16x8_s(${words(4)}, ${words(6)}), 16);
-      return isNothing ? 0 : largest / 127;
+      return isFlushed ? 0 : largest / 127;
     }`;
 }
 
@@ -220,7 +220,7 @@ function tokenCoefficients(): string {
 const addToColumns = (total: (name: string) => string): string =>
   times(8, (s) => `addColumns(y + ${16 * s}, i32x4.sub(${total(`s${s}`)}, excess), factor);`);
 const quads =
-  'for (const end = coefficients + (<usize>numQuads << 2); coefficients < end; coefficients += 4, codes += 128)';
+  'for (const end = coefficients + (<usize>numQuads << 2); coefficients < end; coefficients += 4, codes += QUAD_BYTES)';
 
 /** Adds 32 interleaved columns of up to 32 rows, with eight accumulators. */
 const axpyCodes = `
@@ -263,6 +263,7 @@ const axpyNibbles = `
 
 const axpyImports = `
   import { dot, dotCodes, pairs } from '../gemm/int8-dot';
+  import { SUMS_BYTES } from '../runtime/layout.generated';
   import { flipSigns, nibbleMask, onePairs } from '../simd/constants.generated';
   import { highBytes, highPairs, lowBytes, lowPairs } from '../simd/interleave';
   import { highNibbles, lowNibbles } from '../simd/vector';
@@ -275,6 +276,7 @@ const coefficientImports = `
 
 const tokenImports = `
   import { addPairs, dot, dotCodes, pairs } from '../gemm/int8-dot';
+  import { QUAD_BYTES } from '../runtime/layout.generated';
   import { halfMask, halfOffset, onePairs, roundingMagic } from '../simd/constants.generated';
   import { halfToFloat4, maxLane, normalHalves } from '../simd/vector';
   import { addColumns, areNormal, larger, rounded } from './axpy-coefficients';`;

@@ -4,7 +4,7 @@ import { accumulators, advance, file, load, names, times } from './emit.ts';
 const rows = names('w', 4);
 const parameters = `x: usize, ${rows.join(': usize, ')}: usize, count: i32`;
 const each = (make: (row: string, index: number) => string): string => times(4, (i) => make(`w${i}`, i));
-const listed = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
+const joined = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
 
 const gemvF32 = `
   /** Two chains of multiply-adds per row hide the latency. */
@@ -66,9 +66,9 @@ const gemvF16 = `
         ${each((w, j) => `s${j} = addCarefully(${w} + at, x + (at << 1), s${j});`)}
       }
     }
-    let sums = f32x4(${listed((_, j) => `sum4(s${j})`)});
+    let sums = f32x4(${joined((_, j) => `sum4(s${j})`)});
     for (let at = end; at < (<usize>count) << 1; at += 2) {
-      const column = f32x4(${listed((w) => `halfToFloat(load<u16>(${w} + at))`)});
+      const column = f32x4(${joined((w) => `halfToFloat(load<u16>(${w} + at))`)});
       sums = fma(column, v128.load32_splat(x + (at << 1)), sums);
     }
     return sums;

@@ -2,7 +2,7 @@
  * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, with its codes unpacked to bytes, times many
  * tokens of 8-bit activations, whose codes and metas are contiguous. See int8-dot.ts for how 8-bit products are summed.
  */
-import { metaBytes, secondFloats } from '../memory-layout.ts';
+import { metaBytes } from '../memory-layout.ts';
 import { advance, file, load, splat32, store, times } from './emit.ts';
 
 interface Block {
@@ -100,7 +100,7 @@ function addToSums({ scales, dot }: Block, token: number): string {
     ${store('sums', add(products, `scale, ${d}`, scales === 'offset' ? 's' : old), 16 * token)}`;
 }
 
-const loadSecond = (name: string): string => `const ${name} = ${load('p', secondFloats)};`;
+const loadSecond = (name: string): string => `const ${name} = ${load('p', 'SECOND_FLOATS')};`;
 const second = { one: '', offset: loadSecond('offset'), halves: loadSecond('other') };
 
 /** One block of a group times tokens; adds to `sums[token][4]`. */
@@ -133,6 +133,7 @@ const imports = `
   import { onePairs } from '../simd/constants.generated';
   import { fma } from '../simd/vector';
   import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_SUM } from '../quant/quantize-activations';
+  import { SECOND_FLOATS } from '../runtime/layout.generated';
   import { addPairs, dot, dotSignMagnitude, pairs } from './int8-dot';`;
 
 export const qgemmFiles: ReadonlyMap<string, string> = new Map([

@@ -12,7 +12,7 @@ interface GroupFormat {
   readonly parameters?: string;
   /** Constants that stay in registers. */
   readonly constants: string;
-  readonly blockBytes: number | string;
+  readonly blockBytes: string;
   readonly columns: number;
   readonly codeBytes: number;
   readonly metaBytes: string;
@@ -48,8 +48,8 @@ const blockMeta = (start: string): string => `
 
 /** q8_0 on machines where codes above 127 are exact. */
 const q8: GroupFormat = {
-  ...{ name: 'Q8', doc: 'q8_0 by usdot', blockBytes: 136, columns: 32, codeBytes: 32, metaBytes: 'META_BYTES' },
-  ...{ constants: blockConstants, numChains: 1 },
+  ...{ name: 'Q8', doc: 'q8_0 by usdot', blockBytes: 'Q8_0_BLOCK_BYTES * GROUP_SIZE' },
+  ...{ columns: 32, codeBytes: 32, metaBytes: 'META_BYTES', constants: blockConstants, numChains: 1 },
   activations: `${times(8, (j) => `const u${j} = ${splat32('x', 4 * j)};`)} ${blockMeta('META_START_Q8')}`,
   add: (accumulator, numChains) =>
     scaledProducts(accumulator, numChains, 8, (j, chain) => `dot(u${j}, ${load('q', 8 + 16 * j)}, ${chain})`),
@@ -58,7 +58,7 @@ const q8: GroupFormat = {
 /** q8_0 on other machines: activations are magnitudes [32] and signs [32]. */
 const q8SignMagnitude: GroupFormat = {
   ...{ name: 'Q8SignMagnitude<T>', doc: 'q8_0 by maddubs or generic dot products' },
-  ...{ blockBytes: 136, columns: 32, codeBytes: 64, metaBytes: 'META_BYTES' },
+  ...{ blockBytes: 'Q8_0_BLOCK_BYTES * GROUP_SIZE', columns: 32, codeBytes: 64, metaBytes: 'META_BYTES' },
   ...{ constants: `${blockConstants} ${ones}`, numChains: 2 },
   activations: blockMeta('META_START_Q8'),
   add: (accumulator, numChains) =>
@@ -70,7 +70,8 @@ const q8SignMagnitude: GroupFormat = {
 
 /** q4_0: columns 4 j in the low nibbles of a vector, 16 + 4 j in the high ones. */
 const q4: GroupFormat = {
-  ...{ name: 'Q4<T>', doc: 'q4_0', blockBytes: 72, columns: 32, codeBytes: 32, metaBytes: 'META_BYTES' },
+  ...{ name: 'Q4<T>', doc: 'q4_0', blockBytes: 'Q4_0_BLOCK_BYTES * GROUP_SIZE' },
+  ...{ columns: 32, codeBytes: 32, metaBytes: 'META_BYTES' },
   ...{ constants: `${blockConstants} const low = nibbleMask(); ${ones}`, numChains: 1 },
   activations: `
     ${times(4, (j) => `const u${j} = ${splat32('x', 4 * j)};`)}
@@ -88,7 +89,7 @@ const q4: GroupFormat = {
 const superBlocks: GroupFormat = {
   ...{ name: 'K<T>', doc: 'k-quants', parameters: 'dtype: i32, ' },
   ...{ blockBytes: 'blockBytes', columns: 256, codeBytes: 256, metaBytes: '8 * META_BYTES' },
-  ...{ constants: 'const blockBytes = bytesOf(dtype, 256) * 4;', activations: '', numChains: 0 },
+  ...{ constants: 'const blockBytes = bytesOf(dtype, 256) * GROUP_SIZE;', activations: '', numChains: 0 },
   add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
 };
 
@@ -139,13 +140,13 @@ function superBlockK(name: string, hasFifths: boolean): string {
   const ofNibbles = (sub: string): string => `${vectors(8, sub)} codes += 128; x += 64;`;
   // unrolling further would spill registers
   const ofFiveBits = (sub: string): string => `
-    let fifths = at + 64;
+    let fifths = at + FIFTHS_AT_Q5_K;
     for (let j = 0; j < 4; j++) { ${vectors(2, sub)} codes += 32; fifths += 32; x += 8; }
     x += 32;`;
   const twoSubBlocks = (sub: string): string => `
     ${accumulators(['a', 'b', 'c', 'd'], 'i32x4.splat(0)')}
     ${hasFifths ? ofFiveBits(sub) : ofNibbles(sub)}
-    const scales = i32x4.shr_u(scalesK(at + 16, ${sub} >= 4, low), (${sub} & 2) << 3);
+    const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, ${sub} >= 4, low), (${sub} & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
     y += 2 * META_BYTES;`;
   return `
@@ -156,7 +157,7 @@ function superBlockK(name: string, hasFifths: boolean): string {
       ${hasFifths ? 'const sixteen = v128.and(pairMask(), i32x4.splat(0x10101010));' : ''}
       ${ones}
       let scaled = f32x4.splat(0);
-      let codes = at + ${hasFifths ? 192 : 64};
+      let codes = at + ${hasFifths ? 'NIBBLES_AT_Q5_K' : 'NIBBLES_AT_Q4_K'};
       let y = meta;
       ${hasFifths ? times(4, (pair) => `{ ${twoSubBlocks(String(2 * pair))} }`) : `for (let sub = 0; sub < 8; sub += 2) { ${twoSubBlocks('sub')} }`}
       return addSuperBlock(at, scaled, meta, low, byte, sums);
@@ -199,14 +200,14 @@ const superBlockQ6K = `
       for (let part: usize = 0; part < 2; part++) {
         const at4 = meta + (part << 2);
         ${times(4, (q) => `let s${q} = ${splat32('at4', `${q} * META_BYTES + META_MINUS_32`)};`)}
-        const codes = at + 72 + (half << 8) + (part << 6);
-        const twos = at + 584 + (half << 7) + (part << 6);
+        const codes = at + NIBBLES_AT_Q6_K + (half << 8) + (part << 6);
+        const twos = at + PAIRS_AT_Q6_K + (half << 7) + (part << 6);
         const y = x + (part << 4);
         ${times(2, productsQ6K)}
         // sub-block of quarter q, part p of this half: half * 8 + q * 2 + p, a byte of the word of its row
         const shift = 24 - (<i32>part << 3);
-        const first = v128.load(at + (half << 5), 8);
-        const second = v128.load(at + (half << 5), 24);
+        const first = v128.load(at + (half << 5), SCALES_AT_Q6_K);
+        const second = v128.load(at + (half << 5), SCALES_AT_Q6_K + 16);
         ${times(4, (q) => {
           const scales = `i32x4.shl(${q < 2 ? 'first' : 'second'}, shift${q % 2 === 0 ? '' : ' - 16'})`;
           return `scaled = addScaled(s${q}, ${scales}, meta + ${q} * META_BYTES, scaled);`;
@@ -227,12 +228,15 @@ const superBlock = `
   }`;
 
 const imports = `
-  import { Q4_K, Q5_K, bytesOf } from '../quant/dequantize';
-  import { META_BYTES, META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+  import { Q4_0_BLOCK_BYTES, Q4_K, Q5_K, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
+  import { META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+  import { GROUP_SIZE, META_BYTES } from '../runtime/layout.generated';
   import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants.generated';
   import { fma, highNibbles, lowNibbles } from '../simd/vector';
   import { dot, dotNibbles, dotSignMagnitude, dotTwo } from './int8-dot';
-  import { addProducts, addScaled, addSubBlocks, addSuperBlock, fifthBit, joinChains, scales4, scalesK } from './k-quants';`;
+  import { addProducts, addScaled, addSubBlocks, addSuperBlock, fifthBit, joinChains } from './k-quants';
+  import { FIFTHS_AT_Q5_K, NIBBLES_AT_Q4_K, NIBBLES_AT_Q5_K, NIBBLES_AT_Q6_K, PAIRS_AT_Q6_K } from './k-quants';
+  import { SCALES_AT_K, SCALES_AT_Q6_K, scales4, scalesK } from './k-quants';`;
 
 export const qgemvFiles: ReadonlyMap<string, string> = new Map([
   [

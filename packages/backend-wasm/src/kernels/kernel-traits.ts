@@ -11,6 +11,9 @@ export const repackedDTypes: Readonly<Record<RepackOrder, readonly DType[]>> = {
   neurons: ['q8_0', 'q4_0'],
 };
 
+/** Bytes of an entry of rope's table: a cosine and a sine in f64. */
+export const ropeEntryBytes = 16;
+
 interface KernelTraits {
   /** The input that the kernel can read repacked, and in which order. */
   readonly repackable?: { readonly input: string; readonly order: RepackOrder };
@@ -58,7 +61,7 @@ const kernelTraits: Partial<Record<KernelOp, KernelTraits>> = {
   'sparse-matmul': { int8DTypes: repackedDTypes.rows, sharesActivations: true, streamsWeights: true },
   // axpy kernels
   'sparse-combine': { int8DTypes: repackedDTypes.neurons, streamsWeights: true },
-  rope: { table: { inputs: ['positions', 'frequencies'], attributes: ['amplitude'], entryBytes: 16 } },
+  rope: { table: { inputs: ['positions', 'frequencies'], attributes: ['amplitude'], entryBytes: ropeEntryBytes } },
 };
 
 const none: KernelTraits = {};
