@@ -239,7 +239,7 @@ function attentionScalar(description: EmbedderDescription): number {
     maxTokens: 1,
     maxSequences: 1,
     maxOutputRows: 1,
-    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, keyDType: 'f32', valueDType: 'f32' },
+    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, dtype: { keys: 'f32', values: 'f32' } },
     topK: 1,
   });
   const scale = program.records.find(({ op }) => op === 'attention')?.attributes['scale'];

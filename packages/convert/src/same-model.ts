@@ -68,7 +68,7 @@ function programOf(description: EmbedderDescription, contextSize: number): Progr
     maxTokens: 1,
     maxSequences: 1,
     maxOutputRows: 1,
-    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, keyDType: 'f32', valueDType: 'f32' },
+    cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, dtype: { keys: 'f32', values: 'f32' } },
     contextSize,
     topK: 1,
   });

@@ -42,7 +42,8 @@ export type {
   PromptProgress,
   TokenLogprob,
 } from './generation/generation.js';
-export type { KvCacheOptions, KvDTypes, WhenFull } from './plan/options.js';
+export type { KvDTypes } from '@winnow/ops';
+export type { KvCacheOptions, WhenFull } from './plan/options.js';
 export type { KvOffloadOptions } from './kv-offload/plan.js';
 export type { TraceOptions } from './memory/step-outputs.js';
 export type { LoadProgress } from './memory/load-buffers.js';

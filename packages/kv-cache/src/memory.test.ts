@@ -21,7 +21,7 @@ describe('memory figures', () => {
     ['q4_0', '0.68'],
   ];
   it.each(figures)('6 layers at 200K in %s: %s GB', (dtype, gigabytes) => {
-    const perToken = 6 * kvBytesPerToken({ ...sizes, keyDType: dtype, valueDType: dtype });
+    const perToken = 6 * kvBytesPerToken({ ...sizes, dtype });
     expect((Math.round((perToken * 200_000) / 1024 / 1e4) / 100).toFixed(2)).toBe(gigabytes);
   });
 
@@ -36,9 +36,9 @@ describe('memory figures', () => {
   });
 
   it('adds keys and values of different dtypes, and rejects heads that are not whole blocks', () => {
-    expect(kvBytesPerToken({ numKvHeads: 1, headDim: 64, valueDim: 32, keyDType: 'q8_0', valueDType: 'q4_0' })).toBe(
+    expect(kvBytesPerToken({ numKvHeads: 1, headDim: 64, valueDim: 32, dtype: { keys: 'q8_0', values: 'q4_0' } })).toBe(
       2 * 34 + 18,
     );
-    expect(() => kvBytesPerToken({ numKvHeads: 1, headDim: 40, keyDType: 'q8_0' })).toThrow(ShapeError);
+    expect(() => kvBytesPerToken({ numKvHeads: 1, headDim: 40, dtype: 'q8_0' })).toThrow(ShapeError);
   });
 });

@@ -1,4 +1,5 @@
 /** Computes the size of a cache; nothing is allocated. */
+import { checkKvDTypes, type KvDTypes } from '@winnow/ops';
 import { sizeOf, type DType } from '@winnow/tensor';
 
 /** Sizes of one layer's cache. K KV heads, head sizes H for keys and D for values. */
@@ -7,24 +8,18 @@ export interface KvSizes {
   readonly headDim: number;
   /** Default: `headDim`. */
   readonly valueDim?: number;
-  /** Default f32. */
-  readonly keyDType?: DType;
-  /** Default f32. */
-  readonly valueDType?: DType;
+  /** The dtype of keys and values, or one for each. Default f32. */
+  readonly dtype?: DType | KvDTypes;
 }
 
 /**
  * Bytes of keys and values per position in one layer: `K * (bytes(H) + bytes(D))`.
+ * @throws {ArgumentError} for dtypes that caches do not support
  * @throws {ShapeError} when a head is not a whole number of quantization blocks
  */
-export function kvBytesPerToken({
-  numKvHeads,
-  headDim,
-  valueDim = headDim,
-  keyDType = 'f32',
-  valueDType = 'f32',
-}: KvSizes): number {
-  return numKvHeads * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
+export function kvBytesPerToken({ numKvHeads, headDim, valueDim = headDim, dtype = 'f32' }: KvSizes): number {
+  const { keys, values } = checkKvDTypes('dtype', dtype);
+  return numKvHeads * (sizeOf(keys, headDim) + sizeOf(values, valueDim));
 }
 
 /** Bytes of a page of `blockSize` positions in one layer: keys, then values. */

@@ -219,7 +219,7 @@ function checkUsed(description: EmbedderDescription, names: readonly string[], a
           maxTokens: 1,
           maxSequences: 1,
           maxOutputRows: 1,
-          cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, keyDType: 'f32', valueDType: 'f32' },
+          cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, dtype: { keys: 'f32', values: 'f32' } },
           topK: 1,
         })
       : description.buildEmbeddingProgram({ maxTokens: 1, maxSequences: 1, pooling: 'mean' });

@@ -101,8 +101,7 @@ test.each([
       numBlocks: 1,
       blockSize: 4,
       maxBlocksPerSequence: 1,
-      keyDType: 'f32' as const,
-      valueDType: 'f32' as const,
+      dtype: { keys: 'f32', values: 'f32' } as const,
     };
     (await described).buildProgram({ ...capacities, cache }); // a window beyond every context is none
     return;

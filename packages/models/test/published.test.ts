@@ -364,7 +364,7 @@ const capacities = {
   maxTokens: 64,
   maxSequences: 1,
   maxOutputRows: 16,
-  cache: { numBlocks: 8, blockSize: 64, maxBlocksPerSequence: 8, keyDType: 'f16', valueDType: 'f16' },
+  cache: { numBlocks: 8, blockSize: 64, maxBlocksPerSequence: 8, dtype: { keys: 'f16', values: 'f16' } },
   topK: 64,
 } as const;
 

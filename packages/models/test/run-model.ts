@@ -51,7 +51,7 @@ export async function runModel(
     maxTokens: numTokens,
     maxSequences: 1,
     maxOutputRows: numTokens,
-    cache: { numBlocks, blockSize, maxBlocksPerSequence: numBlocks, keyDType: 'f32', valueDType: 'f32' },
+    cache: { numBlocks, blockSize, maxBlocksPerSequence: numBlocks, dtype: { keys: 'f32', values: 'f32' } },
     contextSize,
     topK: 1,
   });

@@ -34,7 +34,14 @@ export {
   type SequenceStates,
 } from './lowering/attention.js';
 export type { LayerFeedForward, FeedForwardLowering, NeuronPass } from './lowering/feed-forward.js';
-export { externalKv, type KvRows, type KvTensors, type KvView } from './lowering/kv-view.js';
+export {
+  checkKvDTypes,
+  externalKv,
+  type KvDTypes,
+  type KvRows,
+  type KvTensors,
+  type KvView,
+} from './lowering/kv-view.js';
 export type {
   Attributes,
   AttributeSpec,

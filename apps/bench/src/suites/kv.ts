@@ -68,7 +68,7 @@ async function* sizes(context: SuiteContext, path: string): AsyncIterable<Figure
     await backend.dispose();
     const { headDim, attending } = shape;
     const position = 4;
-    const ofLayer = kvBytesPerToken({ numKvHeads, headDim, keyDType: kvDType, valueDType: kvDType });
+    const ofLayer = kvBytesPerToken({ numKvHeads, headDim, dtype: kvDType });
     const value = blockBytes / blockSize;
     const ratio = value / (attending.length * ofLayer + position);
     const ratioOf = 'layers x (keys + values) + position';
@@ -175,7 +175,7 @@ function loadTier(path: string, backend: Backend, { tier, kvDType, numTokens, fo
   const kvCache = { dtype: kvDType, prefixSharing: false };
   const common: LoadOptions = { context: numTokens + 64, maxSessions: 1, backend };
   const { headDim, attending } = shape;
-  const ofLayer = kvBytesPerToken({ numKvHeads, headDim, keyDType: kvDType, valueDType: kvDType });
+  const ofLayer = kvBytesPerToken({ numKvHeads, headDim, dtype: kvDType });
   // so that blocks are offloaded in runs of the largest size when the context is much longer
   const budget = (numTokens < 16384 ? 12 : 132) * 64 * (attending.length * ofLayer + 4);
   if (tier === 'hot') return loadModel(path, { ...common, kvCache });

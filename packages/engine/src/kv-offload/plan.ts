@@ -235,8 +235,8 @@ export function planTiers(
 }
 
 function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, maxSequences: number): ChosenProgram {
-  const { numKvHeads, headDim, valueDim, keyDType, valueDType } = shape;
-  const pageBytes = pageSize * (sizeOf(keyDType, headDim) + sizeOf(valueDType, valueDim));
+  const { numKvHeads, headDim, valueDim, dtype } = shape;
+  const pageBytes = pageSize * (sizeOf(dtype.keys, headDim) + sizeOf(dtype.values, valueDim));
   const stagedPages = Math.max(maxSequences * numKvHeads, Math.floor(maxChosenBytes / pageBytes));
   const maxPages = clamp(Math.floor(stagedPages / numKvHeads), 1, maxChosenPages);
   const numParts = usesSplitKv(maxSequences) ? numSplitParts : 1;

@@ -100,8 +100,7 @@ function shapeOf({ q, kv, scale, window, softCap }: LayerAttention): StreamShape
     valueDim: Number(kv.values.shape[3]),
     numKvHeads: Number(numKvHeads),
     blockSize: Number(blockSize),
-    keyDType: kv.keys.dtype,
-    valueDType: kv.values.dtype,
+    dtype: { keys: kv.keys.dtype, values: kv.values.dtype },
     scale,
     window,
     softCap,
@@ -217,7 +216,7 @@ export function buildChosenProgram(shape: StreamShape, sizes: ChosenSizes): Prog
 }
 
 function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging): Program {
-  const { headDim, valueDim, keyDType, valueDType, scale, window, softCap } = shape;
+  const { headDim, valueDim, dtype, scale, window, softCap } = shape;
   const { blockSize, numSplits, scalars } = staging;
   const [numHeads, numKvHeads] = [shape.numHeads / numSplits, shape.numKvHeads / numSplits];
   const b = new ProgramBuilder({ T: sizes.maxTokens * numSplits });
@@ -227,12 +226,7 @@ function buildAddition(shape: StreamShape, sizes: StreamSizes, staging: Staging)
     q: b.reshape(b.activation('gather-rows', { x: tensors.queries, rows }), ['T', numHeads, headDim]),
     positions: b.scalar('positions', ['T']),
     sequences: b.scalar('sequences', ['T']),
-    ...externalKv(
-      b,
-      { blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType },
-      staging.numBlocks,
-      staging.names,
-    ),
+    ...externalKv(b, { blockSize, numKvHeads, headDim, valueDim, dtype }, staging.numBlocks, staging.names),
     blockTable: b.scalar('blockTable', scalars.blockTable),
     contextLengths: b.scalar('contextLengths', scalars.contextLengths),
   };

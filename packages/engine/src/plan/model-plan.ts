@@ -1,7 +1,7 @@
 /** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
-import type { Program } from '@winnow/ops';
+import { checkKvDTypes, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
@@ -17,14 +17,7 @@ import {
 } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
-import {
-  checkKvDTypes,
-  checkRotation,
-  checkTraceable,
-  positiveInteger,
-  type KvDTypes,
-  type PlanOptions,
-} from './options.js';
+import { checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
 const usualBlockSize = 64;
@@ -73,7 +66,7 @@ interface Sizes {
   /** Maximum number of tokens of a sequence in one step. */
   readonly maxChunk: number;
   readonly cacheSize: number;
-  readonly kv: KvDTypes;
+  readonly dtype: KvDTypes;
   /** Maximum number of sequences and tokens of one step. */
   readonly maxSequences: number;
   readonly maxTokens: number;
@@ -138,20 +131,19 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
   const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const maxChunk = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
   const cacheSize = Math.max(contextSize, positiveInteger('kvCache.capacity', kvCache.capacity ?? contextSize));
-  const kv = checkKvDTypes(kvCache.dtype ?? 'f32');
+  const dtype = checkKvDTypes('kvCache.dtype', kvCache.dtype ?? 'f32');
   const maxSequences = Math.min(maxSessions, maxBatchSequences);
   const isRecurrent = (layer: number): boolean => config.recurrentLayers?.[layer] === true;
   const attending = Array.from({ length: config.numLayers }, (_, layer) => layer).filter((i) => !isRecurrent(i));
-  const rowBytes = (dtype: DType): number =>
-    tensorBytes(dtype, [config.numKvHeads, storedHeadDim(config.headDim, dtype)]);
-  const [keyBytes, valueBytes] = [rowBytes(kv.keys), rowBytes(kv.values)];
-  if (options.trace?.attention === true) checkTraceable(config, kv);
+  const rowBytes = (each: DType): number => tensorBytes(each, [config.numKvHeads, storedHeadDim(config.headDim, each)]);
+  const [keyBytes, valueBytes] = [rowBytes(dtype.keys), rowBytes(dtype.values)];
+  if (options.trace?.attention === true) checkTraceable(config, dtype);
   return {
     contextSize,
     maxSessions,
     maxChunk,
     cacheSize,
-    kv,
+    dtype,
     maxSequences,
     // in addition to a whole chunk, so that chunks begin where they would if the sequence ran alone
     maxTokens: maxChunk + maxSequences - 1,
@@ -191,7 +183,7 @@ function sizeOffload(
   const numContextBlocks = Math.ceil(contextSize / blockSize);
   // each further session may leave a block partly empty
   const numCacheBlocks = Math.ceil(cacheSize / blockSize) + maxSessions - 1;
-  const headDim = storedHeadDim(config.headDim, sizes.kv.keys);
+  const headDim = storedHeadDim(config.headDim, sizes.dtype.keys);
   const sideBytes = boxBlockBytes(attention, attending, { blockSize, numKvHeads: config.numKvHeads, headDim });
   const facts = {
     blockBytes: sizes.kvBytesPerToken * blockSize + sideBytes,
@@ -211,14 +203,14 @@ function sizeOffload(
 }
 
 function cacheShape(
-  { kv }: Sizes,
+  { dtype }: Sizes,
   { blockSize }: AttentionPlan,
   { tiers, numCacheBlocks, numContextBlocks }: OffloadSizes,
 ): KvCacheShape {
   const numBlocks = tiers?.sizes.numBlocks ?? numCacheBlocks;
   // one more for a sequence that was truncated within a block, and one while blocks are being offloaded
   const maxBlocksPerSequence = tiers === undefined ? numContextBlocks : Math.min(numContextBlocks + 2, numBlocks);
-  return { numBlocks, blockSize, maxBlocksPerSequence, keyDType: kv.keys, valueDType: kv.values };
+  return { numBlocks, blockSize, maxBlocksPerSequence, dtype };
 }
 
 interface BuiltPrograms {
@@ -332,11 +324,11 @@ export function sessionOptions({
   heavyHitters,
   rotatesKeys,
 }: ModelPlan): Readonly<Record<string, SessionOptionValue>> {
-  const { keyDType, valueDType, blockSize } = cache;
+  const { dtype, blockSize } = cache;
   const beyond = config.rope?.beyond;
   return {
-    keyDType,
-    valueDType,
+    keyDType: dtype.keys,
+    valueDType: dtype.values,
     blockSize,
     ...(rotatesKeys ? { kvRotation: 'hadamard' } : {}),
     ...(heavyHitters === undefined ? {} : { eviction: 'least-attended' }),

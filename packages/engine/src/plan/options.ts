@@ -1,18 +1,12 @@
 /** The options that the memory plan of a generating model depends on, and their checks. */
 import { storedHeadDim, type DecoderConfig } from '@winnow/models';
-import { cacheDTypes } from '@winnow/ops';
+import type { KvDTypes } from '@winnow/ops';
 import type { AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError, type DType, type OptionNames } from '@winnow/tensor';
 import type { KvTierOptions } from '../kv-offload/plan.js';
 import type { TraceOptions } from '../memory/step-outputs.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { leastAttendedNames, type Eviction } from './eviction.js';
-
-/** The dtypes of the KV cache. */
-export interface KvDTypes {
-  readonly keys: DType;
-  readonly values: DType;
-}
 
 /**
  * - `error`: the sequence that needs a block gets a `CapacityError`; the others continue.
@@ -87,15 +81,6 @@ export const kvCacheNames: OptionNames<KvCacheOptions> = {
 export function positiveInteger(argument: string, value: number): number {
   if (Number.isSafeInteger(value) && value > 0) return value;
   throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
-}
-
-export function checkKvDTypes(option: DType | KvDTypes): KvDTypes {
-  const chosen = typeof option === 'string' ? { keys: option, values: option } : option;
-  for (const dtype of [chosen.keys, chosen.values]) {
-    if (cacheDTypes.includes(dtype)) continue;
-    throw new ArgumentError({ argument: 'kvCache.dtype', expected: cacheDTypes.join(' | '), actual: String(dtype) });
-  }
-  return chosen;
 }
 
 export function checkRotation(rotation: string, headDim: number): 'none' | 'hadamard' {

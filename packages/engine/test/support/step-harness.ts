@@ -111,8 +111,7 @@ export async function openSteps(
       numBlocks: 2 * maxBlocks,
       blockSize,
       maxBlocksPerSequence: maxBlocks,
-      keyDType: 'f32',
-      valueDType: 'f32',
+      dtype: { keys: 'f32', values: 'f32' },
     },
     topK: 1,
   });

@@ -31,7 +31,7 @@ export async function h2oMemorySets(
   const { seqLen: numTokens } = q;
   const { sinks, local } = clampBudgets(policy);
   await using layer = new AttentionLayer({
-    ...{ backend, prefill: policy, capacity: numTokens, scale, keyDType: dtype, valueDType: dtype },
+    ...{ backend, prefill: policy, capacity: numTokens, scale, dtype },
     ...{ numHeads: q.numHeads, numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
   });
   const sets: H2oMemorySet[] = [];

@@ -39,9 +39,9 @@ function expectClose(actual: Float32Array, expected: ArrayLike<number>, bounds: 
 afterAll(disposeBackends);
 
 describe.each(testBackends)('attend on $name', ({ name, backend }) => {
-  it.each(['f32', 'q8_0'] as const)('equals a full softmax over keys in %s', async (keyDType) => {
-    const dtypes = { keyDType, valueDType: 'f16' } as const;
-    await using pool = await KvPool.create({ ...sizes, ...dtypes, backend }, { numBlocks: 60, blockSize: 4 });
+  it.each(['f32', 'q8_0'] as const)('equals a full softmax over keys in %s', async (keys) => {
+    const dtype = { keys, values: 'f16' } as const;
+    await using pool = await KvPool.create({ ...sizes, dtype, backend }, { numBlocks: 60, blockSize: 4 });
     await fill(createPagedCache(pool), 3, 3); // another sequence, so that this one is not the first
     const cache = createPagedCache(pool);
     await fill(cache, 1, 147, 1, 1, 1);
@@ -121,8 +121,8 @@ describe.each(testBackends)('paged equals contiguous on $name', ({ name, backend
     ['q4_0', 'q8_0', true],
     ['q4_0', 'q4_0', true],
   ];
-  it.each(dtypes)('keys %s, values %s, rotation %s', async (keyDType, valueDType, rotateKeys) => {
-    const options = { ...sizes, keyDType, valueDType, rotateKeys, backend };
+  it.each(dtypes)('keys %s, values %s, rotation %s', async (keys, values, rotateKeys) => {
+    const options = { ...sizes, dtype: { keys, values }, rotateKeys, backend };
     const contiguous = await createContiguousCache(options, 100);
     await using pool = await KvPool.create(options, { numBlocks: 40, blockSize: 7 });
     const other = createPagedCache(pool);

@@ -63,8 +63,16 @@ describe.each(testBackends)('summaries equal recomputation on $name', ({ backend
     ['q8_0', false],
     ['q4_0', true],
   ];
-  it.each(cases)('keys %s, rotation %s', async (keyDType, rotateKeys) => {
-    const options = { numKvHeads, headDim, keyDType, rotateKeys, backend, summaries: everything, prefixSharing: true };
+  it.each(cases)('keys %s, rotation %s', async (keys, rotateKeys) => {
+    const options = {
+      numKvHeads,
+      headDim,
+      dtype: { keys, values: 'f32' } as const,
+      rotateKeys,
+      backend,
+      summaries: everything,
+      prefixSharing: true,
+    };
     for (let seed = 0; seed < 3; seed++) {
       const rng = createRng(seed);
       await using pool = await KvPool.create(options, { numBlocks: 40, blockSize: 4 });

@@ -1,6 +1,6 @@
 /** Sizes and dtypes of a layer's cache with every default filled in. */
-import { cacheDTypes, type KvRows } from '@winnow/ops';
-import { ArgumentError, sizeOf, type DType } from '@winnow/tensor';
+import { checkKvDTypes, type KvRows } from '@winnow/ops';
+import { ArgumentError, sizeOf } from '@winnow/tensor';
 import type { KvSizes } from '../memory.js';
 
 export interface KvShapeOptions extends KvSizes {
@@ -32,28 +32,22 @@ export interface KvShape extends KvRows, KvBlocks {
  */
 export function resolveKvShape(options: KvShapeOptions, { numBlocks, blockSize }: KvBlocks): KvShape {
   const { numKvHeads, headDim, valueDim = headDim } = options;
-  const { keyDType = 'f32', valueDType = 'f32', rotateKeys = false } = options;
+  const { rotateKeys = false } = options;
   for (const [argument, value] of Object.entries({ numBlocks, blockSize, numKvHeads, headDim, valueDim })) {
     if (!Number.isSafeInteger(value) || value < 1) {
       throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
     }
   }
-  checkDType('keyDType', keyDType);
-  checkDType('valueDType', valueDType);
+  const dtype = checkKvDTypes('dtype', options.dtype ?? 'f32');
   if (rotateKeys && headDim % 2 === 1) {
     throw new ArgumentError({ argument: 'headDim', expected: 'an even size for rotation', actual: String(headDim) });
   }
-  const keyRowBytes = sizeOf(keyDType, headDim);
-  const valueRowBytes = sizeOf(valueDType, valueDim);
+  const keyRowBytes = sizeOf(dtype.keys, headDim);
+  const valueRowBytes = sizeOf(dtype.values, valueDim);
   const keyBlockBytes = numKvHeads * blockSize * keyRowBytes;
   const valueBlockBytes = numKvHeads * blockSize * valueRowBytes;
   return {
-    ...{ numBlocks, blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType, rotateKeys },
+    ...{ numBlocks, blockSize, numKvHeads, headDim, valueDim, dtype, rotateKeys },
     ...{ keyRowBytes, valueRowBytes, keyBlockBytes, valueBlockBytes, pageBytes: keyBlockBytes + valueBlockBytes },
   };
-}
-
-function checkDType(argument: string, dtype: DType): void {
-  if (cacheDTypes.includes(dtype)) return;
-  throw new ArgumentError({ argument, expected: cacheDTypes.join(' | '), actual: dtype });
 }

@@ -33,7 +33,7 @@ afterAll(disposeBackends);
 describe.each(testBackends)('storage on $name', ({ backend }) => {
   const dtypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'] as const;
   it.each(dtypes)('stores what the codec of %s stores', async (dtype) => {
-    const cache = await createContiguousCache({ ...sizes, backend, keyDType: dtype, valueDType: dtype }, 70);
+    const cache = await createContiguousCache({ ...sizes, backend, dtype }, 70);
     const rng = createRng(4);
     const k = gaussians(rng, 70 * numKvHeads * headDim);
     const v = gaussians(rng, 70 * numKvHeads * valueDim);
@@ -50,7 +50,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
   });
 
   it('rejects values that corrupt a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
-    const cache = await createContiguousCache({ ...sizes, backend, keyDType: 'q8_0' }, 3);
+    const cache = await createContiguousCache({ ...sizes, backend, dtype: { keys: 'q8_0', values: 'f32' } }, 3);
     const k = new Float32Array(numKvHeads * headDim);
     const v = new Float32Array(numKvHeads * valueDim);
     const spoiled = k.map(() => NaN);
@@ -63,8 +63,8 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await cache.pool.close();
     const create = (options: object, capacity = 3): Promise<unknown> =>
       createContiguousCache({ ...sizes, backend, ...options }, capacity);
-    await expect(create({ keyDType: 'iq2_xxs', headDim: 256 })).rejects.toThrow(ArgumentError);
-    await expect(create({ valueDType: 'q8_0', valueDim: 40 })).rejects.toThrow(ShapeError);
+    await expect(create({ dtype: { keys: 'iq2_xxs', values: 'f32' }, headDim: 256 })).rejects.toThrow(ArgumentError);
+    await expect(create({ dtype: { keys: 'f32', values: 'q8_0' }, valueDim: 40 })).rejects.toThrow(ShapeError);
     await expect(create({}, 0)).rejects.toThrow(ArgumentError);
     await expect(create({ headDim: 33, rotateKeys: true })).rejects.toThrow(ArgumentError);
   });
@@ -128,7 +128,10 @@ describe.each(testBackends)('rotation on $name', ({ name, backend }) => {
     const errorWith = async (rotateKeys: boolean): Promise<number> => {
       const options = { ...sizes, backend };
       const exact = await createContiguousCache(options, 64);
-      const rounded = await createContiguousCache({ ...options, keyDType: 'q4_0', rotateKeys }, 64);
+      const rounded = await createContiguousCache(
+        { ...options, dtype: { keys: 'q4_0', values: 'f32' }, rotateKeys },
+        64,
+      );
       const rng = createRng(12);
       const k = gaussians(rng, 64 * numKvHeads * headDim).map((value, i) => (i % headDim === 5 ? value * 20 : value));
       const v = gaussians(rng, 64 * numKvHeads * valueDim);

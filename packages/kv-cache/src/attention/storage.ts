@@ -10,7 +10,7 @@ import {
   type Backend,
   type BufferHandle,
 } from '@winnow/ops';
-import { ArgumentError, decode, ShapeError } from '@winnow/tensor';
+import { ArgumentError, decode, ShapeError, type DType } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/slot-writer.js';
 import { resolveKvShape, type KvBlocks, type KvShape, type KvShapeOptions } from './shape.js';
 
@@ -66,12 +66,12 @@ export class KvStorage {
    *   format
    */
   async write(slots: Int32Array, positions: Int32Array, k: Float32Array, v: Float32Array): Promise<void> {
-    const { numKvHeads, headDim, valueDim, keyDType, valueDType } = this.shape;
+    const { numKvHeads, headDim, valueDim, dtype } = this.shape;
     const [keyWords, valueWords] = [numKvHeads * headDim, numKvHeads * valueDim];
     checkLength('k', k, slots.length * keyWords);
     checkLength('v', v, slots.length * valueWords);
-    if (isBlockFormat(keyDType)) checkFinite('k', k);
-    if (isBlockFormat(valueDType)) checkFinite('v', v);
+    if (isBlockFormat(dtype.keys)) checkFinite('k', k);
+    if (isBlockFormat(dtype.values)) checkFinite('v', v);
     const maxTokens = slots.length === 1 ? 1 : chunkTokens;
     for (let begin = 0; begin < slots.length; begin += maxTokens) {
       const end = Math.min(begin + maxTokens, slots.length);
@@ -87,13 +87,13 @@ export class KvStorage {
 
   /** One key as stored: rotated and rounded to the dtype of the cache. */
   readKey(slot: number, kvHead: number): Promise<Float32Array> {
-    const { keyRowBytes, keyDType, headDim } = this.shape;
-    return this.#readRow('keys', this.#rowOf(slot, kvHead) * keyRowBytes, keyRowBytes, keyDType, headDim);
+    const { keyRowBytes, dtype, headDim } = this.shape;
+    return this.#readRow('keys', this.#rowOf(slot, kvHead) * keyRowBytes, keyRowBytes, dtype.keys, headDim);
   }
 
   readValue(slot: number, kvHead: number): Promise<Float32Array> {
-    const { valueRowBytes, valueDType, valueDim } = this.shape;
-    return this.#readRow('values', this.#rowOf(slot, kvHead) * valueRowBytes, valueRowBytes, valueDType, valueDim);
+    const { valueRowBytes, dtype, valueDim } = this.shape;
+    return this.#readRow('values', this.#rowOf(slot, kvHead) * valueRowBytes, valueRowBytes, dtype.values, valueDim);
   }
 
   /** Sets the positions of slots from `firstSlot` on; -1 empties a slot. */
@@ -154,13 +154,7 @@ export class KvStorage {
     return copyBytes(this.backend, { from: buffer, fromOffset, to: buffer, toOffset, sizeBytes });
   }
 
-  async #readRow(
-    name: string,
-    byteOffset: number,
-    numBytes: number,
-    dtype: KvShape['keyDType'],
-    dim: number,
-  ): Promise<Float32Array> {
+  async #readRow(name: string, byteOffset: number, numBytes: number, dtype: DType, dim: number): Promise<Float32Array> {
     const bytes = new Uint8Array(numBytes);
     await this.backend.read(this.#buffer(name), byteOffset, bytes);
     const row = new Float32Array(dim);
@@ -193,7 +187,7 @@ export class KvStorage {
 }
 
 /** Formats in which one non-finite value corrupts its block. */
-function isBlockFormat(dtype: KvShape['keyDType']): boolean {
+function isBlockFormat(dtype: DType): boolean {
   return dtype !== 'f32' && dtype !== 'f16' && dtype !== 'bf16';
 }
 

@@ -18,7 +18,7 @@ import {
   type PageStore,
 } from '../index.js';
 
-const sizes = { numKvHeads: 2, headDim: 32, keyDType: 'q4_0', valueDType: 'q8_0', rotateKeys: true } as const;
+const sizes = { numKvHeads: 2, headDim: 32, dtype: { keys: 'q4_0', values: 'q8_0' }, rotateKeys: true } as const;
 const numHeads = 4;
 const blockSize = 4;
 

@@ -57,8 +57,7 @@ const cache = {
   numBlocks: 2,
   blockSize: 4,
   maxBlocksPerSequence: 2,
-  keyDType: 'f32' as const,
-  valueDType: 'f32' as const,
+  dtype: { keys: 'f32', values: 'f32' } as const,
 };
 const capacities = { maxTokens: 8, maxSequences: 2, maxOutputRows: 3, cache, topK: 5 };
 

@@ -8,6 +8,7 @@ import {
   type LayerAttention,
   type AttentionLowering,
   type FeedForwardLowering,
+  type KvDTypes,
   type KvView,
   type ProgramTensor,
 } from '@winnow/ops';
@@ -23,8 +24,7 @@ export interface KvCacheShape {
   readonly blockSize: number;
   /** Maximum number of blocks per sequence. */
   readonly maxBlocksPerSequence: number;
-  readonly keyDType: DType;
-  readonly valueDType: DType;
+  readonly dtype: KvDTypes;
 }
 
 /**
@@ -219,12 +219,12 @@ class DecoderStepBuilder implements DecoderStep {
     const { b, config, positions, sequences, slots } = this;
     const { scale, window = 0, softCap = 0, rotateQuery } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
-    const keyDim = storedHeadDim(config.headDim, cache.keyDType);
+    const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
     const kv = this.#kvOf(layer);
     const toKey = (x: ProgramTensor): ProgramTensor =>
       this.#resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
     const [q, k] = [toKey(request.q), toKey(request.k)];
-    const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.valueDType));
+    const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.dtype.values));
     b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
     const y = attention(b, {
       ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap },
@@ -242,15 +242,15 @@ class DecoderStepBuilder implements DecoderStep {
 
   #kvOf(layer: number): KvView {
     const { b, config, contextLengths } = this;
-    const { numBlocks, blockSize, keyDType, valueDType } = this.#options.cache;
+    const { numBlocks, blockSize, dtype } = this.#options.cache;
     const names = kvBufferNames(this.#hasOneCache ? 0 : layer);
-    const shapeOf = (dtype: DType): number[] => [
+    const shapeOf = (each: DType): number[] => [
       ...[numBlocks, config.numKvHeads, blockSize],
-      storedHeadDim(config.headDim, dtype),
+      storedHeadDim(config.headDim, each),
     ];
     return {
-      keys: b.external(names.keys, 'kv', keyDType, shapeOf(keyDType)),
-      values: b.external(names.values, 'kv', valueDType, shapeOf(valueDType)),
+      keys: b.external(names.keys, 'kv', dtype.keys, shapeOf(dtype.keys)),
+      values: b.external(names.values, 'kv', dtype.values, shapeOf(dtype.values)),
       slotPositions: this.#slotPositions,
       blockTable: this.#blockTable,
       contextLengths,

@@ -1,5 +1,6 @@
 /** The memory of a KV cache in a program. */
-import type { DType } from '@winnow/tensor';
+import { ArgumentError, type DType } from '@winnow/tensor';
+import { cacheDTypes } from '../spec/dtypes.js';
 import type { ProgramBuilder, ProgramTensor } from '../program/program-builder.js';
 
 /**
@@ -15,14 +16,27 @@ export interface KvView {
   readonly contextLengths: ProgramTensor; // [B] i32, slots in use
 }
 
+/** The dtypes of keys and values. */
+export interface KvDTypes {
+  readonly keys: DType;
+  readonly values: DType;
+}
+
+/** @throws {ArgumentError} unless caches support the dtypes */
+export function checkKvDTypes(argument: string, option: DType | KvDTypes): KvDTypes {
+  const dtype = typeof option === 'string' ? { keys: option, values: option } : option;
+  const unsupported = [dtype.keys, dtype.values].find((each) => !cacheDTypes.includes(each));
+  if (unsupported === undefined) return dtype;
+  throw new ArgumentError({ argument, expected: cacheDTypes.join(' | '), actual: String(unsupported) });
+}
+
 /** Rows of a cache: S slots per block, K KV heads, head sizes H and D. */
 export interface KvRows {
   readonly blockSize: number;
   readonly numKvHeads: number;
   readonly headDim: number;
   readonly valueDim: number;
-  readonly keyDType: DType;
-  readonly valueDType: DType;
+  readonly dtype: KvDTypes;
 }
 
 /** The tensors of a `KvView` that hold tokens. */
@@ -34,14 +48,14 @@ export type KvTensors = Pick<KvView, 'keys' | 'values' | 'slotPositions'>;
  */
 export function externalKv(
   b: ProgramBuilder,
-  { blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType }: KvRows,
+  { blockSize, numKvHeads, headDim, valueDim, dtype }: KvRows,
   numBlocks: number,
   names: Readonly<Record<keyof KvTensors, string>> = kvNames,
 ): KvTensors {
   const rows = [numBlocks, numKvHeads, blockSize];
   return {
-    keys: b.external(names.keys, 'kv', keyDType, [...rows, headDim]),
-    values: b.external(names.values, 'kv', valueDType, [...rows, valueDim]),
+    keys: b.external(names.keys, 'kv', dtype.keys, [...rows, headDim]),
+    values: b.external(names.values, 'kv', dtype.values, [...rows, valueDim]),
     slotPositions: b.external(names.slotPositions, 'kv', 'i32', [numBlocks, blockSize]),
   };
 }

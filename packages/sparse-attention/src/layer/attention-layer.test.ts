@@ -177,7 +177,11 @@ describeBackends('runs', (backend) => {
   });
 
   it('reports visited pairs and the size of the cache', async () => {
-    await using layer = new AttentionLayer({ ...sizes, decode: 'streaming:window=5,sinks=1', keyDType: 'q8_0' });
+    await using layer = new AttentionLayer({
+      ...sizes,
+      decode: 'streaming:window=5,sinks=1',
+      dtype: { keys: 'q8_0', values: 'f32' },
+    });
     expect(layer.report()).toMatchObject({ prefillPairs: 0, decodePairs: 0, density: 1 });
     await layer.prefill(...part(data, 0, 10));
     await layer.decode(...part(data, 10, 12));

@@ -166,9 +166,9 @@ export class AttentionLayer {
 
   report(): AttentionLayerReport {
     const { prefill, decode, dense } = this.#pairs;
-    const { numBlocks, blockSize, numKvHeads, headDim, valueDim, keyDType, valueDType } = this.#shape;
+    const { numBlocks, blockSize, numKvHeads, headDim, valueDim, dtype } = this.#shape;
     const rows = [numBlocks, blockSize, numKvHeads];
-    const cacheBytes = tensorBytes(keyDType, [...rows, headDim]) + tensorBytes(valueDType, [...rows, valueDim]);
+    const cacheBytes = tensorBytes(dtype.keys, [...rows, headDim]) + tensorBytes(dtype.values, [...rows, valueDim]);
     const density = dense === 0 ? 1 : (prefill + decode) / dense;
     return { prefillPairs: prefill, decodePairs: decode, densePairs: dense, density, cacheBytes };
   }

@@ -1,18 +1,13 @@
 /** Sizes of a layer and its cache. */
+import { checkKvDTypes, type KvDTypes, type KvRows } from '@winnow/ops';
 import { ArgumentError, ShapeError, type DType, type Tensor3 } from '@winnow/tensor';
 
-export interface LayerShape {
+export interface LayerShape extends KvRows {
   readonly numHeads: number;
-  readonly numKvHeads: number;
   /** Query heads per KV head. */
   readonly groupSize: number;
-  readonly headDim: number;
-  readonly valueDim: number;
   /** Factor of `q . k`. */
   readonly scale: number;
-  readonly keyDType: DType;
-  readonly valueDType: DType;
-  readonly blockSize: number;
   readonly numBlocks: number;
   /** Maximum number of tokens per run. */
   readonly maxTokens: number;
@@ -27,10 +22,8 @@ export interface LayerSizes {
   readonly valueDim?: number | undefined;
   /** Factor of `q . k`. Default: `1 / sqrt(headDim)`. */
   readonly scale?: number | undefined;
-  /** Default: f32. */
-  readonly keyDType?: DType | undefined;
-  /** Default: f32. */
-  readonly valueDType?: DType | undefined;
+  /** The dtype of keys and values, or one for each. Default: f32. */
+  readonly dtype?: DType | KvDTypes | undefined;
   /** Maximum number of tokens per run; longer calls take several runs. Default: 256. */
   readonly maxTokens?: number | undefined;
 }
@@ -50,7 +43,8 @@ export function layerShape(
   maxTokens: number = sizes.maxTokens ?? 256,
 ): LayerShape {
   const { numHeads, numKvHeads, headDim, valueDim = headDim } = sizes;
-  const { scale = 1 / Math.sqrt(headDim), keyDType = 'f32', valueDType = 'f32' } = sizes;
+  const { scale = 1 / Math.sqrt(headDim) } = sizes;
+  const dtype = checkKvDTypes('dtype', sizes.dtype ?? 'f32');
   for (const [argument, value] of Object.entries({ capacity, numHeads, numKvHeads, headDim, valueDim, maxTokens })) {
     if (Number.isSafeInteger(value) && value > 0) continue;
     throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
@@ -62,7 +56,7 @@ export function layerShape(
   const unit = partSizes.reduce(leastCommonMultiple, 1);
   const blockSize = unit * Math.max(1, Math.floor(usualBlockSize / unit));
   return {
-    ...{ numHeads, numKvHeads, groupSize: numHeads / numKvHeads, headDim, valueDim, scale, keyDType, valueDType },
+    ...{ numHeads, numKvHeads, groupSize: numHeads / numKvHeads, headDim, valueDim, scale, dtype },
     ...{ blockSize, numBlocks: Math.ceil(capacity / blockSize), maxTokens: Math.min(maxTokens, capacity) },
   };
 }

@@ -150,7 +150,7 @@ describeBackends('SparQ over caches', (backend) => {
     const outs: Tensor3[] = [];
     for (const layout of ['row', 'both']) {
       await using layer = new AttentionLayer({
-        ...{ backend, numHeads: 6, numKvHeads: 2, headDim: 32, capacity: length, keyDType: dtype, valueDType: dtype },
+        ...{ backend, numHeads: 6, numKvHeads: 2, headDim: 32, capacity: length, dtype },
         decode: `sparq:rank=8,topk=16,layout=${layout}`,
       });
       await layer.append(k.slice(0, length - 1), v.slice(0, length - 1));

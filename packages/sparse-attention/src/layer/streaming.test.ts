@@ -82,7 +82,7 @@ describeBackends('streaming', (backend) => {
     });
 
     it('a full cache gives the same as the ring, including mass', async () => {
-      const options = { ...sizes, decode: policy, keyDType: 'f16' } as const;
+      const options = { ...sizes, decode: policy, dtype: { keys: 'f16', values: 'f32' } } as const;
       await using ring = new AttentionLayer({ ...options, prefill: policy });
       await using full = new AttentionLayer({ ...options, capacity: numTokens });
       const masses = [0, 1].map(() => new Float32Array(2 * numTokens));

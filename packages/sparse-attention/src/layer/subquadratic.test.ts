@@ -172,7 +172,7 @@ describeBackends('subquadratic over a cache', (backend) => {
   });
 
   it.each(['f16', 'q8_0'] as const)('reads %s rows as they are stored', async (dtype) => {
-    await using layer = new AttentionLayer({ ...sizes, keyDType: dtype, valueDType: dtype });
+    await using layer = new AttentionLayer({ ...sizes, dtype });
     const { out } = await layer.prefill(data.q, data.k, data.v);
     // keys of norm 6 off by a step of their largest number move logits, and values outputs
     const step = dtype === 'f16' ? 2 ** -11 : 1 / 254;
