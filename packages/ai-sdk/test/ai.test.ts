@@ -1,6 +1,5 @@
 /**
- * The adapter through the real `ai` package, on the demo model: what comes back has the right form; sense is not asked
- * for.
+ * The adapter through the real `ai` package on the demo model. Results are checked for their form, not for their sense.
  */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadEmbeddingModel, loadModel, type EmbeddingModel, type Model } from '@winnow/engine';
@@ -34,7 +33,7 @@ afterAll(async () => {
 const prompt = 'What did the captain see?';
 const person = z.object({ name: z.string().max(10), age: z.int().min(1).max(99), mood: z.enum(['glad', 'sad']) });
 
-/** Its side effect is the test. */
+/** The tests check that it is called. */
 const weather = tool({
   description: 'Weather of a city',
   inputSchema: z.object({ city: z.enum(['Ulm', 'Bern']), days: z.int().min(1).max(9) }),
@@ -53,7 +52,7 @@ test('generateText: text, usage, finish reason', async () => {
   expect(result.response.modelId).toBe(model.name);
 });
 
-test('generateText: seed, stop sequences, system message and settings arrive', async () => {
+test('generateText: seed, stop sequences, system message and settings are passed on', async () => {
   const options = { model: languageModel(model), prompt, seed: 7, maxOutputTokens: 20, temperature: 1 };
   const [first, second] = [await generateText(options), await generateText(options)];
   expect(second.text).toBe(first.text);
@@ -68,14 +67,14 @@ test('generateText: seed, stop sequences, system message and settings arrive', a
   expect((await generateText({ ...options, instructions: 'Be brief.' })).text).toBe(direct.text);
 });
 
-test('generateText: without a chat the model continues the text', async () => {
+test('generateText: without a chat template the model continues the text', async () => {
   const story = 'The captain looked at the sea and';
   const completion = languageModel(model, { chat: false });
   const { text } = await generateText({ model: completion, prompt: story, maxOutputTokens: 8, temperature: 0 });
   expect(text).toBe((await model.generate(story, { maxTokens: 8, temperature: 0 }).result()).text);
 });
 
-test('generateText: options of our own', async () => {
+test('generateText: provider options', async () => {
   const grammar = 'root ::= "yes" | "no"';
   const { text, warnings } = await generateText({
     model: languageModel(model),
@@ -86,7 +85,7 @@ test('generateText: options of our own', async () => {
   expect(warnings).toEqual([]);
 });
 
-test('options that do not exist are errors that name the nearest one', async () => {
+test('unknown options are errors that name the nearest one', async () => {
   const misspelled = { winnow: { penaltyWindw: 3 } };
   await expect(
     generateText({ model: languageModel(model), prompt, providerOptions: misspelled, maxRetries: 0 }),
@@ -105,7 +104,7 @@ test('options that do not exist are errors that name the nearest one', async () 
   expect(() => createWinnow({ settings: { modelId: 'x' } as object })).toThrow('unknown option "settings.modelId"');
 });
 
-test('generateText: what it cannot do is refused', async () => {
+test('generateText: unsupported features are rejected', async () => {
   const image = { type: 'file', mediaType: 'image/png', data: new Uint8Array([1]) } as const;
   await expect(
     generateText({ model: languageModel(model), messages: [{ role: 'user', content: [image] }], maxRetries: 0 }),
@@ -116,7 +115,7 @@ test('generateText: what it cannot do is refused', async () => {
   });
 });
 
-test('generateText: an abort ends it with the reason, and the model goes on working', async () => {
+test('generateText: an abort rejects with the reason, and the model remains usable', async () => {
   const controller = new AbortController();
   const promise = generateText({
     model: languageModel(model),
@@ -131,7 +130,7 @@ test('generateText: an abort ends it with the reason, and the model goes on work
 });
 
 describe('streamText', () => {
-  test('the pieces are the text; usage and reason at the end', async () => {
+  test('the pieces add up to the text; usage and finish reason come at the end', async () => {
     const stream = streamText({ model: languageModel(model), prompt, maxOutputTokens: 12, temperature: 0 });
     const pieces: string[] = [];
     for await (const piece of stream.textStream) pieces.push(piece);
@@ -144,7 +143,7 @@ describe('streamText', () => {
     expect((await stream.usage).outputTokens).toBe(12);
   });
 
-  test('an abort on the way ends the stream and frees the session', async () => {
+  test('aborting ends the stream and frees the session', async () => {
     const controller = new AbortController();
     const stream = streamText({ model: languageModel(model), prompt, abortSignal: controller.signal });
     const types: string[] = [];
@@ -153,7 +152,7 @@ describe('streamText', () => {
       if (part.type === 'text-delta') controller.abort();
     }
     expect(types).toContain('abort');
-    await vi.waitFor(() => expect(model.metrics().numSessions).toBe(0)); // when the step that is running has ended
+    await vi.waitFor(() => expect(model.metrics().numSessions).toBe(0)); // after the current step
   });
 
   test('leaving a stream early frees the session', async () => {
@@ -210,7 +209,7 @@ describe('objects', () => {
     expect(last).toEqual(object);
   });
 
-  test('schemas that cannot be enforced are refused with their place', async () => {
+  test('schemas that cannot be enforced are rejected with their place', async () => {
     const schema = z.object({ items: z.array(z.string()).meta({ uniqueItems: true }) });
     await expect(generateObject({ model: languageModel(model), schema, prompt, maxRetries: 0 })).rejects.toMatchObject({
       code: 'format',
@@ -220,7 +219,7 @@ describe('objects', () => {
 });
 
 describe('tools', () => {
-  test('a call that has to be made is made, its result goes back, and the model answers', async () => {
+  test('a required tool is called, its result is returned, and the model answers', async () => {
     const result = await generateText({
       model: languageModel(model, { parallelToolCalls: false }),
       prompt,
@@ -244,7 +243,7 @@ describe('tools', () => {
     expect(second?.toolCalls).toEqual([]);
   });
 
-  test('calls in a stream', async () => {
+  test('tool calls in a stream', async () => {
     const stream = streamText({
       model: languageModel(model, { parallelToolCalls: false }),
       prompt,
@@ -263,7 +262,7 @@ describe('tools', () => {
     expect(await stream.finishReason).toBe('tool-calls');
   });
 
-  test('text with tools at hand is text', async () => {
+  test('text remains text when tools are available', async () => {
     const { text, toolCalls } = await generateText({
       model: languageModel(model),
       prompt,
@@ -289,7 +288,7 @@ describe('embeddings', () => {
     expect((await embed({ model: embeddingModel(embedder), value: values[0] as string })).embedding).toEqual(storm);
   });
 
-  test('an abort ends it', async () => {
+  test('an abort rejects embed', async () => {
     const abortSignal = AbortSignal.abort(new Error('enough'));
     await expect(embedMany({ model: embeddingModel(embedder), values, abortSignal, maxRetries: 0 })).rejects.toThrow(
       'enough',
@@ -312,7 +311,7 @@ describe('providers', () => {
     expect(() => winnow.imageModel('demo')).toThrow('demo');
   });
 
-  test('several calls at the same time get what they would get alone', async () => {
+  test('concurrent calls get the results of running alone', async () => {
     const texts = ['Why?', 'When?', 'Who?'];
     const ask = (text: string) =>
       generateText({ model: languageModel(model), prompt: text, maxOutputTokens: 8, temperature: 0 });
@@ -322,7 +321,7 @@ describe('providers', () => {
   });
 });
 
-test('a stream opens its text once, and closes it before it finishes', async () => {
+test('a stream starts its text part once, and ends it before it finishes', async () => {
   const { stream } = await languageModel(model).doStream({
     prompt: [{ role: 'user', content: [{ type: 'text', text: prompt }] }],
     maxOutputTokens: 6,

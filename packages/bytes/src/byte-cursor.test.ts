@@ -18,7 +18,7 @@ view.setFloat64(34, Math.PI, true);
 view.setBigUint64(42, 2n ** 53n - 1n, true);
 view.setBigUint64(50, 2n ** 53n, true);
 
-/** Counts what is read. */
+/** Counts reads and bytes. */
 function counted(source: ByteSource): ByteSource & { reads: [number, number][] } {
   const reads: [number, number][] = [];
   return {
@@ -34,7 +34,7 @@ function counted(source: ByteSource): ByteSource & { reads: [number, number][] }
 }
 
 describe('ByteCursor', () => {
-  it('reads every kind of number, little-endian', async () => {
+  it('reads every number type, little-endian', async () => {
     const cursor = new ByteCursor(memorySource(sample));
     await cursor.ensure(50, 'x');
     expect(cursor.uint8('x')).toBe(200);
@@ -52,13 +52,13 @@ describe('ByteCursor', () => {
     expect(() => cursor.size64('count')).toThrow(/at byte 50: count: expected at most 2\^53 - 1, got 9007199254740992/);
   });
 
-  it('refuses sizes with the highest bit set, which are no negative numbers', async () => {
+  it('rejects sizes with the highest bit set instead of reading them as negative', async () => {
     const cursor = new ByteCursor(memorySource(new Uint8Array(8).fill(0xff)));
     await cursor.ensure(8, 'x');
     expect(() => cursor.size64('count')).toThrow(/expected at most 2\^53 - 1, got 18446744073709551615/);
   });
 
-  it('refuses to run past the end, with the offset and the field, before it allocates', async () => {
+  it('rejects reads past the end, with offset and field, before it allocates', async () => {
     const cursor = new ByteCursor(memorySource(sample, 'file'), { byteOffset: 60 });
     await expect(cursor.ensure(2 ** 50, 'text')).rejects.toThrow(
       'file at byte 60: text: unexpected end, expected 1125899906842624 more bytes, got 4',
@@ -79,13 +79,13 @@ describe('ByteCursor', () => {
     await expect(cursor.ensure(17, 'x')).rejects.toThrow(FormatError);
   });
 
-  it('calls reading without ensure a bug', () => {
+  it('treats reading without ensure as a bug', () => {
     expect(() => new ByteCursor(memorySource(sample)).uint8('x')).toThrow(/internal error.*x was read before ensure/);
   });
 });
 
 describe('reads of the source', () => {
-  it('doubles its reads up to the limit, and reads no byte twice', async () => {
+  it('doubles the read size up to the limit, and reads no byte twice', async () => {
     const source = counted(memorySource(new Uint8Array(1000)));
     const cursor = new ByteCursor(source, { firstChunkBytes: 16, maxChunkBytes: 64 });
     for (let index = 0; index < 300; index++) {
@@ -101,7 +101,7 @@ describe('reads of the source', () => {
     ]);
   });
 
-  it('gives the same bytes for any steps and chunks', async () => {
+  it('gives the same bytes for any steps and chunk sizes', async () => {
     const content = Uint8Array.from({ length: 500 }, (_, index) => index & 255);
     const step = fc.record({ kind: fc.constantFrom('bytes', 'skip'), size: fc.nat(60) });
     await fc.assert(

@@ -47,20 +47,20 @@ const message = async (promise: Promise<unknown>): Promise<string> => {
 };
 
 describe('opening', () => {
-  it('learns the size from one byte', async () => {
+  it('gets the size from a request for one byte', async () => {
     const source = await open();
     expect(source.sizeBytes).toBe(5000);
     expect(source.name).toBe(`${server.url}/content`);
     expect(server.requests).toEqual(['GET /content bytes=0-0']);
   });
 
-  it('asks by HEAD when Content-Range has no size', async () => {
+  it('uses HEAD when Content-Range has no size', async () => {
     server.next.push(reply(206, { 'content-range': 'bytes 0-0/*' }, 'x'));
     expect((await open()).sizeBytes).toBe(5000);
     expect(server.requests).toEqual(['GET /content bytes=0-0', 'HEAD /content']);
   });
 
-  it('refuses a server that gives no size', async () => {
+  it('rejects a server that reports no size', async () => {
     server.next.push(reply(206, {}, 'x'), reply(200));
     expect(await message(open())).toMatch(/does not report the size/);
   });
@@ -71,7 +71,7 @@ describe('opening', () => {
     expect(await readBytes(source)).toEqual(new Uint8Array(0));
   });
 
-  it('refuses a server without ranges', async () => {
+  it('rejects a server without range requests', async () => {
     server.next.push(reply(200, {}, content));
     expect(await message(open())).toMatch(/does not support range requests/);
   });
@@ -82,7 +82,7 @@ describe('opening', () => {
     expect(server.requests).toHaveLength(1);
   });
 
-  it('reports a server that does not answer', async () => {
+  it('reports a server that does not respond', async () => {
     const gone = await serveBytes({});
     await gone.close();
     expect(await message(httpSource(`${gone.url}/x`, { retryDelayMs: 0, maxRetries: 2 }))).toMatch(
@@ -127,7 +127,7 @@ describe('requests', () => {
 });
 
 describe('reading', () => {
-  it('fetches exactly the bytes asked for', async () => {
+  it('fetches exactly the requested bytes', async () => {
     const source = await open();
     const before = server.sentBytes;
     expect(await readBytes(source, 100, 300)).toEqual(content.slice(100, 400));
@@ -148,14 +148,14 @@ describe('reading', () => {
     ['another ETag', partial(100, 109, { etag: '"version-2"' }), /changed while .*expected version "version-1"/],
     ['an encoded body', partial(100, 109, { 'content-encoding': 'br' }), /Content-Encoding br|no response/],
     ['too many bytes', reply(206, { 'content-range': 'bytes 100-109/5000' }, content), /too long, expected 10 bytes/],
-  ])('refuses %s', async (_, listener, expected) => {
+  ])('rejects %s', async (_, listener, expected) => {
     const source = await open();
     server.next.push(listener);
     expect(await message(readBytes(source, 100, 10))).toMatch(expected);
     expect(server.requests).toHaveLength(2);
   });
 
-  it('accepts a weak ETag for the strong one', async () => {
+  it('accepts a weak ETag in place of the strong one', async () => {
     const source = await open();
     server.next.push(partial(0, 9, { etag: 'W/"version-1"' }));
     expect(await readBytes(source, 0, 10)).toEqual(content.slice(0, 10));
@@ -188,14 +188,14 @@ describe('retries', () => {
     expect(server.requests).toHaveLength(4);
   });
 
-  it('end after the given number', async () => {
+  it('stop after the given number', async () => {
     const source = await open('/content', { maxRetries: 2 });
     server.next.push(...Array.from({ length: 9 }, () => reply(503)));
     expect(await message(readBytes(source, 10, 20))).toMatch(/at byte 10: HTTP status 503, gave up after 3 attempts/);
     expect(server.requests).toHaveLength(4);
   });
 
-  it('end for a server that always answers without the bytes', async () => {
+  it('stop for a server that never sends the bytes', async () => {
     const source = await open('/content', { maxRetries: 1 });
     server.next.push(...Array.from({ length: 9 }, () => partial(10, 29, {}, new Uint8Array(0))));
     expect(await message(readBytes(source, 10, 20))).toMatch(/too short, expected 20 bytes, got 0, gave up after 2/);
@@ -203,7 +203,7 @@ describe('retries', () => {
 });
 
 describe('aborts', () => {
-  it('end a read in flight when the source is closed or the signal fires', async () => {
+  it('reject a pending read when the source is closed or the signal aborts', async () => {
     const hang: RequestListener = (_, response) => {
       response.writeHead(206, { 'content-range': 'bytes 0-9/5000', 'content-length': 10 }).write('abc');
     };
@@ -218,7 +218,7 @@ describe('aborts', () => {
     await expect(other).rejects.toThrow(ReleasedError);
   });
 
-  it('end the wait between attempts when the signal of the source fires', async () => {
+  it('end the wait between attempts when the signal of the source aborts', async () => {
     const stop = new AbortController();
     const source = await open('/content', { signal: stop.signal, retryDelayMs: 100_000 });
     server.next.push((_, response) => {

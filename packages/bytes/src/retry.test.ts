@@ -14,7 +14,7 @@ describe('retry', () => {
     expect(await retry(attempt, () => numBytes, { maxRetries: 1, delayMs: 0 }, never)).toBe('done');
   });
 
-  it('gives up after as many failures in a row as are allowed', async () => {
+  it('gives up after the allowed number of consecutive failures', async () => {
     let numAttempts = 0;
     const attempt = async (): Promise<string> => {
       numAttempts += 1;

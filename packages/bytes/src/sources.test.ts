@@ -1,4 +1,4 @@
-/** What every source must do, run over each of them, and what is particular to memory, Blob and slices. */
+/** The contract of every source, and the specifics of memory, Blob and slices. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,7 +38,7 @@ const sources: Record<string, () => ByteSource | Promise<ByteSource>> = {
 };
 
 describe.each(Object.entries(sources))('%s', (_, create) => {
-  it('reads any range, many at a time', async () => {
+  it('reads any range, many concurrently', async () => {
     const source = await create();
     expect(source.sizeBytes).toBe(sizeBytes);
     await fc.assert(
@@ -76,13 +76,13 @@ describe.each(Object.entries(sources))('%s', (_, create) => {
     [0.5, 1],
     [Number.NaN, 1],
     [2 ** 60, 1],
-  ])('refuses the range at %d of %d bytes', async (byteOffset, numBytes) => {
+  ])('rejects the range at %d of %d bytes', async (byteOffset, numBytes) => {
     const source = await create();
     await expect(source.read(byteOffset, new Uint8Array(numBytes))).rejects.toThrow(IoError);
     await source.close();
   });
 
-  it('throws the reason of an abort, and ReleasedError after close, which is harmless twice', async () => {
+  it('throws the reason of an abort, and ReleasedError after close, which may be called twice', async () => {
     const source = await create();
     const reason = new Error('stop');
     await expect(source.read(0, new Uint8Array(1), { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -114,7 +114,7 @@ describe('blobSource', () => {
 });
 
 describe('sliceSource', () => {
-  it('refuses a window outside of the source, and leaves the source open', async () => {
+  it('rejects a window outside the source, and leaves the source open', async () => {
     const source = memorySource(content);
     expect(() => sliceSource(source, 990, 11)).toThrow(IoError);
     expect(() => sliceSource(source, 1001)).toThrow(IoError);

@@ -2,7 +2,7 @@ import type { StoredTensor } from '@winnow/bytes';
 import { expect, it } from 'vitest';
 import { gatheredRowsView } from './views.js';
 
-it('a view of gathered rows gives any range: parts of a row, one row, several', async () => {
+it('a view of gathered rows reads any range: parts of a row, one row, several', async () => {
   const [numRows, rowBytes] = [6, 8];
   const bytes = Uint8Array.from({ length: numRows * rowBytes }, (_, i) => i);
   const stored: StoredTensor = {

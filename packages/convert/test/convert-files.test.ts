@@ -1,4 +1,4 @@
-/** Types, parts, tokenizers, refusals, and what is left when writing fails. */
+/** Dtypes, parts, tokenizers, errors, and failed writes. */
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,7 +34,7 @@ async function logprobs(path: string, quantize?: 'q8_0' | 'q4_0' | 'q4_K' | 'f16
   return await model.logprobs(tokens, { positions: tokens.map((_, index) => index) });
 }
 
-test('a bare file name is written as it stands, and no other file is touched', async () => {
+test('a bare file name is kept, and no other file is touched', async () => {
   const before = process.cwd();
   writeFileSync(join(folder, 'odel.gguf'), 'another file');
   process.chdir(folder);
@@ -59,7 +59,7 @@ describe('the demo model', () => {
     expect(await logprobs(path)).toEqual(await logprobs(demo, type));
   });
 
-  test('the tokenizer goes along, there and back', async () => {
+  test('the tokenizer survives the conversion to GGUF and back', async () => {
     const [path, back] = [join(folder, 'model.gguf'), join(folder, 'back')];
     expect((await convertFiles(demo, path)).notices).toEqual([]);
     expect((await convertFiles(path, back)).notices).toEqual([]);
@@ -75,7 +75,7 @@ describe('the demo model', () => {
     expect((await openGgufFile(path)).metadata.getString('tokenizer.chat_template')).toContain('im_start');
   });
 
-  test('parts of a size, which open as one', async () => {
+  test('parts of a given size open as one model', async () => {
     const path = join(folder, 'model.gguf');
     const { files } = await convertFiles(demo, path, { type: 'q8_0', splitSizeBytes: 1_000_000 });
     expect(files.length).toBeGreaterThan(2);
@@ -87,7 +87,7 @@ describe('the demo model', () => {
     expect(await logprobs(whole)).toEqual(await logprobs(join(folder, files[0] as string)));
   });
 
-  test('progress ends at the total', async () => {
+  test('progress reaches the total', async () => {
     const seen: number[] = [];
     let total = 0;
     await convertFiles(demo, join(folder, 'model.gguf'), {
@@ -101,8 +101,8 @@ describe('the demo model', () => {
   });
 });
 
-describe('refusals', () => {
-  test('what is there stays, unless it may be overwritten', async () => {
+describe('errors', () => {
+  test('existing files are kept unless overwriting is allowed', async () => {
     const path = join(folder, 'model.gguf');
     writeFileSync(path, 'mine');
     await expect(convertFiles(demo, path)).rejects.toThrow(ArgumentError);
@@ -116,7 +116,7 @@ describe('refusals', () => {
     await convertFiles(path, back, { overwrite: true });
   });
 
-  test('blocks are not encoded again, unless asked for', async () => {
+  test('quantized tensors are not requantized unless requested', async () => {
     const [path, other] = [join(folder, 'a.gguf'), join(folder, 'b.gguf')];
     await convertFiles(demo, path, { type: 'q8_0' });
     await expect(convertFiles(path, other, { type: 'q4_0' })).rejects.toThrow(/type of .*got q8_0/);
@@ -125,7 +125,7 @@ describe('refusals', () => {
     expect([...(await openGgufFile(other)).tensors.values()].map(({ dtype }) => dtype)).toContain('q4_0');
   });
 
-  test('types that a format does not hold', async () => {
+  test('dtypes that a format does not support', async () => {
     const path = join(folder, 'a.gguf');
     await convertFiles(demo, path);
     await expect(convertFiles(path, join(folder, 'b'), { type: 'q8_0' })).rejects.toThrow(/type: expected f32/);
@@ -135,7 +135,7 @@ describe('refusals', () => {
     await expect(convertFiles(join(folder, 'none'), path)).rejects.toThrow(IoError);
   });
 
-  test('settings that the other format has no words for', async () => {
+  test('settings that the other format cannot express', async () => {
     const config = JSON.parse(readFileSync(join(demo, 'config.json'), 'utf8')) as object;
     const changed = join(folder, 'changed');
     mkdirSync(changed);
@@ -149,7 +149,7 @@ describe('refusals', () => {
   });
 });
 
-test('a disk that fills up leaves nothing behind', async () => {
+test('a full disk leaves nothing behind', async () => {
   const path = join(folder, 'a.gguf');
   await convertFiles(demo, path);
   const gguf = await openGgufFile(path);
@@ -182,7 +182,7 @@ test('a disk that fills up leaves nothing behind', async () => {
   await gguf.close();
 });
 
-test('the unknown token of a unigram vocabulary keeps its type, though it is an added token as well', async () => {
+test('the unknown token of a unigram vocabulary keeps its type although it is an added token, too', async () => {
   const { tokenizerToGguf } = await import('../src/tokenizer-to-gguf.js');
   const without = (pattern: string, content: string): object => ({
     type: 'Replace',
@@ -244,14 +244,14 @@ test.skipIf(missing !== '').each(vocabularies)(
     const { tokenizerToJson } = await import('../src/tokenizer-to-json.js');
     const file = await openGgufFile(path as string);
     const notices: string[] = [];
-    // written only when it gives the same ids
+    // written only if it gives the same ids
     expect(tokenizerToJson((key) => file.metadata.get(key)?.value, notices)).toBeDefined();
     expect(notices).toHaveLength(name === 'bert-bge' ? 1 : 0);
     await file.close();
   },
 );
 
-test('a checkpoint of another type than its name', async () => {
+test('a checkpoint whose dtype differs from its name', async () => {
   const path = join(folder, 'broken.gguf');
   writeFileSync(path, 'GGUF');
   await expect(convertFiles(path, join(folder, 'x'))).rejects.toThrow(FormatError);

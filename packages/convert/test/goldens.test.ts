@@ -1,4 +1,4 @@
-/** The golden models of every architecture from folder to GGUF and from GGUF to folder: same numbers as the originals. */
+/** Golden models of every architecture, converted from folder to GGUF and from GGUF to folder, give the original results. */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -56,7 +56,7 @@ function worst(actual: readonly Float32Array[], expected: readonly Float32Array[
 
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
-test('every architecture has a golden here', () => {
+test('every architecture has a golden', () => {
   const tested = new Set([...Object.keys(goldenNames), ...Object.keys(encoderNames)]);
   expect(architectures.map(({ name }) => name).filter((name) => !tested.has(name))).toEqual([]);
 });
@@ -74,7 +74,7 @@ describe.each(names)('%s', (name) => {
       const path = join(folder, `${name}.gguf`);
       await convertFiles(hf as string, path);
       expect(worst(await answers(path, isEncoder), await answers(gguf as string, isEncoder))).toBeLessThan(limit);
-      // the same tensors as the converter of llama.cpp would write
+      // the same tensors as written by the converter of llama.cpp
       const [ours, theirs] = [await openGgufFile(path), await openGgufFile(gguf as string)];
       const shapes = (file: typeof ours): string[] =>
         [...file.tensors.values()].map(({ name: own, shape }) => `${own} ${shape.join('x')}`).toSorted();

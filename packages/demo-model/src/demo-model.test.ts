@@ -28,18 +28,18 @@ describe('demo model', () => {
     expect(sha256(read(name))).toBe(expected);
   });
 
-  test('the folder holds nothing but the model, its card and its training log', () => {
+  test('the folder contains only the model, its card and its training log', () => {
     expect(readdirSync(demoModelUrl).sort()).toEqual(
       [...Object.keys(files), 'MODEL_CARD.md', 'training-log.csv'].sort(),
     );
   });
 
-  test('the npm package carries the folder', () => {
+  test('the npm package contains the folder', () => {
     const manifest = JSON.parse(readFileSync(new URL('../package.json', demoModelUrl), 'utf8')) as { files: string[] };
     expect(manifest.files).toContain('model');
   });
 
-  test('the weights have as many parameters as the card says', () => {
+  test('the weights have the number of parameters that the card states', () => {
     const weights = read('model.safetensors');
     const headerBytes = Number(weights.readBigUInt64LE(0));
     const header = JSON.parse(weights.subarray(8, 8 + headerBytes).toString('utf8')) as Record<

@@ -1,4 +1,4 @@
-/** The engine's models as providers: the suite, and what is beyond it. */
+/** The engine's models as providers: the shared suite, and more. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadEmbeddingModel, type EmbeddingModel } from '@winnow/engine';
 import { ArgumentError, ReleasedError } from '@winnow/tensor';
@@ -36,14 +36,14 @@ beforeAll(async () => {
 afterAll(() => model.dispose());
 
 describe('options', () => {
-  test('that do not exist are errors that name the nearest one', async () => {
+  test('that are unknown are errors that name the nearest one', async () => {
     const wrong = { prompts: { querry: 'q: ' } } as object;
     expect(() => createEmbeddingProvider(model, wrong)).toThrow('did you mean "prompts.query"?');
     const provider = createEmbeddingProvider(model);
     await expect(provider.embed('a', { kinds: 'query' } as object)).rejects.toThrow('did you mean "kind"?');
   });
 
-  test('vectors are those of the model', async () => {
+  test('vectors equal those of the model', async () => {
     const provider = createEmbeddingProvider(model);
     expect(provider).toMatchObject({
       name: model.name,
@@ -56,13 +56,13 @@ describe('options', () => {
     expect([await plain.embed('the sea')]).toEqual(await model.embed(['the sea'], { normalize: false }));
   });
 
-  test('each kind has its prompt', async () => {
+  test('each input kind has its prompt', async () => {
     const provider = createEmbeddingProvider(model, { prompts: { query: 'query: ' } });
     expect([await provider.embed('the sea', { kind: 'query' })]).toEqual(await model.embed(['query: the sea']));
     expect([await provider.embed('the sea')]).toEqual(await model.embed(['the sea']));
   });
 
-  test('prompts of the model are used, unless others are given', async () => {
+  test('the model's prompts are the default', async () => {
     const asked: unknown[] = [];
     const embed: EmbeddingModel['embed'] = async (texts, options) => {
       asked.push([options?.promptName, options?.prompt]);
@@ -81,7 +81,7 @@ describe('options', () => {
 });
 
 describe('dimensions and lifetime', () => {
-  test('dimensions that the model does not have are refused at once', () => {
+  test('unsupported dimensions are rejected at once', () => {
     expect(() => createEmbeddingProvider(model, { dimensions: 8 })).toThrow(
       new ArgumentError({ argument: 'dimensions', expected: String(model.dimensions), actual: '8' }),
     );
@@ -94,7 +94,7 @@ describe('dimensions and lifetime', () => {
     }
   });
 
-  test('vectors are cut where the model allows it', async () => {
+  test('vectors are truncated where the model allows it', async () => {
     const cut = await loadEmbeddingModel(demoModelUrl, { pooling: 'mean', context: 16, isMatryoshka: true });
     const provider = createEmbeddingProvider(cut, { dimensions: 8 });
     const vector = await provider.embed('the sea');
@@ -103,7 +103,7 @@ describe('dimensions and lifetime', () => {
     await cut.dispose();
   });
 
-  test('the model stays with its owner', async () => {
+  test('disposing the provider does not dispose the model', async () => {
     const other = await load();
     const provider = createEmbeddingProvider(other);
     await provider.embed('a');

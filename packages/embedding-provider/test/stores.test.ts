@@ -1,4 +1,4 @@
-/** Both databases, real ones in a temporary folder: the suite, and the way from texts to matches. */
+/** Both databases in a temporary folder: the shared suite, and the path from texts to matches. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ function sqliteStore(file: string, dimensions: number, table = 'texts'): OpenVec
   return { store: createSqliteVecStore(database, { dimensions, table }), close: () => database.close() };
 }
 
-// It has no close: opening the file again makes a new graph from what is stored.
+// It has no close: reopening the file builds a new graph from its records.
 const ruvectorStore = (file: string, dimensions: number): OpenVectorStore => ({
   store: createRuvectorStore(openRuvector(file, dimensions), { dimensions }),
 });
@@ -75,7 +75,7 @@ describe.each([
   });
   afterAll(() => model.dispose());
 
-  test('a stored text is what is closest to itself, also after it was opened again', async () => {
+  test('a stored text is its own nearest neighbor, also after reopening', async () => {
     let opened = open(file, provider.dimensions);
     let index = createTextIndex({ provider, store: opened.store, batchSize: 3 });
     await index.insert(sentences.map((text, i) => ({ id: String(i), text })));
@@ -83,7 +83,7 @@ describe.each([
       for (const [i, text] of sentences.entries()) {
         const [match] = await index.search(text, { limit: 2 });
         expect(match).toMatchObject({ id: String(i), text });
-        // a dot product of n products in 32 bits, over two lengths
+        // an f32 dot product of n terms, divided by two norms
         expect(Math.abs((match?.similarity ?? 0) - 1)).toBeLessThanOrEqual(3 * (provider.dimensions + 2) * 2 ** -24);
       }
       await opened.close?.();
@@ -93,7 +93,7 @@ describe.each([
     await opened.close?.();
   });
 
-  test('an index that was aborted has the batches before', async () => {
+  test('an aborted index keeps earlier batches', async () => {
     const { store, close } = open(`${name}.aborted`, provider.dimensions);
     const controller = new AbortController();
     const index = createTextIndex({ provider, store, batchSize: 2 });
@@ -108,7 +108,7 @@ describe.each([
     await close?.();
   });
 
-  test('a store of other dimensions is refused', async () => {
+  test('a store with other dimensions is rejected', async () => {
     const { store, close } = open(`${name}.small`, 8);
     expect(() => createTextIndex({ provider, store })).toThrow(ArgumentError);
     await close?.();
@@ -116,7 +116,7 @@ describe.each([
 });
 
 describe('sqlite-vec tables', () => {
-  test('a table of other dimensions, another table or no name is refused', () => {
+  test('a table with other dimensions, another table or no name is rejected', () => {
     const database = openSqlite('tables.sqlite');
     createSqliteVecStore(database, { dimensions: 4 });
     createSqliteVecStore(database, { dimensions: 8, table: 'other' });
@@ -130,7 +130,7 @@ describe('sqlite-vec tables', () => {
     database.close();
   });
 
-  test('an insertion that fails half-way leaves nothing, within a transaction too', async () => {
+  test('an insertion that fails half-way leaves nothing, also within a transaction', async () => {
     const database = openSqlite('failing.sqlite');
     const store = createSqliteVecStore(database, { dimensions: 2 });
     const vector = Float32Array.of(1, 0);
@@ -145,7 +145,7 @@ describe('sqlite-vec tables', () => {
 });
 
 describe('ruvector files', () => {
-  test('records that others have written are refused when they have no text', async () => {
+  test('records of other programs are rejected if they have no text', async () => {
     const database = openRuvector('foreign.rvdb', 2);
     const vector = Float32Array.of(1, 0);
     const store = createRuvectorStore(database, { dimensions: 2 });
@@ -156,7 +156,7 @@ describe('ruvector files', () => {
   });
 });
 
-test('options that do not exist are errors that name the nearest one', async () => {
+test('unknown options are errors that name the nearest one', async () => {
   const dimension = { dimensions: 4, dimension: 4 };
   expect(() => createRuvectorStore({} as RuvectorDatabase, dimension)).toThrow('did you mean "dimensions"?');
   const table = { dimensions: 4, tables: 'b' };

@@ -3,7 +3,7 @@ import { denseAttention, formatAttention, parseAttention } from '@winnow/sparse-
 import { expect, it } from 'vitest';
 import { createConfigurations, defaultPolicies, openOptionsOf } from './configuration.js';
 
-it('a configuration is measured in the phases that it changes', () => {
+it('a configuration is measured in the phases that it affects', () => {
   const policies = ['dense', 'subquadratic', 'sparq', 'h2o', 'prefill=streaming;decode=sparq', 'layers=1/decode:sparq'];
   policies.push('decode=sparq;layers=1:streaming');
   const q8 = { keys: 'q8_0', values: 'q8_0' } as const;

@@ -12,7 +12,7 @@ describe('correlations', () => {
     expect(pearson([1, 1, 1], [1, 2, 3])).toBe(0);
   });
 
-  it('by ranks: any growing function changes nothing', () => {
+  it('by ranks: invariant under increasing functions', () => {
     const values = [0.3, -2, 5, 1.5, 9];
     expect(spearman(values, values.map(Math.exp))).toBeCloseTo(1, 12);
     // without ties: 1 - 6 sum d^2 / (n (n^2 - 1)) with d = 1, 1, 0, 0, 0
@@ -26,7 +26,7 @@ describe('correlations', () => {
 });
 
 describe('pairs', () => {
-  it('of the benchmark, with quotes as they are and columns beyond', () => {
+  it('of the benchmark, with literal quotes and extra columns', () => {
     const line = 'main-news\tMSRpar\t2012\t7\t3.200\tHe said "no.\tShe said "yes".\tlicense\n';
     expect(parseSentencePairs('f', line)).toEqual([{ score: 3.2, first: 'He said "no.', second: 'She said "yes".' }]);
   });
@@ -38,13 +38,13 @@ describe('pairs', () => {
   });
 
   it.each(['', 'a b c', '\ta\tb', 'x\ta\tb', 'a\tb\tc\td\t1\te', '{"sentence1":"a"}', '{', '1\ta\tb\n\n1\ta\tb'])(
-    'refuses %j',
+    'rejects %j',
     (text) => expect(() => parseSentencePairs('f', text)).toThrow(FormatError),
   );
 });
 
 describe('evaluation', () => {
-  /** Vectors of length 1 at an angle that the text says. */
+  /** Unit vectors at the angle that the text gives. */
   const embedded: string[] = [];
   const model = {
     async embedTexts(texts: readonly string[]): Promise<TextEmbedding[]> {
@@ -74,7 +74,7 @@ describe('evaluation', () => {
     expect(formatSts(report)).toContain('1 truncated');
   });
 
-  it('refuses a single pair', async () => {
+  it('rejects a single pair', async () => {
     await expect(evaluateSts(model, [{ first: '0', second: '1', score: 2 }])).rejects.toThrow(ArgumentError);
   });
 });

@@ -1,4 +1,4 @@
-/** The whole evaluation on the demo model, at the smallest sizes that show something. */
+/** The whole evaluation on the demo model, at the smallest meaningful sizes. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel } from '@winnow/engine';
 import { expect, it } from 'vitest';
@@ -14,7 +14,7 @@ import {
 
 const open: OpenModel = ({ backend: _default, ...options }) => loadModel(demoModelUrl, options);
 
-it('measures what runs, and says what does not', async () => {
+it('measures valid configurations, and reports invalid ones', async () => {
   const model = await open(openOptionsOf(baseConfiguration, 64));
   const text = defaultText(64, (part) => model.tokenizer.encode(part, { addSpecialTokens: false }).length);
   const tokens = model.encodePrompt(text).slice(0, 64);
@@ -43,11 +43,11 @@ it('measures what runs, and says what does not', async () => {
   expect(streaming.logits.decode?.divergence.mean).toBeGreaterThan(0.001);
   // 8 of the window and 4 sinks; the first queries see fewer
   expect(streaming.density.decode).toBeCloseTo((78 + 52 * 12) / ((64 * 65) / 2), 12);
-  // its blocks are larger than those that a cache may have; on plain arrays it can be measured nevertheless
+  // its blocks exceed the largest cache block, but it can be measured on plain arrays
   expect(refused.refusal).toContain('2000');
   expect(refused.logits).toEqual({});
   expect(refused.attention[0].layers.map(({ name }) => name)).toEqual(['layer 0', 'layer 5']);
-  // an oracle that may choose everything is dense, but for the order of its sums
+  // an oracle with an unlimited budget equals dense, except for the order of sums
   expect(everything.logits.prefill?.divergence.max).toBeLessThan(1e-5);
   expect(everything.attention[0].captured.errorMax).toBeLessThan(1e-4);
   const tables = formatEvaluation(report);

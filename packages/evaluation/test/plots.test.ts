@@ -7,7 +7,7 @@ import { checkWellFormed } from './well-formed.js';
 import { drawQuality, drawTime } from '../src/plots/evaluation-plots.js';
 import { drawVisits } from '../src/plots/visit-drawing.js';
 
-/** Only what the plots look at. */
+/** A report with the fields that the plots read. */
 function reportOf(
   configurations: readonly { label: string; density: number; divergence: number; perSecond: number }[],
 ): EvaluationReport {
@@ -39,7 +39,7 @@ describe('plots of an evaluation', () => {
     for (const { label } of figures) expect(time).toContain(label);
   });
 
-  it('are not there when nothing was measured', () => {
+  it('are missing when nothing was measured', () => {
     const [first] = figures;
     expect(drawQuality(reportOf([{ ...first, density: 1 }]))).toBeUndefined();
     expect(drawTime(reportOf([]), 'prefill')).toBeUndefined();
@@ -50,7 +50,7 @@ describe('visit drawings', async () => {
   const [capture] = syntheticCaptures(64, 1);
   const maps = await createVisitMaps(parsePolicy('subquadratic:window=8,block=8'), capture, { heads: [0, 1] });
 
-  it('are well-formed, whatever the title, and name panels, pairs and mass', () => {
+  it('are well-formed for any title, and label panels, pairs and mass', () => {
     const svg = drawVisits({ title: 'a < b & "c" \u0000 \u001b', maps });
     checkWellFormed(svg);
     for (const [i, { mass, pairs, densePairs }] of maps.entries()) {
@@ -61,7 +61,7 @@ describe('visit drawings', async () => {
     }
   });
 
-  it('show what was visited and what was missed, and nothing of the future', async () => {
+  it('show visited and missed keys, and no future ones', async () => {
     const svg = drawVisits({ title: '', maps });
     expect(svg).toContain('#fdd0a2'); // missed
     expect(svg).toContain('#d9ead3'); // landmarks
@@ -73,7 +73,7 @@ describe('visit drawings', async () => {
   });
 });
 
-it('the check for well-formedness can fail', () => {
+it('the check for well-formedness rejects malformed XML', () => {
   for (const broken of [
     '<svg><g></svg>',
     '<svg a=b/>',

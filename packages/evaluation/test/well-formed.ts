@@ -1,8 +1,8 @@
-/** A check that a text is well-formed XML without declarations, for tests of drawings. */
+/** Checks that text is well-formed XML without declarations. */
 
 const tag = /<(\/?)([A-Za-z][\w:-]*)((?:\s+[\w:-]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*(\/?)>/y;
 
-/** @throws {Error} that says where it is not */
+/** @throws {Error} that names the place of the error */
 export function checkWellFormed(svg: string): void {
   const open: string[] = [];
   let numRoots = 0;

@@ -1,4 +1,4 @@
-/** Broken files: every one is refused with a FormatError, or read as a model that is sound in itself. */
+/** Every broken file is rejected with a FormatError or read as a consistent model. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -10,7 +10,7 @@ import { fuzzCases, fuzzFolder, fuzzIndex } from '../test/make-fuzz.js';
 import { counted, ggufBytes, padded, sampleModel } from '../test/support.js';
 import { defaultGgufLimits, openGguf, type GgufFile, type GgufLimits } from './index.js';
 
-/** Opens `bytes`; `undefined` when they are refused as they should be. */
+/** Opens `bytes`; `undefined` when they are rejected with a FormatError. */
 async function tryOpen(bytes: Uint8Array): Promise<GgufFile | undefined> {
   const source = counted(memorySource(bytes));
   try {
@@ -28,7 +28,7 @@ async function tryOpen(bytes: Uint8Array): Promise<GgufFile | undefined> {
   }
 }
 
-/** Everything that a caller relies on, checked without the reader's own code. */
+/** Checks everything that callers rely on, without the reader's own code. */
 async function expectSound(file: GgufFile, bytes: Uint8Array): Promise<void> {
   const ranges: [number, number][] = [];
   for (const tensor of file.tensors.values()) {
@@ -59,7 +59,7 @@ beforeAll(async () => {
 });
 
 describe('the saved corpus', () => {
-  it('is what the script makes', () => {
+  it('matches the output of the script', () => {
     expect(readFileSync(join(fuzzFolder, 'index.json'), 'utf8')).toBe(fuzzIndex);
     expect(readdirSync(fuzzFolder).sort()).toEqual([...fuzzCases.map(({ file }) => file), 'index.json'].sort());
     for (const { file, bytes: made } of fuzzCases) {
@@ -67,7 +67,7 @@ describe('the saved corpus', () => {
     }
   });
 
-  it.each(fuzzCases)('$file is refused for $field at byte $byteOffset', async ({ file, field, byteOffset }) => {
+  it.each(fuzzCases)('$file is rejected for $field at byte $byteOffset', async ({ file, field, byteOffset }) => {
     const source = await fileSource(join(fuzzFolder, file));
     const error: unknown = await openGguf(source).catch((thrown: unknown) => thrown);
     await source.close();
@@ -82,7 +82,7 @@ describe('the saved corpus', () => {
 });
 
 describe('truncated files', () => {
-  it('are refused at open, wherever they end', async () => {
+  it('are rejected at open, wherever they end', async () => {
     expect(dataEnd).toBe(bytes.byteLength);
     for (let size = 0; size < bytes.byteLength; size++) {
       expect(await tryOpen(bytes.subarray(0, size)), `${size} bytes`).toBeUndefined();
@@ -92,7 +92,7 @@ describe('truncated files', () => {
 });
 
 describe('changed files', () => {
-  it('with any bits flipped are refused or sound', async () => {
+  it('with random bits flipped are rejected or consistent', async () => {
     let numRefused = 0;
     await fc.assert(
       fc.asyncProperty(
@@ -110,7 +110,7 @@ describe('changed files', () => {
     expect(numRefused).toBeGreaterThan(1000);
   });
 
-  it('with one bit flipped are refused or sound, for every bit of the header', async () => {
+  it('with one bit of the header flipped are rejected or consistent, for every bit', async () => {
     for (let bit = 0; bit < dataOffset * 8; bit++) {
       const changed = bytes.slice();
       changed[bit >> 3]! ^= 1 << (bit & 7);
@@ -121,7 +121,7 @@ describe('changed files', () => {
 });
 
 describe('changed numbers and lengths', () => {
-  it('a huge number anywhere in the header is refused or sound', async () => {
+  it('a huge number anywhere in the header is rejected or consistent', async () => {
     const values = [2n ** 64n - 1n, 2n ** 63n, 2n ** 53n, 2n ** 53n - 1n, 2n ** 40n, 2n ** 32n - 1n, 1n << 20n];
     values.push(BigInt(bytes.byteLength), BigInt(bytes.byteLength + 1), 0n);
     for (let offset = 0; offset + 8 <= dataOffset; offset++) {
@@ -134,7 +134,7 @@ describe('changed numbers and lengths', () => {
     }
   });
 
-  it('inserted and removed bytes are refused or sound', async () => {
+  it('inserted and removed bytes are rejected or consistent', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.nat(dataOffset),
@@ -151,7 +151,7 @@ describe('changed numbers and lengths', () => {
     );
   });
 
-  it('random bytes after the magic are refused or sound', async () => {
+  it('random bytes after the magic are rejected or consistent', async () => {
     await fc.assert(
       fc.asyncProperty(fc.uint8Array({ maxLength: 200 }), fc.nat(3), fc.nat(3), async (tail, numTensors, numPairs) => {
         const head = await ggufBytes();
@@ -167,7 +167,7 @@ describe('changed numbers and lengths', () => {
 });
 
 describe('limits', () => {
-  /** A file so large that every claim would fit. */
+  /** A file so large that every claimed size fits. */
   const refusal = async (head: Uint8Array, limits: Partial<GgufLimits> = {}): Promise<[FormatError, number]> => {
     const source = counted(padded(head, 2 ** 50));
     const error: unknown = await openGguf(source, { limits }).catch((thrown: unknown) => thrown);
@@ -179,7 +179,7 @@ describe('limits', () => {
     ['maxTensors', 8, 2 ** 40],
     ['maxMetadataPairs', 16, 2 ** 40],
     ['maxKeyBytes', 24, 2 ** 40],
-  ])('%s holds where the file is large enough for the claim', async (limit, offset, value) => {
+  ])('%s applies even if the file is large enough for the claim', async (limit, offset, value) => {
     const head = await ggufBytes(sampleModel());
     new DataView(head.buffer).setBigUint64(offset, BigInt(value), true);
     const [error, readBytes] = await refusal(head);
@@ -206,8 +206,8 @@ describe('limits', () => {
     expect(file.tensors.size).toBe(3);
   });
 
-  it('bound the header that a file without an end can make the reader read', async () => {
-    // one array of strings, as long as allowed, of empty strings: zeros for ever
+  it('bound the header that an endless file makes the reader read', async () => {
+    // one array of empty strings of the maximum length: endless zeros
     const metadata = { a: { type: 'array', elementType: 'string', value: [] } } as const;
     const head = await ggufBytes({ metadata });
     new DataView(head.buffer).setBigUint64(24 + 9 + 4 + 4, BigInt(defaultGgufLimits.maxArrayLength), true);

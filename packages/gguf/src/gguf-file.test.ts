@@ -10,7 +10,7 @@ import { openGgufFile } from './index.node.js';
 const fixture = new URL('__fixtures__/llama.gguf', import.meta.url);
 
 describe('openGguf', () => {
-  it('reads a model that gguf-py wrote', async () => {
+  it('reads a model written by gguf-py', async () => {
     const file = await openGguf(memorySource(new Uint8Array(readFileSync(fixture)), 'llama.gguf'));
     expect(file.version).toBe(3);
     expect(file.alignment).toBe(32);
@@ -26,7 +26,7 @@ describe('openGguf', () => {
     ]);
   });
 
-  it('reads ranges of a tensor, and refuses others', async () => {
+  it('reads ranges of a tensor, and rejects invalid ones', async () => {
     const file = await openGguf(memorySource(await ggufBytes(sampleModel())));
     const tensor = file.tensors.get('two')!;
     expect(tensor).toMatchObject({ dtype: 'q8_0', shape: [2, 32], sizeBytes: 68, partIndex: 0 });
@@ -51,8 +51,8 @@ describe('openGguf', () => {
 });
 
 describe('reads of openGguf', () => {
-  it('are the header and no tensor data', async () => {
-    // 100 kB of header, then 400 MB of data that only pretend to be there
+  it('cover the header and no tensor data', async () => {
+    // 100 kB of header, then 400 MB of virtual data
     const tokens = Array.from({ length: 6000 }, (_, index) => `token ${index}`);
     const bytes = await ggufBytes({
       metadata: { tokens },
@@ -81,7 +81,7 @@ describe('reads of openGguf', () => {
     expect(source.numReads).toBeLessThan(12); // 64 kB doubling to 4 MB
   });
 
-  it('leave the source open when the file is refused, and close it with the file', async () => {
+  it('leave the source open when the file is rejected, and close it with the file', async () => {
     const broken = counted(memorySource(new Uint8Array(10)));
     await expect(openGguf(broken)).rejects.toThrow(FormatError);
     expect(broken.numCloses).toBe(0);
@@ -132,7 +132,7 @@ describe('unusual files', () => {
     expect(file.metadata.getString('a')).toBe('x');
   });
 
-  it('have tokens that begin with a byte order mark', async () => {
+  it('have tokens that start with a byte order mark', async () => {
     const file = await openGguf(memorySource(await ggufBytes({ metadata: { a: ['\ufeffx'] } })));
     expect(file.metadata.getStrings('a')).toEqual(['\ufeffx']);
   });

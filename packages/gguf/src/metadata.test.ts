@@ -69,7 +69,7 @@ describe('GgufMetadata', () => {
 
 describe('values of other types', () => {
   it.each(Object.keys(getters) as (keyof typeof getters)[])(
-    '%s refuses every other type and a missing key',
+    '%s rejects every other type and a missing key',
     (getter) => {
       for (const key of metadata.keys()) {
         const get = (): unknown => metadata[getter](key);

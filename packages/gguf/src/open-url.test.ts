@@ -1,4 +1,4 @@
-/** Models by HTTP range requests, from a server on this machine. */
+/** Models by HTTP range requests from a local server. */
 import { readFileSync } from 'node:fs';
 import { FormatError, IoError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -34,9 +34,9 @@ beforeAll(async () => {
 afterAll(() => server.close());
 
 describe('openGgufUrl', () => {
-  it('fetches the header and the tensors that are read, nothing else', async () => {
+  it('fetches only the header and the tensors that are read', async () => {
     const file = await openGgufUrl(`${server.url}/large.gguf`);
-    // one byte to learn the size, one chunk of header
+    // one byte for the size, one chunk of header
     expect(server.sentBytes).toBe(1 + 64 * 1024);
     expect(server.requests).toHaveLength(2);
     const before = server.sentBytes;
@@ -48,7 +48,7 @@ describe('openGgufUrl', () => {
     await expect(file.tensors.get('read')!.read(data)).rejects.toThrow(ReleasedError);
   });
 
-  it('reads a real model as from memory', async () => {
+  it('reads a real model like from memory', async () => {
     const before = server.sentBytes;
     const file = await openGgufUrl(`${server.url}/llama.gguf`);
     expect(server.sentBytes - before).toBeLessThanOrEqual(1 + file.dataOffset + 64 * 1024);
@@ -73,7 +73,7 @@ describe('openGgufUrl', () => {
     await file.close();
   });
 
-  it('finds a truncated file before it fetches data', async () => {
+  it('detects a truncated file before it fetches data', async () => {
     const before = server.sentBytes;
     await expect(openGgufUrl(`${server.url}/broken.gguf`)).rejects.toThrow(FormatError);
     expect(server.sentBytes - before).toBeLessThanOrEqual(1 + 64 * 1024);

@@ -1,4 +1,4 @@
-/** An independent reader, `@huggingface/gguf`, must find the same in every file: models of others and our own. */
+/** An independent reader, `@huggingface/gguf`, agrees on every file: published models and files of the writer. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import fc from 'fast-check';
@@ -10,7 +10,7 @@ import { describe, expect, it } from 'vitest';
 import { anyMetadata, anyTensors, ggufBytes, sampleModel } from '../test/support.js';
 import { openGguf, type GgufTypedValue } from './index.js';
 
-/** A value as the oracle gives it: integers of 64 bits always as bigints, arrays plain, texts without a BOM. */
+/** A value in the oracle's representation: 64-bit integers as bigints, plain arrays, texts without a BOM. */
 function oracleValue(typed: GgufTypedValue): unknown {
   if (typed.type === 'array') {
     if (typed.elementType === 'array') return typed.value.map(oracleValue);
@@ -20,14 +20,14 @@ function oracleValue(typed: GgufTypedValue): unknown {
   return typed.type === 'uint64' || typed.type === 'int64' ? BigInt(typed.value) : withoutMark(typed.value);
 }
 
-/** The oracle loses a byte order mark in front of a text, such as the one that is a token of Llama's vocabulary. */
+/** The oracle drops a leading byte order mark, such as the one that is a token of Llama's vocabulary. */
 function withoutMark<T>(value: T): T | string {
   return typeof value === 'string' ? value.replace(/^\ufeff/, '') : value;
 }
 
 const oracleType = (type: string): number => GGUFValueType[type.toUpperCase() as keyof typeof GGUFValueType];
 
-/** Serves `bytes` to the oracle, which leaves local files open. */
+/** Serves `bytes` by HTTP, since the oracle leaves local files open. */
 function fetchFrom(bytes: Uint8Array): typeof fetch {
   return (_, init) => {
     const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(new Headers(init?.headers).get('range') ?? '')!;
@@ -75,10 +75,10 @@ function ggufFiles(root: string | undefined): string[] {
 describe('@huggingface/gguf reads the same', () => {
   it('from the committed model', () => expectSame(readFileSync(new URL('__fixtures__/llama.gguf', import.meta.url))));
 
-  it('from what the writer writes', async () => expectSame(await ggufBytes(sampleModel())));
+  it('from the writer's files', async () => expectSame(await ggufBytes(sampleModel())));
 
-  it('from any metadata and tensors that the writer writes', async () => {
-    // The oracle keeps three facts of its own among the keys.
+  it('from any metadata and tensors of the writer', async () => {
+    // The oracle adds three keys of its own.
     const reserved = /^(version|tensor_count|kv_count|__proto__)$|^\ufeff/;
     await fc.assert(
       fc.asyncProperty(anyMetadata, anyTensors, async (metadata, tensors) => {
@@ -97,7 +97,7 @@ for (const [name, what] of Object.entries(folders)) {
   const root = sharedDataPath('data', ...name.split('/'));
   const files = ggufFiles(root);
   describe.skipIf(root === undefined)(`${what} (skipped without ../shared/data/${name})`, () => {
-    it('are there', () => expect(files.length).toBeGreaterThan(3));
+    it('exist', () => expect(files.length).toBeGreaterThan(3));
     it.each(files.map((path) => [path.slice(root!.length + 1), path]))('%s', (_, path) =>
       expectSame(readFileSync(path)),
     );

@@ -25,7 +25,7 @@ const tensor = (name: string, seed: number): GgufTensorInput => ({
   data: filler(16, seed),
 });
 
-/** The parts of a model of four tensors as gguf-split writes them, with the metadata of some replaced. */
+/** The parts of a model of four tensors in the format of gguf-split, with the metadata of some replaced. */
 async function parts(changes: Record<number, Metadata> = {}): Promise<Map<string, Uint8Array>> {
   const tensors = [[tensor('a', 0), tensor('b', 1)], [tensor('c', 2)], [tensor('d', 3)]];
   const files = new Map<string, Uint8Array>();
@@ -80,7 +80,7 @@ describe('names of parts', () => {
     'm-00000-of-00003.gguf',
     'm-00004-of-00003.gguf',
     'm-00001-of-00003.gguf.part',
-  ])('%s is not one', (name) => expect(parseGgufSplitName(name)).toBeUndefined());
+  ])('%s is not a part', (name) => expect(parseGgufSplitName(name)).toBeUndefined());
 });
 
 describe('openSplitGguf', () => {
@@ -118,7 +118,7 @@ describe('openSplitGguf', () => {
       'split.tensors.count',
       'expected 4, the number of tensors in all parts, got 5',
     ],
-  ])('refuses %s, and closes what it opened', async (_, changes, key, message) => {
+  ])('rejects %s, and closes the opened parts', async (_, changes, key, message) => {
     const { open, opened } = opener(await parts(changes));
     const error: unknown = await openSplitGguf(first, open).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(FormatError);
@@ -129,7 +129,7 @@ describe('openSplitGguf', () => {
   });
 });
 
-describe('parts that do not fit', () => {
+describe('mismatched parts', () => {
   it('include a model that is not split, under the name of a part', async () => {
     const files = await parts();
     files.set(first, await ggufBytes({ tensors: [tensor('a', 0)] }));
@@ -161,7 +161,7 @@ describe('parts that do not fit', () => {
     expect(opened.map((source) => source.numCloses)).toEqual([1]);
   });
 
-  it('do not include a whole model under the name of part 1 of 1', async () => {
+  it('do not include a complete model named part 1 of 1', async () => {
     const files = new Map([['m-00001-of-00001.gguf', await ggufBytes({ tensors: [tensor('a', 0)] })]]);
     expect((await openSplitGguf('m-00001-of-00001.gguf', opener(files).open)).tensors.size).toBe(1);
   });
@@ -172,7 +172,7 @@ describe('parts that do not fit', () => {
 });
 
 describe('openGguf', () => {
-  it('refuses a part: it would be an incomplete model', async () => {
+  it('rejects a single part, which is an incomplete model', async () => {
     await expect(openGguf(memorySource((await parts()).get(second)!))).rejects.toThrow(
       /metadata\["split.count"\]: expected a whole model, got part 2 of 3: open it with openSplitGguf/,
     );

@@ -85,7 +85,7 @@ const refused: readonly [string, Partial<WriteGgufOptions>, typeof ArgumentError
 ];
 
 describe('writeGguf', () => {
-  it('writes what openGguf reads, for any metadata and tensors', async () => {
+  it('round trip: openGguf reads any metadata and tensors', async () => {
     await fc.assert(
       fc.asyncProperty(
         anyMetadata,
@@ -119,7 +119,7 @@ describe('writeGguf', () => {
     );
   });
 
-  it('copies a model: metadata and tensors of a file can be written again, to the same bytes', async () => {
+  it('copies a model: rewriting the metadata and tensors of a file gives the same bytes', async () => {
     const model = sampleModel();
     const bytes = await ggufBytes(model);
     const file = await openGguf(memorySource(bytes));
@@ -148,7 +148,7 @@ describe('contents of written files', () => {
     expect(file.metadata.getStrings('c')).toEqual(['y', '']);
   });
 
-  it('include an alignment that is not 32, asked for or stored', async () => {
+  it('include an alignment other than 32, requested or stored', async () => {
     const alignment = { 'general.alignment': { type: 'uint32', value: 64 } } as const;
     const model = sampleModel();
     const asked = await openGguf(memorySource(await ggufBytes({ ...model, alignment: 64 })));
@@ -214,7 +214,7 @@ describe('large files', () => {
   });
 });
 
-describe('refusals of writeGguf', () => {
+describe('errors of writeGguf', () => {
   it.each(refused)('%s aborts the sink', async (_, options, family, message) => {
     const sink = memorySink();
     const writing = writeGguf(sink, { metadata: {}, tensors: [], ...options });

@@ -1,6 +1,6 @@
 /**
- * Makes the saved fuzz corpus: broken GGUF files, each with the field that it must be refused for. Byte by byte, without
- * the reader or the writer, so that it can prove both wrong. `node test/make-fuzz.ts` writes `src/__fixtures__/fuzz`.
+ * Makes the saved fuzz corpus: broken GGUF files, each with the field of its expected error. It assembles bytes without the
+ * reader and the writer, so that it is independent of both. `node test/make-fuzz.ts` writes `src/__fixtures__/fuzz`.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -8,9 +8,9 @@ import { fileURLToPath } from 'node:url';
 
 export interface FuzzCase {
   readonly file: string;
-  /** `FormatError.field` of the refusal. */
+  /** Expected `FormatError.field`. */
   readonly field: string;
-  /** `FormatError.byteOffset` of the refusal. */
+  /** Expected `FormatError.byteOffset`. */
   readonly byteOffset: number;
   readonly bytes: Uint8Array;
 }
@@ -70,12 +70,12 @@ function model(options: Model): Uint8Array {
 }
 
 const max64 = 2n ** 64n - 1n;
-/** Where the first pair starts; where its value starts, after the key, for a key `a`. */
+/** Offset of the first pair, and of its value after the key `a`. */
 const pairs = 24;
 const valueA = pairs + 8 + 1 + 4;
 const F32 = 0;
 const Q8_0 = 8;
-/** Where the fields of the first tensor, named `t`, start when there are no pairs. */
+/** Offsets of the fields of the first tensor, named `t`, in a file without pairs. */
 const numDims = 24 + 9;
 const dims = numDims + 4;
 /** Nested arrays: `depth` headers of arrays with one element each. */
@@ -241,7 +241,7 @@ export const fuzzCases: readonly FuzzCase[] = cases.map(([name, field, byteOffse
   bytes,
 }));
 
-/** What `index.json` holds. */
+/** Contents of `index.json`. */
 export const fuzzIndex: string = `${JSON.stringify(
   fuzzCases.map(({ file, field, byteOffset }) => ({ file, field, byteOffset })),
   undefined,

@@ -1,4 +1,4 @@
-/** Shared by the tests: models written in memory, sources that count or pretend, and any metadata and tensors. */
+/** In-memory models, counting and virtual sources, and generators of metadata and tensors. */
 import fc from 'fast-check';
 import { memorySink, memorySource, type ByteSource } from '@winnow/bytes';
 import { dtypeInfo, dtypes, tensorBytes } from '@winnow/tensor';
@@ -17,12 +17,12 @@ export async function ggufBytes(options: Partial<WriteGgufOptions> = {}): Promis
   return sink.toBytes().slice();
 }
 
-/** Bytes that differ from tensor to tensor. */
+/** Bytes that differ between tensors. */
 export function filler(sizeBytes: number, seed: number): Uint8Array {
   return Uint8Array.from({ length: sizeBytes }, (_, index) => (index * 13 + seed * 101 + (index >> 8)) & 255);
 }
 
-/** A small model with a value of every kind. */
+/** A small model with a value of every type. */
 export function sampleModel(): { metadata: Record<string, GgufTypedValue>; tensors: GgufTensorInput[] } {
   return {
     metadata: {
@@ -54,7 +54,7 @@ export function sampleModel(): { metadata: Record<string, GgufTypedValue>; tenso
   };
 }
 
-/** A source that notes its reads. */
+/** A source that records its reads. */
 export function counted(source: ByteSource): ByteSource & { numReads: number; readBytes: number; numCloses: number } {
   const self = {
     name: source.name,
@@ -75,7 +75,7 @@ export function counted(source: ByteSource): ByteSource & { numReads: number; re
   return self;
 }
 
-/** A source of any size that begins with `head` and goes on with zeros, for claims that would fit in the file. */
+/** A source of any size that starts with `head`, followed by zeros, so that claimed sizes fit the file. */
 export function padded(head: Uint8Array, sizeBytes: number): ByteSource {
   const source = memorySource(head);
   return {
@@ -130,7 +130,7 @@ const anyValue: fc.Arbitrary<GgufTypedValue> = fc.oneof(
   arrayOf(4),
 );
 
-/** Any metadata, apart from keys with a meaning for the file itself. */
+/** Any metadata except keys that describe the file itself. */
 export const anyMetadata: fc.Arbitrary<[string, GgufTypedValue][]> = fc.uniqueArray(
   fc.tuple(
     text.filter((key) => key !== '' && !/^(general\.alignment|split\.)/.test(key)),
@@ -152,7 +152,7 @@ const anyTensor: fc.Arbitrary<Omit<GgufTensorInput, 'data'>> = fc
     shape: [...outer, numBlocks * dtypeInfo(dtype).blockSize],
   }));
 
-/** Any tensors, with data in any of the three forms. */
+/** Any tensors, with data in each of the three forms. */
 export const anyTensors: fc.Arbitrary<GgufTensorInput[]> = fc
   .uniqueArray(fc.tuple(anyTensor, fc.integer({ min: 0, max: 2 })), { selector: ([{ name }]) => name, maxLength: 5 })
   .map((tensors) =>
@@ -171,7 +171,7 @@ export const anyTensors: fc.Arbitrary<GgufTensorInput[]> = fc
     }),
   );
 
-/** Values as plain arrays, so that packed and unpacked ones compare equal. */
+/** Values as plain arrays, so that typed arrays compare equal. */
 export function plain(value: GgufTypedValue | undefined): unknown {
   if (value?.type !== 'array') return value;
   if (value.elementType === 'array') return { ...value, value: value.value.map(plain) };

@@ -29,7 +29,7 @@ describe('checksum64', () => {
     }
   });
 
-  it('shows every single flipped bit, in both words, at every length', () => {
+  it('detects every single flipped bit, in both words, at every length', () => {
     const rng = createRng(1);
     for (const length of [1, 3, 4, 15, 16, 17, 33, 64, 200]) {
       const bytes = Uint8Array.from({ length }, () => rng.nextInt(256));

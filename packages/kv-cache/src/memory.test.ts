@@ -1,5 +1,5 @@
 /**
- * The memory figures of the plan: 6 attention layers with 2 KV heads of 256, and a state of 16 x 128 x 128 per layer.
+ * Memory sizes of a model with 6 attention layers, 2 KV heads of 256, and a state of 16 x 128 x 128 per layer.
  */
 import { ShapeError, type DType } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
@@ -7,13 +7,13 @@ import { kvBytesPerToken, kvCacheBytes, kvPageBytes, recurrentStateBytes } from 
 
 const sizes = { numKvHeads: 2, headDim: 256 };
 
-describe('memory figures', () => {
+describe('memory sizes', () => {
   it('4 KiB per layer and position in f32', () => {
     expect(kvBytesPerToken(sizes)).toBe(4096);
     expect(kvPageBytes(sizes, 64)).toBe(64 * 4096);
   });
 
-  // the plan counts a GB as a million KiB: 4 KiB x 6 x 200,000 = 4.8 million KiB
+  // with 1 GB as a million KiB: 4 KiB x 6 x 200,000 = 4.8 million KiB
   const figures: [DType, string][] = [
     ['f32', '4.80'],
     ['f16', '2.40'],

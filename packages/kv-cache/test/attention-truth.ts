@@ -1,4 +1,4 @@
-/** Attention over all keys of a cache at once, in f64, with the error that a backend may make. */
+/** Attention over all keys of a cache at once in f64, with the error bound of a backend. */
 import type { KvCache } from '../src/index.js';
 import type { TestBackend } from './backends.js';
 
@@ -6,7 +6,7 @@ const unit = 2 ** -24;
 
 export interface AttentionTruth {
   readonly out: Float64Array; // [N, D]
-  /** Largest error of each number of the output. */
+  /** Bound for the error of each output value. */
   readonly bounds: Float64Array;
   /** Sum over heads of the probability of each logical slot. */
   readonly masses: Float64Array;
@@ -15,7 +15,7 @@ export interface AttentionTruth {
 interface SeenKey {
   readonly slot: number;
   readonly logit: number;
-  /** `scale * sum |q_i k_i|`: what errors of an f32 logit are relative to. */
+  /** `scale * sum |q_i k_i|`: the magnitude that errors of an f32 logit are relative to. */
   readonly size: number;
   readonly value: Float32Array;
 }

@@ -1,4 +1,4 @@
-/** The backends that the tests of attending caches run on. Ops without a kernel are errors there, so that kernels are tested. */
+/** The backends for tests of caches that attend. They have no fallback, so that kernels are tested. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 

@@ -1,6 +1,6 @@
 /**
  * Drives a block manager with random commands beside a naive model. The pool's tensors are simulated: each physical slot
- * holds a string that says what was computed there, so a wrong share, a missed copy or a stale slot shows as a wrong text.
+ * holds a string that names its contents, so that a wrong share, a missed copy or a stale slot gives a wrong string.
  */
 import { CapacityError, type Rng } from '@winnow/tensor';
 import { expect } from 'vitest';
@@ -22,7 +22,7 @@ type Command =
   | 'restore'
   | 'dropCached';
 
-/** How often each command comes. */
+/** Relative frequency of each command. */
 const weights: Readonly<Record<Command, number>> = {
   create: 4,
   append: 10,
@@ -66,7 +66,7 @@ export class BlockModel {
     this.#slotPositions = new Int32Array(this.#texts.length).fill(-1);
   }
 
-  /** Commands that were refused for lack of room. */
+  /** Number of commands rejected for lack of room. */
   get numRefused(): number {
     return this.#numRefused;
   }
@@ -249,7 +249,7 @@ export class BlockModel {
     expect(this.manager.usage().numCachedBlocks).toBe(0);
   }
 
-  /** Few different tokens, so that prefixes meet. */
+  /** Few token ids, so that prefixes are shared. */
   #randomTokens(count: number): number[] {
     return Array.from({ length: count }, () => this.#rng.nextInt(2));
   }
@@ -282,7 +282,7 @@ export class BlockModel {
     for (const page of droppedPages) check(this.#pages.delete(page), () => `page ${page} was dropped twice`);
   }
 
-  /** Runs a command that may be refused; a refusal must change nothing. */
+  /** Runs a command that may be rejected; rejection must change nothing. */
   #attempt(command: () => void): boolean {
     const before = this.#snapshot();
     try {
@@ -341,7 +341,7 @@ export class BlockModel {
   }
 }
 
-/** Thousands of checks per command: `expect` takes too long for them. */
+/** Thousands of checks per command, for which `expect` is too slow. */
 function check(condition: boolean, message: () => string): void {
   if (!condition) expect.fail(message());
 }

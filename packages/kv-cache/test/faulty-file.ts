@@ -1,14 +1,14 @@
-/** A file handle over Node's that fails on demand. */
+/** Wraps a file handle of Node, with failures on demand. */
 import { open } from 'node:fs/promises';
 import type { RawFile } from '../src/index.node.js';
 
 export interface Faults {
   /** Maximum number of bytes per read or write. */
   maxTransfer: number;
-  /** Code of the error that every read throws. */
+  /** Error code thrown by every read. */
   readError: string | undefined;
   writeError: string | undefined;
-  /** Bytes of the failing write that still get through. */
+  /** Bytes that the failing write still writes. */
   writtenBeforeError: number;
   syncError: string | undefined;
 }

@@ -1,4 +1,4 @@
-/** Page and session files byte for byte: what an earlier version wrote has to be read, and written again the same. */
+/** The bytes of page and session files, by hash: other versions have to read them. */
 import { createHash } from 'node:crypto';
 import { memorySink } from '@winnow/bytes';
 import { expect, it } from 'vitest';

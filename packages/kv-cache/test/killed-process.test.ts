@@ -1,4 +1,4 @@
-/** A process is killed while it writes pages: afterwards every page is the old or the new one, or reported. */
+/** A process is killed while it writes pages: afterwards every page has its old or new contents or is reported. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -8,7 +8,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openPageRecords } from '../src/index.js';
 import { openPageFile } from '../src/index.node.js';
 
-/** Lets Node find the TypeScript files behind the `.js` of imports. */
+/** Makes Node resolve `.js` imports to TypeScript sources. */
 const resolveSources = `
 import { registerHooks } from 'node:module';
 registerHooks({
@@ -25,11 +25,11 @@ registerHooks({
 const pageBytes = 1024 * 1024;
 const numPages = 6;
 const pieceBytes = 32 * 1024;
-/** Pieces of one version of all pages, headers not counted. */
+/** Writes per version of all pages, without headers. */
 const piecesPerVersion = (numPages * pageBytes) / pieceBytes;
 const sourceUrl = (file: string): string => JSON.stringify(new URL(`../src/${file}`, import.meta.url).href);
 
-/** Writes versions of the pages until it kills itself between two pieces of them, and says which it knows to be complete. */
+/** Writes versions of the pages until it kills itself between two writes; prints each version that is complete. */
 const program = `
 const { openPageRecords } = await import(${sourceUrl('index.ts')});
 const { openPageFile } = await import(${sourceUrl('index.node.ts')});
@@ -69,7 +69,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(folder, { recursive: true }));
 
-it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async () => {
+it('every page is old, new or reported', { timeout: 120_000 }, async () => {
   let numTorn = 0;
   for (let round = 0; round < 5; round++) {
     const path = join(folder, `${round}.pages`);
@@ -82,7 +82,7 @@ it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async (
       '-e',
       program,
       path,
-      // in the third version or later, a quarter to three quarters through: no page of it can be complete
+      // a quarter to three quarters through the third version or later: no page of it can be complete
       String(Math.round((2.25 + round * 1.125) * piecesPerVersion)),
     ];
     const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
@@ -106,7 +106,7 @@ it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async (
       await records.read(pageId, new Uint8Array(page.buffer));
       const version = Math.floor(page[0] / 100);
       expect(page.every((value) => value === version * 100 + pageId)).toBe(true);
-      // what the process knew to be complete is there; at most the version it was writing is newer
+      // every version reported complete is there; at most the version in progress is newer
       expect(version).toBeGreaterThanOrEqual(complete.get(pageId) as number);
       expect([...(records.positions(pageId) as Int32Array)]).toEqual([2 * pageId, 2 * pageId + 1]);
     }
@@ -116,6 +116,6 @@ it('keeps the old or the new page, or reports it', { timeout: 120_000 }, async (
     numTorn += records.damaged.length;
     await records.close();
   }
-  // the processes died while they were writing
+  // the processes were killed while writing
   expect(numTorn).toBeGreaterThan(0);
 });

@@ -1,13 +1,13 @@
-/** A sequence as maps: what the block manager has to hold, without blocks. */
+/** A sequence as maps without blocks: the expected contents of the block manager. */
 export class NaiveSequence {
   readonly salt: string;
   tokens: number[] = [];
   numCommitted: number;
-  /** What is held, by position: the text that its slot has to hold. */
+  /** The text of each held slot, by position. */
   readonly held: Map<number, string> = new Map();
-  /** Page id by position, for those that are detached. */
+  /** Page id of each detached position. */
   detached: Map<number, number> = new Map();
-  /** What was evicted: later values depend on it. */
+  /** Evicted positions, on which later values depend. */
   #history = '';
 
   constructor(salt: string, tokens: readonly number[]) {
@@ -25,7 +25,7 @@ export class NaiveSequence {
     return text;
   }
 
-  /** Forgets positions from `numTokens` on. */
+  /** Drops positions from `numTokens` on. */
   truncate(numTokens: number): void {
     this.tokens = this.tokens.slice(0, numTokens);
     this.numCommitted = Math.min(this.numCommitted, numTokens);

@@ -1,10 +1,10 @@
-/** Summaries of a block computed anew from what the storage holds. */
+/** Recomputes the summaries of a block from the storage. */
 import { expect } from 'vitest';
 import type { KvCache, KvPool } from '../src/index.js';
 
 const unit = 2 ** -24;
 
-/** Physical slots of a cache that hold something, by block. */
+/** Filled physical slots of a cache, by block. */
 export function filledSlots({ sequence, pool }: KvCache): Map<number, number[]> {
   const { blockSize } = pool.storage.shape;
   const byBlock = new Map<number, number[]>();
@@ -22,7 +22,7 @@ function expectSame(actual: Float32Array, expected: Float32Array): void {
 }
 
 /**
- * After each token, `mean += (x - mean) / n` is rounded to f32: at most 4 roundings of numbers up to twice the largest, and
+ * After each token, `mean += (x - mean) / n` is rounded to f32: at most 4 roundings of values up to twice the largest, and
  * errors of earlier tokens do not grow.
  */
 export function expectMean(actual: Float32Array, rows: readonly Float32Array[]): void {

@@ -30,7 +30,7 @@ const zeros = (name: string, dtype: DType, shape: readonly number[], length: num
 });
 
 describe('writeSafetensors', () => {
-  it('writes larger types first, and names of one type in the order of their bytes', async () => {
+  it('writes larger dtypes first, and names of one dtype in byte order', async () => {
     const sink = memorySink();
     const tensors = [
       zeros('b', 'f16', [1], 2),
@@ -42,7 +42,7 @@ describe('writeSafetensors', () => {
     expect([...(await openSafetensors(memorySource(sink.toBytes()))).tensors.keys()]).toEqual(['z', 'é', 'a', 'b']);
   });
 
-  it('writes what the reader reads back', async () => {
+  it('round trip: the reader reads every written file', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uniqueArray(tensor, { selector: ({ name }) => name, maxLength: 12 }),
@@ -68,7 +68,7 @@ describe('writeSafetensors', () => {
     );
   });
 
-  it('keeps each tensor aligned to its values', async () => {
+  it('aligns each tensor to its element size', async () => {
     const sink = memorySink();
     await writeSafetensors(sink, { tensors: dtypes.map((dtype) => zeros(dtype, dtype, [3], sizeOf(dtype, 3))) });
     const bytes = Buffer.from(sink.toBytes());
@@ -83,7 +83,7 @@ describe('writeSafetensors', () => {
   });
 });
 
-describe('stored tensors and refusals', () => {
+describe('stored tensors and errors', () => {
   it('copies a stored tensor in pieces', async () => {
     const sizeBytes = 10_000_001;
     let largest = 0;
@@ -125,7 +125,7 @@ describe('stored tensors and refusals', () => {
     ['a name twice', [zeros('a', 'i8', [1], 1), zeros('a', 'i8', [1], 1)], ArgumentError],
     ['the reserved name', [zeros('__metadata__', 'i8', [1], 1)], ArgumentError],
     ['an unpaired surrogate', [zeros('\ud800', 'i8', [1], 1)], ArgumentError],
-  ])('refuses %s before it writes anything', async (_, tensors, error) => {
+  ])('rejects %s before it writes anything', async (_, tensors, error) => {
     const sink = memorySink();
     await expect(writeSafetensors(sink, { tensors })).rejects.toThrow(error);
     expect(() => sink.toBytes()).toThrow(ReleasedError);
@@ -133,7 +133,7 @@ describe('stored tensors and refusals', () => {
 });
 
 describe('failures', () => {
-  it('abort the sink: reading or writing fails, or the signal fires', async () => {
+  it('abort the sink: reading or writing fails, or the signal aborts', async () => {
     const broken: StoredTensor = {
       name: 'a',
       dtype: 'i8',

@@ -1,9 +1,9 @@
-/** The backends that every test of the layer runs on. */
+/** The backends for tests of layers. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { afterAll, describe } from 'vitest';
 
-/** Runs a suite on the reference and on WebAssembly with two threads, where ops of every size are shared. */
+/** Runs a suite on the reference and on WebAssembly with two threads that share ops of every size. */
 export function describeBackends(name: string, suite: (backend: Backend, isReference: boolean) => void): void {
   describe.each(['reference', 'wasm'])(`${name} on %s`, async (kind) => {
     const backend = kind === 'reference' ? createReferenceBackend() : await createTestWasm(2);

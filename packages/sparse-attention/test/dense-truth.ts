@@ -1,4 +1,4 @@
-/** An independent float64 formulation of attention over a given set of keys, for tests. */
+/** An independent float64 formulation of attention over a given set of keys. */
 import { createRng, Tensor3 } from '@winnow/tensor';
 
 export function randomTensor(seed: number, seqLen: number, numHeads: number, headDim: number, size = 1): Tensor3 {
@@ -33,7 +33,7 @@ export function truth(q: ArrayLike<number>, keys: readonly WeightedKey[], scale:
   );
 }
 
-/** Dense attention of every query, causal or over everything. */
+/** Dense attention of every query, causal or bidirectional. */
 export function denseTruth(
   q: Tensor3,
   k: Tensor3,
@@ -55,7 +55,7 @@ export function denseTruth(
   return out;
 }
 
-/** Largest difference of any two values. NaN when there is one. */
+/** Largest absolute difference; NaN if any value is NaN. */
 export function largestDifference(a: Tensor3, b: Tensor3): number {
   let largest = 0;
   for (let i = 0; i < a.data.length; i++) {
@@ -66,7 +66,7 @@ export function largestDifference(a: Tensor3, b: Tensor3): number {
 }
 
 /**
- * What two f64 evaluations of the same average may differ by after rounding to f32: each output is a convex mean of
+ * Bound for the difference of two f64 evaluations of one average after rounding to f32: each output is a convex mean of
  * values, so rounding once costs at most half an ulp of the largest value on each side; the f64 part is far below.
  */
 export function roundingBound(v: Tensor3): number {
@@ -74,7 +74,7 @@ export function roundingBound(v: Tensor3): number {
 }
 
 /**
- * What sums in f32 may differ by from f64: a logit of `d` products is off by at most `d 2^-24 |q||k| / sqrt(d)`, a weight by
+ * Bound for the difference of f32 sums from f64: a logit of `d` products is off by at most `d 2^-24 |q||k| / sqrt(d)`, a weight by
  * twice that and a few roundings of exp, an output by the weights' errors times the largest value.
  */
 export function wasmBound({ q, k, v }: { readonly q: Tensor3; readonly k: Tensor3; readonly v: Tensor3 }): number {

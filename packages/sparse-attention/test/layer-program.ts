@@ -1,4 +1,4 @@
-/** One layer of attention as programs of a backend, for prompts and for single tokens, over blocks that both share. */
+/** One attention layer as programs of a backend for prefill and decode, which share the cache blocks. */
 import {
   BoundProgram,
   type AttentionLowering,
@@ -17,11 +17,11 @@ export interface PagedShape {
   readonly blockSize: number;
   readonly numBlocks: number;
   readonly dtype: DType;
-  /** Tokens that there are at all. */
+  /** Maximum number of tokens. */
   readonly numTokens: number;
 }
 
-/** The tokens `[begin, end)` of a step, of one sequence whose blocks lie in the order of `blocks`. */
+/** A step over the tokens `[begin, end)` of one sequence with the block table `blocks`. */
 export interface LayerStep {
   readonly phase: AttentionPhase;
   readonly begin: number;
@@ -59,7 +59,7 @@ export class PagedLayer {
     const decode = await BoundProgram.prepare({ ...options, buffers }, (b) => buildStep(b, shape, lowerings.decode));
     for (const program of [prefill, decode]) {
       for (const [name, buffer] of program.buffers) {
-        // memory of caches may hold anything before
+        // caches start with arbitrary contents
         const bytes = new Uint8Array(buffer.sizeBytes).fill(name.endsWith('slotPositions') ? 0xff : 7);
         await backend.write(buffer, 0, bytes);
       }
@@ -91,7 +91,7 @@ export class PagedLayer {
     return out;
   }
 
-  /** Another output of the last step of a phase. */
+  /** Reads another output of the last step of a phase. */
   read(phase: AttentionPhase, name: string, target: Float32Array): Promise<void> {
     return this.#programs[phase].read(name, target);
   }

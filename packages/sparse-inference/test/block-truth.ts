@@ -1,4 +1,4 @@
-/** Feed-forward blocks and predictors in plain loops with sums in f64: what programs are compared with. */
+/** FFNs and predictors in plain f64 loops, which programs are compared with. */
 import { activationFunction } from '@winnow/ops';
 import type { ActiveNeurons, FeedForwardWeights, LowRankEstimate, SparseLayer } from '../src/index.js';
 import { decodeMatrix } from '../src/sidecar/stored-matrix.js';
@@ -31,12 +31,12 @@ export function trueOutput(weights: FeedForwardWeights, x: ArrayLike<number>, id
   return Float32Array.from(sums);
 }
 
-/** The same with the neurons and inputs that a predictor names. */
+/** The output from the neurons and inputs that a predictor selects. */
 export function trueSparseOutput(weights: FeedForwardWeights, x: Float32Array, chosen: ActiveNeurons): Float32Array {
   return trueOutput(weights, keepOnly(x, chosen.inputs), chosen.ids);
 }
 
-/** What the predictor of a layer chooses; with `oracle` the neurons whose exact contributions are large enough. */
+/** The selection of a layer's predictor; with `oracle` the neurons whose exact contributions are large enough. */
 export function truePrediction(
   { predictor, activation, contributionThreshold, downNorms }: SparseLayer,
   weights: FeedForwardWeights,

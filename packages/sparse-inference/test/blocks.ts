@@ -1,4 +1,4 @@
-/** Blocks for tests: of the goldens, and random ones. */
+/** FFN blocks of the goldens, and random ones. */
 import { readFileSync } from 'node:fs';
 import type { ActivationKind } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
@@ -13,7 +13,7 @@ interface GoldenBlock {
   readonly down: readonly number[];
   readonly downBias?: readonly number[];
   readonly contributions: readonly number[];
-  /** Contributions that have 90 % of the energy, the largest first. */
+  /** Indices of the largest contributions that have 90 % of the energy. */
   readonly numActiveAt90: number;
   readonly dense: readonly number[];
   readonly active: readonly (readonly number[])[];
@@ -48,7 +48,7 @@ interface Goldens {
     readonly loss: number;
     readonly after: Readonly<Record<'p' | 'q' | 'bias', readonly number[]>>;
   };
-  /** A SwiGLU block's estimates of gate and up, codes times a scale, and `|act(gate) * up|` of some tokens. */
+  /** Low-rank estimates of gate and up of a SwiGLU block as codes with a scale, and `|act(gate) * up|` of some tokens. */
   readonly product: {
     readonly hiddenDim: number;
     readonly ffnDim: number;
@@ -114,8 +114,8 @@ export function randomRow(length: number, seed: number): Float32Array {
 }
 
 /**
- * A block whose gates are active for few inputs, which a low rank tells: neurons look at a few directions of the hidden state
- * and have a bias against them, which the last input, always 1, carries.
+ * A block with sparse gates that a low-rank predictor can predict: neurons depend on a few directions of the hidden state and
+ * have a negative bias, carried by the last input, which is always 1.
  */
 export function predictableBlock(
   {

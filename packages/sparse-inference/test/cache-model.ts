@@ -1,6 +1,6 @@
 /**
- * The neuron cache against the plainest of models: a slot that `ensure` names holds the bytes of the source, or those that
- * a stay in a narrower tier leaves, and keeps them until the next `ensure` or `release`.
+ * A naive model of the neuron cache: a slot that `ensure` returns holds the bytes of the source, or those after a stay in a
+ * narrower tier, and keeps them until the next `ensure` or `release`.
  */
 import { createRng, IoError, type Rng } from '@winnow/tensor';
 import { expect } from 'vitest';
@@ -18,7 +18,7 @@ export interface ModelOptions {
   readonly hasView?: boolean;
   readonly warmEncoding?: 'q8_0' | 'same';
   readonly coldEncoding?: 'file' | 'q4_0';
-  /** Of reads and of writes. */
+  /** Failure rate of reads and writes. */
   readonly failureRate?: number;
   readonly readBytes?: number;
   readonly maxGapBytes?: number;
@@ -32,11 +32,11 @@ interface ModelLayer {
   readonly memories: TestMemory[];
   readonly item: (piece: number, item: number) => Uint8Array;
   readonly hot: number[];
-  /** What the last `ensure` held, and where. */
+  /** The items of the last `ensure` and their slots. */
   held: Map<number, number>;
 }
 
-/** Layers with their sources and memories, whose reads and writes take a while and fail now and then once `isOpen`. */
+/** Layers with their sources and memories; once `isOpen`, reads and writes take time and fail at random. */
 function createLayers(options: ModelOptions, seed: number, rng: Rng, state: { isOpen: boolean }): ModelLayer[] {
   const { numItems, slots, shapes, numHot, hasView = true, isBundle = false, failureRate = 0 } = options;
   return Array.from({ length: numLayers }, (_, layer): ModelLayer => {
@@ -75,7 +75,7 @@ function cacheLayers(
   });
 }
 
-/** All bytes that a piece of an item may have in a slot. */
+/** The possible bytes of a piece of an item in a slot. */
 function possibleBytes(options: ModelOptions, piece: number, bytes: Uint8Array): Uint8Array[] {
   const { shapes, warmSlots, warmEncoding = 'q8_0', coldEncoding = 'file' } = options;
   const { dtype, valuesPerItem } = shapes[piece];
@@ -115,7 +115,7 @@ export class CacheModel {
     return new CacheModel(cache, layers, options, rng);
   }
 
-  /** Runs a random command, then checks the bookkeeping and what is held. */
+  /** Runs a random command, then checks the bookkeeping and the held slots. */
   async runCommand(): Promise<void> {
     const layer = this.#rng.nextInt(numLayers);
     const kind = this.#rng.nextInt(10);
@@ -139,7 +139,7 @@ export class CacheModel {
     return this.#options.slots;
   }
 
-  /** Slots that no hot item takes. */
+  /** Number of slots not taken by hot items. */
   get #freeSlots(): number {
     return this.#options.slots - this.#options.numHot;
   }

@@ -6,9 +6,9 @@ import type { SlotMemory } from '../src/cache/slot-loads.js';
 
 export interface TestSource extends ByteSource {
   readonly bytes: Uint8Array;
-  /** Reads that began: where, and how many bytes. */
+  /** Offsets and sizes of the reads that started. */
   readonly reads: (readonly [number, number])[];
-  /** Waits before each read ends; may throw. */
+  /** Awaited before each read ends; may throw. */
   before: ((byteOffset: number, sizeBytes: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
   numRunning: number;
   peakRunning: number;
@@ -43,7 +43,7 @@ export function testSource(bytes: Uint8Array, name = 'weights'): TestSource {
   return source;
 }
 
-/** Items of a matrix, encoded from numbers of a normal distribution. */
+/** The items of a matrix with normally distributed values. */
 export function randomItems(dtype: DType, valuesPerItem: number, numItems: number, rng: Rng): Uint8Array {
   const values = Float32Array.from({ length: valuesPerItem * numItems }, () => rng.nextGaussian());
   const bytes = new Uint8Array(sizeOf(dtype, values.length));
@@ -51,7 +51,7 @@ export function randomItems(dtype: DType, valuesPerItem: number, numItems: numbe
   return bytes;
 }
 
-/** The item after a stay in a tier of that format: the bytes of `dtype` again. */
+/** The bytes of an item after a stay in a tier of that format. */
 export function through(format: DType, dtype: DType, item: Uint8Array, numValues: number): Uint8Array {
   const values = new Float32Array(numValues);
   decode(dtype, item, values);
@@ -65,7 +65,7 @@ export function through(format: DType, dtype: DType, item: Uint8Array, numValues
 
 export interface TestMemory extends SlotMemory {
   readonly bytes: Uint8Array;
-  /** Waits before each write ends; may throw. Without a view only. */
+  /** Awaited before each write ends; may throw. Only without a view. */
   before: (() => Promise<void>) | undefined;
 }
 
@@ -75,7 +75,7 @@ export function testMemory(sizeBytes: number, hasView: boolean): TestMemory {
     before: undefined,
     view: () => (hasView ? memory.bytes : undefined),
     async write(byteOffset, bytes) {
-      // the contract lets the writer look at the bytes until it has settled
+      // by contract the writer may read the bytes until its promise settles
       await memory.before?.();
       memory.bytes.set(bytes, byteOffset);
     },
@@ -88,7 +88,7 @@ export interface PieceShape {
   readonly valuesPerItem: number;
 }
 
-/** Pieces one after the other in a source of their own, or side by side per item in one source. */
+/** Pieces in a source each, or interleaved per item in one source. */
 export function testPieces(
   shapes: readonly PieceShape[],
   numItems: number,

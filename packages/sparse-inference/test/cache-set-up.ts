@@ -1,4 +1,4 @@
-/** A neuron cache of one layer over a source whose reads a test can watch, hold up and break. */
+/** A neuron cache of one layer over a source whose reads a test can observe, delay and fail. */
 import { IoError } from '@winnow/tensor';
 import { expect } from 'vitest';
 import { createNeuronCache, NeuronLoadError, type NeuronCache, type NeuronCacheOptions } from '../src/index.js';
@@ -23,7 +23,7 @@ export interface Setup {
   readonly ensure: (ids: readonly number[], signal?: AbortSignal) => Promise<Int32Array>;
 }
 
-/** A cache of one layer, and the reads since it was created. */
+/** A cache of one layer, and the reads since its creation. */
 export async function setUp(
   layer: Partial<NeuronLayer> = {},
   options: Partial<NeuronCacheOptions> & { readonly isBundle?: boolean; readonly hasView?: boolean } = {},
@@ -67,7 +67,7 @@ export const failure = async (promise: Promise<unknown>): Promise<NeuronLoadErro
 export const ticks = async (count: number): Promise<void> => {
   for (let tick = 0; tick < count; tick++) await undefined;
 };
-/** A wait that the test ends. */
+/** A promise that the test resolves. */
 export const gate = (): { readonly wait: Promise<void>; readonly open: () => void } => {
   let open = (): void => undefined;
   const wait = new Promise<void>((resolve) => (open = resolve));

@@ -1,4 +1,4 @@
-/** Runs one feed-forward block as a program, through a lowering. */
+/** Runs one FFN block as a program, through a lowering. */
 import {
   BoundProgram,
   type Backend,
@@ -15,7 +15,7 @@ import type { FeedForwardWeights, PredictorWeight } from '../src/index.js';
 export interface BlockRun {
   readonly y: Float32Array; // [T, E]
   readonly ids: Int32Array;
-  /** Names of the external tensors that the program has. */
+  /** Names of the program's external tensors. */
   readonly weights: readonly string[];
   readonly ops: readonly string[];
 }
@@ -23,7 +23,7 @@ export interface BlockRun {
 export interface RunOptions {
   readonly layer?: number;
   readonly hasColumns?: boolean;
-  /** Neurons at a time, as tiers do it; needs `boundary` values, so the halves are cut by the test itself. */
+  /** Splits the active neurons into passes, as tiers do; default: one pass. */
   readonly passes?: (b: ProgramBuilder, ids: ProgramTensor, count: ProgramTensor) => Iterable<NeuronPass>;
 }
 

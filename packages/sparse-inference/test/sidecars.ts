@@ -41,7 +41,7 @@ const report = {
   cosine: 0.99,
 };
 
-/** Tables with random contents; about half of the neurons are chosen for random inputs. */
+/** Random predictor tables that select about half of the neurons for random inputs. */
 export function randomTables(
   kind: PredictorKind,
   { hiddenDim, ffnDim }: FeedForwardWeights,

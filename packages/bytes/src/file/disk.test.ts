@@ -1,4 +1,4 @@
-/** Files: what can go wrong with them as a source and as a sink. */
+/** Files as sources and sinks under I/O errors. */
 import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ const systemError = (code: string): Error => Object.assign(new Error(`${code}: f
 const bytes = (...values: number[]): Uint8Array => Uint8Array.from(values);
 
 describe('fileSource', () => {
-  it('names the path and the reason of a failure', async () => {
+  it('errors name the path and the reason', async () => {
     const missing = join(folder, 'missing');
     await expect(fileSource(missing)).rejects.toThrow(`${missing}: no such file or folder (ENOENT)`);
     await expect(fileSource(missing)).rejects.toThrow(IoError);
@@ -38,7 +38,7 @@ describe('fileSource', () => {
     await expect(fileSource(join(path, 'below'))).rejects.toThrow(/ENOTDIR/);
   });
 
-  it.skipIf(process.platform === 'win32')('refuses a device', async () => {
+  it.skipIf(process.platform === 'win32')('rejects a device', async () => {
     await expect(fileSource('/dev/null')).rejects.toThrow('/dev/null: is not a regular file');
   });
 
@@ -67,7 +67,7 @@ describe('fileSource', () => {
     await source.close();
   });
 
-  it('reports a file that became shorter', async () => {
+  it('reports a file that was truncated', async () => {
     await writeFile(path, new Uint8Array(100));
     const source = await fileSource(path);
     await truncate(path, 40);
@@ -107,7 +107,7 @@ describe.each([
     await sink.abort();
   });
 
-  it('refuses use after abort', async () => {
+  it('rejects use after abort', async () => {
     const sink = await create();
     await sink.write(bytes(1));
     await sink.abort();
@@ -183,7 +183,7 @@ describe('failures of fileSink', () => {
 });
 
 describe('makeFolder', () => {
-  it('makes what is missing, and nothing else', async () => {
+  it('creates missing folders only', async () => {
     const deep = join(folder, 'a', 'b', 'c');
     await makeFolder(deep);
     expect(await readdir(join(folder, 'a', 'b'))).toEqual(['c']);
@@ -194,14 +194,14 @@ describe('makeFolder', () => {
     expect((await readdir(join(folder, 'd', 'e', 'f'))).toSorted()).toEqual(leaves.toSorted());
   });
 
-  it('refuses paths with files in them', async () => {
+  it('rejects paths that contain a file', async () => {
     await writeFile(path, 'x');
     await expect(makeFolder(path)).rejects.toThrow(`${path}: exists and is not a folder`);
     await expect(makeFolder(join(path, 'below'))).rejects.toThrow(IoError);
     await expect(makeFolder(join(path, 'far', 'below'))).rejects.toThrow(IoError);
   });
 
-  it.runIf(process.platform === 'linux')('ends where a folder has no room for others', async () => {
+  it.runIf(process.platform === 'linux')('fails where a folder cannot be created', async () => {
     await expect(makeFolder('/proc/winnow')).rejects.toThrow('/proc/winnow: no such file or folder (ENOENT)');
     await expect(makeFolder('/proc/winnow/far/below')).rejects.toThrow(IoError);
   });

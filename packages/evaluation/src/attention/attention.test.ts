@@ -28,22 +28,22 @@ describe('attention quality', () => {
     expect([mean.density, mean.recall, mean.bytesRead / mean.denseBytes]).toEqual([1, 1, 1]);
   });
 
-  it('streaming that sees everything is dense, with queries that it rotates itself', async () => {
+  it('streaming with an unlimited window equals dense, with remapped queries', async () => {
     const { mean } = await measureAttention(parsePolicy('streaming:window=96,sinks=0'), local, 48);
     expect(mean.error).toBeLessThan(1e-5);
   });
 
-  it('means over layers, extremes of all', async () => {
+  it('means over layers, extremes over all layers', async () => {
     const streaming = parsePolicy('streaming:window=16,sinks=2');
     const layers = await Promise.all(captures.map((capture) => measureAttention(streaming, capture, 48)));
     const mean = meanQuality(layers);
     expect(mean.errorMax).toBe(Math.max(...layers.map((layer) => layer.mean.errorMax)));
-    expect(mean.density).toBeCloseTo(18 / 72.5, 12); // 18 keys of the 49 to 96 that there are
+    expect(mean.density).toBeCloseTo(18 / 72.5, 12); // 18 of the 49 to 96 keys
     expect(mean.oracleMass).toBeGreaterThanOrEqual(mean.mass);
   });
 });
 
-it('a certificate is never below the mass that is missing', async () => {
+it('a certificate bounds the missing mass', async () => {
   const policy = parsePolicy('page-topk:budget=1,page=8,window=8') as PageTopKPolicy;
   for (const capture of captures) {
     const { certificate, missing, density, numQueries, lengths } = await measureCertificates(policy, capture, 48);
@@ -88,7 +88,7 @@ describe('visit maps', () => {
     expect(map.densePairs).toBe((96 * 97) / 2);
   });
 
-  it('dense misses nothing, and cells are never finer than tokens', async () => {
+  it('dense misses no mass, and cells are never smaller than a token', async () => {
     const [map] = await createVisitMaps(parsePolicy('dense'), local, { heads: [0], size: 1000 });
     expect(map.size).toBe(96);
     expect(map.mass).toBeCloseTo(1, 6);

@@ -8,7 +8,7 @@ import { syntheticCaptures } from './synthetic.js';
 const policyOf = (text: string): H2oPrefillPolicy => parsePolicy(text) as H2oPrefillPolicy;
 
 describe('heavy sets', () => {
-  it('planted tokens survive rounding, and heads that look at others keep others', async () => {
+  it('planted tokens survive rounding, and each head keeps the tokens that it attends to', async () => {
     const rng = createRng(3);
     const random = (heads: number, factor: number) => {
       const tensor = Tensor3.create(64, heads, 32);
@@ -30,7 +30,7 @@ describe('heavy sets', () => {
     expect(report.betweenHeads).toBeCloseTo(1 / 5, 12);
   });
 
-  it('is between 0 and 1 on heads of every kind, and 1 where nothing is compared', async () => {
+  it('the similarity is between 0 and 1 for heads of every kind, and 1 for empty sets', async () => {
     for (const capture of syntheticCaptures(96, 1)) {
       const { betweenRuns, leastBetweenRuns, numSets } = await measureHeavySets(
         policyOf('h2o:chunk=32,local=8,heavy=8'),
@@ -38,7 +38,7 @@ describe('heavy sets', () => {
       );
       expect(numSets).toBe(2 * capture.k.numHeads);
       expect(leastBetweenRuns).toBeLessThanOrEqual(betweenRuns);
-      expect(betweenRuns).toBeGreaterThan(0.5); // rounding to 8 bits swaps tokens of nearly equal scores only
+      expect(betweenRuns).toBeGreaterThan(0.5); // rounding to 8 bits swaps only tokens of nearly equal scores
       expect(betweenRuns).toBeLessThanOrEqual(1);
       const alone = await measureHeavySets(policyOf('h2o:chunk=96'), capture);
       expect([alone.numSets, alone.betweenRuns, alone.betweenHeads]).toEqual([0, 1, 1]);

@@ -5,7 +5,7 @@ import { drawKeptMaps } from '../plots/kept-drawing.js';
 import type { AttentionCapture } from './capture.js';
 import { createKeptMaps } from './kept-map.js';
 
-/** 64 tokens of two KV heads, which look at positions 5 and 9. */
+/** 64 tokens of two KV heads, which attend to positions 5 and 9. */
 function planted(): AttentionCapture {
   const rng = createRng(3);
   const random = (factor: number): Tensor3 => {
@@ -21,7 +21,7 @@ function planted(): AttentionCapture {
 }
 
 describe('kept positions', () => {
-  it('planted tokens are kept always, the last ones of each chunk once', async () => {
+  it('planted tokens are always kept, the last ones of each chunk once', async () => {
     const maps = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
     expect(maps.map(({ layer, head, tokensPerCell }) => [layer, head, tokensPerCell])).toEqual([
       [2, 0, 1],
@@ -31,8 +31,8 @@ describe('kept positions', () => {
       const { shares } = maps[head];
       expect(shares[position]).toBe(1); // all three sets
       expect(shares[15]).toBeCloseTo(1 / 3, 6); // local in the first set of three
-      expect(shares[47]).toBe(1); // local in the only set that could have it
-      expect(shares[63]).toBeNaN(); // no set is made after the last chunk
+      expect(shares[47]).toBe(1); // local in the only set that can contain it
+      expect(shares[63]).toBeNaN(); // no set follows the last chunk
       // every set has L + H = 3 tokens
       const kept = shares.reduce((sum, share, t) => sum + (t < 48 ? share * (3 - Math.floor(t / 16)) : 0), 0);
       expect(kept).toBeCloseTo(9, 4);

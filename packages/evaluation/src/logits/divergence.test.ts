@@ -43,7 +43,7 @@ it('divergence by hand: of one position', () => {
   expect(() => compareRows(row(1), row(0.5, 0.5), 0)).toThrow(ShapeError);
 });
 
-it('divergence by hand: is infinite where the tested run rules out what is possible, and 0 where the base does', () => {
+it('divergence by hand: infinite where only the tested run gives zero probability, 0 where the base does', () => {
   expect(compareRows(row(0.5, 0.5), row(1, 0), 0).divergence).toBe(Infinity);
   expect(compareRows(row(1, 0), row(0.5, 0.5), 0).divergence).toBeCloseTo(Math.LN2, 6);
 });
@@ -61,7 +61,7 @@ it('divergence by hand: of a text', () => {
   // one of four is kl: variance kl^2 3/16, over 3 is kl^2 / 16
   expect(report.divergence.error).toBeCloseTo(kl / 4, 6);
   expect(report.divergence.max).toBeCloseTo(kl, 6);
-  expect(report.divergence.percentiles['0.9']).toBeCloseTo(0.7 * kl, 6); // place 2.7 of 0, 0, 0, kl
+  expect(report.divergence.percentiles['0.9']).toBeCloseTo(0.7 * kl, 6); // rank 2.7 of 0, 0, 0, kl
   expect(report.divergence.percentiles['0.5']).toBe(0);
   // p(next) of the base 1/2 1/2 3/4 3/4, of the tested run 1/2 1/4 3/4 3/4
   expect(report.basePpl.mean).toBeCloseTo((64 / 9) ** 0.25, 5);
@@ -81,7 +81,7 @@ it('divergence by hand: of a text', () => {
   expect(report.buckets[1].meanDivergence).toBe(0);
 });
 
-it('divergence by hand: has classes', () => {
+it('divergence by hand: classes', () => {
   expect([0, 0.0014, 0.005, 0.03, 0.031].map(divergenceClass)).toEqual([
     'lossless',
     'lossless',
@@ -91,7 +91,7 @@ it('divergence by hand: has classes', () => {
   ]);
 });
 
-it('every position is in a bucket, also where they do not divide evenly', () => {
+it('every position belongs to a bucket, also with an uneven split', () => {
   const collector = new DivergenceCollector();
   for (const position of [4, 5, 6, 7, 8]) collector.add(position, row(0.5, 0.5), row(0.5, 0.5), 0);
   expect(collector.report(2).buckets.map(({ begin, end, count }) => [begin, end, count])).toEqual([

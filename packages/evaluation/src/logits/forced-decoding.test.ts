@@ -5,7 +5,7 @@ import { compareForced, createBaseRows } from './forced-decoding.js';
 const tokens = Int32Array.of(0, 1, 2, 0, 1);
 const row = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);
 
-/** A model with given rows; counts its runs and how many rows wait at a time. */
+/** A model with given rows that counts its runs and its pending rows. */
 function fakeModel(rowOf: (position: number) => Float32Array, failAt = -1) {
   const seen = { runs: 0, phases: [] as unknown[] };
   const model = {
@@ -28,7 +28,7 @@ function fakeModel(rowOf: (position: number) => Float32Array, failAt = -1) {
 const flat = (): Float32Array => row(0.5, 0.25, 0.25);
 const other = (position: number): Float32Array => (position === 2 ? row(0.25, 0.5, 0.25) : flat());
 
-it('compares each position with its own, whether base rows are kept or come again', async () => {
+it('compares equal positions, whether base rows are stored or recomputed', async () => {
   for (const maxBytes of [1000, 0]) {
     const base = fakeModel(flat);
     const rows = await createBaseRows(base.model, tokens, { maxBytes });
@@ -45,7 +45,7 @@ it('compares each position with its own, whether base rows are kept or come agai
   }
 });
 
-it('a failure of either run ends both', async () => {
+it('a failure of either run stops both', async () => {
   for (const maxBytes of [1000, 0]) {
     const rows = await createBaseRows(fakeModel(flat).model, tokens, { maxBytes });
     await expect(compareForced(rows, fakeModel(flat, 2).model, { tokens })).rejects.toThrow('broken at 2');
@@ -54,7 +54,7 @@ it('a failure of either run ends both', async () => {
   await expect(compareForced(failing, fakeModel(flat).model, { tokens })).rejects.toThrow('broken at 1');
 });
 
-it('can be broken off', async () => {
+it('can be aborted', async () => {
   const rows = await createBaseRows(fakeModel(flat).model, tokens);
   const reason = new Error('enough');
   await expect(compareForced(rows, fakeModel(flat).model, { tokens, signal: AbortSignal.abort(reason) })).rejects.toBe(

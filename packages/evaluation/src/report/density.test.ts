@@ -18,7 +18,7 @@ it('pairs of a text by hand', async () => {
   expect(await of('h2o:chunk=1024,local=256,heavy=256', 'prefill', 4096)).toBeCloseTo(3672064 / 8390656, 12);
 });
 
-it('is the mean over layers, and unknown where it depends on values', async () => {
+it('is the mean over layers, and unknown for policies that depend on values', async () => {
   const sparse = (await of('sparq:topk=16', 'decode')) as number;
   expect(await of('decode=sparq:topk=16;dense-first=1', 'decode')).toBeCloseTo((1 + 3 * sparse) / 4, 12);
   expect(await of('decode=sparq:topk=16;dense-first=1', 'prefill')).toBe(1);

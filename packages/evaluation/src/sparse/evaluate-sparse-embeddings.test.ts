@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { defaultText } from '../text/default-text.js';
 import { evaluateSparseEmbeddings } from './evaluate-sparse-embeddings.js';
 
-test('an encoder of two matrices: predictors, vectors beside the dense ones, sentence pairs', async () => {
+test('an encoder with two-matrix FFNs: predictors, vectors compared with dense, sentence pairs', async () => {
   const location = new URL('../../../engine/test/fixtures/arch/bert-mean/model.gguf', import.meta.url);
   const shared = { threads: 1 };
   await using dense = await loadEmbeddingModel(location, { ...shared, trace: { feedForward: true } });
@@ -34,7 +34,7 @@ test('an encoder of two matrices: predictors, vectors beside the dense ones, sen
   expect(few.cosine.mean).toBeLessThan(all.cosine.mean);
   expect(few.cosine.least).toBeLessThanOrEqual(few.cosine.mean);
   expect(few.computedRatio).toBeLessThan(all.computedRatio);
-  expect(few.computedRatio).toBeGreaterThan(0.1); // a text needs more than a token does
+  expect(few.computedRatio).toBeGreaterThan(0.1); // a text needs more neurons than a token
   expect(few.sts?.dense).toEqual(all.sts?.dense);
   expect(few.sts?.sparse.numPairs).toBe(4);
 });

@@ -9,13 +9,13 @@ const options = { length: 400, countTokens };
 
 for (const form of forms) {
   for (const task of taskNames) {
-    it(`${task}, ${form}: three questions, answered by the text, the same for the same seed`, () => {
+    it(`${task}, ${form}: three questions that the text answers, reproducible by seed`, () => {
       const made = createRecallCase({ task, form, seed: 5, ...options });
       expect(made).toEqual(createRecallCase({ task, form, seed: 5, ...options }));
       expect(made.context).not.toBe(createRecallCase({ task, form, seed: 6, ...options }).context);
       expect(made.questions).toHaveLength(3);
       expect(countTokens(made.context)).toBeGreaterThan(300);
-      // the separators between sentences are not counted with them
+      // separators between sentences are not counted
       expect(countTokens(made.context)).toBeLessThan(420);
       for (const question of made.questions) {
         if (isRankQuestion(question)) {
@@ -28,7 +28,7 @@ for (const form of forms) {
   }
 }
 
-it('a chain of values is asked link by link', () => {
+it('a chain of values has a question per link', () => {
   const { context, questions } = createRecallCase({ task: 'variable-tracking', form: 'codes', seed: 1, ...options });
   const [first, second, third] = questions as RecallQuestion[];
   expect(context).toContain(`The code of${first.answer} is${second.answer}.`);
@@ -36,7 +36,7 @@ it('a chain of values is asked link by link', () => {
   expect(second.prompt).toBe(`. The code of${first.answer} is`);
 });
 
-it('the right words are more frequent than the wrong ones', () => {
+it('correct words are more frequent than wrong ones', () => {
   for (const task of ['common-words', 'frequent-words'] as const) {
     const { context, questions } = createRecallCase({ task, form: 'general', seed: 2, ...options });
     const count = (word: string): number => context.split(`is${word}.`).length - 1;
@@ -48,13 +48,13 @@ it('the right words are more frequent than the wrong ones', () => {
   }
 });
 
-it('of contradicting values, the answer is the most frequent one', () => {
+it('the answer is the most frequent of contradicting values', () => {
   const { context, questions } = createRecallCase({ task: 'common-words', form: 'codes', seed: 3, ...options });
   const [{ answer }] = questions as RecallQuestion[];
   expect(context.split(`is${answer}.`)).toHaveLength(7);
 });
 
-it('hard negatives begin like the key that is asked for', () => {
+it('hard negatives share a prefix with the requested key', () => {
   const { context, questions } = createRecallCase({ task: 'hard-negatives', form: 'codes', seed: 4, ...options });
   const keys = [...context.matchAll(/The code of (\w+) is/g)].map(([, key]) => key);
   expect(new Set(keys).size).toBe(4);

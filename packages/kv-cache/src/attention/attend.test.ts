@@ -42,7 +42,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
   it.each(['f32', 'q8_0'] as const)('equals a full softmax over keys in %s', async (keys) => {
     const dtype = { keys, values: 'f16' } as const;
     await using pool = await KvPool.create({ ...sizes, dtype, backend }, { numBlocks: 60, blockSize: 4 });
-    await fill(createPagedCache(pool), 3, 3); // another sequence, so that this one is not the first
+    await fill(createPagedCache(pool), 3, 3); // another sequence takes the first blocks
     const cache = createPagedCache(pool);
     await fill(cache, 1, 147, 1, 1, 1);
     const q = gaussians(createRng(2), numHeads * headDim);
@@ -60,20 +60,20 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
     const masses = new Float32Array(50).fill(1);
     await cache.attend(q, { masses, position: 30 });
     const truth = await attentionTruth(cache, q, 30, { name });
-    // probabilities of 6 heads: as exact as an output whose largest value is 1, and rounded once more when they are added up
+    // probabilities of 6 heads: as exact as an output whose largest value is 1, plus one rounding of the sum
     const bound = numHeads * (Math.max(...truth.bounds) + 2 * f32Unit);
     masses.forEach((mass, slot) => expect(Math.abs(mass - 1 - truth.masses[slot])).toBeLessThanOrEqual(bound));
     expect(masses.slice(31).every((mass) => mass === 1)).toBe(true);
     await cache.pool.close();
   });
 
-  it('caps logits and sees a window', async () => {
+  it('applies a soft cap and a window', async () => {
     const cache = await createContiguousCache({ ...sizes, backend }, 50);
     await fill(cache, 1, 50);
     const q = gaussians(createRng(2), numHeads * headDim);
     const [all, capped, recent] = [
       await cache.attend(q),
-      await cache.attend(q, { softCap: 1e-9 }), // all logits become almost equal
+      await cache.attend(q, { softCap: 1e-9 }), // the cap makes all logits almost equal
       await cache.attend(q, { window: 7, scale: 0 }),
     ];
     const [mean, windowMean] = [new Float64Array(valueDim), new Float64Array(valueDim)];
@@ -92,7 +92,7 @@ describe.each(testBackends)('attend on $name', ({ name, backend }) => {
 });
 
 describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
-  it('give zeros when nothing is visible, and reject queries that do not fit', async () => {
+  it('give zeros when nothing is visible, and reject queries of the wrong size', async () => {
     await using pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 1, blockSize: 50 });
     const cache = createPagedCache(pool);
     expect((await cache.attend(new Float32Array(numHeads * headDim))).every((value) => value === 0)).toBe(true);
@@ -102,7 +102,7 @@ describe.each(testBackends)('calls of attend on $name', ({ backend }) => {
     await expect(cache.attend(new Float32Array(2 * headDim), { signal: AbortSignal.abort('no') })).rejects.toBe('no');
   });
 
-  it('keep the programs of the last few parameters, and take turns', async () => {
+  it('cache the programs of the latest parameters, and run one at a time', async () => {
     const cache = await createContiguousCache({ ...sizes, backend }, 50);
     await fill(cache, 1, 20);
     const q = gaussians(createRng(2), numHeads * headDim);
@@ -144,7 +144,7 @@ describe.each(testBackends)('paged equals contiguous on $name', ({ name, backend
       for (const head of heads) expect(await paged.readKey(last, head)).toEqual(await contiguous.readKey(last, head));
       const expected = await contiguous.attend(q);
       const actual = await paged.attend(q);
-      // the reference goes key by key, so that blocks change no bit; kernels go by tiles within blocks
+      // the reference processes key by key, so blocks change no bit; kernels process tiles within blocks
       if (name === 'reference') expect(actual).toEqual(expected);
       else if (!rotateKeys)
         expectClose(
@@ -158,7 +158,7 @@ describe.each(testBackends)('paged equals contiguous on $name', ({ name, backend
   });
 });
 
-describe.each(testBackends)('sinks and window without touching stored keys on $name', ({ backend }) => {
+describe.each(testBackends)('sinks and window without changes to stored keys on $name', ({ backend }) => {
   /** Rotary embedding of one row at a position, halves paired (NeoX), in f64. */
   const { frequencies } = ropeFrequencies({ base: 10_000, rotaryDim: headDim });
   const rope = (row: Float32Array, position: number): Float32Array => {
@@ -175,7 +175,7 @@ describe.each(testBackends)('sinks and window without touching stored keys on $n
     return out;
   };
 
-  it('two query phases equal keys rotated anew at positions 0 .. S + W - 1', async () => {
+  it('two query positions equal keys re-rotated at positions 0 .. S + W - 1', async () => {
     const options = { window: 20, numSinks: 4 };
     const total = options.window + options.numSinks;
     await using pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 10, blockSize: 4 });

@@ -19,7 +19,7 @@ async function appendRandom(cache: KvCache, rng: Rng): Promise<void> {
   if (cache.pool.manager.canAppend(cache.sequence.id, count)) await cache.append(k, v, tokens);
 }
 
-/** Empties every fifth slot or so. Without room for copies the sequence ends. @returns whether it did */
+/** Evicts about every fifth slot. Frees the sequence if there is no room for copies. @returns whether it was freed */
 async function evictRandom(cache: KvCache, rng: Rng): Promise<boolean> {
   const { positions } = cache.sequence;
   const slots = [...positions.keys()].filter((slot) => positions[slot] >= 0 && rng.nextInt(5) === 0);
@@ -33,7 +33,7 @@ async function evictRandom(cache: KvCache, rng: Rng): Promise<boolean> {
   }
 }
 
-/** The first block goes out to a page and comes back into another block. */
+/** Detaches the first block as a page and restores it into another block. */
 async function reloadFirst({ pool, sequence }: KvCache, pageId: number): Promise<void> {
   if (sequence.positions.length < pool.storage.shape.blockSize) return;
   const bytes = new Uint8Array(pool.storage.shape.pageBytes);
@@ -79,10 +79,10 @@ describe.each(testBackends)('summaries equal recomputation on $name', ({ backend
       const caches = [createPagedCache(pool)];
       for (let command = 0; command < 60; command++) {
         await runCommand(pool, caches, rng, command);
-        if (command % 3 !== 0) continue; // so that some changes wait for the next refresh
+        if (command % 3 !== 0) continue; // leaves some changes to the next refresh
         for (const cache of caches) {
           for (const [block, slots] of filledSlots(cache)) {
-            // a block shared with a sequence that holds more of it is summarized as that sequence sees it
+            // the summary of a shared block covers the slots of the sequence that fills most of it
             if (pool.manager.refCount(block) === 1) await compareBlock(pool, block, slots);
           }
         }
@@ -95,7 +95,7 @@ describe.each(testBackends)('summaries on $name', ({ backend }) => {
   const small = { numKvHeads: 1, headDim: 2 };
   const oneBlock = { numBlocks: 1, blockSize: 4 };
 
-  it('recover from values that are not finite', async () => {
+  it('recover from non-finite values', async () => {
     await using pool = await KvPool.create({ ...small, backend, summaries: everything }, oneBlock);
     const cache = createPagedCache(pool);
     await cache.append(Float32Array.of(1, 2, Infinity, NaN, 3, 6), Float32Array.of(1, 2, 3, 4, 5, 6));

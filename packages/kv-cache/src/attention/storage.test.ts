@@ -32,7 +32,7 @@ afterAll(disposeBackends);
 
 describe.each(testBackends)('storage on $name', ({ backend }) => {
   const dtypes = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'] as const;
-  it.each(dtypes)('stores what the codec of %s stores', async (dtype) => {
+  it.each(dtypes)('stores the bytes of the %s codec', async (dtype) => {
     const cache = await createContiguousCache({ ...sizes, backend, dtype }, 70);
     const rng = createRng(4);
     const k = gaussians(rng, 70 * numKvHeads * headDim);
@@ -49,7 +49,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
     await cache.pool.close();
   });
 
-  it('rejects values that corrupt a block, invalid sizes and dtypes, and a full cache; nothing changes', async () => {
+  it('rejects non-finite values, invalid sizes and dtypes, and a full cache, without side effects', async () => {
     const cache = await createContiguousCache({ ...sizes, backend, dtype: { keys: 'q8_0', values: 'f32' } }, 3);
     const k = new Float32Array(numKvHeads * headDim);
     const v = new Float32Array(numKvHeads * valueDim);
@@ -71,7 +71,7 @@ describe.each(testBackends)('storage on $name', ({ backend }) => {
 });
 
 describe.each(testBackends)('memory on $name', ({ backend }) => {
-  it.each([1, 4096])('copies shared blocks before one sequence writes, aligned to %d bytes', async (copyAlignment) => {
+  it.each([1, 4096])('copies shared blocks before a sequence writes, aligned to %d bytes', async (copyAlignment) => {
     const aligned = { ...backend, limits: { ...backend.limits, copyAlignment } };
     await using pool = await KvPool.create({ ...sizes, backend: aligned }, { numBlocks: 4, blockSize: 4 });
     const cache = createPagedCache(pool);
@@ -92,7 +92,7 @@ describe.each(testBackends)('memory on $name', ({ backend }) => {
     expect(pool.manager.usage().numUsedBlocks).toBe(2);
   });
 
-  it('frees its memory, but not a backend of somebody else', async () => {
+  it('frees its memory, but not a backend passed by the caller', async () => {
     const storage = await KvStorage.create({ ...sizes, backend }, { numBlocks: 2, blockSize: 4 });
     expect(storage.sizeBytes).toBe(2 * (storage.shape.pageBytes + 4 * 4));
     await storage.close();
@@ -103,7 +103,7 @@ describe.each(testBackends)('memory on $name', ({ backend }) => {
 });
 
 describe.each(testBackends)('rotation on $name', ({ name, backend }) => {
-  it('is its own inverse and keeps products', async () => {
+  it('is its own inverse and keeps dot products', async () => {
     const rng = createRng(1);
     for (const dim of [2, 32, 96, 128]) {
       const [a, b] = [gaussians(rng, 70 * dim), gaussians(rng, 70 * dim)];
@@ -124,7 +124,7 @@ describe.each(testBackends)('rotation on $name', ({ name, backend }) => {
     await expect(rotation.apply(new Float32Array(6))).rejects.toThrow(ShapeError);
   });
 
-  it('makes 4-bit keys with outlier channels more exact', async () => {
+  it('reduces the error of 4-bit keys with outlier channels', async () => {
     const errorWith = async (rotateKeys: boolean): Promise<number> => {
       const options = { ...sizes, backend };
       const exact = await createContiguousCache(options, 64);

@@ -29,13 +29,13 @@ interface Setup {
   readonly q: Float32Array;
 }
 
-/** A cache of 50 tokens of which all full blocks but the last two went to the store. */
+/** A cache of 50 tokens; all full blocks but the last two are in the page store. */
 async function setUp(backend: Backend, file: PageFile, warmBytes = 0): Promise<Setup> {
   const pool = await KvPool.create({ ...sizes, backend }, { numBlocks: 13, blockSize });
   const cache = createPagedCache(pool);
   const rng = createRng(1);
   await cache.append(gaussians(rng, 50 * 64), gaussians(rng, 50 * 64));
-  await cache.evict([5, 6, 30]); // pages may have holes
+  await cache.evict([5, 6, 30]); // pages may have gaps
   const q = gaussians(rng, numHeads * 32);
   const expected = await cache.attend(q, { position: 45 });
   const { pageBytes } = pool.storage.shape;
@@ -54,7 +54,7 @@ async function setUp(backend: Backend, file: PageFile, warmBytes = 0): Promise<S
   return { cache, store, expected, q };
 }
 
-/** Notes when pages are read and when programs run. */
+/** Records when pages are read and when programs run. */
 function observe(store: PageStore, backend: Backend, events: string[]): { store: PageStore; backend: Backend } {
   return {
     store: {
@@ -81,7 +81,7 @@ function observe(store: PageStore, backend: Backend, events: string[]): { store:
 afterAll(disposeBackends);
 
 describe.each(testBackends)('streamed attention on $name', ({ name, backend }) => {
-  it.each([1, 3, 10, 20])('resident and streamed parts in chunks of %d merge to the whole', async (chunkPages) => {
+  it.each([1, 3, 10, 20])('resident and streamed parts in chunks of %d merge to full attention', async (chunkPages) => {
     const { cache, store, expected, q } = await setUp(backend, memoryPageFile(), 2000);
     await using streamed = await StreamedAttention.create({ ...sizes, backend, store, chunkPages });
     expect(streamed.sizeBytes).toBe(2 * chunkPages * (2 * store.pageBytes + 4 * blockSize));
@@ -128,7 +128,7 @@ describe.each(testBackends)('streamed attention on $name', ({ name, backend }) =
 });
 
 describe.each(testBackends)('damaged pages on $name', ({ backend }) => {
-  it('are named with their positions; the states stay as they were', async () => {
+  it('are reported with their positions; the states stay unchanged', async () => {
     const file = memoryPageFile();
     const { cache, store, expected, q } = await setUp(backend, file);
     await using streamed = await StreamedAttention.create({ ...sizes, backend, store, chunkPages: 2 });
@@ -144,7 +144,7 @@ describe.each(testBackends)('damaged pages on $name', ({ backend }) => {
     const positions = bad.flatMap((page) => Array.from(page.positions)).filter((position) => position >= 0);
     expect(error).toMatchObject({ pageIds: bad.map(({ pageId }) => pageId), positions });
     expect(finishStates(states)).toEqual(before);
-    // without the damaged pages it goes on
+    // attention continues without the damaged pages
     const intact = pages.filter((page) => !bad.includes(page));
     await streamed.attend(q, intact, states, { position: 45 });
     expect(finishStates(states)).not.toEqual(expected);

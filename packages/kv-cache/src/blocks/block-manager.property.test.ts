@@ -1,4 +1,4 @@
-/** Random commands against a naive model: 12,000 in all, integrity and contents checked after each. */
+/** 12,000 random commands against a naive model; integrity and contents are checked after each. */
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { BlockModel } from '../../test/block-model.js';
@@ -14,7 +14,7 @@ describe('random commands', () => {
     { name: 'no sharing', numBlocks: 16, blockSize: 4, prefixSharing: false, numRuns: 6 },
   ];
   for (const { name, numRuns, ...options } of cases) {
-    it(`${name}: contents are those of the model after every command`, () => {
+    it(`${name}: contents match the model after every command`, () => {
       let numRefused = 0;
       let numShared = 0;
       let numCopies = 0;
@@ -30,7 +30,7 @@ describe('random commands', () => {
         expect(model.manager.usage().numUsedBlocks).toBe(0);
       }
       expect(numByKind.size).toBe(13); // every command ran
-      // the commands reached what they are there for
+      // the rare cases occurred
       expect(numRefused > 0 || options.numBlocks > 20).toBe(true);
       expect(numShared > 0).toBe(options.prefixSharing !== false);
       expect(numCopies > 0).toBe(options.blockSize > 1);

@@ -56,7 +56,7 @@ describe('append', () => {
 });
 
 describe('prefix sharing', () => {
-  it('finds full blocks of equal tokens, of open and of freed sequences', () => {
+  it('finds full blocks of equal tokens in open and freed sequences', () => {
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const first = start(manager, range(0, 10));
     const blocks = [...manager.sequence(first).blocks];
@@ -85,7 +85,7 @@ describe('prefix sharing', () => {
     expect(manager.countCached([9, ...range(1, 8)])).toBe(0);
   });
 
-  it('reclaims the oldest cached block first, dependent ones before those that they need', () => {
+  it('reclaims the oldest cached block first, and blocks before those that they depend on', () => {
     const dropped: number[] = [];
     const manager = createBlockManager({ numBlocks: 4, blockSize: 2, onContentDropped: (id) => dropped.push(id) });
     const first = start(manager, [1, 2, 3, 4]);
@@ -96,7 +96,7 @@ describe('prefix sharing', () => {
     expect(manager.countCached([1, 2, 3, 4])).toBe(2);
   });
 
-  it('shares nothing that was computed after an eviction', () => {
+  it('does not share blocks computed after an eviction', () => {
     const manager = createBlockManager({ numBlocks: 8, blockSize: 2 });
     const id = start(manager, [1, 2, 3, 4]);
     manager.evict(id, [0]);
@@ -108,7 +108,7 @@ describe('prefix sharing', () => {
 });
 
 describe('copy on write', () => {
-  it('copies a shared tail block once, for whoever writes first', () => {
+  it('copies a shared tail block once, for the first writer', () => {
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const first = start(manager, range(0, 6));
     const tail = manager.sequence(first).blocks[1];
@@ -122,7 +122,7 @@ describe('copy on write', () => {
 });
 
 describe('evict', () => {
-  it('leaves holes that the next tokens fill, and releases empty blocks', () => {
+  it('leaves gaps that the next tokens fill, and frees empty blocks', () => {
     const manager = createBlockManager({ numBlocks: 4, blockSize: 4 });
     const id = start(manager, range(0, 10));
     const [block] = manager.sequence(id).blocks;
@@ -155,7 +155,7 @@ describe('evict', () => {
 });
 
 describe('detached pages', () => {
-  it('leave the table, stay part of the sequence and come back to their place', () => {
+  it('leave the block table, stay part of the sequence and are restored in place', () => {
     const manager = createBlockManager({ numBlocks: 3, blockSize: 2, prefixSharing: false });
     const id = start(manager, range(0, 6));
     manager.detach(id, [{ tableIndex: 1, pageId: 70 }]);

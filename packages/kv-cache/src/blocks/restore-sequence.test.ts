@@ -18,7 +18,7 @@ function step(manager: BlockManager, id: number): void {
 }
 
 describe('restored sequences', () => {
-  it('continue as the saved ones would, with any gaps and order', () => {
+  it('continue like the saved ones, with any gaps and order', () => {
     const rng = createRng(4);
     for (let round = 0; round < 60; round++) {
       const blockSize = 1 + rng.nextInt(5);
@@ -31,7 +31,7 @@ describe('restored sequences', () => {
       expect(restored.blocks).toHaveLength(manager.sequence(id).blocks.length);
       other.commit(restored.id);
       other.checkIntegrity();
-      // holes are filled in the order of slots, no longer in that of their eviction
+      // gaps are filled in slot order, no longer in order of eviction
       for (let i = 0; i < 4; i++) {
         step(manager, id);
         step(other, restored.id);
@@ -56,7 +56,7 @@ describe('restoreSequence', () => {
     manager.checkIntegrity();
   });
 
-  it('rejects impossible sequences and those without room, without taking blocks', () => {
+  it('rejects invalid sequences and those that do not fit, without allocating blocks', () => {
     const manager = createBlockManager({ numBlocks: 2, blockSize: 2 });
     const refused = [
       [0, 0],

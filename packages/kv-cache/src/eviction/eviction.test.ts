@@ -7,7 +7,7 @@ const range = (begin: number, end: number): number[] => Array.from({ length: end
 
 describe('sinks and window as a ring', () => {
   for (const step of [1, 3, 7]) {
-    it(`holds exactly what steps of ${step} need, in constant memory`, () => {
+    it(`holds exactly the positions that steps of ${step} need, in constant memory`, () => {
       const options = { window: 11, numSinks: 3 };
       const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
       const { id } = manager.createSequence();
@@ -25,7 +25,7 @@ describe('sinks and window as a ring', () => {
         ]);
         mostSlots = Math.max(mostSlots, numSlots);
       }
-      // a block that became empty in one step may leave up to a block of holes in others
+      // a block freed in one step may leave up to a block of gaps in others
       expect(mostSlots).toBeLessThanOrEqual(Math.ceil((3 + 11 + step - 1) / 4) * 4 + 4);
       if (step === 1) expect(mostSlots).toBe(14);
     });
@@ -39,7 +39,7 @@ describe('sinks and window as a ring', () => {
 });
 
 describe('sliding window by blocks', () => {
-  it('frees blocks that no later query sees; positions stay', () => {
+  it('frees blocks that no later query sees, without changing positions', () => {
     const manager = createBlockManager({ numBlocks: 6, blockSize: 4 });
     const { id } = manager.createSequence();
     for (let position = 0; position < 300; position++) {
@@ -47,7 +47,7 @@ describe('sliding window by blocks', () => {
       manager.append(id, [1]);
       manager.commit(id);
       const { positions } = manager.sequence(id);
-      // nothing that the query at `position` sees is missing, and at most a block less one is kept beyond
+      // every position that the query sees is kept, and less than a block of others
       const kept = held(positions);
       const firstVisible = Math.max(0, position - 9);
       expect(kept).toEqual(range(kept[0], position + 1));
@@ -74,7 +74,7 @@ describe('sinkQueryPosition', () => {
 });
 
 describe('heavy hitters', () => {
-  it('selects what a full recomputation would select', () => {
+  it('selects the same positions as a full recomputation', () => {
     const rng = createRng(3);
     const manager = createBlockManager({ numBlocks: 8, blockSize: 4 });
     const { id } = manager.createSequence();

@@ -1,4 +1,4 @@
-/** Pages in files: what faults of the system and of the disk do to them. */
+/** Page files under I/O faults and damage. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true }));
 
 describe('records', () => {
-  it('come back after reopening, newest version first', async () => {
+  it('are found after reopening, newest version first', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     for (const [pageId, value] of [
       [3, 1],
@@ -49,7 +49,7 @@ describe('records', () => {
     await again.close();
   });
 
-  it('keep to a limit and reuse free records', async () => {
+  it('respect a limit and reuse free records', async () => {
     const file = memoryPageFile();
     const limited = await openPageRecords(file, { ...shape, maxBytes: 3 * 1536 });
     expect(limited.recordBytes).toBe(1536);
@@ -75,7 +75,7 @@ describe('records', () => {
 });
 
 describe('concurrent calls', () => {
-  it('the last write counts, and a read sees one whole version', async () => {
+  it('the last write wins, and a read returns one complete version', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     const rng = createRng(3);
     await records.write(1, pageOf(0), positionsOf(1));
@@ -99,7 +99,7 @@ describe('concurrent calls', () => {
 });
 
 describe('faults', () => {
-  it.each([7, 80, 100, 700])('short reads and short writes, of %i bytes, are continued', async (maxTransfer) => {
+  it.each([7, 80, 100, 700])('short reads and writes of %i bytes are continued', async (maxTransfer) => {
     const faults = { ...noFaults(), maxTransfer }; // header and positions are 80 bytes
     const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
     await records.write(1, pageOf(5), positionsOf(1));
@@ -129,7 +129,7 @@ describe('faults', () => {
     await again.close();
   });
 
-  it('EIO while reading names the positions that are affected', async () => {
+  it('EIO while reading names the affected positions', async () => {
     const faults = noFaults();
     const records = await openPageRecords(await openPageFile(path, { open: faultyOpen(faults) }), shape);
     await records.write(4, pageOf(5), positionsOf(4));
@@ -145,7 +145,7 @@ describe('faults', () => {
 });
 
 describe('damage', () => {
-  it('a flipped bit anywhere is found, live and on reopening, and never read', async () => {
+  it('a flipped bit anywhere is detected, live and on reopening, and never returned', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId), positionsOf(pageId));
     const clean = new Uint8Array(await readFile(path));
@@ -163,7 +163,7 @@ describe('damage', () => {
       const file = await openPageFile(path, { keep: true });
       const again = await openPageRecords(file, shape).catch((error: unknown) => error);
       await file.close();
-      if (FormatError.isInstance(again)) continue; // version or size of the page: refused as a whole
+      if (FormatError.isInstance(again)) continue; // version or page size: the whole file is rejected
       const { damaged, pageIds } = again as PageRecords;
       expect(pageIds).toEqual([0, 2]);
       expect(damaged).toHaveLength(1);
@@ -176,15 +176,15 @@ describe('damage', () => {
     await records.close();
   });
 
-  it('a truncated file loses only what is missing, and reports it', async () => {
+  it('a truncated file loses and reports only the missing records', async () => {
     const records = await openPageRecords(await openPageFile(path), shape);
     for (const pageId of [0, 1, 2]) await records.write(pageId, pageOf(pageId + 1), positionsOf(pageId));
-    await records.write(0, pageOf(9), positionsOf(0)); // in a new record: the first one is out of date now
+    await records.write(0, pageOf(9), positionsOf(0)); // in a new record: the first one is outdated now
     const clean = new Uint8Array(await readFile(path));
     for (let length = 0; length <= clean.length; length += 61) {
       await writeFile(path, clean.subarray(0, length));
       const again = await openPageRecords(await openPageFile(path, { keep: true }), shape);
-      // a record is whole when all but its zero padding is there
+      // a record is complete even if its zero padding is cut off
       const numWhole = [0, 1, 2, 3].filter((record) => length >= record * 1536 + 64 + 16 + 1000).length;
       expect(again.numPages).toBe(Math.min(numWhole, 3));
       for (const pageId of again.pageIds) {

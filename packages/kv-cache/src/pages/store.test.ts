@@ -36,7 +36,7 @@ async function readPage(store: PageStore, pageId: number, promote = false): Prom
 }
 
 describe('tiers', () => {
-  it('the least recently used page is demoted, and everything can be read', async () => {
+  it('the least recently used page is demoted, and every page can be read', async () => {
     const moves: PageMove[] = [];
     const store = await storeOver(memoryPageFile(), { onMove: (move) => moves.push(move) });
     for (let pageId = 0; pageId < 4; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
@@ -66,11 +66,11 @@ describe('tiers', () => {
     });
   });
 
-  it('a promoted page replaces one that the file has, and is demoted again without writing', async () => {
+  it('a promoted page replaces one that is in the file, and is demoted again without a write', async () => {
     const store = await storeOver(memoryPageFile());
     for (let pageId = 0; pageId < 6; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     await readPage(store, 0, true);
-    expect(store.tierOf(0)).toBe('cold'); // the four warm pages are only now being written
+    expect(store.tierOf(0)).toBe('cold'); // the four warm pages are written only now
     await store.flush();
     await readPage(store, 0, true);
     expect(store.tierOf(0)).toBe('warm');
@@ -82,7 +82,7 @@ describe('tiers', () => {
     expect(store.statistics().promotions).toBe(1);
   });
 
-  it('peek shows a warm page, whose bytes stay as they were', async () => {
+  it('peek returns a warm page, whose bytes stay unchanged', async () => {
     const store = await storeOver(memoryPageFile());
     await store.put(0, pageOf(1), positionsOf(0));
     const seen = store.peek(0);
@@ -94,7 +94,7 @@ describe('tiers', () => {
   });
 });
 
-describe('tiers that are missing or full', () => {
+describe('missing or full tiers', () => {
   it('without a cold tier, a full warm tier rejects new pages and keeps its own', async () => {
     const store = await storeOver(undefined);
     for (let pageId = 0; pageId < 4; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
@@ -106,7 +106,7 @@ describe('tiers that are missing or full', () => {
     await store.put(4, pageOf(4), positionsOf(4));
   });
 
-  it('without a warm tier everything goes to the file', async () => {
+  it('without a warm tier every page goes to the file', async () => {
     const store = await storeOver(memoryPageFile(), { warmBytes: 100 });
     await store.put(0, pageOf(1), positionsOf(0));
     expect(store.tierOf(0)).toBe('cold');
@@ -125,7 +125,7 @@ describe('tiers that are missing or full', () => {
 
 interface StoreRun {
   readonly store: PageStore;
-  /** Byte that each page was last filled with. */
+  /** The byte that each page was last filled with. */
   readonly expected: Map<number, number>;
   version: number;
 }
@@ -135,7 +135,7 @@ async function runCommand(run: StoreRun, rng: Rng, index: number): Promise<void>
   const pageId = rng.nextInt(12);
   const kind = rng.nextInt(8);
   if (kind <= 2) {
-    const ids = [...new Set([pageId, rng.nextInt(12), rng.nextInt(12)])]; // several at a time
+    const ids = [...new Set([pageId, rng.nextInt(12), rng.nextInt(12)])]; // several concurrently
     const puts = ids.map((id) => {
       expected.set(id, ++run.version % 256);
       return store.put(id, pageOf(run.version % 256), positionsOf(id));
@@ -152,7 +152,7 @@ async function runCommand(run: StoreRun, rng: Rng, index: number): Promise<void>
   }
 }
 
-it('after random commands every page reads as it was last stored', async () => {
+it('after random commands every page has its latest contents', async () => {
   const rng = createRng(5);
   for (let round = 0; round < 5; round++) {
     const store = await storeOver(memoryPageFile(), { maxInFlightBytes: 512 });
@@ -168,7 +168,7 @@ it('after random commands every page reads as it was last stored', async () => {
 });
 
 describe('prefetch', () => {
-  it('reads within the limit, once per page', async () => {
+  it('reads each page once, within the limit', async () => {
     const store = await storeOver(memoryPageFile(), { warmBytes: 0, maxInFlightBytes: 3 * 256 });
     for (let pageId = 0; pageId < 8; pageId++) await store.put(pageId, pageOf(pageId), positionsOf(pageId));
     store.prefetch([0, 1, 2, 3, 4]);
@@ -178,7 +178,7 @@ describe('prefetch', () => {
     expect(store.statistics().peakInFlightBytes).toBeLessThanOrEqual(3 * 256);
   });
 
-  it('a page that is stored again is not read from the prefetched bytes', async () => {
+  it('a page that is stored again invalidates its prefetched bytes', async () => {
     const store = await storeOver(memoryPageFile(), { warmBytes: 0 });
     await store.put(0, pageOf(1), positionsOf(0));
     store.prefetch([0]);
@@ -194,7 +194,7 @@ describe('faults of the cold tier', () => {
   });
   afterEach(() => rm(folder, { recursive: true }));
 
-  it('a full disk loses nothing: pages stay warm, the new one is rejected', async () => {
+  it('a full disk loses no page: they stay warm, and the new one is rejected', async () => {
     const faults = noFaults();
     const file = await openPageFile(join(folder, 'pages'), { open: faultyOpen(faults) });
     const store = await storeOver(file);

@@ -30,7 +30,7 @@ async function write(chunkBytes = 128, written = contents): Promise<Uint8Array> 
 }
 
 describe('sessions', () => {
-  it.each([64, 100, 128, 1000, 4096])('read back what was written, in chunks of %d', async (chunkBytes) => {
+  it.each([64, 100, 128, 1000, 4096])('are read as they were written, in chunks of %d', async (chunkBytes) => {
     const session = await openSession(memorySource(await write(chunkBytes)));
     expect(session.modelHash).toBe(contents.modelHash);
     expect(session.options).toEqual(contents.options);
@@ -54,7 +54,7 @@ describe('sessions', () => {
     await expect(session.read('tokens', 8, new Uint8Array(5))).rejects.toThrow('a range within [0, 12)');
   });
 
-  it('name the first thing that does not fit the model', async () => {
+  it('name the first mismatch with the model', async () => {
     const session = await openSession(memorySource(await write()));
     checkSession(session, contents);
     expect(() => checkSession(session, { ...contents, modelHash: 'sha256:9' }, 'a.session')).toThrow(
@@ -95,7 +95,7 @@ describe('damaged files', () => {
     await expect(openSession(memorySource(longer))).rejects.toThrow(FormatError);
   });
 
-  it('a flipped bit in any byte is rejected, and never read', async () => {
+  it('a flipped bit in any byte is rejected', async () => {
     const bytes = await write();
     for (let index = 0; index < bytes.length; index++) {
       bytes[index] ^= 1 << (index % 8);
@@ -103,13 +103,13 @@ describe('damaged files', () => {
         .then((session) => session.verify())
         .catch((caught: unknown) => caught);
       expect(FormatError.isInstance(error)).toBe(true);
-      // a wrong size of the header shows at its checksum, 16 bytes in
+      // a wrong header size is detected by its checksum, at byte 16
       expect((error as FormatError).byteOffset).toBeLessThanOrEqual(Math.max(index, 16));
       bytes[index] ^= 1 << (index % 8);
     }
   });
 
-  it("chunks in each other's place are rejected", async () => {
+  it('swapped chunks are rejected', async () => {
     const bytes = await write();
     const first = bytes.length - 2 * 136; // the two chunks of the last section
     const swapped = bytes.slice();
@@ -122,7 +122,7 @@ describe('damaged files', () => {
 });
 
 describe('forged files', () => {
-  it('headers with a right checksum and wrong contents are rejected', async () => {
+  it('headers with a valid checksum and invalid contents are rejected', async () => {
     const changes: Record<string, unknown>[] = [
       { chunkBytes: 1 },
       { chunkBytes: 2 ** 40 },
@@ -159,7 +159,7 @@ describe('forged files', () => {
 });
 
 describe('files', () => {
-  it('replace the old session only when the new one is complete', async () => {
+  it('replace the old session only once the new one is complete', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'winnow-session-'));
     const path = join(folder, 'chat.session');
     await writeSession(await fileSink(path), contents);
@@ -192,7 +192,7 @@ describe('files', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('are written with one chunk in memory, regardless of size', async () => {
+  it('are written with one chunk in memory, whatever their size', async () => {
     let largestWrite = 0;
     const sink: ByteSink = {
       name: 'counted',

@@ -10,7 +10,7 @@ const [q, k, v] = [randomTensor(1, 40, 4, 8), randomTensor(2, 40, 2, 8), randomT
 const bound = wasmBound({ q, k, v });
 
 describeBackends('attention to chosen keys', (backend) => {
-  it('has the keys of each head only, and zeros where there are none', async () => {
+  it('attends to the keys of each head only, and gives zeros without keys', async () => {
     const keysOf = (query: number, head: number): number[] =>
       Array.from({ length: query }, (_, j) => j).filter((j) => j % (head + 1) === 0);
     const { out, states } = await attendKeys(q, k, v, keysOf, { backend, scale: 0.3 });
@@ -24,7 +24,7 @@ describeBackends('attention to chosen keys', (backend) => {
     }
   });
 
-  it('states of disjoint keys merge to dense attention, those of a sparse policy too', async () => {
+  it('states of disjoint keys merge to dense attention, also with those of a sparse policy', async () => {
     const visited: Set<number>[] = [];
     await attend('sparq:rank=4,topk=6,mean=false', q, k, v, {
       backend,
@@ -57,7 +57,7 @@ describeBackends('attention to chosen keys', (backend) => {
   });
 });
 
-it('rejects rows and shapes that do not fit', async () => {
+it('rejects invalid rows and shapes', async () => {
   await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow(ArgumentError);
   await expect(attendKeys(q, k, v, () => [40])).rejects.toThrow('rows below 40');
   await expect(attendKeys(randomTensor(1, 1, 3, 8), k, v, () => [0])).rejects.toThrow(ShapeError);

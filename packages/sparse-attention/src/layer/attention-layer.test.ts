@@ -1,4 +1,4 @@
-/** What every policy has to do: equal dense when everything is kept, and report what it visited. */
+/** Every policy equals dense when it skips nothing, and reports the keys that it visits. */
 import { ArgumentError, CapacityError, ReleasedError, ShapeError, type Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
@@ -74,7 +74,7 @@ describeBackends('layers that keep everything', (backend, isReference) => {
   });
 });
 
-/** Runs a prompt and drafts of 3 tokens; with `rejected`, other drafts are taken back before each. */
+/** Runs a prompt and drafts of 3 tokens; with `rejected`, other drafts are run and truncated before each. */
 async function runDrafts(options: AttentionLayerOptions, data: Tensors, rejects: boolean): Promise<Tensor3[]> {
   await using layer = new AttentionLayer(options);
   await layer.prefill(...part(data, 0, 33));
@@ -98,7 +98,7 @@ describeBackends('drafts', (backend) => {
   const drafted = ['sparq:rank=4,topk=9', 'sparq:rank=4,topk=9,layout=both', 'page-topk:budget=2,page=4,window=3'];
 
   it.each([...everything, ...drafted, 'subquadratic:window=8,block=4'])(
-    '%s: drafts that are rejected leave no trace',
+    '%s: rejected drafts leave no trace',
     async (decode) => {
       const options = { ...sizes, decode };
       const [once, again] = [await runDrafts(options, data, false), await runDrafts(options, data, true)];
@@ -119,7 +119,7 @@ describeBackends('reports', (backend) => {
     'sparq:rank=8,topk=9,grouped=false',
     'page-topk:budget=2,page=4,window=3',
     'h2o:chunk=16,local=4,heavy=4',
-  ])('%s reports mass of one per query head, for the keys that it visited', async (policy) => {
+  ])('%s reports the attention mass of the visited keys, 1 per query head', async (policy) => {
     const [numQueries, { q, k, v }] = [3, data];
     const first = policy.startsWith('h2o') ? 0 : seqLen - numQueries;
     const mass = new Float32Array(2 * seqLen);
@@ -209,7 +209,7 @@ describe('errors', () => {
     expect(() => new AttentionLayer({ ...sizes, capacity: 0 })).toThrow('capacity: expected a positive integer, got 0');
   });
 
-  it('names what is wrong with a call and changes nothing', async () => {
+  it('invalid calls are rejected without side effects', async () => {
     const { q, k, v } = data;
     const layer = new AttentionLayer({ ...sizes, capacity: 9 });
     await expect(layer.prefill(q, k, v)).rejects.toThrow(CapacityError);

@@ -69,12 +69,12 @@ const positionsOf = (memories: readonly HeavyHitters[][]): number[][][] =>
 
 interface Expected {
   readonly out: Tensor3;
-  /** Memory after each chunk that is complete, `[chunk][kvHead]`. */
+  /** Memory after each complete chunk, `[chunk][kvHead]`. */
   readonly memories: number[][][];
   readonly scores: number[][];
 }
 
-/** The weights of one query over some keys, in the open. */
+/** The attention weights of one query over some keys. */
 function softmaxRow({ q, k }: Tensors, i: number, h: number, keys: readonly number[]): number[] {
   const logits = keys.map((j) => k.row(j, h >> 1).reduce((s, x, d) => s + x * q.row(i, h)[d], 0) / Math.sqrt(8));
   const exps = logits.map((s) => Math.exp(s - Math.max(...logits)));
@@ -122,7 +122,7 @@ describe('pairs', () => {
   it('4096 tokens, S=1024, M=512: 2,099,200 + 1,572,864 = 3,672,064', () => {
     const policy = policyOf('chunk=1024,local=256,heavy=256');
     expect(h2oPairs(policy, 4096)).toEqual({ intra: 2_099_200, inter: 1_572_864, total: 3_672_064 });
-    // 7.3 M and 14.7 M of the document are batches of 4096 that each begin without memory; memory that carries costs more.
+    // The published 7.3 M and 14.7 M are for batches of 4096 that start without memory; carried memory costs more.
     expect(2 * h2oPairs(policy, 4096).total).toBe(7_344_128);
     expect(4 * h2oPairs(policy, 4096).total).toBe(14_688_256);
     expect(h2oPairs(policy, 8192).total).toBe(7_868_416);
@@ -134,7 +134,7 @@ const boundOf = (data: Tensors, isReference: boolean): number =>
   isReference ? 6 * roundingBound(data.v) : 2 * wasmBound(data);
 
 describeBackends('h2o against the definition', (backend, isReference) => {
-  it('pairs counted by the op are the formula', async () => {
+  it('the op counts the pairs of the formula', async () => {
     const text = 'chunk=16,local=3,heavy=5,sinks=2';
     for (const n of [1, 15, 16, 17, 31, 32, 33, 100]) {
       const { pairs } = await run(text, random(n), { backend });
@@ -184,13 +184,13 @@ describeBackends('h2o in batches', (backend, isReference) => {
     );
   });
 
-  it('memory that holds everything equals dense', async () => {
+  it('a budget that holds every token equals dense', async () => {
     const data = random(100);
     const { out } = await run('chunk=16,local=16,heavy=100', data, { backend, allowsLargeMemory: true });
     expect(largestDifference(out, denseTruth(data.q, data.k, data.v))).toBeLessThan(boundOf(data, isReference));
   });
 
-  it('logits within [-100, 100] give neither infinities nor NaN', async () => {
+  it('logits within [-100, 100] give finite outputs', async () => {
     const data = random(64, 6);
     const logits = data.q.data.reduce((max, x) => Math.max(max, Math.abs(x)), 0) * 6 * 8;
     expect(logits).toBeGreaterThan(100);
@@ -199,7 +199,7 @@ describeBackends('h2o in batches', (backend, isReference) => {
   });
 });
 
-/** 80 tokens: the heads of KV head 0 look at token 3, those of KV head 1 at token 7. */
+/** 80 tokens: the heads of KV head 0 attend to token 3, those of KV head 1 to token 7. */
 function planted(): Tensors {
   const data = random(80);
   for (let i = 0; i < 80; i++) for (const h of [0, 1, 2, 3]) data.q.row(i, h).fill(h < 2 ? 1 : -1);
@@ -209,7 +209,7 @@ function planted(): Tensors {
 }
 
 describeBackends('the memory of h2o', (backend) => {
-  it('keeps a token of chunk 0 that everybody looks at; heads choose for themselves; scores never decrease', async () => {
+  it('keeps a token of chunk 0 that every query attends to; heads choose independently; scores never decrease', async () => {
     const { memories } = await run('chunk=16,local=4,heavy=2', planted(), { backend }, 16);
     let before = 0;
     for (const [first, second] of memories) {
@@ -232,7 +232,7 @@ describeBackends('the memory of h2o', (backend) => {
     ]);
   });
 
-  it('carries over decoded tokens and later prompts; decode is dense', async () => {
+  it('includes decoded tokens and later prompts; decode is dense', async () => {
     const data = random(75);
     await using layer = layerOf('chunk=16,local=4,heavy=6', 75, { backend });
     await layer.prefill(...part(data, 0, 40));
@@ -242,13 +242,13 @@ describeBackends('the memory of h2o', (backend) => {
       expect(largestDifference(out, dense.slice(i, i + 1))).toBeLessThan(wasmBound(data));
     }
     await layer.prefill(...part(data, 55, 75));
-    // Chunk 2 (32..47) was finished by decoding: its last 4 tokens are kept although no query of a prompt saw them.
+    // Chunk 2 (32..47) was completed by decode: its last 4 tokens are kept although no prefill query saw them.
     for (const { positions } of await layer.heavyHitters()) {
       expect([...positions].filter((j) => j >= 48)).toEqual(expect.arrayContaining([60, 61, 62, 63]));
     }
   });
 
-  it('goes back within the open chunk only', async () => {
+  it('truncates within the open chunk only', async () => {
     const data = random(60);
     await using layer = layerOf('chunk=16,local=4,heavy=4', 60, { backend });
     await layer.prefill(...part(data, 0, 40));
@@ -259,7 +259,7 @@ describeBackends('the memory of h2o', (backend) => {
     await expect(layer.attend('prefill', data.q.slice(0, 1), 30)).rejects.toThrow('35 or later');
     const { out } = await layer.prefill(...part(data, 35, 60));
     const expected = await run('chunk=16,local=4,heavy=4', data, { backend });
-    // the votes of forgotten queries stay, so that later chunks may keep other tokens
+    // the votes of truncated queries stay, so later chunks may keep other tokens
     expect(largestDifference(out.slice(0, 13), expected.out.slice(35, 48))).toBeLessThan(wasmBound(data));
   });
 });

@@ -56,7 +56,7 @@ function checkCertificates({ result, visited }: Outcome, q: Tensor3, k: Tensor3,
   for (const [head, bound] of certificate.entries()) {
     const weights = exactWeights(q.row(0, head), k, head >> 1, k.seqLen);
     const kept = new Set(visited[head >> 1]);
-    expect(kept.size).toBe(visited[head >> 1]?.length); // no token twice
+    expect(kept.size).toBe(visited[head >> 1]?.length); // no token is visited twice
     const missing = weights.reduce((sum, weight, j) => (kept.has(j) ? sum : sum + weight), 0);
     expect(missing).toBeLessThanOrEqual(bound * (1 + slack) + slack);
     expect(bound).toBeLessThanOrEqual(1);
@@ -76,10 +76,10 @@ function numFixedPages({ sinks, window, pageSize }: PageTopKPolicy, seqLen: numb
 }
 
 describeBackends('page-topk', (backend, isReference) => {
-  // Logits of size 40 queries reach 1000: in f32 they are off by up to 1e-4 there, and weights by as much.
+  // Queries of scale 40 give logits up to 1000, whose f32 error is up to 1e-4, and so is that of weights.
   const slack = isReference ? 1e-6 : 5e-4;
 
-  it('the certificate is never below the missing mass, nor its bound below the error of the output', async () => {
+  it('the certificate bounds the missing mass, and its error bound the error of the output', async () => {
     let numCertified = 0;
     await fc.assert(
       fc.asyncProperty(setting, async ({ seed, seqLen, size, ...rest }) => {
@@ -103,11 +103,11 @@ describeBackends('page-topk', (backend, isReference) => {
     expect(numCertified).toBeGreaterThan(50);
   });
 
-  it('a fixed budget visits that many pages and reports what they may miss', async () => {
+  it('a fixed budget visits that many pages and bounds the mass that they miss', async () => {
     const q = randomTensor(5, 1, 4, 8);
     const [k, v] = [drifting(6, 400, 1), randomTensor(7, 400, 2, 8)];
     const { result, visited } = await run(backend, policyOf('budget=5,page=8,window=16,sinks=4'), q, k, v);
-    // one page of sinks, two of the window, five by their bound
+    // one page of sinks, two of the window, five selected by their bounds
     expect([...(result.pages ?? [])]).toEqual([8, 8]);
     for (const tokens of visited) expect(tokens).toHaveLength(8 * 8);
     expect(result.pairs).toBe(4 * 64);
@@ -123,7 +123,7 @@ describeBackends('page-topk', (backend, isReference) => {
     for (const tokens of visited) expect(tokens).toContain(517);
   });
 
-  it('survives logits far beyond exp', async () => {
+  it('handles logits far beyond the range of exp', async () => {
     const q = randomTensor(1, 1, 4, 8, 1e4);
     const v = randomTensor(3, 200, 2, 8);
     const { result } = await run(backend, policyOf('budget=2,page=4,window=1'), q, drifting(2, 200, 10), v);

@@ -31,7 +31,7 @@ const best = (scores: readonly number[], count: number): number[] =>
     .slice(0, count)
     .map(({ i }) => i);
 
-/** Steps 1 and 2 of the paper for one head: the chosen tokens and their approximate weights. */
+/** Steps 1 and 2 of the paper for one head: the selected tokens and their approximate weights. */
 function choose(policy: SparqPolicy, h: number): { chosen: number[]; alpha: number } {
   const { rank, topK, local, temperature, grouped } = policy;
   const kvHead = Math.floor(h / 3);
@@ -53,7 +53,7 @@ function choose(policy: SparqPolicy, h: number): { chosen: number[]; alpha: numb
   return { chosen, alpha: chosen.reduce((sum, j) => sum + scores[group.indexOf(h)][j], 0) };
 }
 
-/** The three steps as the paper has them, with sorts and sums in the open. */
+/** The three steps of the paper, with plain sorts and sums. */
 function byDefinition(policy: SparqPolicy): Tensor3 {
   const out = Tensor3.create(1, 6, 32);
   for (let h = 0; h < 6; h++) {
@@ -71,7 +71,7 @@ function byDefinition(policy: SparqPolicy): Tensor3 {
 }
 
 describeBackends('SparQ', (backend, isReference) => {
-  // Mixing rounds y, the means, the result and nothing else: a few times the bound of one average.
+  // Mixing rounds only y, the means and the result: a few times the bound of one average.
   const bound = isReference ? 4 * roundingBound(v) : 2 * wasmBound({ q, k, v });
 
   it.each([
@@ -83,7 +83,7 @@ describeBackends('SparQ', (backend, isReference) => {
     'rank=8,topk=16,grouped=false',
     'rank=32,topk=1,local=0',
     'rank=1,topk=40',
-  ])('%s is what the paper says', async (text) => {
+  ])('%s matches the paper', async (text) => {
     const expected = byDefinition(policyOf(text));
     for (const layout of ['row', 'both']) {
       const { out, alpha } = await attend(`sparq:${text},layout=${layout}`, q, k, v, { backend });
@@ -96,7 +96,7 @@ describeBackends('SparQ', (backend, isReference) => {
 describeBackends('SparQ beside dense attention', (backend, isReference) => {
   const bound = isReference ? 4 * roundingBound(v) : 2 * wasmBound({ q, k, v });
 
-  it('k >= S and r = d equals dense with alpha = 1; so does S < k with any rank', async () => {
+  it('k >= S and r = d equals dense with alpha = 1, and so does S < k with any rank', async () => {
     const expected = denseTruth(q, k, v);
     for (const text of ['rank=32,topk=150', 'rank=2,topk=200']) {
       const { out, alpha } = await attend(`sparq:${text}`, q, k, v, { backend });
@@ -126,7 +126,7 @@ describeBackends('SparQ beside dense attention', (backend, isReference) => {
     }
   });
 
-  it('all-equal keys give no NaN, and ties go to the lower position', async () => {
+  it('equal keys give no NaN, and ties go to the lower position', async () => {
     const equal = Tensor3.from(new Float32Array(length * 64).fill(1), length, 2, 32);
     const { out } = await attend('sparq:rank=4,topk=8,local=2', q, equal, v, { backend });
     expect(out.data.every(Number.isFinite)).toBe(true);

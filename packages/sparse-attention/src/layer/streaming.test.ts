@@ -1,4 +1,4 @@
-/** Remapping of positions against StreamingLLM's own way: keys rotated anew at their places in the cache. */
+/** Remapped positions against the original StreamingLLM: keys re-rotated at their positions in the cache. */
 import { ropeFrequencies } from '@winnow/ops';
 import { Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
@@ -26,7 +26,7 @@ const v = randomTensor(3, numTokens, 2, headDim);
 const rotatedKeys = Tensor3.create(numTokens, 2, headDim);
 for (let j = 0; j < numTokens; j++) for (const h of [0, 1]) rotate(k.row(j, h), 0, j, rotatedKeys.row(j, h), 0);
 
-/** Positions within the cache: sinks, then the window, as if nothing had been between. */
+/** Positions within the cache: sinks, directly followed by the window. */
 function byDefinition(sinks: number, window: number): Tensor3 {
   const out = Tensor3.create(numTokens, 4, headDim);
   for (let i = 0; i < numTokens; i++) {
@@ -94,7 +94,7 @@ describeBackends('streaming', (backend) => {
     });
   });
 
-  it('drafts in a ring are taken back, and tokens that it has forgotten are not', async () => {
+  it('drafts in a ring can be truncated, tokens that it has overwritten cannot', async () => {
     const streaming = 'streaming:window=8';
     await using layer = new AttentionLayer({
       ...{ backend, numHeads: 4, numKvHeads: 2, headDim, prefill: streaming, decode: streaming },
@@ -116,7 +116,7 @@ describeBackends('streaming with two windows', (backend) => {
   it.each([
     [16, 5],
     [5, 16],
-  ])('a ring has room for the wider of the windows: %i in prefill, %i in decode', async (prefill, decode) => {
+  ])('a ring fits the wider of the windows: %i in prefill, %i in decode', async (prefill, decode) => {
     const [first, then] = [prefill, decode].map((window) => `streaming:window=${window},sinks=2`);
     await using layer = new AttentionLayer({
       ...{ backend, numHeads: 4, numKvHeads: 2, headDim, rotate, prefill: first, decode: then },

@@ -1,4 +1,4 @@
-/** The policy against a formulation of its own in f64: decode, chunked, grouped, bidirectional. */
+/** The policy against a separate f64 formulation: decode, chunked, grouped, bidirectional. */
 import { Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { describeBackends } from '../../test/backends.js';
@@ -42,7 +42,7 @@ function meanOf(tensor: Tensor3, kvHead: number, begin: number, end: number): nu
   });
 }
 
-/** Keys from the enumeration (tested elsewhere), everything else by definition: means in f64 and one softmax. */
+/** Keys from the enumeration (tested elsewhere), means in f64 and one softmax by definition. */
 function byDefinition({ q, k, v }: Tensors, policy: SubquadraticPolicy, causal = true): Tensor3 {
   const out = Tensor3.create(q.seqLen, q.numHeads, v.headDim);
   for (let i = 0; i < q.seqLen; i++) {
@@ -95,7 +95,7 @@ describeBackends('subquadratic over whole sequences', (backend, isReference) => 
     });
   });
 
-  it('is dense when the window holds everything and landmarks add nothing', async () => {
+  it('is dense when the window covers every key and landmarks are off', async () => {
     const data = setup(50, 4, 2);
     const bound = isReference ? roundingBound(data.v) : wasmBound(data);
     for (const text of ['window=50,landmarks=off', 'window=50,block=4,landmarks=outside-window,bias=none']) {
@@ -147,7 +147,7 @@ describeBackends('subquadratic over a cache', (backend) => {
     }
   });
 
-  it('drafts are decoded in one call and taken back without a trace', async () => {
+  it('drafts are decoded in one call and truncated without a trace', async () => {
     await using layer = new AttentionLayer(sizes);
     await layer.prefill(...part(data, 0, 30));
     for (let i = 30; i < 80; i += 5) {
@@ -158,7 +158,7 @@ describeBackends('subquadratic over a cache', (backend) => {
     }
   });
 
-  it('tokens have the mass that landmarks leave', async () => {
+  it('reports the mass of tokens without that of landmarks', async () => {
     const mass = new Float32Array(2 * 90);
     const { q, k, v } = data;
     await attend(policy, q.slice(89, 90), k, v, { backend, mass });
@@ -174,7 +174,7 @@ describeBackends('subquadratic over a cache', (backend) => {
   it.each(['f16', 'q8_0'] as const)('reads %s rows as they are stored', async (dtype) => {
     await using layer = new AttentionLayer({ ...sizes, dtype });
     const { out } = await layer.prefill(data.q, data.k, data.v);
-    // keys of norm 6 off by a step of their largest number move logits, and values outputs
+    // keys of norm 6 with errors of one step of their largest value shift logits, and values shift outputs
     const step = dtype === 'f16' ? 2 ** -11 : 1 / 254;
     expect(largestDifference(out, expected)).toBeLessThan(step * 60);
     expect(largestDifference(out, expected)).toBeGreaterThan(0);

@@ -1,4 +1,4 @@
-/** Policies as programs over blocks in any order, on the reference and on WebAssembly, against dense and against a layer. */
+/** Policies as programs over blocks in any order, on reference and WebAssembly, against dense and an AttentionLayer. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, type DType, type Tensor3 } from '@winnow/tensor';
@@ -25,7 +25,7 @@ afterAll(async () => {
   for (const backend of Object.values(backends)) await backend.dispose();
 });
 
-/** Two chunks of a prompt, a single token, more of a prompt, then single tokens and drafts, of which some are taken back. */
+/** Two chunks of a prompt, a single token, more of the prompt, then single tokens and drafts, some of them rejected. */
 const steps: readonly Omit<LayerStep, 'blocks' | 'state'>[] = [
   { phase: 'prefill', begin: 0, end: 70 },
   { phase: 'prefill', begin: 70, end: 101 },
@@ -37,10 +37,10 @@ const steps: readonly Omit<LayerStep, 'blocks' | 'state'>[] = [
   { phase: 'decode', begin: 143, end: 144 },
 ];
 
-/** Blocks in an order that is not that of memory. */
+/** Blocks in another order than in memory. */
 const blocks = [7, 2, 9, 0, 11, 4, 10, 5, 1, 8, 3, 6];
 
-/** @param masses takes those of each step that has some, summed over its tokens: `[numKvHeads, slots]` */
+/** @param masses receives the masses of each step that reports them, summed over its tokens: `[numKvHeads, slots]` */
 async function runPolicy(
   backend: Backend,
   spec: string,
@@ -103,7 +103,7 @@ function largestDifference(a: readonly Float32Array[], b: readonly Float32Array[
   return largest;
 }
 
-/** Outputs are means of values below 5; a few hundred roundings of each, and of logits below 30. */
+/** Outputs are means of values below 5: a few hundred roundings of each, and of logits below 30. */
 const rounding = 5 * 300 * 2 ** -24 * 30;
 
 const keepingAll = [
@@ -132,17 +132,17 @@ const keepingSome = [
 describe.each(Object.keys(backends))('programs on %s', (name) => {
   const backend = backends[name] as Backend;
 
-  it.each(keepingAll)('%s keeps everything and is dense', async (spec) => {
+  it.each(keepingAll)('%s skips nothing and equals dense', async (spec) => {
     const dense = await runPolicy(backend, 'dense');
     expect(largestDifference(await runPolicy(backend, spec), dense)).toBeLessThan(rounding);
   });
 
-  it.each(keepingSome)('%s is what a layer with slots in order computes on the reference', async (spec) => {
+  it.each(keepingSome)('%s equals a layer with slots in order on the reference', async (spec) => {
     const masses: (Float32Array | undefined)[] = [];
     const outputs = await runPolicy(backend, spec, 'f32', masses);
     const expected = await runLayer(spec);
     expect(largestDifference(outputs, expected.outputs)).toBeLessThan(rounding);
-    // probabilities of up to 70 tokens and 3 heads, off by roundings of their logits
+    // probabilities of up to 70 tokens and 3 heads, with the rounding errors of their logits
     const ofMasses = 210 * 2 ** -24 * 300;
     for (const [step, mass] of masses.entries()) {
       if (mass !== undefined) {
@@ -151,16 +151,16 @@ describe.each(Object.keys(backends))('programs on %s', (name) => {
     }
   });
 
-  it.each(['f16', 'q8_0'] as const)('a cache in %s stays near', async (dtype) => {
+  it.each(['f16', 'q8_0'] as const)('a cache in %s stays close', async (dtype) => {
     for (const spec of keepingSome.slice(0, 4)) {
       const exact = await runPolicy(backend, spec);
-      // keys of norm 6 off by 1/254 of their largest number move logits by a few hundredths
+      // keys of norm 6 with errors of 1/254 of their largest value shift logits by a few hundredths
       expect(largestDifference(await runPolicy(backend, spec, dtype), exact)).toBeLessThan(0.4);
     }
   });
 });
 
-it('results and masses have the same bits at any number of threads', async () => {
+it('results and masses are bit-identical for any number of threads', async () => {
   const runAt = async (numThreads: number, spec: string): Promise<(Float32Array | undefined)[]> => {
     const backend = await createWasmBackend({ numThreads, maxMemoryBytes: 2 ** 26, minSharedWork: 0 });
     const masses: (Float32Array | undefined)[] = [];
@@ -189,7 +189,7 @@ describe('requirements', () => {
     expect(of('prefill=streaming;decode=streaming;dense-first=1').reads).toBeUndefined();
   });
 
-  it('reject a cache whose blocks do not fit', async () => {
+  it('reject a cache with incompatible blocks', async () => {
     checkBlockSize(of('subquadratic:block=32'), 64);
     expect(() => checkBlockSize(of('subquadratic:block=32'), 48)).toThrow(/multiple of 32 tokens.*48/);
     await expect(runPolicy(backends['reference'] as Backend, 'subquadratic:block=32')).rejects.toThrow(ArgumentError);

@@ -1,4 +1,4 @@
-/** Keys and pairs against the goldens of the specification and against sets built straight from its text. */
+/** Keys and pairs against the goldens of the specification and against sets built directly from its definition. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parsePolicy } from '../policy/text.js';
@@ -23,7 +23,7 @@ const goldens: readonly [number, number][] = [
 describe('pairs per head, W=128, B=64, g=[0]', () => {
   it.each(goldens)('%i tokens: %i', (seqLen, pairs) => {
     expect(countPairs(policyOf(''), seqLen)).toBe(pairs);
-    if (seqLen > 4096) return; // the ops count longer ones, see attend.test.ts
+    if (seqLen > 4096) return; // longer ones are counted by the ops, see attend.test.ts
     const audit = auditPairs(policyOf(''), seqLen);
     expect(audit.pairs).toBe(pairs);
     expect(audit.tokenPairs + audit.landmarkPairs).toBe(pairs);
@@ -40,7 +40,7 @@ describe('pairs per head, W=128, B=64, g=[0]', () => {
     }
   });
 
-  it('tells the wrong readings apart: 48,648, 59,774, 60,030 and 60,230', () => {
+  it('differs from the counts of wrong readings: 48,648, 59,774, 60,030 and 60,230', () => {
     const exclusiveWindow = auditPairs(policyOf(',window=99'), 512).pairs;
     expect(exclusiveWindow).toBe(48_648);
     const wrong = { ownBlockExcluded: 0, partialBlockAllowed: 0, allPastBlocks: 0 };
@@ -51,7 +51,7 @@ describe('pairs per head, W=128, B=64, g=[0]', () => {
       wrong.partialBlockAllowed += strides(Math.floor(i / 64));
       wrong.allPastBlocks += Math.floor((i + 1) / 64);
     }
-    // Only what the specification says gives its count; each of these misreadings would be seen.
+    // Each of these misreadings of the specification gives another count.
     expect(auditPairs(policyOf(''), 512).pairs).toBe(59_778);
     for (const landmarkPairs of Object.values(wrong)) expect(tokenPairs + landmarkPairs).not.toBe(59_778);
     expect(tokenPairs + wrong.ownBlockExcluded).toBe(59_774);
@@ -81,7 +81,7 @@ describe('rows at N=64, W=4, B=8', () => {
     expect(row(40, false)).toBe(`0,8,24,32,${range(36, 44).join()},48,56 | 1,3,4,6,7`);
   });
 
-  it('outside-window leaves out blocks whose tokens are keys anyway', () => {
+  it('outside-window skips blocks whose tokens are all keys', () => {
     // W=15: block 4 (32..39) lies within 25..40, block 3 (24..31) does not: 24 is the key 40-16, so it is covered too.
     const policy: SubquadraticPolicy = { ...policyOf(',window=15,block=8'), landmarks: 'outside-window' };
     expect([...subquadraticKeys(policy, 40, 64).blocks]).toEqual([0, 2]);
@@ -136,7 +136,7 @@ describe('any policy', () => {
     landmarkBias: fc.constant('none' as const),
   });
 
-  it('has the set of the definition', () => {
+  it('visits the keys of the definition', () => {
     const [length, index] = [fc.integer({ min: 1, max: 150 }), fc.nat()];
     fc.assert(
       fc.property(arbitraryPolicy, length, fc.boolean(), index, (policy, n, causal, at) => {

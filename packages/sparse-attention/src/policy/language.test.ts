@@ -1,4 +1,4 @@
-/** The policy language: text, JSON and objects say the same; what is wrong is refused with what is possible. */
+/** The policy language: text, JSON and objects are equivalent; errors list the valid choices. */
 import { ArgumentError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -39,7 +39,7 @@ const arbitraryPolicy: fc.Arbitrary<AttentionPolicy> = fc
       checkPolicy(value);
       return true;
     } catch {
-      return false; // an impossible combination
+      return false; // an invalid combination
     }
   })
   .map((value) => checkPolicy(value));
@@ -67,7 +67,7 @@ const arbitrarySpec: fc.Arbitrary<AttentionSpec> = fc.record({
 });
 
 describe('round trips', () => {
-  it('policy -> text -> policy, short and in full', () => {
+  it('policy -> text -> policy, short and complete', () => {
     fc.assert(
       fc.property(arbitraryPolicy, fc.boolean(), (policy, full) => {
         expect(parsePolicy(formatPolicy(policy, { full }))).toEqual(policy);
@@ -98,7 +98,7 @@ describe('round trips', () => {
 });
 
 describe('text', () => {
-  it('knows the forms of the specification', () => {
+  it('accepts every form of a specification', () => {
     expect(
       parsePolicy('subquadratic:window=128,block=64,globals=0+5,logstride=true,landmarks=compat,bias=none'),
     ).toEqual({
@@ -165,7 +165,7 @@ describe('errors', () => {
     ['layers=a:dense', 'layers: expected 3:POLICY', 'a:dense'],
     ['layers=3/later:dense', 'expected prefill | decode', 'later'],
     ['layers=3/prefill:sparq', 'layers=3-3/prefill: expected dense', 'sparq, which is for decode only'],
-  ])('refuses %s', (text, expected, actual) => {
+  ])('rejects %s', (text, expected, actual) => {
     const refusal = (): unknown => parseAttention(text);
     expect(refusal).toThrow(ArgumentError);
     expect(refusal).toThrow(expected);
@@ -181,7 +181,7 @@ describe('errors', () => {
     [{ layers: 3 }, 'an array', '3'],
     [{ layers: [{ first: 1, last: 0, policy: { kind: 'dense' } }] }, 'first <= last', '"last":0'],
     [null, 'an object or text', 'null'],
-  ])('refuses the object %j', (value, expected, actual) => {
+  ])('rejects the object %j', (value, expected, actual) => {
     const refusal = (): unknown => checkAttention(value);
     expect(refusal).toThrow(ArgumentError);
     expect(refusal).toThrow(expected);

@@ -25,7 +25,7 @@ function weights(seed: number): FastGrnnWeights {
 }
 
 describe('the salience gate', () => {
-  it('is causal: later tokens change no decision', () => {
+  it('is causal: later tokens do not change decisions', () => {
     const keys = randomTensor(1, 60, 1, 6);
     const others = randomTensor(2, 60, 1, 6);
     const probe = new FastGrnnGate(weights(3));
@@ -43,7 +43,7 @@ describe('the salience gate', () => {
     expect(first.filter((_, j) => a.keeps(j)).length).toBe(30);
   });
 
-  it('decides about log-stride tokens only', () => {
+  it('applies to log-stride tokens only', () => {
     const gate = new FastGrnnGate(weights(3), 1.1); // keeps nothing
     for (let j = 0; j < 64; j++) gate.append(new Float32Array(6));
     const policy = parsePolicy('subquadratic:window=4,block=8,globals=0+8') as SubquadraticPolicy;
@@ -53,7 +53,7 @@ describe('the salience gate', () => {
     expect(() => new FastGrnnGate({ ...weights(1), hiddenDim: 5 })).toThrow('FastGrnnGate');
   });
 
-  it('chooses the keys that queries attend to', async () => {
+  it('selects the keys that queries attend to', async () => {
     const [q, k, v] = [randomTensor(1, 64, 2, 6), randomTensor(2, 64, 1, 6), randomTensor(3, 64, 1, 6)];
     const probe = new FastGrnnGate(weights(3));
     const saliences = Array.from({ length: 64 }, (_, j) => probe.append(k.data, j * 6));

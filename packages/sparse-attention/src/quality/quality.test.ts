@@ -9,7 +9,7 @@ import { createRotate, syntheticAttention, type HeadKind } from './synthetic.js'
 import { VisitPicture } from './visit-picture.js';
 
 describe('metrics', () => {
-  it('summarize takes the nearest rank', () => {
+  it('summarize uses nearest-rank percentiles', () => {
     expect(summarize([3, 1, 2])).toEqual({ mean: 2, p99: 3, max: 3 });
     expect(summarize(Array.from({ length: 200 }, (_, i) => i + 1))).toEqual({ mean: 100.5, p99: 198, max: 200 });
     expect(summarize([])).toEqual({ mean: 0, p99: 0, max: 0 });
@@ -49,7 +49,7 @@ describe('synthetic attention', () => {
     return sums;
   };
 
-  it('has the head that was asked for', () => {
+  it('has the requested kind of head', () => {
     expect(masses('local').recent).toBeGreaterThan(0.75);
     expect(masses('sinks').planted).toBeGreaterThan(0.5);
     const heavy = masses('heavy-hitters');
@@ -60,7 +60,7 @@ describe('synthetic attention', () => {
     expect(masses('diffuse').best).toBeLessThan(0.4);
   });
 
-  it('is reproducible from its seed, and applies RoPE as documented', () => {
+  it('is reproducible from its seed, and applies RoPE', () => {
     const options = { kind: 'local', seqLen: 20, numHeads: 4, numKvHeads: 2, headDim: 8, seed: 5 } as const;
     const a = syntheticAttention(options);
     const b = syntheticAttention(options);
@@ -85,7 +85,7 @@ describeBackends('compareToDense', (backend) => {
     }
   });
 
-  it('the oracle captures at least as much as anybody with the same budget', async () => {
+  it('the oracle captures at least as much mass as any policy with the same budget', async () => {
     for (const policy of [
       'subquadratic:window=20,landmarks=off',
       'streaming:window=30,sinks=2',
@@ -106,7 +106,7 @@ describeBackends('compareToDense', (backend) => {
     expect(oracle?.error.mean).toBeCloseTo(oracle?.oracle.error.mean ?? NaN, 4);
   });
 
-  it('streaming is compared with queries that it rotates itself', async () => {
+  it('streaming is compared with queries at remapped positions', async () => {
     const { unrotatedQ, rotate } = data;
     const options = { policyQueries: unrotatedQ, rotate, backend };
     const [head] = await compareToDense('streaming:window=300,sinks=0', data, options);
@@ -114,13 +114,13 @@ describeBackends('compareToDense', (backend) => {
   });
 });
 
-it('pictures show what was visited', async () => {
+it('visit maps show the visited keys', async () => {
   const picture = new VisitPicture({ numTokens: 64, size: 8, head: 1 });
   const q = randomTensor(1, 64, 2, 4);
   await attend('streaming:window=8,sinks=8', q, q, q, { onVisit: picture.add });
   expect([picture.tokenPairs[0], picture.tokenPairs[10], picture.tokenPairs[63]]).toEqual([1, 11, 16]);
   const shares = picture.shares();
-  expect(shares[7 * 8]).toBe(1); // the sinks of the last rows
+  expect(shares[7 * 8]).toBe(1); // sinks in the last rows
   expect(shares[7 * 8 + 3]).toBe(0);
   expect(shares[7 * 8 + 7]).toBeCloseTo(36 / 64, 6);
   expect(shares[7 * 8 + 6]).toBeCloseTo(28 / 64, 6);

@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => Promise.all(Object.values(backends).map((backend) => backend.dispose())));
 
-/** Sums of up to 40 f32 products in three steps, and values rounded to f32 between them. */
+/** Three sums of up to 40 f32 products, with values rounded to f32 between them. */
 function expectClose(actual: Float32Array, expected: ArrayLike<number>): void {
   expect(actual).toHaveLength(expected.length);
   const size = Math.max(1, ...Array.from(expected, Math.abs));
@@ -24,21 +24,18 @@ function expectClose(actual: Float32Array, expected: ArrayLike<number>): void {
 }
 
 describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
-  test.each(goldenBlocks())(
-    '$name: all neurons, contributions and the active neurons are those of numpy',
-    async (block) => {
-      const { weights, golden, rows } = block;
-      await using program = new FeedForwardBlock({ backend: backends[name], weights, maxTokens: 2 });
-      const x = Float32Array.from(rows.flatMap((row) => [...row])); // more tokens than one run takes
-      expectClose(await program.forward(x), golden.dense);
-      expectClose(await program.contributions(x), golden.contributions);
-      const sparse: number[] = [];
-      for (const [token, row] of rows.entries()) sparse.push(...(await program.forward(row, golden.active[token])));
-      expectClose(Float32Array.from(sparse), golden.sparse);
-    },
-  );
+  test.each(goldenBlocks())('$name: outputs, contributions and active neurons equal those of NumPy', async (block) => {
+    const { weights, golden, rows } = block;
+    await using program = new FeedForwardBlock({ backend: backends[name], weights, maxTokens: 2 });
+    const x = Float32Array.from(rows.flatMap((row) => [...row])); // more tokens than fit one run
+    expectClose(await program.forward(x), golden.dense);
+    expectClose(await program.contributions(x), golden.contributions);
+    const sparse: number[] = [];
+    for (const [token, row] of rows.entries()) sparse.push(...(await program.forward(row, golden.active[token])));
+    expectClose(Float32Array.from(sparse), golden.sparse);
+  });
 
-  test('any neurons of any block, in any order', async () => {
+  test('any subset of neurons, in any order', async () => {
     const activations = fc.constantFrom<ActivationKind>('relu', 'relu2', 'silu', 'gelu-tanh', 'gelu-erf');
     const dims = [fc.integer({ min: 1, max: 9 }), fc.integer({ min: 1, max: 33 })] as const;
     const property = fc.asyncProperty(
@@ -67,7 +64,7 @@ describe('errors', () => {
   const block = (own = weights): FeedForwardBlock =>
     new FeedForwardBlock({ backend: backends.reference, weights: own });
 
-  test('sizes that do not fit', async () => {
+  test('mismatched sizes', async () => {
     await using program = block();
     await expect(program.forward(new Float32Array(6))).rejects.toThrow(ShapeError);
     expect(() => block({ ...weights, down: new Float32Array(5) })).toThrow(/elements of down/);

@@ -5,7 +5,7 @@ import { failure, gate, itemBytes, numItems, range, setUp, shapes, ticks } from 
 import { createNeuronCache, type NeuronCache, type NeuronCacheOptions } from '../index.js';
 
 describe('failures', () => {
-  it('name the layer and the items that a failing read leaves out; the cache stays usable', async () => {
+  it('name the layer and the items that could not be read; the cache stays usable', async () => {
     const { source, cache, ensure, item, slot } = await setUp({}, { maxReads: 1 });
     const cause = Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' });
     source.before = async (byteOffset) => {
@@ -15,7 +15,7 @@ describe('failures', () => {
     expect(error.message).toBe('weights at byte 1933: layer 0, neurons 30 to 32 (piece 0): EIO: i/o error, read');
     expect(error).toMatchObject({ layer: 0, items: [30, 31, 32], piece: 'piece 0', byteOffset: 1933, cause });
     cache.checkIntegrity();
-    expect(cache.statistics()).toMatchObject({ failedReads: 1, numReads: 2 }); // what had not begun was dropped
+    expect(cache.statistics()).toMatchObject({ failedReads: 1, numReads: 2 }); // reads that had not started were dropped
     source.before = undefined;
     const [row] = await ensure([30]);
     expect(slot(0, row)).toEqual(item(0, 30));
@@ -32,7 +32,7 @@ describe('failures', () => {
     cache.checkIntegrity();
   });
 
-  it('reject bytes that the check does not accept', async () => {
+  it('reject bytes that fail the checksum', async () => {
     const verify: NeuronCacheOptions['verify'] = (layer, piece, item, bytes) =>
       bytes.length === itemBytes && !(layer === 0 && piece === 1 && item === 41);
     for (const hasView of [true, false]) {
@@ -52,7 +52,7 @@ describe('failures', () => {
 });
 
 describe('aborts', () => {
-  it('end an ensure at once with the reason of its signal', async () => {
+  it('reject an ensure at once with the reason of its signal', async () => {
     const { source, cache, ensure } = await setUp();
     source.before = (_, __, signal) =>
       new Promise<void>((_resolve, reject) => {
@@ -73,7 +73,7 @@ describe('aborts', () => {
     await ensure([1, 2, 3]);
   });
 
-  it('end what is under way when the cache is closed', async () => {
+  it('reject pending calls when the cache is closed', async () => {
     const { source, cache, ensure } = await setUp();
     const { wait, open } = gate();
     source.before = () => wait;
@@ -92,7 +92,7 @@ describe('aborts', () => {
 });
 
 describe('errors', () => {
-  it('says how many ids fit, and changes nothing when they do not', async () => {
+  it('names the maximum number of ids, without side effects', async () => {
     const { cache, ensure } = await setUp({ slots: 5, hot: [0] });
     await ensure([7, 8]);
     const ids = Int32Array.of(1, 0, 2, 2, 3, 4, 5, 6);
@@ -105,7 +105,7 @@ describe('errors', () => {
     expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']);
     cache.prefetch(0, Int32Array.of(20, 21, 22));
     await ticks(50);
-    expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']); // still held
+    expect([cache.tierOf(0, 7), cache.tierOf(0, 8)]).toEqual(['hot', 'hot']); // slots are still held
   });
 
   it('rejects arguments out of range', async () => {
@@ -126,7 +126,7 @@ describe('errors', () => {
     await running;
   });
 
-  it('rejects sources that are too short, and tiers that do not fit', async () => {
+  it('rejects sources that are too short, and mismatched tiers', async () => {
     await expect(setUp({ numItems: 101 })).rejects.toThrow(FormatError);
     await expect(setUp({ slots: 3, hot: [1, 2, 3] })).rejects.toMatchObject({
       code: 'capacity',
@@ -144,7 +144,7 @@ describe('errors', () => {
 });
 
 describe('creation', () => {
-  it('leaves nothing behind when the loading at creation fails or is ended', async () => {
+  it('frees everything when the initial loading fails or is aborted', async () => {
     const { pieces, source } = testPieces(shapes, numItems, false);
     const memories = shapes.map(() => testMemory(20 * itemBytes, true));
     const create = (signal?: AbortSignal): Promise<NeuronCache> =>
@@ -165,7 +165,7 @@ describe('creation', () => {
     expect(source.numRunning).toBe(0);
   });
 
-  it('reports progress up to the whole', async () => {
+  it('reports progress up to the total', async () => {
     const seen: (readonly [number, number])[] = [];
     const onProgress = (doneBytes: number, totalBytes: number): void => void seen.push([doneBytes, totalBytes]);
     await setUp({ hot: [1, 2], warmSlots: 2, warm: [50, 51] }, { onProgress });

@@ -1,4 +1,4 @@
-/** Random commands against the model: more than 10,000 in all, bookkeeping and contents checked after each. */
+/** More than 10,000 random commands against the model; bookkeeping and contents are checked after each. */
 import { describe, expect, it } from 'vitest';
 import { CacheModel, type ModelOptions } from '../../test/cache-model.js';
 
@@ -45,7 +45,7 @@ describe('random commands', () => {
   });
 
   for (const { name, numRuns, ...options } of cases) {
-    it(`${name}: slots have the bytes of the source, as long as they are held`, async () => {
+    it(`${name}: slots keep the bytes of the source while they are held`, async () => {
       const counts = { failed: 0, aborted: 0, refused: 0 };
       const totals = { hits: 0, evictions: 0, warmHits: 0, prefetchHits: 0 };
       for (let seed = 1; seed <= numRuns; seed++) {
@@ -65,7 +65,7 @@ describe('random commands', () => {
         await cache.close();
         expect(source.numRunning).toBe(0);
       }
-      // the commands reached what they are there for
+      // the rare cases occurred
       expect(totals.hits).toBeGreaterThan(0);
       expect(totals.prefetchHits).toBeGreaterThan(0);
       if (options.slots < options.numItems) expect(totals.evictions).toBeGreaterThan(0);

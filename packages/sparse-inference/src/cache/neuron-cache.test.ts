@@ -10,7 +10,7 @@ describe('coalescing', () => {
     ['two runs', [...range(3, 6), ...range(50, 57)], 6],
     ['every second one, gaps not allowed', range(0, 20, 2), 30],
     ['any order, repeated', [12, 10, 11, 10, 13], 3],
-  ])('reads %s of three matrices by so many reads', async (_, ids, numReads) => {
+  ])('reads %s of three matrices with the expected number of reads', async (_, ids, numReads) => {
     const { source, cache, ensure, item, slot } = await setUp();
     const rows = await ensure(ids);
     expect(source.reads).toHaveLength(numReads);
@@ -21,7 +21,7 @@ describe('coalescing', () => {
     }
   });
 
-  it('reads over gaps when that is cheaper than another call', async () => {
+  it('reads across gaps when that is cheaper than another read', async () => {
     const { source, cache, ensure } = await setUp({}, { maxGapBytes: itemBytes });
     await ensure(range(0, 20, 2));
     expect(source.reads).toHaveLength(3);
@@ -40,7 +40,7 @@ describe('coalescing', () => {
     for (const piece of [0, 1, 2]) expect(slot(piece, rows[3])).toEqual(item(piece, 40));
   });
 
-  it('splits long runs, and never reads more at a time than it may', async () => {
+  it('splits long runs, and respects the limit on concurrent reads', async () => {
     const { source, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
     await ensure(range(0, 20));
     expect(source.reads).toHaveLength(15);
@@ -48,7 +48,7 @@ describe('coalescing', () => {
     for (const [, sizeBytes] of source.reads) expect(sizeBytes).toBe(4 * itemBytes);
   });
 
-  it('bounds the memory for reads', async () => {
+  it('bounds the memory of pending reads', async () => {
     const { cache, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
     await ensure(range(0, 20));
     expect(cache.statistics().bytes.staging).toBe(2 * 4 * itemBytes);
@@ -56,7 +56,7 @@ describe('coalescing', () => {
 });
 
 describe('tiers', () => {
-  it('asks nothing of the source for what is in slots, and answers with one promise', async () => {
+  it('reads nothing for items in slots, and returns the same promise', async () => {
     const { source, cache } = await setUp();
     const ids = Int32Array.from(range(0, 10));
     const rows = new Int32Array(10);
@@ -68,7 +68,7 @@ describe('tiers', () => {
     expect(cache.statistics()).toMatchObject({ requests: 30, hits: 20, misses: 10, coldReads: 10 });
   });
 
-  it('evicts the least recently used, never pinned ones', async () => {
+  it('evicts the least recently used items, never pinned ones', async () => {
     const { cache, ensure } = await setUp({ slots: 6, hot: [90, 91] });
     await ensure([1]);
     await ensure([2]);
@@ -93,13 +93,13 @@ describe('tiers', () => {
 });
 
 describe('encodings of tiers', () => {
-  it('keeps the bytes as they are in a warm tier of encoding same', async () => {
+  it('keeps the dtype in a warm tier of encoding same', async () => {
     const { ensure, item, slot } = await setUp({ warmSlots: 4, warm: [5] }, { warmEncoding: 'same' });
     const [row] = await ensure([5]);
     expect(slot(1, row)).toEqual(item(1, 5));
   });
 
-  it('keeps what is often active in the warm tier, whatever passes by', async () => {
+  it('keeps frequently active items in the warm tier', async () => {
     const frequencies = new Float32Array(numItems).fill(0.01);
     frequencies[5] = 0.9;
     frequencies[6] = 0.8;
@@ -107,7 +107,7 @@ describe('encodings of tiers', () => {
     for (const id of range(10, 60)) await ensure([id]);
     expect([cache.tierOf(0, 5), cache.tierOf(0, 6)]).toEqual(['warm', 'warm']);
     for (let round = 0; round < 900; round++) await ensure([70 + (round % 3)]);
-    // observed frequency overtakes that of the calibration
+    // the observed frequency overtakes the calibrated one
     expect([5, 6].map((id) => cache.tierOf(0, id))).toEqual(['cold', 'cold']);
   });
 
@@ -122,7 +122,7 @@ describe('encodings of tiers', () => {
     expect(cache.statistics().bytes.cold).toBe(98 * 3 * 18);
   });
 
-  it('does not keep what has no 8-bit form', async () => {
+  it('does not keep items that have no 8-bit encoding', async () => {
     const { source, cache, ensure, item, slot } = await setUp({ slots: 1, warmSlots: 4 });
     source.bytes.set([0x00, 0x7c], 13 + 9 * itemBytes); // Infinity in f16
     item(0, 9).set([0x00, 0x7c]);
@@ -136,7 +136,7 @@ describe('encodings of tiers', () => {
 });
 
 describe('prefetch', () => {
-  it('loads items, and the ensure that follows reads nothing', async () => {
+  it('loads items, so that the next ensure reads nothing', async () => {
     const { source, cache, ensure } = await setUp();
     cache.prefetch(0, Int32Array.of(4, 5, 6));
     await ticks(50);
@@ -148,7 +148,7 @@ describe('prefetch', () => {
     expect(cache.statistics().prefetchHits).toBe(3);
   });
 
-  it('is joined by an ensure that comes before the bytes', async () => {
+  it('shares its read with an ensure that comes before the bytes', async () => {
     const { source, cache, ensure, item, slot } = await setUp();
     const { wait, open } = gate();
     source.before = () => wait;
@@ -164,7 +164,7 @@ describe('prefetch', () => {
     expect(cache.statistics()).toMatchObject({ prefetches: 3, hits: 2, misses: 1 });
   });
 
-  it('goes before the prefetches of other layers once it is needed', async () => {
+  it('overtakes the prefetches of other layers once it is needed', async () => {
     const { pieces, source } = testPieces(shapes, numItems, true);
     const memories = shapes.map(() => testMemory(20 * itemBytes, true));
     const cache = await createNeuronCache({
@@ -183,7 +183,7 @@ describe('prefetch', () => {
 });
 
 describe('prefetch under pressure', () => {
-  it('takes no slot that an ensure holds, until that is released', async () => {
+  it('takes no slot that an ensure holds until it is released', async () => {
     const { cache, ensure } = await setUp({ slots: 4 });
     await ensure([1, 2, 3]);
     cache.prefetch(0, Int32Array.of(10, 11, 12));
@@ -196,7 +196,7 @@ describe('prefetch under pressure', () => {
     expect([10, 11, 12].map((id) => cache.tierOf(0, id))).toEqual(['hot', 'hot', 'hot']);
   });
 
-  it('gives way to what is needed now', async () => {
+  it('yields slots to items that are needed now', async () => {
     const { source, cache, ensure } = await setUp({ slots: 6 }, { maxReads: 1 });
     cache.prefetch(0, Int32Array.from(range(20, 32, 2)));
     await ensure([1, 3, 5, 7, 9, 11]);
@@ -205,7 +205,7 @@ describe('prefetch under pressure', () => {
     cache.checkIntegrity();
   });
 
-  it('ends with its signal, but for what an ensure waits for', async () => {
+  it('is cancelled by its signal, except for items that an ensure waits for', async () => {
     const { source, cache, ensure } = await setUp();
     const { wait, open } = gate();
     source.before = () => wait;
@@ -222,7 +222,7 @@ describe('prefetch under pressure', () => {
     expect(cache.statistics().prefetches).toBe(2);
   });
 
-  it('shows its failure when the item is needed', async () => {
+  it('reports its failure when the item is needed', async () => {
     const { source, cache, ensure } = await setUp();
     source.before = async () => {
       throw new IoError({ source: 'weights', message: 'EIO: i/o error' });

@@ -1,4 +1,4 @@
-/** Properties of the plan over random layers and budgets, and plans that can be worked out by hand. */
+/** Properties of plans for random layers and budgets, and plans derived by hand. */
 import { ArgumentError, CapacityError, createRng, type Rng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { planNeuronTiers, type NeuronTierOptions, type PlannedLayer, type PlannedLayerInput } from '../index.js';
@@ -37,7 +37,7 @@ const smallestOf = (options: Omit<NeuronTierOptions, 'budgetBytes'>): number => 
   }
 };
 
-/** Checks one layer of a plan. @returns whether it has slots for a part of its items only */
+/** Checks one layer of a plan. @returns whether only a part of its items has slots */
 function checkLayer(
   { slots, hot, warmSlots, warm }: PlannedLayer,
   { numItems, frequencies, leastHot = 0, workingSlots }: PlannedLayerInput,
@@ -70,7 +70,7 @@ function checkOrder(hot: Int32Array, warm: Int32Array, frequencies: ArrayLike<nu
 }
 
 describe('random plans', () => {
-  it('keep the budget, pin what is most often active, and spend what they get', () => {
+  it('respect the budget, pin the most frequently active items, and use the whole budget', () => {
     const rng = createRng(7);
     let numPartial = 0;
     for (let run = 0; run < 400; run++) {
@@ -105,7 +105,7 @@ describe('random plans', () => {
     }
   });
 
-  it('save no less with a larger budget, but for what one item saves', () => {
+  it('save no less with a larger budget, except for the saving of one item', () => {
     const rng = createRng(9);
     for (let run = 0; run < 100; run++) {
       const layers = [randomLayer(rng)];
@@ -116,7 +116,7 @@ describe('random plans', () => {
       for (let step = 0; step < 10; step++) {
         const plan = planNeuronTiers({ ...options, budgetBytes: smallest + step * hotBytes * 4 });
         const [{ hot, warm }] = plan.layers;
-        // a tenth of what a read costs is spent on a copy from the warm tier
+        // a copy from the warm tier costs a tenth of a read
         let saved = 0;
         for (const item of hot) saved += frequencies[item];
         for (const item of warm) saved += frequencies[item] * 0.9;
@@ -131,7 +131,7 @@ const half = Float32Array.from({ length: 100 }, (_, item) => (item < 10 ? 1 : it
 const layer = { numItems: 100, hotBytes: 1000, warmBytes: 1000, coldBytes: 0, frequencies: half };
 
 describe('planNeuronTiers', () => {
-  it('makes everything hot when there is room', () => {
+  it('makes every item hot when there is room', () => {
     const plan = planNeuronTiers({ budgetBytes: 1e6, layers: [layer, layer], stagingBytes: 0 });
     for (const { slots, hot, warmSlots } of plan.layers) {
       expect([slots, hot.length, warmSlots]).toEqual([100, 100, 0]);
@@ -157,7 +157,7 @@ describe('planNeuronTiers', () => {
     expect(warm.length).toBeGreaterThan(45);
   });
 
-  it('puts what exceeds the limit of backend memory into the warm tier', () => {
+  it('puts items beyond the limit of backend memory into the warm tier', () => {
     const options = { layers: [layer], stagingBytes: 0, hotLimitBytes: 40_000, budgetBytes: 80_000 };
     const plan = planNeuronTiers(options);
     expect(plan.hotBytes).toBeLessThanOrEqual(40_000);

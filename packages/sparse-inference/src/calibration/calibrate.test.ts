@@ -23,7 +23,7 @@ const easy = predictableBlock({ hiddenDim: 48, ffnDim: 96, directions: 6 }, 1);
 const source = plainSource({ backend, blocks: [easy.weights], hiddenState: easy.hiddenState });
 const base: CalibrateOptions = { backend, samples, rank: 32, epochs: 6, learningRate: 0.01 };
 
-/** Keeps what is saved, and may fail at the n-th time as a process would that is killed. */
+/** Stores checkpoints in memory; fails at the n-th save like a process that is killed. */
 class MemoryStore implements CheckpointStore {
   content: Uint8Array | undefined;
   numSaves = 0;
@@ -40,7 +40,7 @@ class MemoryStore implements CheckpointStore {
 }
 
 describe('calibrate', () => {
-  test('finds a predictor that skips most neurons at the recall that was asked for', async () => {
+  test('finds a predictor that skips most neurons at the requested recall', async () => {
     const { layers, modelHash, config } = await calibrate(source, base);
     expect({ modelHash, target: config.target, numTokens: config.numTokens }).toEqual({
       modelHash: 'plain',
@@ -49,7 +49,7 @@ describe('calibrate', () => {
     });
     const [{ report, predictor, frequencies }] = layers as [(typeof layers)[0]];
     expect(predictor.kind).toBe('low-rank');
-    expect(report.recall).toBeGreaterThan(0.93); // 128 tokens that nothing was fitted to
+    expect(report.recall).toBeGreaterThan(0.93); // 128 held-out tokens
     expect(report.activeRatio).toBeLessThan(0.3);
     expect(report.activeRatio).toBeGreaterThanOrEqual(report.trueRatio * 0.9);
     expect(report.energy).toBeGreaterThan(0.88); // 0.93 of the neurons that have 0.95 of it
@@ -58,10 +58,10 @@ describe('calibrate', () => {
     expect(mean).toBeCloseTo(report.trueRatio, 1);
   });
 
-  test('training helps where neurons differ in what they add, and is dropped where it does not help', async () => {
+  test('training helps where neurons differ in their contributions, and is dropped where it does not help', async () => {
     const activeRatio = async (own: CalibrationSource, epochs: number): Promise<number> =>
       (await calibrate(own, { ...base, epochs })).layers[0]?.report.activeRatio as number;
-    // a rank of 32 holds these gates exactly, and what training learns from a thousand tokens is worse
+    // a rank of 32 represents these gates exactly, and training on a thousand tokens makes it worse
     expect(await activeRatio(source, 6)).toBe(await activeRatio(source, 0));
     const uneven = { ...easy.weights, down: easy.weights.down.map((x, i) => x * (i % 96 < 48 ? 4 : 0.25)) };
     const own = plainSource({ backend, blocks: [uneven], hiddenState: easy.hiddenState });
@@ -84,9 +84,9 @@ describe('calibrate', () => {
     expect(tables.kind).toBe(predictor);
     // 128 tokens of 64 neurons choose, 128 others report: 3 standard errors of a share, neurons of one token go together
     expect(Math.abs(report.activeRatio - 0.4)).toBeLessThan(0.08);
-    expect(report.recall).toBeGreaterThan(report.activeRatio); // better than chance
+    expect(report.recall).toBeGreaterThan(report.activeRatio); // better than random
     expect(report.cosine).toBeGreaterThan(0.5);
-    // a rank of 32 is all of these gates and ups
+    // a rank of 32 represents these gates and ups exactly
     if (predictor === 'low-rank-product') expect(report.recall).toBeGreaterThan(0.9);
     if (predictor === 'input-threshold') expect(Math.abs(report.inputRatio - 0.4)).toBeLessThan(0.08);
     else expect(report.inputRatio).toBe(1);
@@ -94,7 +94,7 @@ describe('calibrate', () => {
 });
 
 describe('predictors and targets', () => {
-  test('low-rank products include the biases of the block', async () => {
+  test('low-rank products include the biases of the FFN', async () => {
     const weights = randomBlock({ activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 }, 3);
     const biased = { ...weights, upBias: randomRow(64, 5).map((x) => 3 * x) };
     const own = plainSource({ backend, blocks: [biased], hiddenState: (token) => randomRow(32, token) });
@@ -104,10 +104,10 @@ describe('predictors and targets', () => {
     expect(report.energy).toBeGreaterThan(0.97); // of 60 % skipped: all but the smallest
   });
 
-  test('a sparsity is a mean: layers with less to lose skip more', async () => {
+  test('a target sparsity is a mean: layers that lose less skip more', async () => {
     const own = { activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 64 } as const;
     const even = randomBlock(own, 3);
-    // a few neurons of this one make up most of its output
+    // few neurons of this layer make up most of its output
     const uneven = { ...even, down: even.down.map((x, i) => x * (i % 64 < 8 ? 8 : 1)) };
     const two = plainSource({ backend, blocks: [even, uneven], hiddenState: (token) => randomRow(32, token) });
     const { layers } = await calibrate(two, { ...base, predictor: 'gate-threshold', targetSparsity: 0.6 });
@@ -117,7 +117,7 @@ describe('predictors and targets', () => {
     expect(Math.abs(a.energy - b.energy)).toBeLessThan(0.05);
   });
 
-  test('by default the activation decides the predictor', async () => {
+  test('by default the activation determines the predictor', async () => {
     const kindOf = async (
       activation: 'relu' | 'silu',
       isGated: boolean,
@@ -135,7 +135,7 @@ describe('predictors and targets', () => {
 });
 
 describe('needed neurons', () => {
-  test('a neuron is needed by its contribution, above the threshold that keeps the energy', async () => {
+  test('a neuron is needed if its contribution exceeds the threshold that keeps the energy', async () => {
     const { weights, golden, rows } = goldenBlocks()[2] as ReturnType<typeof goldenBlocks>[0];
     const own = plainSource({ backend, blocks: [weights], hiddenState: (token) => rows[token] as Float32Array });
     const tokens = Int32Array.of(0, 1, 2);
@@ -159,7 +159,7 @@ describe('needed neurons', () => {
     layer.frequencies.forEach((x, id) => expect(x).toBeCloseTo(frequencies[id] as number, 6));
   });
 
-  test('a block that does nothing needs no neurons', async () => {
+  test('an FFN with zero output needs no neurons', async () => {
     const weights = randomBlock({ activation: 'relu', isGated: true, hiddenDim: 32, ffnDim: 32 }, 3);
     const own = plainSource({
       backend,
@@ -175,7 +175,7 @@ describe('needed neurons', () => {
 });
 
 describe('reports and progress', () => {
-  test('the report is what measuring the sidecar on the same text gives', async () => {
+  test('the report equals a measurement of the sidecar on the same text', async () => {
     for (const predictor of predictorKinds) {
       const sidecar = await calibrate(source, { ...base, predictor, epochs: 1 });
       const { verify } = splitSamples(samples, 1);
@@ -184,7 +184,7 @@ describe('reports and progress', () => {
     }
   });
 
-  test('progress covers all phases', async () => {
+  test('progress covers every phase', async () => {
     const seen: CalibrationProgress[] = [];
     await calibrate(source, { ...base, epochs: 2, onProgress: (progress) => seen.push(progress) });
     const done = seen.map(({ doneTokens }) => doneTokens);
@@ -193,7 +193,7 @@ describe('reports and progress', () => {
     expect(new Set(seen.map(({ phase }) => phase)).size).toBe(4);
   });
 
-  test('a signal stops a calibration', async () => {
+  test('a signal aborts a calibration', async () => {
     const controller = new AbortController();
     const reason = new Error('enough');
     const onProgress = ({ phase }: CalibrationProgress): void => {
@@ -210,13 +210,13 @@ const common: CalibrateOptions = { ...base, samples: samples.slice(0, 30), epoch
 
 describe('checkpoints', () => {
   test.each(['low-rank', 'low-rank-product'] as const)(
-    'of %s: killed at any save and resumed, the sidecar is the same to the last bit',
+    'of %s: killed at any save and resumed, the sidecar is bit-identical',
     async (predictor) => {
       const options = { ...common, predictor };
       const whole = new MemoryStore();
       const expected = await sidecarBytes(await calibrate(two, { ...options, checkpoint: whole }));
       expect(await sidecarBytes(await calibrate(two, options))).toEqual(expected);
-      expect(whole.numSaves).toBe(7); // two inside of each of two phases, three between phases
+      expect(whole.numSaves).toBe(7); // two within each of two phases, three between phases
       const saves = Array.from({ length: whole.numSaves }, (_, save) => save);
       for (const killAt of predictor === 'low-rank' ? sampled(saves, 3) : sampled(saves, 3, 1)) {
         const store = new MemoryStore();
@@ -237,7 +237,7 @@ describe('checkpoints', () => {
     },
   );
 
-  test('a calibration that is killed again and again still finishes', async () => {
+  test('a calibration that is killed repeatedly still finishes', async () => {
     const store = new MemoryStore();
     const expected = await sidecarBytes(await calibrate(two, common));
     for (let attempt = 0; attempt < 20; attempt++) {
@@ -251,13 +251,13 @@ describe('checkpoints', () => {
   });
 });
 
-describe('checkpoints that do not fit', () => {
+describe('mismatched checkpoints', () => {
   test.each<[string, Partial<CalibrateOptions>]>([
     ['another seed', { seed: 2 }],
     ['other text', { samples: samples.slice(0, 20) }],
     ['another target', { targetSparsity: 0.5 }],
     ['another predictor', { predictor: 'gate-threshold' }],
-  ])('of %s are not used', async (_name, change) => {
+  ])('of %s are ignored', async (_name, change) => {
     const store = new MemoryStore();
     store.killAt = 2;
     await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
@@ -269,7 +269,7 @@ describe('checkpoints that do not fit', () => {
     expect(await sidecarBytes(resumed)).toEqual(await sidecarBytes(await calibrate(two, other)));
   });
 
-  test('that are damaged are rejected', async () => {
+  test('are rejected if damaged', async () => {
     const store = new MemoryStore();
     store.killAt = 2;
     await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
@@ -303,7 +303,7 @@ describe('invalid options', () => {
     await expect(running).rejects.toThrow(message);
   });
 
-  test('a model without blocks, a sidecar of more layers', async () => {
+  test('a model without FFNs, a sidecar with more layers', async () => {
     await expect(calibrate({ ...source, layers: [] }, base)).rejects.toThrow(/mixtures of experts/);
     const sidecar = await calibrate(source, { ...base, epochs: 0 });
     await expect(measureSidecar({ ...source, layers: [] }, sidecar, { backend, samples })).rejects.toThrow(

@@ -5,7 +5,7 @@ import { FloatHistogram } from './float-histogram.js';
 describe('FloatHistogram', () => {
   const values = fc.array(fc.float({ noNaN: true, noDefaultInfinity: true }), { minLength: 1, maxLength: 60 });
 
-  test('what is above an edge that it gave is counted exactly, and the next edge would not do', () => {
+  test('the requested weight lies above the returned edge, and the count above it is exact', () => {
     fc.assert(
       fc.property(values, fc.double({ min: 0, max: 1, noNaN: true }), (list, share) => {
         const floats = Float32Array.from(list);

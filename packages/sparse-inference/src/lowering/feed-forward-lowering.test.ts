@@ -10,7 +10,7 @@ import type { PredictorKind, Sidecar } from '../sidecar/sidecar.js';
 import { createFeedForwardLowering, predictorWeights } from './feed-forward-lowering.js';
 import { breakEvenOf, runsDense, sparseMatrices, type MaxActiveRatio } from './sparse-matrices.js';
 
-/** Ratios of a made-up backend, other ones for every dtype and layout. */
+/** Break-even ratios of an imaginary backend, different for every dtype and layout. */
 const ratios: Partial<Record<DType, number>> = { f32: 0.7, f16: 0.44, q8_0: 0.65, q4_0: 0.54 };
 const breakEvenRatio: Backend['breakEvenRatio'] = (dtype, layout) =>
   (ratios[dtype] ?? 0.2) - (layout === 'separate' ? 0.1 : 0);
@@ -34,7 +34,7 @@ beforeAll(async () => {
 afterAll(() => Promise.all(Object.values(backends).map((backend) => backend.dispose())));
 
 function expectClose(actual: Float32Array, expected: Float32Array): void {
-  // sums of f32 products in another order: n * 2^-24 of the sum of magnitudes, which is some times the result's size
+  // sums of f32 products in another order: n * 2^-24 of the sum of magnitudes, which is a few times the magnitude of the result
   const size = Math.max(1, ...expected.map(Math.abs));
   expected.forEach((y, i) => expect(Math.abs((actual[i] as number) - y)).toBeLessThan(size * 1e-4));
 }
@@ -45,7 +45,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
 
     const own = shape.isGated ? gatedKinds : kinds;
 
-    test.each(own)('%s computes what its predictor chooses', async (kind) => {
+    test.each(own)('%s computes the neurons that its predictor selects', async (kind) => {
       const layer = sparseLayer(kind, 0, weights, 5);
       const sidecar = sidecarOf([layer]);
       for (const seed of [1, 2, 3]) {
@@ -60,7 +60,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
       }
     });
 
-    test('with all neurons active it is the dense block', async () => {
+    test('with all neurons active it equals the dense FFN', async () => {
       const x = randomRow(4 * hiddenDim, 9);
       const dense = await runBlock(backends[name], weights, (_b, request) => request.lowerDense(), new Map(), x);
       for (const kind of own) {
@@ -98,7 +98,7 @@ const run = (write: Parameters<typeof runBlock>[2], tables: Parameters<typeof ru
   runBlock(backends.reference, weights, write, tables, randomRow(2 * hiddenDim, 8), options);
 
 describe('the lowering', () => {
-  test('asks for no matrix that it does not read', async () => {
+  test('requests only matrices that it reads', async () => {
     const of = async (kind: PredictorKind): Promise<readonly string[]> => {
       const sidecar = sidecarOf([sparseLayer(kind, 0, weights, 5)]);
       return (await run(createFeedForwardLowering(sidecar), predictorWeights(sidecar))).weights.toSorted();
@@ -121,7 +121,7 @@ describe('the lowering', () => {
     ]);
   });
 
-  test('says which matrices are read row by row', () => {
+  test('reports which matrices are read row by row', () => {
     const two = randomBlock({ activation: 'relu', isGated: false, hiddenDim, ffnDim }, 1);
     const sidecar = sidecarOf([
       ...gatedKinds.map((kind, layer) => sparseLayer(kind, layer, weights, 1)),
@@ -133,7 +133,7 @@ describe('the lowering', () => {
     ]);
   });
 
-  test('leaves layers dense that the sidecar does not have', async () => {
+  test('runs layers dense that are missing in the sidecar', async () => {
     const sidecar = sidecarOf([sparseLayer('low-rank', 7, weights, 5)]);
     expect((await run(createFeedForwardLowering(sidecar), new Map())).ops).not.toContain('active-neurons');
   });
@@ -147,7 +147,7 @@ const active = (kind: PredictorKind, activeRatio: number, inputRatio = 1): Sidec
 const limit = breakEvenRatio('q4_0', 'interleaved');
 
 describe('layers above their break-even ratio', () => {
-  test('are dense, with the matrices of dense blocks', async () => {
+  test('run dense, with the matrices of dense FFNs', async () => {
     for (const kind of gatedKinds) {
       const sidecar = active(kind, limit + 0.01);
       const write = createFeedForwardLowering(sidecar, { maxRatio: breakEvenRatio });
@@ -164,10 +164,10 @@ describe('layers above their break-even ratio', () => {
     expect(createFeedForwardLowering(active('low-rank', limit), { maxRatio: breakEvenRatio }).denseLayers).toEqual([]);
   });
 
-  test('tables of predictors take their share of the time, unless a limit is given', () => {
+  test('predictor tables count towards the time, unless a limit is given', () => {
     const isDense = (kind: PredictorKind, activeRatio: number, maxRatio: MaxActiveRatio = breakEvenRatio): boolean => {
       const layer = sparseLayer(kind, 0, weights, 5);
-      // tables of a tenth of the block
+      // tables of a tenth of the FFN
       const report = { ...layer.report, activeRatio, denseBytes: 1000, sparseBytes: 1000 * activeRatio + 100 };
       return runsDense({ ...layer, report }, maxRatio);
     };
@@ -177,14 +177,14 @@ describe('layers above their break-even ratio', () => {
       expect(isDense(kind, above, limit)).toBe(false);
       expect(isDense(kind, 1, 1)).toBe(false);
     }
-    // what is more than the active share is the gate, which takes the same time in a dense block
+    // the gate is read beyond the active share; it takes the same time in a dense FFN
     const ofRows = breakEvenRatio('q4_0', 'separate');
     expect([ofRows, ofRows + 0.001].map((ratio) => isDense('gate-threshold', ratio))).toEqual([false, true]);
   });
 });
 
 describe('break-even ratios', () => {
-  test('types of the rows decide which ratio that is, or else the bits of the weights', () => {
+  test('depend on the row dtypes, or else on the bits per weight', () => {
     const numWeights = (weights.gate === undefined ? 2 : 3) * hiddenDim * ffnDim;
     const types = { q4_0: 4.5, q8_0: 8.5, f16: 16, f32: 32 };
     for (const [type, bits] of Object.entries(types) as [keyof typeof types, number][]) {
@@ -203,19 +203,19 @@ describe('break-even ratios', () => {
     }
   });
 
-  test('of inputs and of neurons, by the weights that they stand for', () => {
+  test('of inputs and of neurons, weighted by their matrices', () => {
     const isDense = (inputRatio: number): boolean =>
       createFeedForwardLowering(active('input-threshold', 0.3, inputRatio), { maxRatio: 0.5 }).denseLayers.length > 0;
     expect([0.59, 0.61].map(isDense)).toEqual([false, true]);
   });
 
-  test('an oracle is never dense', () => {
+  test('never make an oracle dense', () => {
     expect(createFeedForwardLowering(active('low-rank', 0.9), { oracle: true }).matrices(0)).toEqual(['down']);
   });
 
-  test('steps of several tokens compute every neuron, of one token only the predicted ones, unless maxRatio decides', async () => {
+  test('steps of several tokens compute every neuron, steps of one token the predicted ones, unless maxRatio is given', async () => {
     const layer = sparseLayer('low-rank', 0, weights, 5);
-    // three quarters of the neurons are active whatever the scores
+    // three quarters of the neurons are active regardless of scores
     const thresholds = layer.predictor.thresholds.map((value, f) => (f % 4 === 0 ? value : -1e9));
     const sidecar = sidecarOf([{ ...layer, predictor: { ...layer.predictor, thresholds } }]);
     const tables = predictorWeights(sidecar);
@@ -244,7 +244,7 @@ describe('requests', () => {
     expect(twice.y).toEqual(once.y.map((value) => 2 * value));
   });
 
-  test('computes inputs densely where a request does not have the columns', async () => {
+  test('computes inputs densely where a request lacks the columns', async () => {
     const sidecar = sidecarOf([sparseLayer('input-threshold', 0, weights, 5)]);
     const { ops } = await run(createFeedForwardLowering(sidecar), predictorWeights(sidecar), { hasColumns: false });
     expect(ops.filter((op) => op === 'matmul')).toHaveLength(2);
@@ -276,7 +276,7 @@ describe('requests', () => {
     },
   );
 
-  test('rejects a block of another size', async () => {
+  test('rejects an FFN of another size', async () => {
     const other = randomBlock({ activation: 'relu', isGated: true, hiddenDim, ffnDim: 41 }, 1);
     const sidecar = sidecarOf([sparseLayer('low-rank', 0, other, 5)]);
     await expect(run(createFeedForwardLowering(sidecar), predictorWeights(sidecar))).rejects.toThrow(ShapeError);

@@ -28,7 +28,7 @@ const productLayer = {
   ...{ contributionThreshold: 0, downNorms: new Float32Array(ffnDim) },
 } as const;
 
-/** Sums of 32 products of 32 products in f32, of magnitudes below 8: 64 roundings of 2^-24 of that. */
+/** f32 sums of 32 products of sums of 32 products, with magnitudes below 8: 64 roundings of 2^-24 each. */
 const expectClose = (actual: Float32Array, expected: readonly number[]): void => {
   expect(actual).toHaveLength(expected.length);
   expected.forEach((score, i) =>
@@ -46,7 +46,7 @@ beforeAll(async () => {
 afterAll(() => Promise.all(Object.values(backends).map((backend) => backend.dispose())));
 
 describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
-  test('scores of low-rank products are those of numpy, and neurons are chosen by them', async () => {
+  test('scores of low-rank products equal those of NumPy, and select the neurons', async () => {
     const thresholds = new Float32Array(ffnDim).fill(0.5);
     const layer = { ...productLayer, predictor: { ...tables, thresholds } };
     await using predictor = await NeuronPredictor.create(layer, { backend: backends[name] });
@@ -85,7 +85,7 @@ describe.each(['reference', 'wasm'] as const)('on %s', (name) => {
   });
 });
 
-test('predictors that compute parts of the block need its weights, and all need hidden states of their size', async () => {
+test('predictors that compute parts of the FFN require its weights, and all require hidden states of their size', async () => {
   const weights = randomBlock({ activation: 'silu', isGated: true, hiddenDim: 32, ffnDim: 40 }, 11);
   const backend = backends.reference;
   for (const kind of ['gate-threshold', 'input-threshold'] as const) {

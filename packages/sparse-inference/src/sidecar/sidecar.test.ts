@@ -10,7 +10,7 @@ import { metadataKeys, predictorKinds } from './sidecar.js';
 import { decodeMatrix, encodeMatrix } from './stored-matrix.js';
 
 const block = randomBlock({ activation: 'relu', isGated: true, hiddenDim: 32, ffnDim: 24 }, 1);
-const odd = randomBlock({ activation: 'gelu-erf', isGated: false, hiddenDim: 20, ffnDim: 7 }, 2); // no whole q8_0 blocks
+const odd = randomBlock({ activation: 'gelu-erf', isGated: false, hiddenDim: 20, ffnDim: 7 }, 2); // not a multiple of the q8_0 block size
 const sidecar = sidecarOf([
   sparseLayer('low-rank', 0, block, 3),
   sparseLayer('gate-threshold', 2, block, 4),
@@ -33,7 +33,7 @@ const layerOf = (json: Record<string, unknown>, index: number): Record<string, u
   (json['layers'] as Record<string, unknown>[])[index] as Record<string, unknown>;
 
 describe('a sidecar', () => {
-  test('comes back as it was, and the same one gives the same bytes', async () => {
+  test('survives a round trip, and is written deterministically', async () => {
     const bytes = await sidecarBytes(sidecar);
     expect(await readSidecar(await open(bytes), { modelHash: 'xxh:1' })).toEqual(sidecar);
     expect(await sidecarBytes(sidecarOf([...sidecar.layers]))).toEqual(bytes);
@@ -41,7 +41,7 @@ describe('a sidecar', () => {
     expect(await readSidecar(await open(await sidecarBytes(named)))).toEqual(named);
   });
 
-  test('says nothing of how a model stores its rows', () => {
+  test('does not depend on how the model stores its rows', () => {
     const rows = { dtypes: ['q8_0'] as const, areInterleaved: true };
     const layers = sidecar.layers.map((layer) => ({ ...layer, rows }));
     expect(sidecarContent({ ...sidecar, layers })).toEqual(sidecarContent(sidecar));
@@ -58,14 +58,14 @@ describe('a sidecar', () => {
 
   test.each([
     ['q8_0', 0.5 / 127],
-    ['q4_0', 1 / 8], // codes from -8 to 7: the largest may be a whole step off
+    ['q4_0', 1 / 8], // codes from -8 to 7: the largest value has an error of up to a whole step
   ] as const)('matrices keep their values within what %s holds', (dtype, share) => {
     const rng = createRng(9);
     const values = Float32Array.from({ length: 64 * 5 }, () => rng.nextGaussian());
     const back = decodeMatrix(encodeMatrix(values, 5, 64, dtype));
     for (let begin = 0; begin < values.length; begin += 32) {
       const largest = Math.max(...values.subarray(begin, begin + 32).map(Math.abs));
-      // and the scale rounded to f16
+      // and the scale is rounded to f16
       for (let i = begin; i < begin + 32; i++) {
         expect(Math.abs((back[i] as number) - (values[i] as number))).toBeLessThanOrEqual(largest * (share + 2 ** -11));
       }
@@ -100,7 +100,7 @@ describe('errors', () => {
     );
   });
 
-  test('of safetensors files that are none', async () => {
+  test('of files that are not safetensors', async () => {
     await refused(await fileOf({ tensors: [], metadata: {} }), /winnow.sparse: .* \(not a sidecar\)/);
     await refused(await fileOf({ tensors: [], metadata: { 'winnow.sparse': '{' } }), /expected JSON/);
     await refused(await fileOf({ tensors: [], metadata: { 'winnow.sparse': '[]' } }), /expected an object/);
@@ -128,13 +128,13 @@ describe('errors', () => {
   });
 });
 
-describe('refusals of contents', () => {
-  test('of a low-rank product for a block without a gate', async () => {
+describe('rejected contents', () => {
+  test('a low-rank product for an FFN without a gate', async () => {
     const bytes = await changed((json) => Object.assign(layerOf(json, 4), { isGated: false }));
     await refused(bytes, /kind: expected another one for blocks without a gate/);
   });
 
-  test('of NaN among thresholds', async () => {
+  test('NaN among thresholds', async () => {
     const layer = sparseLayer('gate-threshold', 0, block, 1);
     layer.predictor.thresholds[3] = NaN;
     await refused(await sidecarBytes(sidecarOf([layer])), /layers.0.thresholds: expected numbers, found NaN/);
@@ -154,7 +154,7 @@ describe('fuzz', () => {
             (read) => read,
             (error: unknown) => error,
           );
-        // a bit of padding behind the header may be any white space
+        // the padding after the header may be any white space
         if (!WinnowError.isInstance(outcome)) expect(outcome).toEqual(sidecar);
         else expect(['format', 'dtype', 'argument']).toContain(outcome.code);
       }),
@@ -162,7 +162,7 @@ describe('fuzz', () => {
     );
   });
 
-  test('a cut file is rejected', async () => {
+  test('a truncated file is rejected', async () => {
     const bytes = await sidecarBytes(sidecar);
     await fc.assert(
       fc.asyncProperty(fc.nat(bytes.length - 1), async (length) => {
@@ -172,7 +172,7 @@ describe('fuzz', () => {
     );
   });
 
-  test('any JSON in place of the metadata is rejected, or read', async () => {
+  test('any JSON in place of the metadata is read or rejected', async () => {
     const { tensors, metadata } = sidecarContent(sidecar);
     const valid = JSON.parse(metadata[metadataKeys.content] as string) as object;
     const pathsOf = (value: unknown, path: string[] = []): string[][] =>
@@ -202,14 +202,14 @@ describe('fuzz', () => {
 });
 
 describe('classes of neurons', () => {
-  test('half of the activity is hot, a twentieth cold', () => {
+  test('hot neurons cover half of the activity, cold ones a twentieth', () => {
     const { hot, warm, cold } = classifyNeurons(Float32Array.of(0.01, 0.55, 0.2, 0.2, 0.06, 0.03));
     expect([...hot]).toEqual([1]);
     expect([...warm]).toEqual([2, 3, 4]);
     expect([...cold]).toEqual([5, 0]);
   });
 
-  test('every neuron has one class', () => {
+  test('every neuron belongs to one class', () => {
     fc.assert(
       fc.property(fc.array(fc.float({ min: 0, max: 1, noNaN: true }), { maxLength: 40 }), (list) => {
         const { hot, warm, cold } = classifyNeurons(Float32Array.from(list));
@@ -219,6 +219,6 @@ describe('classes of neurons', () => {
   });
 });
 
-test('kinds are those that files may name', () => {
+test('predictorKinds lists every kind', () => {
   expect(predictorKinds).toEqual(['low-rank', 'low-rank-product', 'gate-threshold', 'input-threshold']);
 });

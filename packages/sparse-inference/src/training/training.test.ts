@@ -19,7 +19,7 @@ const gaussian = (length: number, seed: number): Float32Array => {
   return Float32Array.from({ length }, () => rng.nextGaussian());
 };
 
-test('products of any size, several times, and none afterwards', async () => {
+test('matrix products of any size, repeatedly, and rejected after disposal', async () => {
   const own = new MatrixProducts(backend);
   for (const [numRows, numInputs, numOutputs] of [
     [3, 5, 2],
@@ -42,7 +42,7 @@ test('products of any size, several times, and none afterwards', async () => {
   await expect(own.multiply(one, one, one, { numRows: 1, numInputs: 1, numOutputs: 1 })).rejects.toThrow(ReleasedError);
 });
 
-test('transposes turn back', () => {
+test('transposing twice gives the original', () => {
   fc.assert(
     fc.property(fc.integer({ min: 1, max: 70 }), fc.integer({ min: 1, max: 70 }), (rows, columns) => {
       const matrix = gaussian(rows * columns, rows);
@@ -69,19 +69,19 @@ describe('orthonormalizeRows', () => {
       for (let b = 0; b <= a; b++) {
         let dot = 0;
         for (let i = 0; i < length; i++) dot += (matrix[a * length + i] as number) * (matrix[b * length + i] as number);
-        // entries are rounded to f32: each of `length` products is off by 2^-23 of at most 1 / length on average
+        // entries are rounded to f32: each of `length` products has an error of 2^-23 times at most 1 / length on average
         expect(Math.abs(dot - Number(a === b && a < numFull))).toBeLessThan(1e-5);
       }
     }
   });
 });
 
-test('the start is as near to the weights as a product of this rank can be', async () => {
+test('the initial factors are the best approximation of this rank', async () => {
   const { hiddenDim, ffnDim, rank, numRows, x, weight, bestMeanSquare } = goldens().lowRank;
   const start = { hiddenDim, ffnDim, rank, numRows, x: floats(x), weight: floats(weight), rng: createRng(5) };
   const { p, q, bias } = await startFactors(products, start);
   expect(bias.every((value) => value === 0)).toBe(true);
-  // the rows of q are scaled so that scores have a mean square of 4 with all of the weights: undo it
+  // undoes the scaling of q that gives scores a mean square of 4
   const W = start.weight;
   const exact = new Float32Array(numRows * ffnDim);
   await products.multiply(start.x, W, exact, { numRows, numInputs: hiddenDim, numOutputs: ffnDim });
@@ -109,7 +109,7 @@ test('the start is as near to the weights as a product of this rank can be', asy
   }
 });
 
-/** What a step makes smaller, plainly. */
+/** The loss that a training step reduces, in plain loops. */
 function lossOf(
   { hiddenDim: E, rank, ffnDim: F, p, q, bias }: LowRankFactors,
   batch: TrainingBatch,
@@ -130,7 +130,7 @@ function lossOf(
 }
 
 describe('training', () => {
-  test('one step is that of numpy, gradients from differences', async () => {
+  test('one step equals that of NumPy with gradients by finite differences', async () => {
     const { step } = goldens();
     const { numRows, hiddenDim, rank, ffnDim, positiveWeight, learningRate } = step;
     const factors = { hiddenDim, rank, ffnDim, p: floats(step.p), q: floats(step.q), bias: floats(step.bias) };
@@ -139,18 +139,18 @@ describe('training', () => {
     expect(lossOf(factors, batch, positiveWeight)).toBeCloseTo(step.loss, 5);
     await trainStep(products, state, batch, { positiveWeight, learningRate });
     for (const name of ['p', 'q', 'bias'] as const) {
-      // a first step of Adam is the rate in the direction of the sign, whatever the gradient's size
+      // the first step of Adam is the learning rate times the sign of the gradient, whatever its size
       step.after[name].forEach((expected, i) => expect(factors[name][i]).toBeCloseTo(expected, 4));
     }
     expect(state.numSteps).toBe(1);
   });
 
-  test('Adam as its authors write it, over several steps', () => {
+  test('several steps of Adam as published', () => {
     const parameters = Float32Array.of(1, -2);
     const moments = createMoments(2);
     let [m, v, x] = [0, 0, 1];
     for (let step = 1; step <= 20; step++) {
-      const g = 2 * x; // of x^2
+      const g = 2 * x; // gradient of x^2
       adamStep(parameters, Float32Array.of(g, 0), moments, step, 0.1);
       m = 0.9 * m + 0.1 * g;
       v = 0.999 * v + 0.001 * g * g;
