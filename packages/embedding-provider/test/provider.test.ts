@@ -62,7 +62,7 @@ describe('options', () => {
     expect([await provider.embed('the sea')]).toEqual(await model.embed(['the sea']));
   });
 
-  test('the model's prompts are the default', async () => {
+  test('prompts of the model are the default', async () => {
     const asked: unknown[] = [];
     const embed: EmbeddingModel['embed'] = async (texts, options) => {
       asked.push([options?.promptName, options?.prompt]);

@@ -75,7 +75,7 @@ function ggufFiles(root: string | undefined): string[] {
 describe('@huggingface/gguf reads the same', () => {
   it('from the committed model', () => expectSame(readFileSync(new URL('__fixtures__/llama.gguf', import.meta.url))));
 
-  it('from the writer's files', async () => expectSame(await ggufBytes(sampleModel())));
+  it('from files of the writer', async () => expectSame(await ggufBytes(sampleModel())));
 
   it('from any metadata and tensors of the writer', async () => {
     // The oracle adds three keys of its own.
