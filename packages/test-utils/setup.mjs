@@ -1,5 +1,5 @@
 /** Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties. */
-import { createRequire } from 'node:module';
+import { existsSync, readFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach } from 'vitest';
@@ -37,12 +37,11 @@ function isLoopback(host) {
  * others each time, and fast-check prints the seed of a failure.
  */
 async function seedProperties() {
-  const require = createRequire(join(process.cwd(), 'package.json'));
-  const { devDependencies = {} } = require('./package.json');
-  if (process.env.WINNOW_TEST === 'full' || !('fast-check' in devDependencies)) return;
-  const manifest = require.resolve('fast-check/package.json');
-  // the module that tests import, not the one that `require` finds: each keeps parameters of its own
-  const { configureGlobal } = await import(join(dirname(manifest), require(manifest).module));
+  const manifest = join(process.cwd(), 'node_modules', 'fast-check', 'package.json');
+  if (process.env.WINNOW_TEST === 'full' || !existsSync(manifest)) return;
+  const { module } = JSON.parse(readFileSync(manifest, 'utf8'));
+  // the module that tests import: what `require` finds is another one, with parameters of its own
+  const { configureGlobal } = await import(join(dirname(manifest), module));
   configureGlobal({ seed: 1 });
 }
 
