@@ -159,28 +159,31 @@ const check = async (code: string): Promise<string> => {
 const block = (code: string, info = 'ts'): string => `# low\n\n\`\`\`${info}\n${code}\n\`\`\`\n`;
 const use = "import { double } from '@winnow/low';\n";
 
-it('examples: accepts an example that runs', async () => {
-  expect(await check(block(`${use}if (double(2) !== 4) throw new Error('wrong');`))).toBe('');
+it('examples: accepts one that runs, and checks the types of one that must not run', async () => {
+  const runs = block(`${use}if (double(2) !== 4) throw new Error('wrong');`);
+  expect(await check(runs + block("throw new Error('not run');", 'ts no-run'))).toBe('');
 });
 
-it('examples: catches a type error and names the line', async () => {
-  expect(await check(block(`${use}const text: string = double(2);`))).toMatch(/line-4\.ts.*TS2322/s);
+it('examples: catches type errors of all kinds of blocks and names their lines', async () => {
+  const wrong = [
+    block(`${use}const text: string = double(2);`),
+    block("import { gone } from '@winnow/low';\ngone();"),
+    block("import '@winnow/high';"),
+    block("const a: number = 'x';", 'ts no-run'),
+    block(`${use}const a = double(2);`) + block('const text: string = a;', 'ts continued'),
+  ];
+  const found = await check(wrong.join(''));
+  expect(found).toMatch(/line-4\.ts\(5,7\).*TS2322/);
+  expect(found).toMatch(/line-10\.ts\(10,10\).*TS2305/);
+  expect(found).toMatch(/line-16\.ts\(16,8\): error/);
+  expect(found).toMatch(/line-21\.3\.ts\(21,7\).*TS2322/);
+  expect(found).toMatch(/line-26\.ts\(32,7\).*TS2322/);
 });
 
 it('examples: catches an example that throws', async () => {
   expect(await check(block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`))).toContain(
     'the sum is off',
   );
-});
-
-it('examples: catches an import of something that is not there', async () => {
-  expect(await check(block("import { gone } from '@winnow/low';\ngone();"))).toContain('TS2305');
-  expect(await check(block("import '@winnow/high';"))).not.toBe('');
-});
-
-it('examples: checks the types of a block that must not run, and does not run it', async () => {
-  expect(await check(block("throw new Error('not run');", 'ts no-run'))).toBe('');
-  expect(await check(block("const a: number = 'x';", 'ts no-run'))).toContain('TS2322');
 });
 
 it('examples: keeps type errors of examples and of our packages, and leaves out those of others', () => {
@@ -213,9 +216,4 @@ it('examples: joins blocks that continue the one before, each in its own lines',
   ]);
   expect(extractExamples(block('a', 'ts served'))).toEqual([{ line: 4, code: 'a', run: true, served: true }]);
   expect(() => extractExamples(block('a', 'ts continued'))).toThrow('nothing before it');
-});
-
-it('examples: names the line of a type error in a block that continues', async () => {
-  const text = block(`${use}const a = double(2);`) + block('const text: string = a;', 'ts continued');
-  expect(await check(text)).toMatch(/\(10,7\).*TS2322/s);
 });

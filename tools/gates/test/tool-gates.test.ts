@@ -52,7 +52,7 @@ it('lint: reads kernels, whose functions have at most 60 lines', () => {
   expect(inSource(ofLines(61), path).output).toContain('max-lines-per-function');
 });
 
-it.each<[string, string, string]>([
+const forbidden: readonly (readonly [what: string, code: string, rule: string])[] = [
   ['console output', "console.log('x');\n", 'no-console'],
   ['a node: import', "import { readFileSync } from 'node:fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
   ['a built-in without prefix', "import { readFileSync } from 'fs';\n\nreadFileSync('x');\n", 'no-restricted-imports'],
@@ -66,10 +66,17 @@ it.each<[string, string, string]>([
   ['any', 'export const a: any = 1;\n', 'no-explicit-any'],
   ['@ts-ignore', '// @ts-ignore\nexport const a: number = 1;\n', 'ban-ts-comment'],
   ['a value import of a type', "import { T } from './t.js';\n\nexport const a: T = 1;\n", 'consistent-type-imports'],
-])('lint: catches %s', (_, code, rule) => {
-  const { code: exitCode, output } = inSource(code);
-  expect(output).toContain(rule);
-  expect(exitCode).not.toBe(0);
+];
+let linted: ReturnType<typeof lint> | undefined;
+/** One run over a file for each row. */
+const lintForbidden = (): ReturnType<typeof lint> =>
+  (linted ??= lint(Object.fromEntries(forbidden.map(([, code], row) => [`packages/low/src/row-${row}.ts`, code]))));
+
+it.each(forbidden.map(([what, , rule], row) => [what, rule, row] as const))('lint: catches %s', (_, rule, row) => {
+  const { code, output } = lintForbidden();
+  const messages = output.split(/\n(?=\s*(?:[x×!⚠]) )/).filter((text) => text.includes(`row-${row}.ts`));
+  expect(messages.join('\n')).toContain(rule);
+  expect(code).not.toBe(0);
 });
 
 it('lint: catches an import cycle', () => {
@@ -93,7 +100,7 @@ it('lint: allows Node in *.node.ts, in tests, tools and apps, and the browser in
 
 describe('types', () => {
   // The preset of the build is the base preset plus checked index access; sources of siblings are not part of it.
-  const check = (code: string): { code: number; output: string } => {
+  const check = (...codes: string[]): { code: number; output: string } => {
     const folder = createFolder({
       'tsconfig.json': {
         extends: './packages/tsconfig/build.json',
@@ -101,7 +108,7 @@ describe('types', () => {
         include: ['src'],
       },
       'package.json': { type: 'module' },
-      'src/a.ts': code,
+      ...Object.fromEntries(codes.map((code, row) => [`src/row-${row}.ts`, code])),
     });
     copySettings(folder, 'packages/tsconfig');
     return runTool('typescript', 'tsc', ['-p', 'tsconfig.json'], folder);
@@ -111,16 +118,19 @@ describe('types', () => {
     expect(check('export const a: number = 1;\n')).toMatchObject({ code: 0 });
   });
 
-  it.each([
-    ['a wrong type', "export const a: number = 'x';\n", 'TS2322'],
-    ['an export without a type', 'export const a = Math.max(1);\n', 'TS9010'],
-    ['an enum', 'export enum E {\n  a,\n}\n', 'TS1294'],
-    ['an unchecked index', 'export const f = (x: number[]): number => x[0];\n', 'TS2322'],
-    ['an unused local', 'const a = 1;\nexport {};\n', 'TS6133'],
-  ])('catches %s', (_, code, message) => {
-    const outcome = check(code);
-    expect(outcome.output).toContain(message);
-    expect(outcome.code).not.toBe(0);
+  it('catches a wrong type, a missing one, an enum, an unchecked index and an unused local', () => {
+    const wrong = [
+      ["export const a: number = 'x';\n", 'TS2322'],
+      ['export const a = Math.max(1);\n', 'TS9010'],
+      ['export enum E {\n  a,\n}\n', 'TS1294'],
+      ['export const f = (x: number[]): number => x[0];\n', 'TS2322'],
+      ['const a = 1;\nexport {};\n', 'TS6133'],
+    ] as const;
+    const { code, output } = check(...wrong.map(([text]) => text));
+    for (const [row, [, message]] of wrong.entries()) {
+      expect(output).toMatch(new RegExp(`row-${row}\\.ts\\(.*${message}`));
+    }
+    expect(code).not.toBe(0);
   });
 });
 
@@ -145,32 +155,30 @@ describe('knip', () => {
     expect(check({})).toEqual({ code: 0, output: expect.any(String) });
   });
 
-  it('catches a file that nothing imports', () => {
-    const { code, output } = check({ 'packages/low/src/orphan.ts': 'export const a: number = 1;\n' });
-    expect(output).toContain('orphan.ts');
-    expect(code).not.toBe(0);
-  });
-
-  it('catches an export that nothing uses', () => {
-    const { code, output } = check({
-      'packages/low/src/double.ts':
-        'export const unusedHere: number = 1;\n\nexport function double(value: number): number {\n  return value * 2;\n}\n',
-    });
-    expect(output).toContain('unusedHere');
-    expect(code).not.toBe(0);
-  });
-
-  it('catches an undeclared and an unused dependency', () => {
-    const undeclared = check({ 'packages/low/src/double.ts': "export { pad as double } from 'left-pad';\n" });
-    expect(undeclared.output).toContain('left-pad');
-    expect(undeclared.code).not.toBe(0);
+  it('catches a file, an export and a dependency that nothing uses, and an undeclared dependency', () => {
     const { 'packages/low/package.json': manifest = '' } = libraryFiles('low', {
       scripts: {},
-      dependencies: { 'left-pad': '1.0.0' },
+      dependencies: { 'right-pad': '1.0.0' },
     });
-    const unused = check({ 'packages/low/package.json': manifest });
-    expect(unused.output).toContain('left-pad');
-    expect(unused.code).not.toBe(0);
+    const { code, output } = check({
+      'packages/low/package.json': manifest,
+      'packages/low/src/orphan.ts': 'export const a: number = 1;\n',
+      'packages/low/src/double.ts':
+        "export const unusedHere: number = 1;\n\nexport { pad as double } from 'left-pad';\n",
+    });
+    const sections = output.split(/\n(?=[A-Z])/);
+    for (const [title, name] of [
+      ['Unused files', 'orphan.ts'],
+      ['Unused exports', 'unusedHere'],
+      ['Unused dependencies', 'right-pad'],
+      ['Unlisted dependencies', 'left-pad'],
+    ] as const) {
+      expect(
+        sections.find((section) => section.startsWith(title)),
+        title,
+      ).toContain(name);
+    }
+    expect(code).not.toBe(0);
   });
 });
 
