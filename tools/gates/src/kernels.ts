@@ -20,7 +20,7 @@ export const kernelBudgets: readonly LineBudget[] = [
   },
   {
     name: 'lines of microkernel templates',
-    limit: 1_510,
+    limit: 1_550,
     isCounted: (path) => /^codegen\/microkernels\/.*\.ts$/.test(path),
   },
 ];

@@ -2,8 +2,8 @@
 import { fma, sum4 } from '../simd/vector';
 
 /**
- * 1 / ln 2, the smallest exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
- * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
+ * 1 / ln 2, the smallest exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the
+ * relative error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
  */
 const table = memory.data<f32>([
   1.4426950408889634, -127, 12582912, 1.5370705380938858e-4, 1.3399848281486022e-3, 9.618373249344893e-3,
@@ -15,7 +15,10 @@ const table = memory.data<f32>([
   return f32x4.add(sum, f32x4.pmax(f32x4.mul(q, low), f32x4.mul(q, high)));
 }
 
-/** `y = x * factor + sum of weight * row`; addresses of rows, and weights, are `stride` bytes apart. Columns beyond `vectorBytes` are computed one by one. */
+/**
+ * `y = x * factor + sum of weight * row`; addresses of rows, and weights, are `stride` bytes apart. Columns
+ * beyond `vectorBytes` are computed one by one.
+ */
 export function axpyIndirect(
   y: usize,
   x: usize,
@@ -78,7 +81,7 @@ export function axpyIndirect(
   }
 }
 
-/** `mean += (x - mean) * (1 / count)` for contiguous rows of `bytes` bytes, with counts from `before + 1` to `after`. */
+/** `mean += (x - mean) * (1 / count)` for contiguous rows, with counts from `before + 1` to `after`. */
 export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
   if (before === 0) memory.fill(mean, 0, bytes);
   let column: usize = 0;
@@ -176,7 +179,11 @@ export function boxBound4(low: usize, high: usize, w0: usize, w1: usize, w2: usi
   return result;
 }
 
-/** Turns the logits of 4 lanes, `stride` bytes apart, into weights `exp(logit - shift)` and adds them to `factor` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to the relative error. Bit-identical for any number of lanes. */
+/**
+ * Turns the logits of 4 lanes, `stride` bytes apart, into weights `exp(logit - shift)` and adds them to
+ * `factor` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to
+ * the relative error. Bit-identical for any number of lanes.
+ */
 export function softmaxWeights4(at: usize, end: usize, stride: usize, sums: usize, shift0: v128, factor0: v128): void {
   let sum0 = f32x4.mul(v128.load(sums), factor0);
   for (; at < end; at += stride) {
@@ -209,7 +216,11 @@ export function softmaxWeights4(at: usize, end: usize, stride: usize, sums: usiz
   v128.store(sums, sum0);
 }
 
-/** Turns the logits of 8 lanes, `stride` bytes apart, into weights `exp(logit - shift)` and adds them to `factor` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to the relative error. Bit-identical for any number of lanes. */
+/**
+ * Turns the logits of 8 lanes, `stride` bytes apart, into weights `exp(logit - shift)` and adds them to
+ * `factor` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to
+ * the relative error. Bit-identical for any number of lanes.
+ */
 export function softmaxWeights8(
   at: usize,
   end: usize,
@@ -312,7 +323,10 @@ export function scoreColumns2x16(
   v128.store(other, f32x4.mul(t3, factor), 48);
 }
 
-/** Updates four rows of the state with a token: `m = m * kept + delta * key`. `y` gets their dot products with the query, `recalled` those with the next key; `gate` holds the decay and the learning rate. */
+/**
+ * Updates four rows of the state with a token: `m = m * kept + delta * key`. `y` gets their dot products with the
+ * query, `recalled` those with the next key; `gate` holds the decay and the learning rate.
+ */
 export function gatedDelta4(
   m0: usize,
   q: usize,

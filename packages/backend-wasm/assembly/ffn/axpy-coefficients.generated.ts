@@ -3,7 +3,7 @@ import { halfMask, halfOffset, roundingMagic } from '../simd/constants.generated
 import { halfToFloat4 } from '../simd/vector';
 import { highFloats, larger, lowFloats, narrowed, rounded, storeCodes, storeSteps } from './axpy-coefficients';
 
-/** Stores the coefficients of four blocks, one block per lane; `excess` is the zero point of the codes of weights. */
+/** Stores the coefficients of four blocks, one per lane; `excess` is the zero point of the codes of weights. */
 /* @inline */ export function storeCoefficients(
   hasSigns: bool,
   isNormal: bool,

@@ -176,7 +176,7 @@ export function igemm4x8Split(c: usize, lows: usize, highs: usize, x: usize, dep
   v128.store(c, s31, 112);
 }
 
-/** `c[6, 8] = w[K, 6]^T x[K, 8]`, the addresses of the rows of w in a list; `splits` further rows differ between the two halves of the columns. */
+/** `c[6, 8] = w[K, 6]^T x[K, 8]`, rows of w by address; `splits` more differ between halves of the columns. */
 export function igemmT6x8(c: usize, list: usize, column: usize, x: usize, depth: i32, highs: usize, splits: i32): void {
   let s00 = f32x4.splat(0);
   let s01 = s00;
@@ -389,7 +389,7 @@ export function igemmT4x8(c: usize, list: usize, column: usize, x: usize, depth:
   v128.store(c, s31, 112);
 }
 
-/** Pairwise dot products of the vectors whose addresses are in `queries` and `keys`; the length is a multiple of four. */
+/** Pairwise dot products of the vectors at the addresses in `queries` and `keys`; of length 4 n. */
 export function idot4(queries: usize, keys: usize, length: i32): v128 {
   let q0 = <usize>load<u32>(queries);
   let q1 = <usize>load<u32>(queries, 4);

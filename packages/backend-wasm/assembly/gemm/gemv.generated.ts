@@ -59,9 +59,9 @@ function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
 const SEGMENT: usize = 64 * 16;
 
 /**
- * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are detected for
- * eight columns of four rows at a time; these columns are skipped, and added later after a general conversion, whose code would
- * take the registers of the main loop.
+ * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are
+ * detected for eight columns of four rows at a time; these columns are skipped, and added later after a general
+ * conversion, whose code would take the registers of the main loop.
  */
 function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   const mask = halfMask();

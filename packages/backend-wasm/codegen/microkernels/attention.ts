@@ -1,6 +1,6 @@
 /**
- * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means of rows,
- * softmax weights, rows of a state under the gated delta rule. Accumulators stay in registers for a whole loop.
+ * Templates of the microkernels of attention and recurrent states: dot products of four rows, weighted sums and means
+ * of rows, softmax weights, the gated delta rule. Accumulators stay in registers for a whole loop.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
@@ -16,9 +16,13 @@ const axpyPass = (width: number): string => `
       ${times(width, (i) => store('y + column', `a${i}`, 16 * i))}
     }`;
 const axpyIndirect = `
-  /** \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns beyond \`vectorBytes\` are computed one by one. */
+  /**
+   * \`y = x * factor + sum of weight * row\`; addresses of rows, and weights, are \`stride\` bytes apart. Columns
+   * beyond \`vectorBytes\` are computed one by one.
+   */
   export function axpyIndirect(
-    y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32, vectorBytes: usize, sizeBytes: usize): void {
+    y: usize, x: usize, factor: f32, rows: usize, weights: usize, stride: usize, count: i32,
+    vectorBytes: usize, sizeBytes: usize): void {
     const end = rows + <usize>count * stride;
     const f = f32x4.splat(factor);
     let column: usize = 0;
@@ -26,7 +30,9 @@ const axpyIndirect = `
     ${axpyPass(1)}
     for (; column < sizeBytes; column += 4) {
       let a: f32 = load<f32>(x + column) * factor;
-      for (let at = rows, w = weights; at < end; at += stride, w += stride) { a += load<f32>(<usize>load<u32>(at) + column) * load<f32>(w); }
+      for (let at = rows, w = weights; at < end; at += stride, w += stride) {
+        a += load<f32>(<usize>load<u32>(at) + column) * load<f32>(w);
+      }
       store<f32>(y + column, a);
     }
   }`;
@@ -41,7 +47,7 @@ const meanPass = (width: number): string => `
       ${times(width, (i) => store('mean + column', `a${i}`, 16 * i))}
     }`;
 const updateMean = `
-  /** \`mean += (x - mean) * (1 / count)\` for contiguous rows of \`bytes\` bytes, with counts from \`before + 1\` to \`after\`. */
+  /** \`mean += (x - mean) * (1 / count)\` for contiguous rows, with counts from \`before + 1\` to \`after\`. */
   export function updateMean(mean: usize, x: usize, bytes: usize, before: i32, after: i32): void {
     if (before === 0) memory.fill(mean, 0, bytes);
     let column: usize = 0;
@@ -49,12 +55,14 @@ const updateMean = `
     ${meanPass(1)}
     for (; column < bytes; column += 4) {
       let a = load<f32>(mean + column);
-      for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) { a += (load<f32>(row) - a) * (<f32>1 / <f32>n); }
+      for (let n = before + 1, row = x + column; n <= after; n++, row += bytes) {
+        a += (load<f32>(row) - a) * (<f32>1 / <f32>n);
+      }
       store<f32>(mean + column, a);
     }
   }`;
 
-/** Sums over four rows with shared operands: `add` updates the sum of a row, `addColumn` is the term of a column for all four. */
+/** Sums over four rows with shared operands: `add` updates the sum of a row, `addColumn` adds a column of all four. */
 function fourSums(header: string, shared: readonly string[], add: (i: number) => string, addColumn: string): string {
   const each = (make: (i: number) => string): string => Array.from({ length: 4 }, (_, i) => make(i)).join();
   return `
@@ -94,8 +102,8 @@ const imports = `
   import { fma, sum4 } from '../simd/vector';
 
 /**
- * 1 / ln 2, the smallest exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the relative
- * error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
+ * 1 / ln 2, the smallest exponent, 1.5 * 2^23, the coefficients of 2^r from degree 6 down to 1 (least squares of the
+ * relative error over [-1/2, 1/2]: 2.2e-9, in f32 below 1e-7), 1.
  */
 const table = memory.data<f32>([
   1.4426950408889634, -127, 12582912, 1.5370705380938858e-4, 1.3399848281486022e-3, 9.618373249344893e-3,
@@ -113,7 +121,11 @@ function softmaxWeights(numVectors: number): string {
   const lanes = 4 * numVectors;
   const vectors = [...names('shift', numVectors), ...names('factor', numVectors)].join(': v128, ');
   return `
-    /** Turns the logits of ${lanes} lanes, \`stride\` bytes apart, into weights \`exp(logit - shift)\` and adds them to \`factor\` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to the relative error. Bit-identical for any number of lanes. */
+    /**
+     * Turns the logits of ${lanes} lanes, \`stride\` bytes apart, into weights \`exp(logit - shift)\` and adds them to
+     * \`factor\` times the sums. exp is 2^(x / ln 2), 0 below 2^-126, NaN for NaN; rounding x / ln 2 adds |x| 2^-24 to
+     * the relative error. Bit-identical for any number of lanes.
+     */
     export function softmaxWeights${lanes}(at: usize, end: usize, stride: usize, sums: usize, ${vectors}: v128): void {
       ${each((i) => `let sum${i} = f32x4.mul(${load('sums', 16 * i)}, factor${i});`)}
       for (; at < end; at += stride) {
@@ -128,7 +140,12 @@ function softmaxWeights(numVectors: number): string {
         c = v128.load32_splat(table, 12);
         let d = v128.load32_splat(table, 16);
         ${each((i) => `let p${i} = fma(c, r${i}, d);`)}
-        ${times(5, (k) => `d = v128.load32_splat(table, ${20 + 4 * k}); ${each((i) => `p${i} = fma(p${i}, r${i}, d);`)}`)}
+        ${times(
+          5,
+          (k) => `
+          d = v128.load32_splat(table, ${20 + 4 * k});
+          ${each((i) => `p${i} = fma(p${i}, r${i}, d);`)}`,
+        )}
         // adding the integer to the exponent of 1 gives 2^n, and 0 for the smallest exponent
         ${each((i) => `p${i} = f32x4.mul(p${i}, i32x4.add(i32x4.shl(n${i}, 23), d));`)}
         ${each((i) => store('at', `p${i}`, 16 * i))}
@@ -161,7 +178,10 @@ const scoreColumns = `
 
 const sumsOf = (prefix: string): string => `f32x4(${names(`sum4(${prefix}`, 4).join('), ')}))`;
 const gatedDelta = `
-  /** Updates four rows of the state with a token: \`m = m * kept + delta * key\`. \`y\` gets their dot products with the query, \`recalled\` those with the next key; \`gate\` holds the decay and the learning rate. */
+  /**
+   * Updates four rows of the state with a token: \`m = m * kept + delta * key\`. \`y\` gets their dot products with the
+   * query, \`recalled\` those with the next key; \`gate\` holds the decay and the learning rate.
+   */
   export function gatedDelta4(
     m0: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize, keyDim: i32): void {
     const kept = v128.load32_splat(gate);

@@ -1,11 +1,12 @@
 /**
- * Templates of axpy over rows of q8_0 or q4_0 at arbitrary addresses: adds the rows, each times a coefficient, to 32 columns at
- * a time. A loop reads each of eight rows in one place: hardware prefetchers track individual load instructions, and only a few.
+ * Templates of axpy over rows of q8_0 or q4_0 at arbitrary addresses: adds the rows, each times a coefficient, to 32
+ * columns at a time. A loop reads each of eight rows in one place: hardware prefetchers track individual load
+ * instructions, and only a few.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
-/** Layout of rows in memory: block by block as in files, or repacked, with the scales of four blocks before their codes. */
+/** Layout of rows in memory: blocks as in files, or repacked, with the scales of four blocks before their codes. */
 interface RowLayout {
   readonly suffix: string;
   readonly doc: string;
@@ -77,8 +78,9 @@ function axpyQ8({ suffix, doc, codesAt, gap, isSigned }: RowLayout): string {
 function axpyQ4({ suffix, doc, codesAt, gap }: RowLayout): string {
   const part = (half: 'low' | 'high', pairs: 'low' | 'high', index: number): string => {
     const declare = index === 0 ? 'let ' : '';
+    const bytes = ['ab', 'cd', 'ef', 'gj'].map((name) => `${declare}${name} = ${half}Bytes(${[...name].join()});`);
     return `
-      ${pairs === 'high' ? '' : ['ab', 'cd', 'ef', 'gj'].map((name) => `${declare}${name} = ${half}Bytes(${[...name].join()});`).join('\n')}
+      ${pairs === 'high' ? '' : bytes.join('\n')}
       ${declare}first = ${pairs}Pairs(ab, cd);
       ${declare}last = ${pairs}Pairs(ef, gj);
       ${declare}sums = dot(i, lowNibbles(last, low), dot(h, lowNibbles(first, low), start));
@@ -132,7 +134,7 @@ function axpyQ4Maddubs({ suffix, codesAt, gap, doc }: RowLayout): string {
         ${accumulators(names('s', 4), 'v128.load16_splat(known, START)')}
         ${times(4, pairOfRows)}
         const unit = v128.load32_splat(known, STEPS);
-        ${times(4, (s) => `${addSums(`i32x4.extend_low_i16x8_s(s${s})`, 32 * s)} ${addSums(`i32x4.extend_high_i16x8_s(s${s})`, 32 * s + 16)}`)}
+        ${times(8, (s) => addSums(`i32x4.extend_${s % 2 === 0 ? 'low' : 'high'}_i16x8_s(s${s >> 1})`, 16 * s))}
         ${advance(pointers, 16 + gap)}
       }
     }`;
@@ -170,7 +172,7 @@ function coefficients(): string {
   const partOf = (index: number, low: string, high: string): string => (index % 2 === 0 ? low : high);
   const codes = (first: number): string => `narrowed(${[0, 1, 2, 3].map((row) => integers(first + row)).join()})`;
   return `
-    /** Stores the coefficients of four blocks, one block per lane; \`excess\` is the zero point of the codes of weights. */
+    /** Stores the coefficients of four blocks, one per lane; \`excess\` is the zero point of the codes of weights. */
     /* @inline */ export function storeCoefficients(
       hasSigns: bool, isNormal: bool, r0: v128, r1: v128, r2: v128, r3: v128, h: usize, excess: v128, to: usize): void {
       ${declarations}
@@ -216,7 +218,7 @@ function tokenCoefficients(): string {
     }`;
 }
 
-/** Epilogue of the kernels over interleaved codes: corrects the eight sums for the zero point of the codes and adds them to y. */
+/** Epilogue of the kernels over interleaved codes: corrects sums for the zero point of the codes and adds them to y. */
 const addToColumns = (total: (name: string) => string): string =>
   times(8, (s) => `addColumns(y + ${16 * s}, i32x4.sub(${total(`s${s}`)}, excess), factor);`);
 const quads =
@@ -225,7 +227,8 @@ const quads =
 /** Adds 32 interleaved columns of up to 32 rows, with eight accumulators. */
 const axpyCodes = `
   /** Adds a block of interleaved codes to y. T as for \`dotCodes\`; \`zero\` is the zero point of the codes. */
-  export function axpyCodes<T>(zero: v128, codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
+  export function axpyCodes<T>(
+    zero: v128, codes: usize, numQuads: i32, coefficients: usize, scale: f32, y: usize): void {
     const ones = onePairs();
     ${accumulators([...rowSums, 'excess'], 'i32x4.splat(0)')}
     ${quads} {

@@ -1,4 +1,4 @@
-/** The f32 GEMM microkernels: `gemmMRxNR` for rows, `gemmTMRxNR` for a transposed matrix, `igemm...` for rows by address. */
+/** f32 GEMM microkernels: `gemmMRxNR` for rows, `gemmTMRxNR` for a transposed matrix, `igemm...` for indirect rows. */
 import { addressIn, advance, file, load, names, store, times } from './emit.ts';
 import * as left from './f32-gemm.ts';
 import { gemm, type Tile } from './f32-gemm.ts';
@@ -57,7 +57,7 @@ const indirect: readonly Tile[] = [
   },
   {
     name: 'igemmT6x8',
-    doc: '`c[6, 8] = w[K, 6]^T x[K, 8]`, the addresses of the rows of w in a list; `splits` further rows differ between the two halves of the columns.',
+    doc: '`c[6, 8] = w[K, 6]^T x[K, 8]`, rows of w by address; `splits` more differ between halves of the columns.',
     ...{ rows: 6, vectors: 2, left: left.indirectColumns, start: 'zero', isSplit: true },
     unroll: { steps: 4, form: 'whole' },
   },
@@ -68,7 +68,7 @@ const indirect: readonly Tile[] = [
   },
 ];
 
-/** A kernel that also dequantizes f16 numbers for a later GEMM, eight in every second step; runs `plain` if too few are left. */
+/** A kernel that also dequantizes f16 for a later GEMM, eight numbers in two steps; runs `plain` if fewer are left. */
 function dequantizing(tile: Tile, plain: string): string {
   return gemm({
     ...tile,
@@ -102,7 +102,7 @@ const products = (vectors: number): string =>
 const operands = [...names('q', 4), ...names('k', 4)];
 
 const indirectDots = `
-  /** Pairwise dot products of the vectors whose addresses are in \`queries\` and \`keys\`; the length is a multiple of four. */
+  /** Pairwise dot products of the vectors at the addresses in \`queries\` and \`keys\`; of length 4 n. */
   export function idot4(queries: usize, keys: usize, length: i32): v128 {
     ${times(4, (i) => `let q${i} = ${addressIn('queries', i)};`)}
     ${times(4, (i) => `let k${i} = ${addressIn('keys', i)};`)}

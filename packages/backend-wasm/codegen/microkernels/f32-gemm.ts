@@ -1,7 +1,8 @@
 /**
- * Templates of f32 GEMM microkernels: `c[MR, NR] (+)= w[MR, K] x[K, NR]`. The right-hand side is packed with NR columns side by
- * side, NR = 4 or 8; elements of the left-hand side are broadcast one at a time, so that it needs no packing. A kernel combines a
- * register tile, the addressing of the left-hand side, initial accumulators, and the unrolling of the loop over K.
+ * Templates of f32 GEMM microkernels: `c[MR, NR] (+)= w[MR, K] x[K, NR]`. The right-hand side is packed with NR columns
+ * side by side, NR = 4 or 8; elements of the left-hand side are broadcast one at a time, so that it needs no packing. A
+ * kernel combines a register tile, the addressing of the left-hand side, initial accumulators, and the unrolling of the
+ * loop over K.
  */
 import { accumulators, addressIn, advance, load, splat32, store, names, times } from './emit.ts';
 
@@ -61,7 +62,7 @@ export const stridedColumns: Left = {
   afterStep: 'w += stride;',
 };
 
-/** The transposed matrix with K rows at arbitrary addresses: MR numbers begin `column` bytes after each address in `list`. */
+/** The transposed matrix with K rows at arbitrary addresses: MR numbers `column` bytes after each address in `list`. */
 export const indirectColumns: Left = {
   parameters: 'list: usize, column: usize',
   before: (step, declare) => `${declare}w = ${addressIn('list', step)} + column;`,
@@ -97,9 +98,9 @@ export interface Tile {
   /** Initial accumulators: zeros; zeros, or the old c if `isAdding`; the old c times a factor for each column. */
   readonly start: 'zero' | 'add' | 'scale';
   /**
-   * Steps per iteration. `exits`: the loop may exit between steps, which also keeps compilers from hoisting the loads of later
-   * steps and spilling accumulators. `tail`: a single step follows for an odd depth. `whole`: the same exits, which are never
-   * taken, because only whole iterations run; single steps follow.
+   * Steps per iteration. `exits`: the loop may exit between steps, which also keeps compilers from hoisting the loads
+   * of later steps and spilling accumulators. `tail`: a single step follows for an odd depth. `whole`: the same exits,
+   * which are never taken, because only whole iterations run; single steps follow.
    */
   readonly unroll: { readonly steps: number; readonly form: 'exits' | 'tail' | 'whole' | 'single' };
   readonly prologue?: string;
@@ -193,7 +194,10 @@ export function gemm(tile: Tile): string {
   const { name, doc, left, isSplit = false } = tile;
   const parameters = ['c: usize', left.parameters, 'x: usize', 'depth: i32', ...startParameters(tile)];
   if (isSplit) parameters.push('highs: usize', 'splits: i32');
-  const splitSteps = `for (; splits > 0; splits--, list += 4, highs += 4, x += 32) { ${step(tile, splitColumns, 0, 'let ')} }`;
+  const splitSteps = `
+    for (; splits > 0; splits--, list += 4, highs += 4, x += 32) {
+      ${step(tile, splitColumns, 0, 'let ')}
+    }`;
   return `
     /** ${doc} */
     export function ${name}(${parameters.join(', ')}): void {

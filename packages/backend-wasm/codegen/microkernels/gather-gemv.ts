@@ -1,6 +1,6 @@
 /**
- * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0 at arbitrary addresses times activations. A loop reads each row in
- * one place: hardware prefetchers track individual load instructions, and only a few.
+ * Template of gather-GEMV: eight repacked rows of q8_0 or q4_0 at arbitrary addresses times activations. A loop reads
+ * each row in one place: hardware prefetchers track individual load instructions, and only a few.
  */
 import { axpyRows, pointers, rowPointers, rowSums } from './eight-rows.ts';
 import { accumulators, advance, file, load, times } from './emit.ts';
@@ -53,6 +53,8 @@ const gemvQ4: Gemv = {
 };
 
 function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
+  const addScaled = (row: number): string =>
+    `addScaled(sums + ${16 * row}, ${whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`;
   return `
     /** ${doc} */
     export function ${name}<T>(rows: usize, offset: usize, x: usize, end: usize, sums: usize): void {
@@ -68,7 +70,7 @@ function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
           ${advance(pointers, 32)}
         }
         const factors = ${load('x', kind.factorsAt)};
-        ${times(axpyRows, (row) => `addScaled(sums + ${16 * row}, ${whole(`s${row}`)}, p${row} - ${kind.codeBytes}, mask, factors);`)}
+        ${times(axpyRows, addScaled)}
         x += ${kind.nextLanes};
         ${advance(pointers, 8)}
       }
@@ -77,7 +79,8 @@ function gatherGemv({ name, doc, add, whole, ...kind }: Gemv): string {
 
 const imports = `
   import { halfMask, nibbleMask, onePairs } from '../simd/constants.generated';
-  import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS, addQ8, addQ4, addScaled, wholeSums } from './repacked-lanes';`;
+  import { FACTORS, LANES_BYTES, SIGNS, SIGN_MAGNITUDE_BYTES, STARTS } from './repacked-lanes';
+  import { addQ8, addQ4, addScaled, wholeSums } from './repacked-lanes';`;
 
 export const gatherGemvFiles: ReadonlyMap<string, string> = new Map([
   [

@@ -36,9 +36,9 @@ const gemvF16 = `
   const SEGMENT: usize = 64 * 16;
 
   /**
-   * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are detected for
-   * eight columns of four rows at a time; these columns are skipped, and added later after a general conversion, whose code would
-   * take the registers of the main loop.
+   * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are
+   * detected for eight columns of four rows at a time; these columns are skipped, and added later after a general
+   * conversion, whose code would take the registers of the main loop.
    */
   function gemvF16(${parameters}): v128 {
     const mask = halfMask();

@@ -1,6 +1,7 @@
 /**
- * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, with its codes unpacked to bytes, times many
- * tokens of 8-bit activations, whose codes and metas are contiguous. See int8-dot.ts for how 8-bit products are summed.
+ * Templates of qgemm microkernels: one block of 32 columns of four interleaved rows, with its codes unpacked to bytes,
+ * times many tokens of 8-bit activations, whose codes and metas are contiguous. See int8-dot.ts for how 8-bit products
+ * are summed.
  */
 import { metaBytes } from '../memory-layout.ts';
 import { advance, file, load, splat32, store, times } from './emit.ts';
@@ -11,8 +12,8 @@ interface Block {
   /** How integer sums are scaled: one scale per row; a scale and an offset; a scale for each half of the columns. */
   readonly scales: 'one' | 'offset' | 'halves';
   /**
-   * `direct`: two chains of dot products. `pairs`: 16-bit sums of pairs, wide enough for several vectors. `signMagnitude`: two
-   * chains, with activations as magnitudes [32] and signs [32].
+   * `direct`: two chains of dot products. `pairs`: 16-bit sums of pairs, wide enough for several vectors.
+   * `signMagnitude`: two chains, with activations as magnitudes [32] and signs [32].
    */
   readonly dot: 'direct' | 'pairs' | 'signMagnitude';
 }
@@ -111,7 +112,8 @@ function blockTimesTokens(kind: Block): string {
   const start = isDirect ? 'start: usize, ' : '';
   return `
     /** ${kind.doc} */
-    export function ${kind.name}(p: usize, scale: v128, x: usize, meta: usize, ${start}sums: usize, numTokens: i32): void {
+    export function ${kind.name}(
+      p: usize, scale: v128, x: usize, meta: usize, ${start}sums: usize, numTokens: i32): void {
       ${isDirect ? '' : 'const ones = onePairs();'}
       ${times(8, (j) => `const u${j} = ${load('p', 16 * j)};`)}
       ${second[kind.scales]}

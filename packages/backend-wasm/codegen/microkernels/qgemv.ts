@@ -1,7 +1,7 @@
 /**
- * Templates of qgemv microkernels: one token of 8-bit activations times groups of four interleaved rows. Several groups are
- * streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused, and activations are
- * loaded once for all of them. A single group uses two chains of dot products instead, to hide their latency.
+ * Templates of qgemv microkernels: one token of 8-bit activations times groups of four interleaved rows. Several groups
+ * are streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused, and
+ * activations are loaded once for all of them. A single group hides latency by two chains of dot products instead.
  */
 import { accumulators, file, load, names, splat32, store, times } from './emit.ts';
 
@@ -18,13 +18,13 @@ interface GroupFormat {
   readonly metaBytes: string;
   /** Loads of activations that all groups share. */
   readonly activations: string;
-  /** Chains of dot products per group when several are streamed: usdot adds to a chain with one instruction, others need more. */
+  /** Chains of dot products per group when several are streamed: usdot, a single instruction, needs only one. */
   readonly numChains: 0 | 1 | 2;
   /** Adds a block to an accumulator with `numChains` chains. */
   add(accumulator: string, numChains: number): string;
 }
 
-/** Alternates dot products between the chains and adds their sums, times the scales of the four rows, to the accumulator. */
+/** Alternates dot products between the chains and adds their sums, times the scales of the rows, to the accumulator. */
 function scaledProducts(
   accumulator: string,
   numChains: number,
@@ -93,7 +93,7 @@ const superBlocks: GroupFormat = {
   add: (accumulator) => `${accumulator} = superBlock<T>(dtype, q, x, meta, ${accumulator});`,
 };
 
-/** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, but those of a single group are returned. */
+/** One token times `groups` groups, `stride` bytes apart; sums go to `to[groups][4]`, or are returned for one group. */
 function qgemv(format: GroupFormat, groups: number): string {
   const isSingle = groups === 1;
   const sums = names('s', groups);
@@ -102,7 +102,8 @@ function qgemv(format: GroupFormat, groups: number): string {
   const [stride, to, result] = isSingle ? ['', '', 'v128'] : ['stride: usize, ', ', to: usize', 'void'];
   return `
     /** ${format.doc}: ${isSingle ? 'one group' : `${groups} groups at once`}. */
-    export function qgemv${name}(${format.parameters ?? ''}p: usize, ${stride}numInputs: i32, x: usize, meta: usize${to}): ${result} {
+    export function qgemv${name}(
+      ${format.parameters ?? ''}p: usize, ${stride}numInputs: i32, x: usize, meta: usize${to}): ${result} {
       ${format.constants}
       ${accumulators(sums, 'f32x4.splat(0)')}
       for (let left = numInputs >> ${Math.log2(format.columns)}; left > 0; left--) {
@@ -119,8 +120,8 @@ function qgemv(format: GroupFormat, groups: number): string {
 }
 
 /**
- * Four rows of a super-block of q4_K or q5_K: sums over the sub-blocks come first, then the multiplications by d and dmin. With
- * fifth bits, the loop over pairs of sub-blocks is unrolled, so that shifts are constants.
+ * Four rows of a super-block of q4_K or q5_K: sums over the sub-blocks come first, then the multiplications by d and
+ * dmin. With fifth bits, the loop over pairs of sub-blocks is unrolled, so that shifts are constants.
  */
 function superBlockK(name: string, hasFifths: boolean): string {
   const fifth = (sub: string): string => `fifthBit(bits, ${sub}, sixteen)`;
@@ -159,7 +160,11 @@ function superBlockK(name: string, hasFifths: boolean): string {
       let scaled = f32x4.splat(0);
       let codes = at + ${hasFifths ? 'NIBBLES_AT_Q5_K' : 'NIBBLES_AT_Q4_K'};
       let y = meta;
-      ${hasFifths ? times(4, (pair) => `{ ${twoSubBlocks(String(2 * pair))} }`) : `for (let sub = 0; sub < 8; sub += 2) { ${twoSubBlocks('sub')} }`}
+      ${
+        hasFifths
+          ? times(4, (pair) => `{ ${twoSubBlocks(String(2 * pair))} }`)
+          : `for (let sub = 0; sub < 8; sub += 2) { ${twoSubBlocks('sub')} }`
+      }
       return addSuperBlock(at, scaled, meta, low, byte, sums);
     }`;
 }
@@ -171,7 +176,7 @@ function codesQ6K(quarter: number, four: string, two: string): string {
   return `v128.or(${nibble}, v128.and(${moved}, pair))`;
 }
 
-/** Products of vectors `2 j` and `2 j + 1` of a part: quarters 0 and 2 share nibbles, so do 1 and 3; all share the bit pairs. */
+/** Products of vectors `2 j` and `2 j + 1` of a part: quarters 0 and 2 share nibbles, as do 1 and 3; all share bits. */
 function productsQ6K(j: number): string {
   const declare = j === 0 ? 'let ' : '';
   return `
