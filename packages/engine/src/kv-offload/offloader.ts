@@ -15,10 +15,10 @@ import type { ReadRow, OffloadStore } from './store.js';
 import type { TierStream } from './stream.js';
 import { VictimSelector, type Victim, type VictimRun } from './victims.js';
 
-/** Room that a sequence is about to need. */
+/** Tokens of a sequence that need room in the pool. */
 export interface RoomRequest {
-  readonly view: SequenceView;
-  readonly numTokens: number;
+  readonly sequence: { readonly view: SequenceView };
+  readonly count: number;
 }
 
 /** The most recently read run of a buffer. */
@@ -63,14 +63,15 @@ export class KvOffloader {
    * @throws {PageError} when pages that must be in the pool cannot be read
    */
   async makeRoom(requests: readonly RoomRequest[]): Promise<void> {
-    this.#victims.protect(requests.map(({ view }) => view.id));
+    const views = requests.map(({ sequence }) => sequence.view);
+    this.#victims.protect(views.map(({ id }) => id));
     try {
       let wanted = 0;
       for (const request of requests) wanted += await this.#shortenTable(request);
       await this.makeBlocks(wanted);
-      for (const { view } of requests) await this.#promote(view, this.#victims.missingPages(view));
+      for (const view of views) await this.#promote(view, this.#victims.missingPages(view));
       const numNew = requests.reduce((sum, request) => sum + this.#countNewBlocks(request), 0);
-      for (const { view } of requests) await this.#promoteNewest(view, numNew);
+      for (const view of views) await this.#promoteNewest(view, numNew);
     } finally {
       this.#victims.protect([]);
     }
@@ -159,7 +160,7 @@ export class KvOffloader {
 
   /** Offloads blocks of a sequence until its block table has room. Returns the blocks that it needs. */
   async #shortenTable(request: RoomRequest): Promise<number> {
-    const { view } = request;
+    const { view } = request.sequence;
     const numNew = this.#countNewBlocks(request) + this.#victims.missingPages(view).length;
     while (view.blocks.length + numNew > this.#manager.maxBlocksPerSequence) {
       const victims = this.#victims.select(view, 1);
@@ -169,8 +170,8 @@ export class KvOffloader {
     return numNew;
   }
 
-  #countNewBlocks({ view, numTokens }: RoomRequest): number {
-    return this.#manager.countNewBlocks(view.id, numTokens);
+  #countNewBlocks({ sequence, count }: RoomRequest): number {
+    return this.#manager.countNewBlocks(sequence.view.id, count);
   }
 
   #numAvailable(): number {

@@ -17,8 +17,8 @@ import type { OffloadStore } from './store.js';
 
 /** The tokens of one sequence in a step. */
 export interface StreamPart {
-  readonly sequence: { readonly view: SequenceView };
-  readonly appended: AppendedSlots;
+  readonly sequence: { readonly view: SequenceView; readonly appended: AppendedSlots };
+  readonly count: number;
 }
 
 export interface StreamStatistics {
@@ -182,7 +182,7 @@ export class StreamedStep {
     selectsPages: boolean,
     signal: AbortSignal | undefined,
   ) {
-    const numTokens = parts.reduce((sum, { appended }) => sum + appended.slots.length, 0);
+    const numTokens = parts.reduce((sum, { count }) => sum + count, 0);
     this.#stream = stream;
     this.#selectsPages = selectsPages;
     this.#signal = signal;
@@ -217,8 +217,8 @@ export class StreamedStep {
   #addQueries(parts: readonly StreamPart[]): SequenceChunks[] {
     const sequences: SequenceChunks[] = [];
     let token = 0;
-    for (const { sequence, appended } of parts) {
-      const { view } = sequence;
+    for (const { sequence } of parts) {
+      const { view, appended } = sequence;
       const { positions } = appended;
       const hasPages = view.detachedPages.length > 0;
       const firstRow = this.#queries.length;

@@ -1,18 +1,11 @@
 /** Step requests, and the batches that the scheduler forms from them. */
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepPhase } from '../plan/attention-plan.js';
-import type { Sequence } from './sequence.js';
-import type { StepPart } from './step-program.js';
+import type { StepPart } from './sequence.js';
 
-/** The tokens that a sequence requests: `tokens[offset, offset + count)`, at most a chunk. */
-export interface StepRequest {
-  readonly sequence: Sequence;
+/** The tokens that a sequence requests. */
+export interface StepRequest extends StepPart {
   readonly phase: StepPhase;
-  readonly tokens: Int32Array;
-  readonly offset: number;
-  readonly count: number;
-  /** Which of the tokens need logits, relative to `offset`. */
-  readonly outputRows: readonly number[];
   readonly signal: AbortSignal | undefined;
   /** Reads the outputs before the next step overwrites them. */
   readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
@@ -26,25 +19,17 @@ export interface QueuedRequest {
   /** Whether it failed in a batch with others and is retried alone. */
   runsAlone: boolean;
   isWaitingForRoom: boolean;
+  /** What the step that it was admitted to computes: the request, or tokens that must be recomputed before it. */
+  part: StepPart;
 }
 
-/** Tokens of a request, or of the recomputation before it, that one step computes. */
-export interface PartRange {
-  readonly tokens: Int32Array;
-  readonly offset: number;
-  readonly count: number;
-  readonly outputRows: readonly number[];
-  /** Whether this is the last part of the request. */
-  readonly isLast: boolean;
-}
+/** The requests of one step, all of one phase unless phases are uniform. */
+export type Batch = readonly QueuedRequest[];
 
-export interface ScheduledPart extends StepPart {
-  readonly queued: QueuedRequest;
-  readonly isLast: boolean;
+/** The tokens of a part. */
+export function tokensOf({ tokens, offset, count }: StepPart): Int32Array {
+  return count === tokens.length ? tokens : tokens.subarray(offset, offset + count);
 }
-
-/** The parts of one step, all of one phase unless phases are uniform. */
-export type Batch = readonly ScheduledPart[];
 
 /** The phase whose program runs the next part of a request: lost tokens are recomputed by prefill. */
 export function phaseOf({ request }: QueuedRequest): StepPhase {
@@ -52,7 +37,7 @@ export function phaseOf({ request }: QueuedRequest): StepPhase {
 }
 
 export function nonEmpty(batches: readonly Batch[]): Batch[] {
-  return batches.filter((parts) => parts.length > 0);
+  return batches.filter((batch) => batch.length > 0);
 }
 
 /** Single tokens first, then chunks, for which one slot of the batch is reserved. */

@@ -3,7 +3,8 @@ import type { Executable, RecordProfile } from '@winnow/ops';
 import type { TierStream } from '../kv-offload/stream.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
-import { StepProgram, type StepPart } from './step-program.js';
+import type { StepPart } from './sequence.js';
+import { StepProgram } from './step-program.js';
 
 /** Prepared programs by kind of step. */
 export interface StepExecutables {
@@ -58,7 +59,7 @@ export class ModelRunner {
     return this.isUniform || phase === 'prefill' ? batch : (decodeBatch ?? decode);
   }
 
-  /** Runs parts that have their slots, all of one phase unless phases are uniform. */
+  /** Runs parts whose sequences have slots for them, all of one phase unless phases are uniform. */
   async run(parts: readonly StepPart[], phase: StepPhase, signal: AbortSignal | undefined): Promise<StepProgram> {
     const program = this.#select(parts, phase);
     const pending = this.#memory.flush();
@@ -84,7 +85,7 @@ export class ModelRunner {
   #select(parts: readonly StepPart[], phase: StepPhase): StepProgram {
     const isOffloaded = parts.some(({ sequence }) => sequence.view.detachedPages.length > 0);
     const { decode, batch, decodeBatch } = (isOffloaded ? this.#offloaded : undefined) ?? this.#resident;
-    const isOneToken = parts.length === 1 && parts[0]?.appended.slots.length === 1;
+    const isOneToken = parts.length === 1 && parts[0]?.count === 1;
     if (this.isUniform) return isOneToken ? decode : batch;
     if (phase === 'prefill') return batch;
     return isOneToken ? decode : (decodeBatch ?? decode);

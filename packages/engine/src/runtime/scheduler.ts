@@ -7,27 +7,18 @@
  */
 import type { RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
-import type { KvOffloader, RoomRequest } from '../kv-offload/offloader.js';
+import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
-import {
-  inOrder,
-  nonEmpty,
-  phaseOf,
-  type Batch,
-  type PartRange,
-  type QueuedRequest,
-  type ScheduledPart,
-  type StepRequest,
-} from './batch.js';
+import { inOrder, nonEmpty, phaseOf, tokensOf, type Batch, type QueuedRequest, type StepRequest } from './batch.js';
 import type { WhenFull } from '../plan/options.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
 import { resolveFullPool } from './preemption.js';
 import { SequenceRecovery } from './recovery.js';
-import type { Sequence } from './sequence.js';
+import type { Sequence, StepPart } from './sequence.js';
 import type { StepProgram } from './step-program.js';
 
 export interface SchedulerOptions {
@@ -81,7 +72,7 @@ export class Scheduler {
 
   #enqueue(request: StepRequest): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ request, resolve, reject, runsAlone: false, isWaitingForRoom: false });
+      this.#queue.push({ request, resolve, reject, runsAlone: false, isWaitingForRoom: false, part: request });
       this.wake();
     });
   }
@@ -107,20 +98,17 @@ export class Scheduler {
 
   /** Within an exclusive task: recomputes a preempted sequence. */
   async recompute(sequence: Sequence): Promise<void> {
-    while (sequence.preempted !== undefined) {
-      const tokens = sequence.preempted;
-      const offset = sequence.view.numTokens;
-      const count = sequence.countRecomputed(this.maxChunk);
-      if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([{ view: sequence.view, numTokens: count }]);
+    for (let part = sequence.recomputation(this.maxChunk); part !== undefined;) {
+      if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([part]);
       try {
-        const appended = sequence.append(tokens.subarray(offset, offset + count));
-        const part = { sequence, tokens, offset, appended, outputRows: [] };
+        sequence.append(tokensOf(part));
         const program = await this.#runner.run([part], 'prefill', undefined);
         sequence.commit(program.hasState, program.massesOf(0, sequence));
       } catch (error) {
         sequence.rollback();
         throw error;
       }
+      part = sequence.recomputation(this.maxChunk);
     }
   }
 
@@ -162,14 +150,13 @@ export class Scheduler {
 
   /** The fast path for a sequence that has the model to itself. */
   async #runDirectly(request: StepRequest): Promise<void> {
-    const { sequence, phase, tokens, offset, count, outputRows, signal, read } = request;
+    const { sequence, phase, count, signal, read } = request;
     this.#isBusy = true;
     try {
       signal?.throwIfAborted();
-      if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([{ view: sequence.view, numTokens: count }]);
-      const wanted = count === tokens.length ? tokens : tokens.subarray(offset, offset + count);
-      const appended = sequence.append(wanted);
-      const program = await this.#runner.run([{ sequence, tokens, offset, appended, outputRows }], phase, signal);
+      if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([request]);
+      sequence.append(tokensOf(request));
+      const program = await this.#runner.run([request], phase, signal);
       if (read !== undefined) await read(program.reader(0));
       sequence.commit(program.hasState, program.massesOf(0, sequence));
       this.#numTokens += count;
@@ -231,26 +218,20 @@ export class Scheduler {
   /** Offloads blocks to make room. Requests that still do not fit are rejected with the error that caused it. */
   async #offload(tiers: KvOffloader): Promise<void> {
     try {
-      await tiers.makeRoom(this.#queue.map(({ request }) => this.#roomRequest(request)));
+      await tiers.makeRoom(this.#queue.map(({ request }) => this.#nextPart(request)));
     } catch (error) {
       if (await this.#recovers(error)) return;
       for (const queued of this.#queue) {
-        const { view, numTokens } = this.#roomRequest(queued.request);
-        if (!this.#pool.manager.canAppend(view.id, numTokens) || !tiers.isReady(view)) this.#settle(queued, error);
+        const { count } = this.#nextPart(queued.request);
+        const { view } = queued.request.sequence;
+        if (!this.#pool.manager.canAppend(view.id, count) || !tiers.isReady(view)) this.#settle(queued, error);
       }
     }
   }
 
-  #roomRequest(request: StepRequest): RoomRequest {
-    return { view: request.sequence.view, numTokens: this.#nextPart(request).count };
-  }
-
   /** What the next step computes for a request. A preempted sequence is recomputed first, chunk by chunk. */
-  #nextPart({ sequence, tokens, offset, count, outputRows }: StepRequest): PartRange {
-    const { preempted, view } = sequence;
-    if (preempted === undefined) return { tokens, offset, count, outputRows, isLast: true };
-    const chunk = sequence.countRecomputed(this.maxChunk);
-    return { tokens: preempted, offset: view.numTokens, count: chunk, outputRows: [], isLast: false };
+  #nextPart(request: StepRequest): StepPart {
+    return request.sequence.recomputation(this.maxChunk) ?? request;
   }
 
   /** The batches that run next: one, or one for each phase. */
@@ -269,48 +250,47 @@ export class Scheduler {
   /** Admits as many candidates as the program of a phase can take; the others stay for the next step. */
   #fillBatch(phase: StepPhase, candidates: readonly QueuedRequest[]): Batch {
     const { maxSequences, maxTokens, maxOutputRows } = this.#runner.programFor(phase);
-    const parts: ScheduledPart[] = [];
+    const batch: QueuedRequest[] = [];
     let freeTokens = maxTokens;
     let freeRows = maxOutputRows;
     for (const queued of inOrder(candidates, maxSequences)) {
-      if (parts.length === maxSequences) break;
+      if (batch.length === maxSequences) break;
       const { count, outputRows, sequence } = queued.request;
       const maxPart = sequence.preempted === undefined ? count : this.maxChunk;
       if (maxPart > freeTokens || outputRows.length > freeRows) continue;
-      const part = this.#tryAdmit(queued);
-      if (part === undefined) continue;
-      parts.push(part);
-      freeTokens -= part.appended.slots.length;
-      freeRows -= part.outputRows.length;
+      if (!this.#tryAdmit(queued)) continue;
+      batch.push(queued);
+      freeTokens -= queued.part.count;
+      freeRows -= queued.part.outputRows.length;
     }
-    return parts;
+    return batch;
   }
 
   /** Admits a request; one that fails is rejected. */
-  #tryAdmit(queued: QueuedRequest): ScheduledPart | undefined {
+  #tryAdmit(queued: QueuedRequest): boolean {
     try {
       return this.#admit(queued);
     } catch (error) {
       queued.request.sequence.rollback();
       this.#settle(queued, error);
-      return undefined;
+      return false;
     }
   }
 
   /**
-   * Appends the tokens of the next step of a request; `undefined` while it must wait for room.
+   * Appends the tokens of the next step of a request. Returns false while it must wait for room.
    * @throws {CapacityError}
    */
-  #admit(queued: QueuedRequest): ScheduledPart | undefined {
-    const { sequence } = queued.request;
-    const { tokens, offset, count, outputRows, isLast } = this.#nextPart(queued.request);
-    if (this.#hasToWait(queued.request, count)) {
-      this.#startWaiting(queued, count);
-      return undefined;
+  #admit(queued: QueuedRequest): boolean {
+    const part = this.#nextPart(queued.request);
+    if (this.#hasToWait(queued.request, part.count)) {
+      this.#startWaiting(queued, part.count);
+      return false;
     }
-    const appended = sequence.append(tokens.subarray(offset, offset + count));
+    part.sequence.append(tokensOf(part));
+    queued.part = part;
     queued.isWaitingForRoom = false;
-    return { queued, sequence, tokens, offset, appended, outputRows, isLast };
+    return true;
   }
 
   #hasToWait({ sequence, count }: StepRequest, numTokens: number): boolean {
@@ -333,19 +313,20 @@ export class Scheduler {
     queued.isWaitingForRoom = true;
   }
 
-  async #runBatch(parts: Batch): Promise<void> {
-    const { queued: first } = parts[0] as ScheduledPart;
+  async #runBatch(batch: Batch): Promise<void> {
+    const first = batch[0] as QueuedRequest;
     const phase = phaseOf(first);
-    const { signal } = first.request;
+    const signal = batch.length === 1 ? first.request.signal : undefined;
     try {
-      const program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);
+      const parts = batch.map(({ part }) => part);
+      const program = await this.#runner.run(parts, phase, signal);
       let firstRow = 0;
-      for (const [index, part] of parts.entries()) {
-        await this.#finish(part, program, index, firstRow);
-        firstRow += part.outputRows.length;
+      for (const [index, queued] of batch.entries()) {
+        await this.#finish(queued, program, index, firstRow);
+        firstRow += queued.part.outputRows.length;
       }
     } catch (error) {
-      if (!(await this.#recovers(error))) this.#failBatch(parts, error);
+      if (!(await this.#recovers(error))) this.#failBatch(batch, error);
     }
   }
 
@@ -357,22 +338,24 @@ export class Scheduler {
   }
 
   /** Rolls a batch back. Requests of several sequences are retried one by one to find the one that failed. */
-  #failBatch(parts: Batch, error: unknown): void {
-    const canTellApart = parts.length > 1 && !ReleasedError.isInstance(error);
-    for (const { queued, sequence } of parts) {
-      sequence.rollback();
+  #failBatch(batch: Batch, error: unknown): void {
+    const canTellApart = batch.length > 1 && !ReleasedError.isInstance(error);
+    for (const queued of batch) {
+      queued.request.sequence.rollback();
       if (canTellApart) queued.runsAlone = true;
       else this.#settle(queued, error);
     }
   }
 
   /** Lets a request read its outputs, then commits its tokens. */
-  async #finish(part: ScheduledPart, program: StepProgram, index: number, firstRow: number): Promise<void> {
-    const { queued, sequence, appended, isLast } = part;
+  async #finish(queued: QueuedRequest, program: StepProgram, index: number, firstRow: number): Promise<void> {
+    const { request, part } = queued;
+    const { sequence } = request;
+    const isLast = part === request;
     try {
-      if (isLast) await queued.request.read?.(program.reader(firstRow));
+      if (isLast) await request.read?.(program.reader(firstRow));
       sequence.commit(program.hasState, program.massesOf(index, sequence));
-      this.#numTokens += appended.slots.length;
+      this.#numTokens += part.count;
       queued.runsAlone = false;
       if (isLast) {
         this.#recovery.noteAnswer();

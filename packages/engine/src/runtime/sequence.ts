@@ -14,6 +14,21 @@ import { EvictionLog } from './eviction-log.js';
 import type { KvPool } from './kv-pool.js';
 import type { ContentIdAt, StateSlot } from './state-rows.js';
 
+/** Tokens of a sequence that one step computes: `tokens[offset, offset + count)`, at most a chunk. */
+export interface StepPart {
+  readonly sequence: Sequence;
+  readonly tokens: Int32Array;
+  readonly offset: number;
+  readonly count: number;
+  /** Which of the tokens need logits, relative to `offset`. */
+  readonly outputRows: readonly number[];
+}
+
+const noSlots: AppendedSlots = {
+  ...{ newBlocks: [], copies: [], clearedSlots: [], droppedPages: [] },
+  ...{ slots: new Int32Array(0), positions: new Int32Array(0) },
+};
+
 export class Sequence {
   /** The recurrent state, for models that have one. */
   readonly state: StateSlot | undefined;
@@ -23,6 +38,7 @@ export class Sequence {
   #view: SequenceView;
   #evictions: EvictionLog;
   #preempted: Int32Array | undefined;
+  #appended = noSlots;
   /** Set when its contents were lost with a device and cannot be recomputed, until a generation starts over. */
   #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
@@ -77,11 +93,18 @@ export class Sequence {
     return this.#evictions;
   }
 
-  /** Number of tokens of a preempted sequence that the next step may recompute: up to the next eviction. */
-  countRecomputed(maxTokens: number): number {
-    const { numTokens } = this.#view;
-    const end = this.#evictions.next?.numTokens ?? this.#preempted?.length ?? numTokens;
-    return Math.min(maxTokens, end - numTokens);
+  /** What the next step may recompute of a preempted sequence: tokens up to the next eviction. */
+  recomputation(maxTokens: number): StepPart | undefined {
+    const tokens = this.#preempted;
+    if (tokens === undefined) return undefined;
+    const offset = this.#view.numTokens;
+    const end = this.#evictions.next?.numTokens ?? tokens.length;
+    return { sequence: this, tokens, offset, count: Math.min(maxTokens, end - offset), outputRows: [] };
+  }
+
+  /** The slots of the last `append`. */
+  get appended(): AppendedSlots {
+    return this.#appended;
   }
 
   /**
@@ -103,12 +126,11 @@ export class Sequence {
   }
 
   /** Allocates slots for the tokens of a step. @throws {CapacityError} */
-  append(tokens: Int32Array): AppendedSlots {
+  append(tokens: Int32Array): void {
     if (this.#lost !== undefined) throw this.#lost;
     this.state?.prepare();
-    const appended = this.#pool.manager.append(this.#view.id, tokens);
-    this.#pool.apply(appended);
-    return appended;
+    this.#appended = this.#pool.manager.append(this.#view.id, tokens);
+    this.#pool.apply(this.#appended);
   }
 
   /**

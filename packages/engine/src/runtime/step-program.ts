@@ -1,24 +1,12 @@
 /**
  * A prepared program with its scalar block: fills in the tokens and block tables of one or more sequences and runs it.
  */
-import type { AppendedSlots } from '@winnow/kv-cache';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
 import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
 import { createMassReader, type MassReader } from '../plan/eviction.js';
-import type { Sequence } from './sequence.js';
-
-/** The share of one sequence in a step. */
-export interface StepPart {
-  readonly sequence: Sequence;
-  /** The step computes the tokens `[offset, offset + slots.length)`. */
-  readonly tokens: Int32Array;
-  readonly offset: number;
-  readonly appended: AppendedSlots;
-  /** Which of the part's tokens need logits, relative to its first. */
-  readonly outputRows: readonly number[];
-}
+import type { Sequence, StepPart } from './sequence.js';
 
 /** The scalar slots of a program that a step fills in, by name. */
 interface StepScalars {
@@ -130,11 +118,12 @@ export class StepProgram {
     let numRows = 0;
     for (let index = 0; index < parts.length; index++) {
       const part = parts[index] as StepPart;
-      const { appended, offset } = part;
+      const { offset, count } = part;
+      const { appended } = part.sequence;
       for (let row = 0; row < part.outputRows.length; row++) {
         outputRows[numRows++] = numTokens + (part.outputRows[row] as number);
       }
-      for (let i = 0; i < appended.slots.length; i++, numTokens++) {
+      for (let i = 0; i < count; i++, numTokens++) {
         tokens[numTokens] = part.tokens[offset + i] as number;
         positions[numTokens] = appended.positions[i] as number;
         sequences[numTokens] = index;

@@ -46,8 +46,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/runtime/scheduler.ts',
-    find: 'program = await this.#runner.run(parts, phase, parts.length === 1 ? signal : undefined);',
-    replace: 'program = await this.#runner.run(parts, phase, signal);',
+    find: 'const signal = batch.length === 1 ? first.request.signal : undefined;',
+    replace: 'const { signal } = first.request;',
     tests: ['test/runtime/batching.test.ts', 'test/generation/failures.test.ts', 'test/load/closing.test.ts'],
   },
   {
