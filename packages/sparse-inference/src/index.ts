@@ -12,7 +12,7 @@ export type { CalibrateOptions, CalibrationPhase, CalibrationProgress } from './
 export { FeedForwardBlock, type BlockValues, type FeedForwardBlockOptions } from './blocks/feed-forward-block.js';
 export { columnNorms, type FeedForwardShape, type FeedForwardWeights } from './blocks/feed-forward-weights.js';
 export { NeuronPredictor, type ActiveNeurons, type NeuronPredictorOptions } from './predictors/neuron-predictor.js';
-export type { PredictorWeight } from './predictors/low-rank-scores.js';
+export type { PredictorWeight } from './lowering/low-rank-scores.js';
 export { classifyNeurons, type NeuronClasses } from './sidecar/neuron-classes.js';
 export { readSidecar, type ReadSidecarOptions, type SidecarFile } from './sidecar/read-sidecar.js';
 export { sidecarContent, type SidecarContent } from './sidecar/sidecar-content.js';

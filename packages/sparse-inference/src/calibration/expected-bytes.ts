@@ -1,4 +1,4 @@
-import { scoreWeights } from '../predictors/low-rank-scores.js';
+import { scoreWeights } from '../lowering/low-rank-scores.js';
 import type { PredictorTables } from '../sidecar/sidecar.js';
 import type { CalibrationLayer } from './calibration-source.js';
 

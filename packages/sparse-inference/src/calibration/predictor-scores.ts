@@ -2,7 +2,7 @@
 import { BoundProgram, type Backend } from '@winnow/ops';
 import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 import { inputRows, runRows } from '../blocks/input-rows.js';
-import { appendScores, scoreWeights } from '../predictors/low-rank-scores.js';
+import { appendScores, scoreWeights } from '../lowering/low-rank-scores.js';
 import type { ScoreTables } from '../sidecar/sidecar.js';
 
 type ScoreShape = Pick<FeedForwardShape, 'hiddenDim' | 'ffnDim' | 'activation'>;

@@ -3,8 +3,8 @@ import type { FeedForwardLowering, LayerFeedForward, ProgramBuilder, ProgramTens
 import { ShapeError } from '@winnow/tensor';
 import { appendActive, BlockLowering, type ActiveTensors, type PredictedTensors } from '../blocks/block-lowering.js';
 import { bytesOf } from '../bytes.js';
-import { appendScores, scoreWeights, type PredictorWeight } from '../predictors/low-rank-scores.js';
 import type { PredictedLayer, ScoreTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
+import { appendScores, scoreWeights, type PredictorWeight } from './low-rank-scores.js';
 import {
   breakEvenOf,
   runsDense,
