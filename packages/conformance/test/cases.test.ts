@@ -1,10 +1,10 @@
 /** The cases themselves: complete, reproducible, with bounds that mean something, in memory laid out as promised. */
-import { opSpecs, validateProgram, weightDTypes } from '@winnow/ops';
 import { readFileSync } from 'node:fs';
-import { caseList, listFile } from '../codegen/case-list.js';
+import { opSpecs, validateProgram, weightDTypes } from '@winnow/ops';
 import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
-import { hasDynamicSizes, canaryNeighbors } from '../src/kernel-program.js';
+import { caseList, listFile } from '../codegen/case-list.js';
+import { normalDistribution } from '../src/activation-truth.js';
 import {
   buildKernelProgram,
   compareClose,
@@ -14,7 +14,7 @@ import {
   selectCases,
   type KernelCase,
 } from '../src/index.js';
-import { normalDistribution } from '../src/activation-truth.js';
+import { hasDynamicSizes, canaryNeighbors } from '../src/runs/kernel-program.js';
 import { numbersOf, randomTensor } from '../src/values.js';
 
 const arithmetic = float32Arithmetic();

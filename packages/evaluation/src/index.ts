@@ -18,7 +18,7 @@ export {
   type EvaluateOptions,
   type EvaluationPart,
   type EvaluationReport,
-} from './evaluate.js';
+} from './suite/evaluate.js';
 export { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from './attention/attention-quality.js';
 export {
   captureAttention,
@@ -37,7 +37,12 @@ export {
 export { syntheticCaptures } from './attention/synthetic.js';
 export { createVisitMaps, type VisitMap, type VisitMapOptions } from './attention/visit-map.js';
 export { bytesRead, type TrafficOptions } from './attention/traffic.js';
-export { backendBound, checkDeterminism, type DeterminismOptions, type DeterminismReport } from './determinism.js';
+export {
+  backendBound,
+  checkDeterminism,
+  type DeterminismOptions,
+  type DeterminismReport,
+} from './suite/determinism.js';
 export {
   compareRows,
   DivergenceCollector,
@@ -55,9 +60,9 @@ export {
   type BaseRows,
   type ForcedOptions,
 } from './logits/forced-decoding.js';
-export { h2oPolicy, measureH2oGrid, type H2oGridCell, type H2oGridOptions } from './h2o-grid.js';
+export { h2oPolicy, measureH2oGrid, type H2oGridCell, type H2oGridOptions } from './suite/h2o-grid.js';
 export type { Estimate } from './logits/statistics.js';
-export { densityOf } from './report/density.js';
+export { densityOf } from './attention/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';
 export { evaluateSparse, type EvaluateSparseOptions, type SparseEvaluation } from './sparse/evaluate-sparse.js';
 export {
@@ -65,7 +70,7 @@ export {
   type EvaluateSparseEmbeddingsOptions,
   type SparseEmbeddingsEvaluation,
 } from './sparse/evaluate-sparse-embeddings.js';
-export { measureSpeed, type SpeedOptions, type SpeedPoint } from './speed.js';
+export { measureSpeed, type SpeedOptions, type SpeedPoint } from './suite/speed.js';
 export { createRecallCase } from './tasks/recall-case.js';
 export { runTasks, type TaskOptions, type TaskScore } from './tasks/run-tasks.js';
 export {
@@ -78,5 +83,5 @@ export {
   type TaskName,
 } from './tasks/task-types.js';
 export { defaultText } from './text/default-text.js';
-export { pearson, spearman } from './correlation.js';
-export { evaluateSts, formatSts, parseSentencePairs, type SentencePair, type StsReport } from './sts.js';
+export { pearson, spearman } from './logits/correlation.js';
+export { evaluateSts, formatSts, parseSentencePairs, type SentencePair, type StsReport } from './tasks/sts.js';

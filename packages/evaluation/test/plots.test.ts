@@ -2,10 +2,10 @@ import { parsePolicy } from '@winnow/sparse-attention';
 import { describe, expect, it } from 'vitest';
 import { syntheticCaptures } from '../src/attention/synthetic.js';
 import { createVisitMaps } from '../src/attention/visit-map.js';
-import type { EvaluationReport } from '../src/evaluate.js';
-import { checkWellFormed } from './well-formed.js';
 import { drawQuality, drawTime } from '../src/plots/evaluation-plots.js';
 import { drawVisits } from '../src/plots/visit-drawing.js';
+import type { EvaluationReport } from '../src/suite/evaluate.js';
+import { checkWellFormed } from './well-formed.js';
 
 /** A report with the fields that the plots read. */
 function reportOf(

@@ -123,6 +123,33 @@ describe('layers of folders', () => {
   });
 });
 
+describe('layers of folders: files directly in src, and packages without an order', () => {
+  const layers = { low: [['.'], ['left', 'right'], ['top']] };
+  const check = (base: Files): string => {
+    const files = { 'packages/low/src/left/a.ts': "import '../base.js';\n", ...sources('low/src', 'right/a', 'top/a') };
+    return checkFolders(readWorkspace(planted({ ...files, ...base })).packages, layers).join('\n');
+  };
+
+  it('accepts files that folders import, and others that import from all folders', () => {
+    expect(check({ 'packages/low/src/api.ts': "import './top/a.js';\nimport './base.js';\n" })).toBe('');
+  });
+
+  it('catches a file that folders import, directly or not, and that imports from above', () => {
+    const more = { 'packages/low/src/more.ts': "import './top/a.js';\n" };
+    const found = check({ 'packages/low/src/base.ts': "import './more.js';\n", ...more });
+    expect(found).toBe(
+      'packages/low/src/more.ts:1: imports "./top/a.js": imports go down only: "top" is in layer 2, above 0 of "."',
+    );
+  });
+
+  it('catches three folders without an order, not two', () => {
+    const three = readWorkspace(planted(sources('low/src', 'left/a', 'right/a', 'top/a'))).packages;
+    const problem = 'packages/low/src: 3 folders without an order in "folders" of layers.json';
+    expect(checkFolders(three, {})).toEqual([problem]);
+    expect(checkFolders(readWorkspace(planted(sources('low/src', 'left/a', 'right/a'))).packages, {})).toEqual([]);
+  });
+});
+
 /** Empty modules of a folder of `packages`. */
 function sources(folder: string, ...names: string[]): Files {
   return Object.fromEntries(names.map((name) => [`packages/${folder}/${name}.ts`, 'export {};\n']));

@@ -1,8 +1,8 @@
-import { attentionAttributes, attentionSums, createAttention, type AttentionSetup } from '../attention-setup.js';
 import { underflow } from '../arithmetic.js';
 import type { KernelCase } from '../kernel-case.js';
-import { rowsOf } from '../sparse-setup.js';
-import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attentionAttributes, attentionSums, createAttention, type AttentionSetup } from '../setups/attention-setup.js';
+import { rowsOf } from '../setups/sparse-setup.js';
+import { chunkOf, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { close, gaussian, numbersOf } from '../values.js';
 
 /**

@@ -1,6 +1,6 @@
-import { attentionAttributes, attentionSums, createAttention, type AttentionSetup } from '../attention-setup.js';
-import { attentionSetups } from '../attention-setups.js';
 import type { KernelCase } from '../kernel-case.js';
+import { attentionAttributes, attentionSums, createAttention, type AttentionSetup } from '../setups/attention-setup.js';
+import { attentionSetups } from '../setups/attention-setups.js';
 import { close } from '../values.js';
 
 /** The same problems as dense attention; the sums are relative to a maximum that has an error itself. */

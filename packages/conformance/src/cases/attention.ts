@@ -1,6 +1,6 @@
-import { attentionAttributes, attentionSums, createAttention } from '../attention-setup.js';
-import { attentionSetups } from '../attention-setups.js';
 import type { KernelCase } from '../kernel-case.js';
+import { attentionAttributes, attentionSums, createAttention } from '../setups/attention-setup.js';
+import { attentionSetups } from '../setups/attention-setups.js';
 import { close } from '../values.js';
 
 /** A quotient of two sums: both errors, and the rounding of the quotient. */

@@ -1,7 +1,7 @@
 import { cacheDTypes } from '@winnow/ops';
 import { dtypeInfo, type DType, type Rng } from '@winnow/tensor';
 import type { CaseTensor, KernelCase } from '../kernel-case.js';
-import { rowOf } from '../sparse-setup.js';
+import { rowOf } from '../setups/sparse-setup.js';
 import { close, ints, numbersOf, randomTensor } from '../values.js';
 
 export interface SummaryShape {

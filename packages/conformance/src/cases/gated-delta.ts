@@ -1,8 +1,15 @@
+import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
 import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
-import { numStateRows, numTokensOf, stateSetups, stateTensors, tokenRanges, type StateSetup } from '../state-setups.js';
+import {
+  numStateRows,
+  numTokensOf,
+  stateSetups,
+  stateTensors,
+  tokenRanges,
+  type StateSetup,
+} from '../setups/state-setups.js';
 import { close, floats, gaussian, numbersOf } from '../values.js';
-import type { Rng } from '@winnow/tensor';
 
 interface DeltaShape {
   readonly numHeads: number;

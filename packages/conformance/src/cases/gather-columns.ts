@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { chosenRows } from '../row-choice.js';
+import { chosenRows } from '../setups/row-choice.js';
 import { exact, gaussian, ints, lengths, numbersOf } from '../values.js';
 
 /** Copies: every bit. */

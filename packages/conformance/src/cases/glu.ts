@@ -1,7 +1,7 @@
 import { activationKinds, type ActivationKind } from '@winnow/ops';
 import { activationTruth } from '../activation-truth.js';
-import { countedColumns } from '../counted-columns.js';
 import type { KernelCase } from '../kernel-case.js';
+import { countedColumns } from '../setups/counted-columns.js';
 import { close, gaussian, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
 
 /** The bound of the activation times the other factor, and one more rounding; with a count, 0 beyond it. */

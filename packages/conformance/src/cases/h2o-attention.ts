@@ -1,15 +1,15 @@
 import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
+import type { KernelCase, KernelData } from '../kernel-case.js';
 import {
   attentionAttributes,
   createAttention,
   type AttentionProblem,
   type AttentionSetup,
   type SeenKey,
-} from '../attention-setup.js';
-import type { KernelCase, KernelData } from '../kernel-case.js';
-import { attended, clearlyLargest, integers, masses, rowsOf } from '../sparse-setup.js';
-import { chunkOf, massSetups, sparseSetup, sparseSetups } from '../sparse-setups.js';
+} from '../setups/attention-setup.js';
+import { attended, clearlyLargest, integers, masses, rowsOf } from '../setups/sparse-setup.js';
+import { chunkOf, massSetups, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { close, floats, ints, numbersOf, randomTensor } from '../values.js';
 
 interface Budgets {

@@ -1,5 +1,6 @@
 import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
+import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
 import {
   attentionAttributes,
   attentionSums,
@@ -7,10 +8,9 @@ import {
   type AttentionProblem,
   type AttentionSetup,
   type SeenKey,
-} from '../attention-setup.js';
-import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
-import { attended, inputNumbers, integers, masses, randomMeans, rowOf, summaryIndex } from '../sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+} from '../setups/attention-setup.js';
+import { attended, inputNumbers, integers, masses, randomMeans, rowOf, summaryIndex } from '../setups/sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { close, floats, integersOf } from '../values.js';
 
 interface Sparsity {

@@ -1,6 +1,13 @@
 import { activationTruth } from '../activation-truth.js';
 import type { KernelCase } from '../kernel-case.js';
-import { numStateRows, numTokensOf, stateSetups, stateTensors, tokenRanges, type StateSetup } from '../state-setups.js';
+import {
+  numStateRows,
+  numTokensOf,
+  stateSetups,
+  stateTensors,
+  tokenRanges,
+  type StateSetup,
+} from '../setups/state-setups.js';
 import { close, exact, gaussian, numbersOf } from '../values.js';
 
 /** K products and K sums in any order; silu has a slope of at most 1.1. The state is copied, every bit. */

@@ -1,13 +1,13 @@
 import { encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import type { Arithmetic } from '../arithmetic.js';
+import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
 import {
   attentionAttributes,
   createAttention,
   type AttentionProblem,
   type AttentionSetup,
   type SeenKey,
-} from '../attention-setup.js';
-import type { Arithmetic } from '../arithmetic.js';
-import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
+} from '../setups/attention-setup.js';
 import {
   attended,
   clearlyLargest,
@@ -17,8 +17,8 @@ import {
   randomMeans,
   rowOf,
   summaryIndex,
-} from '../sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+} from '../setups/sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { close, floats, numbersOf, product } from '../values.js';
 
 interface Sparsity {

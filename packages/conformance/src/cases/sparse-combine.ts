@@ -1,7 +1,7 @@
 import { neuronGroup, weightDTypes } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import type { KernelCase } from '../kernel-case.js';
-import { chosenRows, type RowChoice } from '../row-choice.js';
+import { chosenRows, type RowChoice } from '../setups/row-choice.js';
 import { close, floats, gaussian, ints, numbersOf, randomTensor } from '../values.js';
 
 interface CombineShape {

@@ -3,7 +3,7 @@ import { dtypeInfo, type DType } from '@winnow/tensor';
 import { activationTruth } from '../activation-truth.js';
 import type { Arithmetic } from '../arithmetic.js';
 import type { KernelCase } from '../kernel-case.js';
-import { chosenRows, type RowChoice } from '../row-choice.js';
+import { chosenRows, type RowChoice } from '../setups/row-choice.js';
 import { close, gaussian, ints, numbersOf, randomTensor } from '../values.js';
 
 interface BlockShape {

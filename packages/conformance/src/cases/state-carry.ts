@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { numStateRows, stateSetups, stateTensors, tokenRanges, type StateSetup } from '../state-setups.js';
+import { numStateRows, stateSetups, stateTensors, tokenRanges, type StateSetup } from '../setups/state-setups.js';
 import { exact, gaussian, ints, numbersOf } from '../values.js';
 
 function carryCase(setup: StateSetup, dtype: 'f32' | 'i32', numHeads: number, length: number): KernelCase {

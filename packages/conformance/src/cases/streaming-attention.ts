@@ -1,7 +1,7 @@
-import { attentionAttributes, createAttention, type AttentionSetup } from '../attention-setup.js';
 import type { KernelCase } from '../kernel-case.js';
-import { attended, integers, masses, rowsOf } from '../sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+import { attentionAttributes, createAttention, type AttentionSetup } from '../setups/attention-setup.js';
+import { attended, integers, masses, rowsOf } from '../setups/sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { gaussian, numbersOf } from '../values.js';
 
 function streamingCase(setup: AttentionSetup, local: number, sinks: number, remaps = true, mass = false): KernelCase {

@@ -1,15 +1,15 @@
 import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
+import type { KernelCase, KernelData } from '../kernel-case.js';
 import {
   attentionAttributes,
   createAttention,
   type AttentionProblem,
   type AttentionSetup,
   type SeenKey,
-} from '../attention-setup.js';
-import type { KernelCase, KernelData } from '../kernel-case.js';
-import { attended, integers, masses, randomMeans, rowOf, rowsOf, summaryIndex } from '../sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../sparse-setups.js';
+} from '../setups/attention-setup.js';
+import { attended, integers, masses, randomMeans, rowOf, rowsOf, summaryIndex } from '../setups/sparse-setup.js';
+import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { integersOf, ints, numbersOf } from '../values.js';
 
 interface Sparsity {

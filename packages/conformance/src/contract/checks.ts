@@ -1,5 +1,4 @@
 /** The contract of `Backend` and `Executable` besides numerical results. Each check returns failures, one line each. */
-import { checkSplitSums } from '../split-sums.js';
 import { checkCopies, checkCopyOrder, checkRefusedCopies } from './copy.js';
 import { checkLimits, checkStaysAlive } from './device.js';
 import type { ContractCheck } from './fixtures.js';
@@ -15,6 +14,7 @@ import {
   checkScalarsFit,
   checkUnknownOps,
 } from './runs.js';
+import { checkSplitSums } from './split-sums.js';
 
 /** By what they check. */
 export const contractChecks: Readonly<Record<string, ContractCheck>> = {

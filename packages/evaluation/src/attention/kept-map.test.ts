@@ -1,7 +1,7 @@
 import { createRng, Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { h2oPolicy } from '../h2o-grid.js';
 import { drawKeptMaps } from '../plots/kept-drawing.js';
+import { h2oPolicy } from '../suite/h2o-grid.js';
 import type { AttentionCapture } from './capture.js';
 import { createKeptMaps } from './kept-map.js';
 

@@ -1,7 +1,7 @@
 import { ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
+import { pearson } from './correlation.js';
 import { compareRows, DivergenceCollector, divergenceClass } from './divergence.js';
-import { pearson } from '../correlation.js';
 import { estimate, percentile } from './statistics.js';
 
 const row = (...probabilities: number[]): Float32Array => Float32Array.from(probabilities, Math.log);

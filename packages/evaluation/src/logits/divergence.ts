@@ -3,7 +3,7 @@
  * statistics of `llama-perplexity --kl-divergence`.
  */
 import { ShapeError } from '@winnow/tensor';
-import { pearson } from '../correlation.js';
+import { pearson } from './correlation.js';
 import { covarianceOf, estimate, meanOf, percentile, type Estimate } from './statistics.js';
 
 /** Quantiles of the divergence to report. */

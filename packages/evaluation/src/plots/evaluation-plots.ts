@@ -4,7 +4,7 @@ import { GridComponent, LegendComponent, TitleComponent } from 'echarts/componen
 import { init, use, type EChartsCoreOption } from 'echarts/core';
 import { SVGRenderer } from 'echarts/renderers';
 import type { Phase } from '../configuration.js';
-import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
+import type { ConfigurationReport, EvaluationReport } from '../suite/evaluate.js';
 
 export interface PlotOptions {
   readonly width?: number;

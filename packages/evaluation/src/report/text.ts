@@ -1,9 +1,9 @@
 /** Formats the report as text tables. */
-import type { ConfigurationReport, EvaluationReport } from '../evaluate.js';
 import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
+import type { Phase } from '../configuration.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { Estimate } from '../logits/statistics.js';
-import type { Phase } from '../configuration.js';
+import type { ConfigurationReport, EvaluationReport } from '../suite/evaluate.js';
 
 type Row = readonly string[];
 

@@ -6,8 +6,8 @@ import type { EmbeddingModel, FeedForwardMetrics } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
 import { ArgumentError } from '@winnow/tensor';
-import { cosineOf } from '../correlation.js';
-import { evaluateSts, type SentencePair, type StsReport } from '../sts.js';
+import { cosineOf } from '../logits/correlation.js';
+import { evaluateSts, type SentencePair, type StsReport } from '../tasks/sts.js';
 
 export interface EvaluateSparseEmbeddingsOptions {
   /** Loaded with `trace: { feedForward: true }`. */

@@ -9,10 +9,10 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['src/logits/divergence.test.ts', 'src/logits/forced-decoding.test.ts', 'test/evaluate.test.ts'],
   },
   {
-    file: 'packages/evaluation/src/correlation.ts',
+    file: 'packages/evaluation/src/logits/correlation.ts',
     find: 'for (let begin = 0; begin < order.length;) {',
     replace: 'for (let begin = 1; begin < order.length;) {',
-    tests: ['src/sts.test.ts'],
+    tests: ['src/tasks/sts.test.ts'],
   },
   {
     file: 'packages/evaluation/src/configuration.ts',

@@ -1,9 +1,9 @@
 /** Caches with shuffled blocks and slots, queries, and the expected attention over them in float64. */
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import { underflow, type Arithmetic } from './arithmetic.js';
-import { guardByte } from './guarded-memory.js';
-import type { CaseTensor } from './kernel-case.js';
-import { gaussian, ints, numbersOf, product, randomTensor } from './values.js';
+import { underflow, type Arithmetic } from '../arithmetic.js';
+import { guardByte } from '../guarded-memory.js';
+import type { CaseTensor } from '../kernel-case.js';
+import { gaussian, ints, numbersOf, product, randomTensor } from '../values.js';
 
 /** One attention problem. */
 export interface AttentionSetup {

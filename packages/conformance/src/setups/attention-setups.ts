@@ -1,8 +1,8 @@
 /** The attention problems for every attention op. */
 import { cacheDTypes } from '@winnow/ops';
 import { dtypeInfo } from '@winnow/tensor';
+import { lengths } from '../values.js';
 import type { AttentionSetup } from './attention-setup.js';
-import { lengths } from './values.js';
 
 const base: Omit<AttentionSetup, 'name'> = {
   numHeads: 4,

@@ -1,5 +1,5 @@
 /** Writes grammars as GBNF text, which parses to the same grammar. */
-import type { Grammar, GrammarNode } from './grammar.js';
+import type { Grammar, GrammarNode } from '../grammar.js';
 
 /** The text of a grammar; the root rule comes first. */
 export function formatGrammar({ root, rules }: Grammar): string {

@@ -3,10 +3,10 @@
  * selections.
  */
 import type { Rng } from '@winnow/tensor';
+import { underflow, type Arithmetic } from '../arithmetic.js';
+import type { CaseTensor, Expected } from '../kernel-case.js';
+import { close, gaussian, ints, integersOf, numbersOf } from '../values.js';
 import { attentionSums, type AttentionProblem, type AttentionSetup, type SeenKey } from './attention-setup.js';
-import type { CaseTensor, Expected } from './kernel-case.js';
-import { underflow, type Arithmetic } from './arithmetic.js';
-import { close, gaussian, ints, integersOf, numbersOf } from './values.js';
 
 /**
  * The output of softmax attention `[T, N, D]` over the keys of each row: both sums' errors, and the rounding of the

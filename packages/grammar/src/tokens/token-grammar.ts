@@ -1,8 +1,8 @@
 /** A grammar over the tokens of a vocabulary: computes token masks. */
-import { Automaton, deadState } from './automaton/automaton.js';
-import type { Configuration } from './automaton/closure.js';
-import { compileNetwork } from './network/network.js';
-import type { Grammar } from './grammar.js';
+import { Automaton, deadState } from '../automaton/automaton.js';
+import type { Configuration } from '../automaton/closure.js';
+import type { Grammar } from '../grammar.js';
+import { compileNetwork } from '../network/network.js';
 import type { TokenTrie } from './token-trie.js';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */

@@ -2,7 +2,7 @@
  * Checks whether a configuration reproduces its tokens, and how much threads and backends change its log-probabilities.
  */
 import type { Model } from '@winnow/engine';
-import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel } from './configuration.js';
+import { baseConfiguration, openOptionsOf, type Configuration, type OpenModel } from '../configuration.js';
 
 export interface DeterminismReport {
   readonly label: string;

@@ -1,8 +1,8 @@
 /** Runs a whole program and compares the outputs of each step. */
 import { createScalarBlock, validateProgram, type Backend, type BufferHandle, type Executable } from '@winnow/ops';
-import type { Arithmetic } from './arithmetic.js';
-import { compareOutput } from './compare.js';
-import type { ProgramCase } from './programs/program-case.js';
+import type { Arithmetic } from '../arithmetic.js';
+import { compareOutput } from '../compare.js';
+import type { ProgramCase } from '../programs/program-case.js';
 import { fallbackFailures } from './run-kernel-case.js';
 
 /** @returns failures, one line each */

@@ -1,10 +1,10 @@
 /** Free text in grammars that excludes a pattern. */
-import { allCodePoints } from './code-points.js';
-import type { GrammarNode } from './grammar.js';
-import { complementDfa, trim } from './regular/dfa.js';
-import { regexDfa } from './regular/regex.js';
-import { WorkBudget } from './work-budget.js';
-import { automatonRules, encodePlain } from './schema/json-text.js';
+import { allCodePoints } from '../code-points.js';
+import type { GrammarNode } from '../grammar.js';
+import { complementDfa, trim } from '../regular/dfa.js';
+import { regexDfa } from '../regular/regex.js';
+import { WorkBudget } from '../work-budget.js';
+import { automatonRules, encodePlain } from './json-text.js';
 
 /** Any character. */
 export const anyCharacter: GrammarNode = { kind: 'class', ranges: allCodePoints };

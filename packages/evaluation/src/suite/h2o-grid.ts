@@ -1,8 +1,8 @@
 /** `h2o` over its two budgets: how perplexity depends on local tokens L and heavy hitters H. */
 import { parsePolicy, type H2oPrefillPolicy } from '@winnow/sparse-attention';
-import { createConfigurations, openOptionsOf, type OpenModel } from './configuration.js';
-import type { DivergenceReport } from './logits/divergence.js';
-import { compareForced, type BaseRows } from './logits/forced-decoding.js';
+import { createConfigurations, openOptionsOf, type OpenModel } from '../configuration.js';
+import type { DivergenceReport } from '../logits/divergence.js';
+import { compareForced, type BaseRows } from '../logits/forced-decoding.js';
 
 export interface H2oGridOptions {
   readonly open: OpenModel;

@@ -1,14 +1,14 @@
 /** The whole suite for one backend, or for variants of one, as vitest tests. */
 import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { float32Arithmetic } from './arithmetic.js';
-import { kernelCases } from './cases/all.generated.js';
-import { contractChecks } from './contract/checks.js';
+import { float32Arithmetic } from '../arithmetic.js';
+import { kernelCases } from '../cases/all.generated.js';
+import { contractChecks } from '../contract/checks.js';
+import type { KernelCase } from '../kernel-case.js';
+import { programCases } from '../programs/all.js';
+import { checkKernelCase, checkUnsupportedCase } from '../runs/run-kernel-case.js';
+import { checkProgramCase } from '../runs/run-program-case.js';
 import { assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
-import type { KernelCase } from './kernel-case.js';
-import { programCases } from './programs/all.js';
-import { checkProgramCase } from './run-program-case.js';
-import { checkKernelCase, checkUnsupportedCase } from './run-kernel-case.js';
 import { compareSupport, fullSupport, supportTable, type SupportTable } from './support-table.js';
 
 export interface DescribeBackendOptions {

@@ -8,9 +8,9 @@
  */
 import { opSpec, ProgramBuilder, type Attributes, type Program, type ProgramTensor, type TensorRef } from '@winnow/ops';
 import { sizeOf } from '@winnow/tensor';
-import { canaryValues, declareGuarded, type GuardedBuffer } from './guarded-memory.js';
-import type { CaseTensor, KernelData } from './kernel-case.js';
-import { floats, integersOf, ints, product } from './values.js';
+import { canaryValues, declareGuarded, type GuardedBuffer } from '../guarded-memory.js';
+import type { CaseTensor, KernelData } from '../kernel-case.js';
+import { floats, integersOf, ints, product } from '../values.js';
 
 /** A case as a program with its memory and scalars. */
 export interface KernelProgram {

@@ -1,6 +1,6 @@
 /** Steps over recurrent states: the tokens of each sequence, and the source and target of each state. */
-import type { CaseTensor } from './kernel-case.js';
-import { ints } from './values.js';
+import type { CaseTensor } from '../kernel-case.js';
+import { ints } from '../values.js';
 
 export interface StateSetup {
   readonly name: string;

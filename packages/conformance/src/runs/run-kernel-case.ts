@@ -1,11 +1,11 @@
 /** Runs one case on one backend and reports failures. */
 import { createScalarBlock, type Backend, type Executable, type OpDescription } from '@winnow/ops';
-import type { Arithmetic } from './arithmetic.js';
-import { compareExact, compareOutput } from './compare.js';
-import { allocateGuarded, checkGuarded } from './guarded-memory.js';
-import type { Expected, KernelCase, KernelData } from './kernel-case.js';
+import type { Arithmetic } from '../arithmetic.js';
+import { compareExact, compareOutput } from '../compare.js';
+import { allocateGuarded, checkGuarded } from '../guarded-memory.js';
+import type { Expected, KernelCase, KernelData } from '../kernel-case.js';
+import { rngOf } from '../values.js';
 import { buildKernelProgram, hasDynamicSizes, type KernelProgram } from './kernel-program.js';
-import { rngOf } from './values.js';
 
 export interface KernelCheckOptions {
   readonly arithmetic: Arithmetic;

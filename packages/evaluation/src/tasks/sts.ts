@@ -1,7 +1,7 @@
 /** Semantic textual similarity: how well cosines of embeddings rank sentence pairs compared with human scores. */
 import type { EmbeddingModel, EmbedOptions } from '@winnow/engine';
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import { cosineOf, pearson, spearman } from './correlation.js';
+import { cosineOf, pearson, spearman } from '../logits/correlation.js';
 
 /** Two sentences and their human similarity score. */
 export interface SentencePair {

@@ -1,7 +1,7 @@
 import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { pearson, spearman } from './correlation.js';
+import { pearson, spearman } from '../logits/correlation.js';
 import { evaluateSts, formatSts, parseSentencePairs } from './sts.js';
 
 describe('correlations', () => {

@@ -5,8 +5,8 @@
  * begin with `|`.
  */
 import { CapacityError, FormatError } from '@winnow/tensor';
-import { allCodePoints, complement, normalize } from './code-points.js';
-import { maxCodePoint, type CodePointRange, type Grammar, type GrammarNode } from './grammar.js';
+import { allCodePoints, complement, normalize } from '../code-points.js';
+import { maxCodePoint, type CodePointRange, type Grammar, type GrammarNode } from '../grammar.js';
 
 /** Maximum nesting of groups: the parser recurses, and deeper nesting is more likely an attack than a grammar. */
 const maxDepth = 200;

@@ -1,6 +1,6 @@
 /** Cosines and correlation coefficients of two lists of the same length. */
 import { dotProduct } from '@winnow/ops';
-import { covarianceOf } from './logits/statistics.js';
+import { covarianceOf } from './statistics.js';
 
 /** Cosine of vectors of length 1. */
 export function cosineOf(a: Float32Array, b: Float32Array): number {

@@ -1,10 +1,10 @@
 /** Active neurons that are computed in several passes, from other slots, must give the bits of one pass. */
 import { neuronGroup, ProgramBuilder, type Backend, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
-import { compareExact } from './compare.js';
-import type { CreateBackend } from './contract/fixtures.js';
-import type { CaseTensor } from './kernel-case.js';
-import { gaussian, ints, randomTensor, rngOf } from './values.js';
+import { compareExact } from '../compare.js';
+import type { CaseTensor } from '../kernel-case.js';
+import { gaussian, ints, randomTensor, rngOf } from '../values.js';
+import type { CreateBackend } from './fixtures.js';
 
 const dtypes: readonly DType[] = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_K', 'q6_K', 'iq4_nl'];
 const [numNeurons, hiddenDim] = [300, 512];
