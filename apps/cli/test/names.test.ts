@@ -1,6 +1,6 @@
 /** One name for one thing: options in TypeScript, settings of the server, flags, and what the guides write. */
 import type { GenerateOptions, LoadOptions } from '@winnow/engine';
-import type { CloseOptions, ListenOptions, ServedModel, ServerOptions } from '@winnow/server';
+import type { CloseOptions, ListenOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { flagOf, optionsWithFlags } from '../src/flags/names.js';
@@ -34,11 +34,15 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   ...{ maxQueued: true, queueTimeoutMs: true, requestTimeoutMs: true, stallTimeoutMs: true, keepAliveMs: true },
   ...{ maxBodyBytes: true, maxConnections: true, apiKeys: true, corsOrigins: true, port: true, host: true },
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
-  ...{ graceMs: true, embeddingModels: true, onRequest: true, onError: true },
+  embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
+  ...{ graceMs: true, onRequest: true, onError: true },
 };
 
-/** The models are the arguments of `winnow serve`, which loads each with as many sessions as the server uses. */
-const serveArguments = ['models', 'models.model', 'models.maxSessions'];
+/**
+ * The models are the arguments of `winnow serve`, which loads each with as many sessions as the server uses; embedding
+ * models are named by `--embedding-model`.
+ */
+const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddingModels.model'];
 /** Objects and functions that only a program can pass, and settings that the commands choose. */
 const programOnly = [
   ...serveArguments,
@@ -64,6 +68,7 @@ const foreignFlags = [
   '--repeat-penalty',
   '--repeat-last-n',
   '--alias',
+  '--embedding-alias',
   '--parallel',
 ];
 

@@ -1,4 +1,5 @@
 /** `winnow serve`: what becomes of its flags, and how it ends. The server itself is tested where it lives. */
+import type { EmbeddingModel } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { expect, test } from 'vitest';
 import type { ServerApi } from '../src/io.js';
@@ -107,6 +108,25 @@ test('flags are the options of engine and server', async () => {
   expect(fake.disposed.count).toBe(2);
 });
 
+test('embedding models have the ids that the flags give them', async () => {
+  const server = createFakeServer();
+  const { api } = createFakeEngine();
+  const embedder = {
+    name: undefined,
+    notices: [],
+    fallbacks: [],
+    [Symbol.asyncDispose]: async () => {},
+  } as unknown as EmbeddingModel;
+  const host = new TestHost({ ...api, loadEmbeddingModel: async () => embedder }, { server: server.api });
+  const run = host.run([
+    ...['serve', '--embedding-model', 'e.gguf', '--embedding-model', 'f.gguf', '--embedding-alias', 'small'],
+  ]);
+  await host.untilShown('listening');
+  host.interrupt();
+  await run;
+  expect(server.created[0]?.embeddingModels?.map(({ id }) => id)).toEqual(['small', 'f']);
+});
+
 test('requests share the KV cache as the flags say', async () => {
   const { fake } = await serve(['--kv-when-full', 'error', '--no-kv-prefix-sharing']);
   expect(fake.loads[0]?.options.kvCache).toEqual({ whenFull: 'error', prefixSharing: false });
@@ -159,6 +179,7 @@ test.each([
   ['--max-sessions 0', "--max-sessions: expected an integer of at least 1, got '0'"],
   ['--request-timeout 0', "--request-timeout: expected a number above 0, got '0'"],
   ['a.gguf --model-id x --model-id y', '--model-id: expected at most 1, one per model, got 2'],
+  ['a.gguf --embedding-alias x', '--embedding-model-id: expected at most 0, one per embedding model, got 1'],
 ])('winnow serve %s exits with 2', async (line, message) => {
   const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);
   expect([code, stderr]).toEqual([2, expect.stringContaining(message)]);

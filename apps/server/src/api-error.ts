@@ -58,6 +58,12 @@ export function badRequest(param: string, message: string, code?: string): ApiEr
   return new ApiError({ status: 400, message: `${param}: ${message}`, param, code });
 }
 
+/** @param expected what the parameter could be, if that helps */
+export function missingParameter(param: string, expected?: string): ApiError {
+  const message = `Missing required parameter: '${param}'${expected === undefined ? '' : `; expected ${expected}`}`;
+  return new ApiError({ status: 400, message, param, code: 'missing_required_parameter' });
+}
+
 /** A parameter of the API that this server does not support. */
 export function unsupported(param: string, message: string): ApiError {
   return new ApiError({

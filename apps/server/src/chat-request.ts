@@ -1,6 +1,6 @@
 /** Converts a chat request for the engine. */
 import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
-import { ApiError, badRequest } from './api-error.js';
+import { ApiError, badRequest, missingParameter } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
 import { checkPrompt } from './generation-job.js';
 import type { GenerativeEntry } from './model-registry.js';
@@ -130,7 +130,5 @@ function jsonSchemaOf({ response_format: format }: ChatCompletionRequest): JsonS
   if (format.type === 'json_object') return { type: 'object' };
   const schema = format.json_schema?.schema;
   if (schema !== undefined) return schema as JsonSchema;
-  const param = 'response_format.json_schema.schema';
-  const message = `Missing required parameter: '${param}'`;
-  throw new ApiError({ status: 400, message, param, code: 'missing_required_parameter' });
+  throw missingParameter('response_format.json_schema.schema');
 }

@@ -1,9 +1,9 @@
 /** Converts a generation to the response to a chat request: complete, or as stream chunks. */
-import type { ChatPart, FinishReason, GenerationResult } from '@winnow/engine';
+import type { ChatPart, FinishReason, GeneratedToken, GenerationResult } from '@winnow/engine';
 import type { PreparedChat } from './chat-request.js';
 import { doneEvent, eventOf } from './event-stream.js';
 import type { GenerationJob } from './generation-job.js';
-import { chatLogprob, isCounted } from './logprobs.js';
+import { AnswerTokens, chatLogprob } from './logprobs.js';
 import type { GenerativeModel } from './options.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from './schemas/chat.js';
 import { usageOf } from './usage.js';
@@ -20,16 +20,18 @@ async function* stepsOf(
   { tokenizer }: GenerativeModel,
 ): AsyncGenerator<Step, GenerationResult, void> {
   const reader = turn.createReader();
+  const answer = wantsLogprobs ? new AnswerTokens(tokenizer, turn.prompt) : undefined;
+  const logprobsOf = (released: readonly GeneratedToken[] = []): ChatLogprobs['content'] =>
+    released.map((token) => chatLogprob(token, tokenizer));
   const tokens = job.run(turn.prompt, options);
   try {
     for (;;) {
       const { done, value } = await tokens.next();
       if (done === true) {
-        yield { parts: reader.end(), logprobs: [] };
+        yield { parts: reader.end(), logprobs: logprobsOf(answer?.end(value.finishReason)) };
         return value;
       }
-      const logprobs = wantsLogprobs && isCounted(value, tokenizer) ? [chatLogprob(value, tokenizer)] : [];
-      yield { parts: value.text === '' ? [] : reader.push(value.text), logprobs };
+      yield { parts: value.text === '' ? [] : reader.push(value.text), logprobs: logprobsOf(answer?.push(value)) };
     }
   } finally {
     await tokens.return(undefined as never);

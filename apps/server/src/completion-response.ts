@@ -4,7 +4,7 @@ import { ApiError } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
 import { doneEvent, eventOf } from './event-stream.js';
 import { checkPrompt, type GenerationJob } from './generation-job.js';
-import { CompletionLogprobWriter, isCounted } from './logprobs.js';
+import { AnswerTokens, CompletionLogprobWriter } from './logprobs.js';
 import type { GenerativeEntry } from './model-registry.js';
 import type { GenerativeModel } from './options.js';
 import { defined, samplingOptionsOf } from './sampling.js';
@@ -65,21 +65,31 @@ function finishReasonOf({ finishReason }: GenerationResult): CompletionChoice['f
   return finishReason === 'length' || finishReason === 'context' ? 'length' : 'stop';
 }
 
-/** Yields each token, then the result of its prompt. */
+/** Text of a prompt's answer and the tokens that now belong to it; at the end, the result. */
+interface Step {
+  readonly index: number;
+  readonly text: string;
+  /** Empty if no logprobs are wanted. */
+  readonly tokens: readonly GeneratedToken[];
+  readonly result?: GenerationResult;
+}
+
 async function* stepsOf(
   job: GenerationJob,
-  { prompts, options }: PreparedCompletion,
-): AsyncGenerator<{ index: number; token?: GeneratedToken; result?: GenerationResult }, void, void> {
+  { prompts, options, wantsLogprobs }: PreparedCompletion,
+  { tokenizer }: GenerativeModel,
+): AsyncGenerator<Step, void, void> {
   for (const [index, prompt] of prompts.entries()) {
+    const answer = wantsLogprobs ? new AnswerTokens(tokenizer, prompt) : undefined;
     const tokens = job.run(prompt, options);
     try {
       for (;;) {
         const { done, value } = await tokens.next();
         if (done !== true) {
-          yield { index, token: value };
+          yield { index, text: value.text, tokens: answer?.push(value) ?? [] };
           continue;
         }
-        yield { index, result: value };
+        yield { index, text: '', tokens: answer?.end(value.finishReason) ?? [], result: value };
         break;
       }
     } finally {
@@ -91,18 +101,18 @@ async function* stepsOf(
 export async function completion(
   job: GenerationJob,
   prepared: PreparedCompletion,
-  { tokenizer }: GenerativeModel,
+  model: GenerativeModel,
 ): Promise<Completion> {
   const choices: CompletionChoice[] = [];
   const results: GenerationResult[] = [];
-  let tokens: GeneratedToken[] = [];
-  for await (const { index, token, result } of stepsOf(job, prepared)) {
-    if (token !== undefined && prepared.wantsLogprobs && isCounted(token, tokenizer)) tokens.push(token);
+  let answer: GeneratedToken[] = [];
+  for await (const { index, tokens, result } of stepsOf(job, prepared, model)) {
+    answer.push(...tokens);
     if (result === undefined) continue;
-    const logprobs = prepared.wantsLogprobs ? new CompletionLogprobWriter(tokenizer).write(tokens) : null;
+    const logprobs = prepared.wantsLogprobs ? new CompletionLogprobWriter(model.tokenizer).write(answer) : null;
     choices.push({ index, text: result.text, logprobs, finish_reason: finishReasonOf(result) });
     results.push(result);
-    tokens = [];
+    answer = [];
   }
   return { ...headOf(job), choices, usage: usageOf(results) };
 }
@@ -111,7 +121,7 @@ export async function completion(
 export async function* completionEvents(
   job: GenerationJob,
   prepared: PreparedCompletion,
-  { tokenizer }: GenerativeModel,
+  model: GenerativeModel,
   includeUsage: boolean,
 ): AsyncGenerator<string, void, void> {
   const head = headOf(job);
@@ -119,20 +129,17 @@ export async function* completionEvents(
   const event = (choice: CompletionChoice): string =>
     eventOf({ ...head, choices: [choice], ...usage } satisfies Completion);
   const results: GenerationResult[] = [];
-  const steps = stepsOf(job, prepared);
-  let writer = new CompletionLogprobWriter(tokenizer);
+  let writer = new CompletionLogprobWriter(model.tokenizer);
   try {
-    for await (const { index, token, result } of steps) {
-      if (token !== undefined) {
-        const counted = prepared.wantsLogprobs && isCounted(token, tokenizer) ? [token] : [];
-        if (token.text === '' && counted.length === 0) continue;
-        const logprobs = prepared.wantsLogprobs ? writer.write(counted) : null;
-        yield event({ index, text: token.text, logprobs, finish_reason: null });
+    for await (const { index, text, tokens, result } of stepsOf(job, prepared, model)) {
+      if (text !== '' || tokens.length > 0) {
+        const logprobs = prepared.wantsLogprobs ? writer.write(tokens) : null;
+        yield event({ index, text, logprobs, finish_reason: null });
       }
       if (result === undefined) continue;
       yield event({ index, text: '', logprobs: null, finish_reason: finishReasonOf(result) });
       results.push(result);
-      writer = new CompletionLogprobWriter(tokenizer);
+      writer = new CompletionLogprobWriter(model.tokenizer);
     }
     if (includeUsage) yield eventOf({ ...head, choices: [], usage: usageOf(results) } satisfies Completion);
     yield doneEvent;

@@ -1,6 +1,7 @@
 /**
  * Tracks which connections are serving a request. Node does not count connections as idle that have not sent anything
- * yet, such as the spare connections of browsers; they would keep a closing server open.
+ * yet, such as the spare connections of browsers; they would keep a closing server open. They also give way when there
+ * are too many connections: otherwise clients that never send a request could lock out all others.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -8,10 +9,14 @@ import type { Socket } from 'node:net';
 export class Connections {
   /** Requests in progress by connection. */
   readonly #numRequests = new Map<Socket, number>();
+  readonly #maxConnections: number;
   #isDraining = false;
 
-  constructor(server: Server) {
+  constructor(server: Server, maxConnections: number) {
+    this.#maxConnections = maxConnections;
     server.on('connection', (socket: Socket) => {
+      this.#makeRoom(socket);
+      if (socket.destroyed) return;
       this.#numRequests.set(socket, 0);
       socket.once('close', () => this.#numRequests.delete(socket));
       this.#closeIfIdle(socket);
@@ -34,6 +39,14 @@ export class Connections {
   /** Destroys all connections. */
   destroy(): void {
     for (const socket of this.#numRequests.keys()) socket.destroy();
+  }
+
+  /** Closes the oldest connection without a request, or the new one if all others have one. */
+  #makeRoom(added: Socket): void {
+    if (this.#numRequests.size < this.#maxConnections) return;
+    const [oldest = added] = [...this.#numRequests.keys()].filter((socket) => this.#numRequests.get(socket) === 0);
+    this.#numRequests.delete(oldest);
+    oldest.destroy();
   }
 
   #count(socket: Socket, change: number): void {

@@ -19,7 +19,7 @@ import { engineApiError, frameworkApiError } from './error-mapping.js';
 import { ModelRegistry } from './model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
-import { meaningfulBody } from './request-body.js';
+import { addJsonParser, meaningfulBody } from './request-body.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
 import { registerStatusRoutes } from './routes/status.js';
@@ -56,8 +56,12 @@ const closeOptionNames: OptionNames<CloseOptions> = { graceMs: true };
 
 const defaultPort = 8080;
 const defaultGraceMs = 30_000;
-/** A body must arrive within this time; otherwise slow clients would occupy connections. */
+/** A request must arrive within this time; otherwise slow clients would occupy connections. */
 const receiveTimeoutMs = 60_000;
+/** Its headers must arrive within this time. */
+const headersTimeoutMs = 10_000;
+/** How often Node looks for requests that are late. */
+const lateCheckMs = 5_000;
 
 /**
  * The server does not listen before `listen` is called.
@@ -99,7 +103,7 @@ class HttpServer implements WinnowServer {
       reportError: onError,
     };
     this.#app = createApp(limits);
-    this.#connections = new Connections(this.#app.server);
+    this.#connections = new Connections(this.#app.server, limits.maxConnections);
   }
 
   /** Registers plugins, hooks and routes. */
@@ -161,6 +165,7 @@ function createApp(limits: Required<ServerLimits>) {
   const app = Fastify({
     bodyLimit: limits.maxBodyBytes,
     requestTimeout: receiveTimeoutMs,
+    http: { headersTimeout: headersTimeoutMs, connectionsCheckingInterval: lateCheckMs },
     return503OnClosing: false, // our own error has the standard format
     routerOptions: { maxParamLength: 500 }, // model ids may contain slashes
     clientErrorHandler: refuseConnection,
@@ -173,11 +178,11 @@ function createApp(limits: Required<ServerLimits>) {
     // Bodies are rejected, never coerced.
     ajv: { customOptions: { coerceTypes: false, removeAdditional: false, useDefaults: false, allowUnionTypes: true } },
   });
-  app.server.maxConnections = limits.maxConnections;
   // Response schemas are only for the OpenAPI document; tests check responses against them.
   app.setSerializerCompiler(() => (data) => JSON.stringify(data));
   // A page of another site can send text without a preflight, but not JSON.
   app.removeContentTypeParser('text/plain');
+  addJsonParser(app);
   return app;
 }
 
@@ -192,7 +197,7 @@ async function registerDocument(app: ReturnType<typeof createApp>): Promise<void
 async function registerCors(app: ReturnType<typeof createApp>, origins: readonly string[]): Promise<void> {
   await app.register(cors, {
     origin: origins.includes('*') ? '*' : [...origins],
-    allowedHeaders: ['Authorization', 'Content-Type'],
+    // without a list the headers of the request are allowed: clients send headers of their own, such as X-Stainless-*
     exposedHeaders: ['Retry-After', 'X-Request-Id'],
     methods: ['GET', 'POST'],
     maxAge: 600,
@@ -212,7 +217,8 @@ function refuseConnection(error: ConnectionError, socket: Socket): void {
     `content-length: ${Buffer.byteLength(body)}`,
     'connection: close',
   ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+  // the client may never close its side, so the socket is not left half open
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`, () => socket.destroySoon());
 }
 
 function limitFrom(options: ServerLimits, limits: Record<keyof ServerLimits, number>, name: keyof ServerLimits): void {

@@ -1,7 +1,7 @@
 /** Maps errors of the engine, of validation and of the framework to errors of the API. */
 import type { FastifyError } from 'fastify';
 import { ArgumentError, CapacityError, FormatError, ReleasedError, WinnowError } from '@winnow/tensor';
-import { ApiError, badRequest, contextExceeded, unsupported } from './api-error.js';
+import { ApiError, badRequest, contextExceeded, missingParameter, unsupported } from './api-error.js';
 import { isKnownParameter } from './request-body.js';
 
 /** API names of the engine's options. */
@@ -93,8 +93,7 @@ function validationApiError(validation: Validation): ApiError {
   }
   if (keyword === 'required') {
     const param = joinPath(path, String(params['missingProperty']));
-    const text = `Missing required parameter: '${param}'`;
-    return new ApiError({ status: 400, message: text, param, code: 'missing_required_parameter' });
+    return missingParameter(param);
   }
   // alternatives at one location: collect what each of them expects
   const wanted = failures.filter((other) => other.instancePath === instancePath).map((other) => expectation(other));

@@ -1,5 +1,5 @@
 /** Log-probabilities in the two formats of the API. */
-import type { GeneratedToken, TokenLogprob } from '@winnow/engine';
+import type { FinishReason, GeneratedToken, TokenLogprob } from '@winnow/engine';
 import type { GenerativeModel } from './options.js';
 import type { ChatLogprobs } from './schemas/chat.js';
 import type { CompletionLogprobs } from './schemas/completions.js';
@@ -7,9 +7,50 @@ import type { CompletionLogprobs } from './schemas/completions.js';
 type Tokenizer = GenerativeModel['tokenizer'];
 type ChatTokenLogprob = ChatLogprobs['content'][number];
 
-/** An end token that releases held-back text is not part of the answer. */
-export function isCounted({ tokenId, text }: GeneratedToken, tokenizer: Tokenizer): boolean {
-  return text === '' || tokenId >= tokenizer.vocabSize || !tokenizer.isSpecial(tokenId);
+/**
+ * Finds the tokens that belong to the answer. The text of a token may be held back as the possible start of a stop
+ * sequence, so a token is released when some of its text is; tokens of a stop sequence never are.
+ */
+export class AnswerTokens {
+  readonly #tokenizer: Tokenizer;
+  readonly #detokenizer: ReturnType<Tokenizer['createDetokenizer']>;
+  /** Tokens without released text, and where their text begins, in characters. */
+  #pending: { readonly token: GeneratedToken; readonly begin: number; readonly end: number }[] = [];
+  #numDecoded = 0;
+  #numReleased = 0;
+
+  /** @param prompt as for the generation: after only special tokens, the answer begins a text */
+  constructor(tokenizer: Tokenizer, prompt: Int32Array) {
+    this.#tokenizer = tokenizer;
+    const continuation = prompt.some((tokenId) => !tokenizer.isSpecial(tokenId));
+    this.#detokenizer = tokenizer.createDetokenizer({ skipSpecialTokens: true, continuation });
+  }
+
+  /** Adds a token and returns those that now belong to the answer. */
+  push(token: GeneratedToken): GeneratedToken[] {
+    const { tokenId, text } = token;
+    const isText = tokenId < this.#tokenizer.vocabSize && !this.#tokenizer.isSpecial(tokenId);
+    const begin = this.#numDecoded;
+    if (isText) this.#numDecoded += this.#detokenizer.push(tokenId).length;
+    this.#numReleased += text.length;
+    // control tokens that appear as text
+    this.#numDecoded = Math.max(this.#numDecoded, this.#numReleased);
+    // an end token may release held-back text, but is not part of the answer
+    if (isText || text === '') this.#pending.push({ token, begin, end: this.#numDecoded });
+    const numReleased = this.#numReleased;
+    return this.#take(({ begin, end }) => begin < numReleased || end <= numReleased);
+  }
+
+  /** The remaining tokens of the answer. */
+  end(finishReason: FinishReason): GeneratedToken[] {
+    return this.#take(() => finishReason !== 'stop');
+  }
+
+  #take(isReleased: (entry: { begin: number; end: number }) => boolean): GeneratedToken[] {
+    const first = this.#pending.findIndex((entry) => !isReleased(entry));
+    const count = first < 0 ? this.#pending.length : first;
+    return this.#pending.splice(0, count).map(({ token }) => token);
+  }
 }
 
 export function chatLogprob(token: GeneratedToken, tokenizer: Tokenizer): ChatTokenLogprob {

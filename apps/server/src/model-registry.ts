@@ -1,6 +1,6 @@
 /** The models by id, each with its slots. */
 import { ArgumentError } from '@winnow/tensor';
-import { ApiError, modelNotFound } from './api-error.js';
+import { ApiError, missingParameter, modelNotFound } from './api-error.js';
 import {
   defaultConcurrency,
   type GenerativeModel,
@@ -54,15 +54,21 @@ export class ModelRegistry {
     return [...this.#generative.values(), ...this.#embedding.values()];
   }
 
-  /** @throws {ApiError} 404 for an unknown model, 400 for an embedding model */
-  generative(id: string): GenerativeEntry {
+  /**
+   * @param id may be omitted if there is only one generative model
+   * @throws {ApiError} 404 for an unknown model, 400 for an embedding model
+   */
+  generative(id = onlyId(this.#generative)): GenerativeEntry {
     const entry = this.#generative.get(id);
     if (entry !== undefined) return entry;
     throw this.#embedding.has(id) ? cannot(id, 'generate text') : modelNotFound(id);
   }
 
-  /** @throws {ApiError} 404 for an unknown model, 400 for a model without embedding support */
-  embedding(id: string): EmbeddingEntry {
+  /**
+   * @param id may be omitted if there is only one embedding model
+   * @throws {ApiError} 404 for an unknown model, 400 for a model without embedding support
+   */
+  embedding(id = onlyId(this.#embedding)): EmbeddingEntry {
     const entry = this.#embedding.get(id);
     if (entry !== undefined) return entry;
     throw this.#generative.has(id) ? cannot(id, 'embed texts') : modelNotFound(id);
@@ -72,6 +78,13 @@ export class ModelRegistry {
   close(): void {
     for (const { slots } of this.entries()) slots.close();
   }
+}
+
+/** @throws {ApiError} 400 if there is not exactly one model */
+function onlyId(entries: ReadonlyMap<string, unknown>): string {
+  const [id, ...others] = entries.keys();
+  if (id !== undefined && others.length === 0) return id;
+  throw missingParameter('model', entries.size === 0 ? undefined : `one of ${[...entries.keys()].join(', ')}`);
 }
 
 function checkNew(known: ReadonlyMap<string, unknown>, argument: string, id: string): void {

@@ -65,7 +65,8 @@ test.each<[string, unknown, number, string | null]>([
   ['an empty one', '', 400, null],
   ['a list', [], 400, 'body'],
   ['a prototype', '{"model":"x","__proto__":{"a":1}}', 400, null],
-  ['nothing but braces', {}, 400, 'model'],
+  ['nothing but braces', {}, 400, 'messages'],
+  ['no model where there are several', { messages: chat.messages }, 400, 'model'],
   ['no messages', { model: demoId }, 400, 'messages'],
   ['an empty conversation', { ...chat, messages: [] }, 400, 'messages'],
   ['a message that is none', { ...chat, messages: ['Hi'] }, 400, 'messages[0]'],
@@ -143,7 +144,39 @@ test('bodies: one whose length is a lie is cut off without harm', async () => {
   expect((await postJson(`${demo.url}/v1/completions`, text)).status).toBe(200);
 });
 
+test('bodies: bytes that are not UTF-8 are refused, not replaced', async () => {
+  const bytes = Buffer.concat([Buffer.from('{"prompt":"'), Buffer.of(0xc3, 0x28), Buffer.from('"}')]);
+  const response = await fetch(`${demo.url}/v1/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: bytes,
+  });
+  expect(await failureOf(response)).toMatchObject({ status: 400, message: expect.stringContaining('UTF-8') });
+});
+
+test('bodies: the number of levels is limited; brackets in strings do not count', async () => {
+  const levels = (count: number): string => `${'['.repeat(count)}${']'.repeat(count)}`;
+  const deep = `{"prompt":"Hi","made_up":${levels(40_000)}}`;
+  expect(await post('/v1/completions', deep)).toMatchObject({
+    status: 400,
+    message: expect.stringContaining('512 levels'),
+  });
+  expect(await post('/v1/completions', `{"prompt":"Hi","made_up":${levels(511)}}`)).toMatchObject({ param: 'made_up' });
+  const quoted = { ...text, prompt: `"\\${'['.repeat(600)}` };
+  expect((await postJson(`${demo.url}/v1/completions`, quoted)).status).toBe(200);
+});
+
 describe('models', () => {
+  test('the only one of its kind need not be named', async () => {
+    const single = await startServer({ models: [{ id: demoId, model }] });
+    const { model: _name, ...unnamed } = text;
+    const answer = await postJson(`${single.url}/v1/completions`, unnamed);
+    expect(await answer.json()).toMatchObject({ model: demoId, choices: [{ index: 0 }] });
+    const none = await failureOf(await postJson(`${single.url}/v1/embeddings`, { input: 'x' }));
+    expect(none).toMatchObject({ status: 400, param: 'model', code: 'missing_required_parameter' });
+    await single.close();
+  });
+
   test('an unknown one is 404, everywhere', async () => {
     const expected = { status: 404, param: 'model', code: 'model_not_found' };
     expect(await post('/v1/chat/completions', { ...chat, model: 'other' })).toMatchObject(expected);
@@ -240,6 +273,20 @@ describe('what is hardly HTTP', () => {
       socket.setEncoding('utf8').on('data', (data: string) => (text += data));
       socket.on('error', reject).on('close', () => resolve(text));
     });
+
+  test('a client that never closes its side is disconnected all the same', async () => {
+    const socket = connect({ port: Number(new URL(demo.url).port), host: '127.0.0.1', allowHalfOpen: true });
+    socket
+      .on('error', () => {})
+      .resume()
+      .write('hello\r\n\r\n');
+    await new Promise((resolve) => socket.once('end', resolve));
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    // a connection that is closed on the other side answers data with a reset
+    const timer = setInterval(() => socket.write('?'), 5);
+    await closed;
+    clearInterval(timer);
+  });
 
   test.each([
     ['no request', 'hello\r\n\r\n', 400],

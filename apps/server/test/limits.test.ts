@@ -3,6 +3,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { get, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
+import { connect, type Socket } from 'node:net';
 import type { Model } from '@winnow/engine';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
@@ -232,6 +233,42 @@ describe('clients that do not read', () => {
     expect((await demo.client.completions.create(body)).choices[0]?.text).toBe(text);
     for (const { request } of silent) request.destroy();
     await until(() => idle(demo));
+  });
+});
+
+describe('clients that never ask', () => {
+  const silent = (url: string): Promise<Socket> =>
+    new Promise((resolve, reject) => {
+      const socket = connect(Number(new URL(url).port), '127.0.0.1', () => resolve(socket));
+      socket.on('error', reject);
+    });
+
+  test('give way to those that do, the oldest first', async () => {
+    const demo = await start({ models: [{ id: demoId, model }], maxConnections: 3 });
+    const sockets: Socket[] = [];
+    const closed: number[] = [];
+    for (let index = 0; index < 6; index++) {
+      const socket = await silent(demo.url);
+      socket.on('close', () => closed.push(index));
+      socket.resume();
+      sockets.push(socket);
+    }
+    expect((await postJson(`${demo.url}/v1/completions`, body)).status).toBe(200);
+    await until(() => closed.length >= 4);
+    expect(closed.toSorted()).toEqual([0, 1, 2, 3]);
+    for (const socket of sockets) socket.destroy();
+  });
+
+  test('cannot displace a request', async () => {
+    const held = scripted(model, speechless);
+    const demo = await start({ models: [{ id: demoId, model: held }], maxConnections: 1 });
+    const { request, response } = await askSilently(demo.url, { ...body, stream: true });
+    const refused = await silent(demo.url);
+    await new Promise((resolve) => refused.resume().once('close', resolve));
+    expect([response.destroyed, held.numRunning]).toEqual([false, 1]);
+    request.destroy();
+    await until(() => held.numRunning === 0);
+    await until(async () => idle(demo).catch(() => false));
   });
 });
 

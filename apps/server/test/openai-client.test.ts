@@ -117,6 +117,34 @@ test('chat completions: logprobs: one entry per token, the chosen one first when
   expect(streamed).toEqual(content);
 });
 
+test('chat completions: logprobs end before a stop sequence', async () => {
+  const body = { ...greedy, max_tokens: 24, logprobs: true };
+  const whole = (await demo.client.chat.completions.create(body)).choices[0];
+  const text = whole?.message.content ?? '';
+  // from the middle of a token to the middle of another
+  for (const [begin, end] of [
+    [3, 6],
+    [8, 15],
+  ]) {
+    const ask = { ...body, stop: text.slice(begin, end) };
+    const answer = (await demo.client.chat.completions.create(ask)).choices[0];
+    const tokens = (answer?.logprobs?.content ?? []).map(({ token }) => token);
+    expect(answer?.message.content).toBe(text.slice(0, text.indexOf(ask.stop)));
+    // the last token may contain the beginning of the stop sequence
+    expect(tokens.join('').startsWith(answer?.message.content ?? '?')).toBe(true);
+    expect(tokens.slice(0, -1).join('').length).toBeLessThan(answer?.message.content?.length ?? 0);
+    expect(answer?.logprobs?.content).toEqual(whole?.logprobs?.content?.slice(0, tokens.length));
+    const streamed: string[] = [];
+    for await (const chunk of await demo.client.chat.completions.create({ ...ask, stream: true })) {
+      streamed.push(...(chunk.choices[0]?.logprobs?.content ?? []).map(({ token }) => token));
+    }
+    expect(streamed).toEqual(tokens);
+    // text that only began like the stop sequence is part of the answer
+    const missed = { ...ask, stop: `${ask.stop}~` };
+    expect((await demo.client.chat.completions.create(missed)).choices[0]).toEqual(whole);
+  }
+});
+
 test('chat completions: a stop sequence ends the answer and is not part of it', async () => {
   const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 24 });
   const text = whole.choices[0]?.message.content ?? '';
@@ -220,6 +248,22 @@ describe('completions', () => {
   });
 });
 
+test('completions: logprobs end before a stop sequence', async () => {
+  const prompt = 'The old man looked at the sea and';
+  const ask = { model: demoId, prompt, temperature: 0, max_tokens: 12, logprobs: 1 };
+  const text = (await demo.client.completions.create(ask)).choices[0]?.text ?? '';
+  const stop = text.slice(9, 14);
+  const [choice] = (await demo.client.completions.create({ ...ask, stop })).choices;
+  expect(choice?.text).toBe(text.slice(0, 9));
+  const tokens = choice?.logprobs?.tokens ?? [];
+  expect(tokens.join('').startsWith(text.slice(0, 9))).toBe(true);
+  expect(tokens.slice(0, -1).join('').length).toBeLessThan(9);
+  const streamed: string[] = [];
+  for await (const { choices } of await demo.client.completions.create({ ...ask, stop, stream: true })) {
+    streamed.push(...(choices[0]?.logprobs?.tokens ?? []));
+  }
+  expect(streamed).toEqual(tokens);
+});
 describe('embeddings', () => {
   test('vectors of texts and ids, as floats and as base64', async () => {
     const texts = ['A man is dancing.', 'The sea.'];

@@ -29,6 +29,7 @@ interface ServeFlags extends LoadFlags {
   readonly corsOrigin?: readonly string[];
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
+  readonly embeddingModelId?: readonly string[];
   readonly pooling?: EmbeddingFlags['pooling'];
   readonly maxSessions: number;
   readonly maxQueued?: number;
@@ -73,6 +74,10 @@ function addServerOptions(command: Command): void {
         '--alias <id>',
       ),
       listOption('--embedding-model <model>', 'model for /v1/embeddings; may be repeated'),
+      ...listWithAliases(
+        listOption('--embedding-model-id <id>', 'id of an embedding model in the API, in their order; may be repeated'),
+        '--embedding-alias <id>',
+      ),
       ...withAliases(
         numberOption('--max-sessions <n>', 'maximum number of concurrent requests per model', count).default(4),
         '--parallel <n>',
@@ -139,11 +144,10 @@ export function registerServe(program: Command, host: CommandHost): void {
 
 async function serve(names: readonly string[], flags: ServeFlags, context: CommandContext): Promise<void> {
   const { io, out, warn } = context;
-  const { embeddingModel: embeddingNames = [], modelId: ids = [] } = flags;
+  const { embeddingModel: embeddingNames = [], modelId: ids = [], embeddingModelId: embeddingIds = [] } = flags;
   const wanted = names.length > 0 || embeddingNames.length > 0 ? names : [undefined];
-  if (ids.length > wanted.length) {
-    throw new UsageError(`--model-id: expected at most ${wanted.length}, one per model, got ${ids.length}`);
-  }
+  checkNumIds('--model-id', ids, wanted.length, 'model');
+  checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
   const owned: AsyncDisposable[] = [];
   try {
@@ -154,12 +158,12 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
     }
     const embeddingModels: ServedEmbeddingModel[] = [];
-    for (const name of embeddingNames) {
+    for (const [index, name] of embeddingNames.entries()) {
       const { memory, pooling } = flags;
       const options = { ...executionOptionsOf(flags), ...defined<EmbeddingLoadOptions>({ memory, pooling }) };
       const model = await openEmbeddingModel(name, options, context);
       owned.push(model);
-      embeddingModels.push({ id: displayName(name, model.name), model });
+      embeddingModels.push({ id: embeddingIds[index] ?? displayName(name, model.name), model });
     }
     const { createServer } = await io.server();
     await using server = await createServer({
@@ -185,6 +189,11 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
   }
+}
+
+function checkNumIds(flagName: string, ids: readonly string[], numModels: number, what: string): void {
+  if (ids.length <= numModels) return;
+  throw new UsageError(`${flagName}: expected at most ${numModels}, one per ${what}, got ${ids.length}`);
 }
 
 function serverOptionsOf(flags: ServeFlags): ServerOptions {

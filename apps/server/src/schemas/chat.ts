@@ -1,6 +1,6 @@
 /** `/v1/chat/completions` */
 import { Type, type Static } from 'typebox';
-import { Grammar, ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import { Grammar, ignoredFields, ModelId, samplingFields, Stop, StreamOptions, Usage } from './common.js';
 
 const JsonObject = Type.Record(Type.String(), Type.Unknown());
 
@@ -56,7 +56,7 @@ const ResponseFormat = Type.Object({
 
 export const ChatCompletionRequest = Type.Object(
   {
-    model: Type.String(),
+    model: Type.Optional(ModelId),
     messages: Type.Array(RequestMessage, { minItems: 1 }),
     max_completion_tokens: Type.Optional(
       Type.Integer({ minimum: 1, description: 'Maximum number of tokens to generate. Default: until the end token.' }),

@@ -26,6 +26,8 @@ export const Usage = Type.Object(
 );
 export type Usage = Static<typeof Usage>;
 
+export const ModelId = Type.String({ description: 'May be omitted if the server has one model of the kind.' });
+
 /** Not in the API of OpenAI. */
 export const Grammar = Type.String({
   minLength: 1,

@@ -1,12 +1,12 @@
 /** `/v1/completions` */
 import { Type, type Static } from 'typebox';
-import { Grammar, ignoredFields, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import { Grammar, ignoredFields, ModelId, samplingFields, Stop, StreamOptions, Usage } from './common.js';
 
 const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
 
 export const CompletionRequest = Type.Object(
   {
-    model: Type.String(),
+    model: Type.Optional(ModelId),
     prompt: Type.Union(
       [
         Type.String(),

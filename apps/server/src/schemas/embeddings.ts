@@ -1,12 +1,13 @@
 /** `/v1/embeddings` */
 import { Type, type Static } from 'typebox';
+import { ModelId } from './common.js';
 
 const maxInputs = 2048;
 const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
 
 export const EmbeddingRequest = Type.Object(
   {
-    model: Type.String(),
+    model: Type.Optional(ModelId),
     input: Type.Union(
       [
         Type.String(),
