@@ -112,7 +112,7 @@ test('embedding models have the ids that the flags give them', async () => {
   const server = createFakeServer();
   const { api } = createFakeEngine();
   const embedder = {
-    name: undefined,
+    name: 'f',
     notices: [],
     fallbacks: [],
     [Symbol.asyncDispose]: async () => {},
