@@ -1,6 +1,6 @@
 /**
- * Short grammars and schemas that describe huge automata: each compiles, or is refused with its place, after bounded work. The
- * limits count steps; the timeouts only tell bounded work from unbounded.
+ * Short grammars and schemas that describe huge automata: each compiles, or is rejected with its place, after bounded work.
+ * The limits count steps; the timeouts only detect unbounded work.
  */
 import { CapacityError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -62,14 +62,14 @@ describe('GBNF', () => {
     ['a repetition of a repetition', 'root ::= "x" big\nbig ::= (([a-c]{1000}){1000})', 'big'],
     ['a rule beyond what others left', 'root ::= "x"{90000} "y"{90000} r2\nr2 ::= "z"{90000}', 'r2'],
     ['nested empty repetitions', `root ::= ${'('.repeat(150)}"a"?${'){0,9}'.repeat(150)}`, 'root'],
-  ])('%s is refused at its rule', { timeout }, (_name, text, rule) => {
+  ])('%s is rejected at its rule', { timeout }, (_name, text, rule) => {
     const refusal = refusalOf(() => start(parseGrammar(text)));
     expect(refusal).toMatchObject({ source: 'grammar', field: rule });
     expect(refusal.message).toContain(rule);
   });
 
-  test('a mask that takes too much work is refused', { timeout }, () => {
-    // after n letters, any state of the last n / 2 repetitions, for every one of many vocabulary texts
+  test('a mask that takes too much work is rejected', { timeout }, () => {
+    // after n letters: every state of the last n / 2 repetitions for each of many tokens
     const { trie: long } = vocabularyOf([0, 1].map((first) => `${first}${'01'.repeat(400)}`));
     const grammar = parseGrammar('root ::= ([01] | [01] [01] | "010" | "101" | "01010"){20000}');
     const matcher = createTokenGrammar({ grammar, trie: long }).start();
@@ -82,7 +82,7 @@ describe('GBNF', () => {
     expect(refusal).toMatchObject({ source: 'grammar', resource: 'work' });
   });
 
-  test('repetition operators nested beyond reason are refused', { timeout }, () => {
+  test('repetition operators nested too deeply are rejected', { timeout }, () => {
     expect(refusalOf(() => start(parseGrammar(`root ::= "a"${'?'.repeat(100_000)}`)))).toMatchObject({
       unit: 'levels',
     });
@@ -140,7 +140,7 @@ describe('JSON schemas', () => {
       },
       '#',
     ],
-  ])('%s is refused at its place', { timeout }, (_name, schema, field) => {
+  ])('%s is rejected at its place', { timeout }, (_name, schema, field) => {
     expect(refusalOf(() => start(jsonSchemaGrammar(schema)))).toMatchObject({ source: 'JSON schema', field });
   });
 });

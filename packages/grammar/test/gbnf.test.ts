@@ -89,7 +89,7 @@ test.each([
   ['root ::= "a"\nroot ::= "b"', 'root', 13],
   ['é ::= "a"', 'rule', 0],
   ['root ::= "é" \\', 'root', 14],
-])('GBNF: %s is refused with its place', (text, field, byteOffset) => {
+])('GBNF: %s is rejected with its place', (text, field, byteOffset) => {
   expect(() => parseGrammar(text)).toThrow(expect.objectContaining({ code: 'format', field, byteOffset }));
 });
 
@@ -97,20 +97,20 @@ test.each([
   ['root ::= root "a" | "b"', 'root > root'],
   ['root ::= a\na ::= b? c\nb ::= "b"\nc ::= a', 'a > c > a'],
   ['root ::= ("x"? root)*', 'root > root'],
-])('GBNF: left recursion is refused: %s', (text, cycle) => {
+])('GBNF: left recursion is rejected: %s', (text, cycle) => {
   expect(() => start(text)).toThrow(
     expect.objectContaining({ code: 'format', message: expect.stringContaining(cycle) }),
   );
 });
 
-test('GBNF: what is too large is refused', () => {
+test('GBNF: grammars that are too large are rejected', () => {
   const refusal = expect.objectContaining({ code: 'capacity' });
   expect(() => parseGrammar('root ::= "a"{1,1000000}')).toThrow(refusal);
   expect(() => parseGrammar(`root ::= ${'('.repeat(10_000)}"a"`)).toThrow(refusal);
   expect(() => start('root ::= ("a"{1,90000}){1,90000}')).toThrow(refusal);
 });
 
-test('GBNF: rules that only end in each other keep no stack; brackets keep one', () => {
+test('GBNF: tail calls of rules keep no stack; brackets keep one', () => {
   const flat = start('root ::= "a" root | "a" b\nb ::= "b" root | ""');
   for (let i = 0; i < 20_000; i++) expect(flat.accept(0x61)).toBe(true);
   const nested = start('root ::= "(" root ")" | ""');
@@ -125,14 +125,14 @@ test('GBNF: rules that only end in each other keep no stack; brackets keep one',
   }).toThrow(expect.objectContaining({ code: 'capacity' }));
 });
 
-test('GBNF: ambiguity does not multiply: 2 to the power of 600 stacks are 600 shared ones', () => {
+test('GBNF: ambiguity does not multiply: 2^600 stacks are shared as 600', () => {
   const matcher = start('root ::= "x" root "y" | "x" root "z" | ""');
   for (let i = 0; i < 600; i++) expect(matcher.accept(0x78)).toBe(true);
   for (let i = 0; i < 600; i++) expect(matcher.accept(i % 3 === 0 ? 0x79 : 0x7a)).toBe(true);
   expect(matcher.isComplete).toBe(true);
 });
 
-test('GBNF: states are forgotten when there are many, and matchers go on', () => {
+test('GBNF: states are evicted when there are many, and matchers continue', () => {
   const matcher = start('root ::= "a"{0,50000} "b"');
   const early = matcher.fork();
   for (let i = 0; i < 49_999; i++) matcher.accept(0x61);
@@ -143,7 +143,7 @@ test('GBNF: states are forgotten when there are many, and matchers go on', () =>
   expect(early.accept(0x62) && early.isComplete).toBe(true);
 });
 
-/** Rules r0 .. r3; a rule refers to later ones anywhere, and to any one after a character, so that none recurses on the left. */
+/** Rules r0 .. r3; a rule refers to later ones anywhere and to any rule after a character, so there is no left recursion. */
 const grammars: fc.Arbitrary<Grammar> = (() => {
   const numRules = 4;
   const leaf = fc.oneof(
@@ -186,7 +186,7 @@ const grammars: fc.Arbitrary<Grammar> = (() => {
 describe('random grammars', () => {
   const texts = fc.array(fc.constantFrom('a', 'b', 'c', 'é', '😀'), { maxLength: 6 }).map((chars) => chars.join(''));
 
-  test('bytes match exactly what the slow recognizer matches', () => {
+  test('bytes match exactly like the slow recognizer', () => {
     fc.assert(
       fc.property(grammars, fc.array(texts, { minLength: 8, maxLength: 8 }), (grammar, inputs) => {
         const tokens = createTokenGrammar({ grammar, trie: bytes.trie, endTokens: [bytes.endToken] });
@@ -211,7 +211,7 @@ describe('random grammars', () => {
     );
   });
 
-  test('a mask has a token if and only if accept takes it', () => {
+  test('a mask contains a token if and only if accept takes it', () => {
     const vocabulary = vocabularyOf(['ab', 'ba', 'aab', 'é', 'aé', '😀', 'abc', 'b😀']);
     fc.assert(
       fc.property(grammars, fc.array(fc.nat({ max: 1000 }), { maxLength: 6 }), (grammar, draws) => {
@@ -264,7 +264,7 @@ describe('texts under a mask', () => {
     expect(numEnded).toBeGreaterThan(50);
   });
 
-  test('every valid text can be written with every cut into tokens', () => {
+  test('every valid text is accepted in every tokenization', () => {
     const text = '{"é": [true, "😀", 12]}';
     const whole = new TextEncoder().encode(text);
     fc.assert(
@@ -287,7 +287,7 @@ describe('texts under a mask', () => {
 });
 
 describe('fuzz', () => {
-  test('any text is a grammar or a typed error, and so is compiling it', () => {
+  test('parsing and compiling any text gives a grammar or a typed error', () => {
     const piece = fc.constantFrom(
       'root',
       ' ::= ',
@@ -336,10 +336,10 @@ describe('fuzz', () => {
   });
 });
 
-test('GBNF: masks are made anew when states have been forgotten', () => {
+test('GBNF: masks are recomputed after states were evicted', () => {
   const matcher = start('root ::= "a"{25000} "b"');
   for (let i = 0; i < 25_000; i++) {
-    if (i < 10_000) expect(matcher.mask().numTokens).toBe(1); // of states whose numbers others get
+    if (i < 10_000) expect(matcher.mask().numTokens).toBe(1); // of states whose ids are reused
     matcher.accept(0x61);
   }
   expect(maskIds(matcher)).toEqual([0x62]);

@@ -15,7 +15,7 @@ function maybe<T>(value: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> {
   return fc.option(value, { nil: undefined });
 }
 
-/** A schema with these keywords, those left out that came out as undefined. */
+/** A schema with the keywords that are defined. */
 function schemaOf(keywords: Record<string, Arbitrary>): Arbitrary {
   return fc
     .record(keywords)
@@ -74,7 +74,7 @@ function objects(value: Arbitrary): Arbitrary {
   });
 }
 
-/** Schemas of what is supported, with references to themselves. */
+/** Schemas of supported keywords, with recursive references. */
 const schemas = fc.letrec<{ schema: JsonSchema }>((tie) => {
   const schema = tie('schema');
   const combinations = [
@@ -88,7 +88,7 @@ const schemas = fc.letrec<{ schema: JsonSchema }>((tie) => {
   return { schema: fc.oneof({ depthSize: 'small' }, ...all) as fc.Arbitrary<JsonSchema> };
 }).schema;
 
-test('texts under the mask are valid by ajv, or the schema is refused with its place', () => {
+test('texts under the mask are valid by ajv, or the schema is rejected with its place', () => {
   let numEnded = 0;
   let numRefused = 0;
   fc.assert(

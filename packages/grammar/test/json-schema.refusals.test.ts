@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { jsonSchemaGrammar, type JsonSchema } from '../src/index.js';
 
-describe('JSON schemas that are refused', () => {
+describe('rejected JSON schemas', () => {
   test.each<[unknown, string]>([
     [{ type: 'integer', not: { multipleOf: 3 } }, '#/not'],
     [{ not: true }, '#'],
@@ -39,11 +39,11 @@ describe('JSON schemas that are refused', () => {
     [false, '#'],
     [null, '#'],
     ['{}', '#'],
-  ])('%j is refused at %s', (schema, field) => {
+  ])('%j is rejected at %s', (schema, field) => {
     expect(() => jsonSchemaGrammar(schema as JsonSchema)).toThrow(expect.objectContaining({ code: 'format', field }));
   });
 
-  test('what is too large is refused', () => {
+  test('schemas that are too large are rejected', () => {
     const refusal = expect.objectContaining({ code: 'capacity' });
     expect(() => jsonSchemaGrammar({ type: 'string', pattern: '^(a|b)*a(a|b){30}$' })).toThrow(refusal);
     expect(() => jsonSchemaGrammar({ type: 'string', pattern: '^(a{1000}){1000}$' })).toThrow(refusal);

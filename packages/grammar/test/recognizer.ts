@@ -1,9 +1,9 @@
-/** The slow truth: which ends a rule can have in a text, character by character, by sets and fixpoints. */
+/** A slow, simple recognizer: the possible ends of a rule in a text, by sets and fixpoints over characters. */
 import type { Grammar, GrammarNode } from '../src/index.js';
 
 export function recognizes({ root, rules }: Grammar, text: string): boolean {
   const chars = Array.from(text, (char) => char.codePointAt(0) as number);
-  const memo = new Map<string, Set<number>>(); // ends of a rule that begins at a place
+  const memo = new Map<string, Set<number>>(); // ends of a rule that starts at a position
   let changed = true;
 
   function ends(node: GrammarNode, begin: number): Set<number> {

@@ -1,4 +1,4 @@
-/** Checks of grammars of JSON schemas: texts by hand, and texts sampled under the mask that ajv judges. */
+/** Checks of schema grammars: texts by hand, and texts sampled under the mask and validated by ajv. */
 import { createRng } from '@winnow/tensor';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
@@ -25,13 +25,13 @@ const vocabulary = vocabularyOf([
   '😀',
 ]);
 
-/** The grammar of a schema over tokens of several bytes. */
+/** The grammar of a schema over multi-byte tokens. */
 export function tokensOf(schema: JsonSchema, whitespace: 'single' | 'indented' | 'none' = 'indented'): TokenGrammar {
   const grammar = jsonSchemaGrammar(schema, { whitespace });
   return createTokenGrammar({ grammar, trie: vocabulary.trie, endTokens: [vocabulary.endToken] });
 }
 
-/** Whether the grammar takes the whole text. */
+/** Whether the grammar accepts the whole text. */
 export function matches(tokens: TokenGrammar, text: string): boolean {
   const matcher = tokens.start();
   return [...new TextEncoder().encode(text)].every((byte) => matcher.accept(byte)) && matcher.canEnd;

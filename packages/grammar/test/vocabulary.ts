@@ -27,7 +27,7 @@ export function maskIds(matcher: GrammarMatcher): number[] {
   return ids;
 }
 
-/** Text of bytes; throws when they are not UTF-8. */
+/** Decodes UTF-8; throws if it is invalid. */
 export function textOf(pieces: readonly Uint8Array[]): string {
   const bytes = Uint8Array.from(pieces.flatMap((piece) => [...piece]));
   return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);

@@ -24,7 +24,7 @@ import {
 
 useHubFixture();
 
-describe('refusals of the hub', () => {
+describe('errors of the hub', () => {
   it.each([
     ['a repository that is not there', { repo: 'org/none' }, { reason: 'not-found', statusCode: 401 }],
     ['the same with a token', { repo: 'org/none', accessToken: 'x' }, { reason: 'not-found', statusCode: 404 }],
@@ -60,7 +60,7 @@ describe('refusals of the hub', () => {
     ['no JSON', '<html>'],
     ['another value', '[]'],
     ['a commit that is a path', '{"sha":"../../../../etc","id":"org/model"}'],
-  ])('an answer that is %s', async (_, body) => {
+  ])('a response that is %s', async (_, body) => {
     hub.intercept = (_request, response) => {
       response.setHeader('content-type', 'application/json').end(body);
       return true;
@@ -70,7 +70,7 @@ describe('refusals of the hub', () => {
   });
 });
 
-describe('refusals of names and lists', () => {
+describe('invalid names and lists', () => {
   it.each([
     ['an object', () => ({})],
     [
@@ -83,7 +83,7 @@ describe('refusals of names and lists', () => {
     expect(await failure()).toMatchObject({ reason: 'server' });
   });
 
-  it('never writes outside of the cache', async () => {
+  it('nothing is written outside the cache', async () => {
     const evil = ['../evil.json', '/evil.json', '..\\evil.json', 'a/../../evil.json', 'C:evil.json', '.\u0000.json'];
     hub.editTree = (entries) => [
       ...entries,
@@ -93,7 +93,7 @@ describe('refusals of names and lists', () => {
     expect((await readdir(folder, { recursive: true })).filter((name) => name.includes('evil'))).toEqual([]);
   });
 
-  it('a list without end', async () => {
+  it('an endless list', async () => {
     hub.intercept = (request, response) => {
       if (!(request.url ?? '').includes('/tree/')) return false;
       response
@@ -124,7 +124,7 @@ describe('refusals of names and lists', () => {
   });
 });
 
-describe('a disk that refuses', () => {
+describe('disk errors', () => {
   it('a cache folder that is a file', async () => {
     await writeFile(cacheDir, 'x');
     expect(await failure()).toMatchObject({ reason: 'disk' });
@@ -145,7 +145,7 @@ describe('a disk that refuses', () => {
   );
 
   it.skipIf(process.platform !== 'linux')(
-    'a full disk leaves nothing that counts as complete (needs /dev/full)',
+    'a full disk leaves no file that looks complete (needs /dev/full)',
     async () => {
       await mkdir(join(repoPath, 'blobs'), { recursive: true });
       await symlink('/dev/full', join(repoPath, `${blob}.incomplete`));
@@ -160,12 +160,12 @@ describe('a disk that refuses', () => {
     },
   );
 
-  it('a blob folder that is in the way of a link', async () => {
+  it('a blob folder in place of a link', async () => {
     await mkdir(join(repoPath, 'snapshots', commitA, 'config.json', 'x'), { recursive: true });
     expect(await failure()).toMatchObject({ reason: 'disk' });
   });
 
-  it('too little space for what is missing, before anything is transferred', async () => {
+  it('too little disk space is reported before anything is transferred', async () => {
     const huge = { oid: 'd'.repeat(64), size: 2 ** 52, pointerSize: 1 };
     hub.editTree = (entries) =>
       entries.map((entry) => (entry['path'] === 'model.safetensors' ? { ...entry, lfs: huge } : entry));

@@ -47,7 +47,7 @@ describe('downloadRepo', () => {
     expect(scan.repos[0]?.revisions[0]).toMatchObject({ commitOid: commitA, refs: ['main'] });
   });
 
-  it('transfers nothing a second time, and nothing at all for a known commit', async () => {
+  it('transfers no file twice, and makes no request for a cached commit', async () => {
     await get();
     hub.requests = [];
     await get();
@@ -57,7 +57,7 @@ describe('downloadRepo', () => {
     expect(hub.requests).toEqual([]);
   });
 
-  it('shares blobs between revisions and moves the branch when all is there', async () => {
+  it('shares blobs between revisions, and moves the branch once it is complete', async () => {
     await get();
     const changed = { ...files, 'config.json': text('{"model_type":"mistral"}') };
     hub.repos['org/model'] = { commits: { [commitA]: files, [commitB]: changed }, refs: { main: commitB } };
@@ -105,7 +105,7 @@ describe('revisions and patterns', () => {
 });
 
 describe('progress and tokens', () => {
-  it('progress only grows and ends at the whole', async () => {
+  it('progress only grows and reaches the total', async () => {
     const events: DownloadProgress[] = [];
     await get({ onProgress: (event) => events.push(event) });
     const total = selected.reduce((sum, name) => sum + (files[name] as Uint8Array).length, 0);
@@ -133,7 +133,7 @@ describe('progress and tokens', () => {
     expect(hub.numRequests('storage')).toBe(1);
   });
 
-  it('a token of the environment does not go to an endpoint of the options', async () => {
+  it('a token from the environment is not sent to a custom endpoint', async () => {
     vi.stubEnv('HF_TOKEN', 'hf_secret');
     await get();
     expect(hub.requests.every(({ authorization }) => authorization === undefined)).toBe(true);
@@ -152,7 +152,7 @@ describe('an interrupted download', () => {
     ]);
   });
 
-  it('resumes in the next call from what was stored', async () => {
+  it('resumes in the next call from the stored part', async () => {
     hub.cuts['model.safetensors'] = [100_000, 0];
     const error = await failure();
     expect(error).toMatchObject({ reason: 'network', files: ['model.safetensors'] });
@@ -171,13 +171,13 @@ describe('an interrupted download', () => {
     expect(await contentOf(path)).toEqual(expectedContent(selected));
   });
 
-  it('is given up when the connection is lost again and again, and keeps what arrived', async () => {
+  it('fails after repeated connection losses, and keeps the received part', async () => {
     hub.cuts['model.safetensors'] = Array.from({ length: 50 }, () => 1000);
     expect(await failure()).toMatchObject({ reason: 'network' });
     expect((await stat(join(repoPath, `${blob}.incomplete`))).size).toBe(6000);
   });
 
-  it('copes with a server that ignores ranges', async () => {
+  it('handles a server that ignores ranges', async () => {
     hub.cuts['model.safetensors'] = [300_000];
     hub.ignoresRange = true;
     const { path } = await get();
@@ -185,12 +185,12 @@ describe('an interrupted download', () => {
   });
 });
 
-describe('downloads under way', () => {
+describe('concurrent and partial downloads', () => {
   it.each([
     ['wrong bytes', noise(5000, 99)],
     ['the right length of wrong bytes', noise(weights.length, 99)],
     ['more bytes than the file has', noise(weights.length + 1, 99)],
-  ])('starts again when an earlier run left %s', async (_, left) => {
+  ])('start over when an earlier run left %s', async (_, left) => {
     await mkdir(join(repoPath, 'blobs'), { recursive: true });
     await writeFile(join(repoPath, `${blob}.incomplete`), left);
     const { path } = await get();
@@ -218,11 +218,11 @@ describe('downloads under way', () => {
     expect(hub.requests.find(({ kind }) => kind === 'storage')?.range).toMatch(/^bytes=[1-9]/);
   });
 
-  it('stop on the signal while the hub does not answer', async () => {
+  it('stop on the signal while the hub does not respond', async () => {
     const controller = new AbortController();
     hub.intercept = () => {
       controller.abort();
-      return true; // and never answers
+      return true; // never responds
     };
     await expect(get({ signal: controller.signal })).rejects.toThrow(/abort/i);
   });
@@ -234,11 +234,11 @@ describe('downloads under way', () => {
   });
 });
 
-describe('content that is not what was announced', () => {
+describe('content that differs from its metadata', () => {
   it.each([
     ['other bytes of the same length', noise(weights.length, 9)],
     ['more bytes', noise(weights.length + 10, 1)],
-  ])('%s are refused and leave no blob', async (_, wrong) => {
+  ])('%s are rejected and leave no blob', async (_, wrong) => {
     hub.wrong['model.safetensors'] = wrong;
     expect(await failure()).toMatchObject({ reason: 'corrupt', files: ['model.safetensors'] });
     expect(await readdir(join(repoPath, 'blobs'))).not.toContain(sha256(weights));
@@ -247,12 +247,12 @@ describe('content that is not what was announced', () => {
     expect(await contentOf(path)).toEqual(expectedContent(selected));
   });
 
-  it('is noticed in small files too', async () => {
+  it('is detected in small files, too', async () => {
     hub.wrong['config.json'] = text('{"model_type":"lIama"}');
     expect(await failure()).toMatchObject({ reason: 'corrupt', files: ['config.json'] });
   });
 
-  it('is noticed when the size behind a range has changed', async () => {
+  it('is detected when the size behind a range has changed', async () => {
     hub.cuts['model.safetensors'] = [1000, 0];
     await failure();
     hub.wrong['model.safetensors'] = noise(999_999, 1);
@@ -280,7 +280,7 @@ describe('offline', () => {
     expect(await failure({ offline: true, revision: commitB })).toMatchObject({ reason: 'not-cached' });
   });
 
-  it('does not take a link without content, or a short blob, for a file', async () => {
+  it('ignores dangling links and truncated blobs', async () => {
     await get();
     await truncate(join(repoPath, blob), 10);
     expect(await failure({ offline: true })).toMatchObject({ files: ['model.safetensors'] });
@@ -288,7 +288,7 @@ describe('offline', () => {
     expect(await failure({ offline: true })).toMatchObject({ files: ['model.safetensors'] });
   });
 
-  it('uses a cache that another tool made', async () => {
+  it('uses a cache made by another tool', async () => {
     await get();
     await rm(join(repoPath, '.winnow'), { recursive: true });
     expect([...(await get({ offline: true })).files].sort()).toEqual(selected);

@@ -10,7 +10,7 @@ describe('JsonObject', () => {
     'config.json',
   );
 
-  it('gives values of the right kind', () => {
+  it('returns values of the right type', () => {
     expect([config.string('s'), config.number('n'), config.integer('i'), config.boolean('b')]).toEqual([
       'x',
       1.5,
@@ -24,7 +24,7 @@ describe('JsonObject', () => {
     expect(config.string('long')).toBe('Infinity " Infinity');
   });
 
-  it('gives undefined for optional fields that are missing or null', () => {
+  it('returns undefined for optional fields that are missing or null', () => {
     for (const field of ['null', 'none', 'constructor', '__proto__']) {
       expect(config.optionalString(field)).toBeUndefined();
       expect(config.optionalNumber(field)).toBeUndefined();
@@ -54,13 +54,13 @@ describe('JsonObject', () => {
     );
   });
 
-  it.each(['[]', '3', 'null', '"x"'])('wants an object, not %s', (text) => {
+  it.each(['[]', '3', 'null', '"x"'])('expects an object, not %s', (text) => {
     expect(() => parseJsonObject(text, 'f')).toThrow(/expected an object/);
     expect(new JsonObject('f', {}).keys()).toEqual([]);
   });
 });
 
-describe('the place of a JSON error', () => {
+describe('the position of a JSON error', () => {
   it.each([
     ['', 0],
     ['{', 1],
@@ -84,7 +84,7 @@ describe('the place of a JSON error', () => {
     expect(() => parseJsonObject(text, 'f')).toThrow(expect.objectContaining({ byteOffset, field: 'JSON' }));
   });
 
-  it('is the end of texts without error', () => {
+  it('is the end of valid texts', () => {
     fc.assert(
       fc.property(fc.json(), (text) => {
         expect(findJsonError(text)).toBe(text.length);

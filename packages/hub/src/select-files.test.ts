@@ -26,18 +26,18 @@ describe('selectFiles', () => {
       ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf'],
       ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf'],
     ],
-  ])('takes %s with its config', (_, weights, expected) => {
+  ])('selects %s with its config', (_, weights, expected) => {
     expect(selectFiles([...config, 'README.md', 'onnx/config.json', ...weights])).toEqual([...config, ...expected]);
   });
 
-  it('says what there is when there are no weights', () => {
+  it('lists the files when there are no weights', () => {
     expect(() => selectFiles([...config, 'pytorch_model.bin'])).toThrow(/pytorch_model\.bin/);
     expect(() => selectFiles([])).toThrow(/no weights/);
     expect(() => selectFiles(config, { files: ['none.json'] })).toThrow(/"none\.json"/);
     expect(() => selectFiles(config, { files: ['*.bin'] })).toThrow(/"\*\.bin"/);
   });
 
-  it('leaves out what is ignored', () => {
+  it('leaves out ignored files', () => {
     expect(selectFiles([...config, 'a.safetensors', 'b.safetensors'], { ignore: ['b*', '*.txt'] })).toEqual([
       'config.json',
       'tokenizer.model',
@@ -65,7 +65,7 @@ describe('groupGgufFiles', () => {
 });
 
 describe('matchesPattern', () => {
-  it('agrees with a regular expression', () => {
+  it('matches like a regular expression', () => {
     const char = fc.constantFrom('a', 'b', '/', '.');
     const pattern = fc.string({ unit: fc.oneof(char, fc.constantFrom('*', '?')), maxLength: 8 });
     fc.assert(
@@ -77,17 +77,17 @@ describe('matchesPattern', () => {
     );
   });
 
-  it('takes hostile patterns', () => {
+  it('handles hostile patterns in linear time', () => {
     expect(matchesPattern('a'.repeat(2000), `${'*a'.repeat(500)}b`)).toBe(false);
   });
 });
 
 describe('isSafeFileName', () => {
-  it.each(['config.json', '1_Pooling/config.json', 'a b#c?.txt', '..a', 'é'])('%j is', (name) =>
+  it.each(['config.json', '1_Pooling/config.json', 'a b#c?.txt', '..a', 'é'])('%j is safe', (name) =>
     expect(isSafeFileName(name)).toBe(true),
   );
   it.each(['', '.', '..', '/a', 'a/', 'a//b', '../a', 'a/../b', 'a\\b', 'C:a', 'a\0b', 'a'.repeat(2000)])(
-    '%j is not',
+    '%j is not safe',
     (name) => expect(isSafeFileName(name)).toBe(false),
   );
 });

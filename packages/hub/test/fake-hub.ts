@@ -1,4 +1,4 @@
-/** A hub on the loopback interface: the endpoints that a download uses, with the ways in which they go wrong. */
+/** A local fake hub: the endpoints that downloads use, with configurable failures. */
 import { createHash } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -7,7 +7,7 @@ export interface FakeRepo {
   /** Content by commit, then by path. */
   commits: Record<string, Record<string, Uint8Array>>;
   refs: Record<string, string>;
-  /** Token that is needed to see it. */
+  /** Token required for access. */
   token?: string;
   gated?: boolean;
 }
@@ -29,19 +29,19 @@ export class FakeHub {
   repos: Record<string, FakeRepo> = {};
   requests: LoggedRequest[] = [];
   pageSize = 1000;
-  /** Per path: after how many bytes each of the next answers is cut. */
+  /** By path: the number of bytes after which each of the next responses is cut off. */
   cuts: Record<string, number[]> = {};
-  /** Per path: what is sent instead of the content. */
+  /** By path: bytes sent instead of the content. */
   wrong: Record<string, Uint8Array> = {};
   ignoresRange = false;
-  /** Changes the entries of the tree answer. */
+  /** Changes the entries of the tree response. */
   editTree: (entries: Record<string, unknown>[]) => unknown = (entries) => entries;
   /** Called before each piece of content. */
   beforeContent: (path: string) => Promise<void> = async () => {};
-  /** Answers instead of the normal handling when it returns true. */
+  /** Handles the request instead of the default when it returns true. */
   intercept: (request: IncomingMessage, response: ServerResponse) => boolean = () => false;
   readonly #hub: Server;
-  readonly #storage: Server; // another origin, as the hub's content network is
+  readonly #storage: Server; // another origin, like the hub's CDN
 
   private constructor() {
     this.#hub = createServer((request, response) => void this.#answer(request, response));

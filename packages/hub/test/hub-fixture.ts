@@ -1,4 +1,4 @@
-/** A fake hub with one repository and a fresh cache folder for every test of a file. */
+/** A fake hub with one repository and a new cache folder for every test. */
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -32,7 +32,7 @@ export const selected: readonly string[] = [
   'tokenizer.json',
 ];
 
-// every test gets fresh ones
+// replaced before every test
 /* oxlint-disable import/no-mutable-exports */
 export let hub: FakeHub;
 export let folder: string;

@@ -1,4 +1,4 @@
-/** The suite on the demo model, on both backends. */
+/** The shared suite with the demo model on both backends. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Model } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
@@ -33,7 +33,7 @@ test('a generation counts once, however its tokens and its result are read', asy
   expect(backend.metrics()).toMatchObject({ numGenerations: 1, numActive: 0, numFailed: 0, numGeneratedTokens: 3 });
 });
 
-test('options that do not exist are errors that name the nearest one', async () => {
+test('unknown options are errors that name the nearest one', async () => {
   await using model = await loadModel(demoModelUrl, { context: 64, threads: 1 });
   const create = (options: object): unknown => createInferenceBackend(model, options);
   expect(() => create({ default: {} })).toThrow('did you mean "defaults"?');

@@ -1,4 +1,4 @@
-/** That the suite can fail: a small backend that keeps the contract passes, and each of its faults is found. */
+/** Tests of the suite itself: a small correct backend passes, and each planted fault is found. */
 import { describe, expect, test } from 'vitest';
 import type {
   InferenceBackend,
@@ -29,7 +29,7 @@ type Fault =
 const alphabet = 'abcdefghijklmnopqrstuvwxyz';
 
 const contextSize = 64;
-const preferred = 2; // more probable than all others together
+const preferred = 2; // more probable than all others combined
 
 function logprobOf(id: number, best: number): number {
   return (id === best ? preferred : 0) - Math.log(Math.exp(preferred) + 25);
@@ -39,7 +39,7 @@ function nextOf(ids: readonly number[]): number {
   return (ids.length * 7 + (ids.at(-1) as number)) % 26;
 }
 
-/** Continues a text with letters that follow from its length; "logits" prefer that letter. */
+/** Continues a text with letters determined by its length; its logits prefer that letter. */
 class FakeBackend implements InferenceBackend {
   readonly name = 'fake';
   readonly vocabSize = 26;
@@ -117,7 +117,7 @@ class FakeBackend implements InferenceBackend {
     }
   }
 
-  /** The letter that follows, with what the options and the fault make of it. */
+  /** The next letter, after options and fault are applied. */
   #draw(all: readonly number[], { temperature = 1, seed = 0 }: InferenceOptions): number {
     const drift = temperature === 0 || this.#fault === 'ignores seed' ? 0 : seed * all.length;
     const isRandom = this.#fault === 'random';
@@ -166,7 +166,7 @@ class FakeBackend implements InferenceBackend {
   }
 }
 
-/** Names of the checks that fail. */
+/** Names of the failing checks. */
 async function failures(fault: Fault): Promise<string[]> {
   const failed: string[] = [];
   for (const { name, run } of inferenceChecks) {
@@ -176,7 +176,7 @@ async function failures(fault: Fault): Promise<string[]> {
 }
 
 describe('the suite', () => {
-  test('passes a small backend that keeps the contract', async () => {
+  test('passes a small correct backend', async () => {
     expect(await failures('none')).toEqual([]);
   });
 
@@ -197,7 +197,7 @@ describe('the suite', () => {
     expect((await failures(fault)).some((failed) => failed.startsWith(name))).toBe(true);
   });
 
-  test('has a fault for each of its checks', () => {
+  test('has a planted fault for each of its checks', () => {
     expect(inferenceChecks).toHaveLength(12);
   });
 });

@@ -1,4 +1,4 @@
-/** What the standard suites do not look at. */
+/** Behavior that the standard suites do not cover. */
 import { AIMessage, ChatMessage, HumanMessage } from '@langchain/core/messages';
 import { StringOutputParser } from '@langchain/core/output_parsers';
 import { ChatPromptTemplate } from '@langchain/core/prompts';
@@ -11,7 +11,7 @@ const model = useDemoModel();
 const create = (fields: Partial<ChatWinnowFields> = {}): ChatWinnow =>
   new ChatWinnow({ model: model(), ...short, ...fields });
 
-test('answers what the engine answers', async () => {
+test('gives the answers of the engine', async () => {
   const expected = await model()
     .generate([{ role: 'user', content: 'Hello' }], short)
     .result();
@@ -21,7 +21,7 @@ test('answers what the engine answers', async () => {
   expect(metadata).toMatchObject({ finishReason: expected.finishReason, droppedTokens: 0 });
 });
 
-test('settings of a call come before those of the object', async () => {
+test('call options override constructor options', async () => {
   const usage = async (chat: ChatWinnow, options = {}): Promise<unknown> => {
     const { usage_metadata } = await chat.invoke('Hello', options);
     return (usage_metadata as unknown as { output_tokens: number }).output_tokens;
@@ -35,7 +35,7 @@ test('settings of a call come before those of the object', async () => {
   await expect(create({ temperature: -1 }).invoke('Hello')).rejects.toSatisfy(ArgumentError.isInstance);
 });
 
-test('is a link of a chain', async () => {
+test('works in a chain', async () => {
   const chain = ChatPromptTemplate.fromMessages([
     ['system', 'Answer in {language}.'],
     ['human', '{question}'],
@@ -57,7 +57,7 @@ test('is a link of a chain', async () => {
   expect(streamed).toBe(expected.text);
 });
 
-test('more calls than sessions wait for their turn', async () => {
+test('calls beyond the number of sessions are queued', async () => {
   const inputs = Array.from({ length: 10 }, (_, i) => `Question ${i}`);
   const expected = await create().batch(inputs, { maxConcurrency: 1 });
   const actual = await create().batch(inputs);
@@ -73,7 +73,7 @@ test('more calls than sessions wait for their turn', async () => {
   for (const maxConcurrency of [0, 1.5, Number.NaN]) expect(() => create({ maxConcurrency })).toThrow(ArgumentError);
 });
 
-test('a call that is aborted while it waits leaves its place to others', async () => {
+test('an aborted call leaves the queue', async () => {
   const chat = create({ maxConcurrency: 1 });
   const controller = new AbortController();
   const first = chat.invoke('Hello');
@@ -84,14 +84,14 @@ test('a call that is aborted while it waits leaves its place to others', async (
   expect((await third).text).toBe((await first).text);
 });
 
-test('a stream that is left early gives its turn back', async () => {
+test('a stream that is left early frees its session', async () => {
   const chat = create({ maxConcurrency: 1, maxTokens: 400 });
   for await (const chunk of await chat.stream('Hello')) if (chunk.text !== '') break;
   expect((await chat.invoke('Hello', { maxTokens: 2 })).text).not.toBe('');
   expect(model().metrics().numSessions).toBe(0);
 });
 
-test('callbacks hear of tokens, ends and errors', async () => {
+test('callbacks receive tokens, ends and errors', async () => {
   const heard: string[] = [];
   const callbacks = [
     {
@@ -155,7 +155,7 @@ test('counts tokens with its own tokenizer and no network', async () => {
   expect(await create().getNumTokens([{ type: 'text', text: content }, { type: 'image_url' }])).toBe(expected);
 });
 
-test('keys of the cache have the settings, and not the model itself', () => {
+test('cache keys contain the settings, not the model', () => {
   const key = (fields: Partial<ChatWinnowFields>, options = {}): string =>
     create(fields)._getSerializedCacheKeyParametersForCall(options);
   expect(key({})).toBe(key({}));

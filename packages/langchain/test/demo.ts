@@ -1,9 +1,9 @@
-/** What the tests share: the demo model, loaded once per file. */
+/** The demo model, loaded once per test file. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Model } from '@winnow/engine';
 import { afterAll, beforeAll } from 'vitest';
 
-/** Registers loading and freeing; the model is there while tests run. */
+/** Registers hooks that load the model before the tests and dispose it afterwards. */
 export function useDemoModel(): () => Model {
   let model: Model | undefined;
   beforeAll(async () => {
@@ -15,5 +15,5 @@ export function useDemoModel(): () => Model {
   return () => model as Model;
 }
 
-/** Short, and the same every time. */
+/** Short and deterministic. */
 export const short = { temperature: 0, maxTokens: 8 } as const;

@@ -1,6 +1,6 @@
 /**
- * The checks of LangChain's standard integration tests for chat models, under their names, on the demo model. Their package is
- * private to its repository (docs/decisions/0014), so they are written anew here.
+ * The checks of LangChain's standard integration tests for chat models, with their names, on the demo model. Their package is
+ * private to its repository (docs/decisions/0014), so they are reimplemented here.
  */
 import {
   AIMessage,
@@ -155,8 +155,8 @@ test('testCacheComplexMessageTypes', async () => {
   expect(await chat.cache?.lookup(getBufferString([message]), key)).toEqual(cached);
 });
 
-describe('testInvokeWithAbortSignal and its like', () => {
-  test('invoke and stream end while they run, and the model goes on', async () => {
+describe('testInvokeWithAbortSignal and similar', () => {
+  test('invoke and stream can be aborted while they run, and the model remains usable', async () => {
     const chat = create({ maxTokens: 400, streaming: true });
     const controller = new AbortController();
     const call = chat.invoke('Hello', {
@@ -183,8 +183,8 @@ test('testStandardTextContentBlocks', async () => {
   expectAnswer(await create().invoke([new HumanMessage({ content })]));
 });
 
-// Capability flags of the suite that a text model does not set: image, audio and file content.
-test.each(['image', 'image_url', 'audio', 'file'])('content of type %s is refused, not left out', async (type) => {
+// Capabilities that a text model lacks: image, audio and file content.
+test.each(['image', 'image_url', 'audio', 'file'])('content of type %s is rejected, not dropped', async (type) => {
   const call = create().invoke([new HumanMessage({ content: [{ type, data: '' }] })]);
   await expect(call).rejects.toThrow(`messages[0].content[0]: expected text, got ${type}`);
 });

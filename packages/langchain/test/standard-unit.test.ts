@@ -1,6 +1,6 @@
 /**
- * The checks of LangChain's standard unit tests for chat models, under their names. Their package is private to its
- * repository (docs/decisions/0014), so they are written anew here.
+ * The checks of LangChain's standard unit tests for chat models, with their names. Their package is private to its
+ * repository (docs/decisions/0014), so they are reimplemented here.
  */
 import { HumanMessage } from '@langchain/core/messages';
 import { tool } from '@langchain/core/tools';
@@ -10,7 +10,7 @@ import { ChatWinnow } from '../src/index.js';
 import { short, useDemoModel } from './demo.js';
 
 const model = useDemoModel();
-/** The suite gives these to every chat model. */
+/** Options that the suite passes to every chat model. */
 const standard = () => ({
   ...short,
   maxTokens: 100,

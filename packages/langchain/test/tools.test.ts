@@ -1,6 +1,6 @@
 /**
- * Tools and structured output, by constrained decoding: what a model of 3 million parameters writes has the form that was asked
- * for, and no more sense than without. The names of the checks are those of LangChain's standard tests.
+ * Tools and structured output by constrained decoding: the output of a model of 3 million parameters has the requested form,
+ * whatever its sense. The names of the checks are those of LangChain's standard tests.
  */
 import {
   AIMessage,
@@ -102,7 +102,7 @@ test('testToolMessageHistoriesStringContent, ListContent, testStructuredFewShotE
   }
 });
 
-test('calls and results of a history are shown to the model', async () => {
+test('tool calls and results of a history are part of the prompt', async () => {
   const history = [
     new HumanMessage('What is 1 + 2'),
     new AIMessage({ content: '', tool_calls: [{ name: 'adder', args: { a: 1, b: 2 }, id: 'abc123' }] }),
@@ -147,7 +147,7 @@ test('testModelCanUseToolUseAIMessage, with streaming', async () => {
   expect(last.tool_calls).toEqual([]);
 });
 
-test('testParallelToolCalling: each call of an answer has an id of its own', async () => {
+test('testParallelToolCalling: every call of an answer has its own id', async () => {
   const chat = create({ temperature: 1, seed: 3, maxTokens: 400 }).bindTools([adderTool, weatherTool], {
     tool_choice: 'required',
   });
@@ -184,7 +184,7 @@ test('testModelCanAcceptStructuredToolParamsSchema, testStreamTools', async () =
   expectCall(whole as AIMessageChunk, 'get_current_weather');
 });
 
-test('what is no tool, an unknown choice and unknown keywords are refused', async () => {
+test('invalid tools, unknown choices and unknown keywords are rejected', async () => {
   expect(() => create().bindTools([{ name: 'x' }])).toThrow(ArgumentError);
   const bound = create().bindTools([adderTool]);
   await expect(bound.invoke('a', { tool_choice: 'other' })).rejects.toSatisfy(ArgumentError.isInstance);
@@ -223,7 +223,7 @@ describe.each(['functionCalling', 'jsonSchema'])('testWithStructuredOutput, meth
 });
 
 test('testInvokeMoreComplexTools', async () => {
-  // the longest answer has fewer than 400 characters, escapes and blanks included: whatever the model prefers, it is whole
+  // the longest answer has fewer than 400 characters, including escapes and spaces, so it is always complete
   const schema = z.object({
     decision: z.enum(['UseAPI', 'UseFallback']),
     explanation: z.string().max(8),
@@ -249,7 +249,7 @@ test('a schema without bounds is followed until the limit', async () => {
   expect(raw.text).toMatch(/^\{ ?"/);
 });
 
-test('other methods and answers that were cut off', async () => {
+test('other methods and truncated answers', async () => {
   expect(() => create().withStructuredOutput(adder, { method: 'guess' })).toThrow(ArgumentError);
   const cut = create({ maxTokens: 3 }).withStructuredOutput(adder);
   await expect(cut.invoke('Add.')).rejects.toThrow('maxTokens');
@@ -258,7 +258,7 @@ test('other methods and answers that were cut off', async () => {
   expect(raw.raw.response_metadata['finish_reason']).toBe('length');
 });
 
-test('grammars and schemas of a call', async () => {
+test('grammars and schemas per call', async () => {
   const chat = create();
   expect((await chat.invoke('Yes or no?', { grammar: 'root ::= "yes" | "no"' })).text).toMatch(/^(yes|no)$/);
   const { text } = await chat.invoke('Count.', { jsonSchema: { enum: [1, 2] } });

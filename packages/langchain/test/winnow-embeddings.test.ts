@@ -15,7 +15,7 @@ describe('WinnowEmbeddings', () => {
   });
   afterAll(() => model.dispose());
 
-  test('vectors are those of the engine, as plain arrays', async () => {
+  test('vectors equal those of the engine, as plain arrays', async () => {
     const embeddings = new WinnowEmbeddings({ model });
     const expected = (await model.embed(texts)).map((vector) => Array.from(vector));
     expect(await embeddings.embedDocuments(texts)).toEqual(expected);
@@ -24,7 +24,7 @@ describe('WinnowEmbeddings', () => {
     expect(await Promise.all(texts.map((text) => embeddings.embedQuery(text)))).toEqual(expected);
   });
 
-  test('options of the engine', async () => {
+  test('passes options to the engine', async () => {
     const plain = new WinnowEmbeddings({ model, normalize: false, documentPrompt: 'text: ', queryPrompt: '' });
     const [expected] = await model.embed(['text: a'], { normalize: false });
     expect(await plain.embedDocuments(['a'])).toEqual([Array.from(expected as Float32Array)]);
@@ -35,7 +35,7 @@ describe('WinnowEmbeddings', () => {
     );
   });
 
-  test('prompts of the model by their names', async () => {
+  test('uses the prompts of the model by name', async () => {
     const asked: unknown[] = [];
     const embed: EmbeddingModel['embed'] = async (inputs, options) => {
       asked.push(options);
@@ -47,7 +47,7 @@ describe('WinnowEmbeddings', () => {
     expect(asked).toEqual([{ promptName: 'query' }, { promptName: 'document' }]);
   });
 
-  test('a vector store of LangChain finds with it', async () => {
+  test('works with a vector store of LangChain', async () => {
     const store = new FakeVectorStore(new WinnowEmbeddings({ model }));
     await store.addDocuments(texts.map((pageContent) => new Document({ pageContent })));
     for (const text of texts) {

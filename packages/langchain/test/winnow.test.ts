@@ -11,7 +11,7 @@ describe('fields', () => {
   const model = useDemoModel();
   const create = (fields: Partial<WinnowLLMFields> = {}): Winnow => new Winnow({ model: model(), ...short, ...fields });
 
-  test('rejects fields that do not exist, and takes those of LangChain', () => {
+  test('rejects unknown fields, and accepts those of LangChain', () => {
     expect(() => create({ maxToken: 3 } as object)).toThrow('unknown option "maxToken"; did you mean "maxTokens"?');
     expect(create({ tags: ['a'], verbose: false, maxRetries: 0, cache: false })).toBeInstanceOf(Winnow);
     const chat = { model: model(), disableStreaming: true };
@@ -21,7 +21,7 @@ describe('fields', () => {
     expect(() => new WinnowEmbeddings(embeddings)).toThrow('did you mean "queryPrompt"?');
   });
 
-  test('a timeout ends a call', async () => {
+  test('a timeout aborts a call', async () => {
     const slow = create({ timeout: 1, maxTokens: 900, stop: [] });
     await expect(slow.invoke(text)).rejects.toThrow('timeout');
     const chat = new ChatWinnow({ model: model(), timeout: 1, maxTokens: 900 });
@@ -33,7 +33,7 @@ describe('Winnow', () => {
   const model = useDemoModel();
   const create = (fields: Partial<WinnowLLMFields> = {}): Winnow => new Winnow({ model: model(), ...short, ...fields });
 
-  test('goes on as the engine does', async () => {
+  test('continues text like the engine', async () => {
     const expected = await model().generate(text, short).result();
     expect(await create().invoke(text)).toBe(expected.text);
     const pieces: string[] = [];
@@ -42,7 +42,7 @@ describe('Winnow', () => {
     expect(pieces.length).toBeGreaterThan(2);
   });
 
-  test('gives usage and why it ended', async () => {
+  test('reports usage and finish reason', async () => {
     const { generations, llmOutput } = await create().generate([text, 'Once'], { maxTokens: 3 });
     const numPrompt = model().encodePrompt(text).length + model().encodePrompt('Once').length;
     expect(llmOutput).toEqual({
@@ -54,7 +54,7 @@ describe('Winnow', () => {
     }
   });
 
-  test('stops, aborts and waits', async () => {
+  test('stop sequences, aborts and queueing', async () => {
     const whole = await create().invoke(text);
     const stop = whole.slice(3, 6);
     expect(await create().invoke(text, { stop: [stop] })).toBe(whole.slice(0, whole.indexOf(stop)));
@@ -65,7 +65,7 @@ describe('Winnow', () => {
     expect(model().metrics().numSessions).toBe(0);
   });
 
-  test('callbacks hear of tokens', async () => {
+  test('callbacks receive tokens', async () => {
     const heard: string[] = [];
     const callbacks = [{ handleLLMNewToken: (token: string) => void heard.push(token) }];
     const whole = await create({ streaming: true }).invoke(text, { callbacks });
@@ -75,7 +75,7 @@ describe('Winnow', () => {
     expect(heard.join('')).toBe(whole);
   });
 
-  test('is a link of a chain, with a cache', async () => {
+  test('works in a chain, with a cache', async () => {
     const chain = PromptTemplate.fromTemplate('The old man looked at {what} and').pipe(create({ cache: true }));
     const first = await chain.invoke({ what: 'the sea' });
     const numSteps = model().metrics().steps.numSteps;

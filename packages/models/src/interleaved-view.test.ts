@@ -20,14 +20,14 @@ describe('matrices side by side', () => {
     return 100 * m + row * rowBytes + (at % rowBytes);
   });
 
-  test('have the rows of each after one another', async () => {
+  test('alternate the rows of each matrix', async () => {
     expect(view).toMatchObject({ name: 'all', dtype: 'f16', shape: [numRows, numMatrices, width], sizeBytes: 210 });
     const bytes = new Uint8Array(view.sizeBytes);
     await view.read(bytes);
     expect(bytes).toEqual(expected);
   });
 
-  test('can be read from anywhere to anywhere', async () => {
+  test('can be read at any range', async () => {
     for (let begin = 0; begin < view.sizeBytes; begin += 13) {
       for (let end = begin; end <= view.sizeBytes; end += 17) {
         const bytes = new Uint8Array(end - begin);

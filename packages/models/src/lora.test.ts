@@ -15,7 +15,7 @@ function read(a: readonly number[], b: readonly number[]): Promise<Lora> {
   return readLora({ format: 'gguf', fields, store: { name: 'f', tensors, close: async () => {} } });
 }
 
-test('factors that fit each other are one part', async () => {
+test('matching factors form one adapter part', async () => {
   const { parts } = await read([2, 8], [6, 2]);
   expect(parts.get('blk.0.attn_q')).toMatchObject({ rank: 2, numInputs: 8, numOutputs: 6 });
 });
@@ -34,7 +34,7 @@ test.each([
     [6, 2],
   ],
   [[2, 8], [12]],
-])('factors of %j and %j are refused', async (a, b) => {
+])('factors of %j and %j are rejected', async (a, b) => {
   await expect(read(a, b)).rejects.toThrow(FormatError);
   await expect(read(a, b)).rejects.toThrow('expected A [rank, inputs] and B [outputs, rank]');
 });

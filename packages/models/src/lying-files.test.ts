@@ -1,4 +1,4 @@
-/** Files that claim what they do not hold: refused at once, with a `FormatError`, before anything large is made. */
+/** Files with false claims are rejected with a `FormatError` before anything large is allocated. */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -52,7 +52,7 @@ const describeHub = (changes: object, shapes = hubShapes) =>
     store: storeOf(shapes),
   });
 
-test('config.json: without changes it is a model', async () => {
+test('config.json: the unchanged file is a model', async () => {
   expect((await describeHub({})).weights.size).toBe(hubShapes.length);
 });
 
@@ -103,7 +103,7 @@ test.each([
       maxBlocksPerSequence: 1,
       dtype: { keys: 'f32', values: 'f32' } as const,
     };
-    (await described).buildProgram({ ...capacities, cache }); // a window beyond every context is none
+    (await described).buildProgram({ ...capacities, cache }); // a window larger than any context has no effect
     return;
   }
   await expect(described).rejects.toThrow(message);
@@ -115,17 +115,20 @@ test('config.json: an embedding table without rows', async () => {
   await expect(describeHub({ vocab_size: 0 }, shapes)).rejects.toThrow(/embedding table: expected at least one row/);
 });
 
-test.each(['q8_1', 'q8_K', 'i32'] as const)('config.json: a matrix of %s, which no weight has', async (dtype) => {
-  const wide = 256;
-  const shapes = hubShapes.map(([name, shape]): [string, Shape, DType?] =>
-    name === 'model.layers.0.mlp.down_proj.weight'
-      ? [name, [8, wide], dtype]
-      : [name, shape.map((dim) => (dim === 12 ? wide : dim))],
-  );
-  const described = describeHub({ intermediate_size: wide }, shapes);
-  await expect(described).rejects.toThrow(/down_proj\.weight: expected .*, got/);
-  await expect(described).rejects.toThrow(FormatError);
-});
+test.each(['q8_1', 'q8_K', 'i32'] as const)(
+  'config.json: a matrix of %s, which is not a weight dtype',
+  async (dtype) => {
+    const wide = 256;
+    const shapes = hubShapes.map(([name, shape]): [string, Shape, DType?] =>
+      name === 'model.layers.0.mlp.down_proj.weight'
+        ? [name, [8, wide], dtype]
+        : [name, shape.map((dim) => (dim === 12 ? wide : dim))],
+    );
+    const described = describeHub({ intermediate_size: wide }, shapes);
+    await expect(described).rejects.toThrow(/down_proj\.weight: expected .*, got/);
+    await expect(described).rejects.toThrow(FormatError);
+  },
+);
 
 const names: [RegExp, string][] = [
   [/^model\.embed_tokens/, 'token_embd'],
@@ -158,7 +161,7 @@ const open = (changes: object, extra: readonly [string, Shape, DType?][] = []) =
   return { store, described: describeModel({ format: 'gguf', fields, store }) };
 };
 
-test('GGUF: without changes it is a model; plain counts, counts per layer and 64-bit counts are the same', async () => {
+test('GGUF: the unchanged file is a model; plain counts, counts per layer and 64-bit counts are equivalent', async () => {
   const plain = await open({}).described;
   const perLayer = await open({ 'llama.attention.head_count': [4], 'llama.feed_forward_length': Int32Array.of(12) })
     .described;

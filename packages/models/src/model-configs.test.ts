@@ -1,4 +1,4 @@
-/** Settings as they are published, with tensors of the right names and shapes and no data. */
+/** Published configs, with tensors of the right names and shapes and no data. */
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { validateProgram } from '@winnow/ops';
 import { tensorBytes, type DType, type Shape } from '@winnow/tensor';
@@ -11,7 +11,7 @@ interface Published {
   readonly name: string;
   readonly settings: Readonly<Record<string, unknown>>;
   readonly dtype: DType;
-  /** Tensors that some checkpoints of the model carry besides the weights. */
+  /** Tensors that some checkpoints of the model contain besides the weights. */
   readonly extras?: readonly (readonly [string, Shape])[];
   readonly numParameters: number;
   readonly expected: Readonly<Record<string, unknown>>;
@@ -25,7 +25,7 @@ const llama3Scaling = {
   rope_type: 'llama3',
 };
 
-// The numbers of parameters are those of the models' cards, as sums over the tensors.
+// Parameter counts of the model cards, as sums over the tensors.
 const published: readonly Published[] = [
   {
     name: 'TinyLlama-1.1B-Chat-v1.0',
@@ -236,7 +236,7 @@ function fileOf({ settings, dtype, extras = [] }: Published): ModelFile {
     ]),
   );
   const store: TensorStore = { name: 'model.safetensors', tensors, close: async () => undefined };
-  // through JSON, as it comes from a file
+  // through JSON, as from a file
   const fields = Fields.ofJson('config.json', JSON.parse(JSON.stringify(settings)));
   return { format: 'safetensors', fields, store };
 }
@@ -250,7 +250,7 @@ const capacities = {
 };
 
 describe.each(published)('$name', (model) => {
-  test('settings, all weights and a valid program', async () => {
+  test('config, all weights and a valid program', async () => {
     const description = await describeModel(fileOf(model));
     expect(description.config).toMatchObject(model.expected);
     const numParameters = [...description.weights.values()].reduce(
@@ -260,7 +260,7 @@ describe.each(published)('$name', (model) => {
     expect(numParameters).toBe(model.numParameters);
     const program = description.buildProgram(capacities);
     expect(() => validateProgram(program)).not.toThrow();
-    // vectors are held as f32 and everything else as in the file
+    // vectors are stored as f32, everything else as in the file
     for (const { shape, dtype } of description.weights.values())
       expect(dtype).toBe(shape.length < 2 ? 'f32' : model.dtype);
     const weightBytes = program.buffers.reduce(
@@ -269,6 +269,6 @@ describe.each(published)('$name', (model) => {
     );
     const described = [...description.weights.values()].reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
     const constants = [...description.constants.values()].reduce((sum, { byteLength }) => sum + byteLength, 0);
-    expect(weightBytes).toBe(described + constants); // nothing is loaded that no program uses
+    expect(weightBytes).toBe(described + constants); // only tensors that a program uses are loaded
   });
 });

@@ -11,14 +11,14 @@ function encoded(dtype: DType, values: Float32Array): Uint8Array {
   return bytes;
 }
 
-/** Encoded whole. */
+/** The values encoded in one piece. */
 function converted(from: DType, bytes: Uint8Array, to: DType, numValues: number): Uint8Array {
   const values = new Float32Array(numValues);
   decode(from, bytes, values);
   return encoded(to, values);
 }
 
-/** Counts what is read. */
+/** Counts the bytes read. */
 function storedTensor(name: string, dtype: DType, shape: Shape, seed = 1): StoredTensor & { largestRead: number } {
   const rng = createRng(seed);
   const length = shape.reduce((product, dim) => product * dim, 1);
@@ -48,13 +48,13 @@ async function bytesOf(stored: StoredTensor): Promise<Uint8Array> {
 describe('reencodedView', () => {
   for (const from of ['f32', 'f16', 'bf16', 'f64', 'q8_0', 'q4_K'] as const) {
     for (const to of quantizeTypes) {
-      test(`${from} as ${to} in pieces of any size equals the whole at once`, async () => {
+      test(`${from} as ${to}: pieces of any size equal the whole`, async () => {
         const stored = storedTensor('w', from, [3, 512]);
         const view = reencodedView(stored, to);
         const whole = converted(from, await bytesOf(stored), to, 3 * 512);
         const expected = from === to ? await bytesOf(stored) : whole;
         expect(await bytesOf(view)).toEqual(expected);
-        // begins and ends inside of blocks
+        // starts and ends within blocks
         for (const piece of [1, 7, 33, 145, 1000]) {
           const joined = new Uint8Array(view.sizeBytes);
           for (let at = 0; at < joined.length; at += piece) {
@@ -73,7 +73,7 @@ describe('reencodedView', () => {
     expect(stored.largestRead).toBe(2 * 2 ** 20);
   });
 
-  test('numbers that blocks cannot hold are refused', async () => {
+  test('values that blocks cannot represent are rejected', async () => {
     const stored = { ...storedTensor('w', 'f32', [1, 32]) };
     const read: StoredTensor['read'] = async (target) => void target.fill(0xff);
     await expect(bytesOf(reencodedView({ ...stored, read }, 'q8_0'))).rejects.toThrow(
@@ -81,7 +81,7 @@ describe('reencodedView', () => {
     );
   });
 
-  test('rows that are no whole blocks are refused', () => {
+  test('rows that are not whole blocks are rejected', () => {
     expect(() => reencodedView(storedTensor('w', 'f32', [4, 48]), 'q4_0')).toThrow(
       new ArgumentError({ argument: 'w as q4_0', expected: 'rows of a multiple of 32 values', actual: '48' }),
     );
@@ -92,7 +92,7 @@ describe('quantizedDType', () => {
   const typeOf = (name: string, shape: Shape, dtype: DType, isTied = false, own: DType = 'f32'): DType =>
     quantizedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
 
-  test('matrices get the type, vectors and deciding matrices keep theirs', () => {
+  test('matrices get the dtype, vectors and sensitive matrices keep theirs', () => {
     expect(typeOf('blk.0.attn_q.weight', [256, 256], 'q4_K')).toBe('q4_K');
     expect(typeOf('blk.0.ffn_down_exps.weight', [4, 64, 256], 'q4_K')).toBe('q4_K');
     for (const name of ['attn_q_norm', 'ffn_gate_inp', 'ssm_conv1d', 'shortconv.conv']) {
@@ -102,7 +102,7 @@ describe('quantizedDType', () => {
     expect(typeOf('output_norm.weight', [256], 'q8_0')).toBe('f32');
   });
 
-  test('the output matrix is finer', () => {
+  test('the output matrix keeps more bits', () => {
     expect(typeOf('output.weight', [300, 256], 'q4_0')).toBe('q6_K');
     expect(typeOf('output.weight', [300, 64], 'q4_0')).toBe('q8_0');
     expect(typeOf('output.weight', [300, 64], 'q8_0')).toBe('q8_0');
@@ -112,7 +112,7 @@ describe('quantizedDType', () => {
 });
 
 describe('quantizeWeights', () => {
-  test('says which matrices stay and why', () => {
+  test('reports which matrices keep their dtype, and why', () => {
     const tensors = [
       storedTensor('blk.0.attn_q.weight', 'f32', [4, 64]),
       storedTensor('blk.0.ffn_up.weight', 'f32', [4, 48]),
@@ -134,7 +134,7 @@ describe('quantizeWeights', () => {
     expect(again.get('blk.0.ffn_down.weight')?.dtype).toBe('q8_0');
   });
 
-  test('types without an encoder are refused', () => {
+  test('dtypes without an encoder are rejected', () => {
     expect(() => quantizeWeights(new Map(), { dtype: 'q2_K', isTied: false })).toThrow(
       /^quantize: expected f32 \| f16 \| .*q6_K.*, got q2_K$/,
     );

@@ -8,17 +8,17 @@ const gguf = (settings: Record<string, unknown>) =>
 const hub = (settings: Record<string, unknown>) => ropeFromHub(Fields.ofJson('config.json', settings), 16);
 
 describe('GGUF', () => {
-  test('nothing said: base 10000, the whole head, no scaling', () => {
+  test('defaults: base 10000, the whole head, no scaling', () => {
     expect(gguf({})).toEqual({ layout: 'neighbors', base: 10000, rotaryDim: 16 });
   });
 
-  test('a factor alone means linear', () => {
+  test('a factor alone means linear scaling', () => {
     expect(gguf({ 'llama.rope.scaling.factor': 4 }).scaling).toEqual({ type: 'linear', factor: 4 });
     expect(gguf({ 'llama.rope.scale_linear': 2 }).scaling).toEqual({ type: 'linear', factor: 2 });
     expect(gguf({ 'llama.rope.scaling.type': 'none', 'llama.rope.scaling.factor': 4 }).scaling).toBeUndefined();
   });
 
-  test('yarn takes the amplitude 1 + 0.1 ln(factor), times attn_factor', () => {
+  test('yarn scales by 1 + 0.1 ln(factor), times attn_factor', () => {
     const settings = {
       'llama.rope.scaling.type': 'yarn',
       'llama.rope.scaling.factor': 4,
@@ -36,7 +36,7 @@ describe('GGUF', () => {
     });
   });
 
-  test('factors of the file come before the settings', () => {
+  test('factors of the file override the settings', () => {
     const factors = Float32Array.of(1, 2, 3, 4, 5, 6, 7, 8);
     const fields = Fields.ofJson('m.gguf', { 'llama.rope.scaling.factor': 4 });
     expect(ropeFromGguf(fields, 'llama', 16, 'halves', factors).scaling).toEqual({ type: 'factors', factors });
@@ -50,14 +50,14 @@ describe('GGUF', () => {
     ],
     [{ 'llama.rope.dimension_count': 7 }, /got 7/],
     [{ 'llama.rope.freq_base': 'x' }, /expected a finite number, got "x"/],
-  ])('refuses %o', (settings, message) => {
+  ])('rejects %o', (settings, message) => {
     expect(() => gguf(settings)).toThrow(message);
     expect(() => gguf(settings)).toThrow(FormatError);
   });
 });
 
 describe('config.json', () => {
-  test('older and newer spellings are the same', () => {
+  test('older and newer keys are equivalent', () => {
     const scaling = { factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64 };
     const older = hub({ rope_theta: 5e5, rope_scaling: { type: 'llama3', ...scaling } });
     const newer = hub({ rope_parameters: { rope_theta: 5e5, rope_type: 'llama3', ...scaling } });
@@ -91,7 +91,7 @@ describe('config.json', () => {
     });
   });
 
-  test('an unknown kind is refused with those that are known', () => {
+  test('an unknown type is rejected with a list of the known ones', () => {
     expect(() => hub({ rope_scaling: { rope_type: 'su' } })).toThrow(
       /expected default, linear, dynamic, yarn, llama3, got "su"/,
     );

@@ -16,7 +16,7 @@ function stored(dtype: DType, shape: Shape, bytes: Uint8Array, name = 'x'): Stor
   };
 }
 
-/** What a view gives, read whole and in pieces of every length. */
+/** Contents of a view, read whole and in pieces of every length. */
 async function contents(view: StoredTensor): Promise<Uint8Array> {
   const whole = new Uint8Array(view.sizeBytes);
   await view.read(whole);
@@ -49,7 +49,7 @@ test('rows of blocks', async () => {
 });
 
 describe.each(['f32', 'f16', 'bf16', 'f64'] as const)('a transposed matrix of %s', (dtype) => {
-  test('numbers keep their bytes', async () => {
+  test('values keep their bytes', async () => {
     const width = tensorBytes(dtype, [1]);
     const data = Uint8Array.from({ length: 6 * width }, (_, i) => i);
     const view = transposedView('file', stored(dtype, [2, 3], data));
@@ -69,7 +69,7 @@ test('blocks and vectors are not transposed', () => {
   expect(() => transposedView('file', stored('f32', [12], bytes))).toThrow(/file: x: expected an unquantized matrix/);
 });
 
-test('mapped values are f32, whatever the file has', async () => {
+test('mapped values are f32, whatever the dtype of the file', async () => {
   const halves = Uint8Array.of(0, 0x3c, 0, 0xc0); // 1, -2
   const view = mappedView('file', stored('f16', [2], halves), (value) => value + 1);
   expect(view).toMatchObject({ dtype: 'f32', shape: [2], sizeBytes: 8 });

@@ -34,7 +34,7 @@ describe.each<[DType, number, number]>([
 ])('%s, %i x %i', (dtype, numRows, numColumns) => {
   const stored = storedTensor(dtype, [numRows, numColumns], random(numRows, numColumns));
 
-  test('holds the transposed values, blocks of them rounded once more', async () => {
+  test('holds the transposed values, requantized for block dtypes', async () => {
     const before = await valuesOf(stored);
     const view = transposedWeight(stored, dtype);
     expect(view.shape).toEqual([numColumns, numRows]);
@@ -49,7 +49,7 @@ describe.each<[DType, number, number]>([
     expect(await valuesOf(view)).toEqual(expected);
   });
 
-  test('reads any range as a part of the whole', async () => {
+  test('reads any range like a part of the whole', async () => {
     const view = transposedWeight(stored, dtype);
     const whole = new Uint8Array(view.sizeBytes);
     await view.read(whole);
@@ -67,19 +67,19 @@ describe.each<[DType, number, number]>([
   });
 });
 
-test('rows that are no whole blocks are stored as q8_0, or as f16', () => {
+test('rows that are not whole blocks are stored as q8_0 or f16', () => {
   expect(transposedWeight(storedTensor('q4_K', [96, 256], random(96, 256)), 'q4_K').dtype).toBe('q8_0');
   expect(transposedWeight(storedTensor('q8_0', [20, 32], random(20, 32)), 'q8_0').dtype).toBe('f16');
 });
 
-test('numbers that would spoil a block are refused by name', async () => {
+test('values that a block cannot represent are rejected by name', async () => {
   const values = random(32, 32);
   values[40] = Infinity;
   const view = transposedWeight(storedTensor('f32', [32, 32], values), 'q8_0');
   await expect(view.read(new Uint8Array(view.sizeBytes))).rejects.toThrow(FormatError);
 });
 
-test('a read across two tiles puts each where it belongs', async () => {
+test('a read can span two tiles', async () => {
   const numRows = (1 << 22) + 4; // a tile holds 2^23 values: one column
   const column = (index: number): number => 100 + (index % 2);
   const read: StoredTensor['read'] = async (target, { byteOffset = 0 } = {}) => {

@@ -1,4 +1,4 @@
-/** An encoder in plain float64, over weights under their names in Hugging Face folders; and the same one as a program. */
+/** An encoder in plain float64 over weights with Hugging Face names, and the same encoder as a program. */
 import { createReferenceBackend, createScalarBlock } from '@winnow/ops';
 import {
   describeEmbedder,
@@ -10,7 +10,7 @@ import {
 } from '../src/index.js';
 import { add, layerNormOf, rotate, TruthTensors, weighted, type TruthWeights } from './truth.js';
 
-/** Names lack `.weight`; of what a model does not have there is no name. */
+/** Names without `.weight`; undefined for parts that the model lacks. */
 export interface TruthEncoder {
   readonly numHeads: number;
   readonly numLayers: number;
@@ -22,20 +22,20 @@ export interface TruthEncoder {
   readonly embeddingNorm: string;
   readonly finalNorm?: string;
   readonly layer: (layer: number) => {
-    /** Before the sums, or after them. */
+    /** Norms before the residual sums, or after them. */
     readonly order: 'pre' | 'post';
-    /** Absent: the input as it is. */
+    /** Absent: the input without a norm. */
     readonly attentionNorm?: string;
     readonly ffnNorm: string;
     /** Three matrices, or one with the rows of all. */
     readonly qkv: readonly string[];
     readonly output: string;
-    /** Of the gate and what it opens: two matrices, or one with the rows of both; without gate one. */
+    /** Gate and up: two matrices, or one with the rows of both; without a gate, up. */
     readonly up: readonly string[];
     readonly isGated: boolean;
     readonly down: string;
     readonly speeds?: readonly number[];
-    /** Keys to each side. */
+    /** Number of keys to each side. */
     readonly reach?: number;
   };
 }
@@ -46,7 +46,7 @@ export function truthStates(model: TruthEncoder, weights: TruthWeights, tokens: 
 }
 
 type TruthLayer = ReturnType<TruthEncoder['layer']>;
-/** Of one token, by head. */
+/** The vectors of one token, by head. */
 type Heads = Readonly<Record<'q' | 'k' | 'v', readonly number[][]>>;
 
 class TruthEncoding {
@@ -73,7 +73,7 @@ class TruthEncoding {
     return this.#norm(embeddingNorm, x);
   }
 
-  /** The input as it is where there is no norm. */
+  /** Applies a norm; without one, returns the input. */
   #norm(name: string | undefined, x: number[]): number[] {
     if (name === undefined) return x;
     const weight = this.#tensors.values(name);
@@ -137,7 +137,7 @@ class TruthEncoding {
   }
 }
 
-/** Vectors of texts, all in one step on the reference backend. */
+/** Vectors of texts, computed in one step on the reference backend. */
 export async function runEmbedder(
   file: ModelFile,
   pooling: Pooling,
@@ -169,7 +169,7 @@ export async function runEmbedder(
   texts.forEach((text, index) => {
     scalars.slot('starts')[index] = at;
     scalars.slot('contextLengths')[index] = text.length;
-    scalars.slot('blockTable')[index * maxBlocks] = index; // short texts: a block each
+    scalars.slot('blockTable')[index * maxBlocks] = index; // short texts: one block each
     for (const [position, token] of text.entries()) {
       scalars.slot('tokens')[at] = token;
       scalars.slot('positions')[at] = position;

@@ -1,4 +1,4 @@
-/** Encoders in folders: names, settings and heads that no golden model has, against a float64 pass; refusals. */
+/** Encoders in folders with names, settings and heads that no golden model has, against a float64 pass; and errors. */
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { describeEmbedder, describeModel, Fields, storedPooling, type Pooling } from '../src/index.js';
@@ -18,7 +18,7 @@ const texts = [
 ];
 const limit = 2e-5;
 
-/** By the error function; its series is exact enough for small arguments, and beyond 5 nothing is left. */
+/** GELU by the series of the error function, which is accurate for small arguments; beyond 5 it is constant. */
 function geluErf(x: number): number {
   const z = Math.abs(x) / Math.SQRT2;
   if (z > 5) return x > 0 ? x : 0;
@@ -137,7 +137,7 @@ test.each(['mean', 'cls', 'last', 'max', 'weighted-mean', 'mean-sqrt'] as const)
   expectTruth(settings, weights, truth, pooling),
 );
 
-test('bert: with heads for pretraining, an outer name, and norms of the first checkpoints', () => {
+test('bert: pretraining heads, a name prefix, and norm names of the first checkpoints', () => {
   const stored = renamed(
     weights,
     (name) => `bert.${name.replace('LayerNorm.weight', 'LayerNorm.gamma').replace('LayerNorm.bias', 'LayerNorm.beta')}`,
@@ -152,7 +152,7 @@ test('bert: with heads for pretraining, an outer name, and norms of the first ch
   return expectTruth(settings, weights, truth, 'mean', stored);
 });
 
-test('bert: without types', () => {
+test('bert: without token types', () => {
   const without = new Map([...weights].filter(([name]) => !name.includes('token_type')));
   const { types: _, ...untyped } = truth;
   return expectTruth({ ...settings, type_vocab_size: 0 }, without, untyped);
@@ -168,13 +168,13 @@ test.each([
   [{ num_hidden_layers: 5 }, /encoder\.layer\.4/],
   [{ num_hidden_layers: 3 }, /16 tensors are not part of this architecture/],
   [{ quantization_config: {} }, /quantization_config/],
-])('bert: refuses %j', async (changed, message) => {
+])('bert: rejects %j', async (changed, message) => {
   const file = modelFile('safetensors', { ...settings, ...changed }, weights);
   await expect(describeEmbedder(file)).rejects.toThrow(message);
   await expect(describeEmbedder(file)).rejects.toThrow(FormatError);
 });
 
-test('bert: a head that ranks or classifies makes it another model', async () => {
+test('bert: a ranking or classification head is rejected', async () => {
   const stored = renamed(weights, (name) => `bert.${name}`, { 'classifier.weight': [1, hidden] });
   const file = modelFile('safetensors', settings, stored);
   await expect(describeEmbedder(file)).rejects.toThrow('classifier.weight');
@@ -255,7 +255,7 @@ describe('nomic-bert', () => {
     });
   });
 
-  test('a scaling that acts beyond the trained positions ends the context there', async () => {
+  test('a scaling beyond the trained positions limits the context', async () => {
     const scaled = { ...nomicSettings, rotary_scaling_factor: 2, max_trained_positions: 32 };
     const { config } = await describeEmbedder(modelFile('safetensors', scaled, nomicWeights));
     expect(config.contextLength).toBe(32);
@@ -270,7 +270,7 @@ describe('nomic-bert', () => {
     [{ rotary_emb_fraction: 0 }, /partial_rotary_factor/],
     [{ use_rms_norm: true }, /use_rms_norm/],
     [{ num_experts: 8 }, /num_experts/],
-  ])('refuses %j', async (changed, message) => {
+  ])('rejects %j', async (changed, message) => {
     const file = modelFile('safetensors', { ...nomicSettings, ...changed }, nomicWeights);
     await expect(describeEmbedder(file)).rejects.toThrow(message);
   });
@@ -342,13 +342,13 @@ describe('modern-bert', () => {
     expectTruth(modernSettings, modernWeights, modernTruth(everySecond), pooling),
   );
 
-  test('with heads and an outer name', () => {
+  test('with heads and a name prefix', () => {
     const more = { 'head.dense.weight': [hidden, hidden], 'head.norm.weight': [hidden], 'decoder.bias': [11] };
     const stored = renamed(modernWeights, (name) => `model.${name}`, more);
     return expectTruth(modernSettings, modernWeights, modernTruth(everySecond), 'mean', stored);
   });
 
-  test('settings of newer files: kinds of layers, rotation by kind', () => {
+  test('settings of newer files: layer types, RoPE by type', () => {
     const kinds = ['full_attention', 'full_attention', 'sliding_attention', 'full_attention'];
     const newer = {
       ...modernSettings,
@@ -365,7 +365,7 @@ describe('modern-bert', () => {
     );
   });
 
-  test('local layers without a base of their own rotate as the others', () =>
+  test('local layers without a RoPE base of their own use that of the others', () =>
     expectTruth({ ...modernSettings, local_rope_theta: null }, modernWeights, modernTruth(everySecond, [900, 900])));
 
   test.each([
@@ -373,7 +373,7 @@ describe('modern-bert', () => {
     [{ hidden_activation: 'mish' }, /hidden_activation/],
     [{ layer_types: ['full_attention'] }, /layer_types: expected a list of 4/],
     [{ local_attention: 0 }, /local_attention: expected a positive integer/],
-  ])('refuses %j', async (changed, message) => {
+  ])('rejects %j', async (changed, message) => {
     const file = modelFile('safetensors', { ...modernSettings, ...changed }, modernWeights);
     await expect(describeEmbedder(file)).rejects.toThrow(message);
   });
@@ -391,11 +391,11 @@ describe('pooling of GGUF files', () => {
     expect(storedPooling(file({}))).toBeUndefined();
   });
 
-  test('models that rank are refused', () => {
+  test('ranking models are rejected', () => {
     expect(() => storedPooling(file({ 'bert.pooling_type': 4 }))).toThrow(/pooling_type: expected .* got 4/);
   });
 
-  test('a causal encoder is refused', async () => {
+  test('a causal encoder is rejected', async () => {
     const settings = { 'general.architecture': 'bert', 'bert.attention.causal': true };
     await expect(describeEmbedder(modelFile('gguf', settings, new Map()))).rejects.toThrow(
       'bert.attention.causal: expected false, got true',

@@ -1,4 +1,4 @@
-/** Experts as files store them: stacked, fused, one by one; a single one is the plain FFN. */
+/** Experts in every file layout: stacked, fused, separate; a single expert equals a plain FFN. */
 import { FormatError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { describeModel } from '../src/index.js';
@@ -90,7 +90,7 @@ const ggufSettings = {
   'general.architecture': 'qwen3moe',
   'qwen3moe.embedding_length': hidden,
   'qwen3moe.block_count': numLayers,
-  'qwen3moe.feed_forward_length': 99, // experts have a size of their own
+  'qwen3moe.feed_forward_length': 99, // experts have another size
   'qwen3moe.context_length': 64,
   'qwen3moe.attention.head_count': 2,
   'qwen3moe.attention.head_count_kv': 1,
@@ -148,13 +148,13 @@ test.each(['stacked', 'one by one', 'gate and up fused'])('in a GGUF file, %s', 
   expect(worstDifference(found, plain(await expected()))).toBe(0);
 });
 
-test('weights that are not normalized, or scaled, are others', async () => {
+test('unnormalized or scaled routing weights give other results', async () => {
   const other = { ...settings, norm_topk_prob: false };
   const found = await runModel(modelFile('safetensors', other, weights), tokens);
   expect(worstDifference(found, plain(await expected()))).toBeGreaterThan(1e-3);
 });
 
-test('files of transformers 5 count experts by another name', async () => {
+test('files of transformers 5 use another key for the number of experts', async () => {
   const weights = randomWeights(split);
   const expected = await runModel(modelFile('safetensors', settings, weights), tokens);
   const { num_experts: count, ...others } = settings;
@@ -162,7 +162,7 @@ test('files of transformers 5 count experts by another name', async () => {
   expect(worstDifference(await runModel(renamed, tokens), plain(expected))).toBe(0);
 });
 
-test('one expert, and layers without experts, are the plain FFN', async () => {
+test('one expert, and layers without experts, equal the plain FFN', async () => {
   const dense: Record<string, readonly number[]> = { ...trunk };
   for (const layer of layers) {
     for (const [kind, shape] of Object.entries(matrices)) dense[`model.layers.${layer}.mlp.${kind}.weight`] = shape;
@@ -196,7 +196,7 @@ test.each([
   [{ mlp_only_layers: 3 }, /mlp_only_layers: expected a list, got 3/],
   [{ decoder_sparse_step: 0 }, /decoder_sparse_step: expected a positive integer/],
   [{ norm_topk_prob: 1 }, /norm_topk_prob: expected true or false/],
-])('refuses %o', async (changes, message) => {
+])('rejects %o', async (changes, message) => {
   const described = describeModel(modelFile('safetensors', { ...settings, ...changes }, randomWeights(split)));
   await expect(described).rejects.toThrow(FormatError);
   await expect(described).rejects.toThrow(message);

@@ -96,7 +96,7 @@ test.each([
 
 const localRope = { rope_theta: 2000, rope_local_base_freq: 50, rope_scaling: { rope_type: 'linear', factor: 4 } };
 
-/** A checkpoint with pictures around a language model. */
+/** A vision checkpoint around a language model. */
 const wrapped = {
   none: undefined,
   new: { from: 'model.', to: 'model.language_model.', other: 'model.vision_tower.x.weight' },

@@ -96,7 +96,7 @@ async function expectTruth(
   expect(worstDifference(actual, expected)).toBeLessThan(limit);
 }
 
-test('stablelm: parallel, norms of single heads', async () => {
+test('stablelm: parallel, norms per head', async () => {
   const weights = randomWeights({
     ...outer(false, true),
     ...layers({
@@ -126,7 +126,7 @@ test('stablelm: parallel, norms of single heads', async () => {
   });
 });
 
-test('phi2: matrices of their own for q, k and v', async () => {
+test('phi2: separate matrices for q, k and v', async () => {
   const weights = randomWeights({
     ...outer(false, true),
     'output.bias': [vocab],

@@ -23,7 +23,7 @@ const settings = {
   scale_attn_by_inverse_layer_idx: true,
 };
 
-/** @param outer what names begin with */
+/** @param outer prefix of names */
 function gpt2Weights(outer: string): Map<string, TruthWeight> {
   const linearShapes = Object.entries(linears).flatMap(([name, shape]) => [
     [`${name}.weight`, shape] as const,
@@ -42,7 +42,7 @@ function gpt2Weights(outer: string): Map<string, TruthWeight> {
   });
 }
 
-/** GPT-2 stores `[inputs, outputs]`, and q, k and v in one matrix: the same as the other models store it. */
+/** Converts GPT-2 weights, stored as `[inputs, outputs]` with fused q, k and v, to the layout of the other models. */
 function untangled(weights: ReadonlyMap<string, TruthWeight>, outer: string): Map<string, TruthWeight> {
   const all = new Map(weights);
   for (let layer = 0; layer < numLayers; layer++) {
@@ -95,11 +95,8 @@ function gpt2Truth(outer: string): TruthModel {
   };
 }
 
-test.each(['', 'transformer.'])(
-  'gpt2: scales by layer, the usual FFN size, names that begin with "%s"',
-  async (outer) => {
-    const weights = gpt2Weights(outer);
-    const truthWeights = untangled(weights, outer);
-    await expectTruth(settings, weights, gpt2Truth(outer), { truthWeights, contextSize: numPositions });
-  },
-);
+test.each(['', 'transformer.'])('gpt2: scale by layer, default FFN size, name prefix "%s"', async (outer) => {
+  const weights = gpt2Weights(outer);
+  const truthWeights = untangled(weights, outer);
+  await expectTruth(settings, weights, gpt2Truth(outer), { truthWeights, contextSize: numPositions });
+});

@@ -1,4 +1,4 @@
-/** Settings of published models, with tensors of the right names and shapes and no data. */
+/** Configs of published models, with tensors of the right names and shapes and no data. */
 import type { StoredTensor } from '@winnow/bytes';
 import { validateProgram } from '@winnow/ops';
 import { tensorBytes, type Shape } from '@winnow/tensor';
@@ -13,7 +13,7 @@ interface Published {
   readonly outer: Shapes;
   readonly layer: Shapes;
   readonly layerPrefix?: string;
-  /** The sum over the tensors, as the model's card has it. */
+  /** Number of parameters on the model card, the sum over the tensors. */
   readonly numParameters: number;
   readonly expected: Readonly<Record<string, unknown>>;
 }
@@ -369,7 +369,7 @@ const capacities = {
 } as const;
 
 describe.each(published)('$name', (model) => {
-  test('settings, all weights and a valid program', async () => {
+  test('config, all weights and a valid program', async () => {
     const description = await describeModel(fileOf(model));
     expect(description.config).toMatchObject(model.expected);
     const shapes = [...description.weights.values()].map(({ shape }) => shape);
@@ -378,11 +378,11 @@ describe.each(published)('$name', (model) => {
     const program = description.buildProgram(capacities);
     expect(() => validateProgram(program)).not.toThrow();
     const names = new Set(program.buffers.map(({ name }) => name));
-    expect([...description.weights.keys()].filter((name) => !names.has(name))).toEqual([]); // every weight takes part
+    expect([...description.weights.keys()].filter((name) => !names.has(name))).toEqual([]); // every weight is used
   });
 });
 
-test('names without the outer one, as of models saved without the output matrix', async () => {
+test('names without prefix, as in models saved without the output matrix', async () => {
   const model = published.find(({ name }) => name === 'Qwen3-0.6B') as Published;
   const file = fileOf(model);
   const tensors = new Map([...file.store.tensors].map(([name, tensor]) => [name.replace(/^model\./, ''), tensor]));

@@ -1,4 +1,4 @@
-/** Hybrids as files store them: orders of heads, lists of layers, and the language model inside a larger checkpoint. */
+/** Hybrid models in every file layout: head order, layer lists, and a language model inside a larger checkpoint. */
 import { FormatError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { describeModel } from '../src/index.js';
@@ -66,7 +66,7 @@ for (const layer of layers) {
 const weights = randomWeights(shapes);
 const expected = (): Promise<readonly Float32Array[]> => runModel(modelFile('safetensors', settings, weights), tokens);
 
-/** Rows, each of `size` values, with blocks of `height` rows from `first` on put in the order of GGUF files. */
+/** Permutes blocks of `height` rows of `size` values, from row `first` on, into the order of GGUF files. */
 function tiled({ shape, values }: TruthWeight, first: number, height: number): TruthWeight {
   const size = values.length / (shape[0] as number);
   const result = values.slice();
@@ -143,16 +143,16 @@ for (const layer of layers) {
   file.set(`${own}.ssm_a`, { ...decay, values: decay.values.map((value) => -Math.exp(value)) });
   file.set(`${own}.ssm_norm.weight`, of(`${mixer}.norm.weight`));
 }
-// the order of the terms in sums over heads is another
+// sums over heads have another order
 const limit = 1e-5;
 
-test('qwen35 as a GGUF file: gives the same', async () => {
+test('qwen35 as a GGUF file: same results', async () => {
   expect(worstDifference(await runModel(modelFile('gguf', gguf, file), tokens), plain(await expected()))).toBeLessThan(
     limit,
   );
 });
 
-test('qwen35 as a GGUF file: with a list of recurrent layers, and layers that predict further tokens', async () => {
+test('qwen35 as a GGUF file: with a list of recurrent layers, and layers for multi-token prediction', async () => {
   const listed = { ...gguf, 'qwen35.attention.recurrent_layers': [true, false, true, false, false] };
   const more = {
     ...listed,
@@ -179,14 +179,14 @@ test.each([
   ['attention.head_count_kv', [0, 1], /head_count_kv: expected a list of 4, got a list of 2/],
   ['attention.head_count_kv', [0, 1, 0, 2], /head_count_kv: expected the same number for every layer/],
   ['full_attention_interval', 0, /full_attention_interval: expected a positive integer/],
-])('qwen35 as a GGUF file: refuses %s = %o', async (key, value, message) => {
+])('qwen35 as a GGUF file: rejects %s = %o', async (key, value, message) => {
   const described = describeModel(modelFile('gguf', { ...gguf, [`qwen35.${key}`]: value }, file));
   await expect(described).rejects.toThrow(FormatError);
   await expect(described).rejects.toThrow(message);
 });
 
 describe('qwen35 as a folder', () => {
-  test('inside a checkpoint that sees pictures', async () => {
+  test('inside a vision checkpoint', async () => {
     const { tie_word_embeddings, model_type, ...text } = settings;
     const inner: Weights = new Map([['model.visual.patch_embed.weight', { shape: [1], values: new Float32Array(1) }]]);
     for (const [name, weight] of weights) inner.set(name.replace('model.', 'model.language_model.'), weight);
@@ -202,7 +202,7 @@ describe('qwen35 as a folder', () => {
     [{ attn_output_gate: false }, /attn_output_gate: expected true/],
     [{ linear_num_key_heads: 5 }, /expected a multiple of 5, got 6/],
     [{ text_config: 3 }, /document: expected a JSON object/],
-  ])('refuses %o', async (changes, message) => {
+  ])('rejects %o', async (changes, message) => {
     const described = describeModel(modelFile('safetensors', { ...settings, ...changes }, weights));
     await expect(described).rejects.toThrow(FormatError);
     await expect(described).rejects.toThrow(message);
@@ -247,7 +247,7 @@ for (const layer of [0, 1]) {
 const lfm2Weights = randomWeights(lfm2Shapes);
 
 describe('lfm2 as a folder', () => {
-  test('names its layers by type or by index, and its FFN by the size before it is adjusted', async () => {
+  test('lists its layers by type or by index, and the FFN size before adjustment', async () => {
     const indexed = await runModel(modelFile('safetensors', lfm2, lfm2Weights), tokens);
     const types = { layer_types: ['conv', 'full_attention'] };
     const typed = await runModel(
@@ -271,7 +271,7 @@ describe('lfm2 as a folder', () => {
     [{ conv_L_cache: 1 }, /conv_L_cache: expected at least 2, got 1/],
     [{ full_attn_idxs: undefined }, /full_attn_idxs: expected a list, without layer_types/],
     [{ layer_types: ['conv', 'sliding_attention'] }, /layer_types: expected conv or full_attention/],
-  ])('refuses %o', async (changes, message) => {
+  ])('rejects %o', async (changes, message) => {
     const described = describeModel(modelFile('safetensors', { ...lfm2, ...changes }, lfm2Weights));
     await expect(described).rejects.toThrow(FormatError);
     await expect(described).rejects.toThrow(message);

@@ -1,4 +1,4 @@
-/** Settings that would change the result and are not supported, and files that lie about layers. */
+/** Unsupported settings that would change results, and files with false layer counts. */
 import { FormatError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { architectures, describeModel } from '../src/index.js';
@@ -119,7 +119,7 @@ test.each([
   },
 );
 
-test('an architecture that is not said', async () => {
+test('a missing architecture', async () => {
   const described = describeModel(modelFile('gguf', {}, new Map()));
   await expect(described).rejects.toThrow(/general\.architecture: architecture nothing is not supported/);
 });

@@ -1,10 +1,10 @@
-/** Runs a model whose tensors are in memory on the reference backend. */
+/** Runs an in-memory model on the reference backend. */
 import type { StoredTensor } from '@winnow/bytes';
 import { createReferenceBackend, createScalarBlock } from '@winnow/ops';
 import { describeModel, Fields, loadWeight, slotPositionsName, type ModelFile } from '../src/index.js';
 import type { TruthWeight } from './truth.js';
 
-/** Weights by their names in the folder, from shapes. */
+/** Random weights of the given shapes, by their Hugging Face names. */
 export function randomWeights(shapes: Readonly<Record<string, readonly number[]>>): Map<string, TruthWeight> {
   let state = 12345;
   const random = (): number => {
@@ -37,7 +37,7 @@ export function modelFile(
   return { format, fields: Fields.ofJson('settings', settings), store };
 }
 
-/** Logits after each token, all in one step. */
+/** Logits after each token, computed in one step. */
 export async function runModel(
   file: ModelFile,
   tokens: readonly number[],

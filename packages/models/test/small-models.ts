@@ -1,4 +1,4 @@
-/** Small models for the tests of settings: shapes of their weights, and what the float64 pass needs to know of them. */
+/** Small models for the tests of settings: shapes of their weights, and their description for the float64 pass. */
 import { expect } from 'vitest';
 import { modelFile, runModel, worstDifference } from './run-model.js';
 import { silu, speeds, truthLogits, type TruthModel, type TruthWeight } from './truth.js';
@@ -42,7 +42,7 @@ export function outerShapes(isTied: boolean, norm = 'model.norm', hasBias = fals
   };
 }
 
-/** Shapes of every layer from those of one, whose names lack the layer. */
+/** Shapes of every layer from those of one, whose names lack the layer prefix. */
 export function layerShapes(shapes: Shapes, prefix = 'model.layers'): Shapes {
   return Object.fromEntries(
     Array.from({ length: numLayers }, (_, layer) =>
@@ -86,7 +86,7 @@ export const normShapes = (names: readonly string[], hasBias = false): Shapes =>
 
 export type TruthLayer = ReturnType<TruthModel['layer']>;
 
-/** Names of a usual layer. */
+/** Names of a common layer. */
 export function usualLayer(layer: number): Omit<TruthLayer, 'scale'> {
   const at = `model.layers.${layer}`;
   return {
@@ -115,7 +115,7 @@ export const plain = (base: number, rotaryDim: number): NonNullable<TruthLayer['
   amplitude: 1,
 });
 
-/** Within what f32 can do: the values are of order 1 after three layers of sums of a dozen terms. */
+/** The error of f32: values of order 1 after three layers of sums of a dozen terms. */
 export const limit = 1e-5;
 
 export async function expectTruth(

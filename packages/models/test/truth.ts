@@ -1,9 +1,9 @@
 /**
- * A decoder in plain float64, for settings that no golden model has: every formula is written out here once more, over
- * weights under their names in Hugging Face folders.
+ * A decoder in plain float64, for settings that no golden model has: a second formulation of every formula, over weights
+ * with Hugging Face names.
  */
 
-/** What a decoder computes. Names of weights are those of a layer, without `.weight`; a norm without a bias has none. */
+/** Description of a decoder. Weight names are those within a layer, without `.weight`; a norm without a bias has no bias name. */
 export interface TruthModel {
   readonly numHeads: number;
   readonly numKvHeads: number;
@@ -11,11 +11,11 @@ export interface TruthModel {
   readonly numLayers: number;
   readonly eps: number;
   readonly norm: 'rms' | 'layer';
-  /** Norms multiply by one more than their weights. */
+  /** Norms multiply by 1 + weight. */
   readonly plusOne?: boolean;
   readonly activation: (x: number) => number;
   readonly embedding: string;
-  /** Of learned positions. */
+  /** Name of the learned positions. */
   readonly positions?: string;
   readonly embeddingScale?: number;
   readonly outputNorm: string;
@@ -24,7 +24,7 @@ export interface TruthModel {
     readonly attentionNorm: string;
     /** Absent: attention and FFN read the same input. */
     readonly ffnNorm?: string;
-    /** Norms of what is added. */
+    /** Norms before the residual additions. */
     readonly afterAttention?: string;
     readonly afterFfn?: string;
     readonly q: string;
@@ -34,12 +34,12 @@ export interface TruthModel {
     readonly gate?: string;
     readonly up: string;
     readonly down: string;
-    /** Speeds of the pairs `(i, i + n)` and the factor of both; absent: no rotation. */
+    /** RoPE frequencies of the pairs `(i, i + n)` and the scale of both; absent: no RoPE. */
     readonly rope?: { readonly speeds: readonly number[]; readonly amplitude: number };
     readonly window?: number;
     readonly scale: number;
     readonly cap?: number;
-    /** Of one head of q or of k. */
+    /** Norms of single heads of q and k. */
     readonly normHead?: (x: number[], which: 'q' | 'k', head: number) => number[];
   };
   readonly finalCap?: number;
@@ -115,7 +115,7 @@ export class TruthTensors {
   }
 }
 
-/** Pairs `(i, i + n)` turned by angles that grow with the position. */
+/** RoPE: rotates pairs `(i, i + n)` by angles proportional to the position. */
 export function rotate(x: readonly number[], position: number, pairSpeeds: readonly number[], amplitude = 1): number[] {
   const rotated = [...x];
   pairSpeeds.forEach((speed, i) => {
@@ -127,7 +127,7 @@ export function rotate(x: readonly number[], position: number, pairSpeeds: reado
   return rotated;
 }
 
-/** Softmax of logits over values. */
+/** Average of values, weighted by the softmax of logits. */
 export function weighted(logits: readonly number[], values: readonly (readonly number[])[]): number[] {
   const max = Math.max(...logits);
   const exps = logits.map((logit) => Math.exp(logit - max));
@@ -138,7 +138,7 @@ export function weighted(logits: readonly number[], values: readonly (readonly n
 }
 
 type TruthLayer = ReturnType<TruthModel['layer']>;
-/** By position and head. */
+/** Vectors by position and head. */
 type Heads = readonly (readonly number[][])[];
 
 class TruthDecoder {

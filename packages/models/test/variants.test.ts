@@ -61,7 +61,7 @@ test.each([
   });
 });
 
-test('qwen3: attention biases, heads larger than their share', async () => {
+test('qwen3: attention biases, heads larger than hiddenDim / numHeads', async () => {
   const shape = heads(3, 1, 6);
   const weights = randomWeights({
     ...outerShapes(false),
@@ -88,7 +88,7 @@ test('qwen3: attention biases, heads larger than their share', async () => {
   });
 });
 
-test.each([false, true])('phi: grouped heads, another rotated share, head norms, tied %s', async (isTied) => {
+test.each([false, true])('phi: GQA, another rotated share, head norms, tied %s', async (isTied) => {
   const shape = heads(2, 1, 6);
   const weights = randomWeights({
     ...outerShapes(isTied, 'model.final_layernorm', true),
@@ -142,7 +142,7 @@ test.each([false, true])('phi: grouped heads, another rotated share, head norms,
   );
 });
 
-/** Parts of fused matrices as matrices of their own. */
+/** Splits fused matrices. */
 function unfused(
   weights: ReadonlyMap<string, TruthWeight>,
   fused: Readonly<Record<string, readonly (readonly [name: string, numRows: number])[]>>,
@@ -166,7 +166,7 @@ function unfused(
 test.each([
   ['short', 20],
   ['long', 21],
-] as const)('phi3: %s factors in a context of %i, a part of each head, a window, tied', async (which, contextSize) => {
+] as const)('phi3: %s factors in a context of %i, partial rotation, a window, tied', async (which, contextSize) => {
   const shape = heads(3, 1, 8);
   const weights = randomWeights({
     ...outerShapes(true),
@@ -218,7 +218,7 @@ test.each([
   );
 });
 
-test('starcoder2: no biases, a window, an output matrix of its own', async () => {
+test('starcoder2: no biases, a window, an untied output matrix', async () => {
   const shape = heads(2, 1, 6);
   const weights = randomWeights({
     ...outerShapes(false, 'model.norm', true),
@@ -253,7 +253,7 @@ test.each([
   [true, true],
   [true, false],
   [false, true],
-])('stablelm: parallel %s, norms of single heads %s, no biases, grouped heads', async (isParallel, hasHeadNorms) => {
+])('stablelm: parallel %s, norms per head %s, no biases, GQA', async (isParallel, hasHeadNorms) => {
   const shape = heads(4, 2, 4);
   const headNorm = (which: string, count: number): Shapes =>
     Object.fromEntries(

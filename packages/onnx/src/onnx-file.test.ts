@@ -23,7 +23,7 @@ async function valuesOf(bytes: Uint8Array, name: string, openExternal?: (locatio
   expect([...store.tensors.keys()]).toContain(name);
   const target = new Uint8Array(tensor!.sizeBytes);
   await tensor!.read(target);
-  // any piece is the same as a piece of the whole
+  // any piece equals that piece of the whole
   const piece = new Uint8Array(Math.min(7, target.length));
   await tensor!.read(piece, { byteOffset: target.length - piece.length });
   expect(piece).toEqual(target.slice(target.length - piece.length));
@@ -31,7 +31,7 @@ async function valuesOf(bytes: Uint8Array, name: string, openExternal?: (locatio
   return { values: new Float32Array(target.buffer), shape: tensor!.shape };
 }
 
-/** What the graph makes of the rows of the identity: the transposed matrix of its product. */
+/** The outputs of the graph for the rows of the identity, which are the transposed matrix. */
 async function productOf(model: OnnxModelInput, numInputs: number): Promise<Float32Array> {
   const session = await InferenceSession.create(writeOnnx(model));
   const eye = Float32Array.from({ length: numInputs ** 2 }, (_, i) => (i % (numInputs + 1) === 0 ? 1 : 0));
@@ -67,7 +67,7 @@ test('anonymous, named by a path with empty scopes', async () => {
   expectTransposed(values, shape, await productOf(model, 32));
 });
 
-describe('matrices, with onnxruntime as the truth', () => {
+describe('matrices, against onnxruntime', () => {
   test('anonymous, named by the node', async () => {
     const model: OnnxModelInput = {
       ...io,
@@ -78,7 +78,7 @@ describe('matrices, with onnxruntime as the truth', () => {
     expectTransposed(values, shape, await productOf(model, 32));
   });
 
-  test('anonymous, named by the bias behind it', async () => {
+  test('anonymous, named by the bias after it', async () => {
     const bias = 'encoder.layer.0.attention.self.query.bias';
     const model: OnnxModelInput = {
       ...io,
@@ -205,18 +205,18 @@ describe('external data', () => {
       initializers: [{ ...f32('a.weight', [2], [1, 2]), external: { location, offset } }],
     });
 
-  test('is read where it lies', async () => {
+  test('is read in place', async () => {
     const data = new Uint8Array(12);
     data.set(bytesOf(Float32Array.of(5, 6)), 4);
     const { values } = await valuesOf(external('model.onnx_data'), 'a.weight', async () => memorySource(data));
     expect([...values]).toEqual([5, 6]);
   });
 
-  test.each(['../secret', '/etc/passwd', 'C:\\x', 'a/../../b', ''])('refuses the location %j', async (location) => {
+  test.each(['../secret', '/etc/passwd', 'C:\\x', 'a/../../b', ''])('rejects the location %j', async (location) => {
     await expect(openOnnx(memorySource(external(location)))).rejects.toThrow(FormatError);
   });
 
-  test('refuses a range beyond the file', async () => {
+  test('rejects a range beyond the file', async () => {
     const file = await openOnnx(memorySource(external('d', 8)), {
       openExternal: async () => memorySource(new Uint8Array(12)),
     });
@@ -225,7 +225,7 @@ describe('external data', () => {
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   const model: OnnxModelInput = {
     ...io,
     nodes: [
@@ -239,12 +239,12 @@ describe('refusals', () => {
     ],
   };
 
-  test('a matrix without any name stops at its node', async () => {
+  test('the error of a matrix without a name gives its node', async () => {
     const file = await openOnnx(memorySource(writeOnnx(model)));
     expect(() => onnxWeights(file)).toThrow(/node anonymous \(MatMul\).*w0/);
   });
 
-  test('every truncation and flipped bits: an error of the family, or a file', async () => {
+  test('truncated files and flipped bits give a typed error or a valid file', async () => {
     const bytes = writeOnnx(model);
     const attempt = async (damaged: Uint8Array): Promise<void> => {
       try {
@@ -264,7 +264,7 @@ describe('refusals', () => {
     }
   }, 60_000);
 
-  test('no model', async () => {
+  test('not a model', async () => {
     await expect(openOnnx(memorySource(new Uint8Array(0)))).rejects.toThrow(FormatError);
     await expect(openOnnx(memorySource(new TextEncoder().encode('GGUF............')))).rejects.toThrow(FormatError);
   });

@@ -20,7 +20,7 @@ const manifest = JSON.parse(await readFile(new URL('manifest.json', folder), 'ut
 }[];
 const base = await readFile(new URL('__fixtures__/upstream-all-dtypes.safetensors', import.meta.url));
 
-/** Opens, and says what happened. Any error other than FormatError fails the test. */
+/** Opens a file and returns the outcome. Any error other than FormatError fails the test. */
 async function attempt(source: ByteSource): Promise<SafetensorsFile | FormatError> {
   try {
     return await openSafetensors(source);
@@ -35,7 +35,7 @@ async function attempt(source: ByteSource): Promise<SafetensorsFile | FormatErro
   }
 }
 
-/** What every opened file promises: tensors inside the file, side by side, with the bytes of their shape. */
+/** Checks an opened file: tensors lie inside the file, contiguously, with the bytes of their shapes. */
 function checkOpened(file: SafetensorsFile, sizeBytes: number): void {
   let total = 0;
   for (const tensor of [...file.tensors.values(), ...file.unsupported.values()]) total += tensor.sizeBytes;
@@ -56,7 +56,7 @@ describe('the saved corpus', () => {
     }
   });
 
-  it('points at the value that is wrong', async () => {
+  it('points at the invalid value', async () => {
     const offsetOf = async (name: string, text: string): Promise<[number | undefined, number]> => {
       const bytes = await readFile(new URL(`${name}.bin`, folder));
       const error = (await attempt(memorySource(bytes))) as FormatError;
@@ -80,19 +80,19 @@ describe('the saved corpus', () => {
 });
 
 describe('mutations of a good file', () => {
-  it('refuses it cut at every byte', async () => {
+  it('rejects it truncated at any byte', async () => {
     for (let length = 0; length < base.length; length++) {
       expect(await attempt(memorySource(base.subarray(0, length)))).toBeInstanceOf(FormatError);
     }
   });
 
-  it('refuses it with bytes added', async () => {
+  it('rejects it with bytes appended', async () => {
     for (const extra of [1, 7, 8, 1000]) {
       expect(await attempt(memorySource(Buffer.concat([base, Buffer.alloc(extra)])))).toBeInstanceOf(FormatError);
     }
   });
 
-  it('refuses or parses it with any single bit of the header flipped', async () => {
+  it('rejects or parses it with any single bit of the header flipped', async () => {
     const headerEnd = 8 + Number(base.readBigUInt64LE(0));
     const bytes = Buffer.from(base);
     let numRefused = 0;
@@ -109,7 +109,7 @@ describe('mutations of a good file', () => {
 });
 
 describe('random bytes', () => {
-  it('replaced, removed, inserted and swapped are refused or parsed', async () => {
+  it('replaced, removed, inserted and swapped are rejected or parsed', async () => {
     const edit = fc.record({
       at: fc.nat(base.length - 1),
       kind: fc.constantFrom('replace', 'remove', 'insert', 'copy'),
@@ -138,7 +138,7 @@ describe('random bytes', () => {
     );
   });
 
-  it('after a true header length are refused or parsed', async () => {
+  it('after a valid header length are rejected or parsed', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.oneof(
@@ -158,7 +158,7 @@ describe('random bytes', () => {
   });
 });
 
-/** A source that claims a size and counts what is asked of it. */
+/** A source of a claimed size that counts requested bytes. */
 function claiming(sizeBytes: number, start: Uint8Array): ByteSource & { askedBytes: number } {
   return {
     name: 'claim',
@@ -206,7 +206,7 @@ describe('files that claim to be large', () => {
     });
   });
 
-  it('survives nesting, long names and long strings', async () => {
+  it('handles nesting, long names and long strings', async () => {
     const deep = '['.repeat(20_000_000);
     expect(await attempt(withHeader(`{"a":{"x":${deep}`))).toMatchObject({ message: /nested deeper than 64 levels/ });
     const objects = '{"a":'.repeat(1_000_000);
@@ -216,7 +216,7 @@ describe('files that claim to be large', () => {
     expect(await attempt(withHeader(`{"a":${'9'.repeat(1_000_000)}}`))).toBeInstanceOf(FormatError);
   });
 
-  it('opens as many tensors as the largest checkpoints have', async () => {
+  it('opens the number of tensors of the largest checkpoints', async () => {
     const count = 100_000;
     const entries = Array.from(
       { length: count },

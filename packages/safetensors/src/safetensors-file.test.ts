@@ -17,7 +17,7 @@ async function bytesOf(file: SafetensorsFile, name: string): Promise<Uint8Array>
   return target;
 }
 
-describe('a file that upstream wrote', () => {
+describe('a file written by upstream', () => {
   it('has its dtypes, shapes, values and metadata', async () => {
     const file = await open('upstream-all-dtypes');
     expect(
@@ -53,7 +53,7 @@ describe('a file that upstream wrote', () => {
     expect(Object.fromEntries(file.metadata)).toEqual({ 'größe "x"': 'line\nbreak \\ \u0001 \u2028' });
   });
 
-  it('lists tensors of other dtypes, and refuses to hand them out by name', async () => {
+  it('lists tensors of unsupported dtypes, and rejects access to them', async () => {
     const file = await open('upstream-unsupported');
     expect([...file.tensors.keys()]).toEqual(['weight']);
     expect(Object.fromEntries([...file.unsupported].map(([name, { fileDType }]) => [name, fileDType]))).toEqual({
@@ -74,7 +74,7 @@ describe('a file that upstream wrote', () => {
 
 describe('copies of upstream files', () => {
   it.each(['upstream-all-dtypes', 'upstream-no-metadata', 'upstream-empty'])(
-    '%s is written again byte for byte',
+    '%s is rewritten byte for byte',
     async (name) => {
       const file = await open(name);
       for (const tensors of [[...file.tensors.values()], [...file.tensors.values()].reverse()]) {
@@ -89,7 +89,7 @@ describe('copies of upstream files', () => {
 });
 
 describe('reading a tensor', () => {
-  it('reads any range of it and nothing outside', async () => {
+  it('reads any range within it and nothing outside', async () => {
     const file = await open('upstream-all-dtypes');
     const tensor = file.tensor('i8');
     const whole = await bytesOf(file, 'i8');
@@ -112,7 +112,7 @@ describe('reading a tensor', () => {
     }
   });
 
-  it('hands the signal on, and ends with the file', async () => {
+  it('passes the signal on, and fails once the file is closed', async () => {
     const file = await open('upstream-all-dtypes');
     const target = new Uint8Array(7);
     await expect(file.tensor('i8').read(target, { signal: AbortSignal.abort() })).rejects.toThrow(/abort/i);
@@ -138,7 +138,7 @@ const realFiles = [
 describe.each(realFiles)('%s', (name, parts) => {
   const path = sharedDataPath(...parts);
   it.skipIf(path === undefined)(
-    `opens from a file and is written again the same (needs shared/${parts.join('/')})`,
+    `opens from a file and is rewritten byte for byte (needs shared/${parts.join('/')})`,
     async () => {
       const file = await openSafetensors(await fileSource(path as string));
       expect(file.metadata.get('format')).toBe('pt');
@@ -150,19 +150,22 @@ describe.each(realFiles)('%s', (name, parts) => {
   );
 });
 
-describe('a real file whose data is cut', () => {
+describe('a real file with truncated data', () => {
   const path = sharedDataPath('data', 'tokenizers', 'minilm-tokenizer', 'model.truncated.safetensors');
-  it.skipIf(path === undefined)('is refused as truncated (needs shared/data/tokenizers/minilm-tokenizer)', async () => {
-    await expect(openSafetensors(await fileSource(path as string))).rejects.toMatchObject({
-      name: 'FormatError',
-      field: 'embeddings.word_embeddings.weight.data_offsets',
-      byteOffset: expect.any(Number),
-      message: expect.stringMatching(/truncated: \d+ bytes are missing/),
-    });
-  });
+  it.skipIf(path === undefined)(
+    'is rejected as truncated (needs shared/data/tokenizers/minilm-tokenizer)',
+    async () => {
+      await expect(openSafetensors(await fileSource(path as string))).rejects.toMatchObject({
+        name: 'FormatError',
+        field: 'embeddings.word_embeddings.weight.data_offsets',
+        byteOffset: expect.any(Number),
+        message: expect.stringMatching(/truncated: \d+ bytes are missing/),
+      });
+    },
+  );
 });
 
-it('an empty tensor may be listed after the one that begins where it does', async () => {
+it('an empty tensor may be listed after another that starts at the same offset', async () => {
   const header = JSON.stringify({
     whole: { dtype: 'F32', shape: [1], data_offsets: [0, 4] },
     empty: { dtype: 'F32', shape: [0], data_offsets: [0, 0] },

@@ -32,7 +32,7 @@ const weightMap: Record<string, string> = {
 const indexOf = (weights: unknown, totalSize: unknown = 16): string =>
   JSON.stringify({ metadata: { total_size: totalSize, total_parameters: 8 }, weight_map: weights });
 
-/** Opens shards from memory and keeps count of those that are open. */
+/** Opens shards from memory and counts the open ones. */
 function opener(files: Record<string, Uint8Array> = shards): {
   open: (name: string) => Promise<ByteSource>;
   numOpen: () => number;
@@ -87,7 +87,7 @@ describe('openShardedSafetensors', () => {
     expect(numOpen()).toBe(0);
   });
 
-  it('opens a bounded number at a time', async () => {
+  it('opens a bounded number concurrently', async () => {
     const many: Record<string, Uint8Array> = {};
     const weights: Record<string, string> = {};
     for (let i = 0; i < 20; i++) {
@@ -132,7 +132,7 @@ describe('indexes', () => {
     ['no JSON', 'weights', 'index'],
     ['nothing', '', 'index'],
     ['more after the end', `${indexOf(weightMap)}x`, 'index'],
-  ])('with %s are refused', async (_, indexJson, field) => {
+  ])('with %s are rejected', async (_, indexJson, field) => {
     const { open, numOpen } = opener();
     await expect(openShardedSafetensors(indexJson, open, { name: 'the.index' })).rejects.toMatchObject({
       name: 'FormatError',
@@ -143,7 +143,7 @@ describe('indexes', () => {
     expect(numOpen()).toBe(0);
   });
 
-  it('may have a total size as a float or none, and a wrong one on request', async () => {
+  it('may have a float as total size or none, or a wrong one on request', async () => {
     const { open } = opener();
     await openShardedSafetensors(indexOf(weightMap).replace('16', '1.6e1'), open);
     await openShardedSafetensors(indexOf(weightMap, null), open);
@@ -153,7 +153,7 @@ describe('indexes', () => {
 });
 
 describe('failures', () => {
-  it('close all shards: one is missing or broken, or the signal fires', async () => {
+  it('close all shards: one is missing or broken, or the signal aborts', async () => {
     const { open, numOpen } = opener();
     await expect(openShardedSafetensors(indexOf({ ...weightMap, z: 'model-9' }), open)).rejects.toThrow(IoError);
     const cut = opener({
@@ -170,7 +170,7 @@ describe('failures', () => {
     expect([numOpen(), cut.numOpen()]).toEqual([0, 0]);
   });
 
-  it('are errors of the family for an index with random changes', async () => {
+  it('are typed errors for an index with random changes', async () => {
     const base = indexOf(weightMap);
     await fc.assert(
       fc.asyncProperty(

@@ -3,14 +3,14 @@ import { goldens } from '../test/goldens.js';
 import { canEncode, decode, encode } from './codec.js';
 import { dtypeInfo, type DType } from './dtype.js';
 
-/** Index of the first value whose bits differ (so that -0 is not 0), or -1. */
+/** Index of the first value with different bits (so -0 differs from 0), or -1. */
 function firstDifference(actual: Float32Array, expected: Float32Array): number {
   const a = new Uint32Array(actual.buffer, actual.byteOffset, actual.length);
   const b = new Uint32Array(expected.buffer, expected.byteOffset, expected.length);
   return a.length === b.length ? a.findIndex((bits, index) => bits !== b[index]) : 0;
 }
 
-test('all 24 formats of llama.cpp have a golden here', () => {
+test('all 24 formats of llama.cpp have a golden', () => {
   expect(goldens.length).toBe(24);
 });
 
@@ -21,13 +21,13 @@ describe.each(goldens)('$dtype', (golden) => {
     expect(dtypeInfo(dtype).ggmlType).toBe(golden.typeId);
   });
 
-  test('decodes the blocks that llama.cpp made, bit for bit', () => {
+  test('decodes blocks of llama.cpp bit for bit', () => {
     const out = new Float32Array(golden.values.length);
     decode(dtype, golden.bytes, out);
     expect(firstDifference(out, golden.values)).toBe(-1);
   });
 
-  test('decodes random blocks, bit for bit, at an odd byte offset and between guards', () => {
+  test('decodes random blocks bit for bit, at an odd byte offset and between guard bytes', () => {
     const shifted = new Uint8Array(golden.randomBytes.length + 3);
     shifted.set(golden.randomBytes, 3);
     const numValues = golden.randomValues.length;
@@ -38,7 +38,7 @@ describe.each(goldens)('$dtype', (golden) => {
   });
 });
 
-/** These follow llama.cpp step by step, so their bytes must be equal. */
+/** These encoders follow llama.cpp step by step, so their bytes must be equal. */
 const sameBytes: readonly DType[] = ['f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'];
 const searched: readonly DType[] = ['q4_K', 'q5_K', 'q6_K'];
 
@@ -54,7 +54,7 @@ function rootMeanSquare(a: Float32Array, b: Float32Array): number {
   return Math.sqrt(sum / a.length);
 }
 
-test('every format that can be encoded is compared with llama.cpp', () => {
+test('every format with an encoder is compared with llama.cpp', () => {
   const encodable = goldens.filter((golden) => canEncode(golden.dtype)).map((golden) => golden.dtype);
   expect(encodable.sort()).toEqual([...sameBytes, ...searched].sort());
 });
@@ -68,7 +68,7 @@ test.each(sameBytes)('%s: encodes to the bytes of llama.cpp', (dtype) => {
 
 // Both minimize a squared error over the same codes, ours unweighted, so ours cannot be the larger one but for where
 // the two searches stop; 2 % is what separates two good searches, and far less than a wrong scale costs.
-test.each(searched)('%s: the error of our blocks is at most 1.02 of that of llama.cpp', (dtype) => {
+test.each(searched)('%s: the error is at most 1.02 times that of llama.cpp', (dtype) => {
   const golden = goldenOf(dtype);
   const out = new Uint8Array(golden.bytes.length);
   encode(dtype, golden.input, out);

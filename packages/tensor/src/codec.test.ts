@@ -21,7 +21,7 @@ function gaussian(seed: number, length: number, scale: number): Float32Array {
   return Float32Array.from({ length }, () => rng.nextGaussian() * scale);
 }
 
-describe('plain numbers', () => {
+describe('plain dtypes', () => {
   test.each(['f32', 'f64'] as const)('%s keeps every float32', (dtype) => {
     fc.assert(
       fc.property(fc.float32Array({ maxLength: 70 }), (values) => {
@@ -79,7 +79,7 @@ describe('formats without a golden', () => {
   });
 });
 
-// Units: d is the stored scale. Rounding d to binary16 moves it by at most d * 2^-11, hence a code c by c * d * 2^-11;
+// Units: d is the stored scale. Rounding d to binary16 changes it by at most d * 2^-11, hence a code c by c * d * 2^-11;
 // the float32 steps before it are 2^-24 each and covered by the factor 1.001.
 const blocks = fc
   .tuple(fc.integer(), fc.constantFrom(1e-2, 1, 1e3), fc.constantFrom(0, 0.5, -3))
@@ -91,7 +91,7 @@ function extremes(values: Float32Array): { min: number; max: number; magnitude: 
   return { min, max, magnitude: Math.max(-min, max) };
 }
 
-// The extreme value gets code -zero exactly; on the other side codes end one step earlier, so one d may be lost.
+// The extreme value gets code -zero exactly; on the other side codes end one step earlier, so the error is up to one d.
 test.each([
   ['q4_0', 8],
   ['q5_0', 16],
@@ -203,7 +203,7 @@ describe('special blocks', () => {
     }
   });
 
-  test.each(quantized)('%s: refuses NaN and infinity', (dtype) => {
+  test.each(quantized)('%s: rejects NaN and infinity', (dtype) => {
     const values = new Float32Array(256);
     const out = new Uint8Array(sizeOf(dtype, 256));
     for (const bad of [NaN, Infinity, -Infinity]) {
@@ -229,7 +229,7 @@ test.each(encodable)('ranges: %s: encode and decode touch only their range, at a
   expect(bare.subarray(1)).toEqual(aligned);
 });
 
-test.each(dtypes)('ranges: %s: decoder decodes block by block as decode does at once', (dtype) => {
+test.each(dtypes)('ranges: %s: decoding block by block equals decoding at once', (dtype) => {
   const { blockSize, blockBytes } = dtypeInfo(dtype);
   const rng = createRng(9);
   const bytes = Uint8Array.from({ length: blockBytes * 5 }, () => rng.nextInt(256));
@@ -241,7 +241,7 @@ test.each(dtypes)('ranges: %s: decoder decodes block by block as decode does at 
   expect(parts).toEqual(whole);
 });
 
-test('ranges: refuses what does not fit', () => {
+test('ranges: rejects ranges that do not fit', () => {
   const bytes = new Uint8Array(18 * 2);
   const out = new Float32Array(64);
   decode('q4_0', bytes, out);
@@ -271,7 +271,7 @@ test('ranges: refuses what does not fit', () => {
   }
 });
 
-test('ranges: refuses to encode what can only be read, naming it', () => {
+test('ranges: rejects encoding to a dtype without an encoder, by name', () => {
   for (const dtype of dtypes.filter((name) => !canEncode(name))) {
     const { blockSize, blockBytes } = dtypeInfo(dtype);
     expect(() => encode(dtype, new Float32Array(blockSize), new Uint8Array(blockBytes))).toThrow(DTypeError);
@@ -280,7 +280,7 @@ test('ranges: refuses to encode what can only be read, naming it', () => {
   expect(encodable.length).toBe(16);
 });
 
-test('ranges: refuses a name that is no data type', () => {
+test('ranges: rejects an unknown dtype', () => {
   const name = 'q9_9' as DType;
   expect(() => decoder(name)).toThrow(ArgumentError);
   expect(() => encoder(name)).toThrow(ArgumentError);

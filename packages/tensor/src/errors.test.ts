@@ -97,7 +97,7 @@ test('invariant', () => {
   expect(() => invariant(0, 'broken')).toThrow('Winnow internal error: broken');
 });
 
-test('isInstance of a family tells it from the others and knows errors of another copy of the package', () => {
+test('isInstance distinguishes families and recognizes errors of another copy of the package', () => {
   const error = new FormatError({ source: 'm', field: 'f', message: 'x' });
   expect(FormatError.isInstance(error)).toBe(true);
   expect(ShapeError.isInstance(error)).toBe(false); // of another family

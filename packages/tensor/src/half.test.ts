@@ -14,12 +14,12 @@ import {
 
 const allBits = Uint16Array.from({ length: 65536 }, (_, bits) => bits);
 
-/** The order of floats as the order of integers: sign and magnitude to two's complement. */
+/** Maps sign and magnitude to two's complement, so that integers order like floats. */
 function ordinal(bits: number): number {
   return (bits & 0x8000) === 0 ? bits : -(bits & 0x7fff);
 }
 
-/** Nearest by search: the finite pattern with the least distance, the even one of two. Overflow threshold per format. */
+/** The nearest finite pattern by search, the even one of ties; overflow threshold per format. */
 function expectNearest(x: number, bits: number, toFloat: (bits: number) => number): void {
   const distance = Math.abs(toFloat(bits) - x);
   for (const neighbor of [ordinal(bits) - 1, ordinal(bits) + 1]) {
@@ -68,7 +68,7 @@ test('binary16: ties go to even, at the edges of subnormals and of infinity', ()
   expect(floatToHalf(1e-45)).toBe(0);
 });
 
-test('binary16: every pattern survives the way to float32 and back', () => {
+test('binary16: every pattern survives the round trip to float32', () => {
   const floats = new Float32Array(65536);
   halfArrayToFloat(allBits, floats);
   const back = new Uint16Array(65536);
@@ -96,7 +96,7 @@ test('binary16: rounds ties between all neighbors to even', () => {
   expect(wrong).toEqual([]);
 });
 
-test('binary16: array versions write at the offset and nowhere else', () => {
+test('binary16: array versions write only at the offset', () => {
   const floats = new Float32Array(4).fill(7);
   halfArrayToFloat(new Uint16Array([0x3c00, 0xc000]), floats, 1);
   expect([...floats]).toEqual([7, 1, -2, 7]);
@@ -129,7 +129,7 @@ describe('bfloat16', () => {
     expect(Object.is(bfloat16ToFloat(floatToBfloat16(-0)), -0)).toBe(true);
   });
 
-  test('every pattern survives the way to float32 and back', () => {
+  test('every pattern survives the round trip to float32', () => {
     const floats = new Float32Array(65536);
     bfloat16ArrayToFloat(allBits, floats);
     const back = new Uint16Array(65536);

@@ -31,7 +31,7 @@ const names: OptionNames<Options> = {
 
 const check = (options: unknown): void => checkOptions(options as Options, names);
 
-test('takes every option, groups as values, and anything inside values', () => {
+test('accepts every option, groups as values, and anything inside values', () => {
   const { href } = new URL('file:///tmp');
   check({});
   check({ context: 1, batchSize: undefined, memory: 5, onEvent: () => {}, variables: { contxt: 1 } });
@@ -63,14 +63,14 @@ test.each([
   expect((error as UnknownOptionError).message).toContain(message);
 });
 
-test.each([[null], [4096], ['4096'], [[]]])('refuses %j, which is no object', (options) => {
+test.each([[null], [4096], ['4096'], [[]]])('rejects %j, which is not an object', (options) => {
   expect(thrownBy(() => check(options))).toBeInstanceOf(ArgumentError);
 });
 
-test('an option that a list of names lacks does not compile', () => {
-  // @ts-expect-error the names lack `offload`
+test('a list of names that lacks an option does not compile', () => {
+  // @ts-expect-error `offload` is missing
   const lacking: OptionNames<Cache> = { dtype: true };
-  // @ts-expect-error a group needs the names inside
+  // @ts-expect-error the names of a group are missing
   const flat: OptionNames<Pick<Options, 'memory'>> = { memory: true };
   // @ts-expect-error there is no such option
   const wrong: OptionNames<Pick<Options, 'context'>> = { context: true, contxt: true };

@@ -64,7 +64,7 @@ test('state is a copy', () => {
   expect(before).toEqual(copy);
 });
 
-// Bounds of the statistics below: six standard deviations of each estimate, for a fixed seed.
+// The bounds are six standard deviations of each estimate, for a fixed seed.
 describe('distribution', () => {
   const numDraws = 20000;
 
@@ -93,8 +93,8 @@ describe('distribution', () => {
     for (const count of counts) expect(Math.abs(count - expected)).toBeLessThan(6 * Math.sqrt(expected * (6 / 7)));
   });
 
-  test('nextInt rejects what would favor small results', () => {
-    // With bound 3 * 2^30, a plain remainder would return results below 2^30 half of the time instead of a third.
+  test('nextInt is unbiased by rejection', () => {
+    // With bound 3 * 2^30, a plain remainder would give results below 2^30 half of the time instead of a third.
     const rng = createRng(14);
     const bound = 3 * 2 ** 30;
     const small = take(numDraws, () => rng.nextInt(bound)).filter((x) => x < 2 ** 30).length;
@@ -102,7 +102,7 @@ describe('distribution', () => {
   });
 });
 
-test('nextInt takes the bounds 1 and 2^32', () => {
+test('nextInt accepts the bounds 1 and 2^32', () => {
   const rng = createRng(5);
   expect(rng.nextInt(1)).toBe(0);
   const before = rng.state();
@@ -112,7 +112,7 @@ test('nextInt takes the bounds 1 and 2^32', () => {
   expect(drawn).toBeLessThan(2 ** 32);
 });
 
-test('refuses what is no seed, bound or state', () => {
+test('rejects invalid seeds, bounds and states', () => {
   const rng = createRng(-1);
   for (const seed of [0.5, NaN, Infinity, 2 ** 53]) expect(() => createRng(seed)).toThrow(ArgumentError);
   for (const bound of [0, -1, 1.5, NaN, 2 ** 32 + 1]) expect(() => rng.nextInt(bound)).toThrow(ArgumentError);

@@ -9,7 +9,7 @@ test('products', () => {
   expect(numElements([5, 0])).toBe(0);
 });
 
-test('products are exact or refused', () => {
+test('products are exact or rejected', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 1, max: 2 ** 31 }), { maxLength: 5 }), (shape) => {
       const exact = shape.reduce((product, dim) => product * BigInt(dim), 1n);
@@ -19,7 +19,7 @@ test('products are exact or refused', () => {
   );
 });
 
-test('dimensions that cannot be', () => {
+test('invalid dimensions', () => {
   for (const dim of [-1, 0.5, NaN, Infinity, 2 ** 53]) expect(() => numElements([2, dim])).toThrow(ShapeError);
 });
 
@@ -32,7 +32,7 @@ test('bytes of tensors: blocks run along the last dimension', () => {
   expect(() => tensorBytes('f64', [2 ** 40, 2 ** 12])).toThrow(ShapeError);
 });
 
-test('strides count the elements of all later axes', () => {
+test('strides are the products of later axes', () => {
   expect(contiguousStrides([2, 3, 4])).toEqual([12, 4, 1]);
   expect(contiguousStrides([])).toEqual([]);
   fc.assert(

@@ -27,7 +27,7 @@ test('rows, columns, permutation and slices of a matrix', () => {
   expect(view.select(0, 1).values()).toEqual(new Int32Array([3, 4, 5]));
 });
 
-test('a default view shares memory, is contiguous and lists its data', () => {
+test('a default view shares memory, is contiguous and covers its data', () => {
   fc.assert(
     fc.property(shapes, (shape) => {
       const data = iota(numElements(shape));
@@ -61,7 +61,7 @@ test('a permuted view has the permuted elements, and the inverse permutation res
   );
 });
 
-test('copyTo writes the elements in row-major order, and contiguity means equal to the data', () => {
+test('copyTo writes the elements in row-major order; for contiguous views they equal the data', () => {
   const slices = fc.record({ begin: fc.nat(4), length: fc.nat(4), step: fc.integer({ min: 1, max: 3 }) });
   fc.assert(
     fc.property(shapes, fc.array(slices, { minLength: 4, maxLength: 4 }), fc.boolean(), (shape, cuts, reverse) => {
@@ -98,7 +98,7 @@ test('negative and zero strides', () => {
   expect(elements(new StridedView(iota(1), [2, 2], { strides: [0, 0] }))).toEqual([0, 0, 0, 0]);
 });
 
-test('refuses elements outside of the data', () => {
+test('rejects elements outside the data', () => {
   const data = iota(6);
   expect(() => new StridedView(data, [7])).toThrow(ShapeError);
   expect(() => new StridedView(data, [2, 3], { offset: 1 })).toThrow(ShapeError);
@@ -111,7 +111,7 @@ test('refuses elements outside of the data', () => {
   expect(() => new StridedView(data, [2], { strides: [2 ** 52] })).toThrow(ShapeError);
 });
 
-test('refuses indices, ranges, axes and shapes that do not exist', () => {
+test('rejects invalid indices, ranges, axes and shapes', () => {
   const view = new StridedView(iota(6), [2, 3]);
   for (const indices of [[2, 0], [0, 3], [-1, 0], [0], [0, 0, 0], [0.5, 0], [NaN, 0]]) {
     expect(() => view.at(...indices)).toThrow(ShapeError);

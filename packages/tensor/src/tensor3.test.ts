@@ -27,7 +27,7 @@ test('empty tensors', () => {
   expect(Tensor3.create(3, 2, 4).slice(3, 3).seqLen).toBe(0);
 });
 
-test('refuses wrong shapes, rows and ranges', () => {
+test('rejects invalid shapes, rows and ranges', () => {
   const tensor = Tensor3.create(3, 2, 4);
   expect(() => new Tensor3(new Float32Array(23), 3, 2, 4)).toThrow('Tensor3: values of [3, 2, 4], expected 24, got 23');
   expect(() => Tensor3.from([1, 2], 1, 1, 1)).toThrow(ShapeError);

@@ -1,4 +1,4 @@
-/** The golden blocks of llama.cpp, for tests: see src/__fixtures__/quant/ORIGIN.md. */
+/** The golden blocks of llama.cpp, see src/__fixtures__/quant/ORIGIN.md. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { isDType, type DType } from '../src/dtype.js';
 

@@ -8,25 +8,25 @@ import { repoRoot, sharedDataPath } from './shared-data.js';
 afterEach(() => vi.unstubAllEnvs());
 
 describe('sharedDataPath', () => {
-  it('gives a path below WINNOW_SHARED that exists', () => {
+  it('returns an existing path below WINNOW_SHARED', () => {
     vi.stubEnv('WINNOW_SHARED', repoRoot);
     expect(sharedDataPath('packages', 'test-utils')).toBe(join(repoRoot, 'packages', 'test-utils'));
   });
 
-  it('gives undefined for what is not there', () => {
+  it('returns undefined for missing paths', () => {
     vi.stubEnv('WINNOW_SHARED', join(repoRoot, 'no-such-folder'));
     expect(sharedDataPath('data')).toBeUndefined();
   });
 });
 
 describe('repoRoot', () => {
-  it('is the folder of the workspace', () => {
+  it('is the workspace folder', () => {
     expect(existsSync(join(repoRoot, 'pnpm-workspace.yaml'))).toBe(true);
   });
 });
 
 describe('the rules of every test', () => {
-  it('allow a server on this machine', async () => {
+  it('allow a local server', async () => {
     const server = createServer((_, response) => response.end('here'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;

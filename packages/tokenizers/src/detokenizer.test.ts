@@ -19,7 +19,7 @@ const tokenizers: [string, Tokenizer][] = [
 ];
 
 describe.each(tokenizers)('%s', (_, tokenizer) => {
-  // Byte tokens are few; half of the ids are drawn from them so that characters get split and broken.
+  // Half of the ids are byte tokens, so that characters are split and broken.
   const bytes = Array.from({ length: tokenizer.vocabSize }, (_value, id) => id).filter((id) => {
     const piece = tokenizer.tokenBytes(id);
     return piece.length === 1 && piece[0]! >= 0x80;
@@ -27,7 +27,7 @@ describe.each(tokenizers)('%s', (_, tokenizer) => {
   const id = fc.nat({ max: tokenizer.vocabSize - 1 });
   const ids = fc.array(bytes.length === 0 ? id : fc.oneof(id, fc.constantFrom(...bytes)), { maxLength: 40 });
 
-  it('streams what decode gives', () => {
+  it('streams the text of decode', () => {
     fc.assert(
       fc.property(ids, fc.boolean(), (list, skipSpecialTokens) => {
         const stream = tokenizer.createDetokenizer({ skipSpecialTokens });
@@ -42,11 +42,11 @@ describe.each(tokenizers)('%s', (_, tokenizer) => {
     );
   });
 
-  it('continues a text: prompt and continuation together decode like one list', () => {
+  it('continues a text: prompt and continuation decode like one list', () => {
     fc.assert(
       fc.property(ids, ids, (before, after) => {
         const first = tokenizer.tokenBytes(after[0] ?? 0);
-        // A cut inside a character is another matter: see the next test.
+        // A split within a character is covered by the next test.
         fc.pre(before.length > 0 && !tokenizer.isSpecial(before[0]!) && !tokenizer.decode(before).includes('\ufffd'));
         fc.pre(first.length === 0 || first[0]! < 0x80 || first[0]! >= 0xc0);
         const stream = tokenizer.createDetokenizer({ continuation: true });
@@ -60,13 +60,13 @@ describe.each(tokenizers)('%s', (_, tokenizer) => {
 describe('multi-byte characters', () => {
   const tokenizer = open('llama');
 
-  it('come out when they are complete', () => {
+  it('are emitted when they are complete', () => {
     const stream = tokenizer.createDetokenizer();
     const parts = [...tokenizer.encode('\u{1f600}!', { addSpecialTokens: false })].map((id) => stream.push(id));
     expect(parts.filter((part) => part !== '')).toEqual(['\u{1f600}', '!']);
   });
 
-  it('become U+FFFD when they never do', () => {
+  it('become U+FFFD when they stay incomplete', () => {
     const stream = tokenizer.createDetokenizer();
     const byte = (value: string): number => tokenizer.idOf(value)!;
     expect(stream.push(byte('<0xF0>')) + stream.push(byte('<0x9F>'))).toBe('');
@@ -92,12 +92,12 @@ describe('single tokens', () => {
     expect([tokenizer.isSpecial(1), tokenizer.isSpecial(5)]).toEqual([true, false]);
   });
 
-  it('cannot be changed through the bytes', () => {
+  it('cannot be changed through their bytes', () => {
     tokenizer.tokenBytes(5).fill(0xff);
     expect([...tokenizer.tokenBytes(5)]).toEqual([2]);
   });
 
-  it.each([-1, 320, 1.5, Number.NaN])('id %d is refused', (id) => {
+  it.each([-1, 320, 1.5, Number.NaN])('id %d is rejected', (id) => {
     expect(() => tokenizer.tokenText(id)).toThrow(ArgumentError);
     expect(() => tokenizer.tokenBytes(id)).toThrow(ArgumentError);
     expect(() => tokenizer.decode([id])).toThrow(ArgumentError);

@@ -47,7 +47,7 @@ describe('round trips', () => {
     const options = { ...plain, parseSpecialTokens: false };
     fc.assert(
       fc.property(text, (value) => {
-        // SentencePiece has one character for the space and for its own mark.
+        // SentencePiece uses one character for the space and its own marker.
         const expected = value.toWellFormed().replaceAll('\u2581', tokenizer.kind === 'spm' ? ' ' : '\u2581');
         expect(tokenizer.decode(tokenizer.encode(value, options))).toBe(expected);
       }),
@@ -55,7 +55,7 @@ describe('round trips', () => {
     );
   });
 
-  it('with BOS, skipping special tokens, gives the text as well', () => {
+  it('with BOS, and special tokens skipped on decode, gives the text, too', () => {
     const tokenizer = open('llama');
     const encoded = tokenizer.encode('Hello  world');
     expect(encoded[0]).toBe(tokenizer.bosId);
@@ -65,7 +65,7 @@ describe('round trips', () => {
 });
 
 describe('BOS and EOS', () => {
-  it('follow the kind when the file is silent', () => {
+  it('follow the model type when the file does not specify them', () => {
     const silent = { 'tokenizer.ggml.add_bos_token': undefined, 'tokenizer.ggml.add_eos_token': undefined };
     expect(open('llama', silent).addBos).toBe(true);
     expect(open('qwen2', silent).addBos).toBe(false);
@@ -73,14 +73,14 @@ describe('BOS and EOS', () => {
     expect(open('bert-mean', silent)).toMatchObject({ addBos: true, addEos: true });
   });
 
-  it('follow the file when it speaks, and a text that spells BOS gets a second one', () => {
+  it('follow the file when it specifies them, and a text that spells BOS gets a second one', () => {
     const tokenizer = open('llama', { 'tokenizer.ggml.add_eos_token': true });
     expect([...tokenizer.encode('<s>x')]).toEqual([1, 1, ...ids(tokenizer, 'x'), 2]);
     expect([...tokenizer.encode('')]).toEqual([1, 2]);
     expect(open('llama', { 'tokenizer.ggml.add_bos_token': false }).addBos).toBe(false);
   });
 
-  it('refuses BOS without an id', () => {
+  it('rejects BOS without an id', () => {
     const metadata = { ...architectureMetadata(fixture, 'qwen2'), 'tokenizer.ggml.add_bos_token': true };
     delete (metadata as Record<string, unknown>)['tokenizer.ggml.bos_token_id'];
     expect(() => tokenizerFromGguf(ggufVocabulary((key) => metadata[key as keyof typeof metadata]))).toThrow(
@@ -88,7 +88,7 @@ describe('BOS and EOS', () => {
     );
   });
 
-  it('knows every id that ends a generation, EOS first', () => {
+  it('lists every id that ends a generation, EOS first', () => {
     const vocabulary: GgufVocabulary = {
       model: 'gpt2',
       tokens: ['a', '<|im_end|>', '<|endoftext|>', '<|end|>', '<|return|>', '<|call|>'],
@@ -113,7 +113,7 @@ describe('special tokens in texts', () => {
     addBos: false,
   };
 
-  it('strip white space after them where the model asks for it', () => {
+  it('strip white space after them if the model requires it', () => {
     const tokenizer = tokenizerFromGguf(vocabulary);
     expect([...tokenizer.encode('<|user|> \n a')]).toEqual([5, 3, 4]);
     expect([...tokenizer.encode('<|endoftext|> a')]).toEqual([6, 3, 3, 4]);
@@ -127,7 +127,7 @@ describe('special tokens in texts', () => {
     expect([...tokenizer.encode('aaa', options)]).toEqual([7, 3, 4]);
   });
 
-  it('are found by length, then from the left', () => {
+  it('are matched by length, then from the left', () => {
     const tokenizer = tokenizerFromGguf({
       model: 'gpt2',
       tokens: ['a', 'b', 'c', 'd', 'ab', 'bcd'],
@@ -180,7 +180,7 @@ describe('unigram', () => {
     removeExtraWhitespaces: true,
   };
 
-  it('chooses the best sum of scores and joins unknown characters', () => {
+  it('maximizes the sum of scores and joins unknown characters', () => {
     const tokenizer = tokenizerFromGguf({ ...vocabulary, padId: 0 });
     expect([...tokenizer.encode('  ab   a\u4e2d\u6587')]).toEqual([6, 3, 4, 2, 1]);
     expect(tokenizer.decode(ids(tokenizer, 'ab a'))).toBe('ab a');
@@ -194,12 +194,12 @@ describe('unigram', () => {
     expect(ids(tokenizer, '\ufb00<x>')).toEqual([3, 12, 11]);
   });
 
-  it('keeps spaces where the file says so', () => {
+  it('keeps spaces if the file says so', () => {
     const tokenizer = tokenizerFromGguf({ ...vocabulary, removeExtraWhitespaces: false });
     expect(ids(tokenizer, ' a ')).toEqual([3, 3, 4, 3]);
   });
 
-  it('refuses a broken table', () => {
+  it('rejects a broken table', () => {
     const table = testCharsmap();
     for (const broken of [
       table.slice(0, 3),
@@ -221,7 +221,7 @@ describe('WordPiece', () => {
     expect([...tokenizer.encode('AB!\u00c9 \u4e2d\u4e2d zz abb')]).toEqual([2, 9, 7, 6, 8, 8, 1, 9, 5, 3]);
   });
 
-  it('keeps case and accents where the file says so', () => {
+  it('keeps case and accents if the file says so', () => {
     expect(ids(tokenizerFromGguf({ ...vocabulary, lowercase: false }), 'A a \u00e9')).toEqual([1, 4, 1]);
   });
 });

@@ -11,7 +11,7 @@ const read = (metadata: Record<string, unknown>): unknown => ggufVocabulary((key
 
 const good = architectureMetadata(fixture, 'llama');
 
-it('reads what is there and leaves out what is not', () => {
+it('reads existing fields and omits missing ones', () => {
   expect(read(good)).toMatchObject({ model: 'llama', pre: 'default', bosId: 1, eosId: 2, unkId: 0, addBos: true });
   expect(read(good)).not.toHaveProperty('merges');
   expect(read({ ...good, 'tokenizer.ggml.padding_token_id': 0xffffffff })).not.toHaveProperty('padId');
@@ -30,18 +30,18 @@ it.each<[string, unknown, RegExp]>([
   ['tokenizer.ggml.bos_token_id', 320, /tokenizer\.ggml\.bos_token_id: expected a token id below 320, found 320/],
   ['tokenizer.ggml.bos_token_id', '1', /expected a token id, found a string/],
   ['tokenizer.ggml.add_bos_token', 1, /expected a boolean/],
-])('%s = %j is refused', (key, value, message) => {
+])('%s = %j is rejected', (key, value, message) => {
   expect(() => read({ ...good, [key]: value })).toThrow(FormatError);
   expect(() => read({ ...good, [key]: value })).toThrow(message);
 });
 
-it('names the known pre-tokenizers for an unknown one', () => {
+it('lists the known pre-tokenizers for an unknown one', () => {
   const metadata = { ...architectureMetadata(fixture, 'qwen2'), 'tokenizer.ggml.pre': 'qwen9' };
   const vocabulary = ggufVocabulary((key) => (metadata as Record<string, unknown>)[key]);
   expect(() => tokenizerFromGguf(vocabulary)).toThrow(/expected one of .*llama-bpe.*qwen2.*found "qwen9"/);
 });
 
-it('throws nothing but Winnow errors for whatever the metadata holds', () => {
+it('throws only Winnow errors for any metadata', () => {
   const value = fc.oneof(
     fc.constantFrom('llama', 'gpt2', 'bert', 't5', 'gemma4', 'default', 'llama-bpe'),
     fc.string(),

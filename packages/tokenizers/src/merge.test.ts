@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { Merger } from './merge.js';
 import type { MergeRules } from './merge.js';
 
-/** Rules over symbols 0 to 3: a pair merges when its rank is given; results are symbols too. */
+/** Merge rules over symbols 0 to 3: pairs with a rank merge into another symbol. */
 function rulesOf(ranks: readonly number[], results: readonly number[]): MergeRules {
   return {
     rank: (left, right) => ranks[left * 4 + right]!,
@@ -28,7 +28,7 @@ describe('Merger', () => {
   it.each([
     ['scan', { maxLength: 23 }],
     ['heap', { minLength: 24, maxLength: 80 }],
-  ])('merges like the obvious algorithm, by %s', (_path, lengths) => {
+  ])('merges like the naive algorithm, by %s', (_path, lengths) => {
     const symbol = fc.integer({ min: 0, max: 3 });
     const pairs = fc.array(fc.integer({ min: -1, max: 5 }), { minLength: 16, maxLength: 16 });
     const results = fc.array(symbol, { minLength: 16, maxLength: 16 });
@@ -43,8 +43,8 @@ describe('Merger', () => {
     );
   });
 
-  it.each([1 << 10, 1 << 14, 1 << 18])('takes at most 3n candidates for n = %i symbols', (count) => {
-    // Everything merges with everything: the worst case for the number of merges and candidates.
+  it.each([1 << 10, 1 << 14, 1 << 18])('queues at most 3n candidates for n = %i symbols', (count) => {
+    // Every pair merges: the worst case for the number of merges and candidates.
     const merger = new Merger({
       rank: (left, right) => (left + right) % 7,
       merged: (left, right) => (left + right) % 1000,

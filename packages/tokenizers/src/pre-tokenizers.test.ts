@@ -30,7 +30,7 @@ describe('pre-tokenizers', () => {
     ['tekken', 'fooBar 12', ['foo', 'Bar', ' ', '1', '2']],
     ['superbpe', 'ab 1234567', ['ab ', '1', '234', '567']],
     ['gemma4', 'a b\n\nc', ['a b', '\n\n', 'c']],
-  ])('%s cuts %j', (name, text, pieces) => {
+  ])('%s splits %j', (name, text, pieces) => {
     expect(cut(name, text)).toEqual(pieces);
   });
 
@@ -40,7 +40,7 @@ describe('pre-tokenizers', () => {
   const eosId = tokens.length - 1;
   const tokenTypes = tokens.map((_, id) => (id === eosId ? 3 : 1));
 
-  // many share their rules: in `npm test` each has a third of the texts
+  // many share their rules, so `npm test` runs a third of the texts on each
   it.each([...Object.keys(preTokenizers).entries()])('%i: %s gives the ids of llama.cpp on mixed texts', (at, pre) => {
     const tokenizer = tokenizerFromGguf({ model: 'gpt2', pre, tokens, merges, tokenTypes, bosId: eosId, eosId });
     for (const [index, text] of sampled([...texts.entries()], 3, at % 3)) {
@@ -49,7 +49,7 @@ describe('pre-tokenizers', () => {
     }
   });
 
-  it('has vectors of every name but those that work on characters', () => {
+  it('has vectors for every name except those that work on characters', () => {
     const missing = preTokenizerNames().filter((name) => !Object.hasOwn(preTokenizers, name));
     expect(missing).toEqual(['gemma4', 'granite-embed-multi-311m', 'sarvam-moe']);
   });
@@ -58,7 +58,7 @@ describe('pre-tokenizers', () => {
     (name, index, names) => names.findIndex((other) => preTokenizerRules(other) === preTokenizerRules(name)) === index,
   );
 
-  it.each(distinct)('%s covers long monotonous texts without exhausting the stack', (name) => {
+  it.each(distinct)('%s handles long repetitive texts without exhausting the stack', (name) => {
     const units = ['a', 'A', ' ', '!', '\u4e2d', '\u{1f600}', 'e\u0301', ' \n'];
     for (const unit of sampled(units, 3, distinct.indexOf(name) % 3)) {
       const text = unit.repeat((1 << 20) / unit.length);

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { IdList } from './id-list.js';
 import { patternSplitter } from './split.js';
 
-/** Fails instead of running for ever. */
+/** Fails instead of looping forever. */
 class Bounded extends RegExp {
   #numRuns = 0;
   override exec(text: string): RegExpExecArray | null {
@@ -11,7 +11,7 @@ class Bounded extends RegExp {
   }
 }
 
-test('an empty match is passed by whole characters', () => {
+test('an empty match advances by a whole character', () => {
   const ends = new IdList();
   patternSplitter(new Bounded('x*', 'gu'))('\u{1f30a}x\u{1f30a}\u{1f30a}xx', ends);
   expect([...ends.toArray()]).toEqual([2, 3, 5, 7, 9]);

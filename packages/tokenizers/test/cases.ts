@@ -1,9 +1,9 @@
 /**
- * Texts and vocabularies of the generated vectors. Plain TypeScript without imports: `scripts/` runs it as it is, so
+ * Texts and vocabularies of the generated vectors. Plain TypeScript without imports, which `scripts/` can run directly, so
  * that tests and reference implementations see the same input.
  */
 
-/** A vocabulary in which any two bytes merge: every difference between two ways of cutting a text changes the ids. */
+/** A vocabulary in which any two bytes merge, so that every different split of a text changes the ids. */
 export function pairVocabulary(): { tokens: string[]; merges: string[] } {
   const characters: string[] = [];
   let substitutes = 0;
@@ -14,7 +14,7 @@ export function pairVocabulary(): { tokens: string[]; merges: string[] } {
   const tokens = [...characters];
   for (const left of characters) for (const right of characters) tokens.push(left + right);
   tokens.push('<|endoftext|>');
-  // An odd factor makes this a permutation of all pairs.
+  // The odd factor makes this a permutation of all pairs.
   const merges = Array.from({ length: 65536 }, (_, rank) => {
     const pair = (rank * 40503 + 12345) & 0xffff;
     return `${characters[pair >> 8]} ${characters[pair & 255]}`;
@@ -58,7 +58,7 @@ const phrases = [
   ...['<s>', '<l>', '<r>', ' <l>', '<r> ', 'hello', 'WORLD\n', 'ab', '[MASK]', '</s>'],
 ];
 
-/** Deterministic texts that mix scripts, white space, numbers, marks and words. */
+/** Deterministic texts that mix scripts, white space, digits, marks and words. */
 export function mixedTexts(count: number): string[] {
   let state = 0x2545f491;
   const random = (below: number): number => {
@@ -83,7 +83,7 @@ export function mixedTexts(count: number): string[] {
   });
 }
 
-/** 32-bit FNV-1a of a list of ids, as eight hexadecimal digits: enough to see any difference. */
+/** 32-bit FNV-1a of a list of ids, as eight hexadecimal digits. */
 export function idsHash(ids: ArrayLike<number>): string {
   let hash = 0x811c9dc5;
   for (let index = 0; index < ids.length; index++) {

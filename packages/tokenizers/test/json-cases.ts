@@ -1,4 +1,4 @@
-/** tokenizer.json files that exercise every component; like `cases.ts` without imports. */
+/** tokenizer.json files that cover every component; without imports, like `cases.ts`. */
 type Json = Record<string, unknown>;
 
 const byteLevel: Json = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: false };
@@ -59,7 +59,7 @@ export function jsonCases(
   };
 }
 
-/** Byte-level BPE as in the files of known models. */
+/** Byte-level BPE as in files of well-known models. */
 function knownCases(pairs: MakePairs): Record<string, Json> {
   return {
     gpt2: pairs(gpt2),
@@ -103,7 +103,7 @@ function knownCases(pairs: MakePairs): Record<string, Json> {
   };
 }
 
-/** Byte-level BPE with one component in each. @param ab the id of the token `ab` */
+/** Byte-level BPE with one additional component each. @param ab the id of the token `ab` */
 function componentCases(pairs: MakePairs, ab: number): Record<string, Json> {
   const cases: Record<string, Json> = {
     digits: pairs(sequence({ type: 'Digits', individual_digits: true }, gpt2)),

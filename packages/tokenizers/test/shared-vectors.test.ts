@@ -1,4 +1,4 @@
-/** Third-party vocabularies and models beside the checkout: exact vectors, and GGUF files against their HF twins. */
+/** Third-party vocabularies and models of the shared data folder: exact vectors, and GGUF files against Hugging Face folders. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { openGgufFile } from '@winnow/gguf/node';
@@ -48,14 +48,14 @@ describe.skipIf(vectors === undefined)(`llama.cpp vectors${missing('data/tokeniz
     });
   });
 
-  it('MiniLM: the ids of BERT from GGUF, where both follow the same rules', async () => {
+  it('MiniLM: GGUF and Hugging Face ids agree where both follow the same rules', async () => {
     const json = openJson(join(vectors!, 'minilm-tokenizer'));
     const gguf = await openGguf(join(vectors!, 'ggml-vocab-bert-bge.gguf'));
     expect(json).toMatchObject({ kind: 'wordpiece', vocabSize: 30522, clsId: 101, sepId: 102, unkId: 100 });
     for (const text of ["Hello, world! don't", 'na\u00efve \u4e2d\u6587 caf\u00e9', '[MASK] (x)', 'x'.repeat(100)]) {
       expect(json.encode(text)).toEqual(gguf.encode(text));
     }
-    // llama.cpp has no limit of 100 characters per word and takes one letter of a Korean syllable.
+    // llama.cpp has no limit of 100 characters per word and keeps one letter of a Korean syllable.
     expect([...json.encode('x'.repeat(101))]).toEqual([101, 100, 102]);
     expect(gguf.encode('x'.repeat(101))).not.toEqual(json.encode('x'.repeat(101)));
   });

@@ -40,7 +40,7 @@ export function buildCharsmap(mapping: Readonly<Record<string, string>>): Uint8A
   return table;
 }
 
-/** The table of the tests: spaces, ligatures, decomposition, removal, a longer and a shorter match. */
+/** A table with spaces, ligatures, decomposition, removal, and a longer and a shorter match. */
 export function testCharsmap(): Uint8Array {
   return buildCharsmap({
     ...{ '\t': ' ', '\n': ' ', '\r': ' ', '\u00a0': ' ', '\u3000': ' ', '\u0085': ' ', '\ufb00': 'ff', '\uff21': 'A' },

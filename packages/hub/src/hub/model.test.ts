@@ -72,7 +72,7 @@ describe('openHubFolder', () => {
     ['the only one of another name', { 'other.safetensors': '', 'sub/x.safetensors': '' }, 'single other.safetensors'],
     ['none of several', { 'a.safetensors': '', 'b.safetensors': '' }, 'undefined'],
     ['none of another kind', { 'pytorch_model.bin': '' }, 'undefined'],
-  ])('finds as weights %s', async (_, files, expected) => {
+  ])('finds the weights in %s', async (_, files, expected) => {
     const { weightFiles: found } = await open(files);
     expect(
       found === undefined ? 'undefined' : `${found.kind} ${found.kind === 'single' ? found.name : found.indexJson}`,
@@ -81,7 +81,7 @@ describe('openHubFolder', () => {
 });
 
 describe('chat templates', () => {
-  it('are read from every file that may hold them', async () => {
+  it('are read from every file that may contain them', async () => {
     const named = [
       { name: 'default', template: 'd' },
       { name: 'tool_use', template: 't' },
@@ -148,7 +148,7 @@ describe('sentence-transformers', () => {
 });
 
 describe('broken files', () => {
-  it('above their limit are refused before they are read', async () => {
+  it('above the size limit are rejected before they are read', async () => {
     const size = MAX_CONFIG_BYTES + 1;
     const files = memoryFolder({ 'config.json': new Uint8Array(size) });
     await expect(openHubFolder(files)).rejects.toMatchObject({
@@ -158,11 +158,11 @@ describe('broken files', () => {
     });
   });
 
-  it('whose text is not UTF-8 are refused', async () => {
+  it('that are not UTF-8 are rejected', async () => {
     await expect(open({ 'config.json': Uint8Array.of(0x7b, 0xff, 0x7d) })).rejects.toMatchObject({ field: 'text' });
   });
 
-  it('throw FormatError and nothing else', async () => {
+  it('throw only FormatError', async () => {
     const base = JSON.stringify({
       model_type: 'llama',
       rope_scaling: { factor: 8 },
@@ -227,7 +227,7 @@ describe('folders', () => {
       await expect(files.open('none')).rejects.toBeInstanceOf(IoError);
     });
 
-    it('reports a folder that is not there', async () => {
+    it('reports a missing folder', async () => {
       await expect(openHubFolder(localFolder(join(folder, 'none')))).rejects.toBeInstanceOf(IoError);
     });
   });

@@ -71,7 +71,7 @@ describe('description', () => {
     }
   });
 
-  test('biases take part when the file has them', async () => {
+  test('biases are used if the file has them', async () => {
     const tensors = tensorsOf();
     const name = 'model.layers.0.self_attn.q_proj.bias';
     tensors.set(name, stored(name, [8]));
@@ -80,7 +80,7 @@ describe('description', () => {
     expect(biased).toHaveLength(1);
   });
 
-  test('a tied model needs no output matrix and ignores a repeated one', async () => {
+  test('a tied model needs no output matrix and ignores a duplicate', async () => {
     const tied = { ...config, tie_word_embeddings: true };
     const repeated = await describeModel(fileOf(tied, tensorsOf()));
     const tensors = tensorsOf();
@@ -98,14 +98,14 @@ describe('description', () => {
     );
   });
 
-  test('the sliding window counts for mistral', async () => {
+  test('the sliding window applies to mistral', async () => {
     const file = (model_type: string) => fileOf({ ...config, model_type, sliding_window: 16 }, tensorsOf());
     expect((await describeModel(file('mistral'))).config.slidingWindow).toBe(16);
     expect((await describeModel(file('llama'))).config.slidingWindow).toBe(0);
   });
 });
 
-describe('refusals', () => {
+describe('errors', () => {
   const refuse = async (settings: object, change: (tensors: Map<string, StoredTensor>) => void, message: RegExp) => {
     const tensors = tensorsOf();
     change(tensors);
@@ -135,7 +135,7 @@ describe('refusals', () => {
       (tensors) => tensors.set('model.layers.0.mlp.experts', stored('model.layers.0.mlp.experts', [2])),
       /1 tensors are not part of this architecture: model\.layers\.0\.mlp\.experts/,
     ));
-  test('a bias that the settings promise and the file lacks', () =>
+  test('a bias that the config declares and the file lacks', () =>
     refuse({ ...config, mlp_bias: true }, same, /mlp\.gate_proj\.bias: the model needs/));
   test('integer weights', () =>
     refuse(
@@ -143,15 +143,15 @@ describe('refusals', () => {
       (tensors) => tensors.set('lm_head.weight', stored('lm_head.weight', [10, 8], 'i8')),
       /expected a float or block type weights, got i8/,
     ));
-  test('heads that KV heads do not divide', () =>
+  test('a number of heads that is not a multiple of the KV heads', () =>
     refuse({ ...config, num_key_value_heads: 3 }, same, /KV heads: expected a divisor of 4 heads, got 3/));
-  test('a vocabulary that the embedding contradicts', () =>
+  test('a vocabulary size that contradicts the embedding', () =>
     refuse({ ...config, vocab_size: 11 }, same, /vocab_size: expected 10 embedding rows, got 11/));
   test('an unknown architecture', () =>
     refuse({ ...config, model_type: 'xlstm' }, same, /"xlstm" is not supported, expected one of llama, mistral/));
   test('settings of the wrong type', () =>
     refuse({ ...config, hidden_size: '8' }, same, /hidden_size: expected a non-negative integer, got "8"/));
-  test('a head size that nothing tells', () =>
+  test('an unknown head size', () =>
     refuse(
       { ...config, num_attention_heads: 3, num_key_value_heads: 3 },
       same,
@@ -195,7 +195,7 @@ test('GGUF counts per layer must agree', async () => {
   );
 });
 
-test('vectors are decoded to f32 when loaded, matrices stay as they are', async () => {
+test('vectors are decoded to f32 while loading, matrices keep their dtype', async () => {
   const tensors = tensorsOf();
   const halves = Uint8Array.of(0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44, 0, 0xbc, 0, 0, 0, 0x38, 0, 0x3e); // 1 2 3 4 -1 0 .5 1.5
   tensors.set('model.norm.weight', stored('model.norm.weight', [8], 'f16', halves));

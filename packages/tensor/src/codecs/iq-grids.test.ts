@@ -12,7 +12,7 @@ const books: readonly [string, Grid, number, string][] = [
   ['iq1_s', iq1Grid, 2048 * 8, '07540ffc1aeaf6ad4d97e96b0fcc765aae39671d4ae4a27bbd0e796fde167c6a'],
 ];
 
-test.each(books)('%s has the whole code book', (_name, grid, numElements, digest) => {
+test.each(books)('%s has the complete codebook', (_name, grid, numElements, digest) => {
   expect(grid().length).toBe(numElements);
   expect(createHash('sha256').update(grid()).digest('hex')).toBe(digest);
   expect(grid()).toBe(grid());

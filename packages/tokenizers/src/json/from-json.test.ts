@@ -29,7 +29,7 @@ describe('components', () => {
   });
 });
 
-/** A small SentencePiece-like file, as Llama 2 has it. */
+/** A small SentencePiece-like file, as used by Llama 2. */
 function llamaLike(): Json {
   const vocab: Record<string, number> = { '<unk>': 0, '<s>': 1, '</s>': 2 };
   for (let byte = 0; byte < 256; byte++) vocab[`<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`] = 3 + byte;
@@ -91,7 +91,7 @@ it('tokenizerFromJson: reads a SentencePiece-like file', () => {
   expect([...tokenizer.tokenBytes(3 + 0xc3)]).toEqual([0xc3]);
 });
 
-it('tokenizerFromJson: lets the configuration overrule the template about BOS and EOS', () => {
+it('tokenizerFromJson: the configuration overrides BOS and EOS of the template', () => {
   const without = tokenizerFromJson(llamaLike(), { ...config, add_bos_token: false, add_eos_token: true });
   expect([...without.encode('ab')]).toEqual([263, 2]);
   const bare = { ...llamaLike(), post_processor: null };
@@ -99,7 +99,7 @@ it('tokenizerFromJson: lets the configuration overrule the template about BOS an
   expect([...tokenizerFromJson(bare, config).encode('ab')]).toEqual([263]);
 });
 
-it('tokenizerFromJson: takes EOS out of the template when the configuration says so', () => {
+it('tokenizerFromJson: removes EOS from the template if the configuration says so', () => {
   const file = llamaLike();
   const template = file['post_processor'] as { single: object[]; special_tokens: object };
   template.single.push({ SpecialToken: { id: '</s>', type_id: 0 } });
@@ -125,7 +125,7 @@ it('tokenizerFromJson: reads the tokenizer of the demo model', () => {
   );
 });
 
-it('tokenizerFromJson: hands components that it lacks to the library', () => {
+it('tokenizerFromJson: delegates unsupported components to the library', () => {
   const file = { ...llamaLike(), pre_tokenizer: { type: 'FixedLength', length: 2 } };
   const tokenizer = tokenizerFromJson(file, config);
   expect(tokenizer.kind).toBe('library');
@@ -162,17 +162,17 @@ it.each<[string, Json, RegExp]>([
     /cannot translate/,
   ],
   ['a broken table', { normalizer: { type: 'Precompiled', precompiled_charsmap: 'AAAA' } }, /precompiled_charsmap/],
-])('tokenizerFromJson: refuses %s', (_, changes, message) => {
+])('tokenizerFromJson: rejects %s', (_, changes, message) => {
   const file = { ...llamaLike(), ...changes };
   expect(() => tokenizerFromJson(file)).toThrow(FormatError);
   expect(() => tokenizerFromJson(file)).toThrow(message);
 });
 
-it.each([undefined, null, 1, 'x', []])('tokenizerFromJson: refuses %j as a file', (value) => {
+it.each([undefined, null, 1, 'x', []])('tokenizerFromJson: rejects %j as a file', (value) => {
   expect(() => tokenizerFromJson(value)).toThrow(FormatError);
 });
 
-it('tokenizerFromJson: throws nothing but Winnow errors for changed files', () => {
+it('tokenizerFromJson: throws only Winnow errors for changed files', () => {
   const paths: (string | number)[][] = [];
   const collect = (value: unknown, path: (string | number)[]): void => {
     if (typeof value !== 'object' || value === null || path.length > 5) return;
