@@ -5,8 +5,8 @@ export type {
   EncoderArchitecture,
   ModelDescription,
   ModelFile,
-} from './architecture.js';
-export type { DecoderConfig, ExpertConfig, RopeConfig } from './decoder/config.js';
+} from './program/architecture.js';
+export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
   kvBufferNames,
   ropeFrequenciesName,
@@ -16,17 +16,17 @@ export {
   type AttentionRequest,
   type DecoderProgramOptions,
   type KvCacheShape,
-} from './decoder/program.js';
+} from './program/decoder-program.js';
 export {
   expertMatrixName,
   type ExpertMatrix,
   type ExpertPass,
   type ExpertPlacement,
   type LayerExperts,
-} from './expert-placement.js';
-export { addTransposedMatrices, downRowsName, feedForwardNames } from './feed-forward.js';
-export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './embedding-program.js';
-export { Fields } from './fields.js';
+} from './program/expert-placement.js';
+export { addTransposedMatrices, downRowsName, feedForwardNames } from './blocks/feed-forward.js';
+export { embeddingBlockSize, type EmbeddingProgramOptions, type Pooling } from './program/embedding-program.js';
+export { Fields } from './file/fields.js';
 export {
   checkQuantizeType,
   quantizedDType,
@@ -34,13 +34,13 @@ export {
   quantizeWeights,
   type KeptWeight,
   type QuantizeOptions,
-} from './quantize.js';
-export { addAdapters, type ScaledLora } from './add-adapters.js';
-export { readLora, type Lora, type LoraFile, type LoraPart } from './lora.js';
-export { reencodedView } from './reencoded-view.js';
+} from './file/quantize.js';
+export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
+export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';
+export { reencodedView } from './file/reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
-export { plannedStore, type PlannedStore } from './planned-store.js';
-export { rowsView, stackedView, transposedView } from './stored-views.js';
+export { plannedStore, type PlannedStore } from './file/planned-store.js';
+export { rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {
   loadWeight,
   maxPieceBytes,
@@ -50,4 +50,4 @@ export {
   type Weight,
   type WeightRequest,
   type WritePiece,
-} from './weights.js';
+} from './file/weights.js';

@@ -2,7 +2,7 @@
 import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
 import { expect, test } from 'vitest';
-import { Fields } from './fields.js';
+import { Fields } from './file/fields.js';
 import { describeModel } from './registry.js';
 
 function storeOf(shapes: readonly (readonly [string, Shape, DType?])[]): TensorStore & { readonly reads: string[] } {

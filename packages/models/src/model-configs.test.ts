@@ -3,8 +3,8 @@ import type { StoredTensor, TensorStore } from '@winnow/bytes';
 import { validateProgram } from '@winnow/ops';
 import { tensorBytes, type DType, type Shape } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import type { ModelFile } from './architecture.js';
-import { Fields } from './fields.js';
+import { Fields } from './file/fields.js';
+import type { ModelFile } from './program/architecture.js';
 import { describeModel } from './registry.js';
 
 interface Published {

@@ -1,9 +1,9 @@
 /** Finds the architecture of a model file. */
 import { ArgumentError, FormatError } from '@winnow/tensor';
-import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './architecture.js';
+import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './program/architecture.js';
 import { bert } from './architectures/bert.js';
-import type { Pooling } from './embedding-program.js';
-import { describe } from './fields.js';
+import type { Pooling } from './program/embedding-program.js';
+import { describe } from './file/fields.js';
 import { gemma } from './architectures/gemma.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
@@ -25,7 +25,7 @@ import { qwen35moe } from './architectures/qwen35moe.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
 import { stablelm } from './architectures/stablelm.js';
 import { starcoder2 } from './architectures/starcoder2.js';
-import { withOuterName } from './text-part.js';
+import { withOuterName } from './settings/text-part.js';
 
 /** All architectures. */
 export const architectures: readonly Architecture[] = [

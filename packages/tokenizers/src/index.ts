@@ -1,6 +1,12 @@
-export type { DecodeOptions, Detokenizer, DetokenizerOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
-export type { GgufVocabulary } from './gguf-vocabulary.js';
-export { ggufVocabulary, supportedModels, tokenType } from './gguf-vocabulary.js';
-export { tokenizerFromGguf } from './from-gguf.js';
-export { preTokenizerNames } from './pre-tokenizers.js';
+export type {
+  DecodeOptions,
+  Detokenizer,
+  DetokenizerOptions,
+  EncodeOptions,
+  Tokenizer,
+} from './tokenizer/tokenizer.js';
+export type { GgufVocabulary } from './vocabulary/gguf-vocabulary.js';
+export { ggufVocabulary, supportedModels, tokenType } from './vocabulary/gguf-vocabulary.js';
+export { tokenizerFromGguf } from './gguf/from-gguf.js';
+export { preTokenizerNames } from './text/pre-tokenizers.js';
 export { tokenizerFromJson } from './json/from-json.js';

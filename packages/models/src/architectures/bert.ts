@@ -2,11 +2,12 @@
  * BERT (arXiv:1810.04805): `x = LN(token + type 0 + position)`, then post-norm blocks `x = LN(x + attn(x)); x = LN(x +
  * down(gelu(up(x))))` with biases everywhere and bidirectional attention. A text is a single segment of type 0.
  */
-import type { EncoderArchitecture, ModelFile } from '../architecture.js';
-import { refuseSettings } from '../config-checks.js';
-import { plainFeedForward } from '../decoder/blocks.js';
-import { tensorNames } from '../decoder/tensors.js';
-import { describeEncoder, embedWithNorm, postNormLayer } from '../encoder-blocks.js';
+import { plainFeedForward } from '../blocks/decoder-blocks.js';
+import { describeEncoder, embedWithNorm, postNormLayer } from '../blocks/encoder-blocks.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
+import { tensorNames } from '../program/tensors.js';
+import { refuseSettings } from '../settings/config-checks.js';
 import {
   biasedNorm,
   encoderAttention,
@@ -15,8 +16,7 @@ import {
   encoderPart,
   rowsOf,
   type EncoderConfig,
-} from '../encoder-settings.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+} from '../settings/encoder-settings.js';
 
 export const bert: EncoderArchitecture = {
   name: 'bert',

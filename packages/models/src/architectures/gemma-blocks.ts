@@ -1,5 +1,4 @@
 /** The block of Gemma 2 and 3: norms before and after attention and FFN. */
-import type { ModelFile } from '../architecture.js';
 import {
   add,
   attentionBlock,
@@ -7,10 +6,11 @@ import {
   rmsNorm,
   type DecoderDesign,
   type PreNormBlock,
-} from '../decoder/blocks.js';
-import type { DecoderConfig } from '../decoder/config.js';
-import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from '../decoder/tensors.js';
-import type { WeightRequest } from '../weights.js';
+} from '../blocks/decoder-blocks.js';
+import type { WeightRequest } from '../file/weights.js';
+import type { ModelFile } from '../program/architecture.js';
+import type { DecoderConfig } from '../program/config.js';
+import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from '../program/tensors.js';
 
 /** `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`. */
 export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesign['layer'] {

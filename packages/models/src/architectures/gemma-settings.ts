@@ -1,8 +1,8 @@
 /** Settings common to all Gemma generations. */
-import type { DecoderConfig, RotaryDecoderConfig } from '../decoder/config.js';
-import { maxListedLayers } from '../hub-settings.js';
-import type { Fields } from '../fields.js';
-import type { HubDecoder } from '../hub-settings.js';
+import type { Fields } from '../file/fields.js';
+import type { DecoderConfig, RotaryDecoderConfig } from '../program/config.js';
+import { maxListedLayers } from '../settings/hub-settings.js';
+import type { HubDecoder } from '../settings/hub-settings.js';
 
 /** Scale of the embeddings. */
 export function gemmaEmbeddingScale({ hiddenDim }: DecoderConfig): number {

@@ -2,15 +2,15 @@
  * Gemma (arXiv:2403.08295): the Llama block with GeGLU, embeddings times `sqrt(hiddenDim)`, a tied output matrix and an
  * explicit head size; split-half rotary pairs. Hugging Face checkpoints store `w - 1` as norm weights.
  */
-import type { Architecture } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { embedTokens } from '../decoder/program.js';
-import { isDerivedTensor, settingBias, usualTensors } from '../decoder/tensors.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture } from '../program/architecture.js';
+import { embedTokens } from '../program/decoder-program.js';
+import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { gemmaEmbeddingScale, gemmaHub } from './gemma-settings.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
 
 export const gemma: Architecture = {
   name: 'gemma',

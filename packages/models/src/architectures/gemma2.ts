@@ -2,12 +2,16 @@
  * Gemma 2 (arXiv:2408.00118): sandwich norms, `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`, every other layer local,
  * attention logits and final logits soft-capped by `cap * tanh(x / cap)`, GeGLU, embeddings times `sqrt(hiddenDim)`.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { capOf } from '../config-checks.js';
-import { describeDecoder, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
-import { embedTokens } from '../decoder/program.js';
-import { isDerivedTensor, settingBias } from '../decoder/tensors.js';
+import { describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
+import { embedTokens } from '../program/decoder-program.js';
+import { isDerivedTensor, settingBias } from '../program/tensors.js';
+import { capOf } from '../settings/config-checks.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
   gemmaEmbeddingScale,
@@ -17,10 +21,6 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub, windowedLayersOf } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 46;

@@ -2,12 +2,18 @@
  * Gemma 3 (arXiv:2503.19786), text: sandwich norms, an RMS norm of each head of q and of k before the rotation, five
  * local layers to each global one. Local layers have a separate RoPE base and no scaling.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { capOf } from '../config-checks.js';
-import { describeDecoder, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../decoder/config.js';
-import { embedTokens, ropeFrequenciesName } from '../decoder/program.js';
-import { headNormTensors, isDerivedTensor, settingBias, type Bias } from '../decoder/tensors.js';
+import { describeDecoder, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
+import { embedTokens, ropeFrequenciesName } from '../program/decoder-program.js';
+import { headNormTensors, isDerivedTensor, settingBias, type Bias } from '../program/tensors.js';
+import { capOf } from '../settings/config-checks.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
+import { ropeFromHub } from '../settings/rope-settings.js';
+import { textPartOf } from '../settings/text-part.js';
 import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
   gemmaEmbeddingScale,
@@ -17,12 +23,6 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub, windowedLayersOf } from '../hub-settings.js';
-import { ropeFromHub } from '../rope-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { textPartOf } from '../text-part.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 62;

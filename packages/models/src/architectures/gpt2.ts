@@ -3,14 +3,14 @@
  * down(gelu(up(ln(x))))`, learned positions added to the embeddings, biases everywhere. Hugging Face checkpoints store
  * the matrices as `[numInputs, numOutputs]`.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { add, describeDecoder, layerNorm, plainFeedForward, preNormLayer } from '../decoder/blocks.js';
-import type { DecoderConfig } from '../decoder/config.js';
-import { embedTokens, type DecoderStep } from '../decoder/program.js';
-import { isDerivedTensor, tensorNames } from '../decoder/tensors.js';
-import { unrotatedFromGguf } from '../gguf-settings.js';
-import { unrotatedFromHub } from '../hub-settings.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+import { add, describeDecoder, layerNorm, plainFeedForward, preNormLayer } from '../blocks/decoder-blocks.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { DecoderConfig } from '../program/config.js';
+import { embedTokens, type DecoderStep } from '../program/decoder-program.js';
+import { isDerivedTensor, tensorNames } from '../program/tensors.js';
+import { unrotatedFromGguf } from '../settings/gguf-settings.js';
+import { unrotatedFromHub } from '../settings/hub-settings.js';
 
 export const gpt2: Architecture = {
   name: 'gpt2',

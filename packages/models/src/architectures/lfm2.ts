@@ -4,18 +4,18 @@
  * `x += op(rms(x)); x += ffn(rms(x))`, `op = out(c * conv(b * u))` with `b, c, u` the thirds of one projection.
  */
 import type { ProgramTensor } from '@winnow/ops';
-import type { Architecture, ModelDescription, ModelFile } from '../architecture.js';
-import { add, attentionBlock, describeDecoder, linear, linearRows, rmsNorm } from '../decoder/blocks.js';
-import type { ExpertConfig, RotaryDecoderConfig } from '../decoder/config.js';
-import type { DecoderStep } from '../decoder/program.js';
-import { headNormTensors, isDerivedTensor, tensorNames, type Names } from '../decoder/tensors.js';
-import { expertsFromGguf, expertsFromHub, expertTensors, feedForwardOf } from '../experts.js';
-import type { Fields } from '../fields.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub, maxListedLayers } from '../hub-settings.js';
-import { kvHeadsByLayer, recurrentByType } from '../recurrent-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+import { add, attentionBlock, describeDecoder, linear, linearRows, rmsNorm } from '../blocks/decoder-blocks.js';
+import { expertsFromGguf, expertsFromHub, expertTensors, feedForwardOf } from '../blocks/experts.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import type { Fields } from '../file/fields.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
+import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import { headNormTensors, isDerivedTensor, tensorNames, type Names } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub, maxListedLayers } from '../settings/hub-settings.js';
+import { kvHeadsByLayer, recurrentByType } from '../settings/recurrent-settings.js';
 
 export const lfm2: Architecture = {
   name: 'lfm2',

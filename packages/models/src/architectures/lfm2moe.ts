@@ -2,7 +2,7 @@
  * LFM 2 with experts: after some dense layers the FFN is a mixture of experts selected by biased sigmoid scores. The
  * rest: `lfm2.ts`.
  */
-import type { Architecture } from '../architecture.js';
+import type { Architecture } from '../program/architecture.js';
 import { describeLfm2 } from './lfm2.js';
 
 export const lfm2moe: Architecture = {

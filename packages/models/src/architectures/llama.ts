@@ -2,15 +2,15 @@
  * The Llama family: Llama 1 to 3, Mistral, TinyLlama, SmolLM. Pre-norm blocks of grouped-query attention with RoPE and
  * a SwiGLU FFN: `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
-import { isDerivedTensor, settingBias, usualTensors } from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
+import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { hasExperts, mixtral } from './mixtral.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
 
 export const llama: Architecture = {
   name: 'llama',

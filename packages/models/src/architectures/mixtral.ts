@@ -2,21 +2,21 @@
  * Mixtral (arXiv:2401.04088): the Llama block with a mixture of experts as the FFN, whose weights are normalized. GGUF
  * files call it `llama` with an expert count and use interleaved rotary pairs.
  */
-import type { DecoderArchitecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from '../decoder/config.js';
-import { isDerivedTensor } from '../decoder/tensors.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import {
   expertDecoderTensors,
   expertsFromGguf,
   expertsFromHub,
   feedForwardOf,
   type HubExpertNames,
-} from '../experts.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
+} from '../blocks/experts.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { DecoderArchitecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from '../program/config.js';
+import { isDerivedTensor } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 
 export const mixtral: DecoderArchitecture = {
   name: 'mixtral',

@@ -3,12 +3,14 @@
  * replaces that of the first block) and one after the last layer. Every third layer has global attention; the others
  * see half a window to each side and have a separate RoPE base.
  */
-import type { EncoderArchitecture, ModelFile } from '../architecture.js';
-import { add, attentionBlock, gatedFeedForward, layerNorm } from '../decoder/blocks.js';
-import { windowOf, type RopeConfig } from '../decoder/config.js';
-import { ropeFrequenciesName } from '../decoder/program.js';
-import { isDerivedTensor, settingBias, tensorNames } from '../decoder/tensors.js';
-import { describeEncoder, embedWithNorm } from '../encoder-blocks.js';
+import { add, attentionBlock, gatedFeedForward, layerNorm } from '../blocks/decoder-blocks.js';
+import { describeEncoder, embedWithNorm } from '../blocks/encoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RopeConfig } from '../program/config.js';
+import { ropeFrequenciesName } from '../program/decoder-program.js';
+import { isDerivedTensor, settingBias, tensorNames } from '../program/tensors.js';
 import {
   encoderAttention,
   encoderFromGguf,
@@ -16,11 +18,9 @@ import {
   encoderPart,
   type EncoderConfig,
   type RotaryEncoderConfig,
-} from '../encoder-settings.js';
-import { windowedLayersOf } from '../hub-settings.js';
-import { readFreqFactors, ropeFromGguf, ropeFromHub, ggufRotaryDim } from '../rope-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+} from '../settings/encoder-settings.js';
+import { windowedLayersOf } from '../settings/hub-settings.js';
+import { readFreqFactors, ropeFromGguf, ropeFromHub, ggufRotaryDim } from '../settings/rope-settings.js';
 
 const usualPeriod = 3;
 const usualLocalBase = 10000;

@@ -2,12 +2,15 @@
  * Nomic BERT (arXiv:2402.01613): the post-norm blocks of BERT with RoPE instead of learned positions, SwiGLU, and
  * fused query, key and value.
  */
-import type { EncoderArchitecture, ModelFile } from '../architecture.js';
-import { refuseSettings } from '../config-checks.js';
-import { gatedFeedForward } from '../decoder/blocks.js';
-import type { RopeConfig } from '../decoder/config.js';
-import { isDerivedTensor, tensorNames, type Bias } from '../decoder/tensors.js';
-import { describeEncoder, embedWithNorm, postNormLayer } from '../encoder-blocks.js';
+import { gatedFeedForward } from '../blocks/decoder-blocks.js';
+import { describeEncoder, embedWithNorm, postNormLayer } from '../blocks/encoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import type { Fields } from '../file/fields.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
+import type { RopeConfig } from '../program/config.js';
+import { isDerivedTensor, tensorNames, type Bias } from '../program/tensors.js';
+import { refuseSettings } from '../settings/config-checks.js';
 import {
   biasedNorm,
   encoderAttention,
@@ -16,11 +19,8 @@ import {
   encoderPart,
   rowsOf,
   type RotaryEncoderConfig,
-} from '../encoder-settings.js';
-import type { Fields } from '../fields.js';
-import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub } from '../rope-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+} from '../settings/encoder-settings.js';
+import { ggufRotaryDim, readFreqFactors, ropeFromGguf, ropeFromHub } from '../settings/rope-settings.js';
 
 /** `activation_function` is the activation of the gate. */
 const gates: Readonly<Record<string, string>> = { swiglu: 'silu', geglu: 'gelu' };

@@ -2,17 +2,17 @@
  * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole q and k vectors, across all heads, before
  * RoPE; the FFN is a mixture of experts with unnormalized softmax weights.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import type { ExpertConfig, RotaryDecoderConfig } from '../decoder/config.js';
-import type { DecoderStep } from '../decoder/program.js';
-import { isDerivedTensor, settingBias, usualNorm } from '../decoder/tensors.js';
-import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../experts.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
 import type { ProgramTensor } from '@winnow/ops';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../blocks/experts.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import { isDerivedTensor, settingBias, usualNorm } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 
 const routing = { score: 'softmax', normalize: false } as const;
 

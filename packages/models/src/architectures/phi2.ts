@@ -2,14 +2,14 @@
  * Phi 1, 1.5 and 2: one LayerNorm per block, whose output feeds attention and FFN in parallel,
  * `n = ln(x); x += attn(n) + down(gelu(up(n)))`; split-half rotary pairs over part of each head, biases everywhere.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { add, attentionBlock, describeDecoder, layerNorm, plainFeedForward } from '../decoder/blocks.js';
-import type { RotaryDecoderConfig } from '../decoder/config.js';
-import { headNormTensors, isDerivedTensor, plainFfnTensors, tensorNames } from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+import { add, attentionBlock, describeDecoder, layerNorm, plainFeedForward } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { RotaryDecoderConfig } from '../program/config.js';
+import { headNormTensors, isDerivedTensor, plainFfnTensors, tensorNames } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 
 export const phi2: Architecture = {
   name: 'phi2',

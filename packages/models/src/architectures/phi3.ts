@@ -4,16 +4,16 @@
  * keep their rotation, so the context length chosen at load time selects the set, as in llama.cpp.
  */
 import type { RopeScaling } from '@winnow/ops';
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../decoder/config.js';
-import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from '../decoder/tensors.js';
-import type { Fields } from '../fields.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { unrotatedFromHub } from '../hub-settings.js';
-import { hubRopeFields, readFreqFactors, ropeFromHub } from '../rope-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import type { Fields } from '../file/fields.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
+import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { unrotatedFromHub } from '../settings/hub-settings.js';
+import { hubRopeFields, readFreqFactors, ropeFromHub } from '../settings/rope-settings.js';
 
 const factorTensors = ['rope_factors_short.weight', 'rope_factors_long.weight'] as const;
 

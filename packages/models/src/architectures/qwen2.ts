@@ -2,14 +2,14 @@
  * Qwen 2 and 2.5 (arXiv:2407.10671): the Llama block with biases on q, k and v,
  * `x += attn(rms(x)); x += down(act(gate(rms(x))) * up(rms(x)))`, rotary pairs in halves.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
-import { isDerivedTensor, usualTensors, type UsualTensors } from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub, maxListedLayers, windowedLayersOf } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
+import { isDerivedTensor, usualTensors, type UsualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub, maxListedLayers, windowedLayersOf } from '../settings/hub-settings.js';
 
 export const qwen2: Architecture = {
   name: 'qwen2',

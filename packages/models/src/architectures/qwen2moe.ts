@@ -2,16 +2,16 @@
  * Qwen 1.5 and 2 with experts (arXiv:2407.10671): the Qwen 2 block, whose FFN is a mixture of experts with unnormalized
  * softmax weights plus a gated shared expert.
  */
-import type { Architecture } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf } from '../decoder/config.js';
-import { isDerivedTensor, type UsualTensors } from '../decoder/tensors.js';
-import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../experts.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../blocks/experts.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture } from '../program/architecture.js';
+import { windowOf } from '../program/config.js';
+import { isDerivedTensor, type UsualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { withQwenWindow } from './qwen2.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights } from '../weights.js';
 
 const routing = { score: 'softmax', normalize: false } as const;
 

@@ -2,15 +2,15 @@
  * Qwen 3 (arXiv:2505.09388): the Llama block with a per-head RMS norm of q and k before RoPE, whose weights all heads
  * share, and an explicit head size; split-half rotary pairs.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
-import { headNormTensors, isDerivedTensor, settingBias, usualTensors } from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
+import { headNormTensors, isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { withQwenWindow } from './qwen2.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
 
 export const qwen3: Architecture = {
   name: 'qwen3',

@@ -1,12 +1,12 @@
 /** Settings of Qwen 3.5 in both formats, and the language model of multimodal checkpoints. */
-import type { ModelFile } from '../architecture.js';
-import type { ExpertConfig, RotaryDecoderConfig } from '../decoder/config.js';
-import { expertsFromGguf, expertsFromHub } from '../experts.js';
-import { Fields } from '../fields.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub, maxListedLayers } from '../hub-settings.js';
-import { kvHeadsByLayer, listOf, recurrentByType } from '../recurrent-settings.js';
-import { textPartOf } from '../text-part.js';
+import { expertsFromGguf, expertsFromHub } from '../blocks/experts.js';
+import { Fields } from '../file/fields.js';
+import type { ModelFile } from '../program/architecture.js';
+import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub, maxListedLayers } from '../settings/hub-settings.js';
+import { kvHeadsByLayer, listOf, recurrentByType } from '../settings/recurrent-settings.js';
+import { textPartOf } from '../settings/text-part.js';
 
 /** Sizes of the recurrent layers. */
 export interface DeltaConfig {

@@ -3,9 +3,12 @@
  * mix(rms(x)); x += ffn(rms(x))`. The norm before the FFN is called `post_attention_norm`.
  */
 import type { ProgramTensor } from '@winnow/ops';
-import type { Architecture, ModelDescription, ModelFile } from '../architecture.js';
-import { add, describeDecoder, linear, rmsNorm } from '../decoder/blocks.js';
-import type { DecoderStep } from '../decoder/program.js';
+import { add, describeDecoder, linear, rmsNorm } from '../blocks/decoder-blocks.js';
+import { expertTensors, feedForwardOf } from '../blocks/experts.js';
+import { rotaryOf, type Rotary } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
+import type { DecoderStep } from '../program/decoder-program.js';
 import {
   gatedFfnTensors,
   headNormTensors,
@@ -15,8 +18,7 @@ import {
   usualNorm,
   type Names,
   type UsualTensors,
-} from '../decoder/tensors.js';
-import { expertTensors, feedForwardOf } from '../experts.js';
+} from '../program/tensors.js';
 import {
   languageModel,
   settingsFromGguf,
@@ -24,8 +26,6 @@ import {
   type DeltaConfig,
   type Qwen35Settings,
 } from './qwen35-settings.js';
-import { rotaryOf, type Rotary } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
 
 export const qwen35: Architecture = {
   name: 'qwen35',

@@ -2,7 +2,7 @@
  * Qwen 3.5 with experts: the FFN is a mixture with normalized weights plus a gated shared expert. The rest:
  * `qwen35.ts`.
  */
-import type { Architecture } from '../architecture.js';
+import type { Architecture } from '../program/architecture.js';
 import { describeQwen35 } from './qwen35.js';
 
 export const qwen35moe: Architecture = {

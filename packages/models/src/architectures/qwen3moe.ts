@@ -1,16 +1,16 @@
 /**
  * Qwen 3 with experts (arXiv:2505.09388): the Qwen 3 block, whose FFN is a mixture of experts with normalized weights.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, preNormLayer, rmsNorm } from '../decoder/blocks.js';
-import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from '../decoder/config.js';
-import { headNormTensors, isDerivedTensor, settingBias } from '../decoder/tensors.js';
-import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../experts.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../blocks/experts.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type ExpertConfig, type RotaryDecoderConfig } from '../program/config.js';
+import { headNormTensors, isDerivedTensor, settingBias } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { withQwenWindow } from './qwen2.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
 
 export const qwen3moe: Architecture = {
   name: 'qwen3moe',

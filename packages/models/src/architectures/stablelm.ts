@@ -4,7 +4,6 @@
  * ffn(n)`; the 12B model also normalizes each head of q and k, with separate weights per head.
  */
 import type { ProgramTensor } from '@winnow/ops';
-import type { Architecture, ModelFile } from '../architecture.js';
 import {
   add,
   attentionBlock,
@@ -13,9 +12,12 @@ import {
   layerNorm,
   preNormLayer,
   type AttentionOptions,
-} from '../decoder/blocks.js';
-import type { RotaryDecoderConfig } from '../decoder/config.js';
-import type { DecoderStep } from '../decoder/program.js';
+} from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { RotaryDecoderConfig } from '../program/config.js';
+import type { DecoderStep } from '../program/decoder-program.js';
 import {
   attentionTensors,
   gatedFfnTensors,
@@ -24,11 +26,9 @@ import {
   preNormTensors,
   usualNorm,
   type UsualTensors,
-} from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+} from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 
 interface Variant {
   readonly isParallel: boolean;

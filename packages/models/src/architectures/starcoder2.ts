@@ -2,9 +2,11 @@
  * StarCoder 2 (arXiv:2402.19173): pre-norm blocks with LayerNorm, grouped-query attention with split-half rotary pairs,
  * `x += attn(ln(x)); x += down(gelu(up(ln(x))))`, biases everywhere.
  */
-import type { Architecture, ModelFile } from '../architecture.js';
-import { describeDecoder, layerNorm, plainFeedForward, preNormLayer } from '../decoder/blocks.js';
-import { windowOf, type RotaryDecoderConfig } from '../decoder/config.js';
+import { describeDecoder, layerNorm, plainFeedForward, preNormLayer } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights, type WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import {
   attentionTensors,
   isDerivedTensor,
@@ -12,11 +14,9 @@ import {
   plainFfnTensors,
   preNormTensors,
   type UsualTensors,
-} from '../decoder/tensors.js';
-import { configFromGguf } from '../gguf-settings.js';
-import { configFromHub } from '../hub-settings.js';
-import { rotaryOf } from '../rotary.js';
-import { collectWeights, type WeightRequest } from '../weights.js';
+} from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 
 export const starcoder2: Architecture = {
   name: 'starcoder2',

@@ -1,8 +1,8 @@
 /**
  * The added tokens of tokenizer.json and how text is split at them: leftmost-longest, as in Hugging Face tokenizers.
  */
-import { charBit, charClass } from '../char-class.js';
-import { Trie } from '../trie.js';
+import { Trie } from '../tables/trie.js';
+import { charBit, charClass } from '../text/char-class.js';
 
 export interface AddedToken {
   readonly id: number;

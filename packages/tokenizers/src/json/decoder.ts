@@ -2,8 +2,8 @@
  * Decoders of tokenizer.json, reduced to a function of a single token: its bytes, and whether a leading space is
  * stripped.
  */
-import { byteLevelDecode, hexTokenByte } from '../byte-level.js';
-import { utf8 } from '../vocabulary-tokenizer.js';
+import { byteLevelDecode, hexTokenByte } from '../text/byte-level.js';
+import { utf8 } from '../tokenizer/vocabulary-tokenizer.js';
 import { asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
 
 export interface TokenDecoder {

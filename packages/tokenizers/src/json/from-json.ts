@@ -2,13 +2,14 @@
  * Builds a tokenizer from tokenizer.json and tokenizer_config.json; it produces the same ids as Hugging Face
  * tokenizers.
  */
-import { END_OF_GENERATION } from '../gguf-attributes.js';
-import type { IdList } from '../id-list.js';
-import type { Tokenizer } from '../tokenizer.js';
-import type { SpecialIds, TextEncoderModel } from '../vocabulary-tokenizer.js';
-import { VocabularyTokenizer, utf8 } from '../vocabulary-tokenizer.js';
+import { END_OF_GENERATION } from '../gguf/gguf-attributes.js';
+import type { IdList } from '../tables/id-list.js';
+import type { Tokenizer } from '../tokenizer/tokenizer.js';
+import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
+import { VocabularyTokenizer, utf8 } from '../tokenizer/vocabulary-tokenizer.js';
 import { AddedTokenSplitter } from './added-tokens.js';
 import { readDecoder } from './decoder.js';
+import { createLibraryEncoder } from './library-encoder.js';
 import type { JsonModel } from './model.js';
 import { readModel } from './model.js';
 import type { Normalizer } from './normalizer.js';
@@ -21,7 +22,6 @@ import type { JsonObject } from './value.js';
 import { UnsupportedComponent, asObject, jsonError, optionalBoolean } from './value.js';
 import type { JsonVocabulary } from './vocabulary.js';
 import { configToken, readVocabulary } from './vocabulary.js';
-import { createLibraryEncoder } from './library-encoder.js';
 
 const CONFIG = 'tokenizer_config.json';
 

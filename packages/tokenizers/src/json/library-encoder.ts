@@ -1,9 +1,9 @@
 /** Encodes with `@huggingface/tokenizers`: for components that Winnow's own pipeline lacks. */
 import { BackendError } from '@winnow/tensor';
-import type { IdList } from '../id-list.js';
+import type { IdList } from '../tables/id-list.js';
+import type { TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
-import type { TextEncoderModel } from '../vocabulary-tokenizer.js';
 import type { JsonObject } from './value.js';
 import { type UnsupportedComponent, isObject, jsonError } from './value.js';
 

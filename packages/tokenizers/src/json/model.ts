@@ -1,14 +1,14 @@
 /** Models of tokenizer.json, implemented with Winnow's own algorithms. */
-import { ByteBpe } from '../byte-bpe.js';
-import { hexTokenText } from '../byte-level.js';
-import type { MergePair } from '../bpe-rules.js';
-import { BpeRules } from '../bpe-rules.js';
-import { CharBpe } from '../char-bpe.js';
-import { SymbolTable, findByteIds } from '../symbols.js';
-import type { Tokenizer } from '../tokenizer.js';
-import { Unigram } from '../unigram.js';
-import { WordPiece } from '../wordpiece.js';
-import type { WordModel } from '../words.js';
+import type { MergePair } from '../algorithms/bpe-rules.js';
+import { BpeRules } from '../algorithms/bpe-rules.js';
+import { ByteBpe } from '../algorithms/byte-bpe.js';
+import { CharBpe } from '../algorithms/char-bpe.js';
+import { SymbolTable, findByteIds } from '../algorithms/symbols.js';
+import { Unigram } from '../algorithms/unigram.js';
+import { WordPiece } from '../algorithms/wordpiece.js';
+import { hexTokenText } from '../text/byte-level.js';
+import type { WordModel } from '../text/words.js';
+import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { JsonObject } from './value.js';
 import { UnsupportedComponent, asArray, asId, asNumber, asString, describe, jsonError } from './value.js';
 import { optionalBoolean, optionalString } from './value.js';

@@ -1,7 +1,7 @@
 /** Normalizers of tokenizer.json, with the results of Hugging Face tokenizers. */
-import { charBit, charClass } from '../char-class.js';
-import { Charsmap } from '../charsmap.js';
-import type { CharsmapMatch } from '../charsmap.js';
+import { charBit, charClass } from '../text/char-class.js';
+import { Charsmap } from '../text/charsmap.js';
+import type { CharsmapMatch } from '../text/charsmap.js';
 import { readPattern } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
 

@@ -1,5 +1,5 @@
 /** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
-import { compilePattern } from '../split.js';
+import { compilePattern } from '../text/split.js';
 import { readPattern } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
 import type { JsonObject } from './value.js';

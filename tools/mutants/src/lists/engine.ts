@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const engineMutants: readonly Mutant[] = [
   {
-    file: 'packages/models/src/experts.ts',
+    file: 'packages/models/src/blocks/experts.ts',
     find: 'return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));',
     replace: 'return y;',
     tests: ['test/experts.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],
@@ -15,13 +15,13 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['src/model-configs.test.ts', 'test/recurrent.test.ts', 'test/variants.test.ts'],
   },
   {
-    file: 'packages/models/src/add-adapters.ts',
+    file: 'packages/models/src/lora/add-adapters.ts',
     find: 'for (let row = 0; row < b.length / rank; row++) {',
     replace: 'for (let row = 1; row < b.length / rank; row++) {',
     tests: ['packages/engine/test/load/adapters.test.ts'],
   },
   {
-    file: 'packages/models/src/rotary.ts',
+    file: 'packages/models/src/blocks/rotary.ts',
     find: 'const isLong = beyond !== undefined && step.contextSize > beyond.contextLength;',
     replace: 'const isLong = beyond !== undefined;',
     tests: ['test/variants.test.ts', 'packages/engine/test/goldens/architectures.test.ts'],

@@ -3,25 +3,25 @@ import type { Mutant } from '../mutant.ts';
 
 export const textMutants: readonly Mutant[] = [
   {
-    file: 'packages/tokenizers/src/merge.ts',
+    file: 'packages/tokenizers/src/algorithms/merge.ts',
     find: 'if (rank >= 0 && rank < bestRank) {',
     replace: 'if (rank >= 0 && rank <= bestRank) {',
-    tests: ['src/merge.test.ts', 'src/gguf-vocabulary.test.ts'],
+    tests: ['src/algorithms/merge.test.ts', 'src/vocabulary/gguf-vocabulary.test.ts'],
   },
   {
-    file: 'packages/tokenizers/src/unigram.ts',
+    file: 'packages/tokenizers/src/algorithms/unigram.ts',
     find: 'const candidate = score + this.#scores[token]!;',
     replace: 'const candidate = this.#scores[token]!;',
-    tests: ['src/vocabulary-tokenizer.test.ts', 'src/gguf-vocabulary.test.ts', 'src/from-gguf.test.ts'],
+    tests: ['src/tokenizer/vocabulary-tokenizer.test.ts', 'src/vocabulary/gguf-vocabulary.test.ts', 'src/gguf/from-gguf.test.ts'],
   },
   {
-    file: 'packages/tokenizers/src/wordpiece.ts',
+    file: 'packages/tokenizers/src/algorithms/wordpiece.ts',
     find: 'if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);',
     replace: 'if (this.#unkId !== undefined && ids.length < before) ids.push(this.#unkId);',
     tests: [
-      'src/vocabulary-tokenizer.test.ts',
-      'src/gguf-vocabulary.test.ts',
-      'src/from-gguf.test.ts',
+      'src/tokenizer/vocabulary-tokenizer.test.ts',
+      'src/vocabulary/gguf-vocabulary.test.ts',
+      'src/gguf/from-gguf.test.ts',
       'src/json/from-json.test.ts',
     ],
   },

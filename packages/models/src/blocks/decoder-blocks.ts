@@ -1,0 +1,174 @@
+/** Building blocks of decoders; weights have their GGUF names, `blk.LAYER.NAME`. */
+import type { Program, ProgramTensor } from '@winnow/ops';
+import type { ModelDescription } from '../program/architecture.js';
+import {
+  addAdapted,
+  beginDecoder,
+  embedTokens,
+  endDecoder,
+  type AttentionRequest,
+  type DecoderProgramOptions,
+  type DecoderStep,
+} from '../program/decoder-program.js';
+import { endEmbedding, beginEmbedding, type EmbeddingProgramOptions } from '../program/embedding-program.js';
+import { lowerFeedForward } from './feed-forward.js';
+import type { Rotary } from './rotary.js';
+
+/** Appends the norm of this name over the last axis. */
+export type NormWriter = (step: DecoderStep, name: string, x: ProgramTensor) => ProgramTensor;
+
+/** A decoder as described by its architecture. */
+export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weights'> {
+  readonly rotaries?: readonly Rotary[];
+  /** Additional tables that no file contains. */
+  readonly constants?: readonly (readonly [name: string, values: Float32Array])[];
+  /** Default: rows of the table. */
+  readonly embed?: (step: DecoderStep) => ProgramTensor;
+  /** Appends a layer and returns its hidden states `[T, hiddenDim]`. */
+  readonly layer: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
+  /** Name of the norm before the output matrix. */
+  readonly norm: NormWriter;
+  /** Soft cap of the logits; default 0: none. */
+  readonly softCap?: number;
+}
+
+/** Creates the description of a decoder with sequential layers. */
+export function describeDecoder(design: DecoderDesign): ModelDescription {
+  const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
+  const constants = new Map([...rotaries.flatMap((rotary) => rotary.constants), ...(design.constants ?? [])]);
+  const writeLayers = (step: DecoderStep): ProgramTensor => {
+    let x = embed(step);
+    for (let index = 0; index < config.numLayers; index++) {
+      step.b.setLayer(index);
+      x = layer(step, index, x);
+    }
+    return x;
+  };
+  return {
+    config,
+    weights,
+    constants,
+    buildProgram(options: DecoderProgramOptions): Program {
+      const step = beginDecoder({ config, weights, constants }, options);
+      endDecoder(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.topK, softCap);
+      return step.b.build();
+    },
+    buildEmbeddingProgram(options: EmbeddingProgramOptions): Program {
+      const step = beginEmbedding({ config, weights, constants }, options);
+      endEmbedding(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.pooling);
+      return step.b.build();
+    },
+  };
+}
+
+export function add({ b }: DecoderStep, x: ProgramTensor, y: ProgramTensor): ProgramTensor {
+  return b.activation('add', { a: x, b: y });
+}
+
+export function rmsNorm({ b, weight, config }: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  return b.activation('rms-norm', { x, weight: weight(`${name}.weight`) }, { eps: config.normEps });
+}
+
+/** With the bias, if there is one. */
+export function layerNorm(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  const { b, weight, optionalWeight, config } = step;
+  const inputs = { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) };
+  return b.activation('layer-norm', inputs, { eps: config.normEps });
+}
+
+/** With the bias, if there is one, and the adapters. */
+export function linear(step: DecoderStep, name: string, x: ProgramTensor): ProgramTensor {
+  const { b, weight, optionalWeight } = step;
+  const y = b.activation('matmul', { x, weight: weight(`${name}.weight`), bias: optionalWeight(`${name}.bias`) });
+  return addAdapted(step, name, x, y);
+}
+
+/** The outputs `[begin, end)` of a matrix without bias. */
+export function linearRows(
+  step: DecoderStep,
+  name: string,
+  x: ProgramTensor,
+  begin: number,
+  end: number,
+): ProgramTensor {
+  const { b, weight } = step;
+  const y = b.activation('matmul', { x, weight: b.rows(weight(`${name}.weight`), begin, end) });
+  return addAdapted(step, name, x, y, (factor) => b.rows(factor, begin, end));
+}
+
+/** Options that differ between attention blocks. */
+export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap'> {
+  readonly rotary?: Rotary;
+  /** Default: `1 / sqrt(headDim)`. */
+  readonly scale?: number;
+  /** Applied to the heads `[T, N, H]` of q and k before RoPE; `name` is `attn_q` or `attn_k`. */
+  readonly normalizeHeads?: (name: string, heads: ProgramTensor) => ProgramTensor;
+}
+
+/** Grouped-query attention of normalized inputs: projections, RoPE, attention, output projection. */
+export function attentionBlock(
+  step: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  { rotary, scale, window, softCap, normalizeHeads }: AttentionOptions,
+): ProgramTensor {
+  const { b, config, positions } = step;
+  const { numHeads, numKvHeads, headDim } = config;
+  const heads = (name: string, count: number): ProgramTensor => {
+    const raw = b.reshape(linear(step, `blk.${layer}.${name}`, x), ['T', count, headDim]);
+    return normalizeHeads === undefined || name === 'attn_v' ? raw : normalizeHeads(`blk.${layer}.${name}`, raw);
+  };
+  const rotate = (raw: ProgramTensor, at: ProgramTensor): ProgramTensor =>
+    rotary === undefined ? raw : rotary.rotate(step, raw, at);
+  const query = heads('attn_q', numHeads);
+  const y = step.attend(layer, {
+    q: rotate(query, positions),
+    k: rotate(heads('attn_k', numKvHeads), positions),
+    v: heads('attn_v', numKvHeads),
+    scale: scale ?? 1 / Math.sqrt(headDim),
+    ...(window === undefined ? {} : { window }),
+    ...(softCap === undefined ? {} : { softCap }),
+    rotateQuery: (at) => rotate(query, at),
+  });
+  return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));
+}
+
+/** `down(act(gate x) * up x)` of normalized inputs. */
+export function gatedFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  return lowerFeedForward(step, layer, x, true, () => {
+    const gate = linear(step, `blk.${layer}.ffn_gate`, x);
+    const up = linear(step, `blk.${layer}.ffn_up`, x);
+    const y = step.b.activation('glu', { gate, up }, { kind: step.config.activation });
+    return linear(step, `blk.${layer}.ffn_down`, y);
+  });
+}
+
+/** `down(act(up x))` of normalized inputs. */
+export function plainFeedForward(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  return lowerFeedForward(step, layer, x, false, () => {
+    const up = linear(step, `blk.${layer}.ffn_up`, x);
+    const y = step.b.activation('activation', { x: up }, { kind: step.config.activation });
+    return linear(step, `blk.${layer}.ffn_down`, y);
+  });
+}
+
+/** The parts of a standard block. */
+export interface PreNormBlock {
+  readonly norm: NormWriter;
+  readonly attention: (layer: number, step: DecoderStep) => AttentionOptions;
+  /** Default: gated. */
+  readonly feedForward?: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
+}
+
+/** `x += attn(norm(x)); x += ffn(norm(x))`. */
+export function preNormLayer({
+  norm,
+  attention,
+  feedForward = gatedFeedForward,
+}: PreNormBlock): DecoderDesign['layer'] {
+  return (step, layer, input) => {
+    const normed = norm(step, `blk.${layer}.attn_norm`, input);
+    const x = add(step, input, attentionBlock(step, layer, normed, attention(layer, step)));
+    return add(step, x, feedForward(step, layer, norm(step, `blk.${layer}.ffn_norm`, x)));
+  };
+}

@@ -1,0 +1,291 @@
+/** Mixtures of experts: their settings and tensors in both formats, and the records of their layers. */
+import type { ProgramTensor } from '@winnow/ops';
+import type { Fields } from '../file/fields.js';
+import type { WeightRequest } from '../file/weights.js';
+import type { ModelFile } from '../program/architecture.js';
+import type { DecoderConfig, ExpertConfig } from '../program/config.js';
+import type { DecoderStep } from '../program/decoder-program.js';
+import {
+  expertMatrixName,
+  type ExpertMatrix,
+  type ExpertPass,
+  type LayerExperts,
+} from '../program/expert-placement.js';
+import {
+  attentionTensors,
+  gatedFfnTensors,
+  outerTensors,
+  preNormTensors,
+  tensorNames,
+  type UsualTensors,
+} from '../program/tensors.js';
+import { maxListedLayers } from '../settings/hub-settings.js';
+import { add, gatedFeedForward, linear } from './decoder-blocks.js';
+
+/** Far more experts than any model has; a plausibility limit for untrusted files. */
+const maxExperts = 65536;
+
+/** Default processing of the router's scores, when the file does not specify it. */
+export type Routing = Pick<ExpertConfig, 'score' | 'normalize'>;
+
+/** Values of `expert_gating_func`. */
+const gatingFunctions: Readonly<Record<number, ExpertConfig['score']>> = { 1: 'softmax', 2: 'sigmoid' };
+
+/** The expert size defaults to the FFN dimension. @throws {FormatError} for invalid settings */
+export function expertsFromGguf(
+  { fields }: ModelFile,
+  { architecture, ffnDim, numLayers }: DecoderConfig,
+  routing: Routing,
+  hasSharedExpert = false,
+): ExpertConfig {
+  const key = (name: string): string => `${architecture}.${name}`;
+  const gating = fields.integer(key('expert_gating_func'), 0);
+  const score = gating === 0 ? routing.score : gatingFunctions[gating];
+  if (score === undefined) throw fields.refusal(key('expert_gating_func'), '1 or 2', gating);
+  const numDense = fields.integer(key('leading_dense_block_count'), 0);
+  const scale = fields.number(key('expert_weights_scale'), 1);
+  return checkedExperts(fields, {
+    numExperts: fields.count(key('expert_count')),
+    numChosen: fields.count(key('expert_used_count')),
+    ffnDim: fields.count(key('expert_feed_forward_length'), ffnDim),
+    sharedFfnDim: hasSharedExpert ? fields.count(key('expert_shared_feed_forward_length'), ffnDim) : 0,
+    score,
+    normalize: fields.boolean(key('expert_weights_norm'), routing.normalize),
+    scale: scale === 0 ? 1 : scale,
+    layers: layersFrom(numLayers, (layer) => layer >= numDense),
+  });
+}
+
+/** Names of the settings in config.json. */
+export interface HubExperts extends Routing {
+  /** Setting with the number of experts. Default: `num_experts`. */
+  readonly count?: string;
+  /** Setting with the expert size. Default: `moe_intermediate_size`. */
+  readonly size?: string;
+  readonly hasSharedExpert?: boolean;
+  /** Setting with the factor of the weights. */
+  readonly scale?: string;
+  /** Default: every `decoder_sparse_step`-th layer except those of `mlp_only_layers`. */
+  readonly isExpertLayer?: (layer: number) => boolean;
+}
+
+export function expertsFromHub(
+  { fields }: ModelFile,
+  { numLayers }: DecoderConfig,
+  {
+    score,
+    normalize,
+    count = 'num_experts',
+    size = 'moe_intermediate_size',
+    hasSharedExpert = false,
+    scale,
+    isExpertLayer,
+  }: HubExperts,
+): ExpertConfig {
+  return checkedExperts(fields, {
+    numExperts: fields.count(count),
+    numChosen: fields.count('num_experts_per_tok'),
+    ffnDim: fields.count(size),
+    sharedFfnDim: hasSharedExpert ? fields.count('shared_expert_intermediate_size') : 0,
+    score,
+    normalize: fields.boolean('norm_topk_prob', normalize),
+    scale: scale === undefined ? 1 : fields.number(scale, 1),
+    layers: layersFrom(numLayers, isExpertLayer ?? sparseLayers(fields)),
+  });
+}
+
+function sparseLayers(fields: Fields): (layer: number) => boolean {
+  const dense = fields.raw('mlp_only_layers') ?? [];
+  if (!Array.isArray(dense)) throw fields.refusal('mlp_only_layers', 'a list', dense);
+  const step = fields.count('decoder_sparse_step', 1);
+  return (layer) => !dense.includes(layer) && (layer + 1) % step === 0;
+}
+
+function layersFrom(numLayers: number, hasExperts: (layer: number) => boolean): boolean[] {
+  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, (_, layer) => hasExperts(layer));
+}
+
+function checkedExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {
+  const { numExperts, numChosen, scale } = experts;
+  if (numExperts > maxExperts) throw fields.refusal('number of experts', `at most ${maxExperts}`, numExperts);
+  if (numChosen > numExperts) throw fields.refusal('selected experts', `at most ${numExperts}`, numChosen);
+  if (!Number.isFinite(Math.fround(scale))) throw fields.refusal('scale of experts', 'a number f32 can hold', scale);
+  return experts;
+}
+
+/** Hugging Face names of the module with experts and of an expert's three matrices. */
+export interface HubExpertNames {
+  /** Module within a layer. Default: `mlp`. */
+  readonly module?: string;
+  /** Default: `gate_proj up_proj down_proj`. */
+  readonly matrices?: readonly [gate: string, up: string, down: string];
+}
+
+/** The router and the stacked matrices of a layer's experts, which the file stores stacked, fused or separately. */
+export function expertTensors(
+  file: ModelFile,
+  { hiddenDim }: DecoderConfig,
+  { numExperts, ffnDim, sharedFfnDim }: ExpertConfig,
+  layer: number,
+  { module = 'mlp', matrices = ['gate_proj', 'up_proj', 'down_proj'] }: HubExpertNames = {},
+): WeightRequest[] {
+  const { tensors } = file.store;
+  const names = tensorNames(file);
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.${module}`];
+  const shapes = { gate: [ffnDim, hiddenDim], up: [ffnDim, hiddenDim], down: [hiddenDim, ffnDim] } as const;
+  const stack = (kind: keyof typeof shapes, index: number): WeightRequest => {
+    const name = `${own}.ffn_${kind}_exps.weight`;
+    const stacked = names.isHub ? `${hub}.experts.${matrices[index] as string}` : name;
+    const shape = [numExperts, ...shapes[kind]];
+    // older files have one tensor per expert
+    const single = (expert: number): string =>
+      names.isHub
+        ? `${hub}.experts.${expert}.${matrices[index] as string}.weight`
+        : `${own}.ffn_${kind}.${expert}.weight`;
+    const isSplit = tensors.has(single(0));
+    const stackOf = isSplit ? Array.from({ length: numExperts }, (_, expert) => single(expert)) : undefined;
+    return { name, storedName: stacked, shape, ...(stackOf === undefined ? {} : { stackOf }) };
+  };
+  const fusedName = names.isHub ? `${hub}.experts.gate_up_proj` : `${own}.ffn_gate_up_exps.weight`;
+  const isFused = tensors.has(fusedName);
+  return [
+    ...names.matrix([`${own}.ffn_gate_inp`, `${hub}.gate`], [numExperts, hiddenDim], 'none'),
+    ...(isFused
+      ? [
+          {
+            name: `${own}.ffn_gate_up_exps.weight`,
+            storedName: fusedName,
+            shape: [numExperts, 2 * ffnDim, hiddenDim],
+          },
+        ]
+      : [stack('gate', 0), stack('up', 1)]),
+    stack('down', 2),
+    ...(sharedFfnDim === 0 ? [] : sharedTensors(file, hiddenDim, sharedFfnDim, layer, hub)),
+  ];
+}
+
+function sharedTensors(
+  file: ModelFile,
+  hiddenDim: number,
+  ffnDim: number,
+  layer: number,
+  hub: string,
+): WeightRequest[] {
+  const names = tensorNames(file);
+  const own = `blk.${layer}`;
+  const shared = `${hub}.shared_expert`;
+  return [
+    ...names.matrix([`${own}.ffn_gate_shexp`, `${shared}.gate_proj`], [ffnDim, hiddenDim], 'none'),
+    ...names.matrix([`${own}.ffn_up_shexp`, `${shared}.up_proj`], [ffnDim, hiddenDim], 'none'),
+    ...names.matrix([`${own}.ffn_down_shexp`, `${shared}.down_proj`], [hiddenDim, ffnDim], 'none'),
+    {
+      name: `${own}.ffn_gate_inp_shexp.weight`,
+      storedName: names.isHub ? `${hub}.shared_expert_gate.weight` : `${own}.ffn_gate_inp_shexp.weight`,
+      shape: names.isHub ? [1, hiddenDim] : [hiddenDim],
+    },
+  ];
+}
+
+/** All tensors of a decoder of pre-norm blocks with mixtures of experts in some layers. */
+export function* expertDecoderTensors(
+  file: ModelFile,
+  config: DecoderConfig,
+  experts: ExpertConfig,
+  usual: UsualTensors,
+  names: HubExpertNames = {},
+): Generator<WeightRequest> {
+  yield* outerTensors(file, config, usual);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    yield* preNormTensors(file, config, layer, usual);
+    yield* attentionTensors(file, config, layer, usual);
+    if (experts.layers[layer] === false) yield* gatedFfnTensors(file, config, layer, usual);
+    else yield* expertTensors(file, config, experts, layer, names);
+  }
+}
+
+/** The FFN of a layer: a mixture of experts or a dense FFN. */
+export function feedForwardOf(
+  experts: ExpertConfig | undefined,
+): (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor {
+  return (step, layer, x) =>
+    experts === undefined || experts.layers[layer] === false
+      ? gatedFeedForward(step, layer, x)
+      : expertFeedForward(step, layer, x, experts);
+}
+
+/**
+ * The weighted sum `sum_e w_e down_e(act(gate_e x) * up_e x)` of the selected experts for normalized inputs `[T, E]`,
+ * plus `sigmoid(g x)` times the shared expert if there is one.
+ */
+function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
+  const { b, config, weight } = step;
+  const { numChosen, ffnDim } = experts;
+  const { ids, weights } = route(step, layer, x, experts);
+  const input = b.reshape(x, ['T', 1, config.hiddenDim]);
+  const isFused = step.hasWeight(expertMatrixName(layer, 'gate_up'));
+  const matrices: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
+  /** The results of the experts of a pass, `[T, K, E]`. */
+  const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
+    const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
+      b.activation('expert-matmul', {
+        x: rows,
+        ids,
+        weight: pass === undefined ? weight(expertMatrixName(layer, kind)) : pass.matrix(kind),
+        slots: pass?.slots,
+      });
+    let gate: ProgramTensor;
+    let up: ProgramTensor;
+    if (isFused) {
+      const both = product('gate_up', input);
+      gate = b.activation('slice-columns', { x: both }, { begin: 0, length: ffnDim });
+      up = b.activation('slice-columns', { x: both }, { begin: ffnDim, length: ffnDim });
+    } else {
+      gate = product('gate', input);
+      up = product('up', input);
+    }
+    return product('down', b.activation('glu', { gate, up }, { kind: config.activation }));
+  };
+  const node: LayerExperts = {
+    layer,
+    ids,
+    numExperts: experts.numExperts,
+    numChosen,
+    matrices,
+    predict: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
+  };
+  let products: ProgramTensor | undefined;
+  for (const pass of step.experts?.(b, node) ?? [undefined]) {
+    // summed before weighting: each row is nonzero in only one pass, so the addition is exact
+    const some = writePass(pass);
+    products = products === undefined ? some : add(step, products, some);
+  }
+  const y = b.activation('expert-combine', { x: products, weights });
+  return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
+}
+
+/** The experts that the router of a layer selects. */
+function route(
+  { b, weight, optionalWeight }: DecoderStep,
+  layer: number,
+  x: ProgramTensor,
+  { numChosen, score, normalize, scale }: ExpertConfig,
+): Record<'ids' | 'weights', ProgramTensor> {
+  const own = `blk.${layer}`;
+  const logits = b.activation('matmul', { x, weight: weight(`${own}.ffn_gate_inp.weight`) });
+  const bias = optionalWeight(`${own}.exp_probs_b.bias`);
+  const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalize, scale });
+  return routed as Record<'ids' | 'weights', ProgramTensor>;
+}
+
+function sharedExpert(step: DecoderStep, layer: number, x: ProgramTensor): ProgramTensor {
+  const { b, config, weight } = step;
+  const own = `blk.${layer}`;
+  const gate = linear(step, `${own}.ffn_gate_shexp`, x);
+  const up = linear(step, `${own}.ffn_up_shexp`, x);
+  const hidden = b.activation('glu', { gate, up }, { kind: config.activation });
+  const y = linear(step, `${own}.ffn_down_shexp`, hidden);
+  // files store the gate as a vector or as a matrix of one row
+  const row = b.reshape(weight(`${own}.ffn_gate_inp_shexp.weight`), [1, config.hiddenDim]);
+  const logit = b.activation('matmul', { x, weight: row });
+  return b.activation('scale-rows', { x: y, scales: b.activation('activation', { x: logit }, { kind: 'sigmoid' }) });
+}

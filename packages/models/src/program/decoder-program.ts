@@ -1,0 +1,313 @@
+/**
+ * The common parts of all decoder programs: inputs of a step, cache, embedding, and the output from final norm to
+ * logits.
+ */
+import {
+  ProgramBuilder,
+  lowerDenseAttention,
+  type LayerAttention,
+  type AttentionLowering,
+  type FeedForwardLowering,
+  type KvDTypes,
+  type KvView,
+  type ProgramTensor,
+} from '@winnow/ops';
+import { ArgumentError, dtypeInfo, type DType } from '@winnow/tensor';
+import type { ModelDescription } from './architecture.js';
+import type { DecoderConfig } from './config.js';
+import type { ExpertPlacement } from './expert-placement.js';
+
+/** Size of the KV cache, which all sequences share. */
+export interface KvCacheShape {
+  readonly numBlocks: number;
+  /** Slots per block. */
+  readonly blockSize: number;
+  /** Maximum number of blocks per sequence. */
+  readonly maxBlocksPerSequence: number;
+  readonly dtype: KvDTypes;
+}
+
+/**
+ * Capacities of a program. A step is a flat list of tokens of one or more sequences; the scalar slots to fill are
+ * `tokens`, `positions`, `sequences`, `slots` `[T]`, `outputRows` `[R]`, `contextLengths` `[B]`, `blockTable` `[B, M]`;
+ * in models with recurrent layers `stateFrom`, `stateTo` `[B]` too: the rows of the states that a sequence continues
+ * from (-1: a new sequence) and stores its new states to.
+ */
+export interface DecoderProgramOptions {
+  /** Maximum number of tokens per step (symbol T). */
+  readonly maxTokens: number;
+  /** Maximum number of sequences per step (symbol B). */
+  readonly maxSequences: number;
+  /** Maximum number of logit rows per step (symbol R). */
+  readonly maxOutputRows: number;
+  readonly cache: KvCacheShape;
+  /** Number of top tokens in the `topValues` and `topIndices` outputs. */
+  readonly topK: number;
+  /** Maximum context length, for models whose RoPE depends on it. Default: the cache capacity of one sequence. */
+  readonly contextSize?: number;
+  /** Rows of the buffers of recurrent states. Default: one per sequence. */
+  readonly numStates?: number;
+  /** Whether keys are stored, and queries used, after a Hadamard rotation. Default false. */
+  readonly rotateKeys?: boolean;
+  /** The attention lowering. Default: dense attention. */
+  readonly attention?: AttentionLowering;
+  /** The FFN lowering, except for FFNs of experts and with adapters. Default: dense. */
+  readonly feedForward?: FeedForwardLowering;
+  /** Placement of the experts. Default: all in the model's weights. */
+  readonly experts?: ExpertPlacement;
+}
+
+/** Names of the KV cache buffers. */
+export function kvBufferNames(layer: number): { keys: string; values: string } {
+  return { keys: `kv.${layer}.keys`, values: `kv.${layer}.values` };
+}
+
+/**
+ * Head dimension as a cache of this dtype stores it: whole blocks, the last one zero-padded. The padding changes
+ * neither dot products nor the other values.
+ */
+export function storedHeadDim(headDim: number, dtype: DType): number {
+  const { blockSize } = dtypeInfo(dtype);
+  return Math.ceil(headDim / blockSize) * blockSize;
+}
+
+/** Name of the buffer of a recurrent state of a layer, with one row per state; all names begin with `state.`. */
+export function stateBufferName(layer: number, kind: string): string {
+  return `state.${layer}.${kind}`;
+}
+
+/** Name of the buffer with the position of each slot, shared by all layers. */
+export const slotPositionsName = 'kv.slotPositions';
+
+/** Name of the constant with the RoPE frequencies. */
+export const ropeFrequenciesName = 'rope.frequencies';
+
+/** Looks up weights of the model; `undefined` for optional ones that the file lacks. */
+export type WeightOf = (name: string) => ProgramTensor | undefined;
+
+/** The attention of one layer; `k` and `v` are stored first. */
+export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' | 'scale'> {
+  /** Default 0: all keys. */
+  readonly window?: number;
+  /** Default 0: none. */
+  readonly softCap?: number;
+  /** Default: the query unchanged, for models without RoPE. */
+  readonly rotateQuery?: LayerAttention['rotateQuery'];
+}
+
+/** Attributes are 32-bit integers; a window of this size never excludes a key. */
+const maxWindow = 2 ** 31 - 1;
+
+/** The context in which a layer appends its records. */
+export interface DecoderStep {
+  readonly b: ProgramBuilder;
+  readonly config: DecoderConfig;
+  /** A required weight. */
+  weight(name: string): ProgramTensor;
+  readonly optionalWeight: WeightOf;
+  /** Whether the model has the weight; does not declare it in the program. */
+  hasWeight(name: string): boolean;
+  constant(name: string): ProgramTensor;
+  /** Integers `[T]`, all 0. */
+  zeros(): ProgramTensor;
+  readonly positions: ProgramTensor;
+  readonly sequences: ProgramTensor;
+  readonly slots: ProgramTensor;
+  readonly contextLengths: ProgramTensor;
+  /** Maximum number of tokens of a sequence. */
+  readonly contextSize: number;
+  /** Stores the step's keys and values and appends attention by the policy of the program: `[T, N, D]`. */
+  attend(layer: number, request: AttentionRequest): ProgramTensor;
+  /** The recurrent states of a layer: `[numStates, ...shape]`, f32. */
+  state(layer: number, kind: string, shape: readonly number[]): ProgramTensor;
+  readonly feedForward: FeedForwardLowering | undefined;
+  readonly experts: ExpertPlacement | undefined;
+  /** The inputs of recurrent ops that describe the sequences. */
+  stateInputs(): Readonly<Record<'sequences' | 'stateFrom' | 'stateTo', ProgramTensor>>;
+}
+
+/**
+ * Starts a program: declares the inputs of a step and stores the positions of its tokens.
+ * @param hasOneCache whether all layers share one cache, for steps that contain whole sequences
+ */
+export function beginDecoder(
+  model: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
+  options: DecoderProgramOptions,
+  hasOneCache = false,
+): DecoderStep {
+  return new DecoderStepBuilder(model, options, hasOneCache);
+}
+
+function found(name: string, tensor: ProgramTensor | undefined): ProgramTensor {
+  if (tensor === undefined) throw new ArgumentError({ argument: 'weight', expected: name, actual: 'nothing' });
+  return tensor;
+}
+
+/** Lookups are arrow functions, because layers destructure a step. */
+class DecoderStepBuilder implements DecoderStep {
+  readonly b: ProgramBuilder;
+  readonly config: DecoderConfig;
+  readonly positions: ProgramTensor;
+  readonly sequences: ProgramTensor;
+  readonly slots: ProgramTensor;
+  readonly contextLengths: ProgramTensor;
+  readonly contextSize: number;
+  readonly feedForward: FeedForwardLowering | undefined;
+  readonly experts: ExpertPlacement | undefined;
+  readonly #model: Pick<ModelDescription, 'weights' | 'constants'>;
+  readonly #options: DecoderProgramOptions;
+  readonly #hasOneCache: boolean;
+  readonly #numStates: number;
+  readonly #blockTable: ProgramTensor;
+  readonly #slotPositions: ProgramTensor;
+  #states: ReturnType<DecoderStep['stateInputs']> | undefined;
+  #zeros: ProgramTensor | undefined;
+
+  constructor(
+    { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
+    options: DecoderProgramOptions,
+    hasOneCache: boolean,
+  ) {
+    const { maxTokens, maxSequences, maxOutputRows, cache } = options;
+    const { numBlocks, blockSize, maxBlocksPerSequence } = cache;
+    const b = new ProgramBuilder({ T: maxTokens, B: maxSequences, R: maxOutputRows });
+    this.b = b;
+    this.config = config;
+    this.#model = { weights, constants };
+    this.#options = options;
+    this.#hasOneCache = hasOneCache;
+    this.#numStates = options.numStates ?? maxSequences;
+    this.contextSize = options.contextSize ?? maxBlocksPerSequence * blockSize;
+    this.feedForward = options.feedForward;
+    this.experts = options.experts;
+    this.positions = b.scalar('positions', ['T']);
+    this.sequences = b.scalar('sequences', ['T']);
+    this.slots = b.scalar('slots', ['T']);
+    this.contextLengths = b.scalar('contextLengths', ['B']);
+    this.#blockTable = b.scalar('blockTable', ['B', maxBlocksPerSequence]);
+    this.#slotPositions = b.external(slotPositionsName, 'kv', 'i32', [numBlocks, blockSize]);
+    const { slots, positions } = this;
+    b.append('position-append', { slots, positions }, {}, { slotPositions: this.#slotPositions });
+  }
+
+  readonly optionalWeight: WeightOf = (name) => {
+    const weight = this.#model.weights.get(name);
+    return weight === undefined ? undefined : this.b.external(name, 'weights', weight.dtype, weight.shape);
+  };
+
+  readonly weight = (name: string): ProgramTensor => found(name, this.optionalWeight(name));
+
+  readonly hasWeight = (name: string): boolean => this.#model.weights.has(name);
+
+  readonly constant = (name: string): ProgramTensor => {
+    const values = this.#model.constants.get(name);
+    return found(name, values && this.b.external(name, 'weights', 'f32', [values.length]));
+  };
+
+  readonly zeros = (): ProgramTensor => (this.#zeros ??= this.b.scalar('zeros', ['T']));
+
+  readonly state = (layer: number, kind: string, shape: readonly number[]): ProgramTensor =>
+    this.b.external(stateBufferName(layer, kind), 'kv', 'f32', [this.#numStates, ...shape]);
+
+  readonly stateInputs: DecoderStep['stateInputs'] = () => {
+    const { b, sequences } = this;
+    this.#states ??= { sequences, stateFrom: b.scalar('stateFrom', ['B']), stateTo: b.scalar('stateTo', ['B']) };
+    return this.#states;
+  };
+
+  readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
+    const { b, config, positions, sequences, slots } = this;
+    const { scale, window = 0, softCap = 0, rotateQuery } = request;
+    const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
+    const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
+    const kv = this.#kvOf(layer);
+    const toKey = (x: ProgramTensor): ProgramTensor =>
+      this.#resized(rotateKeys ? b.activation('hadamard', { x }) : x, keyDim);
+    const [q, k] = [toKey(request.q), toKey(request.k)];
+    const v = this.#resized(request.v, storedHeadDim(config.headDim, cache.dtype.values));
+    b.append('kv-append', { k, v, slots }, {}, { keys: kv.keys, values: kv.values });
+    const y = attention(b, {
+      ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap },
+      window: Math.min(window, maxWindow),
+      rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
+      states: () => ({ numStates: this.#numStates, ...this.stateInputs() }),
+    });
+    return this.#resized(y, config.headDim);
+  };
+
+  /** Changes the head dimension by truncation or zero padding. */
+  #resized(x: ProgramTensor, length: number): ProgramTensor {
+    return x.shape.at(-1) === length ? x : this.b.activation('slice-columns', { x }, { begin: 0, length, pads: true });
+  }
+
+  #kvOf(layer: number): KvView {
+    const { b, config, contextLengths } = this;
+    const { numBlocks, blockSize, dtype } = this.#options.cache;
+    const names = kvBufferNames(this.#hasOneCache ? 0 : layer);
+    const shapeOf = (each: DType): number[] => [
+      ...[numBlocks, config.numKvHeads, blockSize],
+      storedHeadDim(config.headDim, each),
+    ];
+    return {
+      keys: b.external(names.keys, 'kv', dtype.keys, shapeOf(dtype.keys)),
+      values: b.external(names.values, 'kv', dtype.values, shapeOf(dtype.values)),
+      slotPositions: this.#slotPositions,
+      blockTable: this.#blockTable,
+      contextLengths,
+    };
+  }
+}
+
+/**
+ * Adds the adapters of a matrix to its product `y` with `x`: `y + B (A x)`.
+ * @param rowsOf the rows of B that correspond to `y`. Default: all
+ */
+export function addAdapted(
+  { b, optionalWeight }: DecoderStep,
+  name: string,
+  x: ProgramTensor,
+  y: ProgramTensor,
+  rowsOf = (factor: ProgramTensor): ProgramTensor => factor,
+): ProgramTensor {
+  const [down, up] = [optionalWeight(`${name}.lora_a`), optionalWeight(`${name}.lora_b`)];
+  if (down === undefined || up === undefined) return y;
+  const low = b.activation('matmul', { x, weight: down });
+  return b.activation('add', { a: y, b: b.activation('matmul', { x: low, weight: rowsOf(up) }) });
+}
+
+/** Looks up the step's tokens: `[T, hiddenDim]`. */
+export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTensor {
+  return b.activation(
+    'embedding-lookup',
+    { table: weight('token_embd.weight'), tokens: b.scalar('tokens', ['T']) },
+    { scale },
+  );
+}
+
+/**
+ * Completes a program: gathers the output rows and applies `normalize` and the output matrix; writes the outputs
+ * `logits` `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
+ * @param softCap soft cap of the logits; 0 for none
+ */
+export function endDecoder(
+  step: DecoderStep,
+  hidden: ProgramTensor,
+  normalize: (rows: ProgramTensor) => ProgramTensor,
+  topK: number,
+  softCap = 0,
+): void {
+  const { b, weight, optionalWeight, config } = step;
+  b.setLayer(-1);
+  const rows = b.activation('gather-rows', { x: hidden, rows: b.scalar('outputRows', ['R']) });
+  const output = config.isTied ? weight('token_embd.weight') : weight('output.weight');
+  const x = normalize(rows);
+  const plain = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
+  const product = addAdapted(step, 'output', x, plain);
+  const logits = softCap === 0 ? product : b.activation('soft-cap', { x: product }, { cap: softCap });
+  b.output('logits', logits);
+  b.output('argMax', b.activation('arg-max', { x: logits }));
+  b.output('logSumExp', b.activation('log-sum-exp', { x: logits }));
+  const top = b.append('top-k', { x: logits }, { k: topK });
+  b.output('topValues', top['values'] as ProgramTensor);
+  b.output('topIndices', top['indices'] as ProgramTensor);
+}

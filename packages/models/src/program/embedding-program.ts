@@ -1,0 +1,82 @@
+/** Embedding programs: steps of whole texts with one vector per text, for encoders and decoders. */
+import {
+  lowerDenseAttention,
+  type AttentionLowering,
+  type FeedForwardLowering,
+  type PoolingKind,
+  type ProgramTensor,
+} from '@winnow/ops';
+import type { EmbedderDescription } from './architecture.js';
+import { beginDecoder, type DecoderStep } from './decoder-program.js';
+import type { ExpertPlacement } from './expert-placement.js';
+
+/** How the token vectors of a text are pooled: `cls` takes the first one; the others as in the op `pool-rows`. */
+export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
+
+/**
+ * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of
+ * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. The output `embeddings` is `[B,
+ * hiddenDim]`. The cache is scratch memory of the step: one for all layers, and each text starts a new block.
+ */
+export interface EmbeddingProgramOptions {
+  /** Maximum number of tokens per step (symbol T). */
+  readonly maxTokens: number;
+  /** Maximum number of texts per step (symbol B). */
+  readonly maxSequences: number;
+  /** Maximum number of tokens of a text. Default: `maxTokens`. */
+  readonly contextSize?: number;
+  readonly pooling: Pooling;
+  /** As for generative programs. */
+  readonly feedForward?: FeedForwardLowering;
+  readonly experts?: ExpertPlacement;
+}
+
+/** Slots per block of the scratch cache. */
+export const embeddingBlockSize = 64;
+
+/** Dense bidirectional attention. */
+const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
+  const { q, positions, sequences, kv, scale, window, softCap } = node;
+  return b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap, causal: false });
+};
+
+/** Starts an embedding program. */
+export function beginEmbedding(
+  parts: Pick<EmbedderDescription, 'config' | 'weights' | 'constants'>,
+  { maxTokens, maxSequences, contextSize = maxTokens, feedForward, experts }: EmbeddingProgramOptions,
+): DecoderStep {
+  const options = {
+    maxTokens,
+    maxSequences,
+    maxOutputRows: 0,
+    topK: 0,
+    contextSize,
+    cache: {
+      // each text may leave its last block partly empty
+      numBlocks: Math.floor(maxTokens / embeddingBlockSize) + maxSequences,
+      blockSize: embeddingBlockSize,
+      maxBlocksPerSequence: Math.ceil(contextSize / embeddingBlockSize),
+      dtype: { keys: 'f32', values: 'f32' },
+    },
+    attention: parts.config.isEncoder === true ? lowerBidirectionalAttention : lowerDenseAttention,
+    ...(feedForward === undefined ? {} : { feedForward }),
+    ...(experts === undefined ? {} : { experts }),
+  } as const;
+  return beginDecoder(parts, options, true);
+}
+
+/** Completes an embedding program. @param normalize the norm after the last layer, which is applied per row */
+export function endEmbedding(
+  { b, contextLengths }: DecoderStep,
+  hidden: ProgramTensor,
+  normalize: (rows: ProgramTensor) => ProgramTensor,
+  pooling: Pooling,
+): void {
+  b.setLayer(-1);
+  const kind: PoolingKind = pooling === 'cls' ? 'first' : pooling;
+  const runs = { starts: b.scalar('starts', ['B']), lengths: contextLengths };
+  const pool = (x: ProgramTensor): ProgramTensor => b.activation('pool-rows', { x, ...runs }, { kind });
+  // with a single row per text the other rows need no norm
+  const takesOne = kind === 'first' || kind === 'last';
+  b.output('embeddings', takesOne ? normalize(pool(hidden)) : pool(normalize(hidden)));
+}

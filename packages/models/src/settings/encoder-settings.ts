@@ -1,0 +1,99 @@
+/** Common settings and tensors of encoders. */
+import type { TensorStore } from '@winnow/bytes';
+import type { WeightRequest } from '../file/weights.js';
+import type { ModelFile } from '../program/architecture.js';
+import type { DecoderConfig, RopeConfig } from '../program/config.js';
+import type { Bias, Names, TensorNames } from '../program/tensors.js';
+import { refuseSettings } from './config-checks.js';
+import { unrotatedFromGguf, type GgufDecoder } from './gguf-settings.js';
+import { unrotatedFromHub, type HubDecoder } from './hub-settings.js';
+import { renamedStore } from './text-part.js';
+
+/** Settings of an encoder. */
+export type EncoderConfig = DecoderConfig & { readonly isEncoder: true };
+export type RotaryEncoderConfig = EncoderConfig & { readonly rope: RopeConfig };
+
+/** @throws {FormatError} for a missing, invalid or unknown key */
+export function encoderFromGguf(file: ModelFile, architecture: string, options: Partial<GgufDecoder>): EncoderConfig {
+  refuseSettings(file.fields, { [`${architecture}.attention.causal`]: [false] });
+  const known = ['attention.causal'];
+  const config = unrotatedFromGguf(file, { architecture, norm: 'layer', known, ...options });
+  return { ...config, isEncoder: true };
+}
+
+/** Settings that change the computation without changing the tensors: other values are rejected. */
+const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
+  is_causal: [false],
+  is_decoder: [false],
+  use_cross_attention: [false],
+};
+
+/** @throws {FormatError} for a missing, invalid or unknown setting */
+export function encoderFromHub(file: ModelFile, options: HubDecoder): EncoderConfig {
+  refuseSettings(file.fields, neutralValues);
+  return { ...unrotatedFromHub(file, { isTied: true, ...options }), isTied: true, isEncoder: true };
+}
+
+/** Tensors of a checkpoint besides the encoder. */
+export interface HubEncoderFile {
+  /** Prefixes of the encoder in checkpoints that have heads. */
+  readonly outer: readonly string[];
+  /** Pretraining heads, which embeddings do not use. */
+  readonly heads: RegExp;
+}
+
+/** A view of the encoder alone, with standard names of norms. */
+export function encoderPart(file: ModelFile, { outer, heads }: HubEncoderFile): ModelFile {
+  if (file.format === 'gguf') return file;
+  const rename = (name: string): string | undefined => {
+    const prefix = outer.find((begin) => name.startsWith(begin)) ?? '';
+    const own = name.slice(prefix.length);
+    if (heads.test(own)) return undefined;
+    return own.replace(/(norm)\.gamma$/i, '$1.weight').replace(/(norm)\.beta$/i, '$1.bias');
+  };
+  return { ...file, store: renamedStore(file.store, rename) };
+}
+
+/** Number of rows of an optional table; 0 without it. */
+export function rowsOf({ tensors }: TensorStore, name: string): number {
+  return tensors.get(name)?.shape[0] ?? 0;
+}
+
+/**
+ * Names of the attention matrices of a layer in Hugging Face checkpoints, which store q, k and v separately or fused.
+ */
+export interface HubAttention {
+  readonly qkv: string | readonly [q: string, k: string, v: string];
+  readonly output: string;
+}
+
+/** The attention matrices of a layer; fused or separate in GGUF files. */
+export function encoderAttention(
+  names: TensorNames,
+  { hiddenDim, numHeads, numKvHeads, headDim }: DecoderConfig,
+  own: string,
+  hub: HubAttention,
+  bias: Bias,
+): WeightRequest[] {
+  const isFusedInHub = typeof hub.qkv === 'string';
+  const [q, k, v] = typeof hub.qkv === 'string' ? [hub.qkv, hub.qkv, hub.qkv] : hub.qkv;
+  return [
+    ...names.fused({
+      fused: [`${own}.attn_qkv`, isFusedInHub ? q : ''],
+      parts: [
+        [`${own}.attn_q`, q, numHeads * headDim],
+        [`${own}.attn_k`, k, numKvHeads * headDim],
+        [`${own}.attn_v`, v, numKvHeads * headDim],
+      ],
+      numInputs: hiddenDim,
+      bias,
+      ...(names.isHub ? { isSplit: !isFusedInHub } : {}),
+    }),
+    ...names.matrix([`${own}.attn_output`, hub.output], [hiddenDim, numHeads * headDim], bias),
+  ];
+}
+
+/** Names of a norm with its bias. */
+export function biasedNorm(names: TensorNames, of: Names, { hiddenDim }: DecoderConfig): WeightRequest[] {
+  return names.norm(of, hiddenDim, 'required');
+}

@@ -1,0 +1,111 @@
+/** Settings of decoders in config.json, with the defaults of the models' configuration classes. */
+import type { Fields } from '../file/fields.js';
+import type { ModelFile } from '../program/architecture.js';
+import type { DecoderConfig, RotaryDecoderConfig } from '../program/config.js';
+import { activationOf, checked, evenShare, refuseSettings, vocabSizeOf } from './config-checks.js';
+import { ropeFromHub, type HubRopeDefaults } from './rope-settings.js';
+
+/** Names of an architecture's settings, and their defaults. */
+export interface HubDecoder {
+  readonly architecture: string;
+  /** Default: `rms_norm_eps`, 1e-6. */
+  readonly epsilon?: readonly [name: string, fallback: number];
+  /** Default: `hidden_act`, silu. */
+  readonly activation?: readonly [name: string, fallback: string];
+  /** Default: hidden size divided by the number of heads. */
+  readonly headDim?: number;
+  /** Default of the context length. Default: 2048. */
+  readonly contextLength?: number;
+  /** Default: none, config.json must declare it. */
+  readonly numHeads?: number;
+  /** Default of the number of KV heads. Default: the number of heads. */
+  readonly numKvHeads?: number;
+  /** Whether the output matrix is the embedding table. Default: false. */
+  readonly isTied?: boolean;
+  /** Default: base 10000, all dimensions of a head. */
+  readonly rope?: HubRopeDefaults;
+  /** Default: `model.embed_tokens.weight`. */
+  readonly embedding?: string;
+  /** Non-standard names of sizes. */
+  readonly names?: Readonly<Record<string, string>>;
+  /** Default of the FFN dimension. */
+  readonly ffnDim?: (hiddenDim: number) => number;
+  /** Settings of the list below that the architecture reads. */
+  readonly known?: readonly string[];
+}
+
+/** Settings that change the computation without changing the tensors: other values are rejected. */
+const neutralValues: Readonly<Record<string, readonly unknown[]>> = {
+  add_cross_attention: [false],
+  alibi: [false],
+  attention_multiplier: [],
+  attn_logit_softcapping: [0],
+  clip_qkv: [],
+  embedding_multiplier: [1],
+  final_logit_softcapping: [0],
+  logit_scale: [1],
+  logits_scaling: [1],
+  num_experts: [0],
+  num_local_experts: [0],
+  qk_layernorm: [false],
+  residual_multiplier: [1],
+  rope_interleaved: [false],
+  use_bidirectional_attention: [false],
+  use_parallel_residual: [false],
+  use_qk_norm: [false],
+};
+
+/**
+ * Reads the settings of decoders with RoPE.
+ * @throws {FormatError} for a missing, invalid or unknown setting
+ */
+export function configFromHub(file: ModelFile, decoder: HubDecoder): RotaryDecoderConfig {
+  const config = unrotatedFromHub(file, decoder);
+  return { ...config, rope: ropeFromHub(file.fields, config.headDim, decoder.rope) };
+}
+
+/** The same for models with learned positions. */
+export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecoder): DecoderConfig {
+  if (fields.has('quantization_config')) {
+    throw fields.refusal('quantization_config', 'unquantized weights', fields.raw('quantization_config'));
+  }
+  refuseSettings(fields, neutralValues, decoder.known);
+  const { epsilon = ['rms_norm_eps', 1e-6], activation = ['hidden_act', 'silu'], names = {} } = decoder;
+  const name = (usual: string): string => (fields.has(usual) ? usual : (names[usual] ?? usual));
+  const hiddenDim = fields.count(name('hidden_size'));
+  const numHeads = fields.count(name('num_attention_heads'), decoder.numHeads);
+  const headDim = fields.count('head_dim', decoder.headDim ?? evenShare(hiddenDim, numHeads));
+  const embedding = store.tensors.get(decoder.embedding ?? 'model.embed_tokens.weight');
+  return checked(fields, {
+    architecture: decoder.architecture,
+    vocabSize: vocabSizeOf(fields, embedding, fields.raw('vocab_size')),
+    hiddenDim,
+    numLayers: fields.count(name('num_hidden_layers')),
+    numHeads,
+    numKvHeads: fields.count('num_key_value_heads', decoder.numKvHeads ?? numHeads),
+    headDim,
+    ffnDim: fields.count(name('intermediate_size'), decoder.ffnDim?.(hiddenDim)),
+    contextLength: fields.count(name('max_position_embeddings'), decoder.contextLength ?? 2048),
+    normEps: fields.number(...epsilon),
+    activation: activationOf(fields, ...activation),
+    slidingWindow: 0,
+    isTied: fields.boolean('tie_word_embeddings', decoder.isTied ?? false),
+  });
+}
+
+/** Which layers have a sliding window, by `layer_types`; `undefined` without such a list. */
+export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] | undefined {
+  const types = fields.raw('layer_types');
+  if (types === undefined) return undefined;
+  if (!Array.isArray(types) || types.length !== numLayers) {
+    throw fields.refusal('layer_types', `a list of ${numLayers}`, types);
+  }
+  return types.map((type: unknown) => {
+    if (type === 'sliding_attention') return true;
+    if (type === 'full_attention') return false;
+    throw fields.refusal('layer_types', 'sliding_attention or full_attention', type);
+  });
+}
+
+/** Far more layers than any model has; a plausibility limit for untrusted files. */
+export const maxListedLayers = 4096;

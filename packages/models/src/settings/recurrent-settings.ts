@@ -1,0 +1,41 @@
+/** Which layers of a hybrid model are attention layers and which are recurrent, in both formats. */
+import { Fields } from '../file/fields.js';
+import type { ModelFile } from '../program/architecture.js';
+
+/** A setting as a list; `undefined` for a single value or none. */
+export function listOf(fields: Fields, name: string): unknown[] | undefined {
+  const value = fields.raw(name);
+  return Array.isArray(value) || ArrayBuffer.isView(value) ? Array.from(value as ArrayLike<unknown>) : undefined;
+}
+
+/**
+ * Numbers of KV heads per layer, 0 for a recurrent layer.
+ * @returns the file with the KV heads of the attention layers, and which layers are recurrent
+ */
+export function kvHeadsByLayer(
+  file: ModelFile,
+  architecture: string,
+): { readonly uniform: ModelFile; readonly layersWithout: readonly boolean[] | undefined } {
+  const { fields } = file;
+  const key = `${architecture}.attention.head_count_kv`;
+  const counts = listOf(fields, key);
+  if (counts === undefined) return { uniform: file, layersWithout: undefined };
+  const numLayers = fields.count(`${architecture}.block_count`);
+  if (counts.length !== numLayers) throw fields.refusal(key, `a list of ${numLayers}`, counts);
+  const attending = counts.filter((count) => count !== 0);
+  const replaced = attending.length === 0 ? undefined : attending;
+  const uniform = new Fields(fields.source, (name) => (name === key ? replaced : fields.raw(name)));
+  return { uniform: { ...file, fields: uniform }, layersWithout: counts.map((count) => count === 0) };
+}
+
+/** Which layers `layer_types` calls `recurrentType`; the others are `full_attention`. */
+export function recurrentByType(fields: Fields, numLayers: number, recurrentType: string): boolean[] {
+  const types = fields.raw('layer_types');
+  if (!Array.isArray(types) || types.length !== numLayers) {
+    throw fields.refusal('layer_types', `a list of ${numLayers}`, types);
+  }
+  return types.map((type: unknown) => {
+    if (type === recurrentType || type === 'full_attention') return type === recurrentType;
+    throw fields.refusal('layer_types', `${recurrentType} or full_attention`, type);
+  });
+}

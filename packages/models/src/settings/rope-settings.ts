@@ -1,0 +1,166 @@
+/** RoPE settings of GGUF metadata and of config.json, in all variants that files use. */
+import type { TensorStore } from '@winnow/bytes';
+import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
+import { ArgumentError, FormatError } from '@winnow/tensor';
+import { describe, Fields } from '../file/fields.js';
+import { collectWeights, loadWeight } from '../file/weights.js';
+import type { RopeConfig } from '../program/config.js';
+
+const ggufTypes = ['none', 'linear', 'yarn'];
+const hubTypes = ['default', 'linear', 'dynamic', 'yarn', 'llama3'];
+
+/** Defaults of config.json. */
+export interface HubRopeDefaults {
+  /** Default: 10000. */
+  readonly base?: number;
+  /** Rotated fraction of each head. Default: all. */
+  readonly share?: number;
+  /** Layer type to select from `rope_parameters` that are grouped by type. */
+  readonly layerType?: string;
+  /** Whether the caller reads the scaling. */
+  readonly isPlain?: boolean;
+}
+
+/** @param architecture prefix of the keys; `freqFactors` the values of `rope_freqs.weight`, when the file has it */
+export function ropeFromGguf(
+  fields: Fields,
+  architecture: string,
+  headDim: number,
+  layout: RopeConfig['layout'],
+  freqFactors: Float32Array | undefined,
+): RopeConfig {
+  const base = fields.number(`${architecture}.rope.freq_base`, 10000);
+  const rotaryDim = ggufRotaryDim(fields, architecture, headDim);
+  const scaling: RopeScaling | undefined =
+    freqFactors === undefined ? ggufScaling(fields, architecture) : { type: 'factors', factors: freqFactors };
+  return { layout, base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+/** Number of rotated dimensions per head: the whole head unless the file specifies fewer. */
+export function ggufRotaryDim(fields: Fields, architecture: string, headDim: number): number {
+  const name = `${architecture}.rope.dimension_count`;
+  return rotaryDimOf(fields, name, fields.count(name, headDim), headDim);
+}
+
+function ggufScaling(fields: Fields, architecture: string): RopeScaling | undefined {
+  const key = (name: string): string => `${architecture}.rope.scaling.${name}`;
+  const legacy = fields.number(`${architecture}.rope.scale_linear`, 1);
+  const factor = fields.number(key('factor'), legacy);
+  const type = fields.string(key('type'), 'linear');
+  if (!ggufTypes.includes(type)) throw fields.refusal(key('type'), ggufTypes.join(', '), type);
+  const attention = fields.number(key('attn_factor'), 1);
+  if (type !== 'yarn' && attention !== 1) throw fields.refusal(key('attn_factor'), `1 for type ${type}`, attention);
+  if (type === 'none' || factor === 0 || (type === 'linear' && factor === 1)) return undefined;
+  if (type === 'linear') return { type: 'linear', factor };
+  return {
+    type: 'yarn',
+    factor,
+    originalContextLength: fields.count(key('original_context_length'), fields.count(`${architecture}.context_length`)),
+    betaFast: fields.number(key('yarn_beta_fast'), 32),
+    betaSlow: fields.number(key('yarn_beta_slow'), 1),
+    attentionFactor: attention * (factor <= 1 ? 1 : 1 + 0.1 * Math.log(factor)),
+  };
+}
+
+/** Reads `rope_theta`, `rope_scaling` and `partial_rotary_factor`, or the newer `rope_parameters`. */
+export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDefaults = {}): RopeConfig {
+  const nested = hubRopeFields(fields, defaults.layerType);
+  const base = nested.number('rope_theta', fields.number('rope_theta', defaults.base ?? 10000));
+  const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', defaults.share ?? 1));
+  const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
+  const scaling = defaults.isPlain === true ? undefined : hubScaling(fields, nested);
+  return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+}
+
+/** `rope_parameters`, those of a layer type if grouped by type, or `rope_scaling`. */
+export function hubRopeFields(fields: Fields, layerType?: string): Fields {
+  const merged = fields.has('rope_parameters') ? fields.raw('rope_parameters') : fields.raw('rope_scaling');
+  const nested = Fields.ofJson(fields.source, merged ?? {});
+  const ofType = layerType === undefined ? undefined : nested.raw(layerType);
+  return ofType === undefined ? nested : Fields.ofJson(fields.source, ofType);
+}
+
+function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
+  const type = nested.string('rope_type', nested.string('type', 'default'));
+  const trained = (): number => fields.count('max_position_embeddings', 2048);
+  switch (type) {
+    case 'default':
+      return undefined;
+    case 'dynamic': // affects only positions beyond max_position_embeddings, where the context ends
+      return undefined;
+    case 'linear':
+      return { type: 'linear', factor: nested.number('factor') };
+    case 'llama3':
+      return {
+        type: 'llama3',
+        factor: nested.number('factor'),
+        lowFreqFactor: nested.number('low_freq_factor'),
+        highFreqFactor: nested.number('high_freq_factor'),
+        originalContextLength: nested.count('original_max_position_embeddings', trained()),
+      };
+    case 'yarn':
+      return hubYarn(nested, trained);
+    default:
+      throw fields.refusal('rope_scaling.rope_type', hubTypes.join(', '), type);
+  }
+}
+
+/** The amplitude: `attention_factor`, or the ratio of `mscale` to `mscale_all_dim`, or `1 + 0.1 ln(factor)`. */
+function hubYarn(nested: Fields, trained: () => number): RopeScaling {
+  if (!nested.boolean('truncate', true)) throw nested.refusal('rope_scaling.truncate', 'true', false);
+  const originalContextLength = nested.count('original_max_position_embeddings', trained());
+  const factor = nested.number('factor', trained() / originalContextLength);
+  const amplitude = (scale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * scale * Math.log(factor));
+  const hasScales = nested.has('mscale') && nested.has('mscale_all_dim');
+  const derived = hasScales
+    ? amplitude(nested.number('mscale')) / amplitude(nested.number('mscale_all_dim'))
+    : amplitude(1);
+  return {
+    type: 'yarn',
+    factor,
+    originalContextLength,
+    betaFast: nested.number('beta_fast', 32),
+    betaSlow: nested.number('beta_slow', 1),
+    attentionFactor: nested.number('attention_factor', derived),
+  };
+}
+
+function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: number): number {
+  if (rotaryDim < 2 || rotaryDim % 2 !== 0 || rotaryDim > headDim) {
+    throw new FormatError({
+      source: fields.source,
+      field: name,
+      message: `expected an even number of rotated dimensions up to the head size ${headDim}, got ${describe(rotaryDim)}`,
+    });
+  }
+  return rotaryDim;
+}
+
+/**
+ * The values of `rope_freqs.weight` or another tensor of factors, `undefined` without it.
+ * @throws {FormatError} when it has another shape than `[numPairs]` or does not contain floats; it is not read then
+ */
+export async function readFreqFactors(
+  store: TensorStore,
+  numPairs: number,
+  name = 'rope_freqs.weight',
+): Promise<Float32Array | undefined> {
+  if (!store.tensors.has(name)) return undefined;
+  const weight = collectWeights(store, [{ name, storedName: name, shape: [numPairs] }], () => true).get(name);
+  const values = new Float32Array(numPairs);
+  if (weight !== undefined) await loadWeight(weight, new Uint8Array(values.buffer));
+  return values;
+}
+
+/**
+ * Computes the RoPE frequencies from a model's settings.
+ * @throws {FormatError} when the settings are invalid, such as a base or a factor of 0
+ */
+export function ropeTable(fields: Fields, rope: RopeConfig): RopeTable {
+  try {
+    return ropeFrequencies(rope);
+  } catch (cause) {
+    if (!(cause instanceof ArgumentError)) throw cause;
+    throw new FormatError({ source: fields.source, field: 'rope', message: cause.message }, { cause });
+  }
+}

@@ -1,0 +1,51 @@
+/** Extracts the language model of a multimodal checkpoint. */
+import type { StoredTensor } from '@winnow/bytes';
+import { Fields } from '../file/fields.js';
+import type { RequestedStore } from '../file/weights.js';
+import type { ModelFile } from '../program/architecture.js';
+
+export interface TextPart {
+  /** Name prefixes and their replacements. */
+  readonly renamed: readonly (readonly [prefix: string, replacement: string])[];
+  /** Name prefixes of other parts. */
+  readonly otherParts: readonly string[];
+}
+
+/** Reads `text_config` and the tensors of the language model; a file without `text_config` is returned unchanged. */
+export function textPartOf(file: ModelFile, { renamed, otherParts }: TextPart): ModelFile {
+  const { format, fields, store } = file;
+  if (format === 'gguf' || !fields.has('text_config')) return file;
+  const text = Fields.ofJson(fields.source, fields.raw('text_config'));
+  // settings of the whole checkpoint are outside `text_config`
+  return {
+    format,
+    fields: text.over(fields, ['quantization_config', 'tie_word_embeddings']),
+    store: renamedStore(store, (name) => {
+      if (otherParts.some((prefix) => name.startsWith(prefix))) return undefined;
+      const [prefix, replacement] = renamed.find(([begin]) => name.startsWith(begin)) ?? ['', ''];
+      return replacement + name.slice(prefix.length);
+    }),
+  };
+}
+
+/**
+ * Tensors of models that were saved without the output matrix are called `layers...` instead of `model.layers...`; they
+ * get the standard names.
+ */
+export function withOuterName(file: ModelFile): ModelFile {
+  const { format, store } = file;
+  if (format === 'gguf' || !store.tensors.has('embed_tokens.weight')) return file;
+  const outside = (name: string): boolean => name.startsWith('lm_head.') || name.startsWith('model.');
+  return { ...file, store: renamedStore(store, (name) => (outside(name) ? name : `model.${name}`)) };
+}
+
+/** @param rename the new name; `undefined` leaves the tensor out */
+export function renamedStore(store: RequestedStore, rename: (name: string) => string | undefined): RequestedStore {
+  const tensors = new Map<string, StoredTensor>();
+  for (const [name, tensor] of store.tensors) {
+    const renamed = rename(name);
+    if (renamed !== undefined) tensors.set(renamed, tensor);
+  }
+  const { find } = store;
+  return { name: store.name, tensors, close: () => store.close(), ...(find === undefined ? {} : { find }) };
+}

@@ -1,0 +1,95 @@
+/** Byte-level BPE: each UTF-8 byte of a word is one printable character, and pairs are merged by rank. */
+import type { IdList } from '../tables/id-list.js';
+import { WordCache } from '../tables/word-cache.js';
+import { byteLevelCharacters } from '../text/byte-level.js';
+import type { WordModel } from '../text/words.js';
+import type { MergePair } from './bpe-rules.js';
+import { BpeRules } from './bpe-rules.js';
+import { Merger } from './merge.js';
+import { SymbolTable } from './symbols.js';
+
+export interface ByteBpeOptions {
+  readonly texts: readonly string[];
+  readonly idByText: ReadonlyMap<string, number>;
+  readonly merges: Iterable<MergePair>;
+  readonly numMerges: number;
+  /** A word that is itself a token is emitted without merging (`ignore_merges`). */
+  readonly ignoreMerges: boolean;
+  /** Id for bytes without a token; `undefined`: they are dropped. */
+  readonly unkId?: number | undefined;
+}
+
+export class ByteBpe implements WordModel {
+  readonly #symbols: SymbolTable;
+  readonly #ignoreMerges: boolean;
+  readonly #unkId: number | undefined;
+  readonly #byteSymbols: Int32Array;
+  readonly #characters: readonly string[];
+  readonly #cache = new WordCache();
+  readonly #utf8 = new TextEncoder();
+  #bytes = new Uint8Array(256);
+  #work = new Int32Array(256);
+  /** Number of merge steps so far, for complexity tests. */
+  readonly merger: Merger;
+
+  constructor(options: ByteBpeOptions) {
+    this.#symbols = new SymbolTable(options.texts, options.idByText);
+    this.#ignoreMerges = options.ignoreMerges;
+    this.#unkId = options.unkId;
+    this.#characters = byteLevelCharacters();
+    this.#byteSymbols = Int32Array.from(this.#characters, (character) => this.#symbols.intern(character));
+    this.merger = new Merger(new BpeRules(this.#symbols, options.merges, options.numMerges));
+  }
+
+  encodeWord(word: string, ids: IdList): void {
+    const known = this.#cache.get(word);
+    if (known !== undefined) {
+      ids.pushAll(known);
+      return;
+    }
+    const before = ids.length;
+    this.#encode(word, ids);
+    this.#cache.set(word, ids, before);
+  }
+
+  #encode(word: string, ids: IdList): void {
+    if (this.#bytes.length < word.length * 3) {
+      this.#bytes = new Uint8Array(word.length * 3);
+      this.#work = new Int32Array(word.length * 3);
+    }
+    const count = this.#utf8.encodeInto(word, this.#bytes).written;
+    if (this.#ignoreMerges) {
+      const whole = this.#symbols.tokenOf(this.#standIns(count));
+      if (whole >= 0) {
+        ids.push(whole);
+        return;
+      }
+    }
+    const work = this.#work;
+    for (let index = 0; index < count; index++) work[index] = this.#byteSymbols[this.#bytes[index]!]!;
+    const live = this.merger.merge(work, count);
+    for (let index = 0; index < live; index++) {
+      if (this.#symbols.isToken(work[index]!)) ids.push(work[index]!);
+      else this.#encodeUnknown(this.#symbols.textOf(work[index]!), ids);
+    }
+    if (this.#bytes.length > 1 << 18) {
+      this.#bytes = new Uint8Array(256);
+      this.#work = new Int32Array(256);
+    }
+  }
+
+  // A piece without an id falls back to its characters; a character without an id is unknown or dropped.
+  #encodeUnknown(piece: string, ids: IdList): void {
+    for (const character of piece) {
+      const id = this.#symbols.tokenOf(character);
+      if (id >= 0) ids.push(id);
+      else if (this.#unkId !== undefined) ids.push(this.#unkId);
+    }
+  }
+
+  #standIns(count: number): string {
+    let text = '';
+    for (let index = 0; index < count; index++) text += this.#characters[this.#bytes[index]!];
+    return text;
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * BPE over characters: SentencePiece BPE (rank of a merge = score of its result) and ranked merges on raw text.
+ * Characters outside the vocabulary become their bytes, or the unknown token.
+ */
+import type { IdList } from '../tables/id-list.js';
+import { PairTable } from '../tables/pair-table.js';
+import { WordCache } from '../tables/word-cache.js';
+import type { WordModel } from '../text/words.js';
+import type { MergeRules } from './merge.js';
+import { Merger } from './merge.js';
+import type { SymbolTable, UnknownRule } from './symbols.js';
+
+/** Number of pairs that `ScoreRules` caches before it clears its table. */
+const MAX_PAIRS = 1 << 18;
+
+/** SentencePiece: two neighbors merge when their concatenation is a token, best score first. */
+export class ScoreRules implements MergeRules {
+  readonly #symbols: SymbolTable;
+  // Rank of each token: position of its score among the distinct scores, best first.
+  readonly #ranks: Int32Array;
+  readonly #maxLength: number;
+  // Cached pairs: value = rank or -1, extra = token.
+  readonly #pairs = new PairTable(1024);
+
+  /** @param scores one per token; all equal when absent */
+  constructor(symbols: SymbolTable, scores: ArrayLike<number> | undefined) {
+    this.#symbols = symbols;
+    const ranks = new Int32Array(symbols.numTokens);
+    let maxLength = 0;
+    for (let id = 0; id < symbols.numTokens; id++) maxLength = Math.max(maxLength, symbols.textOf(id).length);
+    this.#maxLength = maxLength;
+    if (scores !== undefined) {
+      const distinct = Float32Array.from(new Set(Float32Array.from(scores)))
+        .sort()
+        .reverse();
+      const rankOf = new Map<number, number>();
+      distinct.forEach((score, rank) => rankOf.set(score, rank));
+      for (let id = 0; id < ranks.length; id++) ranks[id] = rankOf.get(Math.fround(scores[id]!))!;
+    }
+    this.#ranks = ranks;
+  }
+
+  rank(left: number, right: number): number {
+    return this.#pairs.value(this.#find(left, right));
+  }
+
+  merged(left: number, right: number): number {
+    return this.#pairs.extra(this.#find(left, right));
+  }
+
+  #find(left: number, right: number): number {
+    const known = this.#pairs.find(left, right);
+    if (known >= 0) return known;
+    const leftText = this.#symbols.textOf(left);
+    const rightText = this.#symbols.textOf(right);
+    const fits = leftText.length + rightText.length <= this.#maxLength;
+    const token = fits ? this.#symbols.tokenOf(leftText + rightText) : -1;
+    if (this.#pairs.size >= MAX_PAIRS) this.#pairs.clear();
+    return this.#pairs.add(left, right, token < 0 ? -1 : this.#ranks[token]!, token);
+  }
+}
+
+export class CharBpe implements WordModel {
+  readonly #symbols: SymbolTable;
+  readonly #unknown: UnknownRule;
+  readonly #ignoreMerges: boolean;
+  readonly #cache: WordCache | undefined;
+  // Symbol of each code point below 128, or -1 before its first use.
+  readonly #ascii = new Int32Array(128).fill(-1);
+  readonly #utf8 = new TextEncoder();
+  /** Number of merge steps so far, for complexity tests. */
+  readonly merger: Merger;
+
+  /**
+   * @param cacheWords whether to cache words: worthwhile when `encodeWord` gets short words that repeat, not whole
+   *   texts
+   */
+  constructor(
+    symbols: SymbolTable,
+    rules: MergeRules,
+    unknown: UnknownRule,
+    options: { readonly ignoreMerges?: boolean; readonly cacheWords?: boolean } = {},
+  ) {
+    this.#symbols = symbols;
+    this.#unknown = unknown;
+    this.#ignoreMerges = options.ignoreMerges ?? false;
+    this.#cache = options.cacheWords === true ? new WordCache() : undefined;
+    this.merger = new Merger(rules);
+  }
+
+  encodeWord(word: string, ids: IdList): void {
+    const known = this.#cache?.get(word);
+    if (known !== undefined) {
+      ids.pushAll(known);
+      return;
+    }
+    const before = ids.length;
+    const whole = this.#ignoreMerges ? this.#symbols.tokenOf(word) : -1;
+    if (whole >= 0) ids.push(whole);
+    else this.#merge(word, ids);
+    this.#cache?.set(word, ids, before);
+  }
+
+  #merge(word: string, ids: IdList): void {
+    const work = new Int32Array(word.length);
+    let count = 0;
+    for (let index = 0; index < word.length; count++) {
+      const unit = word.charCodeAt(index);
+      if (unit < 128) {
+        if (this.#ascii[unit] === -1) this.#ascii[unit] = this.#symbols.intern(String.fromCharCode(unit));
+        work[count] = this.#ascii[unit]!;
+        index++;
+      } else {
+        const character = String.fromCodePoint(word.codePointAt(index)!);
+        work[count] = this.#symbols.intern(character);
+        index += character.length;
+      }
+    }
+    const live = this.merger.merge(work, count);
+    let afterUnknown = false;
+    for (let index = 0; index < live; index++) {
+      const symbol = work[index]!;
+      if (this.#symbols.isToken(symbol)) {
+        ids.push(symbol);
+        afterUnknown = false;
+      } else if (!this.#pushBytes(this.#symbols.textOf(symbol), ids)) {
+        if (this.#unknown.unkId !== undefined && !(afterUnknown && this.#unknown.fuse)) ids.push(this.#unknown.unkId);
+        afterUnknown = true;
+      } else {
+        afterUnknown = false;
+      }
+    }
+  }
+
+  // Pushes the byte tokens of a text if every byte has one.
+  #pushBytes(text: string, ids: IdList): boolean {
+    const { byteIds } = this.#unknown;
+    if (byteIds === undefined) return false;
+    const bytes = this.#utf8.encode(text);
+    for (const byte of bytes) if (byteIds[byte]! < 0) return false;
+    for (const byte of bytes) ids.push(byteIds[byte]!);
+    return true;
+  }
+}

@@ -1,0 +1,77 @@
+/** WordPiece: greedy longest-match-first, from the start of each word. */
+import type { IdList } from '../tables/id-list.js';
+import { Trie } from '../tables/trie.js';
+import { WordCache } from '../tables/word-cache.js';
+import type { WordModel } from '../text/words.js';
+
+export interface WordPieceOptions {
+  /** Token id by text. */
+  readonly tokens: Iterable<readonly [text: string, id: number]>;
+  /** Prefix of the first piece of a word (GGUF: U+2581); further pieces have the prefix `continuation`. */
+  readonly start: string;
+  readonly continuation: string;
+  readonly unkId: number | undefined;
+  /** Longer words (in code points) become one unknown token; `undefined`: no limit. */
+  readonly maxWordLength?: number;
+}
+
+export class WordPiece implements WordModel {
+  readonly #starts = new Trie();
+  readonly #continuations: Trie;
+  readonly #unkId: number | undefined;
+  readonly #maxWordLength: number;
+  readonly #cache = new WordCache();
+
+  constructor(options: WordPieceOptions) {
+    const { start, continuation } = options;
+    this.#continuations = start === continuation ? this.#starts : new Trie();
+    for (const [text, id] of options.tokens) {
+      if (text.startsWith(start)) this.#starts.add(text.slice(start.length), id);
+      if (start !== continuation && text.startsWith(continuation)) {
+        this.#continuations.add(text.slice(continuation.length), id);
+      }
+    }
+    this.#unkId = options.unkId;
+    this.#maxWordLength = options.maxWordLength ?? Number.POSITIVE_INFINITY;
+  }
+
+  encodeWord(word: string, ids: IdList): void {
+    const known = this.#cache.get(word);
+    if (known !== undefined) {
+      ids.pushAll(known);
+      return;
+    }
+    const before = ids.length;
+    if (!this.#isLong(word) && !this.#encode(word, ids)) ids.truncate(before);
+    if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);
+    this.#cache.set(word, ids, before);
+  }
+
+  #isLong(word: string): boolean {
+    if (word.length <= this.#maxWordLength) return false;
+    let count = 0;
+    for (let index = 0; index < word.length; index++) if ((word.charCodeAt(index) & 0xfc00) !== 0xdc00) count++;
+    return count > this.#maxWordLength;
+  }
+
+  #encode(word: string, ids: IdList): boolean {
+    for (let at = 0; at < word.length;) {
+      const trie = at === 0 ? this.#starts : this.#continuations;
+      let node: number = Trie.root;
+      let id = -1;
+      let end = at;
+      for (let index = at; index < word.length; index++) {
+        node = trie.step(node, word.charCodeAt(index));
+        if (node < 0) break;
+        if (trie.valueAt(node) >= 0) {
+          id = trie.valueAt(node);
+          end = index + 1;
+        }
+      }
+      if (id < 0) return false;
+      ids.push(id);
+      at = end;
+    }
+    return true;
+  }
+}
