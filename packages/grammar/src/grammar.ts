@@ -19,7 +19,37 @@ export type GrammarNode =
   /** Repeated `min` to `max` times; unbounded without `max`. */
   | { readonly kind: 'repeat'; readonly item: GrammarNode; readonly min: number; readonly max?: number }
   /** A reference to a rule. */
-  | { readonly kind: 'rule'; readonly name: string };
+  | { readonly kind: 'rule'; readonly name: string }
+  /**
+   * Members in any order, separated: each once, or as often as it says if it is a `repeat`. At least `min` different
+   * ones, at most `max` in all.
+   */
+  | {
+      readonly kind: 'unordered';
+      readonly separator: GrammarNode;
+      readonly members: readonly GrammarNode[];
+      readonly min: number;
+      readonly max?: number;
+    }
+  /** From `min` to `max` items that lead from the first state to an accepting one. */
+  | {
+      readonly kind: 'automaton';
+      readonly states: readonly AutomatonState[];
+      readonly min: number;
+      readonly max?: number;
+    };
+
+/** Bounds of a count. */
+export interface CountRange {
+  readonly min: number;
+  readonly max?: number;
+}
+
+/** A state of an automaton whose edges are items that are not empty. */
+export interface AutomatonState {
+  readonly edges: readonly { readonly item: GrammarNode; readonly target: number }[];
+  readonly isAccepting: boolean;
+}
 
 /** Rules by name, and the one that a whole text has to match. */
 export interface Grammar {
@@ -47,6 +77,36 @@ export function repeat(item: GrammarNode, min: number, max?: number): GrammarNod
 
 export function optional(item: GrammarNode): GrammarNode {
   return repeat(item, 0, 1);
+}
+
+/** The nodes that a node consists of. */
+export function partsOf(node: GrammarNode): readonly GrammarNode[] {
+  switch (node.kind) {
+    case 'sequence':
+      return node.items;
+    case 'choice':
+      return node.alternatives;
+    case 'repeat':
+      return [node.item];
+    case 'unordered':
+      return [node.separator, ...node.members];
+    case 'automaton':
+      return node.states.flatMap(({ edges }) => edges.map(({ item }) => item));
+    case 'literal':
+    case 'class':
+    case 'rule':
+      return [];
+  }
+}
+
+/** How often a member of an unordered list may occur. */
+export function memberOf(node: GrammarNode): {
+  readonly item: GrammarNode;
+  readonly min: number;
+  readonly max: number;
+} {
+  if (node.kind !== 'repeat') return { item: node, min: 1, max: 1 };
+  return { item: node.item, min: node.min, max: node.max ?? Infinity };
 }
 
 export function ruleReference(name: string): GrammarNode {

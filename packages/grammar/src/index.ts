@@ -1,6 +1,6 @@
 export { parseGrammar } from './gbnf/gbnf-parser.js';
 export { formatGrammar } from './gbnf/gbnf-writer.js';
-export type { CodePointRange, Grammar, GrammarNode } from './grammar.js';
+export type { AutomatonState, CodePointRange, Grammar, GrammarNode } from './grammar.js';
 export { choice, literal, optional, repeat, ruleReference, sequence } from './grammar.js';
 export {
   createTokenGrammar,

@@ -7,6 +7,7 @@ import {
   formatGrammar,
   literal,
   parseGrammar,
+  type AutomatonState,
   type Grammar,
   type GrammarMatcher,
   type GrammarNode,
@@ -160,6 +161,19 @@ const grammars: fc.Arbitrary<Grammar> = (() => {
       },
     ),
   );
+  const countsWithin = (most: number): fc.Arbitrary<{ min: number; max?: number }> =>
+    fc
+      .tuple(fc.integer({ min: 0, max: most }), fc.option(fc.integer({ min: 0, max: most })))
+      .map(([min, more]) => ({ min, ...(more === null ? {} : { max: min + more }) }));
+  const nonEmpty = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<GrammarNode> =>
+    fc
+      .tuple(fc.constantFrom('a', 'b', 'é'), rest)
+      .map(([text, after]) => ({ kind: 'sequence', items: [literal(text), after] }));
+  const state = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<AutomatonState> =>
+    fc.record({
+      isAccepting: fc.boolean(),
+      edges: fc.array(fc.record({ item: nonEmpty(rest), target: fc.nat(2) }), { maxLength: 2 }),
+    });
   const node = (own: number): fc.Arbitrary<GrammarNode> =>
     fc.letrec<{ node: GrammarNode }>((tie) => ({
       node: fc.oneof(
@@ -173,9 +187,26 @@ const grammars: fc.Arbitrary<Grammar> = (() => {
           .map(([text, i]) => ({ kind: 'sequence', items: [literal(text), { kind: 'rule', name: `r${i}` }] })),
         fc.array(tie('node'), { maxLength: 3 }).map((items) => ({ kind: 'sequence', items })),
         fc.array(tie('node'), { minLength: 1, maxLength: 3 }).map((alternatives) => ({ kind: 'choice', alternatives })),
+        fc.tuple(tie('node'), countsWithin(2)).map(([item, counts]) => ({ kind: 'repeat', item, ...counts })),
         fc
-          .tuple(tie('node'), fc.integer({ min: 0, max: 2 }), fc.option(fc.integer({ min: 0, max: 2 })))
-          .map(([item, min, more]) => ({ kind: 'repeat', item, min, ...(more === null ? {} : { max: min + more }) })),
+          .tuple(
+            leaf,
+            fc.array(fc.tuple(nonEmpty(tie('node')), fc.option(countsWithin(2))), { maxLength: 3 }),
+            countsWithin(2),
+          )
+          .map(([separator, members, counts]) => ({
+            ...{ kind: 'unordered', separator, ...counts },
+            members: members.map(([item, own]) => (own === null ? item : { kind: 'repeat', item, ...own })),
+          })),
+        fc
+          .tuple(fc.array(state(tie('node')), { minLength: 1, maxLength: 3 }), countsWithin(3))
+          .map(([states, counts]) => ({
+            ...{ kind: 'automaton', ...counts },
+            states: states.map(({ edges, isAccepting }) => ({
+              isAccepting,
+              edges: edges.map(({ item, target }) => ({ item, target: target % states.length })),
+            })),
+          })),
       ) as fc.Arbitrary<GrammarNode>,
     })).node;
   return fc

@@ -39,7 +39,8 @@ export interface Sample {
 }
 
 /**
- * A random text under the mask. After `patience` tokens, ends as soon as it may and prefers closing characters.
+ * A random text under the mask. After `patience` tokens, ends as soon as it may and prefers closing characters and names
+ * that are whole tokens.
  * @param random uniform in [0, 1)
  */
 export function sampleText(
@@ -57,7 +58,8 @@ export function sampleText(
     if (mayEnd !== matcher.canEnd) throw new Error('the end token and canEnd differ');
     if (mayEnd && (count > patience || random() < 0.2 || ids.length === 1))
       return { text: textOf(pieces), isEnded: true };
-    const closing = count > patience ? ids.filter((id) => '"]}>0'.includes(String.fromCharCode(id))) : [];
+    const closing =
+      count > patience ? ids.filter((id) => /^(?:["\]}>0]|"\w+":)$/.test(String.fromCharCode(...bytesOf(id)))) : [];
     const candidates = closing.length > 0 ? closing : ids.filter((id) => id !== endToken);
     const id = candidates[Math.floor(random() * candidates.length)] as number;
     if (!matcher.accept(id)) throw new Error(`token ${id} of the mask is refused`);

@@ -119,7 +119,7 @@ function optionsOf(
 
   function argumentsNode({ name, parameters }: ChatTool): GrammarNode {
     try {
-      return writer.write(parameters ?? { type: 'object', additionalProperties: false });
+      return writer.write(typedAsObject(parameters));
     } catch (error) {
       throw ofTool(name, error);
     }
@@ -132,6 +132,11 @@ function optionsOf(
     if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
     return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
   }
+}
+
+/** Arguments are an object, whether the schema says so or not. */
+function typedAsObject(parameters: JsonSchema = { additionalProperties: false }): JsonSchema {
+  return typeof parameters === 'boolean' ? { type: 'object', not: !parameters } : { type: 'object', ...parameters };
 }
 
 /** The same error of a schema, whose source names the tool. */

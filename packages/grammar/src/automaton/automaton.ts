@@ -7,6 +7,7 @@ import { invariant } from '@winnow/tensor';
 import type { Network } from '../network/network.js';
 import { WorkBudget } from '../work-budget.js';
 import { Closure, type Configuration } from './closure.js';
+import { CounterStates } from './counter-states.js';
 import { StackSets, type StackSet } from './stack-sets.js';
 
 /** No text with this prefix can match. */
@@ -25,8 +26,6 @@ const hardFactor = 4;
 /** Steps of one mask or one token, each a few tens of nanoseconds. */
 const maxStepsPerCall = 2_000_000;
 
-const deadConfiguration: Configuration = { states: new Int32Array(0), stacks: [], isAccepting: false };
-
 export class Automaton {
   readonly classOfByte: Uint8Array; // [256]
   readonly numClasses: number;
@@ -34,6 +33,7 @@ export class Automaton {
   readonly #maxStates: number;
   readonly #budget = new WorkBudget('grammar', maxStepsPerCall);
   #stackSets!: StackSets;
+  #counterStates!: CounterStates;
   #closure!: Closure;
   #known: Configuration[] = [];
   /** States by the hash of their configuration. */
@@ -79,12 +79,14 @@ export class Automaton {
 
   /** The contents of a state, which remain valid across epochs. */
   configuration(state: number): Configuration {
-    return this.#known[state] ?? deadConfiguration;
+    const dead = { states: new Int32Array(0), stacks: [], isAccepting: false, counterStates: this.#counterStates };
+    return this.#known[state] ?? dead;
   }
 
   stateOf(configuration: Configuration): number {
     const adopted = new Map<StackSet, StackSet>();
-    return this.#numberOf({ ...configuration, stacks: configuration.stacks.map((set) => this.#adopt(set, adopted)) });
+    const stacks = configuration.stacks.map((set) => this.#adopt(set, configuration.counterStates, adopted));
+    return this.#numberOf({ ...configuration, stacks, counterStates: this.#counterStates });
   }
 
   /**
@@ -111,7 +113,8 @@ export class Automaton {
 
   #begin(): void {
     this.#stackSets = new StackSets(this.#budget);
-    this.#closure = new Closure(this.#network, this.#stackSets, this.#budget);
+    this.#counterStates = new CounterStates(this.#network, this.#budget);
+    this.#closure = new Closure(this.#network, this.#stackSets, this.#counterStates, this.#budget);
     this.#known = [];
     this.#index = new Map();
     this.#table = new Int32Array(0);
@@ -120,7 +123,7 @@ export class Automaton {
   }
 
   #size(): number {
-    return this.#numEntries + this.#stackSets.size + this.#table.length / 4;
+    return this.#numEntries + this.#stackSets.size + this.#counterStates.size + this.#table.length / 4;
   }
 
   /** Where a byte leads to. */
@@ -172,12 +175,13 @@ export class Automaton {
   }
 
   /** The equal set of this epoch. */
-  #adopt(set: StackSet, adopted: Map<StackSet, StackSet>): StackSet {
+  #adopt(set: StackSet, counters: CounterStates, adopted: Map<StackSet, StackSet>): StackSet {
     const ready = adopted.get(set);
     if (ready !== undefined) return ready;
     let result = set.hasEmpty ? this.#stackSets.empty : undefined;
     for (let i = 0; i < set.returns.length; i++) {
-      const member = this.#stackSets.push(set.returns[i] as number, this.#adopt(set.below[i] as StackSet, adopted));
+      const returnState = this.#counterStates.adopt(counters, set.returns[i] as number);
+      const member = this.#stackSets.push(returnState, this.#adopt(set.below[i] as StackSet, counters, adopted));
       result = result === undefined ? member : this.#stackSets.union(result, member);
     }
     invariant(result !== undefined, 'a set of stacks has members');

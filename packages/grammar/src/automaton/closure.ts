@@ -2,6 +2,7 @@
 import type { EdgeList } from '../network/states.js';
 import type { Network } from '../network/network.js';
 import type { WorkBudget } from '../work-budget.js';
+import type { CounterStates } from './counter-states.js';
 import { NumberHeap } from './number-heap.js';
 import type { StackSet, StackSets } from './stack-sets.js';
 
@@ -11,12 +12,15 @@ export interface Configuration {
   readonly states: Int32Array;
   readonly stacks: readonly StackSet[];
   readonly isAccepting: boolean;
+  /** What the numbers of states of counters in the stacks refer to. */
+  readonly counterStates: CounterStates;
 }
 
 /** Closes sets of states over jumps, calls and returns that consume no byte. */
 export class Closure {
   readonly #network: Network;
   readonly #stackSets: StackSets;
+  readonly #counterStates: CounterStates;
   readonly #budget: WorkBudget;
   /** Per state: the last visit that saw it. */
   readonly #visits: Int32Array; // [numStates]
@@ -26,8 +30,9 @@ export class Closure {
   readonly #called = new Map<number, StackSet>();
   readonly #queue = new NumberHeap();
 
-  constructor(network: Network, stackSets: StackSets, budget: WorkBudget) {
+  constructor(network: Network, stackSets: StackSets, counterStates: CounterStates, budget: WorkBudget) {
     this.#network = network;
+    this.#counterStates = counterStates;
     this.#stackSets = stackSets;
     this.#budget = budget;
     this.#visits = new Int32Array(network.numStates);
@@ -70,11 +75,41 @@ export class Closure {
       this.#budget.spend(2 + returns.length);
       for (let i = 0; i < returns.length; i++) {
         const state = returns[i] as number;
+        if (this.#counterStates.isLabel(state)) {
+          this.#count(state, below[i] as StackSet, ended);
+          continue;
+        }
         this.#add(items, state, below[i] as StackSet);
         if (canEnd[state] === 1) ended.add(below[i] as StackSet);
       }
     }
     return isAccepting;
+  }
+
+  /**
+   * Something that a counter counts has ended.
+   * @param counting stacks whose innermost members are states of counters
+   * @param ended receives stacks of counters that may end here
+   */
+  #count(labelState: number, { returns, below }: StackSet, ended: Set<StackSet>): void {
+    this.#budget.spend(2 + returns.length);
+    for (let i = 0; i < returns.length; i++) {
+      const state = this.#counterStates.after(returns[i] as number, labelState);
+      if (this.#counterStates.canEnd(state)) ended.add(below[i] as StackSet);
+      this.#enter(state, below[i] as StackSet);
+    }
+  }
+
+  /** Notes what may be written in a state of a counter. */
+  #enter(state: number, stacks: StackSet): void {
+    const calls = this.#counterStates.callsOf(state);
+    if (calls.length === 0) return;
+    const inside = this.#stackSets.push(state, stacks);
+    this.#budget.spend(calls.length);
+    for (let at = 0; at < calls.length; at += 2) {
+      const label = this.#counterStates.labelState(calls[at + 1] as number);
+      this.#noteCall(calls[at] as number, this.#stackSets.push(label, inside));
+    }
   }
 
   #add(to: Map<number, StackSet>, key: number, stacks: StackSet): void {
@@ -113,14 +148,20 @@ export class Closure {
     const { starts, edges } = this.#network.calls;
     for (let at = starts[state]!; at < starts[state + 1]!; at += 2) {
       const [rule, returnState] = [edges[at]!, edges[at + 1]!];
-      if (!this.#called.has(rule)) this.#queue.push(rule);
-      this.#add(this.#called, rule, returnState < 0 ? stacks : this.#stackSets.push(returnState, stacks));
+      if (rule < 0) this.#enter(this.#counterStates.first(-1 - rule), stacks);
+      else this.#noteCall(rule, returnState < 0 ? stacks : this.#stackSets.push(returnState, stacks));
     }
+  }
+
+  #noteCall(rule: number, stacks: StackSet): void {
+    if (!this.#called.has(rule)) this.#queue.push(rule);
+    this.#add(this.#called, rule, stacks);
   }
 
   #configuration(isAccepting: boolean): Configuration {
     const states = Int32Array.from(this.#found.keys()).sort();
-    return { states, stacks: Array.from(states, (state) => this.#found.get(state) as StackSet), isAccepting };
+    const stacks = Array.from(states, (state) => this.#found.get(state) as StackSet);
+    return { states, stacks, isAccepting, counterStates: this.#counterStates };
   }
 }
 

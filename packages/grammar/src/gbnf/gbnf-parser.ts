@@ -2,11 +2,20 @@
  * Parser of GBNF, the dialect of llama.cpp (grammars/README.md there, at
  * https://github.com/ggml-org/llama.cpp/blob/b6000/grammars/README.md): rules `name ::= ...`, alternatives, groups,
  * literals, classes, `.`, `* + ? {m} {m,} {m,n}`, escapes and comments. Names may have underscores, and a line may
- * begin with `|`.
+ * begin with `|`. Two extensions write what other rules would need very many alternatives for: `&{m,n}(separator | a | b? | c*)`
+ * is a list of `a` and perhaps `b` and any number of `c` in any order, at least `m` different ones and at most `n` in all;
+ * `@{m,n}([a-z] 0 "." 1 | ! [0-9] 1)` is `m` to `n` items that lead from state 0 to a state that is marked by `!`.
  */
 import { CapacityError, FormatError } from '@winnow/tensor';
 import { allCodePoints, complement, normalize } from '../code-points.js';
-import { maxCodePoint, type CodePointRange, type Grammar, type GrammarNode } from '../grammar.js';
+import {
+  maxCodePoint,
+  type AutomatonState,
+  type CodePointRange,
+  type CountRange,
+  type Grammar,
+  type GrammarNode,
+} from '../grammar.js';
 
 /** Maximum nesting of groups: the parser recurses, and deeper nesting is more likely an attack than a grammar. */
 const maxDepth = 200;
@@ -186,7 +195,10 @@ class GrammarParser {
       this.#position++;
       return { kind: 'repeat', item, min: char === '+' ? 1 : 0, ...(char === '?' ? { max: 1 } : {}) };
     }
-    if (char !== '{') return undefined;
+    return char === '{' ? { kind: 'repeat', item, ...this.#readCounts() } : undefined;
+  }
+
+  #readCounts(): CountRange {
     countsAt.lastIndex = this.#position;
     const match = countsAt.exec(this.#text);
     if (match === null || (match[1] === '' && (match[3] ?? '') === '')) {
@@ -201,7 +213,80 @@ class GrammarParser {
     if (max !== undefined && max < min)
       this.#fail('repetition', `expected at least ${min} as the upper bound, got ${max}`);
     this.#position += whole.length;
-    return { kind: 'repeat', item, min, ...(max === undefined ? {} : { max }) };
+    return max === undefined ? { min } : { min, max };
+  }
+
+  /** `&{m,n}(separator | member | ...)` */
+  #readUnordered(): GrammarNode {
+    this.#position++;
+    const counts = this.#readCounts();
+    const [separator, ...members] = this.#readParts('&', () => this.#readSequence(true));
+    return { kind: 'unordered', separator: separator as GrammarNode, members, ...counts };
+  }
+
+  /** `@{m,n}(item target ... | ! item target ... | ...)`: states, of which those with `!` accept. */
+  #readAutomaton(): GrammarNode {
+    this.#position++;
+    const counts = this.#readCounts();
+    const start = this.#position;
+    const states = this.#readParts('@', () => this.#readState());
+    const isMissing = states.some(({ edges }) => edges.some(({ target }) => target >= states.length));
+    if (isMissing) this.#fail('@', `expected targets below ${states.length}, the number of states`, start);
+    return { kind: 'automaton', states, ...counts };
+  }
+
+  /** Parts in parentheses with `|` between them. */
+  #readParts<Part>(field: string, read: () => Part): readonly Part[] {
+    this.#expect('(', field);
+    if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
+    const parts: Part[] = [];
+    do {
+      this.#skipSpace(true);
+      parts.push(read());
+      this.#skipSpace(true);
+    } while (this.#skips('|'));
+    this.#expect(')', field);
+    this.#depth--;
+    return parts;
+  }
+
+  #readState(): AutomatonState {
+    const isAccepting = this.#skips('!');
+    const edges: { item: GrammarNode; target: number }[] = [];
+    for (;;) {
+      this.#skipSpace(true);
+      const item = this.#readItem();
+      if (item === undefined) return { edges, isAccepting };
+      this.#skipSpace(true);
+      const target = this.#readName('target');
+      if (!/^\d{1,9}$/.test(target)) this.#fail('target', `expected the number of a state, got ${target}`);
+      edges.push({ item, target: Number(target) });
+    }
+  }
+
+  #skips(char: string): boolean {
+    if (this.#text[this.#position] !== char) return false;
+    this.#position++;
+    this.#skipSpace(true);
+    return true;
+  }
+
+  #expect(char: string, field: string): void {
+    if (this.#text[this.#position] !== char) this.#fail(field, `expected ${char}, got ${this.#found()}`);
+    this.#position++;
+  }
+
+  #readGroup(field: string): GrammarNode {
+    const start = this.#position;
+    this.#expect('(', field);
+    if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
+    this.#skipSpace(true);
+    const group = this.#readAlternatives(true);
+    if (this.#text[this.#position] !== ')')
+      this.#fail(field, `expected ), got ${this.#found()}`, this.#text[this.#position] ? this.#position : start);
+    this.#position++;
+    this.#depth--;
+    return group;
   }
 
   #readItem(): GrammarNode | undefined {
@@ -212,17 +297,9 @@ class GrammarParser {
       this.#position++;
       return { kind: 'class', ranges: allCodePoints };
     }
-    if (char === '(') {
-      const start = this.#position++;
-      if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
-      this.#skipSpace(true);
-      const group = this.#readAlternatives(true);
-      if (this.#text[this.#position] !== ')')
-        this.#fail('group', `expected ), got ${this.#found()}`, this.#text[this.#position] ? this.#position : start);
-      this.#position++;
-      this.#depth--;
-      return group;
-    }
+    if (char === '(') return this.#readGroup('group');
+    if (char === '&') return this.#readUnordered();
+    if (char === '@') return this.#readAutomaton();
     nameAt.lastIndex = this.#position;
     if (!nameAt.test(this.#text)) return undefined;
     const at = this.#position;

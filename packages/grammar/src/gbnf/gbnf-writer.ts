@@ -1,5 +1,8 @@
-/** Writes grammars as GBNF text, which parses to the same grammar. */
-import type { Grammar, GrammarNode } from '../grammar.js';
+/**
+ * Writes grammars as GBNF text, which parses to the same grammar. Unordered lists and automata are extensions: see
+ * `gbnf-parser.ts`.
+ */
+import { partsOf, type AutomatonState, type CountRange, type Grammar, type GrammarNode } from '../grammar.js';
 
 /** The text of a grammar; the root rule comes first. */
 export function formatGrammar({ root, rules }: Grammar): string {
@@ -14,7 +17,7 @@ function format(node: GrammarNode, within: 'choice' | 'sequence' | 'repeat'): st
     case 'literal':
       return `"${Array.from(node.text, (char) => escape(char, '"\\')).join('')}"`;
     case 'class':
-      return `[${node.ranges.map(([first, last]) => formatRange(first, last)).join('')}]`;
+      return `[${node.ranges.map(([first, last]) => formatCharacters(first, last)).join('')}]`;
     case 'rule':
       return node.name;
     case 'sequence': {
@@ -29,7 +32,35 @@ function format(node: GrammarNode, within: 'choice' | 'sequence' | 'repeat'): st
     }
     case 'repeat':
       return `${format(node.item, 'repeat')}${formatCounts(node.min, node.max)}`;
+    case 'unordered': {
+      const members = node.members.map(formatMember);
+      return `&${formatRange(node)}(${[format(node.separator, 'choice'), ...members].join(' | ')})`;
+    }
+    case 'automaton':
+      return `@${formatRange(node)}(${node.states.map(formatState).join(' | ')})`;
   }
+}
+
+/** A `repeat` says how often the member may occur; one inside it is not the whole member. */
+function formatMember(member: GrammarNode): string {
+  let inner = member;
+  for (let only = onlyPart(inner); only !== undefined; only = onlyPart(inner)) inner = only;
+  const isHidden = member.kind !== 'repeat' && inner.kind === 'repeat';
+  return `${isHidden ? '"" ' : ''}${format(member, 'choice')}`;
+}
+
+function onlyPart(node: GrammarNode): GrammarNode | undefined {
+  const parts = node.kind === 'sequence' || node.kind === 'choice' ? partsOf(node) : [];
+  return parts.length === 1 ? parts[0] : undefined;
+}
+
+function formatState({ edges, isAccepting }: AutomatonState): string {
+  const parts = edges.map(({ item, target }) => `(${format(item, 'choice')}) ${target}`);
+  return [...(isAccepting ? ['!'] : []), ...parts].join(' ');
+}
+
+function formatRange({ min, max }: CountRange): string {
+  return `{${min},${max ?? ''}}`;
 }
 
 function formatCounts(min: number, max: number | undefined): string {
@@ -38,7 +69,7 @@ function formatCounts(min: number, max: number | undefined): string {
   return min === max ? `{${min}}` : `{${min},${max}}`;
 }
 
-function formatRange(first: number, last: number): string {
+function formatCharacters(first: number, last: number): string {
   const begin = escape(String.fromCodePoint(first), ']\\-^[');
   if (first === last) return begin;
   return `${begin}-${escape(String.fromCodePoint(last), ']\\-^[')}`;

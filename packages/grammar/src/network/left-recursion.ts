@@ -1,6 +1,6 @@
 /** Which rules can be empty, and whether one reaches itself before any character. */
 import { FormatError } from '@winnow/tensor';
-import type { GrammarNode } from '../grammar.js';
+import { memberOf, partsOf, type GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
 
 type Rules = ReadonlyMap<string, GrammarNode>;
@@ -95,6 +95,10 @@ export function canBeEmpty(node: GrammarNode, isNullable: IsNullable, budget: Wo
       return node.min === 0 || canBeEmpty(node.item, isNullable, budget);
     case 'rule':
       return isNullable(node.name);
+    case 'unordered':
+      return node.min === 0 && node.members.every((member) => memberOf(member).min === 0);
+    case 'automaton':
+      return node.min === 0 && node.states[0]?.isAccepting === true;
   }
 }
 
@@ -117,6 +121,12 @@ function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<str
     case 'rule':
       found.add(node.name);
       return;
+    case 'unordered':
+      for (const member of node.members) collectFirsts(memberOf(member).item, isNullable, found, budget);
+      return;
+    case 'automaton':
+      for (const { item } of node.states[0]?.edges ?? []) collectFirsts(item, isNullable, found, budget);
+      return;
     case 'literal':
     case 'class':
   }
@@ -126,8 +136,6 @@ function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<str
 function referencesOf(node: GrammarNode, budget: WorkBudget, found: Set<string> = new Set()): ReadonlySet<string> {
   budget.spend(1);
   if (node.kind === 'rule') found.add(node.name);
-  if (node.kind === 'sequence') for (const item of node.items) referencesOf(item, budget, found);
-  if (node.kind === 'choice') for (const alternative of node.alternatives) referencesOf(alternative, budget, found);
-  if (node.kind === 'repeat') referencesOf(node.item, budget, found);
+  for (const part of partsOf(node)) referencesOf(part, budget, found);
   return found;
 }

@@ -4,8 +4,43 @@ import type { Grammar } from '../grammar.js';
 import { WorkBudget } from '../work-budget.js';
 import { checkLeftRecursion, nullableRules, usersOf } from './left-recursion.js';
 import { prune } from './prune.js';
+import type { Runs } from './runs.js';
 import type { EdgeList } from './states.js';
 import { NetworkWriter, type WrittenRule } from './writer.js';
+
+/** A member of an unordered list: its rule, and how often it may occur. */
+export interface CountedMember {
+  readonly rule: number;
+  readonly min: number;
+  /** May be infinite. */
+  readonly max: number;
+}
+
+/** See `unordered` of `GrammarNode`. */
+export interface UnorderedCounter {
+  readonly kind: 'unordered';
+  /** A rule. */
+  readonly separator: number;
+  readonly canOmitSeparator: boolean;
+  readonly members: readonly CountedMember[];
+  readonly min: number;
+  /** May be infinite. */
+  readonly max: number;
+}
+
+/** See `automaton` of `GrammarNode`. */
+export interface AutomatonCounter extends Runs {
+  readonly kind: 'automaton';
+  /** By state: rule and target, in turns. */
+  readonly edges: readonly (readonly number[])[];
+  readonly isAccepting: readonly boolean[];
+  readonly min: number;
+  /** May be infinite. */
+  readonly max: number;
+}
+
+/** A part of a network whose states count, and are therefore made when they are reached. */
+export type Counter = UnorderedCounter | AutomatonCounter;
 
 /** A compiled grammar. Its states are numbered from 0; its size is linear in the edges that were written. */
 export interface Network {
@@ -16,8 +51,12 @@ export interface Network {
   readonly moves: EdgeList;
   /** Consume nothing: target. A call of a rule that can be empty also is a jump to its return state. */
   readonly jumps: EdgeList;
-  /** Call a rule: rule, return state or -1 when nothing follows in the calling rule. */
+  /**
+   * Call a rule: rule, return state or -1 when nothing follows in the calling rule. The rule of counter `n` only calls
+   * `-1 - n`.
+   */
   readonly calls: EdgeList;
+  readonly counters: readonly Counter[];
   /** The first state of each rule. Rules come after all that call them before a byte. */
   readonly ruleStarts: Int32Array; // [numRules]
   /** Whether the end of its rule can be reached without another byte. */
@@ -38,16 +77,16 @@ export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBu
   checkLeftRecursion(grammar.rules, users, couldBeEmpty, budget);
   const { root, rules } = prune(grammar, users, budget);
   const isNullable = rules === grammar.rules ? couldBeEmpty : nullableRules(rules, usersOf(rules, budget), budget);
-  const { states, rules: written } = new NetworkWriter(root, rules, isNullable, budget);
+  const { states, rules: written, counters } = new NetworkWriter(root, rules, isNullable, budget);
   const { numStates } = states;
   const moves = states.moves.sorted(numStates);
   for (const [from, rule, to] of states.calls) {
-    const { name, isNonEmpty } = written[rule as number] as WrittenRule;
-    if (!isNonEmpty && isNullable(name)) states.jumps.add(from as number, to as number);
+    const called = written[rule as number]; // undefined for a counter
+    if (called?.isNonEmpty === false && isNullable(called.name)) states.jumps.add(from as number, to as number);
   }
   const jumps = states.jumps.sorted(numStates);
   const calls = states.calls.sorted(numStates);
-  const order = callOrder(written, jumps, calls, budget);
+  const order = callOrder(written, counters, { jumps, calls }, budget);
   const numbers = new Int32Array(order.length);
   for (const [number, rule] of order.entries()) numbers[rule] = number;
   const back = reversed(jumps, numStates);
@@ -57,6 +96,7 @@ export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBu
     moves,
     jumps,
     calls: { starts: calls.starts, edges: finalCalls(calls, numbers, withMore(back, moves, calls, numStates)) },
+    counters: counters.map((counter) => renumbered(counter, numbers)),
     ruleStarts: Int32Array.from(order, (rule) => (written[rule] as WrittenRule).start),
     canEnd: marked(
       back,
@@ -68,8 +108,16 @@ export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBu
 }
 
 /** Rules, each after all rules that call it before they consume a byte. */
-function callOrder(rules: readonly WrittenRule[], jumps: EdgeList, calls: EdgeList, budget: WorkBudget): number[] {
-  const callees = rules.map(({ start }) => firstCalls(start, jumps, calls, budget));
+function callOrder(
+  rules: readonly WrittenRule[],
+  counters: readonly Counter[],
+  edges: { readonly jumps: EdgeList; readonly calls: EdgeList },
+  budget: WorkBudget,
+): number[] {
+  const callees = rules.map(({ start }) => {
+    const called = firstCalls(start, edges.jumps, edges.calls, budget);
+    return new Set([...called].flatMap((rule) => (rule < 0 ? firstRules(counters[-1 - rule] as Counter) : [rule])));
+  });
   const numCallers = new Int32Array(rules.length);
   for (const called of callees) for (const rule of called) numCallers[rule]!++;
   const order = [...rules.keys()].filter((rule) => numCallers[rule] === 0);
@@ -80,6 +128,23 @@ function callOrder(rules: readonly WrittenRule[], jumps: EdgeList, calls: EdgeLi
   }
   invariant(order.length === rules.length, 'no rule calls itself before a byte');
   return order;
+}
+
+/** The rules that a counter may call first. */
+function firstRules(counter: Counter): readonly number[] {
+  if (counter.kind === 'unordered') return counter.members.map(({ rule }) => rule);
+  return (counter.edges[0] as readonly number[]).filter((_, at) => at % 2 === 0);
+}
+
+function renumbered(counter: Counter, numbers: Int32Array): Counter {
+  if (counter.kind === 'automaton') {
+    return {
+      ...counter,
+      edges: counter.edges.map((own) => own.map((value, at) => (at % 2 === 0 ? numbers[value]! : value))),
+    };
+  }
+  const members = counter.members.map((member) => ({ ...member, rule: numbers[member.rule]! }));
+  return { ...counter, members, separator: numbers[counter.separator]! };
 }
 
 /** The rules that can be called from a state before a byte. */
@@ -106,7 +171,10 @@ function withMore(back: EdgeList, moves: EdgeList, calls: EdgeList, numStates: n
 
 /** Calls by the final numbers of rules; the return state is -1 where nothing can follow it. */
 function finalCalls({ edges }: EdgeList, numbers: Int32Array, hasMore: Uint8Array): Int32Array {
-  return edges.map((value, at) => (at % 2 === 0 ? numbers[value]! : hasMore[value] === 1 ? value : -1));
+  return edges.map((value, at) => {
+    if (at % 2 === 0) return value < 0 ? value : numbers[value]!;
+    return hasMore[value] === 1 ? value : -1;
+  });
 }
 
 /** Edges of one field, from their targets to their states. */

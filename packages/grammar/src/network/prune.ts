@@ -1,7 +1,11 @@
 /** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
-import type { Grammar, GrammarNode } from '../grammar.js';
+import { memberOf, partsOf, type AutomatonState, type Grammar, type GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
 import type { Users } from './left-recursion.js';
+import { canRun } from './runs.js';
+
+type Unordered = Extract<GrammarNode, { kind: 'unordered' }>;
+type IsPossible = (part: GrammarNode) => boolean;
 
 /** An equivalent grammar without alternatives that never terminate. */
 export function prune({ root, rules }: Grammar, users: Users, budget: WorkBudget): Grammar {
@@ -34,23 +38,31 @@ function canEnd(node: GrammarNode, productive: ReadonlySet<string>, budget: Work
       return node.min === 0 || canEnd(node.item, productive, budget);
     case 'rule':
       return productive.has(node.name);
+    case 'unordered':
+      return canComplete(node, (part) => canEnd(part, productive, budget));
+    case 'automaton':
+      return canRun(
+        cutStates(node.states, (part) => canEnd(part, productive, budget)),
+        node,
+        budget,
+      );
   }
 }
 
 function hasEmptyPart(node: GrammarNode): boolean {
-  switch (node.kind) {
-    case 'class':
-      return node.ranges.length === 0;
-    case 'sequence':
-      return node.items.some(hasEmptyPart);
-    case 'choice':
-      return node.alternatives.length === 0 || node.alternatives.some(hasEmptyPart);
-    case 'repeat':
-      return hasEmptyPart(node.item);
-    case 'literal':
-    case 'rule':
-      return false;
-  }
+  if (node.kind === 'class') return node.ranges.length === 0;
+  return (node.kind === 'choice' && node.alternatives.length === 0) || partsOf(node).some(hasEmptyPart);
+}
+
+/** Whether members that can occur fulfill the counts. */
+function canComplete({ separator, members, min, max = Infinity }: Unordered, isPossible: IsPossible): boolean {
+  const counts = members.map(memberOf);
+  const possible = counts.filter(({ item, max: most }) => most > 0 && isPossible(item));
+  if (counts.some((count) => count.min > 0 && !possible.includes(count))) return false;
+  const numRequired = possible.reduce((sum, count) => sum + count.min, 0);
+  const numDifferent = possible.filter((count) => count.min > 0).length;
+  const numItems = numRequired + Math.max(0, min - numDifferent);
+  return possible.length >= min && numItems <= max && (numItems < 2 || isPossible(separator));
 }
 
 /** Undefined when nothing is left. */
@@ -75,5 +87,23 @@ function cut(node: GrammarNode, productive: ReadonlySet<string>): GrammarNode | 
     }
     case 'rule':
       return productive.has(node.name) ? node : undefined;
+    case 'unordered':
+      return cutUnordered(node, productive);
+    case 'automaton': {
+      const states = cutStates(node.states, (part) => cut(part, productive) !== undefined);
+      return states.some(({ isAccepting }) => isAccepting) ? { ...node, states } : undefined;
+    }
   }
+}
+
+function cutUnordered(node: Unordered, productive: ReadonlySet<string>): GrammarNode | undefined {
+  if (!canComplete(node, (part) => cut(part, productive) !== undefined)) return undefined;
+  const members = node.members.filter((member) => cut(memberOf(member).item, productive) !== undefined);
+  return { ...node, members: members.map((member) => cut(member, productive) as GrammarNode) };
+}
+
+/** The same states without edges whose items never terminate. */
+function cutStates(states: readonly AutomatonState[], isPossible: IsPossible): readonly AutomatonState[] {
+  if (states.every(({ edges }) => edges.every(({ item }) => isPossible(item)))) return states;
+  return states.map(({ edges, isAccepting }) => ({ isAccepting, edges: edges.filter(({ item }) => isPossible(item)) }));
 }

@@ -1,12 +1,16 @@
 /** Expands rules to states over bytes, each rule between its own start and end. */
 import type { CodePoints } from '../code-points.js';
-import type { GrammarNode } from '../grammar.js';
+import { FormatError } from '@winnow/tensor';
+import { memberOf, type GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
 import { canBeEmpty } from './left-recursion.js';
+import type { Counter } from './network.js';
+import { runsOf } from './runs.js';
 import { StateWriter } from './states.js';
 import { utf8Ranges, type ByteRange } from './utf8-ranges.js';
 
 type Repeat = Extract<GrammarNode, { kind: 'repeat' }>;
+type CounterNode = Extract<GrammarNode, { kind: 'unordered' | 'automaton' }>;
 
 /** A rule as states. */
 export interface WrittenRule {
@@ -30,6 +34,7 @@ export class NetworkWriter {
   readonly states: StateWriter;
   /** In the order of their numbers, which calls refer to. */
   readonly rules: WrittenRule[] = [];
+  readonly counters: Counter[] = [];
   readonly #isNullable: (name: string) => boolean;
   readonly #budget: WorkBudget;
   readonly #nodes: ReadonlyMap<string, GrammarNode>;
@@ -37,6 +42,8 @@ export class NetworkWriter {
   readonly #classes = new Map<CodePoints, WrittenClass>();
   /** The same by their contents. */
   readonly #classesByText = new Map<string, WrittenClass>();
+  readonly #counterRules = new Map<CounterNode, number>();
+  readonly #itemRules = new Map<GrammarNode, number>();
   /** Sets of characters beyond ASCII by their contents. */
   readonly #classNumbers = new Map<string, number>();
 
@@ -81,6 +88,11 @@ export class NetworkWriter {
   #write(node: GrammarNode, from: number, to: number, isNonEmpty: boolean): void {
     this.#budget.spend(5);
     switch (node.kind) {
+      case 'unordered':
+      case 'automaton':
+        this.states.calls.add(from, this.#counterRule(node), to);
+        if (!isNonEmpty && this.#canBeEmpty(node)) this.states.jumps.add(from, to);
+        return;
       case 'literal':
         if (node.text !== '' || !isNonEmpty) this.#writeLiteral(node.text, from, to);
         return;
@@ -100,6 +112,53 @@ export class NetworkWriter {
       case 'repeat':
         this.#writeRepeat(node, from, to, isNonEmpty);
     }
+  }
+
+  /** The rule of a counter, which is written once. It never is empty: whoever calls it jumps past it. */
+  #counterRule(node: CounterNode): number {
+    const known = this.#counterRules.get(node);
+    if (known !== undefined) return known;
+    const rule = this.#addRule(this.#budget.place, undefined, true);
+    this.#counterRules.set(node, rule);
+    const { start, end } = this.rules[rule] as WrittenRule;
+    this.states.calls.add(start, -this.counters.length - 1, end);
+    const max = node.max ?? Infinity;
+    if (node.kind === 'automaton') {
+      this.counters.push({
+        kind: 'automaton',
+        edges: node.states.map(({ edges }) => edges.flatMap(({ item, target }) => [this.#itemRule(item), target])),
+        isAccepting: node.states.map(({ isAccepting }) => isAccepting),
+        ...{ min: node.min, max, ...runsOf(node.states, node, this.#budget) },
+      });
+      return rule;
+    }
+    const { separator } = node;
+    const canOmitSeparator = this.#canBeEmpty(separator);
+    this.counters.push({
+      kind: 'unordered',
+      separator: this.#addRule(this.#budget.place, separator, canOmitSeparator),
+      canOmitSeparator,
+      members: node.members.map((member) => {
+        const counts = memberOf(member);
+        return { rule: this.#itemRule(counts.item), min: counts.min, max: counts.max };
+      }),
+      ...{ min: Math.max(1, node.min), max },
+    });
+    return rule;
+  }
+
+  /** @throws {FormatError} for one that can be empty */
+  #itemRule(item: GrammarNode): number {
+    const known = this.#itemRules.get(item);
+    if (known !== undefined) return known;
+    const { place } = this.#budget;
+    if (this.#canBeEmpty(item)) {
+      const message = 'expected members and items that cannot be empty';
+      throw new FormatError({ source: 'grammar', field: place, message });
+    }
+    const rule = item.kind === 'rule' ? this.#numberOf(item.name, false) : this.#addRule(place, item, true);
+    this.#itemRules.set(item, rule);
+    return rule;
   }
 
   #canBeEmpty(node: GrammarNode): boolean {

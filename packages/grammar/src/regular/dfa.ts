@@ -114,6 +114,12 @@ export function limitLength(dfa: Dfa, min: number, max: number | undefined, budg
   });
 }
 
+/** Whether all texts of the automaton have `min` to `max` characters. */
+export function keepsLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): boolean {
+  const { shortest, longest } = lengthsOf(dfa, budget);
+  return shortest >= min && (max === undefined || longest <= max);
+}
+
 /** Lengths of the texts of a trimmed automaton, in characters; the longest one may be infinite. */
 function lengthsOf({ edges, isAccepting }: Dfa, budget: WorkBudget): { shortest: number; longest: number } {
   const distances = new Map<number, number>([[0, 0]]);

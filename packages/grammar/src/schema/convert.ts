@@ -7,15 +7,15 @@ import {
   ruleReference,
   sequence,
   type Grammar,
+  type CountRange,
   type GrammarNode,
 } from '../grammar.js';
 import { usersOf } from '../network/left-recursion.js';
 import { prune } from '../network/prune.js';
-import { complementDfa, intersectDfa, multipleDfa, type Dfa } from '../regular/dfa.js';
+import { complementDfa, intersectDfa, keepsLength, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import {
   declaredNames,
-  generatedKinds,
   itemOf,
   propertyOf,
   type Conjunction,
@@ -25,14 +25,13 @@ import {
   allKinds,
 } from './facts.js';
 import { encodeInString, encodePlain } from './json-text.js';
-import { MemberList } from './member-list.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
-import { stringDfa, textsDfa } from './strings.js';
+import { anyText, patternsDfa, stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
 
 export interface JsonSchemaOptions {
@@ -45,8 +44,7 @@ export interface JsonSchemaOptions {
 
 /**
  * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
- * texts: members in another order than declared, and unusual forms of numbers and formats (more than 19 digits, leap
- * days). For a schema without `type` but with keywords of some types, only these types are generated.
+ * texts: unusual forms of numbers and formats, such as more than 19 digits. Members come in any order.
  * @throws {FormatError} for keywords that cannot be enforced, with their JSON pointer as `field`, and for schemas
  *   without valid values
  * @throws {CapacityError} for schemas whose grammar would be too large
@@ -117,25 +115,25 @@ class SchemaConverter {
     const { place } = budget;
     budget.place = placeOf(parts[0]?.path ?? place);
     this.#rules.set(name, literal(''));
-    const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts, name));
+    const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts));
     this.#rules.set(name, { kind: 'choice', alternatives });
     budget.place = place;
     return ruleReference(name);
   }
 
   #anything(): GrammarNode {
-    return this.#rules.shared('json-value', () => this.#factsNode({ kinds: new Set(allKinds) }, 'json-any'));
+    return this.#rules.shared('json-value', () => this.#factsNode({ kinds: new Set(allKinds) }));
   }
 
-  #factsNode(facts: Facts, name: string): GrammarNode {
+  #factsNode(facts: Facts): GrammarNode {
     if (facts.values !== undefined) {
       const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, this.#resolver));
       return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
     }
-    const kinds = generatedKinds(facts);
+    const { kinds } = facts;
     const alternatives: GrammarNode[] = [];
     const add = (kind: Kind, node: () => GrammarNode): void => void (kinds.has(kind) && alternatives.push(node()));
-    add('object', () => this.#objectNode(facts, name));
+    add('object', () => this.#objectNode(facts));
     add('array', () => this.#arrayNode(facts));
     add('string', () => this.#stringNode(facts));
     if (kinds.has('decimal')) alternatives.push(this.#numberNode(facts, (facts.divisors ?? []).length === 0));
@@ -153,8 +151,9 @@ class SchemaConverter {
     const { patterns = [], minLength = 0, maxLength } = facts;
     if (patterns.length === 0) {
       if (minLength === 0 && maxLength === undefined) return this.#rules.string();
-      if (maxLength !== undefined && maxLength < minLength) return { kind: 'choice', alternatives: [] };
-      return sequence(literal('"'), repeat(this.#rules.char(), minLength, maxLength), literal('"'));
+      const states = [{ edges: [{ item: this.#rules.char(), target: 0 }], isAccepting: true }];
+      const text: GrammarNode = { kind: 'automaton', states, ...countsOf(minLength, maxLength) };
+      return sequence(literal('"'), text, literal('"'));
     }
     const key = JSON.stringify([
       patterns.map(({ source, isWhole, isNegated }) => [source, isWhole, isNegated]),
@@ -163,10 +162,20 @@ class SchemaConverter {
     ]);
     let node = this.#strings.get(key);
     if (node === undefined) {
-      node = this.#automaton(stringDfa(facts, this.#rules.budget) as Dfa, encodeInString);
+      node = this.#patternNode(facts);
       this.#strings.set(key, node);
     }
     return sequence(literal('"'), node, literal('"'));
+  }
+
+  /** A pattern with bounds that not all its texts keep counts characters instead of having states for every length. */
+  #patternNode({ patterns = [], minLength = 0, maxLength }: Facts): GrammarNode {
+    const { budget } = this.#rules;
+    const dfa = patternsDfa(patterns, budget);
+    if (dfa === undefined || keepsLength(dfa, minLength, maxLength, budget)) {
+      return this.#automaton(dfa ?? anyText, encodeInString);
+    }
+    return this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
   }
 
   #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
@@ -210,50 +219,57 @@ class SchemaConverter {
     return sequence(literal('['), this.#rules.space, tail, this.#rules.space, literal(']'));
   }
 
-  #objectNode(facts: Facts, ruleName: string): GrammarNode {
-    const { required = new Set<string>(), minProperties = 0, maxProperties = Infinity, keys } = facts;
+  #objectNode(facts: Facts): GrammarNode {
+    const { required = new Set<string>(), minProperties = 0, maxProperties, keys } = facts;
+    const { space } = this.#rules;
     const declared = [...new Set([...declaredNames(facts), ...required])];
     const keyFacts = keys === undefined ? undefined : this.#resolver.resolve(keys);
     const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, this.#resolver)) ?? true;
-    const members = declared.map((name) => ({
-      name,
-      isRequired: required.has(name),
-      // a separate rule only for members that can occur
-      node: isKey(name)
-        ? sequence(literal(`${JSON.stringify(name)}:`), this.#rules.space, this.valueOf(propertyOf(facts, name)))
-        : undefined,
-    }));
-    const others = this.#otherMembers(facts, declared, keyFacts);
-    // additional members may repeat a name, so only one of them is certain to count
-    if (others !== undefined && minProperties > members.length + 1) {
+    // rules only for members that can occur
+    const members = declared.filter(isKey).map((name) => {
+      const node = sequence(literal(`${JSON.stringify(name)}:`), space, this.valueOf(propertyOf(facts, name)));
+      return required.has(name) ? node : optional(node);
+    });
+    if ([...required].some((name) => !isKey(name))) return { kind: 'choice', alternatives: [] };
+    // additional members may repeat a name, so only one of each kind is certain to count
+    const others = this.#otherMembers(facts, declared, keyFacts).map((node) => repeat(node, 0));
+    if (others.length > 0 && minProperties > members.length + others.length) {
       fail(
         `${this.#rules.budget.place}/minProperties`,
         'a grammar cannot ensure that additional properties have different names',
       );
     }
-    const base = `${ruleName}-o${this.#numAutomata++}`;
-    const inside = new MemberList(this.#rules, base, { members, others, minProperties, maxProperties }).from(0, 0);
-    return sequence(literal('{'), this.#rules.space, inside, this.#rules.space, literal('}'));
+    const counts = countsOf(minProperties, maxProperties);
+    const separator = sequence(literal(','), space);
+    const all = [...members, ...others];
+    if (all.length === 0) return minProperties === 0 ? literal('{}') : { kind: 'choice', alternatives: [] };
+    return sequence(
+      literal('{'),
+      space,
+      { kind: 'unordered', separator, members: all, ...counts },
+      space,
+      literal('}'),
+    );
   }
 
-  /** Members with undeclared names; undefined when there can be none. */
+  /** Members with undeclared names, by the kind of their names. */
   #otherMembers(
     facts: Facts,
     declared: readonly string[],
     keyFacts: readonly Facts[] | undefined,
-  ): GrammarNode | undefined {
+  ): readonly GrammarNode[] {
     const names = this.#otherNames(declared, keyFacts);
-    if (names === undefined) return undefined;
-    const alternatives: GrammarNode[] = [];
+    if (names === undefined) return [];
+    const members: GrammarNode[] = [];
     for (const { dfa, value } of nameClasses(facts, names.dfa, this.#rules.budget)) {
       if (this.#resolver.resolve(value).length === 0) continue;
       const key =
         dfa === undefined
           ? this.#rules.string()
           : sequence(literal('"'), this.#automaton(dfa, encodeInString), literal('"'));
-      alternatives.push(sequence(key, literal(':'), this.#rules.space, this.valueOf(value)));
+      members.push(sequence(key, literal(':'), this.#rules.space, this.valueOf(value)));
     }
-    return alternatives.length === 0 ? undefined : choice(...alternatives);
+    return members;
   }
 
   /** Names that are not declared: an automaton, or all; undefined when there are none. */
@@ -273,6 +289,10 @@ class SchemaConverter {
     const own = names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
     return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : intersectDfa(dfa, own, budget) };
   }
+}
+
+function countsOf(min: number, max: number | undefined): CountRange {
+  return max === undefined ? { min } : { min, max };
 }
 
 function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode, budget: WorkBudget): boolean {

@@ -19,8 +19,6 @@ export const allKinds: readonly Kind[] = ['object', 'array', 'string', 'integer'
 /** A conjunction of constraints. Constraints of a type apply only to values of that type. */
 export interface Facts {
   readonly kinds: ReadonlySet<Kind>;
-  /** Where types are not declared: those that keywords are about. Only they are generated, if any of them is left. */
-  readonly meant?: ReadonlySet<Kind>;
   /** The only allowed values. */
   readonly values?: readonly unknown[];
   readonly minLength?: number;
@@ -84,7 +82,6 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   if (values?.length === 0) return undefined;
   const result: { -readonly [K in keyof Facts]: Facts[K] } = { kinds };
   if (values !== undefined) result.values = values;
-  if (a.meant ?? b.meant) result.meant = new Set([...(a.meant ?? []), ...(b.meant ?? [])]);
   const numbers = {
     minLength: largest,
     maxLength: least,
@@ -122,12 +119,6 @@ function joined<T>(a: readonly T[] = [], b: readonly T[] = []): readonly T[] {
 /** The same for schemas, which are known by their places. */
 export function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction {
   return [...new Map([...a, ...b].map((located) => [located.path, located])).values()];
-}
-
-/** The types of values that are generated. */
-export function generatedKinds({ kinds, meant }: Facts): ReadonlySet<Kind> {
-  const both = meant === undefined ? kinds : new Set([...kinds].filter((kind) => meant.has(kind)));
-  return both.size === 0 ? kinds : both;
 }
 
 /** The schema of a property. */

@@ -1,6 +1,6 @@
 /** Grammar nodes for parts of JSON texts. */
 import { difference, intersect, normalize, type CodePoints } from '../code-points.js';
-import { choice, literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
+import { choice, literal, repeat, ruleReference, sequence, type CountRange, type GrammarNode } from '../grammar.js';
 import type { Dfa } from '../regular/dfa.js';
 
 /** Characters that stand for themselves in a JSON string. */
@@ -72,6 +72,19 @@ function withSharedEscapes(nodes: readonly GrammarNode[], rules: Map<string, Gra
   return [...nodes.filter((node) => node.kind !== 'literal'), ruleReference(name)];
 }
 
+/** Nodes for sets of characters, each made once. */
+function encoder(
+  rules: Map<string, GrammarNode>,
+  encode: (on: CodePoints) => readonly GrammarNode[],
+): (on: CodePoints) => readonly GrammarNode[] {
+  const encoded = new Map<CodePoints, readonly GrammarNode[]>();
+  return (on) => {
+    let nodes = encoded.get(on);
+    if (nodes === undefined) encoded.set(on, (nodes = withSharedEscapes(encode(on), rules)));
+    return nodes;
+  };
+}
+
 /**
  * Rules for the language of an automaton, one per state.
  * @param encode how a set of characters is encoded
@@ -83,12 +96,7 @@ export function automatonRules(
   name: string,
   encode: (on: CodePoints) => readonly GrammarNode[],
 ): GrammarNode {
-  const encoded = new Map<CodePoints, readonly GrammarNode[]>();
-  const encodeOnce = (on: CodePoints): readonly GrammarNode[] => {
-    let nodes = encoded.get(on);
-    if (nodes === undefined) encoded.set(on, (nodes = withSharedEscapes(encode(on), rules)));
-    return nodes;
-  };
+  const encodeOnce = encoder(rules, encode);
   for (const [state, own] of edges.entries()) {
     const alternatives = own.flatMap(({ on, target }) =>
       encodeOnce(on).map((node) => sequence(node, ruleReference(`${name}-${target}`))),
@@ -97,6 +105,27 @@ export function automatonRules(
     rules.set(`${name}-${state}`, { kind: 'choice', alternatives });
   }
   return ruleReference(`${name}-0`);
+}
+
+/** A node for the texts of an automaton with so many characters. */
+export function countedNode(
+  { edges, isAccepting }: Dfa,
+  rules: Map<string, GrammarNode>,
+  counts: CountRange,
+  encode: (on: CodePoints) => readonly GrammarNode[],
+): GrammarNode {
+  const encodeOnce = encoder(rules, encode);
+  const items = new Map<CodePoints, GrammarNode>();
+  const itemOf = (on: CodePoints): GrammarNode => {
+    let item = items.get(on);
+    if (item === undefined) items.set(on, (item = choice(...encodeOnce(on))));
+    return item;
+  };
+  const states = edges.map((own, state) => ({
+    edges: own.map(({ on, target }) => ({ item: itemOf(on), target })),
+    isAccepting: isAccepting[state] === true,
+  }));
+  return { kind: 'automaton', states, ...counts };
 }
 
 /** Unescaped characters. */

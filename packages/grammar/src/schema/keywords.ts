@@ -19,35 +19,6 @@ export function isAnnotation(keyword: string): boolean {
   return !unsupported.has(keyword) && !keywordReaders.has(keyword);
 }
 
-/** Keywords that apply only to values of these types. */
-const kindsOfKeyword: Readonly<Record<string, readonly Kind[]>> = {
-  minLength: ['string'],
-  maxLength: ['string'],
-  pattern: ['string'],
-  format: ['string'],
-  minimum: ['integer', 'decimal'],
-  maximum: ['integer', 'decimal'],
-  exclusiveMinimum: ['integer', 'decimal'],
-  exclusiveMaximum: ['integer', 'decimal'],
-  multipleOf: ['integer', 'decimal'],
-  properties: ['object'],
-  patternProperties: ['object'],
-  dependencies: ['object'],
-  dependentRequired: ['object'],
-  dependentSchemas: ['object'],
-  required: ['object'],
-  additionalProperties: ['object'],
-  propertyNames: ['object'],
-  minProperties: ['object'],
-  maxProperties: ['object'],
-  items: ['array'],
-  prefixItems: ['array'],
-  additionalItems: ['array'],
-  minItems: ['array'],
-  maxItems: ['array'],
-  uniqueItems: ['array'],
-};
-
 const kindsOfType: Readonly<Record<string, readonly Kind[]>> = {
   null: ['null'],
   boolean: ['boolean'],
@@ -71,8 +42,6 @@ interface Reading {
 /** The facts of the keywords of a single schema. */
 export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string, budget: WorkBudget): readonly Facts[] {
   const facts: Writable = { kinds: kindsOf(schema, path) };
-  const meant = meantKinds(schema);
-  if (meant !== undefined) facts.meant = meant;
   const reading: Reading = { schema, facts, shape: {}, budget };
   for (const [keyword, value] of Object.entries(schema)) {
     if (isAnnotation(keyword) || value === undefined) continue;
@@ -97,15 +66,6 @@ function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySe
       return fail(`${path}/type`, `expected ${Object.keys(kindsOfType).join(' | ')}, got ${JSON.stringify(name)}`);
     }),
   );
-}
-
-/** Of a schema that does not declare types: those that its keywords are about, if there are any. */
-function meantKinds(schema: Exclude<JsonSchema, boolean>): ReadonlySet<Kind> | undefined {
-  if (schema['type'] !== undefined || schema['enum'] !== undefined || schema['const'] !== undefined) return undefined;
-  const meant = Object.keys(schema).flatMap((keyword) =>
-    Object.hasOwn(kindsOfKeyword, keyword) ? (kindsOfKeyword[keyword] as readonly Kind[]) : [],
-  );
-  return meant.length === 0 ? undefined : new Set(meant);
 }
 
 type KeywordReader = (facts: Writable, value: unknown, path: string, reading: Reading) => void;

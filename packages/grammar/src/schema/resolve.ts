@@ -1,14 +1,6 @@
 /** Resolves schemas to facts: follows references, distributes alternatives, rejects unknown keywords. */
 import type { WorkBudget } from '../work-budget.js';
-import {
-  allKinds,
-  both,
-  generatedKinds,
-  type Conjunction,
-  type Facts,
-  type JsonSchema,
-  type Located,
-} from './facts.js';
+import { allKinds, both, type Conjunction, type Facts, type JsonSchema, type Located } from './facts.js';
 import { areDisjoint } from './disjoint.js';
 import { factsOf, isAnnotation } from './keywords.js';
 import { derivedPath, escapePointer, fail, isDerived, locate, placeOf } from './located.js';
@@ -20,6 +12,8 @@ const maxAlternatives = 1000;
 export class Resolver {
   readonly budget: WorkBudget;
   readonly #root: JsonSchema;
+  /** Drafts up to 7 ignore the keywords beside `$ref`. */
+  readonly #ignoresSiblings: boolean;
   readonly #anchors = new Map<string, Located>();
   /** Alternatives by the location of a schema. */
   readonly #expanded = new Map<string, readonly Facts[]>();
@@ -35,6 +29,7 @@ export class Resolver {
     this.budget = budget;
     this.wide = isWide ? this : new Resolver(root, budget, true);
     this.#root = root;
+    this.#ignoresSiblings = typeof root === 'object' && /\/draft-0[3-7]\//.test(String(root['$schema']));
     collectAnchors(root, '#', this.#anchors, 0, budget);
   }
 
@@ -56,13 +51,17 @@ export class Resolver {
     return locate(found, reference);
   }
 
+  #isLoneReference(schema: Exclude<JsonSchema, boolean>): boolean {
+    return this.#ignoresSiblings && schema['$ref'] !== undefined;
+  }
+
   /** A conjunction with plain references replaced by their targets. */
   follow(conjunction: Conjunction): Conjunction {
     const result = new Map<string, Located>();
     for (const part of conjunction) {
       let { schema, path } = part;
       const seen = new Set<string>();
-      while (typeof schema === 'object' && isPlainReference(schema)) {
+      while (typeof schema === 'object' && (isPlainReference(schema) || this.#isLoneReference(schema))) {
         if (seen.has(path)) fail(path, 'a reference cycle');
         seen.add(path);
         ({ schema, path } = this.#target(schema['$ref'], `${path}/$ref`));
@@ -86,6 +85,9 @@ export class Resolver {
     if (schema === false) return [];
     if (open.has(path)) fail(path, 'a schema that refers to itself without consuming a value');
     const inside = new Set(open).add(path);
+    if (this.#isLoneReference(schema)) {
+      return this.#expand(this.#target(schema['$ref'], `${path}/$ref`), new Set(open).add(path));
+    }
     let alternatives: readonly Facts[] = factsOf(schema, path, this.budget);
     const and = (more: readonly Facts[]): void => {
       alternatives = this.#product(alternatives, more, path);
@@ -94,7 +96,7 @@ export class Resolver {
     for (const part of listOf(schema, 'allOf', path)) and(this.#expand(part, inside));
     if (schema['anyOf'] !== undefined) and(listOf(schema, 'anyOf', path).flatMap((part) => this.#expand(part, inside)));
     for (const choices of dependenciesOf(schema, path)) {
-      and(choices.flatMap((part) => this.#expand(part, inside).map(withoutMeaning)));
+      and(choices.flatMap((part) => this.#expand(part, inside)));
     }
     const oneOf = schema['oneOf'] === undefined ? undefined : listOf(schema, 'oneOf', path);
     if (this.wide === this) {
@@ -117,7 +119,7 @@ export class Resolver {
   ): readonly Facts[] {
     const accepted = branches.map((branch) => this.wide.#expand(branch, new Set()));
     const result = branches.flatMap((branch, index) => {
-      const own = this.#product(common, this.#expand(branch, inside).map(narrowed), path);
+      const own = this.#product(common, this.#expand(branch, inside), path);
       return accepted.reduce<readonly Facts[]>(
         (rest, others, other) => (other === index ? rest : this.#exclude(rest, others)),
         own,
@@ -135,7 +137,7 @@ export class Resolver {
     const condition = part('if');
     const met = this.#product(this.#expand(condition, inside), this.#expand(part('then'), inside), path);
     const unmet = this.#exclude(anything, this.wide.#expand(condition, new Set()));
-    return [...met, ...this.#product(unmet, this.#expand(part('else'), inside), path)].map(withoutMeaning);
+    return [...met, ...this.#product(unmet, this.#expand(part('else'), inside), path)];
   }
 
   #negate(alternatives: readonly Facts[], negated: Located): readonly Facts[] {
@@ -195,17 +197,6 @@ export class Resolver {
 function withoutNarrowPatterns({ patterns = [], ...facts }: Facts): Facts {
   const kept = patterns.filter(({ isNarrow }) => isNarrow !== true);
   return kept.length === 0 ? facts : { ...facts, patterns: kept };
-}
-
-/** Without the types that keywords are about: these keywords are not the author's. */
-function withoutMeaning(facts: Facts): Facts {
-  const { meant: _, ...rest } = facts;
-  return rest;
-}
-
-/** Only what is generated, so that branches differ that are about different types. */
-function narrowed(facts: Facts): Facts {
-  return { ...withoutMeaning(facts), kinds: generatedKinds(facts) };
 }
 
 function sizeOf({ shapes = [], required, values, prefix }: Facts): number {

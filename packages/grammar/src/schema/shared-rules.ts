@@ -1,9 +1,9 @@
 /** Rules shared by the schemas of one grammar: whitespace, strings, characters, and named rules. */
-import { literal, repeat, ruleReference, sequence, type GrammarNode } from '../grammar.js';
+import { literal, partsOf, repeat, ruleReference, sequence, type CountRange, type GrammarNode } from '../grammar.js';
 import { maxNetworkStates } from '../network/states.js';
 import type { Dfa } from '../regular/dfa.js';
 import type { WorkBudget } from '../work-budget.js';
-import { automatonRules, charNode, spaceNodes, type encodePlain } from './json-text.js';
+import { automatonRules, charNode, countedNode, spaceNodes, type encodePlain } from './json-text.js';
 
 /** Maximum number of rules that a schema may expand to. */
 const maxRules = 50_000;
@@ -55,6 +55,12 @@ export class SharedRules {
     return node;
   }
 
+  /** A node for the texts of the automaton with so many characters. */
+  countedAutomaton(dfa: Dfa, counts: CountRange, encode: typeof encodePlain): GrammarNode {
+    this.budget.spend(20 * dfa.edges.length);
+    return countedNode(dfa, this.#rules, counts, encode);
+  }
+
   #checkSize(needed: number): void {
     this.budget.spend(10);
     if (needed > maxRules) this.budget.refuse('rules', needed, maxRules, 'rules');
@@ -76,5 +82,8 @@ function countStates(node: GrammarNode, budget: WorkBudget): number {
       return node.alternatives.reduce((sum, alternative) => sum + countStates(alternative, budget), 0);
     case 'repeat':
       return countStates(node.item, budget) * (node.max ?? node.min + 1);
+    case 'unordered':
+    case 'automaton':
+      return partsOf(node).reduce((sum, part) => sum + countStates(part, budget), 0);
   }
 }

@@ -7,15 +7,19 @@ import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
 import { fail, placeOf } from './located.js';
 
-const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
+export const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
 
 /** The conjunction of patterns and lengths; undefined when there are no constraints. */
 export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts, budget: WorkBudget): Dfa | undefined {
-  const parts = patterns.map((pattern) => patternDfa(pattern, budget));
-  if (parts.length === 0 && minLength === 0 && maxLength === undefined) return undefined;
-  const [first = anyText, ...others] = parts;
-  const whole = others.reduce((rest, part) => intersectDfa(rest, part, budget), first);
-  return limitLength(whole, minLength, maxLength, budget);
+  const whole = patternsDfa(patterns, budget);
+  if (whole === undefined && minLength === 0 && maxLength === undefined) return undefined;
+  return limitLength(whole ?? anyText, minLength, maxLength, budget);
+}
+
+/** The conjunction of patterns; undefined when there are none. */
+export function patternsDfa(patterns: readonly Pattern[], budget: WorkBudget): Dfa | undefined {
+  const [first, ...others] = patterns.map((pattern) => patternDfa(pattern, budget));
+  return first && others.reduce((rest, part) => intersectDfa(rest, part, budget), first);
 }
 
 /** Whether a string satisfies the constraints. */
