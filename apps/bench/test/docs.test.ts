@@ -8,7 +8,7 @@ import { parseResults, type Results } from '../src/results/results.js';
 
 const remedy = 'run "pnpm --filter @winnow/bench readme-tables" after a build';
 
-/** What is checked in is what the results give: tables of the README, JSON beside texts, pictures. */
+/** Committed documents match the results: tables of the README, JSON beside texts, pictures. */
 test('the documentation agrees with the results', async () => {
   const files = await generatedDocs(repoRoot);
   const different = [...files].filter(([path, content]) => {
@@ -32,7 +32,7 @@ const read = (name: string): Results => {
   return parseResults(readFileSync(path, 'utf8'), path);
 };
 
-test('a result that changes changes the table, and one that is missing is an error', () => {
+test('a changed result changes the table, and a missing one is an error', () => {
   const changed = speedTable((name) => {
     const { runs } = read(name);
     return {
@@ -46,7 +46,7 @@ test('a result that changes changes the table, and one that is missing is an err
   expect(() => speedTable(() => ({ runs: [] }))).toThrow('decode.json: expected a figure of decode in tokens/s');
 });
 
-test('only what is between the markers is replaced', () => {
+test('only text between the markers is replaced', () => {
   expect(replaceBetween('a\n<!-- t -->\nold\n<!-- /t -->\nb', 't', 'new')).toBe(
     'a\n<!-- t -->\n\nnew\n\n<!-- /t -->\nb',
   );

@@ -24,7 +24,7 @@ function readRun(path: string): Run {
 const unescape = (text: string): string =>
   text.replaceAll('&lt;', '<').replaceAll('&gt;', '>').replaceAll('&quot;', '"').replaceAll('&amp;', '&');
 
-/** The figures that a page shows, with the exact values of its cells. */
+/** The figures of a page, with the exact values of its cells. */
 function figuresOfPage(html: string): Figure[] {
   const number = String.raw`<td class="n" data-value="([^"]*)">[^<]*</td>`;
   const row = new RegExp(
@@ -38,7 +38,7 @@ function figuresOfPage(html: string): Figure[] {
 }
 
 const all = suites.filter(({ name }) => name !== 'agreement').map(({ name }) => name);
-/** `smoke.test.ts` runs each of them; what a report adds shows with a few. */
+/** A few suites; `smoke.test.ts` runs every one. */
 const measured = testCoverage === 'full' ? all : all.filter((suite) => ['gemm', 'kv'].includes(suite));
 
 describe('several suites under one command, quickly', () => {
@@ -77,7 +77,7 @@ const figure: Figure = {
   ...{ unit: 'ms', ratio: 1e-7, ratioOf: 'the "whole"' },
 };
 
-test('texts are escaped and values are exact; a figure changed in the page is noticed', async () => {
+test('texts are escaped and values are exact; a changed figure is detected', async () => {
   const report = join(folder, 'small');
   const figures = [figure, { ...figure, case: 'second', value: 3 }];
   await writeReport(report, { runs: [{ command: "pnpm bench 'a b'", environment, figures }] });
@@ -90,7 +90,7 @@ test('texts are escaped and values are exact; a figure changed in the page is no
 
 const name = missingChromium() === undefined ? 'in Chromium' : `in Chromium (${missingChromium()})`;
 describe.skipIf(missingChromium() !== undefined)(name, () => {
-  test('a report opens without errors and asks for nothing', async () => {
+  test('a report opens without errors or requests', async () => {
     const report = join(folder, 'page');
     const plots = [
       {
@@ -111,7 +111,7 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
     ];
     const figures = [figure, { ...figure, case: 'second', value: 3 }];
     await writeReport(report, { runs: [{ command: 'pnpm bench', environment, figures, plots }] });
-    // the one of all suites, when the test before has made it
+    // the report of all suites, if the previous test made it
     const pages = ['page', 'all'].map((part) => join(folder, part, 'report.html')).filter((path) => existsSync(path));
     const browser = await launchChromium();
     try {

@@ -40,7 +40,7 @@ function runPlots(): Promise<Run> {
 /** It has more policies than all other suites have cases, and its figures are of one thread. */
 const [shortPrompt, longPrompt] = testCoverage === 'full' ? [128, 192] : [64, 96];
 
-/** Cases that each suite must have, by the beginning of their names, with what they are compared with. */
+/** Cases that each suite must have, by prefix of their names, with their baselines. */
 const expected: Readonly<Record<string, readonly (readonly [string, string])[]>> = {
   roofline: [
     ['memory read, 1 thread', 'cache read, 1 thread'],
@@ -211,14 +211,14 @@ test.each([
   [['decode', '--peer', 'other'], '--peer: expected node-llama-cpp | wllama, got other'],
   [['gemm', '--load-limit', 'x'], '--load-limit: expected a positive number'],
   [['gemm', '--unknown'], 'unknown'],
-])('command line: %j is refused', async (programArguments, message) => {
+])('command line: %j is rejected', async (programArguments, message) => {
   const { code, out, progress } = await bench(...programArguments);
   expect(code).toBe(2);
   expect(out).toBe('');
   expect(progress).toContain(message);
 });
 
-test('command line: a busy machine is refused without --force, and marked with it', async () => {
+test('command line: a busy machine is rejected without --force, and marked with it', async () => {
   const asked = ['roofline', '--quick', '--backend', 'reference', '--threads', '1'];
   const refused = await bench(...asked);
   expect(refused).toMatchObject({ code: 3, out: '' });

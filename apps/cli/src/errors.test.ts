@@ -31,7 +31,7 @@ describe('error lines', () => {
     expect(errorLine(argument)).toBe('--top-p: expected a number, got x');
   });
 
-  test('and so do notices and hints', () => {
+  test('use the names of flags in notices and hints, too', () => {
     const notice = '1 of 2 layers run dense (sparsity.maxActive); memory.hot fitting reduces it';
     expect(withFlags('kvCache.eviction.firstTokens, kvCache.prefixSharing')).toBe(
       '--kv-eviction-first-tokens, --no-kv-prefix-sharing',
@@ -39,7 +39,7 @@ describe('error lines', () => {
     expect(withFlags(notice)).toBe('1 of 2 layers run dense (--sparsity-max-active); --memory-hot fitting reduces it');
   });
 
-  test('leave words alone that are names of options only at the beginning', () => {
+  test('leave words alone that only begin with the name of an option', () => {
     const globals = { argument: 'attention: globals', expected: 'at most 16 positions', actual: '17' };
     expect(errorLine(new ArgumentError(globals))).toBe('attention: globals: expected at most 16 positions, got 17');
     const positions = { argument: 'positions', expected: 'positions of tokens', actual: '-1' };
@@ -48,12 +48,12 @@ describe('error lines', () => {
     expect(errorLine(new ArgumentError(nested))).toBe('--kv-eviction.sinks: expected an integer from 0, got -1');
   });
 
-  test('keep names in files as they are', () => {
+  test('keep names of files unchanged', () => {
     const error = new FormatError({ source: 'a', field: 'topP', message: 'expected a number' });
     expect(errorLine(error)).toBe('a: topP: expected a number');
   });
 
-  test('say when nobody foresaw the failure', () => {
+  test('mark unexpected failures', () => {
     expect(errorLine(new TypeError('x is undefined'))).toBe(
       'unexpected failure: x is undefined (WINNOW_DEBUG=1 prints the stack)',
     );

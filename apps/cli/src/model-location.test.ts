@@ -15,7 +15,7 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 describe('parseModelReference', () => {
-  test('nothing is the demo model', () => {
+  test('defaults to the demo model', () => {
     expect(parseModelReference(undefined)).toEqual({ kind: 'location', location: demoModelUrl });
   });
 
@@ -37,7 +37,7 @@ describe('parseModelReference', () => {
     expect(parseModelReference(text)).toEqual({ kind: 'hub', request, isAmbiguous: !text.startsWith('hf:') });
   });
 
-  test('what exists is a path, even when it looks like a repository', () => {
+  test('an existing path is a path, even if it looks like a repository', () => {
     const before = process.cwd();
     process.chdir(join(folder, '..'));
     try {
@@ -48,12 +48,12 @@ describe('parseModelReference', () => {
     }
   });
 
-  test.each(['', 'hf:', 'hf:a/b/c', 'hf:/x', 'http://'])('refuses %j', (text) => {
+  test.each(['', 'hf:', 'hf:a/b/c', 'hf:/x', 'http://'])('rejects %j', (text) => {
     expect(() => parseModelReference(text)).toThrow(/^MODEL: expected/);
   });
 });
 
-test('a lone argument is plainly a model only when it exists as one', () => {
+test('a single argument counts as a model only if it exists', () => {
   expect(isPlainlyModel(join(folder, 'a.gguf'))).toBe(true);
   expect(isPlainlyModel(join(folder, 'model'))).toBe(true);
   expect(isPlainlyModel('hf:owner/name')).toBe(true);

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { npyFile } from './npy.js';
 
-/** Reads a file as the format's description says: numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
+/** Reads a .npy file: numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
 function parse(file: Uint8Array): { fields: string; dataBegin: number; values: number[] } {
   const bytes = Buffer.from(file);
   expect([...bytes.subarray(0, 8)]).toEqual([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0]);
@@ -11,14 +11,14 @@ function parse(file: Uint8Array): { fields: string; dataBegin: number; values: n
 }
 
 describe('npyFile', () => {
-  it('writes rows one after the other', () => {
+  it('writes rows in order', () => {
     const { fields, dataBegin, values } = parse(npyFile([Float32Array.of(1, -2.5), Float32Array.of(3, 0)], 2));
     expect(fields).toMatch(/^\{'descr': '<f4', 'fortran_order': False, 'shape': \(2, 2\), \} *\n$/);
     expect(dataBegin % 64).toBe(0);
     expect(values).toEqual([1, -2.5, 3, 0]);
   });
 
-  it('writes a part of a larger buffer, and no rows', () => {
+  it('writes a view of a larger buffer, and zero rows', () => {
     const whole = Float32Array.of(9, 8, 7, 6);
     expect(parse(npyFile([whole.subarray(1, 3)], 2)).values).toEqual([8, 7]);
     const { fields, values } = parse(npyFile([], 384));

@@ -38,7 +38,7 @@ describe('Output', () => {
     await expect(out.flush()).rejects.toThrow(OutputClosedError);
   });
 
-  test('a reader that leaves during the wait is noticed too', async () => {
+  test('a reader that closes while it waits is detected, too', async () => {
     const leaving = new Writable({
       highWaterMark: 1,
       write: (_chunk, _encoding, callback) => {

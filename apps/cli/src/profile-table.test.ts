@@ -10,7 +10,7 @@ const records = [
   { op: 'rope', layer: 0, numRuns: 0, timeMs: 0, flops: 0, bytes: 0 },
 ];
 
-test('shares of the peak: the larger of memory and arithmetic, integers of their own peak', () => {
+test('shares of peak: the larger of bandwidth and arithmetic, int8 relative to its own peak', () => {
   expect(profileByOp(records, peaks)).toMatchObject([
     { op: 'add', share: 0.5, peakShare: 0.1, boundBy: 'memory' },
     { op: 'matmul', numRuns: 4, timeMs: 8, gflops: 8, gigabytesPerSecond: 1, peakShare: 0.5, boundBy: 'int8' },

@@ -11,12 +11,12 @@ test('adapters with and without a factor, in both spellings', async () => {
   });
 });
 
-test('a factor that is no number is refused', async () => {
+test('a factor that is not a number is rejected', async () => {
   const refused = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--lora-scaled', 'b.gguf:much']);
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('--lora-scaled: expected a number') });
 });
 
-test('--lora-mode merges adapters, and needs one', async () => {
+test('--lora-mode merges adapters, and requires one', async () => {
   const fake = createFakeEngine();
   expect(await runCli(fake.api, ['run', '-p', 'Hi', '--lora', 'a.gguf', '--lora-mode', 'merge'])).toMatchObject({
     code: 0,

@@ -1,4 +1,4 @@
-/** Attention policies of the command line on the demo model: notices, and refusals of what its cache cannot do. */
+/** Attention policies of the command line on the demo model: notices and errors. */
 import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -21,7 +21,7 @@ describe('policies', () => {
     expect(stdout).toMatch(/[a-z]/);
   });
 
-  test('h2o as in its specification, with budgets that are clamped visibly', async () => {
+  test('h2o as specified, with a notice when budgets are clamped', async () => {
     const fits = await run('--prefill', 'h2o:chunk=1024,local=256,heavy=256,sinks=0', '--batch', '4096');
     expect(fits.code).toBe(0);
     expect(fits.stderr).not.toContain('instead of');
@@ -31,7 +31,7 @@ describe('policies', () => {
   });
 });
 
-test('eval of h2o tells how alike the heavy hitters of two runs are', async () => {
+test('eval of h2o reports the overlap of heavy hitters of two runs', async () => {
   const flags = ['--tokens', '96', '--parts', 'attention', '--kv-dtypes', '', '-q'];
   const { code, stdout } = await runCli(engine, ['eval', ...flags, '--policies', 'h2o:chunk=24,local=4,heavy=4']);
   expect(code).toBe(0);
@@ -39,7 +39,7 @@ test('eval of h2o tells how alike the heavy hitters of two runs are', async () =
   expect(section?.match(/^h2o\S+ +layer [0-5] +\d+ +[01]/gm)).toHaveLength(6);
 });
 
-describe('refusals are one line', () => {
+describe('errors are one line', () => {
   test.each([
     [['--attention', 'sparkq'], /--attention: expected dense \| subquadratic .*, got "sparkq"/],
     [['--decode', 'h2o'], /--decode: expected .*h2o-prefill, which is for prefill only/],
@@ -66,13 +66,13 @@ describe('refusals are one line', () => {
   });
 });
 
-test('eval names the flag whose policy is wrong', async () => {
+test('eval names the flag of an invalid policy', async () => {
   const { code, stderr } = await runCli(engine, ['eval', '--policies', 'dense|sparq:topk=0', '-q']);
   expect(code).toBe(2);
   expect(stderr).toContain('winnow: --policies: sparq: topk: expected an integer from 1, got 0');
 });
 
-test('explain-attention says when the drawn phase is dense', async () => {
+test('explain-attention reports when the drawn phase is dense', async () => {
   const out = join(tmpdir(), `winnow-phase-${process.pid}.svg`);
   const flags = ['-p', 'The code of Alice is 31407.', '--out', out, '--attention', 'h2o', '--phase', 'decode'];
   const { code, stderr } = await runCli(engine, ['explain-attention', ...flags]);

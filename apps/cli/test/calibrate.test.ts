@@ -1,4 +1,4 @@
-/** `winnow calibrate`, what it leaves, and what reads that: `inspect` and `eval --sparsity`. */
+/** `winnow calibrate`, its sidecar, and the commands that read it: `inspect` and `eval --sparsity`. */
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const small = ['--samples', '24', '--sample-tokens', '64', '--eval-tokens', '64', '--epochs', '2', '-t', '1'];
 
-/** A copy of the calibration of the demo model, which one run makes for all tests that read it. */
+/** A copy of the calibration of the demo model, made once for all tests. */
 async function calibrated(name: string): Promise<string> {
   calibration ??= calibrate('whole').then((path) => readFileSync(path));
   const path = join(folder, `${name}.sparse.safetensors`);
@@ -33,7 +33,7 @@ async function calibrate(name: string, ...argv: readonly string[]): Promise<stri
 }
 
 describe('winnow calibrate', { timeout: 120_000 }, () => {
-  test('prints a line and a bar per layer, the means and whether the target was met, and writes the file', async () => {
+  test('prints a line and a bar per layer, the means and whether the target is met, and writes the file', async () => {
     const path = join(folder, 'demo.sparse.safetensors');
     const { code, stdout, stderr } = await runCli(engine, ['calibrate', ...small, '-o', path]);
     expect(code).toBe(0);
@@ -60,11 +60,11 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     expect(result).toMatchObject({ path, config: { target: { sparsity: 0.8 }, numSamples: 24 } });
     expect(result.layers.map(({ kind }) => kind)).toEqual(Array<string>(6).fill('gate-threshold'));
     const mean = result.layers.reduce((sum, { activeRatio }) => sum + activeRatio, 0) / 6;
-    expect(Math.abs(mean - 0.2)).toBeLessThan(0.08); // on 128 tokens that chose nothing
+    expect(Math.abs(mean - 0.2)).toBeLessThan(0.08); // on 128 held-out tokens
     expect(result.divergence).toBeDefined();
   });
 
-  test('stopped by Ctrl-C it goes on from there, to the same file', async () => {
+  test('resumes after Ctrl-C and writes the same file', async () => {
     const expected = readFileSync(await calibrated('expected'));
     const path = join(folder, 'stopped.sparse.safetensors');
     const argv = ['calibrate', ...small, '-o', path];
@@ -108,7 +108,7 @@ describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
     expect(summary['numDenseLayers']).toBe(0);
     expect(summary['skippedRatio']).toBe(summary['predictedSkippedRatio']);
     expect(layers.some(({ runsDense }) => runsDense)).toBe(false);
-    // of another model, wherever it is read
+    // the sidecar of another model is rejected by every command
     for (const command of [
       ['run', '-p', 'x'],
       ['eval', '--tokens', '32'],
@@ -121,7 +121,7 @@ describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
     }
   });
 
-  test('a model that embeds, with blocks of two matrices', async () => {
+  test('an embedding model whose FFNs have two matrices', async () => {
     const bert = fileURLToPath(
       new URL('../../../packages/engine/test/fixtures/arch/bert-mean/model.gguf', import.meta.url),
     );
@@ -135,13 +135,13 @@ describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
   });
 });
 
-describe('winnow calibrate: refusals', { timeout: 120_000 }, () => {
+describe('winnow calibrate: errors', { timeout: 120_000 }, () => {
   test.each<[string, readonly string[], RegExp]>([
     ['both targets', ['--target-recall', '0.9', '--target-sparsity', '0.5'], /--target-recall: expected one target/],
     ['a rank of 33', ['--rank', '33'], /--rank: expected a multiple of 32, got '33'/],
     ['a recall of 2', ['--target-recall', '2'], /--target-recall: expected a number above 0/],
     ['too little text', ['--text', 'SHORT'], /--text: expected enough for 3 samples of 128 tokens, got \d+ tokens/],
-  ])('refuses %s', async (_name, argv, message) => {
+  ])('rejects %s', async (_name, argv, message) => {
     const short = join(folder, 'short.txt');
     writeFileSync(short, 'Only a few words.');
     const { code, stderr } = await runCli(engine, [
@@ -156,7 +156,7 @@ describe('winnow calibrate: refusals', { timeout: 120_000 }, () => {
   test.each([
     ['a folder', '.', 'is a folder, expected a file'],
     ['a file in a folder that is missing', 'missing/x', 'no such file or folder'],
-  ])('refuses to write %s before the work', async (_name, path, message) => {
+  ])('rejects writing %s before it calibrates', async (_name, path, message) => {
     const output = join(folder, path);
     const { code, stderr } = await runCli(engine, ['calibrate', ...small, '-o', output, '-q']);
     expect(code).toBe(1);
@@ -165,8 +165,8 @@ describe('winnow calibrate: refusals', { timeout: 120_000 }, () => {
   });
 });
 
-describe('what a calibration leaves', { timeout: 120_000 }, () => {
-  test('inspect prints it', async () => {
+describe('a finished calibration', { timeout: 120_000 }, () => {
+  test('is printed by inspect', async () => {
     const path = await calibrated('inspected');
     const { code, stdout } = await runCli(engine, ['inspect', path]);
     expect(code).toBe(0);
@@ -175,7 +175,7 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
     expect(stdout).toMatch(/\n {2}layer +hot +warm +cold\n {2}0 +\d+ +\d+ +\d+ +█+▒+·+\n/);
   });
 
-  test('eval --sparsity measures it on another text', async () => {
+  test('is measured by eval --sparsity on another text', async () => {
     const path = await calibrated('evaluated');
     const argv = ['eval', '--sparsity', path, '--tokens', '96', '-t', '1'];
     const { stdout } = await runCli(engine, [...argv, '--json', '-q']);
@@ -191,7 +191,7 @@ describe('what a calibration leaves', { timeout: 120_000 }, () => {
     expect(text.stdout).toMatch(/neurons skipped[^]*\ntoken by token\ntokens +95\n[^]*mean KLD[^]*\nin batches/);
   });
 
-  test('damaged ones are refused', async () => {
+  test('is rejected if damaged', async () => {
     const path = await calibrated('damaged');
     const bytes = readFileSync(path);
     bytes[bytes.length - 7] = (bytes[bytes.length - 7] as number) ^ 4;

@@ -80,7 +80,7 @@ test('winnow chat from a pipe: /save and /load', async () => {
   expect(prompts[0]?.prompt).toEqual([system, user('One'), reply, user('Two')]);
 });
 
-test('winnow chat from a pipe: /load refuses what is not a conversation', async () => {
+test('winnow chat from a pipe: /load rejects files that are not conversations', async () => {
   const file = join(folder, 'broken.json');
   for (const content of ['', '{}', 'null', '{"messages":[{"role":"user"}]}', '{"messages":[null]}', '{"messages":1}']) {
     writeFileSync(file, content);
@@ -111,14 +111,14 @@ test('winnow chat from a pipe: the first error ends it', async () => {
   expect(await chat(['One'], { generateError })).toMatchObject({ code: 4 });
 });
 
-test('winnow chat from a pipe: a model without a chat template is refused', async () => {
+test('winnow chat from a pipe: a model without a chat template is rejected', async () => {
   expect(await chat(['One'], { hasChatTemplate: false })).toMatchObject({
     code: 2,
     stderr: 'winnow: chat: expected a model with a chat template, got fake, which has none; try winnow run\n',
   });
 });
 
-test('winnow chat from a pipe: Ctrl-C stops the reply, keeps what came, and the conversation goes on', async () => {
+test('winnow chat from a pipe: Ctrl-C stops the reply, keeps its text, and the conversation continues', async () => {
   let numPieces = 0;
   const fake = createFakeEngine({
     pieces: ['one', ' two'],
@@ -134,7 +134,7 @@ test('winnow chat from a pipe: Ctrl-C stops the reply, keeps what came, and the 
   expect(host.numListeners).toBe(0);
 });
 
-test('winnow chat from a pipe: Ctrl-C before the first token takes the message back', async () => {
+test('winnow chat from a pipe: Ctrl-C before the first token removes the message', async () => {
   let numPieces = 0;
   const fake = createFakeEngine({
     beforePiece: () => {
@@ -147,7 +147,7 @@ test('winnow chat from a pipe: Ctrl-C before the first token takes the message b
   expect(fake.prompts[1]?.prompt).toEqual([user('B')]);
 });
 
-test('winnow chat from a pipe: Ctrl-C twice leaves', async () => {
+test('winnow chat from a pipe: Ctrl-C twice exits', async () => {
   const fake = createFakeEngine({
     beforePiece: () => {
       host.interrupt();
@@ -161,7 +161,7 @@ test('winnow chat from a pipe: Ctrl-C twice leaves', async () => {
 });
 
 describe('winnow chat on a terminal', () => {
-  test('prompts, shows errors and goes on, leaves with Ctrl-D', async () => {
+  test('prompts, continues after errors, exits with Ctrl-D', async () => {
     const fake = createFakeEngine();
     const host = new TestHost(fake.api, { isStdoutTerminal: true });
     const running = host.run(['chat']);
@@ -179,7 +179,7 @@ describe('winnow chat on a terminal', () => {
     expect(stderr).toContain('winnow: /what: unknown command');
   });
 
-  test('Ctrl-C drops the line first', async () => {
+  test('Ctrl-C clears the line first', async () => {
     const fake = createFakeEngine();
     const host = new TestHost(fake.api, { isStdoutTerminal: true });
     const running = host.run(['chat']);
@@ -196,7 +196,7 @@ describe('winnow chat on a terminal', () => {
   });
 });
 
-test('Ctrl-C counts in a row only', () => {
+test('only consecutive Ctrl-C count', () => {
   const calls: string[] = [];
   let isReplying = false;
   const policy = new InterruptPolicy({

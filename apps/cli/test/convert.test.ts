@@ -35,7 +35,7 @@ test('a folder to GGUF, which runs, and back', async () => {
   expect(readdirSync(join(folder, 'back'))).toContain('tokenizer.json');
 });
 
-test('refusals name the flag and leave nothing', async () => {
+test('errors name the flag and leave no files', async () => {
   const path = join(folder, 'tiny.gguf');
   expect(await runCli(engine, ['convert', demo, path, '--type', 'q9'])).toMatchObject({ code: 2 });
   expect(await runCli(engine, ['convert', demo, path, '--split-size', 'huge'])).toMatchObject({ code: 2 });

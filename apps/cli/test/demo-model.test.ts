@@ -1,4 +1,4 @@
-/** The commands on the demo model with the real engine, inside this process. */
+/** The commands on the demo model with the real engine, in this process. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -50,26 +50,26 @@ test('winnow run: --json has the golden tokens', async () => {
   expect(result['timings']).toMatchObject({ tokensPerSecond: expect.any(Number) });
 });
 
-test('winnow run: --chat finds the number, ended by the end of the turn', async () => {
+test('winnow run: --chat finds the number and ends with the turn', async () => {
   const question = 'The code of Alice is 31407. The code of Peter is 86952.\n\nWhat is the code of Peter?';
   const result = await json(['run', '--chat', '-p', question, '--temperature', '0']);
   expect(result['text']).toContain('86952');
   expect(result['finishReason']).toBe('eos');
 });
 
-test('winnow run: the same seed draws the same text, another seed another one', async () => {
+test('winnow run: equal seeds draw equal texts, another seed draws another', async () => {
   const draw = async (seed: string): Promise<unknown> =>
     (await json(['run', '-p', 'Once upon a time', '-n', '24', '-s', seed]))['text'];
   expect(await draw('7')).toBe(await draw('7'));
   expect(await draw('7')).not.toBe(await draw('8'));
 });
 
-test('winnow run: a stop sequence ends it and is not printed', async () => {
+test('winnow run: a stop sequence ends the text and is not printed', async () => {
   const result = await json(['run', '-p', sea.text, '--temperature', '0', '-e', '--stop', String.raw`.\n`]);
   expect(result).toMatchObject({ text: ' the other', finishReason: 'stop' });
 });
 
-test('winnow run: too long: rejected with 4, or truncated with a notice', async () => {
+test('winnow run: a long prompt is rejected with exit code 4, or truncated with a notice', async () => {
   const refused = await run(['run', '-p', sea.text, '-c', '6']);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
   expect(refused.stderr).toMatch(
@@ -80,7 +80,7 @@ test('winnow run: too long: rejected with 4, or truncated with a notice', async 
   expect((await run(['run', '-p', 'Hi', '--memory', '1MB'])).code).toBe(4);
 });
 
-test('winnow run: keys and values in f16, small batches: the same greedy beginning', async () => {
+test('winnow run: an f16 KV cache and small batches give the same first greedy tokens', async () => {
   const result = await json(['run', '-p', sea.text, '-n', '8', '--temperature', '0', '--kv-dtype', 'f16', '-b', '3']);
   expect(result['tokens']).toEqual(sea.greedy.slice(0, 8));
   expect(await run(['run', '-p', 'Hi', '--kv-dtype', 'q2_K'])).toMatchObject({
@@ -89,7 +89,7 @@ test('winnow run: keys and values in f16, small batches: the same greedy beginni
   });
 });
 
-test('winnow run: what is no model', async () => {
+test('winnow run: paths that are not models', async () => {
   expect(await run(['run', '/no/such/model.gguf', '-p', 'Hi'])).toMatchObject({
     code: 1,
     stderr: 'winnow: /no/such/model.gguf: no such file or folder\n',
@@ -110,7 +110,7 @@ describe('winnow tokenize, detokenize', () => {
     },
   );
 
-  test('special tokens are ids or text, as asked', async () => {
+  test('special tokens are ids or text, as requested', async () => {
     const line = (await run(['tokenize', '<|im_end|>', '--ids'])).stdout;
     expect(line).toBe('2047\n');
     const plain = (await json(['tokenize', '<|im_end|>', '--no-special']))['ids'] as number[];
@@ -137,7 +137,7 @@ describe('winnow logits', () => {
 
   test('differ from the goldens by one constant', () => {
     const shifts = sea.top5.map(({ id, logit }) => logit - (row[id] as number));
-    // both values of a difference may be off by the 5e-4 that the goldens of all models grant
+    // both values of a difference have the tolerance of the goldens, 5e-4
     for (const shift of shifts) expect(Math.abs(shift - (shifts[0] as number))).toBeLessThan(1e-3);
   });
 
@@ -147,7 +147,7 @@ describe('winnow logits', () => {
     expect(ids).toEqual(sea.top5.map(({ id }) => id));
   });
 
-  test('ids outside of the vocabulary are refused', async () => {
+  test('ids outside the vocabulary are rejected', async () => {
     expect(await run(['logits', '--tokens', '2048'])).toMatchObject({ code: 2, stdout: '' });
   });
 });
@@ -155,7 +155,7 @@ describe('winnow logits', () => {
 describe('winnow inspect', () => {
   test('tensors, plan and metadata', async () => {
     const info = await json(['inspect', '-c', '1024']);
-    // keys and values of 6 layers, 2 heads and 32 dims in f32, and the position of the slot
+    // f32 keys and values of 6 layers with 2 heads of 32, and the position of the slot
     const numKvBytes = 2 * 6 * 2 * 32 * 4 + 4;
     expect(info).toMatchObject({ name: 'winnow-tiny', format: 'safetensors', metadata: { model_type: 'llama' } });
     expect(info['plan']).toMatchObject({ contextSize: 1024, kvBytesPerToken: numKvBytes });
@@ -164,7 +164,7 @@ describe('winnow inspect', () => {
 });
 
 describe('winnow chat', () => {
-  test('a question with a look-up, its history, and another one', async () => {
+  test('a question about the text before, its history, and another question', async () => {
     const lines = [
       'The code of Alice is 31407. The code of Peter is 86952.\\',
       '\\',

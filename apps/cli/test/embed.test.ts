@@ -46,7 +46,7 @@ test('winnow embed: prints a line of numbers per text', async () => {
   expect((await json(['-p', first, second])).embeddings).toEqual(rows);
 });
 
-test('winnow embed: --json has the vectors of the engine and what became of each text', async () => {
+test('winnow embed: --json has the vectors of the engine and the token counts of each text', async () => {
   await using model = await engine.loadEmbeddingModel(encoder);
   const expected = await model.embed([first, second], { normalize: false });
   const result = await json(['-p', first, second, '--no-normalize']);
@@ -63,7 +63,7 @@ test('winnow embed: --json has the vectors of the engine and what became of each
   expect(result.embeddings.map((row) => Float32Array.from(row))).toEqual(expected);
 });
 
-test('winnow embed: takes the lines of a file and of stdin, empty ones too', async () => {
+test('winnow embed: reads the lines of a file and of stdin, including empty ones', async () => {
   const path = join(folder, 'lines.txt');
   const lines = `${first}\r\n\n${second}\n`;
   writeFileSync(path, lines);
@@ -74,7 +74,7 @@ test('winnow embed: takes the lines of a file and of stdin, empty ones too', asy
   expect((await json([], { stdin: '' })).embeddings).toEqual([]);
 });
 
-test('winnow embed: --npy writes what NumPy reads', async () => {
+test('winnow embed: --npy writes a NumPy file', async () => {
   const path = join(folder, 'vectors.npy');
   expect(await run(['embed', encoder, '-p', first, second, '--npy', '-o', path])).toMatchObject({
     code: 0,
@@ -91,7 +91,7 @@ test('winnow embed: --npy writes what NumPy reads', async () => {
   expect(values).toEqual(embeddings.flat().map(Math.fround));
 });
 
-test('winnow embed: rejects long texts unless --overflow says what to do', async () => {
+test('winnow embed: rejects long texts unless --overflow is given', async () => {
   const refused = await run(['embed', encoder, '-p', first, long]);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
   expect(refused.stderr).toContain('texts[1]: needed 202 tokens, available 128 tokens');
@@ -104,7 +104,7 @@ test('winnow embed: rejects long texts unless --overflow says what to do', async
   expect(cut.stderr).toContain('1 of 1 texts were truncated to 128 tokens');
 });
 
-test('winnow embed: other settings than the model says', async () => {
+test('winnow embed: overrides settings of the model', async () => {
   const usual = await json(['-p', first]);
   const cls = await json(['-p', first, '--pooling', 'cls', '-c', '16', '-b', '32', '--backend', 'reference']);
   expect(cls).toMatchObject({ pooling: 'cls', contextSize: 16, backend: 'reference' });
@@ -120,7 +120,7 @@ test('winnow embed: shows its progress on a terminal', async () => {
   expect(stderr).toContain('embed [');
 });
 
-test('winnow embed: a model that generates needs a pooling', async () => {
+test('winnow embed: a generative model requires a pooling', async () => {
   const refused = await run(['embed', '-p', 'Once upon a time']);
   expect(refused).toMatchObject({ code: 2, stdout: '' });
   expect(refused.stderr).toContain('pooling: expected last, mean or another');
@@ -135,13 +135,13 @@ test.each([
   [['--pooling', 'sum', '-p', 'x'], '--pooling'],
   [['--prompt-name', 'query', '-p', 'x'], 'this model has no prompts'],
   [[], 'expected texts from'],
-])('winnow embed: refuses %j', async (argv, message) => {
+])('winnow embed: rejects %j', async (argv, message) => {
   const { code, stderr } = await run(['embed', encoder, ...argv]);
   expect(code).toBe(2);
   expect(stderr).toContain(message);
 });
 
-test('winnow embed: refuses a matrix on a terminal', async () => {
+test('winnow embed: does not write a matrix to a terminal', async () => {
   const { code, stderr } = await run(['embed', encoder, '-p', 'x', '--npy'], { isStdoutTerminal: true });
   expect(code).toBe(2);
   expect(stderr).toContain('-o PATH');
@@ -174,7 +174,7 @@ describe('winnow eval sts', () => {
     expect(Number(report['spearman'])).toBeLessThanOrEqual(1);
   });
 
-  test('refuses broken data', async () => {
+  test('rejects invalid data', async () => {
     const broken = await run(['eval', 'sts', encoder, '--data', '-'], { stdin: 'one line\n' });
     expect(broken.code).toBe(3);
     expect(broken.stderr).toContain('line 1');

@@ -1,4 +1,4 @@
-/** `winnow eval --sparsity` of models that embed. */
+/** `winnow eval --sparsity` of embedding models. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -29,7 +29,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 const evaluate = (...argv: readonly string[]): ReturnType<typeof runCli> =>
   runCli(engine, ['eval', bert, '--sparsity', sidecar, '--text', text, '--tokens', '64', '-t', '1', '-q', ...argv]);
 
-test('cosines of vectors, neurons of whole texts, and rank correlations beside the dense ones', async () => {
+test('cosines of vectors, neurons per text, and rank correlations, compared with dense', async () => {
   const { code, stdout } = await evaluate('--pairs', pairs);
   expect(code).toBe(0);
   expect(stdout).toMatch(/\nlayer +predictor[^]*\nFFN output, cosine to dense/);
@@ -42,11 +42,11 @@ test('as JSON, without pairs', async () => {
   const { stdout } = await evaluate('--json');
   const result = JSON.parse(stdout) as Record<string, unknown>;
   expect(result).toMatchObject({ cosine: { mean: expect.any(Number) }, layers: [{}, {}] });
-  expect(result['numTexts']).toBeLessThan(24); // as many as 64 tokens are
+  expect(result['numTexts']).toBeLessThan(24); // the words of 64 tokens
   expect(result).not.toHaveProperty('sts');
 });
 
-test('pairs are for models that embed, and for calibrations', async () => {
+test('pairs require an embedding model and a calibration', async () => {
   const refused = await runCli(engine, ['eval', '--pairs', pairs]);
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(/--pairs: requires --sparsity/) });
 });

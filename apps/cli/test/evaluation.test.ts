@@ -44,7 +44,7 @@ test('winnow eval: figures as JSON, and plots', async () => {
     ['hard-negatives', 3],
   ]);
   expect(dense?.tasks[0]?.mean).toBe(1);
-  expect(streaming?.tasks[0]?.mean).toBe(0); // the needle is out of the window
+  expect(streaming?.tasks[0]?.mean).toBe(0); // the needle is outside the window
   for (const { speed } of result.configurations) expect(speed.map(({ length }) => length)).toEqual([24, 48, 86]);
   expect(result.determinism).toEqual([]);
   expect((await readdir(plots)).toSorted()).toEqual(['answer-time.svg', 'prompt-time.svg', 'quality.svg']);
@@ -60,13 +60,13 @@ test('winnow eval: determinism', async () => {
   expect(determinism[0]?.backendDifference).toBeGreaterThan(0);
 });
 
-test('winnow eval: the same flags give the same figures', async () => {
+test('winnow eval: equal flags give equal figures', async () => {
   const few = ['--tokens', '24', '--cases', '1', '--task-lengths', '64', '--tasks', 'needle', '--kv-dtypes', 'q8_0'];
   const flags = [...few, '--policies', 'sparq:rank=8,topk=16', '--parts', 'logits,attention,tasks'];
   expect(await report(...flags)).toEqual(await report(...flags));
 });
 
-test('winnow eval: tables, of a text of the user', async () => {
+test('winnow eval: tables for a text of the user', async () => {
   const text = join(folder, 'text.txt');
   await writeFile(text, 'The old man looked at the sea and said nothing. '.repeat(12));
   const parts = ['--parts', 'logits,attention', '--details', '--text', text];
@@ -94,14 +94,14 @@ test.each([
   [['--kv-dtypes', 'q9'], '--kv-dtypes'],
   [['--lengths', '2000'], '2000'],
   [['--tokens', '1'], 'at least 2 tokens'],
-])('winnow eval: refuses %j', async (flags, message) => {
+])('winnow eval: rejects %j', async (flags, message) => {
   const { code, stderr } = await run(['eval', ...small, ...flags]);
   expect(code).toBe(2);
   expect(stderr).toContain(message);
 });
 
 describe('winnow explain-attention', () => {
-  test('draws a panel per layer and head, and says pairs and mass', async () => {
+  test('draws a panel per layer and head, and prints pairs and mass', async () => {
     const out = join(folder, 'picture.svg');
     const prompt = 'The code of Alice is 31407. The old man looked at the sea. What is the code of Alice?';
     const flags = ['-p', prompt, '--layers', '0,last', '--heads', '1,2', '--attention', 'sparq:rank=8,topk=8'];
@@ -120,7 +120,7 @@ describe('winnow explain-attention', () => {
     expect(svg).toContain(lines[0]);
   });
 
-  test('without a text and a policy there are defaults', async () => {
+  test('has a default text and policy', async () => {
     const out = join(folder, 'default.svg');
     const { code, stdout } = await run([
       'explain-attention',
@@ -142,13 +142,13 @@ describe('winnow explain-attention', () => {
     [['--attention', 'sparse'], 'sparse'],
     [['--layers', '6'], '--layers'],
     [['-p', ''], 'at least 2 tokens'],
-  ])('refuses %j', async (flags, message) => {
+  ])('rejects %j', async (flags, message) => {
     const { code, stderr } = await run(['explain-attention', '--out', join(folder, 'none.svg'), ...flags]);
     expect(code).toBe(2);
     expect(stderr).toContain(message);
   });
 
-  test('a file that cannot be written is a failure of files', async () => {
+  test('a file that cannot be written exits with the code for I/O errors', async () => {
     const { code, stderr } = await run([
       'explain-attention',
       '-p',
@@ -164,7 +164,7 @@ describe('winnow explain-attention', () => {
 describe('winnow eval h2o', () => {
   const flags = ['--tokens', '96', '--chunk', '32', '--locals', '0,8', '--heavies', '8,24'];
 
-  test('a table over both budgets, and the picture of the last pair', async () => {
+  test('a table over both budgets, and the map of the last pair', async () => {
     const out = join(folder, 'kept.svg');
     const { code, stdout, stderr } = await run(['eval', 'h2o', ...flags, '--json', '-q', '--out', out]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -185,11 +185,11 @@ describe('winnow eval h2o', () => {
     ]);
     const mean = (index: number): number | undefined => cells[index]?.divergence?.divergence.mean;
     expect(mean(3)).toBeUndefined(); // L + H is a whole chunk
-    expect(mean(1)).toBeLessThan(mean(0) as number); // more memory is nearer to dense
+    expect(mean(1)).toBeLessThan(mean(0) as number); // more memory is closer to dense
     expect(heavySets).toHaveLength(6);
     for (const { betweenRuns } of heavySets) expect(betweenRuns).toBeLessThanOrEqual(1);
     const svg = await readFile(out, 'utf8');
-    expect(svg).toContain('kept by h2o of chunks of 32, L=8, H=23'); // clamped below a chunk
+    expect(svg).toContain('kept by h2o of chunks of 32, L=8, H=23'); // clamped to less than a chunk
     expect(svg.match(/layer \d, head 0/g)).toHaveLength(6);
   });
 
@@ -201,7 +201,7 @@ describe('winnow eval h2o', () => {
     expect(stdout).toMatch(/^layer 5 +[01]\.\d{3} +[01]\.\d{3} +[01]\.\d{3}$/m);
   });
 
-  test('impossible budgets are refused', async () => {
+  test('invalid budgets are rejected', async () => {
     const { code, stderr } = await run(['eval', 'h2o', '--chunk', '32', '--locals', 'x']);
     expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('--locals') as string });
   });

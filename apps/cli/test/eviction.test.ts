@@ -1,4 +1,4 @@
-/** `--kv-eviction`, `--kv-rotation`, and the notice of contexts beyond what a model was trained for. */
+/** `--kv-eviction`, `--kv-rotation`, and the notice of contexts beyond the trained length. */
 import * as engine from '@winnow/engine';
 import { expect, test } from 'vitest';
 import { runCli } from './run-cli.js';
@@ -8,7 +8,7 @@ const run = (...argv: readonly string[]): ReturnType<typeof runCli> =>
 const tokensOf = ({ stdout }: { readonly stdout: string }): number[] =>
   (JSON.parse(stdout) as { readonly tokens: number[] }).tokens;
 
-test('--kv-eviction says which tokens go', async () => {
+test('--kv-eviction selects the evicted tokens', async () => {
   const evict = ['-c', '64', '--overflow', 'evict'];
   const oldest = await run(...evict);
   const leastAttended = await run(...evict, '--kv-eviction', 'least-attended');
@@ -21,13 +21,13 @@ test('--kv-eviction says which tokens go', async () => {
   expect((await run('--kv-eviction', 'newest')).code).toBe(2);
 });
 
-test('--kv-eviction-first-tokens and --kv-eviction-recent-tokens say which tokens stay', async () => {
+test('--kv-eviction-first-tokens and --kv-eviction-recent-tokens protect tokens', async () => {
   const evict = ['-c', '64', '--overflow', 'evict'];
   const tokens = await Promise.all(
     [
       ['--kv-eviction', 'least-attended'],
       ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '16'],
-      ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '59'], // leaves one to evict: the oldest
+      ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '59'], // leaves only the oldest to evict
       [],
     ].map(async (flags) => tokensOf(await run(...evict, ...flags))),
   );
@@ -40,14 +40,14 @@ test('--kv-eviction-first-tokens and --kv-eviction-recent-tokens say which token
   });
 });
 
-test('--kv-rotation changes nothing but the rounding of keys', async () => {
+test('--kv-rotation changes only the rounding of keys', async () => {
   const plain = await run('-c', '256');
   const rotated = await run('-c', '256', '--kv-rotation', 'hadamard');
   expect(tokensOf(rotated)).toEqual(tokensOf(plain));
   expect((await run('--kv-rotation', 'givens')).code).toBe(2);
 });
 
-test('more context than the model was trained for gives a notice', async () => {
+test('a context beyond the trained length gives a notice', async () => {
   expect((await run('-c', '2048')).stderr).not.toMatch(/trained/);
   expect((await run('-c', '2049')).stderr).toMatch(/winnow: 2049 tokens exceed the trained context of 2048/);
 });

@@ -1,4 +1,4 @@
-/** An engine without arithmetic: its replies are given, its tokens are characters. */
+/** An engine without arithmetic: its replies are scripted, its tokens are characters. */
 import type {
   ChatMessage,
   GenerateOptions,
@@ -18,16 +18,16 @@ import type { EngineApi } from '../src/io.js';
 export interface FakeOptions {
   readonly pieces?: readonly string[];
   readonly hasChatTemplate?: boolean;
-  /** Metadata of the sessions that are restored. */
+  /** Metadata of restored sessions. */
   readonly savedMetadata?: Session['metadata'];
   readonly result?: Partial<GenerationResult>;
   readonly loadError?: unknown;
   readonly generateError?: unknown;
-  /** Called before each piece, for tests that interrupt. */
+  /** Called before each piece, for interruptions. */
   readonly beforePiece?: (index: number) => void | Promise<void>;
 }
 
-/** What the engine was asked for. */
+/** Calls received by the engine. */
 interface FakeCalls {
   readonly loads: { location: ModelLocation; options: LoadOptions }[];
   readonly prompts: { prompt: Prompt; options: GenerateOptions }[];

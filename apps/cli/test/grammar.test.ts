@@ -61,14 +61,14 @@ describe('constrained text', () => {
     [['--json-schema', '{"uniqueItems": true}'], '--json-schema: JSON schema: #/uniqueItems'],
     [['--json-schema', '{'], '--json-schema: expected JSON'],
     [['--json-schema', '{}', '--grammar', 'root ::= "a"'], 'expected one of --grammar and --json-schema'],
-  ])('%j is refused before a model is loaded', async (flags, message) => {
+  ])('%j is rejected before a model is loaded', async (flags, message) => {
     const { stderr, code } = await runCli(engine, ['run', 'no-such-model.gguf', '-p', 'x', ...flags]);
     expect(stderr).toContain(message);
     expect(code).not.toBe(0);
   });
 });
 
-test('a text that is cut before it matches is a failure; one that may end there is none', async () => {
+test('text cut off before it matches fails; text that may end there succeeds', async () => {
   const cut = await runCli(engine, ['run', '-p', 'x', '-n', '2', '--seed', '1', '--json-schema', schema]);
   expect(cut).toMatchObject({ code: 4, stderr: expect.stringMatching(/cut by the token limit .*--max-tokens/) });
   expect(cut.stdout).toMatch(/^\{/);

@@ -10,7 +10,7 @@ describe('winnow tokenize', () => {
     expect(stdout).toBe('1\t"\\u0001"\n97\t"a"\n34\t"\\""\n10\t"\\n"\n');
   });
 
-  test('parts of a character are shown by their spelling', async () => {
+  test('partial characters are shown by their spelling', async () => {
     expect((await runCli(api, ['tokenize', 'ü', '--no-bos'])).stdout).toBe('195\t"<195>"\n188\t"<188>"\n');
   });
 
@@ -51,7 +51,7 @@ describe('winnow detokenize', () => {
     expect(await runCli(api, ['detokenize', ...argv])).toEqual({ code: 0, stdout: 'ab', stderr: '' });
   });
 
-  test('reads what tokenize prints', async () => {
+  test('reads the output of tokenize', async () => {
     const { stdout } = await runCli(api, ['tokenize', 'tab\t12 "ü"\n', '--no-bos']);
     const back = await runCli(api, ['detokenize', 'm.gguf', '--json'], { stdin: stdout });
     expect(JSON.parse(back.stdout)).toEqual({ text: 'tab\t12 "ü"\n', count: 12 });
@@ -94,7 +94,7 @@ describe('winnow logits', () => {
 });
 
 describe('winnow inspect', () => {
-  test('sections for people', async () => {
+  test('readable sections', async () => {
     const { stdout } = await runCli(api, ['inspect', 'm.gguf', '-c', '32']);
     expect(stdout).toContain('total            1.23 kB');
     expect(stdout).toContain('  a.weight  q8_0  [32, 2]  68 B');

@@ -1,4 +1,4 @@
-/** `--kv-budget`, `--kv-offload-memory` and `--kv-offload-folder`: where keys and values are kept. */
+/** `--kv-budget`, `--kv-offload-memory` and `--kv-offload-folder`. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
   return JSON.parse(stdout) as RunResult;
 }
 
-test('tiers change where keys and values are, not the tokens', async () => {
+test('tiers do not change the tokens', async () => {
   const options = [
     '-p',
     'Once upon a time',
@@ -61,7 +61,7 @@ test('tiers change where keys and values are, not the tokens', async () => {
   expect(stdout).toMatch(/hot: backend memory .*\n.*staging buffers .*\n.*warm: host memory +1.*\n.*cold: in files /);
 });
 
-test('what cannot be is refused by the name of the flag', async () => {
+test('invalid values are rejected by the name of the flag', async () => {
   const small = await runCli(engine, ['run', '-p', 'a', '--kv-budget', '1KiB']);
   expect(small.code).toBe(4);
   expect(small.stderr).toMatch(

@@ -1,4 +1,4 @@
-/** One name for one thing: options in TypeScript, settings of the server, flags, and what the guides write. */
+/** Options in TypeScript, server settings, flags and guides use the same names. */
 import type { GenerateOptions, LoadOptions } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -10,7 +10,7 @@ import type { OptionNames } from '@winnow/tensor';
 
 type Names = { readonly [name: string]: true | Names };
 
-/** Every option of `loadModel`: the type rejects one that is missing or wrong. */
+/** Every option of `loadModel`; the type rejects missing and unknown ones. */
 const loadNames: OptionNames<LoadOptions> = {
   ...{ fetch: true, signal: true, onProgress: true, onEvent: true, now: true, randomSeed: true },
   ...{ backend: true, createBackend: true, threads: true, activations: true, onUnsupported: true, profile: true },
@@ -43,14 +43,14 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
  * models are named by `--embedding-model`.
  */
 const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddingModels.model'];
-/** Objects and functions that only a program can pass, and settings that the commands choose. */
+/** Objects and functions that only a program can pass, and settings that the commands determine. */
 const programOnly = [
   ...serveArguments,
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
 ];
-/** What a command does with files and terminals, parts of the policy, and flags with two values. */
+/** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
   ...['--model', '--prompt', '--file', '--tokens', '--chat', '--no-chat', '--system', '--escape', '--json', '--quiet'],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--help', '--help-all'],
@@ -88,20 +88,20 @@ async function flagsOf(command: readonly string[]): Promise<string[]> {
   return [...stdout.matchAll(/^  (?:-\w, )?(--[a-z-]+)/gm)].map(([, name = '']) => name);
 }
 
-test('every option has the flag of its name, unless only a program can set it', async () => {
+test('every option has the flag that its name gives, unless only a program can set it', async () => {
   const flags = new Set([...(await flagsOf(['run'])), ...(await flagsOf(['serve']))]);
   const missing = [...enginePaths, ...serverPaths].filter((path) => path !== 'sparsity' && !flags.has(flagOf(path)));
   expect(missing).toEqual([]);
   expect(programOnly.filter((path) => flags.has(flagOf(path)) && path !== 'models' && path !== 'lora')).toEqual([]);
 });
 
-test('every flag has the name of an option, unless it concerns the command alone', async () => {
+test('every flag has the name of an option, unless it concerns only the command', async () => {
   const named = new Set([...enginePaths, ...serverPaths].map(flagOf));
   const flags = [...(await flagsOf(['run'])), ...(await flagsOf(['chat'])), ...(await flagsOf(['serve']))];
   expect(flags.filter((name) => !named.has(name) && !commandOnly.includes(name))).toEqual([]);
 });
 
-test('messages translate every option that has a flag', () => {
+test('messages name the flag of every option that has one', () => {
   const translated = new Set(optionsWithFlags);
   expect(enginePaths.filter((path) => path !== 'sparsity' && !translated.has(path))).toEqual([]);
 });
@@ -118,7 +118,7 @@ describe('guides', () => {
     );
   });
 
-  test.each(guides)('%s names flags that a command has', async (_file, text) => {
+  test.each(guides)('%s names existing flags', async (_file, text) => {
     const commands = ['run', 'chat', 'serve', 'tokenize', 'detokenize', 'logits', 'inspect', 'convert', 'embed'];
     const all = [...commands, 'calibrate', 'eval', 'explain-attention'].map((name) => [name]);
     const flags = new Set((await Promise.all([...all, ['eval', 'sts'], ['eval', 'h2o']].map(flagsOf))).flat());

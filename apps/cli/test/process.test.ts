@@ -1,4 +1,4 @@
-/** The built program as a process of its own: streams, signals, exit codes. Needs `build` to have run. */
+/** The built program as a process: streams, signals, exit codes. Requires a build. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -36,7 +36,7 @@ function runProcess(argv: readonly string[], stdin = '', env: Record<string, str
 
 const endless = ['run', '-p', 'Once upon a time', '-n', '-1', '--ignore-eos', '--seed', '1'];
 
-/** Tells on stderr when the server, or what it is built on, is looked for. */
+/** Reports on stderr when the server or its dependencies are resolved. */
 const noticeServer = `data:text/javascript,${encodeURIComponent(`
 import { registerHooks } from 'node:module';
 registerHooks({
@@ -47,36 +47,39 @@ registerHooks({
 });`)}`;
 
 describe('winnow serve as a process', () => {
-  test.skipIf(process.platform === 'win32')('answers, finishes what runs after SIGTERM, and exits with 0', async () => {
-    const demo = fileURLToPath(demoModelUrl);
-    const { child, texts, ended } = start([
-      ...['serve', demo, '--model-id', 'winnow-tiny', '--port', '0'],
-      ...['--embedding-model', demo, '--pooling', 'mean'],
-    ]);
-    while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
-    const url = texts.stdout.replace('listening on ', '').trim();
-    const ask = (path: string, body: object): Promise<Response> =>
-      fetch(`${url}/v1/${path}`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify(body),
-      });
-    const { data: models } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
-    expect(models).toHaveLength(2);
-    const embedding = await ask('embeddings', { model: models[1]?.id, input: 'Hi' });
-    expect(embedding.status).toBe(200);
-    await embedding.text();
-    const prompt = 'The old man looked at the sea and';
-    const body = { model: 'winnow-tiny', prompt, temperature: 0, max_tokens: 3 };
-    const stream = await ask('completions', { ...body, max_tokens: 300, stream: true });
-    child.kill('SIGTERM');
-    const events = await stream.text();
-    expect(events).toMatch(/"finish_reason":"(stop|length)"[\s\S]*data: \[DONE\]\n\n$/);
-    const { code, stderr } = await ended;
-    expect(code).toBe(0);
-    expect(stderr).toContain('POST /v1/completions 200');
-    await expect(fetch(`${url}/health`)).rejects.toThrow();
-  });
+  test.skipIf(process.platform === 'win32')(
+    'answers, finishes running requests after SIGTERM, and exits with 0',
+    async () => {
+      const demo = fileURLToPath(demoModelUrl);
+      const { child, texts, ended } = start([
+        ...['serve', demo, '--model-id', 'winnow-tiny', '--port', '0'],
+        ...['--embedding-model', demo, '--pooling', 'mean'],
+      ]);
+      while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
+      const url = texts.stdout.replace('listening on ', '').trim();
+      const ask = (path: string, body: object): Promise<Response> =>
+        fetch(`${url}/v1/${path}`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body: JSON.stringify(body),
+        });
+      const { data: models } = (await (await fetch(`${url}/v1/models`)).json()) as { data: { id: string }[] };
+      expect(models).toHaveLength(2);
+      const embedding = await ask('embeddings', { model: models[1]?.id, input: 'Hi' });
+      expect(embedding.status).toBe(200);
+      await embedding.text();
+      const prompt = 'The old man looked at the sea and';
+      const body = { model: 'winnow-tiny', prompt, temperature: 0, max_tokens: 3 };
+      const stream = await ask('completions', { ...body, max_tokens: 300, stream: true });
+      child.kill('SIGTERM');
+      const events = await stream.text();
+      expect(events).toMatch(/"finish_reason":"(stop|length)"[\s\S]*data: \[DONE\]\n\n$/);
+      const { code, stderr } = await ended;
+      expect(code).toBe(0);
+      expect(stderr).toContain('POST /v1/completions 200');
+      await expect(fetch(`${url}/health`)).rejects.toThrow();
+    },
+  );
 
   test.each([[['--version']], [['serve', '--help']], [['tokenize', 'Hi']], [['run', '-p', 'Hi', '-n', '1']]])(
     'is not loaded by %j',
@@ -86,7 +89,7 @@ describe('winnow serve as a process', () => {
     },
   );
 
-  test('and would be noticed', async () => {
+  test('and the check detects it for serve', async () => {
     const { child, texts, ended } = start(['serve', '--port', '0'], { NODE_OPTIONS: `--import ${noticeServer}` });
     while (!texts.stdout.includes('\n')) await once(child.stdout, 'data');
     child.kill('SIGKILL');
@@ -110,7 +113,7 @@ test('the process: prints nothing but JSON with --json', async () => {
   expect(JSON.parse(stdout)).toMatchObject({ finishReason: 'length' });
 });
 
-test('the process: knows its version without loading anything', async () => {
+test('the process: prints its version without loading anything', async () => {
   expect(await runProcess(['--version'])).toMatchObject({
     code: 0,
     stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/),
@@ -137,7 +140,7 @@ test.skipIf(process.platform === 'win32')('the process: SIGINT ends a generation
   expect(stdout.length).toBeGreaterThan(0);
 });
 
-test('the process: a repository comes from the cache of the hub, without a request when offline', async () => {
+test('the process: a repository is read from the hub cache, without a request when offline', async () => {
   const cache = mkdtempSync(join(tmpdir(), 'winnow-cli-'));
   try {
     const commit = '0123456789abcdef0123456789abcdef01234567';
@@ -165,7 +168,7 @@ test('the process: a repository comes from the cache of the hub, without a reque
   }
 });
 
-test('the process: a reader that goes away ends it quietly', async () => {
+test('the process: exits quietly when its reader closes', async () => {
   const { child, ended } = start(endless);
   await once(child.stdout, 'data');
   child.stdout.destroy();
@@ -173,7 +176,7 @@ test('the process: a reader that goes away ends it quietly', async () => {
 });
 
 test.skipIf(process.platform === 'win32')(
-  'the process: SIGINT stops a reply of the chat, the next line is answered',
+  'the process: SIGINT stops a chat reply, the next line is answered',
   async () => {
     const { child, texts, ended } = start(['chat', '-n', '-1', '--ignore-eos', '--seed', '1']);
     child.stdin.write('Once upon a time\n');

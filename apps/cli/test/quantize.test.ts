@@ -3,13 +3,13 @@ import * as engine from '@winnow/engine';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli } from './run-cli.js';
 
-test('--quantize goes to the engine in its own spelling', async () => {
+test('--quantize is passed to the engine in canonical spelling', async () => {
   const fake = createFakeEngine();
   expect(await runCli(fake.api, ['run', '-p', 'Hi', '--quantize', 'Q4_k'])).toMatchObject({ code: 0 });
   expect(fake.loads[0]?.options).toMatchObject({ quantize: 'q4_K' });
 });
 
-test('types that nothing can be stored in are refused', async () => {
+test('dtypes without an encoder are rejected', async () => {
   const unknown = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--quantize', 'q9']);
   expect(unknown).toMatchObject({ code: 2, stderr: expect.stringContaining('--quantize: expected a data type') });
   const unencodable = await runCli(engine, ['run', '-p', 'Hi', '--quantize', 'q2_K']);
@@ -19,7 +19,7 @@ test('types that nothing can be stored in are refused', async () => {
   });
 });
 
-test('the demo model runs quantized', async () => {
+test('the demo model runs with quantized weights', async () => {
   const plain = await runCli(engine, ['inspect', '--json']);
   const quantized = await runCli(engine, [
     'run',

@@ -1,4 +1,4 @@
-/** Runs the program inside the test, with streams that the test holds. */
+/** Runs the program in-process with captured streams. */
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
@@ -89,7 +89,7 @@ export class TestHost {
     return { code, stdout: this.#stdoutText, stderr: (this.#stderr.read() as Buffer | null)?.toString('utf8') ?? '' };
   }
 
-  /** Resolves when stdout showed these texts, one after the other, after what earlier calls waited for. */
+  /** Resolves when stdout contains these texts in order, after those of earlier calls. */
   async untilShown(...texts: readonly string[]): Promise<void> {
     for (const text of texts) {
       while (!this.#stdoutText.includes(text, this.#shownEnd)) await once(this.#stdout, 'data');

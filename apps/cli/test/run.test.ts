@@ -18,7 +18,7 @@ test('writes the text and nothing else', async () => {
   expect(fake.disposed.count).toBe(1);
 });
 
-test('flags reach the engine, over what the model recommends', async () => {
+test('flags are passed to the engine and override recommendations of the model', async () => {
   const fake = createFakeEngine();
   const flags =
     'run model.gguf -p Hi -n 5 -c 32 -b 8 --temp 0.1 --top-k 3 --min-p 0.2 --repeat-penalty 1.1 --repeat-last-n -1 ' +
@@ -56,7 +56,7 @@ test('flags reach the engine, over what the model recommends', async () => {
   });
 });
 
-test('without flags the engine decides; 128 tokens, a reported seed', async () => {
+test('without flags the defaults of the engine apply: 128 tokens, a reported seed', async () => {
   const fake = createFakeEngine();
   await runCli(fake.api, ['run', '-p', 'Hi', '-s', '-1', '-c', '0']);
   const { signal, onProgress, onEvent: _onEvent, randomSeed, ...load } = fake.loads[0]?.options ?? {};
@@ -68,7 +68,7 @@ test('without flags the engine decides; 128 tokens, a reported seed', async () =
   expect(fake.prompts[1]?.options).not.toHaveProperty('maxTokens');
 });
 
-test('the prompt comes from a file, from stdin, or is asked for', async () => {
+test('the prompt is read from a file or stdin, and required', async () => {
   const file = join(folder, 'prompt.txt');
   writeFileSync(file, 'From a file\n\n');
   const fake = createFakeEngine();
@@ -86,7 +86,7 @@ test('the prompt comes from a file, from stdin, or is asked for', async () => {
   });
 });
 
-test('files that are no text are refused by name', async () => {
+test('files that are not text are rejected by name', async () => {
   const file = join(folder, 'bytes.bin');
   writeFileSync(file, Uint8Array.of(0xff, 0xfe, 0x80));
   const { api } = createFakeEngine();
@@ -131,7 +131,7 @@ test('--json prints one object', async () => {
   });
 });
 
-test('--chat uses the template, and says when there is none', async () => {
+test('--chat uses the template, and reports when there is none', async () => {
   const fake = createFakeEngine();
   await runCli(fake.api, ['run', '--chat', '--system', 'Be brief', '-p', 'Hi']);
   expect(fake.prompts[0]?.prompt).toEqual([
@@ -147,7 +147,7 @@ test('--chat uses the template, and says when there is none', async () => {
   expect((await runCli(api, ['run', '--system', 'x', '-p', 'Hi'])).code).toBe(2);
 });
 
-test('warnings and summary: for people, and not with --quiet', async () => {
+test('warnings and summary go to stderr, and not with --quiet', async () => {
   const { api } = createFakeEngine({ result: { droppedTokens: 7, finishReason: 'context' } });
   const argv = ['run', '-p', 'Hi', '-t', '4', '--backend', 'reference', '--overflow', 'truncate-start'];
   const piped = await runCli(api, argv);
@@ -163,7 +163,7 @@ test('warnings and summary: for people, and not with --quiet', async () => {
   expect(onTerminal.stdout).toBe('Hello world\n');
 });
 
-test('--tokens are the prompt as they are', async () => {
+test('--tokens are used as the prompt unchanged', async () => {
   const fake = createFakeEngine();
   const { code, stdout } = await runCli(fake.api, ['run', '--tokens', '72,105', '--display-prompt']);
   expect([code, stdout]).toEqual([0, 'HiHello world']);
@@ -192,7 +192,7 @@ test.each([
   expect(run).toEqual({ code, stdout: '', stderr: `winnow: ${loadError.message}\n` });
 });
 
-test('a stack is for those who ask', async () => {
+test('a stack is printed on request only', async () => {
   const { api } = createFakeEngine({ generateError: new TypeError('boom') });
   const usual = await runCli(api, ['run', '-p', 'Hi']);
   expect(usual).toMatchObject({
@@ -203,7 +203,7 @@ test('a stack is for those who ask', async () => {
   expect(asked.stderr).toMatch(/TypeError: boom\n\s+at /);
 });
 
-test('Ctrl-C keeps what came, then exits with 130', async () => {
+test('Ctrl-C keeps the text so far, then exits with 130', async () => {
   for (const json of [false, true]) {
     const fake = createFakeEngine({
       pieces: ['one', ' two', ' three'],
@@ -221,7 +221,7 @@ test('Ctrl-C keeps what came, then exits with 130', async () => {
   }
 });
 
-test('a second Ctrl-C does not wait', async () => {
+test('a second Ctrl-C exits at once', async () => {
   const fake = createFakeEngine({
     beforePiece: () => {
       host.interrupt();

@@ -1,4 +1,4 @@
-/** `winnow serve`: what becomes of its flags, and how it ends. The server itself is tested where it lives. */
+/** `winnow serve`: its flags and signals. The server is tested in its own package. */
 import type { EmbeddingModel } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { expect, test } from 'vitest';
@@ -51,7 +51,7 @@ async function serve(argv: readonly string[], setup: CliSetup = {}, end: 'interr
   return { fake, server, ...(await run) };
 }
 
-test('without anything serves the demo model to this machine', async () => {
+test('without arguments serves the demo model on the loopback interface', async () => {
   const { fake, server, code, stdout } = await serve([]);
   expect({ code, stdout }).toEqual({ code: 0, stdout: 'listening on http://127.0.0.1:8080\n' });
   expect(server.listened).toEqual([{ port: 8080, host: '127.0.0.1' }]);
@@ -63,7 +63,7 @@ test('without anything serves the demo model to this machine', async () => {
   expect(fake.disposed.count).toBe(1);
 });
 
-test('flags are the options of engine and server', async () => {
+test('flags are passed to the engine and the server', async () => {
   const { fake, server } = await serve([
     ...['a.gguf', 'b.gguf', '--alias', 'small', '--port', '0', '--host', '::1', '--api-key', 'k1', '--api-key', 'k2'],
     ...[
@@ -108,7 +108,7 @@ test('flags are the options of engine and server', async () => {
   expect(fake.disposed.count).toBe(2);
 });
 
-test('embedding models have the ids that the flags give them', async () => {
+test('embedding models have the ids of the flags', async () => {
   const server = createFakeServer();
   const { api } = createFakeEngine();
   const embedder = {
@@ -127,18 +127,18 @@ test('embedding models have the ids that the flags give them', async () => {
   expect(server.created[0]?.embeddingModels?.map(({ id }) => id)).toEqual(['small', 'f']);
 });
 
-test('requests share the KV cache as the flags say', async () => {
+test('flags configure the shared KV cache', async () => {
   const { fake } = await serve(['--kv-when-full', 'error', '--no-kv-prefix-sharing']);
   expect(fake.loads[0]?.options.kvCache).toEqual({ whenFull: 'error', prefixSharing: false });
 });
 
-test('the key may come from the environment, where no list of processes shows it', async () => {
+test('the key can come from the environment, hidden from process lists', async () => {
   const env = { WINNOW_API_KEY: 'secret' };
   expect((await serve([], { env })).server.created[0]?.apiKeys).toEqual(['secret']);
   expect((await serve(['--api-key', 'other'], { env })).server.created[0]?.apiKeys).toEqual(['other']);
 });
 
-test('an address that others reach is warned of unless there is a key', async () => {
+test('a public address without a key gives a warning', async () => {
   const warning = 'anyone who can reach this address';
   expect((await serve(['--host', '0.0.0.0'])).stderr).toContain(warning);
   expect((await serve(['--host', '0.0.0.0', '--api-key', 'k'])).stderr).not.toContain(warning);
@@ -157,7 +157,7 @@ test('SIGTERM ends it like Ctrl-C, a second one at once', async () => {
   expect(host.exitNowCode).toBe(130);
 });
 
-test('requests are a line each, unless quiet', async () => {
+test('each request is logged as a line, unless quiet', async () => {
   const line = 'winnow: POST /v1/completions 200 0.123 s abc';
   const record = { requestId: 'abc', method: 'POST', path: '/v1/completions', status: 200, durationMs: 123.4 };
   for (const [argv, isShown] of [

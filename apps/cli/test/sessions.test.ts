@@ -1,4 +1,4 @@
-/** Saved sessions, contexts that are too small, and dtypes of keys and values. */
+/** Saved sessions, small contexts, and dtypes of the KV cache. */
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,17 +34,17 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
 describe('winnow run on the demo model', () => {
   const drawn = ['--temperature', '1', '--top-k', '0', '--ignore-eos'];
 
-  test('--save-session and --load-session: two runs are one', async () => {
+  test('--save-session and --load-session: two runs equal one', async () => {
     const file = join(folder, 'story');
     const whole = await runJson(['-p', 'Once upon a time', '-n', '60', '-s', '7', ...drawn]);
     const first = await runJson(['-p', 'Once upon a time', '-n', '25', '-s', '7', ...drawn, '--save-session', file]);
     const rest = await runJson(['--load-session', file, '-n', '35', '--save-session', file]);
     expect([...first.tokens, ...rest.tokens]).toEqual(whole.tokens);
     expect([rest.promptTokens - rest.cachedTokens, rest.seed]).toEqual([1, null]);
-    // a prompt that begins like the session is not computed again
+    // a prompt that starts with the session reuses it
     const longer = await runJson(['-p', 'Once upon a time', '-n', '1', '--load-session', file]);
     expect(longer.cachedTokens).toBe(longer.promptTokens - 1);
-    // one of other cache options, and what is none at all
+    // a session with other cache options, and a file that is not a session
     const refused = await runCli(engine, ['run', '--load-session', file, '--kv-dtype', 'f16']);
     expect(refused).toMatchObject({ code: 3, stdout: '' });
     expect(refused.stderr).toMatch(/^winnow: [^\n]*story: options\.keyDType: expected "f16", got "f32"\n$/);
@@ -53,7 +53,7 @@ describe('winnow run on the demo model', () => {
     expect(await runCli(engine, ['run', '--load-session', join(folder, 'none')])).toMatchObject({ code: 1 });
   });
 
-  test('--overflow: stops, refuses, or goes on beyond the context', async () => {
+  test('--overflow: stops, fails, or continues beyond the context', async () => {
     const small = ['-p', 'Once upon a time', '-c', '48', '-s', '7', ...drawn];
     const stopped = await runJson([...small, '-n', '80', '--overflow', 'stop', '-q']);
     expect(stopped.tokens.length + stopped.promptTokens).toBe(48);
@@ -69,7 +69,7 @@ describe('winnow run on the demo model', () => {
     expect(refused.stderr).toMatch(/^winnow: --context: needed 49 tokens, available 48 tokens/);
   });
 
-  test('--kv-dtype: keys and values of their own', async () => {
+  test('--kv-dtype: separate dtypes of keys and values', async () => {
     const options = ['-p', 'Once upon a time', '-n', '6', '--temperature', '0', '--kv-dtype'];
     const pair = await runJson([...options, 'f32,bf16']);
     expect(pair.tokens).toHaveLength(6);
@@ -100,7 +100,7 @@ test('--attention, --prefill, --decode: the policy of each phase', async () => {
 });
 
 describe('flags', () => {
-  test('a loaded session goes on with what was asked for, and with nothing else', async () => {
+  test('a loaded session resumes with the requested options only', async () => {
     const fake = createFakeEngine();
     await runCli(fake.api, ['run', '--load-session', 'a', '-n', '3', '--top-k', '5', '--save-session', 'b']);
     const { signal: _signal, onPromptProgress: _progress, ...options } = fake.prompts[0]?.options ?? {};
@@ -111,7 +111,7 @@ describe('flags', () => {
     expect(fake.loads[1]?.options.kvCache?.dtype).toEqual({ keys: 'q8_0', values: 'q4_0' });
   });
 
-  test('Ctrl-C saves what there is', async () => {
+  test('Ctrl-C saves the session so far', async () => {
     const held: { host?: TestHost } = {};
     const fake = createFakeEngine({ beforePiece: (index) => void (index === 1 && held.host?.interrupt()) });
     held.host = new TestHost(fake.api);
@@ -122,7 +122,7 @@ describe('flags', () => {
     expect(fake.saved).toHaveLength(1);
   });
 
-  test('chat: the messages come with the session', async () => {
+  test('chat: the session contains the messages', async () => {
     const fake = createFakeEngine();
     await runCli(fake.api, ['chat', '--system', 'Be brief.', '--save-session', 'c'], { stdin: 'One\n' });
     const messages = [

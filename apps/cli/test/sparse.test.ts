@@ -1,4 +1,4 @@
-/** `--sparsity` and `--memory`: neurons that are skipped, and weights that stay in the file. */
+/** `--sparsity` and `--memory`: skipped neurons, and weights that stay in the file. */
 import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -34,7 +34,7 @@ async function planOf(argv: readonly string[]): Promise<engine.MemoryPlan> {
   return (JSON.parse(stdout) as engine.ModelInfo).plan;
 }
 
-test('a calibration skips neurons; a limit changes where they are, not the text', async () => {
+test('a calibration skips neurons; a memory budget does not change the text', async () => {
   const whole = await runJson(['--sparsity', sidecar]);
   const { layers } = whole.metrics.feedForward as engine.FeedForwardMetrics;
   expect(layers.length).toBe(6);
@@ -48,7 +48,7 @@ test('a calibration skips neurons; a limit changes where they are, not the text'
   expect(readdirSync(cold)).toEqual([]);
 });
 
-test('inspect says what goes where, and run says it in a line', async () => {
+test('inspect prints the tiers, and run summarizes them in a line', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const { stdout } = await runCli(engine, ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', limit]);
@@ -59,7 +59,7 @@ test('inspect says what goes where, and run says it in a line', async () => {
   expect(stderr).toMatch(/\d+ of \d+ neurons fit in memory \(.* MB\); .* MB are read on demand/);
 });
 
-test('inspect shows the plan of the smallest limit when the one asked for is too small, and that one works', async () => {
+test('inspect shows the plan of the smallest budget if the requested one is too small, and that one works', async () => {
   const argv = ['-c', '256', '-b', '8', '--sparsity', sidecar, '--memory'];
   const { code, stdout, stderr } = await runCli(engine, ['inspect', ...argv, '1MB']);
   expect(code).toBe(4);
@@ -70,7 +70,7 @@ test('inspect shows the plan of the smallest limit when the one asked for is too
   expect(refused).toContain(`needed ${least} bytes`);
 });
 
-test('--memory-hot all needs more, and says so; --sparsity-verify takes the weights that were calibrated', async () => {
+test('the error of --memory-hot all names the larger budget; --sparsity-verify accepts the calibrated weights', async () => {
   const argv = ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', '1MB'];
   const leastOf = async (more: readonly string[]): Promise<number> => {
     const { stderr } = await runCli(engine, [...argv, ...more]);
@@ -87,12 +87,12 @@ test.each([
   [['--sparsity-max-active', '0.9'], '--sparsity-max-active: expected nothing without --sparsity, got 0.9'],
   [['--memory-cold', 'q4_0'], '--memory-cold: expected nothing without --memory, got q4_0'],
   [['--memory-hot', 'all'], '--memory-hot: expected nothing without --memory, got all'],
-])('%j alone would be without effect and is refused', async (flags, message) => {
+])('%j alone has no effect and is rejected', async (flags, message) => {
   const { code, stderr } = await runCli(engine, ['run', ...prompt, ...flags]);
   expect([code, stderr]).toEqual([2, `winnow: ${message}\n`]);
 });
 
-test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --sparsity-max-active', async () => {
+test('lower tiers in memory: an 8-bit warm tier, a 4-bit copy instead of the file; --sparsity-max-active', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const argv = ['inspect', '-c', '256', '--sparsity', sidecar, '--memory', limit];
@@ -113,7 +113,7 @@ test('lower tiers in memory: 8 bits, and 4 bits instead of the file; --sparsity-
   expect(dense.code).toBe(0);
 });
 
-test('--profile shows layers, predictors and how much of the reading overlapped with computation', async () => {
+test('--profile shows layers, predictors and the overlap of reads with computation', async () => {
   const { totalBytes, weightsBytes } = await planOf(['--sparsity', sidecar]);
   const limit = String(Math.round(totalBytes - weightsBytes / 8));
   const argv = ['run', ...prompt, '--sparsity', sidecar, '--memory', limit, '--profile', '-q'];
@@ -122,13 +122,13 @@ test('--profile shows layers, predictors and how much of the reading overlapped 
   expect(stderr).toMatch(/\d+ reads of .* in .* ms, .*% of it overlapped with computation/);
 });
 
-test('without a calibration the demo model is refused as before, and the error says what would help', async () => {
+test('without a calibration the budget is rejected, and the error says what would help', async () => {
   const { code, stderr } = await runCli(engine, ['run', ...prompt, '--memory', '4MB']);
   expect(code).toBe(4);
   expect(stderr).toMatch(/use a calibration \(--sparsity\), so that weights may stay in the file/);
 });
 
-test('what is no calibration is refused', async () => {
+test('files that are not calibrations are rejected', async () => {
   const path = join(folder, 'none.sparse.safetensors');
   writeFileSync(path, 'no such thing');
   const { code, stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', path]);
@@ -136,7 +136,7 @@ test('what is no calibration is refused', async () => {
   expect(stderr).toContain('none.sparse.safetensors');
 });
 
-test('embed takes both', async () => {
+test('embed accepts both', async () => {
   const argv = ['embed', '-p', 'one text', 'another', '--pooling', 'mean', '--json', '-q', '-c', '64', '-b', '64'];
   const dense = JSON.parse((await runCli(engine, argv)).stdout) as { embeddings: number[][] };
   const { code, stdout } = await runCli(engine, [...argv, '--sparsity', sidecar]);

@@ -33,7 +33,7 @@ describe('help and version', () => {
   const flagsOf = (help: string): string[] =>
     [...help.matchAll(/^  (?:-\w, )?(--[a-z-]+)/gm)].map(([, name = '']) => name);
 
-  test('run --help shows twenty flags, --help-all all of them in the same groups', async () => {
+  test('run --help shows twenty flags, --help-all every flag in the same groups', async () => {
     const short = await runCli(fake.api, ['run', '--help']);
     const everyday = flagsOf(short.stdout).filter((name) => !name.startsWith('--help'));
     expect(everyday).toHaveLength(20);
@@ -55,7 +55,7 @@ describe('help and version', () => {
   });
 });
 
-describe('wrong command lines exit with 2 and one line', () => {
+describe('invalid command lines exit with 2 and one line', () => {
   test.each([
     ['rum', "unknown command 'rum'"],
     ['run --temperatur 1 -p x', "unknown option '--temperatur'"],

@@ -17,7 +17,7 @@ async function textOf(stream: AsyncIterable<Buffer>): Promise<string> {
   return text;
 }
 
-test('has the parts in their order', async () => {
+test('emits the parts in order', async () => {
   const parts = Array.from({ length: 2000 }, (_, index) => eventOf({ index, text: 'ä€😀' }));
   const stream = await openEventStream(
     (async function* () {
@@ -36,7 +36,7 @@ test('is not opened by a generator that fails first', async () => {
   await expect(openEventStream(failing, patient)).rejects.toThrow('no');
 });
 
-test('ends with an event of its own when its generator fails later', async () => {
+test('ends with an error event when its generator fails later', async () => {
   const stream = await openEventStream(
     (async function* () {
       yield 'a';
@@ -47,7 +47,7 @@ test('ends with an event of its own when its generator fails later', async () =>
   expect(await textOf(stream)).toBe(`a${eventOf({ failed: 'no' })}`);
 });
 
-test('also when nothing but signs of life were sent before', async () => {
+test('ends with an error event also after keep-alive comments only', async () => {
   let fail = (_error: Error): void => {};
   const silent = (async function* (): AsyncGenerator<string, void, void> {
     yield* [];
@@ -60,7 +60,7 @@ test('also when nothing but signs of life were sent before', async () => {
   expect(await textOf(stream)).toMatch(/^(: [a-z ]+\n\n)+data: \{"failed":"late"\}\n\n$/);
 });
 
-test('asks for no more than its reader takes, tells of it, and goes on', async () => {
+test('produces no more than its reader consumes, reports the stall, and continues', async () => {
   let numParts = 0;
   let hasEnded = false;
   const part = 'x'.repeat(1000);
@@ -103,7 +103,7 @@ test('asks for no more than its reader takes, tells of it, and goes on', async (
   expect(hasEnded).toBe(true);
 });
 
-test('cuts off a reader that takes nothing', async () => {
+test('disconnects a reader that consumes nothing', async () => {
   const parts = (async function* () {
     for (;;) yield 'x'.repeat(1000);
   })();
@@ -112,7 +112,7 @@ test('cuts off a reader that takes nothing', async () => {
   await expect(pipeline(stream, reader)).rejects.toThrow('does not read');
 });
 
-test('ends its generator when it is destroyed before anybody reads', async () => {
+test('ends its generator when it is destroyed before the first read', async () => {
   let hasEnded = false;
   const parts = (async function* () {
     try {

@@ -7,7 +7,7 @@ function slots(numSlots: number, maxQueued = 10, queueTimeoutMs = 60_000): Slots
   return new Slots({ numSlots, maxQueued, queueTimeoutMs, now: () => 0 });
 }
 
-test('are given in the order of asking, each to one', async () => {
+test('are granted in order of request', async () => {
   const two = slots(2);
   const order: string[] = [];
   const ask = async (id: string): Promise<Lease> => {
@@ -28,7 +28,7 @@ test('are given in the order of asking, each to one', async () => {
   expect(two.activities.map((activity) => activity?.requestId)).toEqual(['d', 'e']);
 });
 
-test('a release counts once', async () => {
+test('can be released only once', async () => {
   const one = slots(1);
   const lease = await one.acquire('a', never);
   lease.release();
@@ -37,18 +37,18 @@ test('a release counts once', async () => {
   expect(one.activities[0]?.requestId).toBe('b');
 });
 
-test('a slot that was promised is not given to somebody who comes in between', async () => {
+test('a granted slot is not taken by a later request', async () => {
   const one = slots(1);
   const lease = await one.acquire('a', never);
   const waiting = one.acquire('b', never);
   lease.release();
-  const late = one.acquire('c', never); // before `b` could go on
+  const late = one.acquire('c', never); // before `b` resumes
   expect(one.numQueued).toBe(1);
   (await waiting).release();
   expect((await late).activity.requestId).toBe('c');
 });
 
-test('who leaves the line is not waited for', async () => {
+test('a request that leaves the queue does not block it', async () => {
   const one = slots(1);
   const lease = await one.acquire('a', never);
   const controller = new AbortController();
@@ -62,7 +62,7 @@ test('who leaves the line is not waited for', async () => {
   expect(one.numQueued).toBe(0);
 });
 
-test('a rejected request learns when to retry: after those before it, at their pace so far', async () => {
+test('a rejected request is told to retry after the queue at its current pace', async () => {
   let now = 0;
   const one = new Slots({ numSlots: 1, maxQueued: 1, queueTimeoutMs: 60_000, now: () => now });
   for (let round = 0; round < 200; round++) {
@@ -79,7 +79,7 @@ test('a rejected request learns when to retry: after those before it, at their p
   await expect(one.acquire('d', never)).rejects.toMatchObject({ status: 503 });
 });
 
-test('nobody waits where nobody may', async () => {
+test('a queue of length zero rejects at once', async () => {
   const one = slots(1, 0);
   await one.acquire('a', never);
   await expect(one.acquire('b', never)).rejects.toMatchObject({ status: 429 });

@@ -1,4 +1,4 @@
-/** Who may ask: keys, names, and pages of other sites. */
+/** Access control: API keys, host names, and CORS. */
 import { request as httpRequest } from 'node:http';
 import type { Model } from '@winnow/engine';
 import OpenAI from 'openai';
@@ -27,7 +27,7 @@ afterAll(async () => {
 const body = { model: demoId, prompt: 'Hi', max_tokens: 1 };
 
 describe('API keys', () => {
-  test('a right one is let in', async () => {
+  test('a valid key is accepted', async () => {
     expect((await locked.client.completions.create(body)).choices).toHaveLength(1);
   });
 
@@ -48,7 +48,7 @@ describe('API keys', () => {
     expect([response.status, await response.json()]).toMatchObject([401, { error: { code: 'invalid_api_key' } }]);
   });
 
-  test('a single key is asked for like one of several', async () => {
+  test('a single key works like one of several', async () => {
     const server = await startServer({ models: [{ id: demoId, model }], apiKeys: [key] }, key);
     expect((await fetch(`${server.url}/v1/models`)).status).toBe(401);
     expect((await fetch(`${server.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })).status).toBe(200);
@@ -60,7 +60,7 @@ describe('API keys', () => {
     await expect(client.models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError);
   });
 
-  test('health asks for none', async () => {
+  test('health requires no key', async () => {
     const response = await fetch(`${locked.url}/health`);
     expect([response.status, await response.json()]).toEqual([200, { status: 'ok' }]);
   });
@@ -80,7 +80,7 @@ describe('CORS', () => {
     expect([asked.status, asked.headers.get('access-control-allow-origin')]).toEqual([404, null]);
   });
 
-  test('lets the named origin in, which need not show its key to ask', async () => {
+  test('allows the named origin, with preflight requests without a key', async () => {
     const asked = await preflight(locked.url, origin);
     expect([asked.status, asked.headers.get('access-control-allow-origin')]).toEqual([204, origin]);
     const stream = await postJson(
@@ -117,7 +117,7 @@ describe('CORS', () => {
     expect(allowed).toEqual(expect.arrayContaining(sent));
   });
 
-  test('and no other one', async () => {
+  test('rejects other origins', async () => {
     const asked = await preflight(locked.url, 'https://evil.example');
     expect(asked.headers.get('access-control-allow-origin')).not.toBe('https://evil.example');
     expect(asked.headers.get('access-control-allow-origin')).not.toBe('*');
@@ -136,23 +136,23 @@ describe('names', () => {
         .end();
     });
 
-  test.each(['localhost', 'localhost:8080', '127.0.0.1:1', '[::1]:80'])('%s is this machine', async (host) => {
+  test.each(['localhost', 'localhost:8080', '127.0.0.1:1', '[::1]:80'])('%s is a local name', async (host) => {
     expect(await statusFor(open.url, host)).toBe(200);
   });
 
   test.each(['evil.example', 'localhost.evil.example', '127.0.0.1.evil.example:80', '10.0.0.1'])(
-    '%s is not: a page may have been given our address',
+    '%s is rejected, against DNS rebinding',
     async (host) => {
       expect(await statusFor(open.url, host)).toBe(403);
     },
   );
 
-  test('with a key any name will do, as behind a proxy', async () => {
+  test('with a key every host name is accepted, as behind a proxy', async () => {
     expect(await statusFor(locked.url, 'models.example')).toBe(200);
   });
 });
 
-test('every answer has an id', async () => {
+test('every response has an id', async () => {
   const [first, second] = await Promise.all([fetch(`${open.url}/health`), fetch(`${open.url}/nowhere`)]);
   const ids = [first, second].map((response) => response.headers.get('x-request-id'));
   expect(ids[0]).toMatch(/^\w{32}$/);

@@ -1,4 +1,4 @@
-/** Tools and JSON: the demo model knows neither, so what it gets right is the grammar's work. */
+/** Tools and JSON. The demo model was trained on neither, so valid output is due to the grammar. */
 import type { Model } from '@winnow/engine';
 import type OpenAI from 'openai';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -61,7 +61,7 @@ describe('response_format', () => {
     }
   });
 
-  test('json_object: an object, or the beginning of one when it is cut off', async () => {
+  test('json_object: an object, or the beginning of one if it is cut off', async () => {
     const { choices } = await demo.client.chat.completions.create({
       ...base,
       response_format: { type: 'json_object' },
@@ -74,14 +74,14 @@ describe('response_format', () => {
     else expect(reason).toBe('length');
   });
 
-  test('text: as without', async () => {
+  test('text: same as without response_format', async () => {
     const short = { ...base, max_tokens: 8 };
     const plain = await demo.client.chat.completions.create(short);
     const text = await demo.client.chat.completions.create({ ...short, response_format: { type: 'text' } });
     expect(text.choices).toEqual(plain.choices);
   });
 
-  test.each([true, false])('a schema that cannot be followed is 400 and says where (stream: %s)', async (stream) => {
+  test.each([true, false])('an unsupported schema is 400 and names the place (stream: %s)', async (stream) => {
     const bad = { type: 'object', properties: { a: { uniqueItems: true } } };
     const asked = demo.client.chat.completions.create({
       ...base,
@@ -97,7 +97,7 @@ describe('response_format', () => {
   });
 });
 
-test('a schema beyond all bounds is 400', async () => {
+test('a schema beyond the size limits is 400', async () => {
   const property = (index: number): [string, object] => [`p${index}`, { enum: [`value ${index}`, index] }];
   const properties = Object.fromEntries(Array.from({ length: 50_000 }, (_, index) => property(index)));
   const asked = demo.client.chat.completions.create({
@@ -107,7 +107,7 @@ test('a schema beyond all bounds is 400', async () => {
   await expect(asked).rejects.toMatchObject({ status: 400 });
 });
 
-test('a schema or grammar beyond the budget is 400 and says where: no retry helps', async () => {
+test('a schema or grammar beyond the work budget is 400 and names the place', async () => {
   const ask = (more: object): Promise<unknown> =>
     demo.client.chat.completions.create({ ...base, ...more } as typeof base);
   const schema = { type: 'object', properties: { a: { type: 'string', pattern: '^(a|b)*a(a|b){30}$' } } };
@@ -132,7 +132,7 @@ test('a schema or grammar beyond the budget is 400 and says where: no retry help
 describe('grammar', () => {
   const grammar = 'root ::= "yes" | "no"';
 
-  test('the answer follows it, in both ways to ask', async () => {
+  test('the answer follows it, in both request formats', async () => {
     const more = { grammar } as object;
     const chat = await demo.client.chat.completions.create({ ...base, ...more });
     expect(chat.choices).toMatchObject([{ message: { content: expect.stringMatching(/^(yes|no)$/) as string } }]);
@@ -142,7 +142,7 @@ describe('grammar', () => {
     ]);
   });
 
-  test('one that is broken, or one too many, is refused', async () => {
+  test('an invalid or a second one is rejected', async () => {
     const ask = (more: object): Promise<unknown> =>
       demo.client.chat.completions.create({ ...base, ...more } as typeof base);
     const refusal = { status: 400, param: 'grammar' };
@@ -152,7 +152,7 @@ describe('grammar', () => {
   });
 });
 
-test('tools: a call that is required has arguments of its schema, whole and in parts', async () => {
+test('tools: a required call has arguments of its schema, whole and in parts', async () => {
   const body = { ...base, tools: [weather], tool_choice: 'required' as const, parallel_tool_calls: false };
   const answer = await demo.client.chat.completions.create(body);
   const [choice] = answer.choices;
@@ -184,7 +184,7 @@ test('tools: a call that is required has arguments of its schema, whole and in p
   );
 });
 
-test('tools: the client of OpenAI runs its tools over it', async () => {
+test('tools: work with the tool runner of the OpenAI client', async () => {
   const asked: unknown[] = [];
   const runner = demo.client.chat.completions.runTools(
     {
@@ -209,11 +209,11 @@ test('tools: the client of OpenAI runs its tools over it', async () => {
     },
     { maxChatCompletions: 1 },
   );
-  await runner.done().catch(() => undefined); // it may stop at its limit of one answer
+  await runner.done().catch(() => undefined); // it may stop at its limit of one completion
   expect(asked).toEqual([expectedShape]);
 });
 
-test('tools: results of calls are taken, and without a choice of tools the answer is text', async () => {
+test('tools: results of calls are accepted, and with tool_choice none the answer is text', async () => {
   const answer = await demo.client.chat.completions.create({
     ...base,
     max_tokens: 8,

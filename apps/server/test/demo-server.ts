@@ -1,4 +1,4 @@
-/** The demo model behind a server on a port that the system chooses, and a client for it. */
+/** The demo model behind a server on a free port, and a client for it. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type LoadOptions, type Model } from '@winnow/engine';
 import OpenAI from 'openai';
@@ -30,7 +30,7 @@ export async function startServer(options: ServerOptions, apiKey = 'none'): Prom
   return { url, server, client, close: () => server.close({ graceMs: 1000 }) };
 }
 
-/** Waits until something holds, looking again as soon as other work is done. The test's own timeout ends a wait in vain. */
+/** Polls until the condition holds, or until the timeout of the test. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await holds())) await new Promise((resolve) => setTimeout(resolve, 5));
 }

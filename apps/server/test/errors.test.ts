@@ -103,13 +103,13 @@ test.each<[string, unknown, number, string | null]>([
   if (param !== null && param !== 'body') expect(failure['message']).toContain(param);
 });
 
-test('bodies: unknown parameters and those of OpenAI that are not there have codes of their own', async () => {
+test('bodies: unknown parameters and unsupported ones of OpenAI have their own codes', async () => {
   expect(await post('/v1/chat/completions', { ...chat, n: 2 })).toMatchObject({ code: 'unsupported_parameter' });
   expect(await post('/v1/completions', { ...text, echo: true })).toMatchObject({ code: 'unsupported_parameter' });
   expect(await post('/v1/completions', { ...text, made_up: 1 })).toMatchObject({ code: 'unknown_parameter' });
 });
 
-test('bodies: null and values that ask for nothing count as absent', async () => {
+test('bodies: null and no-op values count as absent', async () => {
   const body = { ...chat, n: 1, logit_bias: {}, stop: null, temperature: null, modalities: ['text'], store: false };
   expect((await postJson(`${demo.url}/v1/chat/completions`, body)).status).toBe(200);
 });
@@ -124,14 +124,14 @@ test('bodies: a prompt of the wrong kind', async () => {
   expect(await post('/v1/completions', { ...text, prompt: ['a', 1] })).toMatchObject({ status: 400 });
 });
 
-test('bodies: one that is no JSON by its type, and one that is too large', async () => {
+test('bodies: a content type other than JSON, and a body that is too large', async () => {
   const plain = { 'content-type': 'text/plain' };
   expect(await post('/v1/completions', JSON.stringify(text), plain)).toMatchObject({ status: 415 });
   const large = { ...text, prompt: 'x'.repeat(100_000) };
   expect(await post('/v1/completions', large)).toMatchObject({ status: 413, code: 'request_too_large' });
 });
 
-test('bodies: one whose length is a lie is cut off without harm', async () => {
+test('bodies: a wrong content length closes the connection', async () => {
   const { port } = new URL(demo.url);
   await new Promise<void>((resolve, reject) => {
     const headers = { 'content-type': 'application/json', 'content-length': '1000' };
@@ -144,7 +144,7 @@ test('bodies: one whose length is a lie is cut off without harm', async () => {
   expect((await postJson(`${demo.url}/v1/completions`, text)).status).toBe(200);
 });
 
-test('bodies: bytes that are not UTF-8 are refused, not replaced', async () => {
+test('bodies: invalid UTF-8 is rejected, not replaced', async () => {
   const bytes = Buffer.concat([Buffer.from('{"prompt":"'), Buffer.of(0xc3, 0x28), Buffer.from('"}')]);
   const response = await fetch(`${demo.url}/v1/completions`, {
     method: 'POST',
@@ -154,7 +154,7 @@ test('bodies: bytes that are not UTF-8 are refused, not replaced', async () => {
   expect(await failureOf(response)).toMatchObject({ status: 400, message: expect.stringContaining('UTF-8') });
 });
 
-test('bodies: the number of levels is limited; brackets in strings do not count', async () => {
+test('bodies: nesting depth is limited; brackets in strings do not count', async () => {
   const levels = (count: number): string => `${'['.repeat(count)}${']'.repeat(count)}`;
   const deep = `{"prompt":"Hi","made_up":${levels(40_000)}}`;
   expect(await post('/v1/completions', deep)).toMatchObject({
@@ -167,7 +167,7 @@ test('bodies: the number of levels is limited; brackets in strings do not count'
 });
 
 describe('models', () => {
-  test('the only one of its kind need not be named', async () => {
+  test('the name is optional if there is only one', async () => {
     const single = await startServer({ models: [{ id: demoId, model }] });
     const { model: _name, ...unnamed } = text;
     const answer = await postJson(`${single.url}/v1/completions`, unnamed);
@@ -185,19 +185,19 @@ describe('models', () => {
     expect(await failureOf(await fetch(`${demo.url}/v1/models/other`))).toMatchObject(expected);
   });
 
-  test('one without a chat template says what to use instead', async () => {
+  test('the error of a model without a chat template names the alternative', async () => {
     const failure = await post('/v1/chat/completions', { ...chat, model: 'bare' });
     expect(failure).toMatchObject({ status: 400, param: 'model', message: expect.stringContaining('/v1/completions') });
     expect((await postJson(`${demo.url}/v1/completions`, { ...text, model: 'bare' })).status).toBe(200);
   });
 
-  test('one that generates does not embed', async () => {
+  test('a generative model does not embed', async () => {
     expect(await post('/v1/embeddings', { model: demoId, input: 'x' })).toMatchObject({ code: 'unsupported_model' });
   });
 });
 
 describe('prompts that are too long', () => {
-  test.each([false, true])('are refused before anything is computed (stream: %s)', async (stream) => {
+  test.each([false, true])('are rejected before anything is computed (stream: %s)', async (stream) => {
     const long = 'sea '.repeat(4000);
     const expected = { status: 400, code: 'context_length_exceeded' };
     const before = model.metrics().steps.numSteps;
@@ -217,7 +217,7 @@ describe('prompts that are too long', () => {
     expect(model.metrics().steps.numSteps).toBe(before);
   });
 
-  test('one token less than the context is answered with the token that fits', async () => {
+  test('one token less than the context gives the one token that fits', async () => {
     const prompt = Array.from({ length: model.contextSize - 1 }, () => 65);
     const response = await postJson(`${demo.url}/v1/completions`, { ...text, prompt, max_tokens: 5 });
     const { usage, choices } = (await response.json()) as {
@@ -232,7 +232,7 @@ describe('prompts that are too long', () => {
 });
 
 describe('failures of the server', () => {
-  test.each([false, true])('are 500, reported to the owner and not to the client (stream: %s)', async (stream) => {
+  test.each([false, true])('are 500, and logged without details for the client (stream: %s)', async (stream) => {
     failures.length = 0;
     const failure = await post('/v1/completions', { ...text, model: 'broken', stream });
     expect(failure).toMatchObject({ status: 500, type: 'server_error' });
@@ -240,7 +240,7 @@ describe('failures of the server', () => {
     expect(failures).toMatchObject([{ message: expect.stringContaining('secret') }]);
   });
 
-  test('in the middle of a stream are its last event, and an error of the client', async () => {
+  test('within a stream are its last event, and throw in the client', async () => {
     failures.length = 0;
     const stream = await demo.client.completions.create({ model: 'breaking', prompt: 'Hi', stream: true });
     const texts: string[] = [];
@@ -252,20 +252,20 @@ describe('failures of the server', () => {
     expect(failures).toHaveLength(1);
   });
 
-  test('a full cache is 503 with a time to come back', async () => {
+  test('a full cache is 503 with Retry-After', async () => {
     const response = await postJson(`${demo.url}/v1/completions`, { ...text, model: 'full' });
     expect(response.headers.get('retry-after')).toBe('1');
     expect(await failureOf(response)).toMatchObject({ status: 503, code: 'overloaded' });
   });
 });
 
-test('unknown paths and methods are 404 in the form of all errors', async () => {
+test('unknown paths and methods are 404 in the common error format', async () => {
   expect(await failureOf(await fetch(`${demo.url}/v2/nothing`))).toMatchObject({ status: 404, code: 'unknown_url' });
   expect(await failureOf(await fetch(`${demo.url}/v1/completions`))).toMatchObject({ status: 404 });
 });
 
-describe('what is hardly HTTP', () => {
-  /** Everything that comes back for some bytes. */
+describe('malformed HTTP', () => {
+  /** The complete response to raw bytes. */
   const answerTo = (bytes: string): Promise<string> =>
     new Promise((resolve, reject) => {
       const socket = connect(Number(new URL(demo.url).port), '127.0.0.1', () => socket.write(bytes));
@@ -274,7 +274,7 @@ describe('what is hardly HTTP', () => {
       socket.on('error', reject).on('close', () => resolve(text));
     });
 
-  test('a client that never closes its side is disconnected all the same', async () => {
+  test('a client that never closes its side is disconnected', async () => {
     const socket = connect({ port: Number(new URL(demo.url).port), host: '127.0.0.1', allowHalfOpen: true });
     socket
       .on('error', () => {})
@@ -282,7 +282,7 @@ describe('what is hardly HTTP', () => {
       .write('hello\r\n\r\n');
     await new Promise((resolve) => socket.once('end', resolve));
     const closed = new Promise((resolve) => socket.once('close', resolve));
-    // a connection that is closed on the other side answers data with a reset
+    // a connection that the server closed answers data with a reset
     const timer = setInterval(() => socket.write('?'), 5);
     await closed;
     clearInterval(timer);

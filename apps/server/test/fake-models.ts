@@ -1,24 +1,24 @@
-/** Models that do what a test needs and nothing else. */
+/** Scripted models. */
 import type { GenerateOptions, Generation, GeneratedToken, GenerationResult, Model } from '@winnow/engine';
 import type { GenerativeModel } from '../src/index.js';
 
-/** The same model, but answers end when their request does. */
+/** Wraps a model so that its answers end with their request. */
 export function endless(model: Model): GenerativeModel {
   return { ...model, generate: (prompt, options) => model.generate(prompt, { ...options, ignoreEos: true }) };
 }
 
 export interface ScriptedModel extends GenerativeModel {
-  /** Tokens handed out so far. */
+  /** Number of emitted tokens. */
   readonly numTokens: number;
-  /** Generations that have begun and not ended. */
+  /** Number of running generations. */
   readonly numRunning: number;
-  /** Maximum number of them at a time. */
+  /** Maximum number of concurrent generations. */
   readonly maxRunning: number;
 }
 
 export type Script = (options: GenerateOptions, prompt: Int32Array) => AsyncGenerator<string, void, void>;
 
-/** A model that says what a script says; tokenizer and template are those of a real one. */
+/** A model with a scripted answer, and the tokenizer and template of a real one. */
 export function scripted(model: Model, script: Script): ScriptedModel {
   const counts = { numTokens: 0, numRunning: 0, maxRunning: 0 };
   const { name, backend, config, contextSize, tokenizer, chatTemplate, encodePrompt, metrics } = model;
@@ -79,7 +79,7 @@ async function* scriptedTokens(
   };
 }
 
-/** Resolves when the signal is aborted, by throwing its reason. */
+/** Waits for the abort signal and throws its reason. */
 export function aborted(signal: AbortSignal | undefined): Promise<never> {
   return new Promise((_resolve, reject) => {
     const stop = (): void => reject(signal?.reason as Error);
@@ -88,7 +88,7 @@ export function aborted(signal: AbortSignal | undefined): Promise<never> {
   });
 }
 
-/** Says the same for ever, as fast as it is read. */
+/** Repeats a text forever, as fast as it is read. */
 export async function* forever(text: string): AsyncGenerator<string, void, void> {
   for (;;) {
     yield text;
@@ -96,13 +96,13 @@ export async function* forever(text: string): AsyncGenerator<string, void, void>
   }
 }
 
-/** Says one thing and then nothing until it is aborted. */
+/** Emits one token, then waits until it is aborted. */
 export async function* speechless({ signal }: GenerateOptions): AsyncGenerator<string, void, void> {
   yield 'well';
   await aborted(signal);
 }
 
-/** Says something and fails. */
+/** Emits one token, then fails. */
 export function failing(error: Error, texts: readonly string[] = []): Script {
   return async function* fail() {
     yield* texts;

@@ -1,4 +1,4 @@
-/** The program of docs/guides/server.md runs as it stands. */
+/** Runs the program of docs/guides/server.md unchanged. */
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';

@@ -1,5 +1,5 @@
 /**
- * Many clients at once, clients that do not read, that leave, and that wait: within limits, and none at another's cost.
+ * Concurrent clients, slow readers, disconnects and queueing: limits hold, and no client affects another.
  */
 import { readFileSync } from 'node:fs';
 import { get, request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
@@ -56,7 +56,7 @@ function askSilently(url: string, asked: object): Promise<{ request: ClientReque
 }
 
 describe('many clients', () => {
-  test('each of 24 streams over 4 slots gets the answer that it would get alone', async () => {
+  test('each of 24 streams over 4 slots gets the answer of running alone', async () => {
     const demo = await start({ models: [{ id: demoId, model }] });
     const prompts = Array.from({ length: 24 }, (_, index) => `Chapter ${index % 6}. The ${index} men went`);
     const alone: string[] = [];
@@ -72,11 +72,11 @@ describe('many clients', () => {
       }),
     );
     expect(together).toEqual(alone);
-    // they did not take turns: steps were shared
+    // steps were shared
     expect(model.metrics().steps.numSharedSteps).toBeGreaterThan(before.numSharedSteps);
   });
 
-  test('no more run at a time than there are slots', async () => {
+  test('concurrency is limited by the number of slots', async () => {
     const slow = scripted(model, async function* () {
       for (const text of ['a', 'b', 'c']) {
         yield text;
@@ -91,7 +91,7 @@ describe('many clients', () => {
 });
 
 describe('the queue', () => {
-  test('a full one is 429 with a time to come back, and whoever waits gets a turn', async () => {
+  test('a full queue is 429 with Retry-After, and queued requests are served', async () => {
     const held = scripted(model, speechless);
     const demo = await start({ models: [{ id: demoId, model: held, maxSessions: 1 }], maxQueued: 1 });
     const first = await askSilently(demo.url, { ...body, stream: true });
@@ -114,7 +114,7 @@ describe('the queue', () => {
     await until(() => idle(demo));
   });
 
-  test('who waits too long gets 503, who leaves while waiting leaves the line', async () => {
+  test('waiting too long is 503, and a disconnect leaves the queue', async () => {
     const held = scripted(model, speechless);
     const demo = await start({ models: [{ id: demoId, model: held, maxSessions: 1 }], queueTimeoutMs: 50 });
     const first = await askSilently(demo.url, { ...body, stream: true });
@@ -139,8 +139,8 @@ describe('time', () => {
     await until(() => idle(demo));
   });
 
-  test('a stream that takes too long ends with that error', async () => {
-    // long enough for a first part on a busy machine
+  test('a stream that takes too long ends with a timeout error', async () => {
+    // long enough for the first part on a busy machine
     const demo = await start({ models: [{ id: demoId, model: scripted(model, speechless) }], requestTimeoutMs: 1000 });
     const stream = await demo.client.completions.create({ ...body, stream: true });
     const read = async (): Promise<void> => {
@@ -150,7 +150,7 @@ describe('time', () => {
     await until(() => idle(demo));
   });
 
-  test('a stream that has nothing to say yet says so', async () => {
+  test('a stream sends keep-alive comments until its first token', async () => {
     const silent = scripted(model, async function* ({ signal }) {
       yield await aborted(signal);
     });
@@ -186,21 +186,21 @@ describe('clients that do not read', () => {
   const bufferBytes = kernelBufferBytes();
   const piece = 'x'.repeat(4000);
 
-  test.skipIf(bufferBytes === undefined)('stop their generation; what is produced fits the buffers', async () => {
+  test.skipIf(bufferBytes === undefined)('pause their generation, so that its output fits the buffers', async () => {
     const talker = scripted(model, () => forever(piece));
     const demo = await start({ models: [{ id: demoId, model: talker }] });
     const { request, response } = await askSilently(demo.url, { ...body, stream: true });
     await until(async () => (await slotsOf(demo.url)).some(({ state }) => state === 'blocked'));
     const produced = talker.numTokens;
-    // beside the kernel's: what the socket, the response and the client hold (each at most 64 KiB and one piece), and
+    // besides the kernel: buffers of the socket, the response and the client (each at most 64 KiB and one piece), and
     // the stream
     const userBytes = 4 * (64 * 1024 + 2 * piece.length);
     expect(produced * piece.length).toBeLessThanOrEqual((bufferBytes as number) + userBytes);
-    // others are served meanwhile, and nothing more is produced for this one
+    // others are served meanwhile, and this generation stays paused
     for (let turn = 0; turn < 5; turn++)
       expect((await slotsOf(demo.url)).map(({ state }) => state)).toContain('blocked');
     expect(talker.numTokens).toBe(produced);
-    // it goes on when it is read again
+    // it continues when it is read again
     response.resume();
     await until(() => talker.numTokens > produced + 100);
     request.destroy();
@@ -208,7 +208,7 @@ describe('clients that do not read', () => {
     expect(talker.numRunning).toBe(0);
   });
 
-  test('are cut off when they take too long, and their session is freed', async () => {
+  test('are disconnected after the timeout, and their session is freed', async () => {
     const talker = scripted(model, () => forever(piece));
     const demo = await start({ models: [{ id: demoId, model: talker }], stallTimeoutMs: 50 });
     const { response } = await askSilently(demo.url, { ...body, stream: true });
@@ -236,14 +236,14 @@ describe('clients that do not read', () => {
   });
 });
 
-describe('clients that never ask', () => {
+describe('idle connections', () => {
   const silent = (url: string): Promise<Socket> =>
     new Promise((resolve, reject) => {
       const socket = connect(Number(new URL(url).port), '127.0.0.1', () => resolve(socket));
       socket.on('error', reject);
     });
 
-  test('give way to those that do, the oldest first', async () => {
+  test('are closed for new ones, the oldest first', async () => {
     const demo = await start({ models: [{ id: demoId, model }], maxConnections: 3 });
     const sockets: Socket[] = [];
     const closed: number[] = [];
@@ -259,7 +259,7 @@ describe('clients that never ask', () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test('cannot displace a request', async () => {
+  test('cannot displace a running request', async () => {
     const held = scripted(model, speechless);
     const demo = await start({ models: [{ id: demoId, model: held }], maxConnections: 1 });
     const { request, response } = await askSilently(demo.url, { ...body, stream: true });
@@ -272,7 +272,7 @@ describe('clients that never ask', () => {
   });
 });
 
-describe('clients that leave', () => {
+describe('clients that disconnect', () => {
   test.each([true, false])('free their sessions at once (stream: %s)', async (stream) => {
     const demo = await start({ models: [{ id: demoId, model: endless(model) }] });
     const controllers = Array.from({ length: 8 }, () => new AbortController());
@@ -294,7 +294,7 @@ describe('clients that leave', () => {
 });
 
 describe('embeddings', () => {
-  test('a client that leaves ends the work on its texts, and those in line take their turn', async () => {
+  test('a disconnect stops the work on its texts, and queued requests are served', async () => {
     const started: number[] = [];
     const embedder: VectorModel = {
       name: 'fake',
@@ -320,8 +320,8 @@ describe('embeddings', () => {
   });
 });
 
-describe('the end', () => {
-  test('running answers are finished, waiting and new ones are refused', async () => {
+describe('shutdown', () => {
+  test('running answers are finished, queued and new requests are rejected', async () => {
     let finish = (): void => {};
     const finished = new Promise<void>((resolve) => {
       finish = resolve;
@@ -354,7 +354,7 @@ describe('the end', () => {
     expect(patient.numRunning).toBe(0);
   });
 
-  test('who goes on for longer than the time of grace is broken off', async () => {
+  test('answers that exceed the grace period are aborted', async () => {
     const held = scripted(model, speechless);
     const demo = await startServer({ models: [{ id: demoId, model: held }] });
     const stream = await demo.client.completions.create({ ...body, stream: true });

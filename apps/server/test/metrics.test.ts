@@ -1,4 +1,4 @@
-/** What is measured of requests, and what models with a calibration count, on `/metrics`. */
+/** `/metrics`: requests, and models with a calibration. */
 import type { FeedForwardMetrics } from '@winnow/engine';
 import { expect, test } from 'vitest';
 import type { VectorModel } from '../src/index.js';
@@ -7,7 +7,7 @@ import { loadDemoModel, startServer } from './demo-server.js';
 const steps = { numItems: 8, numSteps: 2, numBatches: 0, batchActiveRatio: 0 };
 const feedForward = (activeRatio: number): FeedForwardMetrics => ({ layers: [{ layer: 0, ...steps, activeRatio }] });
 
-test('skipped neurons of all models stand together', async () => {
+test('skipped neurons of all models are one metric', async () => {
   await using model = await loadDemoModel();
   const { name, backend, contextSize } = model;
   const embedder: VectorModel = {
@@ -38,7 +38,7 @@ test('skipped neurons of all models stand together', async () => {
   }
 });
 
-test('requests take time, in the histogram and for the listener', async () => {
+test('request durations are in the histogram and passed to the listener', async () => {
   await using model = await loadDemoModel();
   const durations: number[] = [];
   const demo = await startServer({
@@ -56,7 +56,7 @@ test('requests take time, in the histogram and for the listener', async () => {
     expect(Number(sum)).toBeGreaterThan(0);
     const first = /^winnow_time_to_first_token_seconds_sum\{.*\} (.*)$/m.exec(metrics)?.[1];
     expect(Number(first)).toBeGreaterThan(0);
-    expect(Number(first)).toBeLessThanOrEqual(Number(sum)); // the first token comes before the end
+    expect(Number(first)).toBeLessThanOrEqual(Number(sum)); // time to first token is less than the duration
     expect(durations).toEqual([expect.closeTo(1000 * Number(sum), 6)]);
     expect(Number(/^winnow_step_seconds_total\{model="demo"\} (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0);
   } finally {

@@ -1,4 +1,4 @@
-/** The server as the client of OpenAI sees it. */
+/** The server through the OpenAI client. */
 import type { Model } from '@winnow/engine';
 import { loadEmbeddingModel, type EmbeddingModel } from '@winnow/engine';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -32,7 +32,7 @@ afterAll(async () => {
 const question = [{ role: 'user' as const, content: 'What is the code of Alice?' }];
 const greedy = { model: demoId, temperature: 0, messages: question };
 
-test('chat completions: an answer is what the engine generates, with its usage', async () => {
+test('chat completions: the answer equals that of the engine, with its usage', async () => {
   const expected = await model.generate(question, { temperature: 0, maxTokens: 12 }).result();
   const answer = await demo.client.chat.completions.create({ ...greedy, max_completion_tokens: 12 });
   expect(answer).toMatchObject({ object: 'chat.completion', model: demoId });
@@ -52,7 +52,7 @@ test('chat completions: an answer is what the engine generates, with its usage',
   });
 });
 
-test('chat completions: the parts of a stream make up the answer', async () => {
+test('chat completions: the parts of a stream add up to the answer', async () => {
   const whole = await demo.client.chat.completions.create({ ...greedy, max_tokens: 12 });
   const stream = await demo.client.chat.completions.create({
     ...greedy,
@@ -81,7 +81,7 @@ test('chat completions: the parts of a stream make up the answer', async () => {
   expect(usage).toMatchObject({ completion_tokens: whole.usage?.completion_tokens });
 });
 
-test('chat completions: a stream without the wish for it has no usage', async () => {
+test('chat completions: a stream reports usage only on request', async () => {
   const stream = await demo.client.chat.completions.create({ ...greedy, max_tokens: 3, stream: true });
   for await (const chunk of stream) {
     expect(chunk.choices).toHaveLength(1);
@@ -89,7 +89,7 @@ test('chat completions: a stream without the wish for it has no usage', async ()
   }
 });
 
-test('chat completions: the same seed gives the same answer, another seed another one', async () => {
+test('chat completions: equal seeds give equal answers, another seed gives another', async () => {
   const ask = async (seed: number): Promise<string | null | undefined> => {
     const body = { ...greedy, temperature: 1.5, top_p: 1, seed, max_tokens: 24 };
     return (await demo.client.chat.completions.create(body)).choices[0]?.message.content;
@@ -99,7 +99,7 @@ test('chat completions: the same seed gives the same answer, another seed anothe
   expect(await ask(2)).not.toBe(first);
 });
 
-test('chat completions: logprobs: one entry per token, the chosen one first when it is the best', async () => {
+test('chat completions: logprobs: one entry per token, the chosen one first if it is the top token', async () => {
   const body = { ...greedy, max_tokens: 5, logprobs: true, top_logprobs: 3 };
   const answer = await demo.client.chat.completions.create(body);
   const content = answer.choices[0]?.logprobs?.content ?? [];
@@ -121,7 +121,7 @@ test('chat completions: logprobs end before a stop sequence', async () => {
   const body = { ...greedy, max_tokens: 24, logprobs: true };
   const whole = (await demo.client.chat.completions.create(body)).choices[0];
   const text = whole?.message.content ?? '';
-  // from the middle of a token to the middle of another
+  // starts and ends within tokens
   for (const [begin, end] of [
     [3, 6],
     [8, 15],
@@ -139,7 +139,7 @@ test('chat completions: logprobs end before a stop sequence', async () => {
       streamed.push(...(chunk.choices[0]?.logprobs?.content ?? []).map(({ token }) => token));
     }
     expect(streamed).toEqual(tokens);
-    // text that only began like the stop sequence is part of the answer
+    // text that only starts like the stop sequence is part of the answer
     const missed = { ...ask, stop: `${ask.stop}~` };
     expect((await demo.client.chat.completions.create(missed)).choices[0]).toEqual(whole);
   }
@@ -159,7 +159,7 @@ test('chat completions: a stop sequence ends the answer and is not part of it', 
   }
 });
 
-test('chat completions: content in parts, developer messages and what other answers had are taken', async () => {
+test('chat completions: content parts, developer messages and fields of earlier answers are accepted', async () => {
   const answer = await demo.client.chat.completions.create({
     model: demoId,
     max_tokens: 2,
@@ -175,19 +175,19 @@ test('chat completions: content in parts, developer messages and what other answ
   expect(answer.choices).toHaveLength(1);
 });
 
-test('chat completions: an equal beginning is computed once', async () => {
+test('chat completions: a shared prefix is computed once', async () => {
   const content = 'The old man looked at the sea and thought of the boats. '.repeat(8);
   const ask = { ...greedy, messages: [{ role: 'user' as const, content }], max_tokens: 2 };
   await demo.client.chat.completions.create(ask);
   const { usage } = await demo.client.chat.completions.create(ask);
   const cached = usage?.prompt_tokens_details?.cached_tokens ?? 0;
-  // whole blocks of it, and never its last token
+  // whole blocks, never the last token
   const { blockSize } = model.metrics().cache;
   expect(cached).toBe(Math.floor(((usage?.prompt_tokens ?? 0) - 1) / blockSize) * blockSize);
   expect(cached).toBeGreaterThan(0);
 });
 
-test('chat completions: an abort of the client ends the generation and frees its session', async () => {
+test('chat completions: an abort by the client stops the generation and frees its session', async () => {
   const stream = await demo.client.chat.completions.create({ ...greedy, model: 'endless', stream: true });
   for await (const _chunk of stream) break; // leaving the loop aborts the request
   await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
@@ -205,7 +205,7 @@ test('chat completions: an abort of the client ends the generation and frees its
 describe('completions', () => {
   const prompt = 'The old man looked at the sea and';
 
-  test('a text is continued as by the engine', async () => {
+  test('a text is continued like by the engine', async () => {
     const expected = await model.generate(prompt, { temperature: 0, maxTokens: 16 }).result();
     const answer = await demo.client.completions.create({ model: demoId, prompt, temperature: 0 });
     expect(answer).toMatchObject({ object: 'text_completion', choices: [{ index: 0, text: expected.text }] });
@@ -287,7 +287,7 @@ describe('embeddings', () => {
     expect(Float32Array.from(data[0]?.embedding ?? [])).toEqual(expected[1]);
   });
 
-  test('what is too long, empty or not there is refused by name', async () => {
+  test('long, empty or missing input is rejected by name', async () => {
     const embed = (input: string[] | string, dimensions?: number): Promise<unknown> =>
       demo.client.embeddings.create({
         model: 'tiny-embedder',
@@ -309,7 +309,7 @@ describe('embeddings', () => {
   });
 });
 
-test('models are listed and found', async () => {
+test('models can be listed and retrieved', async () => {
   const models = [];
   for await (const entry of demo.client.models.list()) models.push(entry);
   expect(models.map(({ id, object }) => ({ id, object }))).toEqual([
@@ -325,7 +325,7 @@ test('models are listed and found', async () => {
   await expect(demo.client.models.retrieve('other')).rejects.toBeInstanceOf(OpenAI.NotFoundError);
 });
 
-test('metrics are lines that Prometheus reads, and count what happened', async () => {
+test('metrics are in Prometheus format and count requests', async () => {
   const response = await fetch(`${demo.url}/metrics`);
   expect(response.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
   const lines = (await response.text()).trimEnd().split('\n');

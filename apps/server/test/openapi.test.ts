@@ -1,4 +1,4 @@
-/** The published document is the one that the code gives, and answers are as it says. */
+/** The OpenAPI document matches the code, and responses match the document. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { loadEmbeddingModel, type EmbeddingModel, type Model } from '@winnow/engine';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -30,7 +30,7 @@ afterAll(async () => {
 
 const published = new URL('../openapi.json', import.meta.url);
 
-/** Everything that a document names with `$ref`. */
+/** Every `$ref` of a document. */
 function* refsOf(value: unknown): Iterable<string> {
   if (typeof value !== 'object' || value === null) return;
   for (const [key, child] of Object.entries(value)) {
@@ -40,7 +40,7 @@ function* refsOf(value: unknown): Iterable<string> {
 }
 
 describe('the document', () => {
-  test('is the published one (WINNOW_UPDATE=1 writes it)', async () => {
+  test('equals the committed one (WINNOW_UPDATE=1 writes it)', async () => {
     const served: unknown = await (await fetch(`${demo.url}/openapi.json`)).json();
     expect(served).toEqual(JSON.parse(JSON.stringify(demo.server.openApi())));
     if (process.env['WINNOW_UPDATE'] === '1') writeFileSync(published, `${JSON.stringify(served, null, 2)}\n`);
@@ -48,7 +48,7 @@ describe('the document', () => {
     expect(JSON.parse(readFileSync(published, 'utf8'))).toEqual(served);
   });
 
-  test('names nothing that it does not have, and every operation once', () => {
+  test('has valid references, and every operation once', () => {
     const document = demo.server.openApi() as {
       paths: Record<string, Record<string, { operationId: string }>>;
       components: { schemas: Record<string, unknown> };
@@ -70,7 +70,7 @@ describe('the document', () => {
   });
 });
 
-describe('answers follow their schemas', () => {
+describe('responses match their schemas', () => {
   const chat = { model: demoId, messages: [{ role: 'user', content: 'Hi' }], max_tokens: 3 };
   const text = { model: demoId, prompt: 'Hi', max_tokens: 3 };
 

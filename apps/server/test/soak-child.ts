@@ -1,7 +1,7 @@
 /**
- * Some hundred short requests of all kinds against one server, in a process of its own that can collect its garbage
- * (`node --expose-gc`). Prints one JSON line: the heap after some rounds, after some more, and after some that leave something
- * behind on purpose; and what is left of the requests.
+ * Several hundred short requests of all kinds against one server, in a process that can collect garbage
+ * (`node --expose-gc`). Prints one JSON line: the heap after some rounds, after more, and after rounds that leak on purpose;
+ * and the remaining sessions and blocks.
  */
 import { parseArgs } from 'node:util';
 import { loadDemoModel, postJson, startServer, demoId, until, slotsOf } from './demo-server.js';
@@ -39,7 +39,7 @@ async function request(index: number): Promise<void> {
 
 async function heapBytes(): Promise<number> {
   await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
-  // what waits to be finalised is collected in the turn after
+  // objects that await finalization are collected in the next turn
   for (let turn = 0; turn < 3; turn++) {
     gc?.();
     await new Promise((resolve) => setTimeout(resolve, 10));
@@ -50,7 +50,7 @@ async function heapBytes(): Promise<number> {
 
 const kept: Uint8Array[] = [];
 
-/** @param keepBytes what every request is made to leave behind, to see that it would be seen */
+/** @param keepBytes bytes that every request leaks on purpose, to show that a leak is detected */
 async function run(numRounds: number, keepBytes = 0): Promise<number> {
   for (let index = 0; index < numRounds * numPerRound; index += 4) {
     await Promise.all([0, 1, 2, 3].map((offset) => request(index + offset)));

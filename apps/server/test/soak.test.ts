@@ -1,4 +1,4 @@
-/** Memory is flat: hundreds of requests, half of them refused or broken off, leave nothing behind. */
+/** Hundreds of requests, half of them rejected or aborted, leak no memory. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -9,7 +9,7 @@ const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [6, 3];
 const numPerRound = 120;
 
 interface Soak {
-  /** Bytes of the heap. */
+  /** Heap sizes in bytes. */
   readonly warm: number;
   readonly measured: number;
   readonly leaking: number;
@@ -54,10 +54,10 @@ async function soak(): Promise<Soak> {
 test(`${numPerRound * numRounds} requests leave no session, no block and no heap behind`, async () => {
   const { warm, measured, leaking, numSessions, numUsedBlocks } = await soak();
   expect({ numSessions, numUsedBlocks }).toEqual({ numSessions: 0, numUsedBlocks: 0 });
-  // The first rounds fill what is made once: compiled code, connections, the cache of prefixes. After that a request that
-  // left anything of itself behind would leave its request and its answer at least: with their headers, Node's two objects
-  // are beyond 2 KiB. The bound is half of that per request.
+  // The first rounds fill one-time state: compiled code, connections, the prefix cache. After that a request that
+  // leaks leaks at least its request and response objects, which take more than 2 KiB with their headers. The bound is half
+  // of that per request.
   const bound = numRounds * numPerRound * 1024;
   expect(measured - warm).toBeLessThan(bound);
-  expect(leaking - measured).toBeGreaterThan(bound); // requests that were made to leave 2 KiB
+  expect(leaking - measured).toBeGreaterThan(bound); // requests that leak 2 KiB on purpose
 });

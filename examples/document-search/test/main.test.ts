@@ -1,4 +1,4 @@
-/** The example as a reader starts it: a process of its own, on the built packages. */
+/** Runs the example as a process, with the built packages. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,7 +34,7 @@ test('splits, embeds, stores and finds; the second question reads the file', asy
   expect(await search(sentence, '--index', index)).toEqual([`found ${numPassages} passages`, ...first]);
 });
 
-test('takes other books, and sentences without an end', async () => {
+test('accepts other books, and sentences without a final period', async () => {
   const book = join(folder, 'other.txt');
   writeFileSync(book, `${'and so on '.repeat(2000)}\n\nThe end came soon.\n`);
   const [stored, first] = await search('The end came soon.', '--book', book, '--limit', '1');

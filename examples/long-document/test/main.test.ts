@@ -1,4 +1,4 @@
-/** The example as a reader starts it: a process of its own, on the built packages. */
+/** Runs the example as a process, with the built packages. */
 import { execFile } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -23,11 +23,11 @@ test.each([
   const known = [...stdout.matchAll(/\[(\d+) tokens, (\d+) of them known/g)].map((match) => match.slice(1).map(Number));
   expect(known).toHaveLength(2);
   expect(known[0]?.[1]).toBe(0);
-  // all but the question
+  // everything but the question
   expect(known[1]?.[1]).toBeGreaterThan((known[1]?.[0] ?? 0) * 0.9);
 });
 
-test('a policy that looks at the end only does not know them', async () => {
+test('a policy that attends only to the end does not find them', async () => {
   const stdout = await ask('What is the code of Helen?', '--attention', 'streaming:window=256');
   expect(stdout).toContain('streaming');
   expect(stdout).not.toContain('90216');

@@ -1,4 +1,4 @@
-/** The example as a reader starts it: a process of its own, on the built packages. */
+/** Runs the example as a process, with the built packages. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -22,18 +22,18 @@ const numbersOf = (stdout: string): number[][] =>
     match.slice(1, 4).map(Number),
   );
 
-test('answers, remembers and ends with its input', async () => {
+test('answers, remembers and exits at the end of input', async () => {
   const story = 'It rained all day and the sea was grey. The code of Alice is 31407. The boats stayed in the harbour.';
   const { code, stdout, stderr } = await chat([story, '', 'What is the code of Alice?']);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain('you> The code of Alice is 31407.\n[');
   const [first, second] = numbersOf(stdout);
   expect(first?.[1]).toBe(0);
-  // the story and all of its answer but the last token are in the session
+  // the session holds the story and the answer except its last token
   expect(second?.[1]).toBeGreaterThanOrEqual((first?.[0] ?? 0) + (first?.[2] ?? 0) - 1);
 });
 
-test('/reset forgets, /quit ends', async () => {
+test('/reset clears the history, /quit exits', async () => {
   const fact = 'The code of Alice is 31407.';
   const { code, stdout } = await chat([fact, '/reset', fact, '/quit', fact], ['--max-tokens', '4']);
   expect(code).toBe(0);

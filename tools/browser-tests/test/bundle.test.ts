@@ -1,4 +1,4 @@
-/** What browsers may import needs nothing of Node. No browser needed here. */
+/** Browser entries do not import Node modules. Runs without a browser. */
 import { describe, expect, test } from 'vitest';
 import { bundlePackage, bundlePage } from './support/bundle.js';
 
@@ -28,7 +28,7 @@ describe('bundles for browsers', () => {
     expect(sources.filter((path) => path.includes('.node.'))).toEqual([]);
   });
 
-  test('an entry for Node is refused', async () => {
+  test('an entry for Node is rejected', async () => {
     await expect(bundlePackage('hub', '/node')).rejects.toThrow('Could not resolve "fs"');
   });
 });

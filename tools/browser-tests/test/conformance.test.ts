@@ -1,4 +1,4 @@
-/** The conformance suite on the WebAssembly backend, as a page runs it. */
+/** The conformance suite on the WebAssembly backend in a page. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { contractChecks, kernelCases, programCases, selectCases, type SupportTable } from '@winnow/conformance';
@@ -11,8 +11,8 @@ import { launchChromium, missingChromium, suiteName } from './support/chromium.j
 import { openPage, type OpenPage } from './support/open-page.js';
 
 /**
- * Memory small enough that many backends of one page leave its address space alone; activations in f32, which is what the
- * bounds of the suite are derived for.
+ * Memory small enough that many backends fit the address space of one page; f32 activations, for which the bounds of the
+ * suite are derived.
  */
 const common = { maxMemoryBytes: 2 ** 26, activations: 'f32' } as const;
 
@@ -20,7 +20,7 @@ interface Page {
   readonly isIsolated: boolean;
   readonly settings: Settings;
   readonly expected: Readonly<Record<string, { readonly variant: string; readonly numThreads: number }>>;
-  /** Settings that differ in more than kernels and the number of threads. */
+  /** Settings that differ in more than kernels and thread count. */
   readonly contractOf: readonly string[];
 }
 
@@ -45,7 +45,7 @@ const isolated: Page = {
   contractOf: ['relaxed, 1 thread, jobs by message', 'relaxed, 2 threads'],
 };
 
-/** Without shared memory there are no threads, whatever is asked for. */
+/** Without shared memory there are no threads, whatever is requested. */
 const plain: Page = {
   isIsolated: false,
   settings: {
@@ -83,7 +83,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend
     });
     afterAll(() => page?.close());
 
-    test('the page and its backends are what this is about', async () => {
+    test('the page and its backends have the expected settings', async () => {
       expect(await page.call('pageFacts', null)).toEqual({ isIsolated, hasSharedMemory: isIsolated });
       const facts = await page.call('create', { settings, expectedSupport });
       for (const [name, wanted] of Object.entries(expected)) {
@@ -110,7 +110,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend
       expect(await page.call('contract', { names })).toEqual({ numCases, failures: [] });
     });
 
-    test('nothing was written to the console', async () => {
+    test('the console is empty', async () => {
       await page.call('dispose', null);
       expect(page.complaints).toEqual([]);
     });

@@ -1,4 +1,4 @@
-/** The engine in a page: every way to a model, on both backends, against the goldens of the Node tests. */
+/** The engine in a page: every kind of location on both backends, against the goldens of the Node tests. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -36,7 +36,7 @@ interface Setting {
   readonly isIsolated: boolean;
   readonly backend: LoadInput['backend'];
   readonly backendName: string;
-  /** How many prompts of the demo model are continued: the reference backend is slow, and the last has 1,674 tokens. */
+  /** Number of prompts of the demo model: the reference backend is slow, and the last prompt has 1,674 tokens. */
   readonly numPrompts: number;
   readonly numLongTokens: number;
 }
@@ -60,7 +60,7 @@ const settings: Readonly<Record<string, Setting>> = {
   },
 };
 
-/** The page under test, which opens before the tests of a setting. */
+/** The page under test, opened before the tests of each setting. */
 class EngineTab {
   readonly #setting: Setting;
   #page: OpenPage<EnginePage> | undefined;
@@ -103,10 +103,10 @@ function testDemoModel(tab: EngineTab, { numPrompts, numLongTokens }: Setting): 
     expect(await tab.expectGreedy(ids, greedy)).toBe(greedy_text);
   });
 
-  test('the page goes on living while long prompts are computed', async () => {
+  test('the page stays responsive during prefill', async () => {
     const ids = demo.prompts.flatMap((prompt) => [...prompt.ids, ...prompt.greedy]);
     const prompt = Array.from({ length: numLongTokens }, (_, index) => ids[index % ids.length] as number);
-    // 400 tokens are 2.4 GFLOP, 24 ms even at 100 GFLOP/s: room for 2 ticks, as a turn is due every 8 ms and then a timer
+    // 400 tokens are 2.4 GFLOP, 24 ms even at 100 GFLOP/s: time for 2 ticks, with a yield every 8 ms and a timer
     // in 4 ms at most
     const turns = await tab.page.call('longPrompts', { prompt, wantedTicks: 20, wantedFrames: 1, maxPrompts: 10 });
     expect(turns.numTicks).toBeGreaterThanOrEqual(20);
@@ -132,7 +132,7 @@ function testGguf(tab: EngineTab, kind: 'url' | 'blob'): void {
     for (const { text, tokens } of llama.tokenize) expect(await tab.page.call('tokenize', text)).toEqual(tokens);
   });
 
-  test('a URL is read by ranges, a Blob once', () => {
+  test('a URL is read by ranges, a Blob is loaded once', () => {
     const requests = tab.page.server.requests.slice(numBefore);
     const isRange = (request: string): boolean => / bytes=\d+-\d+$/.test(request);
     if (kind === 'blob') expect(requests).toEqual(['GET /files/llama.gguf']);
@@ -141,7 +141,7 @@ function testGguf(tab: EngineTab, kind: 'url' | 'blob'): void {
   });
 }
 
-/** The browser itself reports optional files that are not there. */
+/** The browser itself reports missing optional files. */
 function expectNoComplaints({ complaints, server }: OpenPage<EnginePage>): void {
   const isProbe = (complaint: string): boolean => {
     const missing = /status of 404 \(Not Found\) \/files\/(.*)$/.exec(complaint)?.[1];
@@ -175,7 +175,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), 
 
     describe.each(['url', 'blob'] as const)('a GGUF file as %s', (kind) => testGguf(tab, kind));
 
-    test('nothing was written to the console', async () => {
+    test('the console is empty', async () => {
       await tab.page.call('dispose', null);
       expectNoComplaints(tab.page);
     });

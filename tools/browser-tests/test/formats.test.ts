@@ -1,4 +1,4 @@
-/** File formats, folders and tokenizers in a page: what they give there is what they give in Node. */
+/** File formats, folders and tokenizers give the same results in a page as in Node. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -41,7 +41,7 @@ afterAll(async () => {
   await browser?.close();
 });
 
-/** Calls the function in the page and here. */
+/** Calls the function in the page and in Node. */
 async function same<Name extends keyof FormatsPage & string>(
   name: Name,
   input: Parameters<FormatsPage[Name]>[0],
@@ -91,11 +91,11 @@ describe.skipIf(missingChromium !== undefined)(suiteName('folders and refusals i
     expect(memory).toEqual(blobs);
   });
 
-  test('nothing was written to the console', () => {
+  test('the console is empty', () => {
     expect(page.complaints).toEqual([]);
   });
 
-  test('broken and missing files are refused with errors of the family', async () => {
+  test('broken and missing files are rejected with typed errors', async () => {
     expect(await same('refusals', `${files}no-such-file.gguf`)).toEqual({
       gguf: 'format',
       safetensors: 'format',

@@ -1,4 +1,4 @@
-/** The page of docs/guides/getting-started.md, as it stands, writes its text. */
+/** The page of docs/guides/getting-started.md, unchanged, generates its text. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
@@ -20,7 +20,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('page of the guide in C
     const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'getting-started.md'), 'utf8');
     const [, block = ''] = /^```js\n(.*?)^```$/ms.exec(guide) ?? [];
     expect(block).toContain('loadModel');
-    // The module ends with the last line of the guide; the test asks the page for its text then.
+    // The module ends with the last line of the guide; then the test reads the text of the page.
     const begin =
       'let end; const text = new Promise((resolve) => (end = resolve)); globalThis.api = { text: () => text };';
     ({ code } = await bundleCode(`${begin}\n${block}\nend(document.body.textContent);`));
@@ -31,7 +31,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('page of the guide in C
   test.each([true, false])('isolated from other origins: %s', async (isIsolated) => {
     const page = await openPage<{ text(input: null): Promise<string> }>(browser, { code, isIsolated, files });
     expect((await page.call('text', null)).length).toBeGreaterThan(20);
-    // files that a folder may have and this one lacks
+    // optional files that this folder lacks
     expect(page.complaints.filter((line) => !line.includes('404 (Not Found) /files/model/'))).toEqual([]);
     await page.close();
   });

@@ -1,4 +1,4 @@
-/** Products of 8-bit activations have the same bits in a page as in Node, where their error is held against its bound. */
+/** Matrix products with int8 activations are bit-identical in a page and in Node, where their error is tested. */
 import type { CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';

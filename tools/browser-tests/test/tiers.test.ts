@@ -1,4 +1,4 @@
-/** The cache's cold tier and saved sessions in the files of a page's origin; sessions that go from Node to a page and back. */
+/** The cold tier and saved sessions in the origin private file system; sessions moved from Node to a page and back. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { memorySink, memorySource } from '@winnow/bytes';
@@ -37,7 +37,7 @@ afterAll(async () => {
   await model?.dispose();
 });
 
-/** Hot room for less than two thirds of the tokens: the rest goes through a little memory into files. */
+/** The pool holds less than two thirds of the tokens; a small warm tier and files hold the rest. */
 const kvCache = (folder: string): KvCacheOptions => {
   const { kvBytesPerToken } = model.plan;
   return { budget: 7 * 64 * kvBytesPerToken, offload: { memory: 2 * 64 * kvBytesPerToken, folder } };
@@ -59,7 +59,7 @@ describe.skipIf(missingChromium !== undefined).each([
   const call: Call = (name, input) =>
     (isWorker ? page.call('inWorker', { name, input }) : page.call(name, input as never)) as never;
 
-  test('the cold tier: the same tokens, read from files that go with the model', async () => {
+  test('the cold tier: the same tokens, read from files that are deleted with the model', async () => {
     await call('load', { url, kvCache: kvCache('cold/kv') });
     expect(await call('begin', { prompt, maxTokens: numTokens })).toEqual(expected);
     const tiers = await call('tiers', null);
@@ -74,7 +74,7 @@ describe.skipIf(missingChromium !== undefined).each([
     expect(await call('filesOf', 'kv')).toEqual([]);
   });
 
-  test('a session in a file of the origin goes on; another save replaces it', async () => {
+  test('a session in a file of the origin resumes; another save replaces it', async () => {
     await call('load', { url });
     await call('begin', { prompt, maxTokens: 20 });
     await call('save', 'saved/story.session');
@@ -103,7 +103,7 @@ describe.skipIf(missingChromium !== undefined).each([
     expect((await back.resume({ maxTokens: 20 }).result()).tokens).toEqual(expected.slice(40));
   });
 
-  test('nothing was written to the console', () => {
+  test('the console is empty', () => {
     expect(page.complaints).toEqual([]);
   });
 });

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { runProgram } from '../src/run.ts';
 import { addFiles, copySettings, createFolder, type Files } from './fixture.ts';
 
-/** A folder with the scripts, which take it for the root of the workspace. */
+/** A folder with the scripts, which treat it as the workspace root. */
 function createRoot(files: Files): string {
   const folder = createFolder(files);
   copySettings(folder, 'scripts');
@@ -62,7 +62,7 @@ describe('lock', () => {
     expect(readFileSync(join(folder, 'log'), 'utf8')).toBe('in\nout\n'.repeat(2));
   });
 
-  it('takes over from another machine whose lock nobody keeps alive, and not before', async () => {
+  it('takes over a stale lock of another machine, and not before', async () => {
     const folder = createRoot({ 'worker.mjs': worker });
     const lock = join(folder, '.toolchain', 'x.lock');
     mkdirSync(lock, { recursive: true });
@@ -88,7 +88,7 @@ describe('child programs', () => {
     expect(await start(folder, 'parent.mjs', 'one\ntwo')).toMatchObject({ code: 7, output: 'one\ntwo' });
   });
 
-  it('pass on the signal that ended them', async () => {
+  it('forward the signal that ended them', async () => {
     const folder = createRoot({
       'parent.mjs': parent,
       'child.mjs': "process.kill(process.pid, 'SIGTERM'); setInterval(() => {}, 1e3);",

@@ -1,4 +1,4 @@
-/** Canaries of the gates that read documents: links, llms.txt, the picture of the layers. */
+/** Canaries of the document gates: links, llms.txt, the picture of the layers. */
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -18,7 +18,7 @@ describe('links', () => {
   };
   const check = (files: Files): string => checkLinks(createFolder({ ...clean, ...files })).join('\n');
 
-  it('accepts links that lead somewhere', () => expect(check({})).toBe(''));
+  it('accepts valid links', () => expect(check({})).toBe(''));
 
   it.each([
     ['a file that is not there', '[x](gone.md)', 'docs/b.md:3: gone.md: no such file'],
@@ -35,7 +35,7 @@ describe('links', () => {
     expect(check({ 'docs/b.md': `# B\n\n${link}\n`, 'packages/low/dist/index.js': '' })).toContain(message);
   });
 
-  it('leaves code alone', () => {
+  it('ignores code', () => {
     expect(check({ 'docs/b.md': '# B\n\n`[x](gone.md)`\n\n```\n[x](gone.md)\n```\n' })).toBe('');
   });
 
@@ -58,7 +58,7 @@ describe('drawings', () => {
     expect(check('A ─▶ B   low/src/a.ts, b.ts\n  │  low/src   <op>.ts')).toEqual([]);
   });
 
-  it('catch files that are not there', () => {
+  it('catch missing files', () => {
     expect(check('A ─▶ B   low/src/a.ts, gone.ts, low/src/deep')).toEqual([
       'CONTRIBUTING.md: packages/low/src/gone.ts: no such file',
       'CONTRIBUTING.md: packages/low/src/deep: no such file',
@@ -93,7 +93,7 @@ function create(): string {
 }
 const check = (folder: string): string => checkDocuments(readWorkspace(folder)).join('\n');
 
-it('documents: accepts what it wrote', () => {
+it('documents: accepts its own output', () => {
   const folder = create();
   expect(check(folder)).toBe('');
   const text = readFileSync(join(folder, 'llms.txt'), 'utf8');

@@ -1,4 +1,4 @@
-/** Small workspaces in a temporary folder, in which a canary plants its violation. */
+/** Small workspaces in temporary folders, in which canaries plant violations. */
 import { cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -12,7 +12,7 @@ export const repoFolder: string = join(gatesFolder, '..', '..');
 /** Contents by path; an object is written as JSON. */
 export type Files = Readonly<Record<string, string | object>>;
 
-/** Writes the files into a new folder, which goes away with the test. */
+/** Writes the files into a new folder, which is removed after the test. */
 export function createFolder(files: Files): string {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'winnow gate ')));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));

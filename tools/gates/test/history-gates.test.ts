@@ -39,7 +39,7 @@ describe('changesets', () => {
     expect(check(branch({ ...changed, ...changeset('@winnow/low') }))).toBe('');
   });
 
-  it('does not ask for one for tests', () => {
+  it('requires none for changes of tests', () => {
     expect(check(branch({ 'packages/low/src/more.test.ts': 'export {};\n' }))).toBe('');
   });
 
@@ -55,7 +55,7 @@ describe('changesets', () => {
     expect(check(branch(changeset('@winnow/low', '')))).toContain('does not describe the change');
   });
 
-  it('says so when the clone has no main line to compare with, and still sees uncommitted changes', () => {
+  it('reports a clone without a main branch, and still detects uncommitted changes', () => {
     const folder = branch(changed, false);
     const report = checkChangesets(readWorkspace(folder), 'nowhere');
     expect(report.notes.join('\n')).toContain('no common ancestor');
@@ -108,7 +108,7 @@ describe('cache keys of turbo', () => {
     }
   });
 
-  it('change with the data beside the checkout, for tests only', () => {
+  it('change with the shared data folder, for tests only', () => {
     const folder = create();
     const before = hashes(folder, { WINNOW_SHARED_STAMP: 'absent' });
     const after = hashes(folder, { WINNOW_SHARED_STAMP: 'other' });
@@ -165,7 +165,7 @@ describe('sum of the tests', () => {
     expect(noisy.output).toContain('console');
   });
 
-  it('fails a test that reaches for the network', () => {
+  it('fails a test that uses the network', () => {
     const code = "it('a', async () => { await fetch('http://192.0.2.1/').catch(() => {}); });\n";
     const outside = runTests({ 'src/a.test.ts': code });
     expect(outside.code).not.toBe(0);

@@ -1,4 +1,4 @@
-/** Canaries of the gates that read kernels: generated files and the budget of hand-written lines. */
+/** Canaries of the kernel gates: generated files and the budget of hand-written lines. */
 import { appendFileSync, cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -19,11 +19,11 @@ describe('generated files', () => {
     return checkGenerated(kernels, copy).join('\n');
   };
 
-  it('accepts what the generators write', () => {
+  it('accepts the output of the generators', () => {
     expect(stale(() => undefined)).toBe('');
   });
 
-  it('catches files that were edited, that are missing, and that no generator writes any more', () => {
+  it('catches edited, missing and obsolete files', () => {
     const edited = ['assembly/operands/matmul.generated.ts', 'src/kernels/layout.generated.ts'];
     const [missing, left] = ['assembly/runtime/dispatch.generated.ts', 'assembly/operands/gone.generated.ts'];
     const found = stale((copy) => {
@@ -51,7 +51,7 @@ describe('kernel lines', () => {
   const withLimits = (limits: readonly number[]): typeof kernelBudgets =>
     kernelBudgets.map((budget, index) => ({ ...budget, limit: limits[index] as number }));
 
-  it('counts kernels and templates apart, not what is generated', () => {
+  it('counts kernels and templates separately, without generated files', () => {
     expect(kernelBudgets.map((budget) => countLines(folder(), budget))).toEqual([2, 1]);
     expect(checkKernelLines(folder(), withLimits([2, 1]))).toEqual([]);
   });

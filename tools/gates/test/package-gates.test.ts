@@ -33,7 +33,7 @@ describe('published archive', () => {
     });
   });
 
-  it('attw catches declarations that lead nowhere', async () => {
+  it('attw catches unresolved declarations', async () => {
     const folder = createLibrary({ 'packages/low/dist/index.d.ts': "export { double } from './gone.js';\n" });
     await withArchive(folder, (archive) => {
       expect(checkAttw(archive).join('\n')).toMatch(/internal resolution error/i);
@@ -70,7 +70,7 @@ describe('API snapshot', () => {
   });
   const inner = 'export interface Inner {\n    size: number;\n}\nexport interface Unrelated { a: 1 }\n';
 
-  it('holds the exports and what they reach, without comments and unrelated types', () => {
+  it('contains the exports and the types they reference, without comments and unrelated types', () => {
     const text = describeApi(createLibrary(declarations(inner)));
     expect(text).toContain('\n\nfunction run(options: Options): void;');
     expect(text).toContain('// RunOptions: declared as Options\ninterface Options { inner: Inner }');
@@ -103,7 +103,7 @@ describe('API snapshot', () => {
     }
   });
 
-  it('does not mind changed comments and layout', () => {
+  it('ignores changed comments and layout', () => {
     const folder = createLibrary(declarations(inner));
     checkApi(folder, true);
     writeFileSync(join(folder, 'dist/inner.d.ts'), `/** New words. */\n${inner.replaceAll('    ', '\t')}`);
@@ -118,7 +118,7 @@ describe('API snapshot', () => {
 });
 
 describe('size', () => {
-  it('accepts a budget that is kept', async () => {
+  it('accepts an entry within its budget', async () => {
     expect(await checkSize(createLibrary(), { '@winnow/low': { '.': 1000 } })).toMatchObject({ problems: [] });
   });
 
@@ -133,7 +133,7 @@ describe('size', () => {
     expect((await checkSize(unbuilt, {})).problems.join('\n')).toContain('build first');
   });
 
-  it('counts what the entry pulls in', async () => {
+  it('counts the imports of the entry', async () => {
     const folder = createLibrary();
     const before = await checkSize(folder, {});
     const random = Array.from({ length: 3000 }, (_, index) => ((index * 7919) % 65_521).toString(36)).join('');

@@ -1,4 +1,4 @@
-/** Canaries of the gates that are other people's tools, run with this repository's settings. */
+/** Canaries of third-party tools, run with the settings of this repository. */
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -142,7 +142,7 @@ describe('knip', () => {
       'scripts/bootstrap.mjs': 'process.exitCode = 0;\n',
       ...libraryFiles('low', { scripts: {} }),
     });
-    // Without vitest and tsup installed knip does not know what these files are for.
+    // knip recognizes these files only if vitest and tsup are installed.
     for (const name of ['tsup.config.mjs', 'vitest.config.mjs', 'src/double.test.ts']) {
       rmSync(join(folder, 'packages/low', name));
     }
@@ -209,7 +209,7 @@ describe('docs', () => {
     expect(code).not.toBe(0);
   });
 
-  it('catches links of a README and a guide that lead nowhere', () => {
+  it('catches broken links of a README and a guide', () => {
     const { code, output } = build({
       ...libraryFiles('low'),
       'packages/low/README.md': '# low\n\n[x](gone-a.md)\n',
@@ -219,7 +219,7 @@ describe('docs', () => {
     expect(code).not.toBe(0);
   });
 
-  it('catches a link of a comment that leads nowhere', () => {
+  it('catches a broken link of a comment', () => {
     const { code, output } = build({
       ...libraryFiles('low'),
       'packages/low/src/double.ts':

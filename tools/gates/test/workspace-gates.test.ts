@@ -1,4 +1,4 @@
-/** Canaries of the gates that read the workspace: layers, structure, catalog, text. */
+/** Canaries of the workspace gates: layers, structure, catalog, text. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -17,7 +17,7 @@ function planted(files: Files): string {
   return folder;
 }
 
-it('lists no file that a build at the same time removes again', () => {
+it('skips files that a concurrent build removes', () => {
   const names = ['tsup.config.mjs', 'tsup.config.bundled_p50dux2a57d.mjs', 'dist/index.js', 'src/index.ts'];
   const folder = createFolder(Object.fromEntries(names.map((name) => [name, ''])));
   expect(listFiles(folder)).toEqual(['src/index.ts', 'tsup.config.mjs']);

@@ -7,11 +7,11 @@ import { chooseSample } from '../src/sample.ts';
 const mutant: Mutant = { file: 'packages/x/src/a.ts', find: 'a < b', replace: 'a <= b', tests: ['src/a.test.ts'] };
 
 describe('the planted defects', () => {
-  it('fit the sources, and name tests that are there', () => {
+  it('apply to the sources, and name existing tests', () => {
     expect(mutants.flatMap((each) => problemsOf(repoRoot, each))).toEqual([]);
   });
 
-  it('are at least 80, each another one, over the kernels, the engine, formats, text, sparsity and applications', () => {
+  it('are at least 80 different ones, in kernels, engine, formats, text, sparsity and applications', () => {
     expect(mutants.length).toBeGreaterThanOrEqual(80);
     expect(new Set(mutants.map(({ file, find, replace }) => `${file} ${find} ${replace}`)).size).toBe(mutants.length);
     const packages = new Set(mutants.map(({ file }) => packageOf(file)));
@@ -44,13 +44,13 @@ describe('the planted defects', () => {
 });
 
 describe('planting', () => {
-  it('changes one place, and refuses lines that are gone or not unique', () => {
+  it('changes one place, and rejects lines that are missing or not unique', () => {
     expect(mutated('if (a < b) c();', mutant)).toBe('if (a <= b) c();');
     expect(() => mutated('if (b > a) c();', mutant)).toThrow('does not occur');
     expect(() => mutated('a < b; a < b', mutant)).toThrow('more than once');
   });
 
-  it('says what keeps a defect from being planted', () => {
+  it('reports why a defect cannot be planted', () => {
     expect(problemsOf(repoRoot, mutant)).toEqual(['packages/x/src/a.ts: no such file']);
     const own = {
       ...mutant,
@@ -75,7 +75,7 @@ describe('planting', () => {
 });
 
 describe('a sample', () => {
-  it('is the same for a seed, another for another one, and has no defect twice', () => {
+  it('is determined by the seed, and has no defect twice', () => {
     const first = chooseSample(mutants, 5, 'a');
     expect(chooseSample(mutants, 5, 'a')).toEqual(first);
     expect(chooseSample(mutants, 5, 'b')).not.toEqual(first);

@@ -11,7 +11,7 @@ import { BrowserProgram, type ProgramOptions } from './browser-program.js';
 import { launchChromium, missingChromium } from './chromium.js';
 import { descendantsCpuMs } from './process-tree.js';
 
-/** Stands for wllama: a token per character, two more at the begin, and a cache of the last prompt. Prompts with `!` fail. */
+/** A fake wllama: one token per character, two at the start, and a cache of the last prompt. Prompts with `!` fail. */
 const fakeModule = `
 let last = '';
 export class Wllama {
@@ -74,7 +74,7 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
     }
   });
 
-  test('wllama: the same questions', async () => {
+  test('wllama: the same prompts', async () => {
     const program = await BrowserProgram.open(browser, wllama);
     try {
       expect(await program.prefill('abcdefgh')).toMatchObject({ numComputed: 10, numGenerated: 1 });
@@ -86,7 +86,7 @@ describe.skipIf(missingChromium() !== undefined)(name, () => {
     }
   });
 
-  test('another number of threads, or a package that is not there, is an error', async () => {
+  test('an unsupported thread count and a missing package are errors', async () => {
     await expect(BrowserProgram.open(browser, { ...wllama, load: { ...load, threads: 8 } })).rejects.toThrow(
       'expected 8 threads, it uses 4',
     );

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { measure, median, timingOf } from './measure.js';
 
 describe('measure', () => {
-  test('runs contenders in turns, the order reversed every other round, and leaves out the warm-up', async () => {
+  test('runs contenders in turns, with the order reversed every other round, and excludes the warm-up', async () => {
     const calls: string[] = [];
     let next = 0;
     const contender = (name: string) => ({
@@ -17,7 +17,7 @@ describe('measure', () => {
     expect(timings.b).toEqual({ samplesMs: [4, 5, 8], medianMs: 5, minMs: 4 });
   });
 
-  test('takes the time of contenders that do not say it', async () => {
+  test('times contenders that do not report a time', async () => {
     const { a } = await measure({ a: { run: () => Promise.resolve() } }, { warmups: 0, rounds: 2 });
     expect(a.samplesMs).toHaveLength(2);
     for (const ms of a.samplesMs) expect(ms).toBeGreaterThanOrEqual(0);

@@ -18,7 +18,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 describe('synthetic models', () => {
   const shape = modelShape('winnow-tiny');
 
-  test.each(['f16', 'q8_0', 'q4_0', 'q4_K'] as const)('%s: the engine finds the sizes of the shape', async (dtype) => {
+  test.each(['f16', 'q8_0', 'q4_0', 'q4_K'] as const)('%s: the engine reads the sizes of the shape', async (dtype) => {
     const path = await syntheticModel(shape, dtype, folder, () => undefined);
     const { config, tensors } = await inspectModel(path);
     expect(config).toMatchObject({
@@ -57,7 +57,7 @@ describe('synthetic models', () => {
     expect(new Set(rows).size).toBe(vocabSize);
   });
 
-  test('the vocabulary reads text and gives it back', async () => {
+  test('the vocabulary encodes and decodes text', async () => {
     const path = await syntheticModel(shape, 'q8_0', folder, () => undefined);
     const { tokenizer } = await openTokenizer(path);
     const text = 'Hello, world! \u00e9\u4e16';
@@ -71,7 +71,7 @@ describe('synthetic models', () => {
 });
 
 describe('random weights', () => {
-  test('the same seed gives the same bytes, another seed others', () => {
+  test('equal seeds give equal bytes, another seed gives others', () => {
     const bytes = (seed: number): string => {
       const target = new Uint8Array(34 * 100);
       randomWeights('q8_0', 1, seed).fill(target);
@@ -99,7 +99,7 @@ describe('random weights', () => {
     expect(values.every((value) => Math.abs(value) < 7)).toBe(true);
   });
 
-  test('a dtype that cannot be encoded is refused', () => {
+  test('a dtype without an encoder is rejected', () => {
     expect(() => randomWeights('iq1_s', 1, 1)).toThrow('iq1_s');
   });
 });

@@ -7,7 +7,7 @@ import { startPeer, type Peer } from './peer.js';
 import type { PeerSettings } from './peer-protocol.js';
 
 /**
- * Stands for node-llama-cpp: the next token is the sum of all tokens modulo 100. `vocabulary` logits are the negative
+ * A fake node-llama-cpp: the next token is the sum of all tokens modulo 100. `vocabulary` logits are the negative
  * distances to that token. Token 99 ends the process, token 98 is an error.
  */
 const fakeModule = `
@@ -73,7 +73,7 @@ async function withPeer(use: (peer: Peer) => Promise<void>): Promise<void> {
 }
 
 describe('a peer in its own process', () => {
-  test('decodes from the context, again and again with the same result', () =>
+  test('decodes from the context, repeatedly with the same result', () =>
     withPeer(async (peer) => {
       await peer.setContext(0, [1, 2]);
       for (let round = 0; round < 2; round++) {
@@ -84,7 +84,7 @@ describe('a peer in its own process', () => {
       expect(peer.cpuMs).toBeGreaterThan(0);
     }));
 
-  test('slots have contexts of their own, and a new context replaces the old one', () =>
+  test('slots have separate contexts, and a new context replaces the old one', () =>
     withPeer(async (peer) => {
       await peer.setContext(0, [1, 10]);
       await peer.setContext(1, [2, 3]);
@@ -95,7 +95,7 @@ describe('a peer in its own process', () => {
       await expect(peer.decode(2, 1, 1)).rejects.toThrow('no slot 2');
     }));
 
-  test('prefill and log-probabilities start from nothing', () =>
+  test('prefill and log-probabilities start from an empty context', () =>
     withPeer(async (peer) => {
       await peer.setContext(0, [50]);
       expect((await peer.prefill([1, 2, 3])).tokens).toEqual([6]);
@@ -108,7 +108,7 @@ describe('a peer in its own process', () => {
       expect((await peer.decode(0, 6, 1)).tokens).toEqual([11]);
     }));
 
-  test('an error of the peer is an error here, and it goes on', () =>
+  test('an error of the peer is reported, and the peer continues', () =>
     withPeer(async (peer) => {
       await expect(peer.prefill([98])).rejects.toThrow('node-llama-cpp: token 98');
       expect((await peer.prefill([1])).tokens).toEqual([1]);
@@ -124,7 +124,7 @@ describe('a peer in its own process', () => {
   });
 });
 
-test('without npm the message says what to do', async () => {
+test('without npm the error says what to do', async () => {
   const path = process.env['PATH'];
   process.env['PATH'] = folder;
   try {

@@ -6,7 +6,7 @@ import { textReport } from '../harness/report.js';
 import { parseTextResults } from './parse-text.js';
 import { formatResults, parseResults, type Results } from './results.js';
 
-/** As the bench prints them, each after its command. */
+/** Output of the bench, each part after its command. */
 function print({ runs }: Results): string {
   return runs
     .map(({ command, environment, figures }, index) => {
@@ -22,10 +22,10 @@ function print({ runs }: Results): string {
 
 const files = globSync('docs/benchmarks/*/*.txt', { cwd: repoRoot });
 
-describe('results that are checked in', () => {
-  test('there are some', () => expect(files.length).toBeGreaterThan(8));
+describe('committed results', () => {
+  test('exist', () => expect(files.length).toBeGreaterThan(8));
 
-  test.each(files)('%s: printed again, they are the same lines', (path) => {
+  test.each(files)('%s: printing parsed results gives the same lines', (path) => {
     const text = readFileSync(join(repoRoot, path), 'utf8');
     const results = parseTextResults(text, path);
     const lines = (whole: string): string[] => whole.split('\n').filter((line) => line !== '');
@@ -46,11 +46,11 @@ test.each([
     'expected a line of results, got "tinyllama',
   ],
   ['a figure before its table', text.replace(/^decode +median.*$/m, ''), 'expected the head of a table'],
-])('%s is refused', (_, broken, message) => {
+])('%s is rejected', (_, broken, message) => {
   expect(() => parseTextResults(broken, 'some.txt')).toThrow(message);
   expect(() => parseTextResults(broken, 'some.txt')).toThrow('some.txt');
 });
 
-test('JSON of something else is refused', () => {
+test('other JSON is rejected', () => {
   expect(() => parseResults('{"runs":[{}]}', 'a.json')).toThrow('a.json: expected {"runs"');
 });

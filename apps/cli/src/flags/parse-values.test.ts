@@ -6,7 +6,7 @@ import { parseBytes, parseIds, parseNumber, parsePositions, unescapeText } from 
 
 describe('parseNumber', () => {
   test.each(['', ' ', 'abc', '1x', '0x10', '1_000', 'nan', 'Infinity', '1e400', '--1', '1 2'])(
-    'refuses %j and names the flag',
+    'rejects %j and names the flag',
     (text) => {
       expect(() => parseNumber('--temperature', text, numberRules.temperature)).toThrow(UsageError);
       expect(() => parseNumber('--temperature', text, numberRules.temperature)).toThrow(
@@ -44,7 +44,7 @@ describe('parseBytes', () => {
     ['64k', 65536],
   ])('%s is %d bytes', (text, bytes) => expect(parseBytes('--memory', text)).toBe(bytes));
 
-  test.each(['', '0', '-1GB', 'GB', '2XB', '1e9', '2 G B', '99999999TB'])('refuses %j', (text) => {
+  test.each(['', '0', '-1GB', 'GB', '2XB', '1e9', '2 G B', '99999999TB'])('rejects %j', (text) => {
     expect(() => parseBytes('--memory', text)).toThrow(/^--memory: expected a size/);
   });
 });
@@ -54,7 +54,7 @@ describe('parseIds', () => {
     expect(parseIds('IDS', text)).toEqual([1, 2, 3]);
   });
 
-  test.each(['1,-2', '1.5', 'a', '1;2', '4294967296'])('refuses %j', (text) => {
+  test.each(['1,-2', '1.5', 'a', '1;2', '4294967296'])('rejects %j', (text) => {
     expect(() => parseIds('IDS', text)).toThrow(/^IDS: expected token ids/);
   });
 });
@@ -65,12 +65,12 @@ describe('parsePositions', () => {
     expect(parsePositions('--positions', 'all', 3)).toEqual([0, 1, 2]);
   });
 
-  test.each(['5', '-1', 'first', '0,', '1.5'])('refuses %j of 5 tokens', (text) => {
+  test.each(['5', '-1', 'first', '0,', '1.5'])('rejects %j of 5 tokens', (text) => {
     expect(() => parsePositions('--positions', text, 5)).toThrow('positions from 0 to 4');
   });
 });
 
-test('unescapeText knows the escapes of the help text and leaves others alone', () => {
+test('unescapeText handles the escapes of the help text and leaves others alone', () => {
   expect(unescapeText(String.raw`a\nb\tc\\n\"\'\d`)).toBe(`a\nb\tc\\n"'\\d`);
   expect(unescapeText('ends with \\')).toBe('ends with \\');
 });

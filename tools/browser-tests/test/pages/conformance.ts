@@ -26,17 +26,17 @@ export interface PageFacts {
 export interface BackendFacts {
   readonly variant: string;
   readonly numThreads: number;
-  /** Differences between what it supports and what was expected. */
+  /** Differences between supported and expected ops. */
   readonly surprises: readonly string[];
 }
 
-/** Options by the name that failures are reported with. */
+/** Options by the name used in reports. */
 export type Settings = Readonly<Record<string, CreateWasmBackendOptions>>;
 
 export interface Outcome {
-  /** Cases that ran, each on every backend. */
+  /** Number of cases that ran on every backend. */
   readonly numCases: number;
-  /** Empty when all passed. */
+  /** Failures; empty if every case passed. */
   readonly failures: readonly string[];
 }
 
@@ -50,7 +50,7 @@ function isExpected({ op, dtypes }: KernelCase): boolean {
   return (variants.length === 0 ? ['f32'] : variants).every((dtype) => expectedSupport[op]?.[dtype] === true);
 }
 
-/** Computes the truth, which takes as long as running the case, once for all backends. */
+/** Computes the expected result, which takes as long as the case, once for all backends. */
 function withSharedTruth<Truth, Arguments extends unknown[]>(
   create: (...values: Arguments) => Truth,
 ): (...values: Arguments) => Truth {
@@ -58,7 +58,7 @@ function withSharedTruth<Truth, Arguments extends unknown[]>(
   return (...values) => (truth ??= create(...values));
 }
 
-/** Runs each case on the backends that the coverage asks for. */
+/** Runs each case on the backends that the coverage selects. */
 async function onBackends<Case extends NamedCase>(
   cases: readonly Case[],
   coverage: Coverage,
@@ -112,7 +112,7 @@ const api = {
     return { numCases: cases.length, failures };
   },
 
-  /** These checks make backends of their own. */
+  /** Checks that create their own backends. */
   async contract({ names }: { names: readonly string[] }): Promise<Outcome> {
     const failures: string[] = [];
     for (const [setting, options] of Object.entries(settings)) {

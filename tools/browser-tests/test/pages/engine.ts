@@ -1,19 +1,19 @@
-/** In the page: the engine from model files to tokens, beside a timer that shows whether the page is still alive. */
+/** In the page: the engine from model files to tokens, with a timer that shows whether the page stays responsive. */
 import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import { loadModel, type GenerateOptions, type Model, type ModelLocation } from '@winnow/engine';
 import { blobFolder } from '@winnow/hub';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 
-/** How the page gets at a model. */
+/** How the page loads a model. */
 export type Source =
   | { readonly kind: 'url'; readonly url: string }
-  /** Downloaded first, as if a person had picked the file. */
+  /** Downloaded first, like a file picked by a user. */
   | { readonly kind: 'blob'; readonly url: string }
   | { readonly kind: 'blobFolder'; readonly url: string; readonly names: readonly string[] };
 
 export interface LoadInput {
   readonly source: Source;
-  /** What is passed to the engine: nothing, the reference backend, or a WebAssembly backend with these options. */
+  /** Backend option: none, the reference backend, or a WebAssembly backend with these options. */
   readonly backend: 'default' | 'reference' | CreateWasmBackendOptions;
 }
 
@@ -27,11 +27,11 @@ export interface Generated {
   readonly text: string;
 }
 
-/** How often the page got a turn. */
+/** How often the event loop of the page ran. */
 export interface Turns {
-  /** Of a timer of 1 ms. */
+  /** Ticks of a 1 ms timer. */
   numTicks: number;
-  /** Of `requestAnimationFrame`. */
+  /** Calls of `requestAnimationFrame`. */
   numFrames: number;
 }
 
@@ -79,7 +79,7 @@ function countTurns(): { readonly turns: Turns; stop(): void } {
   };
 }
 
-/** Greedy, past end tokens. */
+/** Greedy, ignoring end tokens. */
 async function generateGreedy(prompt: number[], options: GenerateOptions): Promise<Generated> {
   const generation = loaded().generate(prompt, { temperature: 0, ignoreEos: true, ...options });
   const tokens: number[] = [];
@@ -87,7 +87,7 @@ async function generateGreedy(prompt: number[], options: GenerateOptions): Promi
   return { tokens, text: loaded().tokenizer.decode(tokens) };
 }
 
-/** The same tokens in another order from the first one on, so that no cached prefix answers for them. */
+/** The same tokens in another order, so that no cached prefix matches. */
 function rotated(prompt: readonly number[], count: number): number[] {
   const begin = count % prompt.length;
   return [...prompt.slice(begin), ...prompt.slice(0, begin)];
@@ -113,7 +113,7 @@ const api = {
     return generateGreedy(prompt, { maxTokens });
   },
 
-  /** Computes long prompts until the page got the wanted turns meanwhile, at most `maxPrompts` times. */
+  /** Computes up to `maxPrompts` long prompts until the page has had the required ticks. */
   async longPrompts(input: {
     prompt: number[];
     wantedTicks: number;
@@ -133,7 +133,7 @@ const api = {
     }
   },
 
-  /** Ends an endless row of generations from a timer, as a button would. Gives the error's name. */
+  /** Aborts endless generations from a timer, like a button. @returns the name of the error */
   async interrupt(prompt: number[]): Promise<string> {
     const controller = new AbortController();
     const timer = setTimeout(() => controller.abort(), 5);

@@ -1,4 +1,4 @@
-/** In the page, and in Node for comparison: file formats, folders and tokenizers. Needs `fetch`, `Blob` and `crypto` only. */
+/** In the page, and in Node for comparison: file formats, folders and tokenizers. Requires only `fetch`, `Blob` and `crypto`. */
 import {
   blobSource,
   httpSource,
@@ -22,7 +22,7 @@ export interface TokenizerFacts {
   readonly vocabSize: number;
   readonly tokens: readonly (readonly number[])[];
   readonly decoded: readonly string[];
-  /** The same token by token. */
+  /** The text decoded token by token. */
   readonly streamed: readonly string[];
 }
 
@@ -91,7 +91,7 @@ async function codeOf(action: () => Promise<unknown>): Promise<string> {
 }
 
 export const api = {
-  /** Through ranges of a URL, from a Blob, and written anew and read again. */
+  /** Reads a GGUF file through URL ranges and from a Blob, and rewrites and rereads it. */
   async gguf(url: string): Promise<readonly TensorList[]> {
     const byUrl = await openGgufUrl(url);
     const byBlob = await openGguf(blobSource(await download(url)));
@@ -102,7 +102,7 @@ export const api = {
     return [await listTensors(byUrl), await listTensors(byBlob), await listTensors(written)];
   },
 
-  /** The same for safetensors; the written file is sorted, so is every list. */
+  /** The same for safetensors; lists are sorted, since the writer sorts tensors. */
   async safetensors(url: string): Promise<readonly TensorList[]> {
     const byUrl = await openSafetensors(await httpSource(url));
     const byBlob = await openSafetensors(blobSource(await download(url)));
@@ -122,7 +122,7 @@ export const api = {
     return describeTokenizer(tokenizerFromGguf(ggufVocabulary((key) => metadata.get(key)?.value)), texts);
   },
 
-  /** As Blobs, then as bytes and strings in memory. */
+  /** Folders as Blobs, then as bytes and strings in memory. */
   async folders({ url, names }: { url: string; names: readonly string[] }): Promise<readonly FolderFacts[]> {
     const blobs = new Map<string, Blob>();
     const contents: Record<string, Uint8Array | string> = {};
@@ -134,7 +134,7 @@ export const api = {
     return [await describeFolder(blobFolder(blobs)), await describeFolder(memoryFolder(contents))];
   },
 
-  /** Codes of the errors that broken and missing files give. */
+  /** Error codes of broken and missing files. */
   async refusals(url: string): Promise<Readonly<Record<string, string>>> {
     const noise = new Blob([new Uint8Array(64).fill(7)]);
     return {

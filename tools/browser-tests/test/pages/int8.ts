@@ -1,10 +1,10 @@
-/** In the page, and in Node for comparison: products of 8-bit activations, whose weights are interleaved at load. */
+/** In the page, and in Node for comparison: GEMV and GEMM with int8 activations and weights repacked at load. */
 import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import { ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
 import { createRng, encode, sizeOf, type DType } from '@winnow/tensor';
 
 const dtypes: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
-/** Tokens, inputs, outputs: one token and several, whole tiles and rests. */
+/** Tokens, inputs, outputs: one token and several, whole tiles and remainders. */
 const sizes = [
   [1, 256, 4],
   [1, 1280, 71],
@@ -26,7 +26,7 @@ async function allocate(backend: Backend, label: string, bytes: Uint8Array): Pro
 
 const encoded = new Map<string, Uint8Array>();
 
-/** Made once: encoding takes longer than what reads it. */
+/** Encoded once, since encoding is slow. */
 function encodedWeights(dtype: DType, numInputs: number, numOutputs: number): Uint8Array {
   const key = `${dtype} ${numInputs} ${numOutputs}`;
   const known = encoded.get(key);
@@ -61,7 +61,7 @@ async function multiply(
 }
 
 export const api = {
-  /** One line per product: the sum of its squares, and a hash of all its bits. */
+  /** One line per product: its sum of squares and a hash of its bits. */
   async products(options: CreateWasmBackendOptions): Promise<readonly string[]> {
     const backend = await createWasmBackend({ ...options, activations: 'int8' });
     const lines: string[] = [];

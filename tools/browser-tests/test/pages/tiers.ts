@@ -1,4 +1,4 @@
-/** In the page, or in a worker of it: the cache in tiers and saved sessions, in files of the page's origin. */
+/** In the page or a worker: KV offload and saved sessions in the origin private file system. */
 import { memorySink, memorySource } from '@winnow/bytes';
 import { loadModel, type KvCacheOptions, type Model, type Session, type TierMetrics } from '@winnow/engine';
 
@@ -61,13 +61,13 @@ const api = {
     return (await open().resume({ maxTokens }).result()).tokens;
   },
 
-  /** Into a file of the origin. */
+  /** Saves to a file of the origin. */
   async save(path: string): Promise<null> {
     await open().save(path);
     return null;
   },
 
-  /** As the bytes of a file, in base64: arrays of numbers take seconds on their way out of a page. */
+  /** The bytes of a saved session in base64, since arrays of numbers take seconds to transfer. */
   async saveBytes(_input: null): Promise<string> {
     const sink = memorySink();
     await open().save(sink);
@@ -89,7 +89,7 @@ const api = {
     return null;
   },
 
-  /** Message of the error that restoring ends with. */
+  /** Message of the error that restoring throws. */
   async restoreFails(path: string): Promise<string> {
     return loaded()
       .restoreSession(path)
@@ -119,7 +119,7 @@ const api = {
     return null;
   },
 
-  /** Calls a function in a worker, which stays from call to call. */
+  /** Calls a function in a worker, which is kept between calls. */
   async inWorker({ name, input }: { name: string; input: unknown }): Promise<unknown> {
     worker ??= new scope.Worker('/page.js', { type: 'module' });
     const own = worker;

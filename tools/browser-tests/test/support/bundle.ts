@@ -1,4 +1,4 @@
-/** Code for the page: one file per entry, made of the sources of the workspace. */
+/** Bundles page code from the sources of the workspace, one file per entry. */
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { repoRoot } from '@winnow/test-utils';
@@ -6,11 +6,11 @@ import { build, type BuildOptions } from 'esbuild';
 
 export interface Bundle {
   readonly code: string;
-  /** Sources that are part of it, relative to the root of the workspace. */
+  /** Bundled sources, relative to the workspace root. */
   readonly sources: readonly string[];
 }
 
-/** As a bundler for browsers resolves, but sources of our packages instead of their build output. */
+/** Resolves like a bundler for browsers, with sources of the workspace instead of build output. */
 const options = {
   bundle: true,
   format: 'esm',
@@ -21,7 +21,7 @@ const options = {
   metafile: true,
   write: false,
   logLevel: 'silent',
-  // describeBackend, which no page uses, wants it; that nothing of it is left is checked below
+  // imported by describeBackend, which no page uses; that none of it remains is checked below
   external: ['vitest'],
 } satisfies BuildOptions;
 
@@ -39,22 +39,22 @@ async function bundle(entry: BuildOptions): Promise<Bundle> {
 
 /**
  * Bundles `test/pages/<name>.ts`.
- * @throws when something in it needs Node
+ * @throws if it imports a Node module
  */
 export function bundlePage(name: string): Promise<Bundle> {
   return bundle({ entryPoints: [fileURLToPath(new URL(`../pages/${name}.ts`, import.meta.url))] });
 }
 
-/** Bundles a page whose code is in a document; it imports what this package does. */
+/** Bundles page code from a document, with the imports of this package. */
 export function bundleCode(contents: string): Promise<Bundle> {
   return bundle({ stdin: { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) } });
 }
 
 /**
- * Bundles everything that a package exports to browsers.
- * @param name of the folder in `packages`
+ * Bundles all exports of a package for browsers.
+ * @param name folder in `packages`
  * @param entry one of its exports
- * @throws when something in it needs Node
+ * @throws if it imports a Node module
  */
 export function bundlePackage(name: string, entry = ''): Promise<Bundle> {
   const contents = `export * from '@winnow/${name}${entry}';`;

@@ -1,22 +1,22 @@
-/** The browser of the tests. */
+/** Starts the browser of the tests. */
 import { existsSync } from 'node:fs';
 import { chromium, type Browser } from 'playwright-core';
 
-/** Where Debian puts it. */
+/** The path on Debian. */
 const defaultPath = '/usr/bin/chromium';
 const path = process.env['WINNOW_CHROMIUM'] || defaultPath;
 
-/** What is missing on this machine, or `undefined` when browser tests can run. */
+/** The reason why browser tests cannot run, or `undefined`. */
 export const missingChromium: string | undefined = existsSync(path)
   ? undefined
   : `needs Chromium: no file ${path} (apt-get install chromium, or name one in WINNOW_CHROMIUM)`;
 
-/** A name for `describe.skipIf(missingChromium !== undefined)` that says why it was skipped. */
+/** A name for `describe.skipIf(missingChromium !== undefined)` with the reason. */
 export function suiteName(name: string): string {
   return missingChromium === undefined ? name : `${name} (${missingChromium})`;
 }
 
-/** Without these, Chromium looks for hosts of its maker at every start. */
+/** Without these, Chromium contacts Google hosts at every start. */
 const quietFlags = [
   '--disable-background-networking',
   '--disable-component-update',
@@ -26,7 +26,7 @@ const quietFlags = [
   '--no-first-run',
 ];
 
-/** Starts headless Chromium with a profile of its own. */
+/** Starts headless Chromium with a temporary profile. */
 export function launchChromium(): Promise<Browser> {
   return chromium.launch({ executablePath: path, headless: true, args: quietFlags });
 }

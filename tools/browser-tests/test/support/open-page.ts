@@ -1,13 +1,13 @@
-/** A page of `test/pages`, loaded in the browser, whose functions a test can call. */
+/** Opens a page of `test/pages` whose functions a test can call. */
 import type { Browser } from 'playwright-core';
 import { servePage, type PageServer, type PageServerOptions } from './page-server.js';
 
-/** Functions that a page offers: JSON in, JSON out. */
+/** Functions of a page: JSON in, JSON out. */
 type PageApi = Readonly<Record<string, (input: never) => Promise<unknown>>>;
 
 export interface OpenPage<Api extends PageApi> {
   readonly server: PageServer;
-  /** What the page wrote to its console, and errors that nobody caught. */
+  /** Console output and uncaught errors of the page. */
   readonly complaints: readonly string[];
   call<Name extends keyof Api & string>(name: Name, input: Parameters<Api[Name]>[0]): ReturnType<Api[Name]>;
   close(): Promise<void>;
@@ -15,7 +15,7 @@ export interface OpenPage<Api extends PageApi> {
 
 /**
  * Serves and opens a page.
- * @throws when its code does not start
+ * @throws if its code fails to start
  */
 export async function openPage<Api extends PageApi>(
   browser: Browser,

@@ -1,4 +1,4 @@
-/** A loopback server for one page, its code and files with ranges. */
+/** A loopback server for one page, its code, and files by range. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
