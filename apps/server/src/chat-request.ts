@@ -1,10 +1,11 @@
 /** Converts a chat request for the engine. */
+import { definedFields, isRecord } from '@winnow/tensor';
 import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
 import { ApiError, badRequest, missingParameter } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
 import { checkPrompt } from './generation-job.js';
 import type { GenerativeEntry } from './model-registry.js';
-import { defined, samplingOptionsOf } from './sampling.js';
+import { samplingOptionsOf } from './sampling.js';
 import type { ChatCompletionRequest, RequestMessage } from './schemas/chat.js';
 
 type JsonSchema = NonNullable<ChatRequest['jsonSchema']>;
@@ -35,7 +36,7 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
     wantsLogprobs: body.logprobs === true,
     options: {
       ...samplingOptionsOf(body),
-      ...defined<GenerateOptions>({
+      ...definedFields<GenerateOptions>({
         maxTokens: body.max_completion_tokens ?? body.max_tokens,
         numTopLogprobs: body.top_logprobs,
         grammar: body.grammar,
@@ -48,7 +49,7 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
 function prepareTurn(body: ChatCompletionRequest, { model }: GenerativeEntry): ChatTurn {
   const request: ChatRequest = {
     messages: body.messages.map(messageOf),
-    ...defined<ChatRequest>({
+    ...definedFields<ChatRequest>({
       tools: toolsOf(body),
       toolChoice: toolChoiceOf(body),
       parallelToolCalls: body.parallel_tool_calls,
@@ -69,7 +70,7 @@ function messageOf(message: RequestMessage, index: number): ChatMessage {
   return {
     role: role === 'developer' ? 'system' : role,
     content: contentOf(message, `messages[${index}]`),
-    ...defined<ChatMessage>({
+    ...definedFields<ChatMessage>({
       name,
       toolCallId,
       toolCalls: toolCalls?.map((call, callIndex) => ({
@@ -101,7 +102,7 @@ function contentOf({ role, content, tool_calls: toolCalls }: RequestMessage, pat
 function parsedArguments(text: string, path: string): ToolCalls[number]['arguments'] {
   try {
     const value: unknown = JSON.parse(text === '' ? '{}' : text);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+    if (isRecord(value)) return value;
   } catch {
     // reported below
   }
@@ -112,7 +113,7 @@ function toolsOf({ tools = [] }: ChatCompletionRequest): ChatRequest['tools'] {
   if (tools.length === 0) return undefined;
   return tools.map(({ function: { name, description, parameters } }) => ({
     name,
-    ...defined<NonNullable<ChatRequest['tools']>[number]>({ description, parameters: parameters as JsonSchema }),
+    ...definedFields<NonNullable<ChatRequest['tools']>[number]>({ description, parameters: parameters as JsonSchema }),
   }));
 }
 

@@ -1,4 +1,5 @@
 /** Converts generations to the response to a completion request: complete, or as stream chunks. */
+import { definedFields } from '@winnow/tensor';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ApiError } from './api-error.js';
 import { engineApiError } from './error-mapping.js';
@@ -7,7 +8,7 @@ import { checkPrompt, type GenerationJob } from './generation-job.js';
 import { AnswerTokens, CompletionLogprobWriter } from './logprobs.js';
 import type { GenerativeEntry } from './model-registry.js';
 import type { GenerativeModel } from './options.js';
-import { defined, samplingOptionsOf } from './sampling.js';
+import { samplingOptionsOf } from './sampling.js';
 import type { Completion, CompletionChoice, CompletionRequest } from './schemas/completions.js';
 import { usageOf } from './usage.js';
 
@@ -35,7 +36,7 @@ export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntr
     options: {
       ...samplingOptionsOf(body),
       maxTokens: body.max_tokens ?? defaultMaxTokens,
-      ...defined<GenerateOptions>({ numTopLogprobs: logprobs, grammar: body.grammar }),
+      ...definedFields<GenerateOptions>({ numTopLogprobs: logprobs, grammar: body.grammar }),
     },
   };
 }

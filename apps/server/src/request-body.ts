@@ -1,4 +1,5 @@
 /** Parses JSON bodies, and removes fields without effect: null, and unsupported OpenAI parameters with their neutral value. */
+import { isRecord } from '@winnow/tensor';
 import { isUtf8 } from 'node:buffer';
 import type { FastifyInstance } from 'fastify';
 import { ApiError } from './api-error.js';
@@ -71,7 +72,7 @@ export function isKnownParameter(name: string): boolean {
 
 /** Copies a request body without fields that have no effect; a value that is not an object is returned unchanged. */
 export function meaningfulBody(body: unknown): unknown {
-  if (typeof body !== 'object' || body === null || Array.isArray(body)) return body;
+  if (!isRecord(body)) return body;
   const entries = Object.entries(body).filter(([name, value]) => value !== null && !asksForNothing(name, value));
   return Object.fromEntries(entries);
 }

@@ -1,4 +1,5 @@
 /** Converts request parameters to generation options. */
+import { definedFields } from '@winnow/tensor';
 import type { GenerateOptions } from '@winnow/engine';
 
 interface SamplingParameters {
@@ -13,17 +14,12 @@ interface SamplingParameters {
   readonly stop?: string | readonly string[];
 }
 
-/** A copy without the fields that are undefined, which exact optional properties do not allow. */
-export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
-}
-
 /** OpenAI allows 0, the engine does not; this value also selects only the most probable token. */
 const smallestTopP = 1e-9;
 
 export function samplingOptionsOf(parameters: SamplingParameters): Partial<GenerateOptions> {
   const { stop, top_p: topP } = parameters;
-  return defined<GenerateOptions>({
+  return definedFields<GenerateOptions>({
     temperature: parameters.temperature,
     topP: topP === undefined ? undefined : Math.max(topP, smallestTopP),
     topK: parameters.top_k,

@@ -10,7 +10,7 @@ import {
   type Prompt,
   type ToolChoice,
 } from '@winnow/engine';
-import { ArgumentError, checkOptions } from '@winnow/tensor';
+import { ArgumentError, checkOptions, definedFields } from '@winnow/tensor';
 import { chatMessages } from './messages.js';
 import { callSettingNames, type CallSettings, type LanguageModelSettings } from './settings.js';
 
@@ -49,7 +49,7 @@ export function prepareCall(model: Model, settings: LanguageModelSettings, call:
       actual: 'both',
     });
   }
-  const options = defined({
+  const options = definedFields({
     maxTokens: call.maxOutputTokens,
     stop: call.stopSequences,
     temperature: call.temperature,
@@ -94,8 +94,4 @@ function toolsOf({ tools = [] }: LanguageModelV4CallOptions, warnings: SharedV4W
 
 function choiceOf({ toolChoice }: LanguageModelV4CallOptions): ToolChoice {
   return toolChoice?.type === 'tool' ? { name: toolChoice.toolName } : (toolChoice?.type ?? 'auto');
-}
-
-function defined(fields: Record<string, unknown>): object {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined));
 }

@@ -6,7 +6,7 @@ import {
   type LanguageModelV4ToolResultOutput,
 } from '@ai-sdk/provider';
 import type { ChatMessage, ChatToolCall } from '@winnow/engine';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, describeValue, isRecord } from '@winnow/tensor';
 
 /** @throws {UnsupportedFunctionalityError} for content that is not text */
 export function chatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
@@ -61,8 +61,8 @@ function resultText(output: LanguageModelV4ToolResultOutput): string {
 
 function argumentsOf(input: unknown): Record<string, unknown> {
   const value: unknown = typeof input === 'string' ? JSON.parse(input) : input;
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
-  throw new ArgumentError({ argument: 'input of a tool call', expected: 'an object', actual: JSON.stringify(value) });
+  if (isRecord(value)) return value;
+  throw new ArgumentError({ argument: 'input of a tool call', expected: 'an object', actual: describeValue(value) });
 }
 
 function unsupported(type: string): UnsupportedFunctionalityError {

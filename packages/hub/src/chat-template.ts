@@ -1,7 +1,7 @@
 /** Reads the chat templates of a repository. */
-import { FormatError } from '@winnow/tensor';
+import { FormatError, isRecord } from '@winnow/tensor';
 import type { HubFiles } from './hub/files.js';
-import { isRecord, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
+import { readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TEMPLATE_BYTES } from './limits.js';
 
 /** The name of the default template. */

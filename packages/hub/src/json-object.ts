@@ -1,6 +1,6 @@
 /** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
 import { readBytes } from '@winnow/bytes';
-import { FormatError } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 import type { HubFiles } from './hub/files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
 
@@ -130,7 +130,7 @@ export class JsonObject {
   #check<T>(field: string, expected: string, isRight: (value: unknown) => boolean): T | undefined {
     const value = this.#get(field);
     if (value !== undefined && !isRight(value)) {
-      throw this.invalid(field, `expected ${expected}, found ${describe(value)}`);
+      throw this.invalid(field, `expected ${expected}, found ${describeValue(value)}`);
     }
     return value as T | undefined;
   }
@@ -175,7 +175,7 @@ export function parseJsonObject(text: string, source: string): JsonObject {
       source,
       byteOffset: 0,
       field: 'JSON',
-      message: `expected an object, found ${describe(value)}`,
+      message: `expected an object, found ${describeValue(value)}`,
     });
   }
   return new JsonObject(source, value);
@@ -224,18 +224,6 @@ export async function readJsonFile(
   return text === undefined ? undefined : parseJsonObject(text, name);
 }
 
-export function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 function isArrayOf<T>(kind: 'number' | 'string'): (value: unknown) => value is T[] {
   return (value): value is T[] => Array.isArray(value) && value.every((item) => typeof item === kind);
-}
-
-function describe(value: unknown): string {
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (value === null) return 'null';
-  if (typeof value === 'object') return 'an object';
-  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
-  return text.length > 60 ? `${text.slice(0, 60)}...` : text;
 }

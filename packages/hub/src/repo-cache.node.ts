@@ -6,6 +6,7 @@
  *   models--org--name/refs/<revision>         the commit of a branch or tag
  *   models--org--name/.winnow/<commit>.json   Winnow's own: the files of the commit, to detect missing ones offline
  */
+import { isRecord } from '@winnow/tensor';
 import { randomUUID } from 'node:crypto';
 import { copyFile, readFile, realpath, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
@@ -13,7 +14,6 @@ import { makeFolder } from '@winnow/bytes/node';
 import { getRepoFolderName } from '@huggingface/hub';
 import { isSafeFileName } from './file-name.js';
 import { onDisk } from './hub/error.node.js';
-import { isRecord } from './json-object.js';
 
 /** A file as the hub lists it. */
 export interface RepoFile {

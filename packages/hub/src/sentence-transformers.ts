@@ -1,8 +1,8 @@
 /** The extra files of sentence-transformers repositories, which describe pooling. */
-import { FormatError } from '@winnow/tensor';
+import { FormatError, isRecord } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
 import type { HubFiles } from './hub/files.js';
-import { isRecord, parseJson, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
+import { parseJson, readJsonFile, readTextFile, type JsonObject } from './json-object.js';
 import { MAX_CONFIG_BYTES } from './limits.js';
 
 /** One step of `modules.json`. */

@@ -90,7 +90,7 @@ test.each([
     },
     /rope: rope high_freq_factor: expected above low_freq_factor 4, got 4/,
   ],
-  [{ rope_scaling: [] }, /expected a JSON object, got a list of 0/],
+  [{ rope_scaling: [] }, /expected a JSON object, got an array of 0/],
   [{ sliding_window: 1e12, model_type: 'mistral' }, undefined],
   [{ quantization_config: { quant_method: 'gptq', bits: 4 } }, /quantization_config: expected unquantized weights/],
 ])('config.json: %o', async (changes, message) => {
@@ -174,7 +174,7 @@ test.each([
   [{ 'llama.attention.key_length': 0 }, /key_length: expected a positive integer/],
   [{ 'llama.attention.key_length': 4, 'llama.attention.value_length': 4 }, /attn_q\.weight: expected shape \[16, 8\]/],
   [{ 'llama.attention.value_length': 4 }, /value_length: expected the key length 2, got 4/],
-  [{ 'llama.attention.head_count': [] }, /head_count: expected the same number for every layer, got a list of 0/],
+  [{ 'llama.attention.head_count': [] }, /head_count: expected the same number for every layer, got an array of 0/],
   [{ 'llama.rope.freq_base': 0 }, /rope: rope base: expected a positive number, got 0/],
   [{ 'llama.rope.freq_base': NaN }, /freq_base: expected a finite number, got NaN/],
   [{ 'llama.rope.scaling.factor': -1 }, /rope: rope scaling factor/],

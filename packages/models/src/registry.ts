@@ -1,9 +1,8 @@
 /** Finds the architecture of a model file. */
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
 import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './program/architecture.js';
 import { bert } from './architectures/bert.js';
 import type { Pooling } from './program/embedding-program.js';
-import { describe } from './file/fields.js';
 import { gemma } from './architectures/gemma.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
@@ -100,6 +99,6 @@ function architectureOf({ format, fields }: ModelFile): Architecture {
   throw new FormatError({
     source: fields.source,
     field,
-    message: `architecture ${describe(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
+    message: `architecture ${describeValue(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
   });
 }

@@ -371,7 +371,7 @@ describe('modern-bert', () => {
   test.each([
     [{ is_causal: true }, /is_causal: expected false/],
     [{ hidden_activation: 'mish' }, /hidden_activation/],
-    [{ layer_types: ['full_attention'] }, /layer_types: expected a list of 4/],
+    [{ layer_types: ['full_attention'] }, /layer_types: expected an array of 4/],
     [{ local_attention: 0 }, /local_attention: expected a positive integer/],
   ])('rejects %j', async (changed, message) => {
     const file = modelFile('safetensors', { ...modernSettings, ...changed }, modernWeights);

@@ -175,8 +175,8 @@ test.each([
   ['ssm.conv_kernel', 1, /kernel size of the convolution: expected at least 2, got 1/],
   ['ssm.state_size', 5, /attn_qkv\.weight: expected shape \[38, 12\]/],
   ['nextn_predict_layers', 4, /nextn_predict_layers: expected fewer than all layers, got 4/],
-  ['attention.recurrent_layers', [true], /recurrent_layers: expected a list of 4, got a list of 1/],
-  ['attention.head_count_kv', [0, 1], /head_count_kv: expected a list of 4, got a list of 2/],
+  ['attention.recurrent_layers', [true], /recurrent_layers: expected an array of 4, got an array of 1/],
+  ['attention.head_count_kv', [0, 1], /head_count_kv: expected an array of 4, got an array of 2/],
   ['attention.head_count_kv', [0, 1, 0, 2], /head_count_kv: expected the same number for every layer/],
   ['full_attention_interval', 0, /full_attention_interval: expected a positive integer/],
 ])('qwen35 as a GGUF file: rejects %s = %o', async (key, value, message) => {
@@ -197,7 +197,7 @@ describe('qwen35 as a folder', () => {
   });
 
   test.each([
-    [{ layer_types: ['linear_attention'] }, /layer_types: expected a list of 4, got a list of 1/],
+    [{ layer_types: ['linear_attention'] }, /layer_types: expected an array of 4, got an array of 1/],
     [{ layer_types: ['conv', 'conv', 'conv', 'conv'] }, /layer_types: expected linear_attention or full_attention/],
     [{ attn_output_gate: false }, /attn_output_gate: expected true/],
     [{ linear_num_key_heads: 5 }, /expected a multiple of 5, got 6/],

@@ -22,7 +22,7 @@ test.each([
     { use_sliding_window: false, layer_types: ['sliding_attention', 'full_attention'] },
     /layer_types: expected/,
   ],
-  ['qwen2', { layer_types: ['full_attention'] }, /layer_types: expected a list of 2, got a list of 1/],
+  ['qwen2', { layer_types: ['full_attention'] }, /layer_types: expected an array of 2, got an array of 1/],
   ['qwen2', { layer_types: ['linear_attention', 'full_attention'] }, /layer_types: .* got "linear_attention"/],
   ['qwen2', { use_sliding_window: 1 }, /use_sliding_window: expected true or false/],
   ['qwen3', { hidden_act: 'tanh' }, /hidden_act: expected silu/],
@@ -84,7 +84,7 @@ test.each([
   [
     'gemma3',
     { 'attention.sliding_window': 4, 'attention.sliding_window_pattern': [1] },
-    /sliding_window_pattern: expected a list of 2/,
+    /sliding_window_pattern: expected an array of 2/,
   ],
   ['gemma2', { 'rope.scaling.type': 'longrope' }, /gemma2\.rope\.scaling\.type: expected none, linear, yarn/],
   ['starcoder2', { 'attention.max_alibi_bias': 8 }, /max_alibi_bias: expected 0, got 8/],

@@ -11,11 +11,10 @@ import {
   type Sidecar,
   type SidecarConfig,
 } from '@winnow/sparse-inference';
-import { invariant } from '@winnow/tensor';
+import { definedFields, invariant } from '@winnow/tensor';
 import { openCalculator } from '../calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { defined } from '../flags/engine-options.js';
 import { UsageError } from '../errors.js';
 import { formatBytes, formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
@@ -159,7 +158,7 @@ async function calibrateModel(
       epochs: flags.epochs,
       predictor: flags.predictor,
       energyShare: flags.energy,
-      ...defined<Pick<CalibrateOptions, 'rank' | 'targetRecall' | 'targetSparsity'>>({
+      ...definedFields<Pick<CalibrateOptions, 'rank' | 'targetRecall' | 'targetSparsity'>>({
         rank: flags.rank,
         targetRecall: flags.targetRecall,
         targetSparsity: flags.targetSparsity,
@@ -247,7 +246,7 @@ async function openSubject(
   const location = await locateModel(modelName, context);
   const engine = await io.engine();
   const shared = {
-    ...defined<LoadOptions & EmbeddingLoadOptions>({
+    ...definedFields<LoadOptions & EmbeddingLoadOptions>({
       threads: flags.threads,
       quantize: flags.quantize,
       backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
@@ -274,7 +273,10 @@ async function openSubject(
     if (rest.length < 16) return undefined;
     const options = { ...shared, context: Math.min(rest.length, config.contextLength), maxSessions: 1 };
     await using dense = await engine.loadModel(location, options);
-    const sparsity = { calibration: sidecar, ...defined<SparsityOptions>({ maxActive: flags.sparsityMaxActive }) };
+    const sparsity = {
+      calibration: sidecar,
+      ...definedFields<SparsityOptions>({ maxActive: flags.sparsityMaxActive }),
+    };
     await using sparse = await engine.loadModel(location, { ...options, sparsity });
     progress.clear();
     return await compareModels(dense, sparse, rest, signal);

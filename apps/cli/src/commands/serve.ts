@@ -1,9 +1,10 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
+import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { defined, executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
+import { executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
 import { openModel } from '../open-model.js';
@@ -160,7 +161,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     const embeddingModels: ServedEmbeddingModel[] = [];
     for (const [index, name] of embeddingNames.entries()) {
       const { memory, pooling } = flags;
-      const options = { ...executionOptionsOf(flags), ...defined<EmbeddingLoadOptions>({ memory, pooling }) };
+      const options = { ...executionOptionsOf(flags), ...definedFields<EmbeddingLoadOptions>({ memory, pooling }) };
       const model = await openEmbeddingModel(name, options, context);
       owned.push(model);
       embeddingModels.push({ id: embeddingIds[index] ?? displayName(name, model.name), model });
@@ -199,7 +200,7 @@ function checkNumIds(flagName: string, ids: readonly string[], numModels: number
 function serverOptionsOf(flags: ServeFlags): ServerOptions {
   const milliseconds = (seconds: number | undefined): number | undefined =>
     seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
-  return defined<ServerOptions>({
+  return definedFields<ServerOptions>({
     corsOrigins: flags.corsOrigin,
     maxQueued: flags.maxQueued,
     queueTimeoutMs: milliseconds(flags.queueTimeout),

@@ -1,8 +1,9 @@
 /** Flags of embedding commands, and loading their model. */
+import { definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
-import { defined, executionOptionsOf, sparseOptionsOf } from './engine-options.js';
+import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
 import { withFlags } from '../errors.js';
 import { locateModel, type OpenContext } from '../open-model.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
@@ -61,7 +62,7 @@ export function addEmbeddingOptions(command: Command): Command {
 }
 
 export function embedOptionsOf(flags: EmbeddingFlags): EmbedOptions {
-  return defined<EmbedOptions>({
+  return definedFields<EmbedOptions>({
     overflow: flags.overflow,
     prompt: flags.prefix,
     promptName: flags.promptName,
@@ -70,7 +71,7 @@ export function embedOptionsOf(flags: EmbeddingFlags): EmbedOptions {
 }
 
 export function embeddingLoadOptionsOf(flags: EmbeddingFlags): EmbeddingLoadOptions {
-  return defined<EmbeddingLoadOptions>({
+  return definedFields<EmbeddingLoadOptions>({
     ...executionOptionsOf(flags),
     context: flags.context,
     batchSize: flags.batchSize,

@@ -12,21 +12,16 @@ import type {
 } from '@winnow/engine';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
 import { numberRules } from './builders.js';
 import { type GenerationFlags } from './generation.js';
 import type { AttentionFlags, ExecutionFlags, LoadFlags, SparseFlags } from './load.js';
 import { parseNumber, unescapeText } from './parse-values.js';
 
-/** A copy without the fields that are undefined, which exact optional properties do not allow. */
-export function defined<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
-}
-
 /** The group of options, undefined when none of them is set. */
 function group<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> | undefined {
-  const options = defined<T>(fields);
+  const options = definedFields<T>(fields);
   return Object.keys(options).length === 0 ? undefined : options;
 }
 
@@ -34,7 +29,7 @@ type ExecutionOptions = Pick<LoadOptions, 'backend' | 'threads' | 'activations'>
 
 /** `--backend reference` uses the reference ops; the default is the engine's. */
 export function executionOptionsOf({ backend, threads, activations }: ExecutionFlags): ExecutionOptions {
-  return defined<ExecutionOptions>({
+  return definedFields<ExecutionOptions>({
     backend: backend === 'reference' ? createReferenceBackend() : undefined,
     threads,
     activations,
@@ -46,7 +41,7 @@ export function executionOptionsOf({ backend, threads, activations }: ExecutionF
  * @throws {UsageError} naming the flag
  */
 export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadOptions {
-  return defined<LoadOptions>({
+  return definedFields<LoadOptions>({
     ...executionOptionsOf(flags),
     attention: attentionOf(flags),
     context: flags.context === 0 ? undefined : flags.context,
@@ -83,7 +78,7 @@ export function attentionOf({ attention, prefill, decode }: AttentionFlags): Att
 
 /** Sparse FFNs, and weight offload beyond the memory budget. */
 export function sparseOptionsOf(flags: SparseFlags): Pick<LoadOptions, 'memory' | 'sparsity'> {
-  return defined<Pick<LoadOptions, 'memory' | 'sparsity'>>({
+  return definedFields<Pick<LoadOptions, 'memory' | 'sparsity'>>({
     sparsity: group<SparsityOptions>({
       calibration: flags.sparsity,
       maxActive: flags.sparsityMaxActive,
@@ -116,7 +111,7 @@ function loraOf({ lora = [], loraScaled = [], loraMode }: LoadFlags): LoraOption
     return { source, scale: parseNumber('--lora-scaled', number, numberRules.any) };
   });
   const adapters = [...lora.map((source) => ({ source })), ...scaled];
-  if (adapters.length > 0) return { adapters, ...defined<LoraOptions>({ mode: loraMode }) };
+  if (adapters.length > 0) return { adapters, ...definedFields<LoraOptions>({ mode: loraMode }) };
   if (loraMode !== undefined) throw new UsageError('--lora-mode: requires --lora or --lora-scaled');
   return undefined;
 }
@@ -133,7 +128,7 @@ export function resumedSampling(flags: GenerationFlags): SamplingOptions {
 }
 
 function samplingFlags(flags: GenerationFlags): SamplingOptions {
-  return defined<SamplingOptions>({
+  return definedFields<SamplingOptions>({
     temperature: flags.temperature,
     topK: flags.topK,
     topP: flags.topP,
@@ -152,7 +147,7 @@ export function seedOf(flags: GenerationFlags, randomSeed: () => number): number
 /** Options of one generation except sampling and signal. */
 export function limitsOf(flags: GenerationFlags): GenerateOptions {
   const { maxTokens, stop, escape } = flags;
-  return defined<GenerateOptions>({
+  return definedFields<GenerateOptions>({
     maxTokens: maxTokens === -1 ? undefined : maxTokens,
     ignoreEos: flags.ignoreEos,
     stop: escape === true ? stop?.map(unescapeText) : stop,

@@ -1,12 +1,11 @@
 /** `/v1/embeddings` */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { EmbedOptions, TextEmbedding } from '@winnow/engine';
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, definedFields } from '@winnow/tensor';
 import { badRequest, contextExceeded } from '../api-error.js';
 import { engineApiError } from '../error-mapping.js';
 import type { EmbeddingEntry } from '../model-registry.js';
 import { openScope } from '../request-scope.js';
-import { defined } from '../sampling.js';
 import type { EmbeddingList, EmbeddingRequest } from '../schemas/embeddings.js';
 import type { ServerContext } from '../server-context.js';
 import { answers } from './answers.js';
@@ -58,7 +57,7 @@ async function embed(
     lease.activity.state = 'embedding';
     try {
       return await model.embedTexts(inputs, {
-        ...defined<EmbedOptions>({ dimensions }),
+        ...definedFields<EmbedOptions>({ dimensions }),
         signal: scope.signal,
         onProgress: ({ embeddedTokens }) => {
           lease.activity.promptTokens = embeddedTokens;

@@ -1,4 +1,5 @@
 /** Splits a streamed answer into text and tool calls. */
+import { isRecord } from '@winnow/tensor';
 import { formatFacts, type ToolFormat } from './tool-format.js';
 
 /** A part of an answer. */
@@ -198,8 +199,4 @@ function parse(text: string): unknown {
   } catch {
     return undefined;
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }

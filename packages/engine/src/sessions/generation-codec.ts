@@ -1,6 +1,6 @@
 /** The state of a generation as JSON and sections of a session file. */
 import { bytesSection, type JsonValue, type SessionSection } from '@winnow/kv-cache';
-import { createRng, type RngState } from '@winnow/tensor';
+import { createRng, describeValue, isRecord, type RngState } from '@winnow/tensor';
 import { lastingOptions, type GenerationState, type LastingOptions } from '../generation/state.js';
 import { overflowPolicies } from '../generation/overflow.js';
 import { samplingRules, type Sampling } from '../generation/sampling-options.js';
@@ -64,15 +64,11 @@ function checkedSampling(json: JsonValue, fail: (field: string, message: string)
     const value = values[name];
     const [expected, isValid] = samplingRules[name];
     if (typeof value !== 'number' || !Number.isFinite(value) || !isValid(value)) {
-      fail(`generation.sampling.${name}`, `expected ${expected}, got ${JSON.stringify(value)}`);
+      fail(`generation.sampling.${name}`, `expected ${expected}, got ${describeValue(value)}`);
     }
     return [name, value];
   });
   return Object.fromEntries(entries) as Sampling;
-}
-
-function isRecord(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function checkedOptions(json: JsonValue, fail: (field: string, message: string) => never): LastingOptions {

@@ -1,4 +1,5 @@
 /** The facts of a single schema's keywords; rejects keywords that a grammar cannot enforce. */
+import { isRecord } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type NamePattern, type Shape } from './facts.js';
 import { formats } from './formats.js';
@@ -222,6 +223,6 @@ function boundOf(present: Bound | undefined, value: unknown, isExclusive: boolea
 }
 
 function recordOf(value: unknown, path: string): Record<string, unknown> {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  if (isRecord(value)) return value;
   return fail(path, `expected an object, got ${JSON.stringify(value)}`);
 }

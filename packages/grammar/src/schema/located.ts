@@ -1,5 +1,5 @@
 /** Places in a schema, and errors that name them. */
-import { FormatError } from '@winnow/tensor';
+import { FormatError, isRecord } from '@winnow/tensor';
 import type { JsonSchema, Located } from './facts.js';
 
 /** A schema that stands for a part of another one: of its negation, for example. Its path is found nowhere else. */
@@ -23,9 +23,7 @@ export function fail(path: string, message: string): never {
 /** Checks that the value is a schema. */
 export function locate(schema: unknown, path: string): Located {
   if (typeof schema === 'boolean') return { schema, path };
-  if (typeof schema === 'object' && schema !== null && !Array.isArray(schema)) {
-    return { schema: schema as JsonSchema, path };
-  }
+  if (isRecord(schema)) return { schema: schema as JsonSchema, path };
   return fail(path, `expected a schema, got ${JSON.stringify(schema)}`);
 }
 

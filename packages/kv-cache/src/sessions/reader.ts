@@ -1,6 +1,6 @@
 /** Reads session files. Nothing in a file is trusted until its checksum and its bounds have been checked. */
 import type { ByteSource } from '@winnow/bytes';
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, FormatError, isRecord } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
 import {
   checksumBytes,
@@ -240,12 +240,10 @@ function parseHeader(json: Uint8Array, fail: (field: string, message: string) =>
   } catch (error) {
     fail('header', error instanceof Error ? error.message : String(error));
   }
-  const isObject = (item: unknown): item is Record<string, unknown> =>
-    typeof item === 'object' && item !== null && !Array.isArray(item);
-  if (!isObject(value)) return fail('header', 'expected an object');
+  if (!isRecord(value)) return fail('header', 'expected an object');
   const { modelHash, options, metadata, chunkBytes, sections } = value;
   if (typeof modelHash !== 'string') return fail('modelHash', 'expected a string');
-  if (!isObject(options)) return fail('options', 'expected an object');
+  if (!isRecord(options)) return fail('options', 'expected an object');
   for (const [name, option] of Object.entries(options)) {
     if (typeof option === 'object' && option !== null) fail(`options.${name}`, 'expected a plain value');
   }
@@ -257,7 +255,7 @@ function parseHeader(json: Uint8Array, fail: (field: string, message: string) =>
     return fail('sections', `expected an array of at most ${maxSections}`);
   }
   for (const section of sections as unknown[]) {
-    if (!isObject(section)) return fail('sections', 'expected objects');
+    if (!isRecord(section)) return fail('sections', 'expected objects');
     const { name, sizeBytes } = section;
     if (typeof name !== 'string' || name.length === 0 || name.length > maxNameLength) {
       return fail('sections.name', `expected 1 to ${maxNameLength} characters`);

@@ -60,5 +60,5 @@ export function withGgufWindow(
   }
   const layers = Array.from(pattern as ArrayLike<unknown>, Boolean);
   if (layers.length === config.numLayers) return { ...config, slidingWindow, windowedLayers: layers };
-  throw fields.refusal(`${key}_pattern`, `a list of ${config.numLayers}`, layers);
+  throw fields.refusal(`${key}_pattern`, `an array of ${config.numLayers}`, layers);
 }

@@ -191,7 +191,7 @@ test('GGUF counts per layer must agree', async () => {
   expect((await describeModel(file())).config).toMatchObject({ numKvHeads: 2, rope: { layout: 'neighbors' } });
   settings['llama.attention.head_count_kv'] = Int32Array.of(2, 4);
   await expect(describeModel(file())).rejects.toThrow(
-    /head_count_kv: expected the same number for every layer, got a list of 2/,
+    /head_count_kv: expected the same number for every layer, got an array of 2/,
   );
 });
 

@@ -38,7 +38,7 @@ export async function settingsFromGguf(file: ModelFile, architecture: string): P
   const numLayers = whole.numLayers - numExtra;
   const listed = listOf(fields, key('attention.recurrent_layers'));
   if (listed !== undefined && listed.length < numLayers) {
-    throw fields.refusal(key('attention.recurrent_layers'), `a list of ${numLayers}`, listed);
+    throw fields.refusal(key('attention.recurrent_layers'), `an array of ${numLayers}`, listed);
   }
   const recurrentLayers =
     listed === undefined

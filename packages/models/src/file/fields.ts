@@ -1,5 +1,5 @@
 /** Typed access to the settings of a model file of any format. */
-import { FormatError } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 
 /** Settings by name. Every getter throws a `FormatError` that names the setting when its type is wrong. */
 export class Fields {
@@ -14,12 +14,14 @@ export class Fields {
 
   /** The settings of a JSON object. */
   static ofJson(source: string, json: unknown): Fields {
-    if (typeof json !== 'object' || json === null || Array.isArray(json)) {
-      throw new FormatError({ source, field: 'document', message: `expected a JSON object, got ${describe(json)}` });
+    if (!isRecord(json)) {
+      throw new FormatError({
+        source,
+        field: 'document',
+        message: `expected a JSON object, got ${describeValue(json)}`,
+      });
     }
-    return new Fields(source, (name) =>
-      Object.hasOwn(json, name) ? (json as Record<string, unknown>)[name] : undefined,
-    );
+    return new Fields(source, (name) => (Object.hasOwn(json, name) ? json[name] : undefined));
   }
 
   /** The settings without those named. */
@@ -85,16 +87,7 @@ export class Fields {
     return new FormatError({
       source: this.source,
       field: name,
-      message: `expected ${expected}, got ${describe(value)}`,
+      message: `expected ${expected}, got ${describeValue(value)}`,
     });
   }
-}
-
-/** A short description of a value for error messages. */
-export function describe(value: unknown): string {
-  if (value === undefined) return 'nothing';
-  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);
-  if (Array.isArray(value)) return `a list of ${value.length}`;
-  if (typeof value === 'object' && value !== null) return 'an object';
-  return String(value);
 }

@@ -98,7 +98,7 @@ export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] |
   const types = fields.raw('layer_types');
   if (types === undefined) return undefined;
   if (!Array.isArray(types) || types.length !== numLayers) {
-    throw fields.refusal('layer_types', `a list of ${numLayers}`, types);
+    throw fields.refusal('layer_types', `an array of ${numLayers}`, types);
   }
   return types.map((type: unknown) => {
     if (type === 'sliding_attention') return true;

@@ -21,7 +21,7 @@ export function kvHeadsByLayer(
   const counts = listOf(fields, key);
   if (counts === undefined) return { uniform: file, layersWithout: undefined };
   const numLayers = fields.count(`${architecture}.block_count`);
-  if (counts.length !== numLayers) throw fields.refusal(key, `a list of ${numLayers}`, counts);
+  if (counts.length !== numLayers) throw fields.refusal(key, `an array of ${numLayers}`, counts);
   const attending = counts.filter((count) => count !== 0);
   const replaced = attending.length === 0 ? undefined : attending;
   const uniform = new Fields(fields.source, (name) => (name === key ? replaced : fields.raw(name)));
@@ -32,7 +32,7 @@ export function kvHeadsByLayer(
 export function recurrentByType(fields: Fields, numLayers: number, recurrentType: string): boolean[] {
   const types = fields.raw('layer_types');
   if (!Array.isArray(types) || types.length !== numLayers) {
-    throw fields.refusal('layer_types', `a list of ${numLayers}`, types);
+    throw fields.refusal('layer_types', `an array of ${numLayers}`, types);
   }
   return types.map((type: unknown) => {
     if (type === recurrentType || type === 'full_attention') return type === recurrentType;

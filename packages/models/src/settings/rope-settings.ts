@@ -1,8 +1,8 @@
 /** RoPE settings of GGUF metadata and of config.json, in all variants that files use. */
 import type { TensorStore } from '@winnow/bytes';
 import { ropeFrequencies, type RopeScaling, type RopeTable } from '@winnow/ops';
-import { ArgumentError, FormatError } from '@winnow/tensor';
-import { describe, Fields } from '../file/fields.js';
+import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
+import { Fields } from '../file/fields.js';
 import { collectWeights, loadWeight } from '../file/weights.js';
 import type { RopeConfig } from '../program/config.js';
 
@@ -130,7 +130,7 @@ function rotaryDimOf(fields: Fields, name: string, rotaryDim: number, headDim: n
     throw new FormatError({
       source: fields.source,
       field: name,
-      message: `expected an even number of rotated dimensions up to the head size ${headDim}, got ${describe(rotaryDim)}`,
+      message: `expected an even number of rotated dimensions up to the head size ${headDim}, got ${describeValue(rotaryDim)}`,
     });
   }
   return rotaryDim;

@@ -1,5 +1,5 @@
 /** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, describeValue, isRecord } from '@winnow/tensor';
 import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './fields.js';
 import type { AttentionPolicy } from './kinds.js';
 
@@ -79,14 +79,14 @@ export function complete(
  * @throws {ArgumentError} for an unknown kind or property, a value out of range, an impossible combination
  */
 export function checkPolicy(value: unknown, argument = 'policy'): AttentionPolicy {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  if (!isRecord(value)) {
     throw new ArgumentError({
       argument,
       expected: 'an object with a kind',
-      actual: JSON.stringify(value) ?? 'nothing',
+      actual: describeValue(value),
     });
   }
-  const { kind, ...rest } = value as Record<string, unknown>;
+  const { kind, ...rest } = value;
   const schema = knownSchema(typeof kind === 'string' ? kind : '', `${argument}: kind`);
   const given: Record<string, FieldValue> = {};
   for (const [property, actual] of Object.entries(rest)) {

@@ -1,5 +1,5 @@
 /** Fields of untrusted JSON, each checked as it is taken. */
-import { FormatError } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 
 /** A JSON object of a file, with its path for messages. */
 export class JsonFields {
@@ -8,17 +8,17 @@ export class JsonFields {
   readonly #path: string;
 
   constructor(value: unknown, source: string, path: string) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw new FormatError({ source, field: path, message: `expected an object, found ${describe(value)}` });
+    if (!isRecord(value)) {
+      throw new FormatError({ source, field: path, message: `expected an object, found ${describeValue(value)}` });
     }
-    this.#value = value as Record<string, unknown>;
+    this.#value = value;
     this.#source = source;
     this.#path = path;
   }
 
   /** @throws {FormatError} always */
   refuse(name: string, expected: string): never {
-    const message = `expected ${expected}, found ${describe(this.#value[name])}`;
+    const message = `expected ${expected}, found ${describeValue(this.#value[name])}`;
     throw new FormatError({ source: this.#source, field: `${this.#path}.${name}`, message });
   }
 
@@ -66,9 +66,4 @@ export class JsonFields {
     }
     return value.map((item, index) => new JsonFields(item, this.#source, `${this.#path}.${name}[${index}]`));
   }
-}
-
-function describe(value: unknown): string {
-  const text = JSON.stringify(value) ?? typeof value;
-  return text.length <= 60 ? text : `${text.slice(0, 60)}…`;
 }

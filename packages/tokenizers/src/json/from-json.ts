@@ -2,6 +2,7 @@
  * Builds a tokenizer from tokenizer.json and tokenizer_config.json; it produces the same ids as Hugging Face
  * tokenizers.
  */
+import { isRecord } from '@winnow/tensor';
 import { END_OF_GENERATION } from '../gguf/gguf-attributes.js';
 import type { IdList } from '../tables/id-list.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
@@ -62,7 +63,7 @@ export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unkn
 }
 
 function asConfig(value: unknown): JsonObject {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as JsonObject;
+  if (isRecord(value)) return value;
   throw jsonError('(root)', 'expected an object', CONFIG);
 }
 

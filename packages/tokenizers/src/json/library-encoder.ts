@@ -1,11 +1,11 @@
 /** Encodes with `@huggingface/tokenizers`: for components that Winnow's own pipeline lacks. */
-import { BackendError } from '@winnow/tensor';
+import { BackendError, isRecord } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import type { TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
 import type { JsonObject } from './value.js';
-import { type UnsupportedComponent, isObject, jsonError } from './value.js';
+import { type UnsupportedComponent, jsonError } from './value.js';
 
 /** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(
@@ -52,5 +52,5 @@ function openLibrary(source: JsonObject, config: JsonObject, cause: UnsupportedC
 
 function withoutSpecialTokens(root: JsonObject): JsonObject {
   const added = Array.isArray(root['added_tokens']) ? (root['added_tokens'] as readonly unknown[]) : [];
-  return { ...root, added_tokens: added.filter((token) => !(isObject(token) && token['special'] === true)) };
+  return { ...root, added_tokens: added.filter((token) => !(isRecord(token) && token['special'] === true)) };
 }

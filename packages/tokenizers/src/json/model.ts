@@ -1,4 +1,5 @@
 /** Models of tokenizer.json, implemented with Winnow's own algorithms. */
+import { describeValue } from '@winnow/tensor';
 import type { MergePair } from '../algorithms/bpe-rules.js';
 import { BpeRules } from '../algorithms/bpe-rules.js';
 import { ByteBpe } from '../algorithms/byte-bpe.js';
@@ -10,7 +11,7 @@ import { hexTokenText } from '../text/byte-level.js';
 import type { WordModel } from '../text/words.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { JsonObject } from './value.js';
-import { UnsupportedComponent, asArray, asId, asNumber, asString, describe, jsonError } from './value.js';
+import { UnsupportedComponent, asArray, asId, asNumber, asString, jsonError } from './value.js';
 import { optionalBoolean, optionalString } from './value.js';
 import type { JsonVocabulary } from './vocabulary.js';
 
@@ -52,7 +53,7 @@ function unknownId(model: JsonObject, vocabulary: JsonVocabulary): number | unde
   if (text === undefined) return undefined;
   const id = vocabulary.idByText.get(text);
   if (id === undefined)
-    throw jsonError('model.unk_token', `expected a token of the vocabulary, found ${describe(text)}`);
+    throw jsonError('model.unk_token', `expected a token of the vocabulary, found ${describeValue(text)}`);
   return id;
 }
 
@@ -104,7 +105,7 @@ function readMerges(merges: readonly unknown[]): MergePair[] {
       const pair = merge as readonly unknown[];
       return [asString(pair[0], `${field}[0]`), asString(pair[1], `${field}[1]`)];
     }
-    throw jsonError(field, `expected "left right" or ["left", "right"], found ${describe(merge)}`);
+    throw jsonError(field, `expected "left right" or ["left", "right"], found ${describeValue(merge)}`);
   });
 }
 

@@ -1,6 +1,7 @@
 /** The special tokens that post-processors of tokenizer.json add around a single text. */
+import { isRecord } from '@winnow/tensor';
 import type { JsonObject } from './value.js';
-import { asArray, asId, asObject, asString, isObject, jsonError } from './value.js';
+import { asArray, asId, asObject, asString, jsonError } from './value.js';
 
 export interface Surroundings {
   readonly prefix: readonly number[];
@@ -60,7 +61,7 @@ function readTemplate(config: JsonObject, field: string, checked: (id: unknown, 
       return;
     }
     const text = asString(asObject(item['SpecialToken'], `${name}.SpecialToken`)['id'], `${name}.SpecialToken.id`);
-    const token = isObject(specials) && Object.hasOwn(specials, text) ? specials[text] : undefined;
+    const token = isRecord(specials) && Object.hasOwn(specials, text) ? specials[text] : undefined;
     const tokenField = `${field}.special_tokens[${JSON.stringify(text.slice(0, 60))}]`;
     for (const id of asArray(asObject(token, tokenField)['ids'], `${tokenField}.ids`)) {
       (seenText ? suffix : prefix).push(checked(id, `${tokenField}.ids`));

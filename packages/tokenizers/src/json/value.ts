@@ -1,5 +1,5 @@
 /** Typed access to parsed JSON; any mismatch is a `FormatError` that names the field. */
-import { FormatError } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 
 export type JsonObject = { readonly [key: string]: unknown };
 
@@ -8,32 +8,19 @@ export function jsonError(field: string, message: string, source = 'tokenizer.js
   return new FormatError({ source, field, message });
 }
 
-/** A short description of a value for messages. */
-export function describe(value: unknown): string {
-  if (value === null) return 'null';
-  if (value === undefined) return 'nothing';
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (typeof value === 'string') return JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}...` : value);
-  return typeof value === 'object' ? 'an object' : String(value);
-}
-
-export function isObject(value: unknown): value is JsonObject {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
 export function asObject(value: unknown, field: string): JsonObject {
-  if (isObject(value)) return value;
-  throw jsonError(field, `expected an object, found ${describe(value)}`);
+  if (isRecord(value)) return value;
+  throw jsonError(field, `expected an object, found ${describeValue(value)}`);
 }
 
 export function asArray(value: unknown, field: string): readonly unknown[] {
   if (Array.isArray(value)) return value;
-  throw jsonError(field, `expected an array, found ${describe(value)}`);
+  throw jsonError(field, `expected an array, found ${describeValue(value)}`);
 }
 
 export function asString(value: unknown, field: string): string {
   if (typeof value === 'string') return value;
-  throw jsonError(field, `expected a string, found ${describe(value)}`);
+  throw jsonError(field, `expected a string, found ${describeValue(value)}`);
 }
 
 export function optionalString(value: unknown, field: string): string | undefined {
@@ -43,12 +30,12 @@ export function optionalString(value: unknown, field: string): string | undefine
 export function optionalBoolean(value: unknown, field: string): boolean | undefined {
   if (value === undefined || value === null) return undefined;
   if (typeof value === 'boolean') return value;
-  throw jsonError(field, `expected a boolean, found ${describe(value)}`);
+  throw jsonError(field, `expected a boolean, found ${describeValue(value)}`);
 }
 
 export function asNumber(value: unknown, field: string): number {
   if (typeof value === 'number' && !Number.isNaN(value)) return value;
-  throw jsonError(field, `expected a number, found ${describe(value)}`);
+  throw jsonError(field, `expected a number, found ${describeValue(value)}`);
 }
 
 /**
@@ -59,7 +46,7 @@ export const MAX_VOCABULARY: number = 1 << 22;
 
 export function asId(value: unknown, field: string): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value < MAX_VOCABULARY) return value;
-  throw jsonError(field, `expected a token id below ${MAX_VOCABULARY}, found ${describe(value)}`);
+  throw jsonError(field, `expected a token id below ${MAX_VOCABULARY}, found ${describeValue(value)}`);
 }
 
 /** A component that Winnow does not implement itself; the caller falls back to the library. */
@@ -67,7 +54,7 @@ export class UnsupportedComponent extends Error {
   readonly field: string;
 
   constructor(field: string, type: unknown) {
-    super(`${field}: ${describe(type)}`);
+    super(`${field}: ${describeValue(type)}`);
     this.field = field;
   }
 }

@@ -1,7 +1,8 @@
 /** Token texts, ids and added tokens of tokenizer.json. */
+import { isRecord } from '@winnow/tensor';
 import type { AddedToken } from './added-tokens.js';
 import type { JsonObject } from './value.js';
-import { asArray, asId, asNumber, asObject, asString, isObject, jsonError, optionalBoolean } from './value.js';
+import { asArray, asId, asNumber, asObject, asString, jsonError, optionalBoolean } from './value.js';
 
 export interface JsonVocabulary {
   /** Text of each id; '' for an id that the file omits. */
@@ -92,5 +93,5 @@ function readAddedTokens(value: unknown): AddedToken[] {
 export function configToken(config: JsonObject, name: string): string | undefined {
   const value = config[name];
   if (typeof value === 'string') return value;
-  return isObject(value) && typeof value['content'] === 'string' ? value['content'] : undefined;
+  return isRecord(value) && typeof value['content'] === 'string' ? value['content'] : undefined;
 }

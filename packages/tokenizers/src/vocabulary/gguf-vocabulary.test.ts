@@ -23,12 +23,12 @@ it.each<[string, unknown, RegExp]>([
   ['tokenizer.ggml.model', 'rwkv', /expected one of llama, gpt2, gemma4, bert, t5, found "rwkv"/],
   ['tokenizer.ggml.tokens', undefined, /expected an array of strings/],
   ['tokenizer.ggml.tokens', [], /at least one token/],
-  ['tokenizer.ggml.tokens', ['a', 1], /found a number at index 1/],
+  ['tokenizer.ggml.tokens', ['a', 1], /found 1 at index 1/],
   ['tokenizer.ggml.scores', [1], /expected 320 entries, one per token, found 1/],
   ['tokenizer.ggml.scores', new Float32Array(320).fill(Number.NaN), /found NaN/],
   ['tokenizer.ggml.token_type', new Int32Array(3), /expected 320 entries/],
   ['tokenizer.ggml.bos_token_id', 320, /tokenizer\.ggml\.bos_token_id: expected a token id below 320, found 320/],
-  ['tokenizer.ggml.bos_token_id', '1', /expected a token id, found a string/],
+  ['tokenizer.ggml.bos_token_id', '1', /expected a token id, found "1"/],
   ['tokenizer.ggml.add_bos_token', 1, /expected a boolean/],
 ])('%s = %j is rejected', (key, value, message) => {
   expect(() => read({ ...good, [key]: value })).toThrow(FormatError);

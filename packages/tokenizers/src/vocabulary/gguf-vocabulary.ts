@@ -1,5 +1,5 @@
 /** The vocabulary of a GGUF file as a plain object, read and checked from `tokenizer.ggml.*` metadata. */
-import { FormatError } from '@winnow/tensor';
+import { describeValue, FormatError } from '@winnow/tensor';
 
 /** Token types of `tokenizer.ggml.token_type`. */
 export const tokenType: {
@@ -163,12 +163,6 @@ function unsupportedModel(model: string): FormatError {
   );
 }
 
-function describe(value: unknown): string {
-  if (Array.isArray(value)) return `an array of ${value.length}`;
-  if (ArrayBuffer.isView(value)) return 'an array of numbers';
-  return value === null ? 'null' : `a ${typeof value}`;
-}
-
 /** Typed access to metadata values. */
 class MetadataReader {
   readonly #get: (key: string) => unknown;
@@ -180,13 +174,13 @@ class MetadataReader {
   string(key: string): string | undefined {
     const value = this.#value(key);
     if (value === undefined || typeof value === 'string') return value;
-    throw vocabularyError(key, `expected a string, found ${describe(value)}`);
+    throw vocabularyError(key, `expected a string, found ${describeValue(value)}`);
   }
 
   boolean(key: string): boolean | undefined {
     const value = this.#value(key);
     if (value === undefined || typeof value === 'boolean') return value;
-    throw vocabularyError(key, `expected a boolean, found ${describe(value)}`);
+    throw vocabularyError(key, `expected a boolean, found ${describeValue(value)}`);
   }
 
   id(name: string, vocabSize: number): number | undefined {
@@ -194,7 +188,7 @@ class MetadataReader {
     const value = this.#value(key);
     if (value === undefined) return undefined;
     const id = typeof value === 'bigint' ? Number(value) : value;
-    if (typeof id !== 'number') throw vocabularyError(key, `expected a token id, found ${describe(value)}`);
+    if (typeof id !== 'number') throw vocabularyError(key, `expected a token id, found ${describeValue(value)}`);
     // Exporters write -1 for a missing token, as a signed or an unsigned number.
     if (id === -1 || id === 0xffffffff) return undefined;
     if (!Number.isInteger(id) || id < 0 || id >= vocabSize) {
@@ -206,10 +200,14 @@ class MetadataReader {
   strings(key: string): readonly string[] | undefined {
     const value = this.#value(key);
     if (value === undefined) return undefined;
-    if (!Array.isArray(value)) throw vocabularyError(key, `expected an array of strings, found ${describe(value)}`);
+    if (!Array.isArray(value))
+      throw vocabularyError(key, `expected an array of strings, found ${describeValue(value)}`);
     const wrong = value.findIndex((item) => typeof item !== 'string');
     if (wrong >= 0) {
-      throw vocabularyError(key, `expected an array of strings, found ${describe(value[wrong])} at index ${wrong}`);
+      throw vocabularyError(
+        key,
+        `expected an array of strings, found ${describeValue(value[wrong])} at index ${wrong}`,
+      );
     }
     return value as string[];
   }
@@ -218,10 +216,14 @@ class MetadataReader {
     const value = this.#value(key);
     if (value === undefined) return undefined;
     if (isNumberView(value)) return value;
-    if (!Array.isArray(value)) throw vocabularyError(key, `expected an array of numbers, found ${describe(value)}`);
+    if (!Array.isArray(value))
+      throw vocabularyError(key, `expected an array of numbers, found ${describeValue(value)}`);
     const wrong = value.findIndex((item) => typeof item !== 'number');
     if (wrong >= 0) {
-      throw vocabularyError(key, `expected an array of numbers, found ${describe(value[wrong])} at index ${wrong}`);
+      throw vocabularyError(
+        key,
+        `expected an array of numbers, found ${describeValue(value[wrong])} at index ${wrong}`,
+      );
     }
     return value as number[];
   }

@@ -1,4 +1,5 @@
 /** `winnow eval --sparsity FILE`: recall and quality of a calibration on a text. */
+import { definedFields } from '@winnow/tensor';
 import {
   defaultText,
   evaluateSparse,
@@ -12,7 +13,7 @@ import type { Sidecar } from '@winnow/sparse-inference';
 import { paragraphsOf } from '../../calibration-text.js';
 import type { CommandContext } from '../../command-host.js';
 import { openCalculator } from '../../calculator.js';
-import { defined, executionOptionsOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
+import { executionOptionsOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
 import { UsageError } from '../../errors.js';
 import { formatJson, formatTable } from '../../format.js';
 import { tokensOf } from '../../model-evaluation.js';
@@ -114,7 +115,7 @@ async function evaluateEmbeddings(
   const { pairs: file } = flags;
   const pairs = file === undefined ? undefined : parseSentencePairs(file, (await readText(io, { file }, signal)) ?? '');
   const { quantize } = flags;
-  const shared = { ...executionOptionsOf(flags), ...defined<EmbeddingLoadOptions>({ quantize }) };
+  const shared = { ...executionOptionsOf(flags), ...definedFields<EmbeddingLoadOptions>({ quantize }) };
   const sparsity = sparseOptionsOf({ ...partsOf(flags).sparse, sparsity: sidecar });
   await using dense = await openEmbeddingModel(modelName, { ...shared, trace: { feedForward: true } }, context);
   await using sparse = await openEmbeddingModel(modelName, { ...shared, ...sparsity }, context);
