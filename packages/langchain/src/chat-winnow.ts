@@ -25,21 +25,10 @@ import {
 import { ArgumentError, checkOptions } from '@winnow/tensor';
 import { structuredOutput, type OutputSchema } from './structured-output.js';
 import { toFunctionTools, toToolChoice } from './tools.js';
-import {
-  chatFieldNames,
-  concurrencyOf,
-  generateOptions,
-  identifyingParams,
-  ownSettings,
-  pickFields,
-  withTimeout,
-  type ChatWinnowFields,
-  type GenerationFields,
-} from './fields.js';
+import { chatFieldNames, type ChatWinnowFields, type GenerationFields } from './fields.js';
+import { baseFields, ModelCalls } from './model-calls.js';
 import { toChatMessages } from './messages.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
-import { countTokens } from './count-tokens.js';
-import { Turns } from './turns.js';
 
 /** Call options; defaults are the fields of the object. */
 export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<GenerationFields, 'stop'> {
@@ -60,20 +49,15 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
 
   readonly model: Model;
   readonly streaming: boolean;
-  readonly #own: GenerationFields;
-  readonly #turns: Turns;
-  readonly #timeout: number | undefined;
+  readonly #calls: ModelCalls;
 
   /** @throws {UnknownOptionError} for a field that does not exist */
   constructor(fields: ChatWinnowFields) {
     checkOptions(fields, chatFieldNames);
-    const { model, streaming = false, maxConcurrency, timeout, ...rest } = fields;
-    super(rest);
-    this.model = model;
-    this.streaming = streaming;
-    this.#own = ownSettings(fields);
-    this.#timeout = timeout;
-    this.#turns = new Turns(concurrencyOf(maxConcurrency));
+    super(baseFields(fields));
+    this.model = fields.model;
+    this.streaming = fields.streaming ?? false;
+    this.#calls = new ModelCalls(fields);
   }
 
   override _llmType(): string {
@@ -81,15 +65,15 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
   }
 
   override _identifyingParams(): Record<string, unknown> {
-    return identifyingParams(this.model, this.#own);
+    return this.#calls.params();
   }
 
   override invocationParams(options?: this['ParsedCallOptions']): Record<string, unknown> {
-    return { ...this._identifyingParams(), ...pickFields(options ?? {}) };
+    return this.#calls.params(options);
   }
 
   override getLsParams(options: this['ParsedCallOptions']): LangSmithParams {
-    const { temperature, maxTokens, stop } = { ...this.#own, ...pickFields(options) };
+    const { temperature, maxTokens, stop } = this.#calls.settings(options);
     return {
       ls_provider: 'winnow',
       ls_model_name: this.model.name,
@@ -126,7 +110,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
 
   /** Counts the tokens of a text with the model's own tokenizer. */
   override async getNumTokens(content: MessageContent): Promise<number> {
-    return countTokens(this.model, content);
+    return this.#calls.countTokens(content);
   }
 
   override async _generate(
@@ -159,10 +143,9 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     options: this['ParsedCallOptions'],
     runManager: CallbackManagerForLLMRun | undefined,
   ): AsyncGenerator<ChatGenerationChunk> {
-    const limited = withTimeout(options, this.#timeout);
-    const { jsonSchema, ...settings } = generateOptions(this.#own, limited);
+    const { jsonSchema, ...settings } = this.#calls.options(options);
     const turn = prepareChat(this.model, requestOf(messages, options, jsonSchema));
-    const endTurn = await this.#turns.take(limited.signal);
+    const endTurn = await this.#calls.takeTurn(settings);
     let numCalls = 0;
     try {
       const generation = this.model.generate(turn.prompt, constrained(settings, turn));

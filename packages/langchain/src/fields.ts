@@ -1,10 +1,8 @@
-/**
- * Common settings of both language models, at construction and per call, and their conversion to options of the engine.
- */
+/** Common settings of both language models, at construction and per call. */
 import type { BaseChatModelParams } from '@langchain/core/language_models/chat_models';
 import type { BaseLLMParams } from '@langchain/core/language_models/llms';
-import type { GenerateOptions, JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
-import { ArgumentError, type OptionNames } from '@winnow/tensor';
+import type { JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
+import type { OptionNames } from '@winnow/tensor';
 
 /** Generation settings. The defaults are the model's recommendations, else those of the engine. */
 export interface GenerationFields extends SamplingOptions {
@@ -86,39 +84,4 @@ export const chatFieldNames: OptionNames<ChatWinnowFields> = {
 /** Selects the settings among other fields. */
 export function pickFields(fields: GenerationFields): GenerationFields {
   return Object.fromEntries(names.filter((name) => fields[name] !== undefined).map((name) => [name, fields[name]]));
-}
-
-/** The settings of an object. */
-export function ownSettings({ stopSequences, ...fields }: WinnowFields): GenerationFields {
-  return pickFields(stopSequences === undefined ? fields : { stop: stopSequences, ...fields });
-}
-
-/** Settings of a call override those of the object. */
-export function generateOptions(
-  own: GenerationFields,
-  call: GenerationFields & { readonly signal?: AbortSignal },
-): GenerateOptions {
-  const { signal } = call;
-  return { ...own, ...pickFields(call), ...(signal === undefined ? {} : { signal }) };
-}
-
-/** Options that also abort after `timeout` milliseconds. */
-export function withTimeout<Options extends { readonly signal?: AbortSignal }>(
-  options: Options,
-  timeout: number | undefined,
-): Options {
-  if (timeout === undefined) return options;
-  const signals = [AbortSignal.timeout(timeout), ...(options.signal === undefined ? [] : [options.signal])];
-  return { ...options, signal: AbortSignal.any(signals) };
-}
-
-/** The key of LangChain's response cache: the model and all settings. */
-export function identifyingParams(model: Model, own: GenerationFields): Record<string, unknown> {
-  return { model: model.name, ...own };
-}
-
-/** @throws {ArgumentError} */
-export function concurrencyOf(asked = 4): number {
-  if (asked === Infinity || (Number.isSafeInteger(asked) && asked > 0)) return asked;
-  throw new ArgumentError({ argument: 'maxConcurrency', expected: 'a positive integer', actual: String(asked) });
 }

@@ -4,20 +4,9 @@ import { BaseLLM, type BaseLLMCallOptions } from '@langchain/core/language_model
 import type { MessageContent } from '@langchain/core/messages';
 import { GenerationChunk, type LLMResult } from '@langchain/core/outputs';
 import type { GenerationResult, Model } from '@winnow/engine';
-import { countTokens } from './count-tokens.js';
-import {
-  concurrencyOf,
-  generateOptions,
-  identifyingParams,
-  llmFieldNames,
-  ownSettings,
-  pickFields,
-  withTimeout,
-  type GenerationFields,
-  type WinnowLLMFields,
-} from './fields.js';
+import { llmFieldNames, type GenerationFields, type WinnowLLMFields } from './fields.js';
+import { baseFields, ModelCalls } from './model-calls.js';
 import { responseMetadata, tokenUsage, usageOf } from './results.js';
-import { Turns } from './turns.js';
 import { checkOptions } from '@winnow/tensor';
 
 /** Call options; defaults are the fields of the object. */
@@ -31,20 +20,15 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
 
   readonly model: Model;
   readonly streaming: boolean;
-  readonly #own: GenerationFields;
-  readonly #turns: Turns;
-  readonly #timeout: number | undefined;
+  readonly #calls: ModelCalls;
 
   /** @throws {UnknownOptionError} for a field that does not exist */
   constructor(fields: WinnowLLMFields) {
     checkOptions(fields, llmFieldNames);
-    const { model, streaming = false, maxConcurrency, timeout, ...rest } = fields;
-    super(rest);
-    this.model = model;
-    this.streaming = streaming;
-    this.#own = ownSettings(fields);
-    this.#timeout = timeout;
-    this.#turns = new Turns(concurrencyOf(maxConcurrency));
+    super(baseFields(fields));
+    this.model = fields.model;
+    this.streaming = fields.streaming ?? false;
+    this.#calls = new ModelCalls(fields);
   }
 
   override _llmType(): string {
@@ -52,16 +36,16 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
   }
 
   override _identifyingParams(): Record<string, unknown> {
-    return identifyingParams(this.model, this.#own);
+    return this.#calls.params();
   }
 
   override invocationParams(options?: this['ParsedCallOptions']): Record<string, unknown> {
-    return { ...this._identifyingParams(), ...pickFields(options ?? {}) };
+    return this.#calls.params(options);
   }
 
   /** Counts the tokens of a text with the model's own tokenizer. */
   override async getNumTokens(content: MessageContent): Promise<number> {
-    return countTokens(this.model, content);
+    return this.#calls.countTokens(content);
   }
 
   override async _generate(
@@ -120,10 +104,10 @@ export class Winnow extends BaseLLM<WinnowCallOptions> {
 
   /** Chunks of text, then the complete result. */
   async *#run(prompt: string, options: this['ParsedCallOptions']): AsyncGenerator<string, GenerationResult> {
-    const limited = withTimeout(options, this.#timeout);
-    const endTurn = await this.#turns.take(limited.signal);
+    const settings = this.#calls.options(options);
+    const endTurn = await this.#calls.takeTurn(settings);
     try {
-      const generation = this.model.generate(prompt, generateOptions(this.#own, limited));
+      const generation = this.model.generate(prompt, settings);
       for await (const { text } of generation) if (text !== '') yield text;
       return await generation.result();
     } finally {
