@@ -2,7 +2,7 @@
  * Blocked qgemm: panels of MC rows and KC columns, four rows interleaved, are unpacked to bytes once for all tokens. A caller
  * begins a panel, unpacks and multiplies the groups for every KC columns, and finally stores the sums.
  */
-import { bytesOf, Q8_0 } from '../quant/dequantize';
+import { bytesOf, Q8_0, Q8_0_BLOCK_BYTES } from '../quant/dequantize';
 import { codeBytesFor, paddedTokens } from '../quant/quantize-activations';
 import { initialOf, unpackGroup } from './unpacked-groups';
 import { qgemmBlock, qgemmRepackedQ8 } from './qgemm';
@@ -56,25 +56,27 @@ export function setColumns(codesAt: usize, metasAt: usize, tokens: i32): void {
 /** Multiplies the blocks of the panel by the blocks of activations from `first` on and adds to the sums. */
 export function multiplyPanel(first: i32, numBlocks: i32): void {
   const initial = initialOf(dtype);
+  const codeBytes = codeBytesFor(dtype, 32);
+  const end = sums + <usize>numGroups * sumBytes;
   for (let block = 0; block < numBlocks; block++) {
     const column = <usize>(first + block) * stride;
-    const x = codes + column * codeBytesFor(dtype, 32);
+    const x = codes + column * codeBytes;
+    const meta = metas + column * META_BYTES;
     let at = panel + <usize>block * UNPACKED_BYTES;
-    for (let g = 0, c = sums; g < numGroups; g++, c += sumBytes, at += GROUP_BYTES) {
-      qgemmBlock(dtype, at, x, metas + column * META_BYTES, initial, c, numTokens);
-    }
+    for (let c = sums; c < end; c += sumBytes, at += GROUP_BYTES) qgemmBlock(dtype, at, x, meta, initial, c, numTokens);
   }
 }
 
 /** The same for repacked groups of q8_0, `groupBytes` apart, whose codes are bytes already. Relaxed builds only. */
 function multiplyBytes(groups: usize, groupBytes: usize, first: i32, numBlocks: i32): void {
+  const codeBytes = codeBytesFor(Q8_0, 32);
+  const end = sums + <usize>numGroups * sumBytes;
   for (let block = 0; block < numBlocks; block++) {
     const column = <usize>(first + block) * stride;
-    const x = codes + column * codeBytesFor(Q8_0, 32);
-    let at = groups + <usize>block * bytesOf(Q8_0, 32) * GROUP_SIZE;
-    for (let g = 0, c = sums; g < numGroups; g++, c += sumBytes, at += groupBytes) {
-      qgemmRepackedQ8(at, x, metas + column * META_BYTES, c, numTokens);
-    }
+    const x = codes + column * codeBytes;
+    const meta = metas + column * META_BYTES;
+    let at = groups + <usize>block * (Q8_0_BLOCK_BYTES * GROUP_SIZE);
+    for (let c = sums; c < end; c += sumBytes, at += groupBytes) qgemmRepackedQ8(at, x, meta, c, numTokens);
   }
 }
 

@@ -46,10 +46,10 @@ export function superBlockQ4K<T>(at: usize, x: usize, meta: usize, sums: v128): 
     v = v128.load(codes, 112);
     c = addProducts<T>(v128.load32_splat(x, 28), lowNibbles(v, low), c);
     d = addProducts<T>(v128.load32_splat(x, 60), highNibbles(v, low), d);
-    codes += 128;
-    x += 64;
     const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, sub >= 4, low), (sub & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    codes += 128;
+    x += 64;
     y += 2 * META_BYTES;
   }
   return addSuperBlock(at, scaled, meta, low, byte, sums);

@@ -56,6 +56,7 @@ function eachGroup(isRepacking: bool): void {
 }
 
 // layout of a block of a plain row: scales come first (last in q6_K), then words of codes and of other scales
+let layoutDType: i32 = -1;
 let blockBytes: usize = 0;
 let scalesAt: usize = 0;
 let scalesBytes: usize = 0;
@@ -64,6 +65,8 @@ let numWords: i32 = 0;
 let flips: u32 = 0;
 
 function enterLayout(dtype: i32): void {
+  if (dtype === layoutDType) return;
+  layoutDType = dtype;
   blockBytes = bytesOf(dtype, dtype === Q8_0 || dtype === Q4_0 ? 32 : 256);
   scalesAt = dtype === Q6_K ? 208 : 0;
   scalesBytes = dtype === Q4_K || dtype === Q5_K ? 4 : 2;
@@ -76,13 +79,12 @@ function enterLayout(dtype: i32): void {
 export function hasSmallScales(dtype: i32, at: usize, sizeBytes: usize): bool {
   enterLayout(dtype);
   const step = blockBytes;
-  const bytes = scalesBytes;
+  const second = scalesBytes - 2; // of the only scale itself where a block has no dmin
   let isSmall = true;
   at += scalesAt;
   for (const end = at + sizeBytes; at < end; at += step) {
-    for (let scale = at; scale < at + bytes; scale += 2) {
-      if ((<u32>load<u16>(scale) & 0x7fff) >= TOO_LARGE) isSmall = false;
-    }
+    if ((<u32>load<u16>(at) & 0x7fff) >= TOO_LARGE) isSmall = false;
+    if ((<u32>load<u16>(at + second) & 0x7fff) >= TOO_LARGE) isSmall = false;
   }
   return isSmall;
 }
@@ -117,17 +119,17 @@ export function interleaveScales(a: usize, b: usize, c: usize, d: usize, to: usi
   for (const end = to + 8; to < end; to += 2) store<u16>(to, times1024(load<u16>(to)));
 }
 
-/** Interleaves words of four rows, so that those of a row are 16 bytes apart. */
+/** Interleaves `count` words of four rows, at least four, so that those of a row are 16 bytes apart. */
 function interleaveWords(a: usize, b: usize, c: usize, d: usize, to: usize, count: i32): void {
   const flip = i32x4.splat(flips);
-  for (; count >= 4; count -= 4, a += 16, b += 16, c += 16, d += 16, to += 64) {
-    const first = v128.xor(v128.load(a), flip);
-    const second = v128.xor(v128.load(b), flip);
-    const third = v128.xor(v128.load(c), flip);
-    storeColumns(first, second, third, v128.xor(v128.load(d), flip), to, 16, 32);
-  }
-  for (; count > 0; count--, a += 4, b += 4, c += 4, d += 4, to += 16) {
-    v128.store(to, v128.xor(i32x4(load<i32>(a), load<i32>(b), load<i32>(c), load<i32>(d)), flip));
+  for (let i = 0; i < count; i += 4) {
+    // the last four words may overlap those before them
+    const word = <usize>min<i32>(i, count - 4);
+    const at = word << 2;
+    const first = v128.xor(v128.load(a + at), flip);
+    const second = v128.xor(v128.load(b + at), flip);
+    const third = v128.xor(v128.load(c + at), flip);
+    storeColumns(first, second, third, v128.xor(v128.load(d + at), flip), to + (word << 4), 16, 32);
   }
 }
 

@@ -9,7 +9,7 @@ import { WEIGHTED_SUM_TABLES, beginSums, rowAddress, sparseCombineInt8 } from '.
 import { gemmT4x8 } from '../gemm/f32-gemm.generated';
 import { count, h, previous, weight, y } from '../operands/sparse-combine.generated';
 import { F32, Q4_0, Q8_0, bytesOf, dequantize } from '../quant/dequantize';
-import { FLAG_INT8, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { AXPY_ROWS, FLAG_INT8, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
 import { hasFlag, localScratch } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 
@@ -19,9 +19,8 @@ const COLUMNS: i32 = 256;
 const DEPTH: i32 = 64;
 /** Tokens per pass over the weights. */
 const NC: i32 = 64;
-/** Rows per axpy below MIN_PANEL_TOKENS tokens, and bytes of the list of their addresses. */
-const FEW_ROWS: i32 = 16;
-const LIST_BYTES: usize = 64;
+/** Bytes for the addresses of the rows of an axpy. */
+const ADDRESSES_BYTES: usize = 64;
 /** Stride of dequantized rows, and size of the packed h of eight tokens, in bytes. */
 const ROW_BYTES: usize = (<usize>COLUMNS) << 2;
 const EIGHT_BYTES: usize = (<usize>DEPTH) << 5;
@@ -45,23 +44,23 @@ function columnsOfRow(j: i32, begin: i32): usize {
   return rowAddress(j) + bytesOf(weight.dtype, begin);
 }
 
-/** axpy for up to three tokens, FEW_ROWS rows at a time. */
+/** axpy for up to three tokens. More rows at a time would be more streams than the hardware prefetches. */
 function addRows(begin: i32, columns: i32): void {
   const numActive = load<i32>(count.address);
-  const list = localScratch();
+  const addresses = localScratch();
   const sizeBytes = (<usize>columns) << 2;
   const sums = y.address + ((<usize>begin) << 2);
   for (let t = 0; t < h.numTokens; t++) beginSums(sums + <usize>t * ((<usize>weight.dim) << 2), t, begin, columns);
-  for (let j = 0; j < numActive; j += FEW_ROWS) {
-    const numRows = min<i32>(FEW_ROWS, numActive - j);
+  for (let j = 0; j < numActive; j += AXPY_ROWS) {
+    const numRows = min<i32>(AXPY_ROWS, numActive - j);
     for (let k = 0; k < numRows; k++) {
       let row = columnsOfRow(j + k, begin);
       if (weight.dtype !== F32) {
-        const floats = list + LIST_BYTES + <usize>k * ROW_BYTES;
+        const floats = addresses + ADDRESSES_BYTES + <usize>k * ROW_BYTES;
         dequantize(weight.dtype, row, floats, columns);
         row = floats;
       }
-      store<u32>(list + ((<usize>k) << 2), <u32>row);
+      store<u32>(addresses + ((<usize>k) << 2), <u32>row);
     }
     // the rows after the last four are added without fma
     const whole = numRows & ~3;
@@ -69,8 +68,8 @@ function addRows(begin: i32, columns: i32): void {
     for (let t: usize = 0; t < <usize>h.numTokens; t++) {
       const to = sums + t * ((<usize>weight.dim) << 2);
       const factors = h.address + ((t * <usize>h.maxActive + <usize>j) << 2);
-      axpyIndirect(to, to, 1, list, factors, 4, whole, sizeBytes & ~15, sizeBytes);
-      if (whole < numRows) axpyIndirect(to, to, 1, list + rest, factors + rest, 4, numRows - whole, 0, sizeBytes);
+      axpyIndirect(to, to, 1, addresses, factors, 4, whole, sizeBytes & ~15, sizeBytes);
+      if (whole < numRows) axpyIndirect(to, to, 1, addresses + rest, factors + rest, 4, numRows - whole, 0, sizeBytes);
     }
   }
 }
@@ -85,7 +84,7 @@ function gemmPanel(begin: i32, columns: i32, first: i32, last: i32): void {
   const sums = hs + <usize>(NC / 8) * EIGHT_BYTES;
   const one = f32x4.splat(1);
   memory.fill(sums, 0, (<usize>(numFours * numEights)) << 7);
-  if (previous.isPresent) exchange(false, previous.address, sums, begin, columns, first, last);
+  if (previous.isPresent) copySums(false, previous.address, sums, begin, columns, first, last);
   for (let j = 0; j < numActive; j += DEPTH) {
     const depth = min<i32>(DEPTH, numActive - j);
     for (let k = 0; k < depth; k++) {
@@ -102,11 +101,11 @@ function gemmPanel(begin: i32, columns: i32, first: i32, last: i32): void {
       }
     }
   }
-  exchange(true, y.address, sums, begin, columns, first, last);
+  copySums(true, y.address, sums, begin, columns, first, last);
 }
 
 /** Stores the sums of tokens as rows of y, or loads them from rows of `previous`. */
-function exchange(isGiving: bool, tensor: usize, sums: usize, begin: i32, columns: i32, first: i32, last: i32): void {
+function copySums(isStoring: bool, tensor: usize, sums: usize, begin: i32, columns: i32, first: i32, last: i32): void {
   const numEights = (last - first + 7) >> 3;
   for (let t = first; t < last; t++) {
     const row = tensor + ((<usize>t * <usize>weight.dim + <usize>begin) << 2);
@@ -114,7 +113,7 @@ function exchange(isGiving: bool, tensor: usize, sums: usize, begin: i32, column
     for (let i = 0; i < columns; i++) {
       const at = lane + ((<usize>((i >> 2) * numEights)) << 7) + ((<usize>(i & 3)) << 5);
       const outer = row + ((<usize>i) << 2);
-      if (isGiving) store<f32>(outer, load<f32>(at));
+      if (isStoring) store<f32>(outer, load<f32>(at));
       else store<f32>(at, load<f32>(outer));
     }
   }

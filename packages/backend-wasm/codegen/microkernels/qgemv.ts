@@ -138,7 +138,6 @@ function superBlockK(name: string, hasFifths: boolean): string {
         ${add(j % 2 === 0 ? 'a' : 'c', splat32('x', 4 * j), 'lowNibbles', sub)}
         ${add(j % 2 === 0 ? 'b' : 'd', splat32('x', 32 + 4 * j), 'highNibbles', `${sub} + 1`)}`,
     );
-  const ofNibbles = (sub: string): string => `${vectors(8, sub)} codes += 128; x += 64;`;
   // unrolling further would spill registers
   const ofFiveBits = (sub: string): string => `
     let fifths = at + FIFTHS_AT_Q5_K;
@@ -146,9 +145,10 @@ function superBlockK(name: string, hasFifths: boolean): string {
     x += 32;`;
   const twoSubBlocks = (sub: string): string => `
     ${accumulators(['a', 'b', 'c', 'd'], 'i32x4.splat(0)')}
-    ${hasFifths ? ofFiveBits(sub) : ofNibbles(sub)}
+    ${hasFifths ? ofFiveBits(sub) : vectors(8, sub)}
     const scales = i32x4.shr_u(scalesK(at + SCALES_AT_K, ${sub} >= 4, low), (${sub} & 2) << 3);
     scaled = addSubBlocks(joinChains<T>(a, c, ones), joinChains<T>(b, d, ones), scales, byte, y, scaled);
+    ${hasFifths ? '' : 'codes += 128; x += 64;'}
     y += 2 * META_BYTES;`;
   return `
     /** Four rows of a super-block, with two chains of products per sub-block. */
