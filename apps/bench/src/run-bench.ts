@@ -3,11 +3,11 @@ import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { Backend } from '@winnow/ops';
 import { createBackend } from './harness/backends.js';
-import { describeEnvironment, startLoadMeter } from './harness/environment.js';
+import { describeEnvironment, LoadMeter } from './harness/environment.js';
 import type { Figure } from './harness/figure.js';
 import { optionsHelp, parseCommandLine, UsageError, type BenchOptions } from './harness/options.js';
 import { createPlotBook } from './harness/plots.js';
-import { jsonReport, textReport } from './harness/report.js';
+import { jsonReport, TextReport } from './harness/report.js';
 import type { Suite, SuiteContext } from './harness/suite.js';
 import type { Run } from './results/results.js';
 import { writeReport } from './results/write-report.js';
@@ -117,7 +117,7 @@ async function runSuites(
     host.progress(`bench: ${found}, the limit is ${options.loadLimit}; wait, or measure noise with --force\n`);
     return 3;
   }
-  const printed = options.json ? jsonReport(host.out) : textReport(host.out);
+  const printed = options.json ? jsonReport(host.out) : new TextReport(host.out);
   const figures: Figure[] = [];
   const add = (figure: Figure): void => {
     figures.push(figure);
@@ -127,10 +127,10 @@ async function runSuites(
   const { threads, backend } = options;
   const environment = describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder });
   printed.environment(environment);
-  const meter = startLoadMeter();
+  const meter = new LoadMeter();
   const plots = createPlotBook();
   const say = (text: string): void => host.progress(`${text}\n`);
-  await measureAll(selected, options, { addOwnMs: meter.addOwnMs, say, plot: plots.add }, add);
+  await measureAll(selected, options, { addOwnMs: (ms) => meter.addOwnMs(ms), say, plot: plots.add }, add);
   if (options.plotsFolder !== undefined) for (const path of await plots.write(options.plotsFolder)) say(path);
   const others = meter.otherCores();
   add(othersFigure(others));

@@ -44,7 +44,7 @@ function countingHost(): { host: WasmHost; count: () => number } {
         const handle = host.startWorker(start, events);
         numAlive++;
         return {
-          ...handle,
+          setBusy: (isBusy) => handle.setBusy(isBusy),
           async terminate() {
             await handle.terminate();
             numAlive--;
@@ -280,7 +280,7 @@ test('a program that takes too long on the calling thread goes to the workers', 
     startWorker(start, events) {
       const handle = host.startWorker(start, events);
       return {
-        ...handle,
+        terminate: () => handle.terminate(),
         setBusy(isBusy) {
           if (isBusy) started.push(start.thread);
           handle.setBusy(isBusy);

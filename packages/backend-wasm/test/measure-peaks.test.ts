@@ -14,7 +14,10 @@ test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers leav
     startWorker(start, events) {
       const worker = host.startWorker(start, events);
       numAlive++;
-      return { ...worker, terminate: () => worker.terminate().then(() => void numAlive--) };
+      return {
+        setBusy: (isBusy) => worker.setBusy(isBusy),
+        terminate: () => worker.terminate().then(() => void numAlive--),
+      };
     },
   };
   const peaks = await measurePeaks({ ...small, numThreads, host: counting });

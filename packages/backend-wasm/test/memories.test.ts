@@ -335,7 +335,10 @@ test('a worker that dies in one memory ends those of the others', async () => {
       if (workers.length < 3) {
         workers.push(new Worker('', { eval: true }));
         const handle = node.startWorker(start, events);
-        return { ...handle, terminate: () => handle.terminate().finally(() => numAlive--) };
+        return {
+          setBusy: (isBusy) => handle.setBusy(isBusy),
+          terminate: () => handle.terminate().finally(() => numAlive--),
+        };
       }
       const worker = new Worker('process.exit(3)', { eval: true });
       worker.on('exit', (code) => events.onFailure(new Error(`exit code ${code}`)));
@@ -364,7 +367,10 @@ test(`${numLoads} times load, run and free leave no memory and no worker behind`
     startWorker(start, events) {
       numAlive++;
       const handle = node.startWorker(start, events);
-      return { ...handle, terminate: () => handle.terminate().finally(() => numAlive--) };
+      return {
+        setBusy: (isBusy) => handle.setBusy(isBusy),
+        terminate: () => handle.terminate().finally(() => numAlive--),
+      };
     },
   };
   const program = layers(6);

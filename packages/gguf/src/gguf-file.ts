@@ -85,14 +85,10 @@ export async function openPart(source: ByteSource, partIndex: number, options: O
   const dataOffset = headerEnd + ((alignment - (headerEnd % alignment)) % alignment);
   checkLayout(reader, infos, alignment, dataOffset, source.sizeBytes);
 
-  let isOpen = true;
+  const data = new TensorData(source);
   const tensors = new Map<string, GgufTensor>();
   for (const info of infos) {
-    const byteOffset = dataOffset + info.relativeOffset;
-    tensors.set(
-      info.name,
-      createTensor(source, info, byteOffset, partIndex, () => isOpen),
-    );
+    tensors.set(info.name, createTensor(data, info, dataOffset + info.relativeOffset, partIndex));
   }
   return {
     name: source.name,
@@ -102,11 +98,41 @@ export async function openPart(source: ByteSource, partIndex: number, options: O
     tensors,
     dataOffset,
     parts: [{ name: source.name, sizeBytes: source.sizeBytes, dataOffset, numTensors }],
-    async close() {
-      isOpen = false;
-      await source.close();
-    },
+    close: () => data.close(),
   };
+}
+
+/** The tensor data of an open file. */
+class TensorData {
+  readonly #source: ByteSource;
+  #isOpen = true;
+
+  constructor(source: ByteSource) {
+    this.#source = source;
+  }
+
+  /** Reads a range of a tensor's bytes. @throws {IoError | ReleasedError} */
+  async read(
+    { name, sizeBytes }: TensorInfo,
+    tensorOffset: number,
+    target: Uint8Array,
+    { byteOffset = 0, ...options }: { readonly byteOffset?: number; readonly signal?: AbortSignal },
+  ): Promise<void> {
+    if (!this.#isOpen) throw new ReleasedError(this.#source.name);
+    const end = byteOffset + target.byteLength;
+    if (!Number.isSafeInteger(byteOffset) || byteOffset < 0 || end > sizeBytes) {
+      throw new IoError({
+        source: `${this.#source.name}: ${name}`,
+        message: `range outside of the tensor, expected [start, end) within [0, ${sizeBytes}), got [${byteOffset}, ${end})`,
+      });
+    }
+    await this.#source.read(tensorOffset + byteOffset, target, options);
+  }
+
+  async close(): Promise<void> {
+    this.#isOpen = false;
+    await this.#source.close();
+  }
 }
 
 async function parseVersion(reader: HeaderReader): Promise<number> {
@@ -139,13 +165,8 @@ function alignmentOf(reader: HeaderReader, entries: ReadonlyMap<string, GgufMeta
   return value;
 }
 
-function createTensor(
-  source: ByteSource,
-  { name, dtype, shape, sizeBytes }: TensorInfo,
-  byteOffset: number,
-  partIndex: number,
-  isOpen: () => boolean,
-): GgufTensor {
+function createTensor(data: TensorData, info: TensorInfo, byteOffset: number, partIndex: number): GgufTensor {
+  const { name, dtype, shape, sizeBytes } = info;
   return {
     name,
     dtype,
@@ -153,16 +174,6 @@ function createTensor(
     sizeBytes,
     byteOffset,
     partIndex,
-    async read(target, options = {}) {
-      if (!isOpen()) throw new ReleasedError(source.name);
-      const start = options.byteOffset ?? 0;
-      if (!Number.isSafeInteger(start) || start < 0 || start + target.byteLength > sizeBytes) {
-        throw new IoError({
-          source: `${source.name}: ${name}`,
-          message: `range outside of the tensor, expected [start, end) within [0, ${sizeBytes}), got [${start}, ${start + target.byteLength})`,
-        });
-      }
-      await source.read(byteOffset + start, target, options.signal === undefined ? {} : { signal: options.signal });
-    },
+    read: (target, options = {}) => data.read(info, byteOffset, target, options),
   };
 }

@@ -45,35 +45,30 @@ export function cpuFlags(): string[] {
 
 /** Cores in use by all programs, over `durationMs`. */
 export async function measureBusyCores(durationMs: number): Promise<number> {
-  const meter = startLoadMeter();
+  const meter = new LoadMeter();
   await sleep(durationMs);
   return meter.otherCores();
 }
 
-/** Monitors the load of other programs during a measurement. */
-export interface LoadMeter {
-  /** Adds CPU time that another process spent on our behalf. */
-  addOwnMs(ms: number): void;
-  /** Average number of cores kept busy by other programs since the start. */
-  otherCores(): number;
-}
+/** Monitors the load of other programs from its construction on. */
+export class LoadMeter {
+  readonly #before = cpuTimes();
+  readonly #ownBefore = process.cpuUsage();
+  #ownMs = 0;
 
-export function startLoadMeter(): LoadMeter {
-  const before = cpuTimes();
-  const ownBefore = process.cpuUsage();
-  let ownMs = 0;
-  return {
-    addOwnMs(ms) {
-      ownMs += ms;
-    },
-    otherCores() {
-      const after = cpuTimes();
-      const { user, system } = process.cpuUsage(ownBefore);
-      const busyMs = after.busy - before.busy - (user + system) / 1000 - ownMs;
-      const totalMs = after.total - before.total;
-      return totalMs > 0 ? (Math.max(0, busyMs) / totalMs) * cpus().length : 0;
-    },
-  };
+  /** Adds CPU time that another process spent on our behalf. */
+  addOwnMs(ms: number): void {
+    this.#ownMs += ms;
+  }
+
+  /** Average number of cores kept busy by other programs since the start. */
+  otherCores(): number {
+    const after = cpuTimes();
+    const { user, system } = process.cpuUsage(this.#ownBefore);
+    const busyMs = after.busy - this.#before.busy - (user + system) / 1000 - this.#ownMs;
+    const totalMs = after.total - this.#before.total;
+    return totalMs > 0 ? (Math.max(0, busyMs) / totalMs) * cpus().length : 0;
+  }
 }
 
 /** Milliseconds of all cores since the system started. */

@@ -12,24 +12,31 @@ export function jsonReport(write: (text: string) => void): Report {
   return { environment: line, figure: (figure) => line(rounded(figure)) };
 }
 
-export function textReport(write: (text: string) => void): Report {
-  let suite = '';
-  return {
-    environment({ cpu, cpuFlags, cores, memoryGiB, system, node, commit, loadAverage, busyCores, backend, isNoisy }) {
-      write(`${cpu}, ${cores} cores, ${memoryGiB} GiB, ${system}, Node ${node}\n`);
-      write(`${cpuFlags.join(' ')}\n`);
-      const load = `load average ${loadAverage}, ${busyCores} cores busy`;
-      write(`commit ${commit}, backend ${backend}, ${load}${isNoisy ? ': NOISY, figures are not evidence' : ''}\n`);
-    },
-    figure(figure) {
-      if (figure.suite !== suite) {
-        suite = figure.suite;
-        write(`\n${columns(suite, 'median', 'best', 'unit', 'ratio', 'of')}\n`);
-      }
-      const { value, best, unit, ratio, ratioOf } = figure;
-      write(`${columns(figure.case, short(value), short(best), unit, short(ratio), ratioOf)}\n`);
-    },
-  };
+export class TextReport implements Report {
+  readonly #write: (text: string) => void;
+  /** The suite of the last figure. */
+  #suite = '';
+
+  constructor(write: (text: string) => void) {
+    this.#write = write;
+  }
+
+  environment(environment: Environment): void {
+    const { cpu, cpuFlags, cores, memoryGiB, system, node } = environment;
+    this.#write(`${cpu}, ${cores} cores, ${memoryGiB} GiB, ${system}, Node ${node}\n`);
+    this.#write(`${cpuFlags.join(' ')}\n`);
+    const { commit, loadAverage, busyCores, backend, isNoisy } = environment;
+    const load = `load average ${loadAverage}, ${busyCores} cores busy`;
+    this.#write(`commit ${commit}, backend ${backend}, ${load}${isNoisy ? ': NOISY, figures are not evidence' : ''}\n`);
+  }
+
+  figure({ suite, case: name, value, best, unit, ratio, ratioOf }: Figure): void {
+    if (suite !== this.#suite) {
+      this.#suite = suite;
+      this.#write(`\n${columns(suite, 'median', 'best', 'unit', 'ratio', 'of')}\n`);
+    }
+    this.#write(`${columns(name, short(value), short(best), unit, short(ratio), ratioOf)}\n`);
+  }
 }
 
 function columns(name: string, value: string, best: string, unit: string, ratio: string, ratioOf: string): string {

@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { repoRoot } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
-import { textReport } from '../harness/report.js';
+import { TextReport } from '../harness/report.js';
 import { parseTextResults } from './parse-text.js';
 import { formatResults, parseResults, type Results } from './results.js';
 
@@ -11,7 +11,7 @@ function print({ runs }: Results): string {
   return runs
     .map(({ command, environment, figures }, index) => {
       const lines: string[] = [];
-      const report = textReport((text) => lines.push(text));
+      const report = new TextReport((text) => lines.push(text));
       report.environment({ v8: '', date: '', threads: [], ...environment });
       for (const figure of figures) report.figure(figure);
       const isSame = command === runs[index - 1]?.command; // of several runs under one command

@@ -50,7 +50,7 @@ async function* measureTable(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = createCrossover(context, `prompts, ${tablePolicy}`);
+  const crossover = new Crossover(context, `prompts, ${tablePolicy}`);
   let first: number | undefined;
   for (const numKeys of lengths) {
     const work = { ...table, policy: tablePolicy, numKeys, numTokens: numKeys, kvDType: 'f32' } as const;
@@ -83,7 +83,7 @@ async function* measurePrompts(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = createCrossover(context, `prompts, ${policy}`);
+  const crossover = new Crossover(context, `prompts, ${policy}`);
   for (const numKeys of lengths.filter((length) => length <= longestDense)) {
     const work = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
     const cases = { work, dense: { ...work, policy: 'dense' } };
@@ -104,7 +104,7 @@ async function* measureDecode(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = createCrossover(context, policy);
+  const crossover = new Crossover(context, policy);
   for (const numKeys of lengths) {
     const { kvDType, quick } = context.options;
     const policyCase = { ...decodeShape, numLayers: quick ? 1 : decodeLayers, policy, numKeys, kvDType };
@@ -147,25 +147,33 @@ function* measureSpeedUp(
 const paying = 0.95;
 
 /** The context length from which a policy is faster than dense attention. */
-function createCrossover(context: SuiteContext, name: string) {
-  let from: number | undefined;
-  let longest = 1;
-  return {
-    /** Lengths come in ascending order. */
-    add(length: number, ratio: number): void {
-      longest = length;
-      if (ratio < paying) from ??= length;
-      else from = undefined; // it must stay faster from there on
-    },
-    *figures(): Iterable<Figure> {
-      if (from === undefined) {
-        context.say(`${name}: no gain up to ${longest} keys`);
-        return;
-      }
-      const value = { value: from, best: from, unit: 'keys', ratio: from / longest, ratioOf: `${longest} keys` };
-      yield { suite, case: `${name}: faster from`, ...value };
-    },
-  };
+class Crossover {
+  readonly #context: SuiteContext;
+  readonly #name: string;
+  #from: number | undefined;
+  #longest = 1;
+
+  constructor(context: SuiteContext, name: string) {
+    this.#context = context;
+    this.#name = name;
+  }
+
+  /** Lengths come in ascending order. */
+  add(length: number, ratio: number): void {
+    this.#longest = length;
+    if (ratio < paying) this.#from ??= length;
+    else this.#from = undefined; // it must stay faster from there on
+  }
+
+  *figures(): Iterable<Figure> {
+    const [from, longest] = [this.#from, this.#longest];
+    if (from === undefined) {
+      this.#context.say(`${this.#name}: no gain up to ${longest} keys`);
+      return;
+    }
+    const value = { value: from, best: from, unit: 'keys', ratio: from / longest, ratioOf: `${longest} keys` };
+    yield { suite, case: `${this.#name}: faster from`, ...value };
+  }
 }
 
 /** Causal query-key pairs of the last `numQueries` queries. */

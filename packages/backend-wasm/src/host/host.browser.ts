@@ -33,10 +33,11 @@ onmessage = ({ data: start }) => {
 /** A browser, or anything with its Worker, Blob and URL. */
 export function createHost(): WasmHost {
   const browser = globalThis as unknown as Browser;
+  const eventLoop = new EventLoop(browser);
   return {
     availableParallelism: browser.navigator?.hardwareConcurrency ?? 1,
     now: () => browser.performance.now(),
-    yieldToHost: createYield(browser),
+    yieldToHost: () => eventLoop.yield(),
     startWorker(start, { onFailure, onJobDone }) {
       const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
       const worker = new browser.Worker(url, { name: `winnow-wasm-${start.thread}` });
@@ -55,17 +56,26 @@ export function createHost(): WasmHost {
 }
 
 /** Yields to the event loop with a message to oneself, since browsers delay zero timers by 4 ms. */
-function createYield({ MessageChannel }: Browser): () => Promise<void> {
-  const { port1, port2 } = new MessageChannel();
-  let waiting: (() => void)[] = [];
-  port1.onmessage = () => {
-    const resolved = waiting;
-    waiting = [];
-    for (const resolve of resolved) resolve();
-  };
-  return () =>
-    new Promise((resolve) => {
-      waiting.push(resolve);
-      port2.postMessage(null);
+class EventLoop {
+  readonly #port: MessageEnd;
+  #waiting: (() => void)[] = [];
+
+  constructor({ MessageChannel }: Browser) {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => this.#resume();
+    this.#port = port2;
+  }
+
+  yield(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve);
+      this.#port.postMessage(null);
     });
+  }
+
+  #resume(): void {
+    const resumed = this.#waiting;
+    this.#waiting = [];
+    for (const resolve of resumed) resolve();
+  }
 }

@@ -1,7 +1,7 @@
 /** Workers of Node. */
 import { availableParallelism, totalmem } from 'node:os';
 import { Worker } from 'node:worker_threads';
-import { workerBody, type WasmHost } from './host.js';
+import { workerBody, type WasmHost, type WorkerEvents, type WorkerHandle, type WorkerStart } from './host.js';
 
 const source = `
 const { workerData: start, parentPort } = require('node:worker_threads');
@@ -16,34 +16,36 @@ export function createHost(): WasmHost {
     totalMemoryBytes: totalmem(),
     now: () => performance.now(),
     yieldToHost: () => new Promise((resolve) => setImmediate(resolve)),
-    startWorker(start, { onFailure, onJobDone }) {
-      const worker = new Worker(source, {
-        eval: true,
-        workerData: start,
-        name: `winnow-wasm-${start.thread}`,
-        execArgv: [],
-      });
-      let isLeaving = false;
-      let isBusy = false;
-      worker.unref();
-      // starting up references the worker again
-      worker.once('online', () => isBusy || isLeaving || worker.unref());
-      worker.on('message', onJobDone);
-      worker.on('error', (error) => onFailure(error));
-      worker.on('exit', (code) => {
-        if (!isLeaving) onFailure(new Error(`the worker ended with code ${code}`));
-      });
-      return {
-        setBusy(busy) {
-          isBusy = busy;
-          if (busy) worker.ref();
-          else worker.unref();
-        },
-        async terminate() {
-          isLeaving = true;
-          await worker.terminate();
-        },
-      };
-    },
+    startWorker: (start, events) => new NodeWorker(start, events),
   };
+}
+
+class NodeWorker implements WorkerHandle {
+  readonly #worker: Worker;
+  #isBusy = false;
+  #isLeaving = false;
+
+  constructor(start: WorkerStart, { onFailure, onJobDone }: WorkerEvents) {
+    const name = `winnow-wasm-${start.thread}`;
+    this.#worker = new Worker(source, { eval: true, workerData: start, name, execArgv: [] });
+    this.#worker.unref();
+    // starting up references the worker again
+    this.#worker.once('online', () => this.#isBusy || this.#isLeaving || this.#worker.unref());
+    this.#worker.on('message', onJobDone);
+    this.#worker.on('error', (error) => onFailure(error));
+    this.#worker.on('exit', (code) => {
+      if (!this.#isLeaving) onFailure(new Error(`the worker ended with code ${code}`));
+    });
+  }
+
+  setBusy(isBusy: boolean): void {
+    this.#isBusy = isBusy;
+    if (isBusy) this.#worker.ref();
+    else this.#worker.unref();
+  }
+
+  async terminate(): Promise<void> {
+    this.#isLeaving = true;
+    await this.#worker.terminate();
+  }
 }

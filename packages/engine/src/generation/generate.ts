@@ -18,8 +18,8 @@ import { fitPrompt } from './prompt-fit.js';
 import { Sampler, type Choice } from './sampler.js';
 import { resolveSampling } from './sampling-options.js';
 import { lastingOptions, tokensOf, type GenerationState } from './state.js';
-import { createTextStream, type TextStream } from './text-stream.js';
-import { createTopReader } from './top-reader.js';
+import { TextStream } from './text-stream.js';
+import { TopReader } from './top-reader.js';
 
 /** What a generation starts from. */
 export type GenerationStart =
@@ -47,7 +47,7 @@ export class GenerationRun {
   readonly #sampler: Sampler;
   readonly #text: TextStream;
   readonly #state: GenerationState;
-  readonly #readTop: (read: ReadOutput) => Promise<readonly TokenLogprob[]>;
+  readonly #top: TopReader;
   readonly #generated: number[] = [];
   readonly #pieces: string[] = [];
   #choice: Choice = { tokenId: 0, logprob: 0 };
@@ -72,7 +72,7 @@ export class GenerationRun {
     this.#numDropped = numDropped;
     this.#numResumed = resumed?.chosen.length ?? 0;
     this.#text = textAfter(model, tokens, options, resumed);
-    this.#readTop = createTopReader(this.#limits.numTopLogprobs);
+    this.#top = new TopReader(this.#limits.numTopLogprobs);
     const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
     if (numConstrained > 0) for (const tokenId of all.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
     this.#state = {
@@ -124,7 +124,7 @@ export class GenerationRun {
    * repeated: random numbers, penalties and the grammar change only after the last read.
    */
   async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
-    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#readTop(read);
+    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#top.read(read);
     this.#choice = await this.#sampler.choose(read, this.#constraint?.mask().bits);
     this.#constraint?.accept(this.#choice.tokenId);
     if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
@@ -280,8 +280,8 @@ function textAfter(
 ): TextStream {
   const stops = options.stop ?? [];
   const streamOptions = { isExact: setsConstraint(options), shown: constraints.shownTokens(options) };
-  if (resumed === undefined || resumed.hasEnded) return createTextStream(tokenizer, tokens, stops, streamOptions);
-  const text = createTextStream(tokenizer, resumed.prompt, stops, streamOptions);
+  if (resumed === undefined || resumed.hasEnded) return new TextStream(tokenizer, tokens, stops, streamOptions);
+  const text = new TextStream(tokenizer, resumed.prompt, stops, streamOptions);
   for (const tokenId of resumed.chosen) text.push(tokenId);
   return text;
 }

@@ -1,6 +1,6 @@
 import { tokenizerFromJson } from '@winnow/tokenizers';
 import { expect, test } from 'vitest';
-import { createTextStream } from './text-stream.js';
+import { TextStream } from './text-stream.js';
 
 /** Byte-level spellings: `Ã` and `©` are the two bytes of é, `Ġ` a space. */
 const words = ['<s>', '</s>', 'a', 'b', 'Ã', '©', 'Ġ', 'EN', 'D'];
@@ -22,7 +22,7 @@ const prompt = Int32Array.of(0);
 
 /** The text that each token releases, then the text that the end releases. */
 function pieces(tokens: readonly string[], stops: readonly string[]): string[] {
-  const stream = createTextStream(tokenizer, prompt, stops);
+  const stream = new TextStream(tokenizer, prompt, stops);
   const texts = tokens.map((word) => stream.push(words.indexOf(word)));
   return [...texts, stream.flush(), String(stream.isStopped)];
 }
@@ -46,5 +46,5 @@ test('a stop sequence that spans tokens and parts of characters', () => {
 
 test('special tokens and rows beyond the vocabulary have no text', () => {
   expect(pieces(['a', '</s>', 'b'], [])).toEqual(['a', '', 'b', '', 'false']);
-  expect(createTextStream(tokenizer, prompt, []).push(words.length + 5)).toBe('');
+  expect(new TextStream(tokenizer, prompt, []).push(words.length + 5)).toBe('');
 });

@@ -5,7 +5,7 @@ import type { TierAttention } from './attention.js';
 import {
   buildChosenProgram,
   buildStreamProgram,
-  createTieredAttention,
+  TieredAttention,
   type StreamShape,
   type TieredLayer,
 } from './program.js';
@@ -194,7 +194,7 @@ export function planTiers(
   const layers = new Map<number, TieredLayer>();
   const onLayer = (layer: TieredLayer): void => void layers.set(layer.layer, layer);
   const lowering = (mayChoose: boolean, numParts: number): AttentionLowering =>
-    createTieredAttention({ numRows: maxTokens, numParts, attention, mayChoose, onLayer });
+    new TieredAttention({ numRows: maxTokens, numParts, attention, mayChoose, onLayer }).lower;
   const isChosen = choosing.size > 0;
   const steps = {
     decode: build('decode', lowering(isChosen, numSplitParts)),

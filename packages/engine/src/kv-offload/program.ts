@@ -120,35 +120,46 @@ export interface TieredAttentionOptions {
   readonly onLayer: (layer: TieredLayer) => void;
 }
 
+/** The scalar slots of `offloadScalars`. */
+interface TierRows {
+  readonly queryRows: ProgramTensor;
+  readonly stateRows: ProgramTensor;
+}
+
 /** The attention lowering of one program whose sequences may have pages outside the pool. */
-export function createTieredAttention({
-  numRows,
-  numParts,
-  attention,
-  mayChoose,
-  onLayer,
-}: TieredAttentionOptions): AttentionLowering {
-  let scalars: { readonly queryRows: ProgramTensor; readonly stateRows: ProgramTensor } | undefined;
-  return (b, node) => {
+export class TieredAttention {
+  readonly #options: TieredAttentionOptions;
+  #rows: TierRows | undefined;
+
+  constructor(options: TieredAttentionOptions) {
+    this.#options = options;
+  }
+
+  readonly lower: AttentionLowering = (b, node) => {
+    const { numRows, numParts, attention, mayChoose, onLayer } = this.#options;
     const { layer, q, positions, sequences, kv, scale, window, softCap } = node;
-    scalars ??= {
-      queryRows: b.scalar(offloadScalars.queryRows, ['T']),
-      stateRows: b.scalar(offloadScalars.stateRows, ['T']),
-    };
+    const { queryRows, stateRows } = this.#rowsIn(b);
     const shape = shapeOf(node);
     const boundary = `tiers.${layer}`;
     const tensors = tierTensors(b, shape, numRows + 1);
     const policy = attention.choosing.get(layer);
     attention.appendSideData(b, node);
     const x = b.reshape(q, ['T', shape.numHeads * shape.headDim]);
-    b.append('scatter-rows', { x, rows: scalars.queryRows }, {}, { y: tensors.queries });
+    b.append('scatter-rows', { x, rows: queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
     onLayer({ layer, boundary, shape, policy });
-    const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, scalars.stateRows, shape);
+    const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, stateRows, shape);
     if (mayChoose && policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
     const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
     return finish(b, { ...hot, m2, l2, o2 });
   };
+
+  #rowsIn(b: ProgramBuilder): TierRows {
+    return (this.#rows ??= {
+      queryRows: b.scalar(offloadScalars.queryRows, ['T']),
+      stateRows: b.scalar(offloadScalars.stateRows, ['T']),
+    });
+  }
 }
 
 function finish(b: ProgramBuilder, states: OpInputs): ProgramTensor {

@@ -167,6 +167,7 @@ function sessionModelOf(
   const { opened, fitted, tokenizer } = described;
   const { plan, description } = fitted;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
+  const lengthNotice = new LengthNotice(plan, guardedListener(options.onEvent));
   return {
     config: description.config,
     tokenizer,
@@ -175,7 +176,7 @@ function sessionModelOf(
     defaultSampling: opened.defaultSampling,
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
-    noteLength: lengthNotice(plan, guardedListener(options.onEvent)),
+    noteLength: (numTokens) => lengthNotice.note(numTokens),
     pool: runtime.pool,
     scheduler: runtime.scheduler,
     host,
@@ -204,14 +205,22 @@ function accessOf(
 }
 
 /** Reports once when a sequence outgrows the trained context, unless loading has reported it. */
-function lengthNotice({ config, contextSize, attention }: ModelPlan, report: ReportEvent): (numTokens: number) => void {
-  const { contextLength } = config;
-  let isReported = contextSize > contextLength || attention.requirements.reads !== undefined;
-  return (numTokens) => {
-    if (isReported || numTokens <= contextLength) return;
-    isReported = true;
-    report({ kind: 'notice', text: beyondTrained(numTokens, contextLength) });
-  };
+class LengthNotice {
+  readonly #contextLength: number;
+  readonly #report: ReportEvent;
+  #isReported: boolean;
+
+  constructor({ config, contextSize, attention }: ModelPlan, report: ReportEvent) {
+    this.#contextLength = config.contextLength;
+    this.#report = report;
+    this.#isReported = contextSize > config.contextLength || attention.requirements.reads !== undefined;
+  }
+
+  note(numTokens: number): void {
+    if (this.#isReported || numTokens <= this.#contextLength) return;
+    this.#isReported = true;
+    this.#report({ kind: 'notice', text: beyondTrained(numTokens, this.#contextLength) });
+  }
 }
 
 export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Tokenizer): ChatTemplate | undefined {

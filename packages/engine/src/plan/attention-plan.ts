@@ -1,6 +1,6 @@
 /** The attention plan of a model: the policies, checked against the model and the cache, and their lowering. */
-import { createTraceLowering, type TracedLayer } from './attention-trace.js';
-import { createMassLowering } from './eviction.js';
+import { TraceLowering, type TracedLayer } from './attention-trace.js';
+import { MassLowering } from './eviction.js';
 import type { DecoderProgramOptions } from '@winnow/models';
 import {
   attentionRequirements,
@@ -64,8 +64,8 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     layers,
     programOptions(phase) {
       const lowering = isDense ? undefined : createAttentionLowering(layers, phase, { notice: noticeOnce });
-      if (options.massUpTo !== undefined) return { attention: createMassLowering(options.massUpTo) };
-      if (onTracedLayer !== undefined) return { attention: createTraceLowering(onTracedLayer, lowering) };
+      if (options.massUpTo !== undefined) return { attention: new MassLowering(options.massUpTo).lower };
+      if (onTracedLayer !== undefined) return { attention: new TraceLowering(onTracedLayer, lowering).lower };
       return lowering === undefined ? {} : { attention: lowering };
     },
   };

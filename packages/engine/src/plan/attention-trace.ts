@@ -37,24 +37,28 @@ type Part = (typeof parts)[number];
 
 const outputName = (layer: number, part: Part): string => `attention.${layer}.${part}`;
 
-/**
- * A lowering that makes the attention inputs of each layer outputs, then calls `lower` to attend.
- * @param onLayer called for each layer
- */
-export function createTraceLowering(
-  onLayer: (layer: TracedLayer) => void,
-  lower: AttentionLowering = lowerDenseAttention,
-): AttentionLowering {
-  let origin: ProgramTensor | undefined; // the host never fills it: at position 0 the rotation is the identity
-  return (b, node) => {
-    origin ??= b.scalar('traceOrigin', ['T']);
+/** Makes the attention inputs of each layer of a program outputs. */
+export class TraceLowering {
+  readonly #onLayer: (layer: TracedLayer) => void;
+  readonly #attend: AttentionLowering;
+  /** The host never fills it: at position 0 the rotation is the identity. */
+  #origin: ProgramTensor | undefined;
+
+  /** @param onLayer called for each layer @param attend the lowering that attends */
+  constructor(onLayer: (layer: TracedLayer) => void, attend: AttentionLowering = lowerDenseAttention) {
+    this.#onLayer = onLayer;
+    this.#attend = attend;
+  }
+
+  readonly lower: AttentionLowering = (b, node) => {
+    this.#origin ??= b.scalar('traceOrigin', ['T']);
     const { layer, q, k, v, scale, window, softCap } = node;
-    const tensors: Record<Part, ProgramTensor> = { q, unrotatedQ: node.rotateQuery(origin), k, v };
+    const tensors: Record<Part, ProgramTensor> = { q, unrotatedQ: node.rotateQuery(this.#origin), k, v };
     for (const part of parts) b.output(outputName(layer, part), tensors[part]);
     const width = (part: Part): number => tensors[part].shape.slice(1).reduce<number>((n, dim) => n * Number(dim), 1);
     const widths = { q: width('q'), unrotatedQ: width('unrotatedQ'), k: width('k'), v: width('v') };
-    onLayer({ layer, scale, window, softCap, widths });
-    return lower(b, node);
+    this.#onLayer({ layer, scale, window, softCap, widths });
+    return this.#attend(b, node);
   };
 }
 

@@ -1,6 +1,12 @@
 /** The attention mass of each cached token, which programs accumulate for `kvCache.eviction`. */
 import type { HeavyHitterOptions } from '@winnow/kv-cache';
-import { lowerDenseAttention, type AttentionLowering, type Executable, type ProgramTensor } from '@winnow/ops';
+import {
+  lowerDenseAttention,
+  type AttentionLowering,
+  type Dim,
+  type Executable,
+  type ProgramTensor,
+} from '@winnow/ops';
 import { ArgumentError, type OptionNames } from '@winnow/tensor';
 
 /** The least attended tokens are evicted, except these. */
@@ -43,48 +49,64 @@ function count(name: string, value: number): number {
 
 const outputName = 'keyMass';
 
-/** A dense lowering that accumulates the attention mass of each slot over the layers. */
-export function createMassLowering(lastLayer: number): AttentionLowering {
-  let previous: ProgramTensor | undefined;
-  return (b, node) => {
+/** Dense attention that accumulates the attention mass of each slot over the layers of a program. */
+export class MassLowering {
+  readonly #lastLayer: number;
+  #previous: ProgramTensor | undefined;
+
+  constructor(lastLayer: number) {
+    this.#lastLayer = lastLayer;
+  }
+
+  readonly lower: AttentionLowering = (b, node) => {
     const { layer, q, positions, sequences, kv, scale, window, softCap } = node;
-    const inputs = { q, positions, sequences, ...kv, previous };
-    previous = b.activation('attention-mass', inputs, { scale, window, softCap });
-    if (layer === lastLayer) b.output(outputName, previous);
+    const inputs = { q, positions, sequences, ...kv, previous: this.#previous };
+    this.#previous = b.activation('attention-mass', inputs, { scale, window, softCap });
+    if (layer === this.#lastLayer) b.output(outputName, this.#previous);
     return lowerDenseAttention(b, node);
   };
 }
 
 /** The attention mass of the last step. */
-export interface MassReader {
-  /** Copies them, for the first `numSequences` sequences of the step. */
-  read(numSequences: number): Promise<void>;
-  /** Mass of each logical slot of a sequence, summed over KV heads; valid until the next call. */
-  of(sequence: number, numSlots: number): Float64Array;
-}
+export class MassReader {
+  readonly #executable: Executable;
+  readonly #numKvHeads: number;
+  readonly #maxSlots: number;
+  readonly #masses: Float32Array; // [maxSequences, numKvHeads, maxSlots]
+  readonly #sums: Float64Array; // [maxSlots]
 
-/** @returns `undefined` for programs without attention mass */
-export function createMassReader(executable: Executable): MassReader | undefined {
-  const { outputs, symbols } = executable.program;
-  const tensor = outputs.get(outputName);
-  if (tensor === undefined) return undefined;
-  const [maxSequences, numKvHeads, maxBlocks, blockSize] = tensor.shape.map((dim) =>
-    typeof dim === 'number' ? dim : (symbols.get(dim) as number),
-  ) as [number, number, number, number];
-  const maxSlots = maxBlocks * blockSize;
-  const masses = new Float32Array(maxSequences * numKvHeads * maxSlots);
-  const sums = new Float64Array(maxSlots);
-  return {
-    read: (numSequences) => executable.read(outputName, masses.subarray(0, numSequences * numKvHeads * maxSlots)),
-    of(sequence, numSlots): Float64Array {
-      const own = sums.subarray(0, numSlots);
-      own.fill(0);
-      for (let head = 0; head < numKvHeads; head++) {
-        const begin = (sequence * numKvHeads + head) * maxSlots;
-        for (let slot = 0; slot < numSlots; slot++)
-          own[slot] = (own[slot] as number) + (masses[begin + slot] as number);
+  private constructor(executable: Executable, [maxSequences, numKvHeads, maxBlocks, blockSize]: readonly number[]) {
+    this.#executable = executable;
+    this.#numKvHeads = numKvHeads as number;
+    this.#maxSlots = (maxBlocks as number) * (blockSize as number);
+    this.#masses = new Float32Array((maxSequences as number) * this.#numKvHeads * this.#maxSlots);
+    this.#sums = new Float64Array(this.#maxSlots);
+  }
+
+  /** @returns `undefined` for programs without attention mass */
+  static create(executable: Executable): MassReader | undefined {
+    const { outputs, symbols } = executable.program;
+    const shape = outputs.get(outputName)?.shape;
+    const sizeOf = (dim: Dim): number => (typeof dim === 'number' ? dim : (symbols.get(dim) as number));
+    return shape && new MassReader(executable, shape.map(sizeOf));
+  }
+
+  /** Copies it, for the first `numSequences` sequences of the step. */
+  read(numSequences: number): Promise<void> {
+    const length = numSequences * this.#numKvHeads * this.#maxSlots;
+    return this.#executable.read(outputName, this.#masses.subarray(0, length));
+  }
+
+  /** Mass of each logical slot of a sequence, summed over KV heads; valid until the next call. */
+  of(sequence: number, numSlots: number): Float64Array {
+    const own = this.#sums.subarray(0, numSlots);
+    own.fill(0);
+    for (let head = 0; head < this.#numKvHeads; head++) {
+      const begin = (sequence * this.#numKvHeads + head) * this.#maxSlots;
+      for (let slot = 0; slot < numSlots; slot++) {
+        own[slot] = (own[slot] as number) + (this.#masses[begin + slot] as number);
       }
-      return own;
-    },
-  };
+    }
+    return own;
+  }
 }

@@ -5,7 +5,7 @@ import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/op
 import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
 import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
-import { createMassReader, type MassReader } from '../plan/eviction.js';
+import { MassReader } from '../plan/eviction.js';
 import type { Sequence, StepPart } from './sequence.js';
 
 /** The scalar slots of a program that a step fills in, by name. */
@@ -71,7 +71,7 @@ export class StepProgram {
     this.#block = createScalarBlock(scalars, symbols);
     this.#scalars = scalarsOf(this.#block, this.hasState);
     this.#outputs = new StepOutputs(executable);
-    this.#masses = createMassReader(executable);
+    this.#masses = MassReader.create(executable);
     this.#readFirst = (output, target) => executable.read(output, target);
   }
 

@@ -148,24 +148,16 @@ export class VocabularyTokenizer implements Tokenizer {
   createDetokenizer(options: DetokenizerOptions = {}): Detokenizer {
     const skipSpecial = options.skipSpecialTokens === true;
     const strip = this.#parts.stripLeadingSpace && options.continuation !== true;
-    const decoder = new TextDecoder('utf-8', { ignoreBOM: true });
-    let state = new StartState(strip);
-    return {
-      push: (id: number): string => {
-        this.#checkId('id', id);
-        const bytes = this.#tokenBytes();
-        const special = this.#parts.special[id] !== 0;
-        if (special && skipSpecial) return '';
-        const end = this.#offsets[id + 1]!;
-        let begin = this.#offsets[id]!;
-        if (state.skipsSpace(special, begin < end && bytes[begin] === SPACE)) begin++;
-        return decoder.decode(bytes.subarray(begin, end), { stream: true });
-      },
-      flush: (): string => {
-        state = new StartState(strip);
-        return decoder.decode();
-      },
-    };
+    return new StreamDetokenizer(strip, (id, state) => {
+      this.#checkId('id', id);
+      const bytes = this.#tokenBytes();
+      const special = this.#parts.special[id] !== 0;
+      const end = this.#offsets[id + 1]!;
+      if (special && skipSpecial) return bytes.subarray(end, end);
+      let begin = this.#offsets[id]!;
+      if (state.skipsSpace(special, begin < end && bytes[begin] === SPACE)) begin++;
+      return bytes.subarray(begin, end);
+    });
   }
 
   #checkId(argument: string, id: number): number {
@@ -206,6 +198,30 @@ class StartState {
     if (!this.#atStart || special) return false;
     this.#atStart = false;
     return startsWithSpace;
+  }
+}
+
+/** Decodes ids one by one; characters may span several of them. */
+class StreamDetokenizer implements Detokenizer {
+  readonly #decoder = new TextDecoder('utf-8', { ignoreBOM: true });
+  readonly #strip: boolean;
+  readonly #bytesOf: (id: number, state: StartState) => Uint8Array;
+  #state: StartState;
+
+  /** @param bytesOf the bytes that an id adds to the text */
+  constructor(strip: boolean, bytesOf: (id: number, state: StartState) => Uint8Array) {
+    this.#strip = strip;
+    this.#bytesOf = bytesOf;
+    this.#state = new StartState(strip);
+  }
+
+  push(id: number): string {
+    return this.#decoder.decode(this.#bytesOf(id, this.#state), { stream: true });
+  }
+
+  flush(): string {
+    this.#state = new StartState(this.#strip);
+    return this.#decoder.decode();
   }
 }
 
