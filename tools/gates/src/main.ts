@@ -3,20 +3,20 @@
  */
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { checkApi } from './api.ts';
-import { checkBoundaries } from './boundaries.ts';
-import { budgetLine, lineBudgets } from './budgets.ts';
-import { checkCatalog } from './catalog.ts';
-import { checkChangesets } from './changesets.ts';
-import { checkDocuments, writeDocuments } from './documents.ts';
-import { checkExamples, linkedPackages } from './examples.ts';
-import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './kernels.ts';
-import { checkDrawings, checkLinks } from './links.ts';
-import { checkArchive, checkAttw, checkPublint, withArchive } from './publish.ts';
-import { checkSize, type SizeBudgets } from './size.ts';
-import { checkStructure } from './structure.ts';
-import { checkText } from './text-scan.ts';
-import { listFiles, readJson, readWorkspace } from './workspace.ts';
+import { checkDocuments, writeDocuments } from './documents/documents.ts';
+import { checkExamples, linkedPackages } from './documents/examples.ts';
+import { checkDrawings, checkLinks } from './documents/links.ts';
+import { checkApi } from './releases/api.ts';
+import { checkChangesets } from './releases/changesets.ts';
+import { checkArchive, checkAttw, checkPublint, withArchive } from './releases/publish.ts';
+import { checkSize, type SizeBudgets } from './releases/size.ts';
+import { checkBoundaries } from './sources/boundaries.ts';
+import { budgetLine, lineBudgets } from './sources/budgets.ts';
+import { checkCatalog } from './sources/catalog.ts';
+import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './sources/kernels.ts';
+import { checkStructure } from './sources/structure.ts';
+import { checkText } from './sources/text-scan.ts';
+import { listFiles, readJson, readWorkspace } from './workspace/workspace.ts';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 const kernelPackage = 'packages/backend-wasm';

@@ -4,7 +4,7 @@ import { mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } 
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { runProgram } from '../src/run.ts';
+import { runProgram } from '../src/workspace/run.ts';
 import { addFiles, copySettings, createFolder, type Files } from './fixture.ts';
 
 /** A folder with the scripts, which treat it as the workspace root. */

@@ -1,6 +1,6 @@
 /** The table of budgets: it shows what is longest, and what is over its limit. */
 import { describe, expect, it } from 'vitest';
-import { budgetLine, lineBudgets, longestFunction } from '../src/budgets.ts';
+import { budgetLine, lineBudgets, longestFunction } from '../src/sources/budgets.ts';
 import { createFolder, repoFolder } from './fixture.ts';
 
 describe('the longest function', () => {

@@ -2,11 +2,11 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkDocuments, writeDocuments } from '../src/documents.ts';
-import { drawLayers } from '../src/layers-picture.ts';
-import { checkDrawings, checkLinks } from '../src/links.ts';
-import { parseDocument } from '../src/markdown.ts';
-import { readWorkspace } from '../src/workspace.ts';
+import { checkDocuments, writeDocuments } from '../src/documents/documents.ts';
+import { drawLayers } from '../src/documents/layers-picture.ts';
+import { checkDrawings, checkLinks } from '../src/documents/links.ts';
+import { parseDocument } from '../src/documents/markdown.ts';
+import { readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, createFolder, workspaceFiles, type Files } from './fixture.ts';
 
 describe('links', () => {

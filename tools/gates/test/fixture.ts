@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
-import { programOf, runProgram, type Outcome } from '../src/run.ts';
+import { programOf, runProgram, type Outcome } from '../src/workspace/run.ts';
 
 export const gatesFolder: string = join(dirname(fileURLToPath(import.meta.url)), '..');
 export const repoFolder: string = join(gatesFolder, '..', '..');

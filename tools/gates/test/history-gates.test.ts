@@ -2,9 +2,9 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkChangesets } from '../src/changesets.ts';
-import { runProgram } from '../src/run.ts';
-import { readWorkspace } from '../src/workspace.ts';
+import { checkChangesets } from '../src/releases/changesets.ts';
+import { runProgram } from '../src/workspace/run.ts';
+import { readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, copySettings, createFolder, repoFolder, workspaceFiles, type Files } from './fixture.ts';
 
 function git(folder: string, ...words: string[]): void {

@@ -2,7 +2,7 @@
 import { appendFileSync, cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from '../src/kernels.ts';
+import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from '../src/sources/kernels.ts';
 import { createFolder, repoFolder } from './fixture.ts';
 
 const kernels = join(repoFolder, 'packages', 'backend-wasm');

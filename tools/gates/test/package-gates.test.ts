@@ -2,11 +2,11 @@
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkApi, describeApi } from '../src/api.ts';
-import { checkExamples, extractExamples, linkedPackages, ownErrors } from '../src/examples.ts';
-import { checkArchive, checkAttw, checkPublint, withArchive } from '../src/publish.ts';
-import { checkSize } from '../src/size.ts';
-import { readWorkspace } from '../src/workspace.ts';
+import { checkExamples, extractExamples, linkedPackages, ownErrors } from '../src/documents/examples.ts';
+import { checkApi, describeApi } from '../src/releases/api.ts';
+import { checkArchive, checkAttw, checkPublint, withArchive } from '../src/releases/publish.ts';
+import { checkSize } from '../src/releases/size.ts';
+import { readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
 
 function createLibrary(files: Files = {}): string {

@@ -2,6 +2,7 @@
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { readJson } from '../src/workspace/workspace.ts';
 import {
   addFiles,
   copySettings,
@@ -12,7 +13,6 @@ import {
   runTool,
   type Files,
 } from './fixture.ts';
-import { readJson } from '../src/workspace.ts';
 
 describe('format', () => {
   const check = (code: string): number => {

@@ -2,13 +2,13 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { checkBoundaries } from '../src/boundaries.ts';
-import { checkCatalog } from '../src/catalog.ts';
-import { checkFolders } from '../src/folders.ts';
-import { moduleUses } from '../src/imports.ts';
-import { checkStructure } from '../src/structure.ts';
-import { checkText } from '../src/text-scan.ts';
-import { listFiles, readWorkspace } from '../src/workspace.ts';
+import { checkBoundaries } from '../src/sources/boundaries.ts';
+import { checkCatalog } from '../src/sources/catalog.ts';
+import { checkFolders } from '../src/sources/folders.ts';
+import { checkStructure } from '../src/sources/structure.ts';
+import { checkText } from '../src/sources/text-scan.ts';
+import { moduleUses } from '../src/workspace/imports.ts';
+import { listFiles, readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, createFolder, libraryFiles, workspaceFiles, type Files } from './fixture.ts';
 
 function planted(files: Files): string {

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { wrapLine } from '../src/wrap-lines.ts';
+import { wrapLine } from '../src/releases/wrap-lines.ts';
 
 const long = 'a'.repeat(100);
 

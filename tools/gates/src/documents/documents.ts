@@ -1,10 +1,10 @@
 /** Generated documents: `llms.txt` and the picture of the layers. Both are written by `pnpm check --update`. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { listFiles, readJson, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
 import { extractExamples } from './examples.ts';
 import { drawLayers, type LayerList } from './layers-picture.ts';
 import { parseDocument, readDocument } from './markdown.ts';
-import { listFiles, readJson, type Workspace, type WorkspacePackage } from './workspace.ts';
 
 /** The maximum length that the root README promises for a first program, including imports. */
 const maxFirstLines = 5;

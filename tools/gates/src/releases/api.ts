@@ -5,9 +5,9 @@
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
-import { parseFile, walk } from './imports.ts';
+import { parseFile, walk } from '../workspace/imports.ts';
+import { entriesOf, readJson, slashed, type Manifest } from '../workspace/workspace.ts';
 import { wrapLine } from './wrap-lines.ts';
-import { entriesOf, readJson, slashed, type Manifest } from './workspace.ts';
 
 interface Target {
   readonly file: string;

@@ -4,8 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
-import { checkFolders, type FolderLayers } from './folders.ts';
-import { moduleUses, packageOfSpecifier } from './imports.ts';
+import { moduleUses, packageOfSpecifier } from '../workspace/imports.ts';
 import {
   dependencyFields,
   isDevelopmentFile,
@@ -14,7 +13,8 @@ import {
   readJson,
   type Workspace,
   type WorkspacePackage,
-} from './workspace.ts';
+} from '../workspace/workspace.ts';
+import { checkFolders, type FolderLayers } from './folders.ts';
 
 interface Layers {
   /** Lowest first. */

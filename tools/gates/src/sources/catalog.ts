@@ -1,5 +1,5 @@
 /** Versions live in one place: external packages come from the catalog, our own from the workspace. */
-import { dependencyFields, type Manifest, type Workspace } from './workspace.ts';
+import { dependencyFields, type Manifest, type Workspace } from '../workspace/workspace.ts';
 
 export function checkCatalog(workspace: Workspace): string[] {
   const problems: string[] = [];

@@ -2,8 +2,8 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parse } from 'yaml';
-import { runProgram } from './run.ts';
-import { isDevelopmentFile, type Workspace } from './workspace.ts';
+import { runProgram } from '../workspace/run.ts';
+import { isDevelopmentFile, type Workspace } from '../workspace/workspace.ts';
 
 export interface ChangesetReport {
   readonly problems: string[];

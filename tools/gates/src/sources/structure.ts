@@ -1,8 +1,8 @@
 /** House structure: contents of a package folder, rules for `index.ts`, length of files, forbidden text. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
-import { parseFile } from './imports.ts';
-import { isFixture, listFiles, type Workspace, type WorkspacePackage } from './workspace.ts';
+import { parseFile } from '../workspace/imports.ts';
+import { isFixture, listFiles, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
 
 export const maxFileLines = 450;
 const warnFileLines = 400;

@@ -1,10 +1,10 @@
 /** Budgets of lines as a table: how near files, functions, kernels and READMEs are to their limits. Other gates hold them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseFile, walk } from './imports.ts';
+import { parseFile, walk } from '../workspace/imports.ts';
+import { isFixture, listFiles, readJson } from '../workspace/workspace.ts';
 import { countLines, kernelBudgets } from './kernels.ts';
 import { maxFileLines, maxReadmeLines } from './structure.ts';
-import { isFixture, listFiles, readJson } from './workspace.ts';
 
 /** A row of the table. */
 export interface Budget {

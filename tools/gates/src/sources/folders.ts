@@ -5,8 +5,8 @@
  */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
-import { moduleUses } from './imports.ts';
-import { isDevelopmentFile, listFiles, type WorkspacePackage } from './workspace.ts';
+import { moduleUses } from '../workspace/imports.ts';
+import { isDevelopmentFile, listFiles, type WorkspacePackage } from '../workspace/workspace.ts';
 
 /** By short name of a package. */
 export type FolderLayers = Readonly<Record<string, readonly (readonly string[])[]>>;

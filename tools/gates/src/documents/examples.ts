@@ -8,10 +8,10 @@ import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { transform } from 'esbuild';
-import { programOf, runProgram } from './run.ts';
-import { readJson, type Workspace, type WorkspacePackage } from './workspace.ts';
+import { programOf, runProgram } from '../workspace/run.ts';
+import { readJson, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
 
-const gatesFolder = join(dirname(fileURLToPath(import.meta.url)), '..');
+const gatesFolder = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const runLimitMs = 120_000;
 
 export interface Example {

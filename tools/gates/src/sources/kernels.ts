@@ -1,8 +1,8 @@
 /** Kernels: generated files are up to date, and hand-written lines stay within the budget. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { runProgram } from './run.ts';
-import { listFiles } from './workspace.ts';
+import { runProgram } from '../workspace/run.ts';
+import { listFiles } from '../workspace/workspace.ts';
 
 /** A budget of lines that are written by hand. */
 interface LineBudget {

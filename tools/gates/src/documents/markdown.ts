@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import GithubSlugger from 'github-slugger';
 import MarkdownIt from 'markdown-it';
-import { isFixture, listFiles } from './workspace.ts';
+import { isFixture, listFiles } from '../workspace/workspace.ts';
 
 export interface Link {
   readonly line: number;

@@ -1,7 +1,7 @@
 /** Forbidden text: paths of a machine and hosts of package registries. */
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { isFixture, listFiles } from './workspace.ts';
+import { isFixture, listFiles } from '../workspace/workspace.ts';
 
 /** Split, so that this file does not report itself. */
 const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] = [

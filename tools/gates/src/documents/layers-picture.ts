@@ -1,5 +1,5 @@
 /** The picture of the packages in layers, drawn from layers.json and the workspace. */
-import type { WorkspacePackage } from './workspace.ts';
+import type { WorkspacePackage } from '../workspace/workspace.ts';
 
 export interface LayerList {
   /** Lowest first. */

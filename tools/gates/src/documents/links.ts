@@ -3,8 +3,8 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
+import { slashed } from '../workspace/workspace.ts';
 import { listDocuments, readDocument, type Document } from './markdown.ts';
-import { slashed } from './workspace.ts';
 
 /** @returns one line per broken link. Links to other hosts are not checked: gates need no network. */
 export function checkLinks(root: string): string[] {

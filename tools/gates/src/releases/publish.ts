@@ -8,9 +8,9 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
-import { programOf, runProgram } from './run.ts';
+import { programOf, runProgram } from '../workspace/run.ts';
+import { readJson, type Manifest } from '../workspace/workspace.ts';
 import { listTarball } from './tarball.ts';
-import { readJson, type Manifest } from './workspace.ts';
 
 const here = dirname(fileURLToPath(import.meta.url));
 
@@ -38,7 +38,7 @@ export async function checkPublint(folder: string, archive: string): Promise<str
 }
 
 export function checkAttw(archive: string): string[] {
-  const program = programOf('@arethetypeswrong/cli', 'attw', join(here, '..'));
+  const program = programOf('@arethetypeswrong/cli', 'attw', join(here, '..', '..'));
   const outcome = runProgram(
     process.execPath,
     [program, archive, '--profile', 'esm-only', '--no-color', '--no-emoji', '--format', 'ascii'],

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
-import { entriesOf, readJson, type Manifest } from './workspace.ts';
+import { entriesOf, readJson, type Manifest } from '../workspace/workspace.ts';
 
 /** Bytes by package name and export path. */
 export type SizeBudgets = Readonly<Record<string, Readonly<Record<string, number>>>>;
