@@ -155,7 +155,7 @@ function sources(folder: string, ...names: string[]): Files {
   return Object.fromEntries(names.map((name) => [`packages/${folder}/${name}.ts`, 'export {};\n']));
 }
 
-it('house structure: allows four files with one prefix as tests, generated files and ops', () => {
+it('house structure: allows four files with one prefix if some are tests or generated, or all are ops', () => {
   const tests = sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging.test', 'page-table.generated');
   const ops = sources('ops/src/ops', 'attention', 'attention-mass', 'attention-merge', 'attention-finish');
   expect(checkStructure(readWorkspace(planted({ ...tests, ...libraryFiles('ops'), ...ops }))).problems).toEqual([]);
@@ -178,6 +178,7 @@ describe('house structure', () => {
     ['fixtures without origin', { 'packages/low/src/__fixtures__/x.json': '{}' }, 'ORIGIN.md is missing'],
     ['a file name in camel case', { 'packages/low/src/fastPath.ts': 'export {};\n' }, 'kebab-case'],
     ['four files with one prefix', sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging'), '4 files'],
+    ['four tests with one prefix', sources('low/test', 'a.test', 'a-b.test', 'a-c.test', 'a-d.test'), '4 files'],
     ['side effects', libraryFiles('low', { sideEffects: true }), '"sideEffects" must be false'],
     ['a wrong name', { 'packages/low/package.json': { name: 'low' } }, 'the name must be @winnow/low'],
     ['no tests', { 'packages/low/src/double.test.ts': '' }, ''],

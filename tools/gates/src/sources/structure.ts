@@ -139,14 +139,18 @@ function checkSource(entry: WorkspacePackage, file: string, findings: Findings):
   }
 }
 
-/** Four files with one first word are a folder; tests and generated files do not count. */
+/**
+ * Four files with one first word are a folder. Tests count apart from what they test; generated files do not count,
+ * because their generator names them.
+ */
 function checkPrefixes(entry: WorkspacePackage, sources: readonly string[]): string[] {
   const byPrefix = new Map<string, string[]>();
   for (const file of sources) {
     const folder = posix.dirname(`${entry.location}/${file}`);
-    if (/\.(test|test-d|generated)\.m?ts$/.test(file) || foldersOfOps.includes(folder)) continue;
+    if (file.endsWith('.generated.ts') || foldersOfOps.includes(folder)) continue;
     const name = posix.basename(file);
-    const prefix = `${folder}/${/^[^-.]+/.exec(name)?.[0] ?? name}`;
+    const kind = /\.test(-d)?\.m?ts$/.test(file) ? ' (tests)' : '';
+    const prefix = `${folder}/${/^[^-.]+/.exec(name)?.[0] ?? name}${kind}`;
     byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), name]);
   }
   return [...byPrefix]
