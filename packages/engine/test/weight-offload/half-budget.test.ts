@@ -143,8 +143,12 @@ describe('hot neurons', () => {
 });
 
 const frequencyOf = (neuron: number): number => 0.9 / (1 + (neuron % 23));
-/** Configurations besides plain WebAssembly; `npm test` runs one of them per design. */
+/** Configurations besides plain WebAssembly; `npm test` runs each of them for one design. */
 const others = [['reference'], ['WebAssembly', 'q8_0']] as const;
+const othersOfDesign: Readonly<Record<string, readonly (typeof others)[number][]>> = {
+  'ReLU, low-rank': [others[0]],
+  'SwiGLU, gate threshold': [others[1]],
+};
 const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> = {
   'ReLU, low-rank': { activation: 'relu', kind: 'low-rank', threshold: 0.9, frequencyOf },
   'SwiGLU, low-rank': { activation: 'silu', kind: 'low-rank', threshold: 0.5, frequencyOf },
@@ -155,7 +159,7 @@ const designs: Record<string, SidecarDesign & { activation: 'silu' | 'relu' }> =
 for (const [name, { activation, ...design }] of Object.entries(designs)) {
   describe(`a model that is mostly FFN, ${name}`, () => {
     const sizes = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
-    const chosen = sampled(others, 2, design.kind === 'gate-threshold' ? 1 : 0);
+    const chosen = testCoverage === 'full' ? others : (othersOfDesign[name] ?? []);
     for (const [backendName, quantize] of [['WebAssembly'] as const, ...chosen]) {
       // full-rank predictors in 8 bits are as large as the matrices
       if (design.kind === 'low-rank-product' && quantize !== undefined) continue;
