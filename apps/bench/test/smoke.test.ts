@@ -84,7 +84,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
   'ffn-tokens': [['relu 192x576, 2 layers, q8_0, 2 threads: dense', 'itself']],
   fusions: [
-    ['winnow-tiny q8_0 T=1, 1 thread: query, key and value together', 'as written'],
+    ['winnow-tiny q8_0 T=1, 2 threads: query, key and value together', 'as written'],
     ['winnow-tiny q8_0 T=4, 2 threads: without norms', 'as written'],
   ],
   kv: [
@@ -108,6 +108,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
 };
 
+/** Suites whose cases `npm test` runs for one number of threads: each generates with whole models or has many policies. */
+const threadsOf: Readonly<Record<string, readonly number[]>> =
+  testCoverage === 'full' ? {} : { 'sparse-attention': [1], fusions: [2] };
+
 const measured = suites.filter(({ name }) => name !== 'agreement');
 
 test('quick runs: every suite is covered here', () => {
@@ -117,7 +121,7 @@ test('quick runs: every suite is covered here', () => {
 test.each(measured.map(({ name }) => name))('quick runs: %s: JSON lines with finite, named ratios', async (name) => {
   const suiteName = name === 'attention' ? 'dense-attention' : name;
   const isShared = name === 'sparse-attention' && testCoverage !== 'full';
-  const threads = isShared ? [1] : [1, 2];
+  const threads = threadsOf[name] ?? [1, 2];
   const running = isShared ? runPlots() : bench(suiteName, ...quick, '--json', '--threads', threads.join());
   const { code, out, progress } = await running;
   expect(code, progress).toBe(0);

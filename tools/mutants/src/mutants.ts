@@ -6,6 +6,7 @@ import { engineMutants } from './lists/engine.ts';
 import { formatsMutants } from './lists/formats.ts';
 import { kernelsMutants } from './lists/kernels.ts';
 import { sparsityMutants } from './lists/sparsity.ts';
+import { testSupportMutants } from './lists/test-support.ts';
 import { textMutants } from './lists/text.ts';
 import type { Mutant } from './mutant.ts';
 
@@ -16,6 +17,7 @@ export const mutants: readonly Mutant[] = [
   ...engineMutants,
   ...sparsityMutants,
   ...applicationsMutants,
+  ...testSupportMutants,
   ...kernelsMutants,
   ...attentionKernelsMutants,
 ];

@@ -69,6 +69,33 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {
+    file: 'packages/engine/src/kv-offload/pages/staging.ts',
+    find: 'const from = (kvHead * blockSize + part * pageSize) * slotBytes;',
+    replace: 'const from = kvHead * blockSize * slotBytes;',
+    tests: ['test/kv-offload/policies.test.ts'],
+    only: 'same pages, logits and tokens',
+  },
+  {
+    file: 'packages/engine/src/kv-offload/pages/staging.ts',
+    find: 'return run.subarray(index * buffer.rowBytes, (index + 1) * buffer.rowBytes);',
+    replace: 'return run.subarray(0, buffer.rowBytes);',
+    tests: ['test/kv-offload/policies.test.ts'],
+    only: 'same pages, logits and tokens',
+  },
+  {
+    file: 'packages/engine/src/weight-offload/program.ts',
+    find: 'const numPasses = countPasses(layer, node.ffnDim);',
+    replace: 'const numPasses = 1;',
+    tests: ['test/weight-offload/half-budget.test.ts'],
+    only: 'a model that is mostly FFN',
+  },
+  {
+    file: 'packages/engine/src/generation/overflow.ts',
+    find: '{ window: contextSize - numFirst - blockSize - count + 2, numSinks: numFirst }',
+    replace: '{ window: contextSize - numFirst - count + 2, numSinks: numFirst }',
+    tests: ['test/generation/overflow.test.ts'],
+  },
+  {
     file: 'packages/engine/src/kv-offload/pages/boxes.ts',
     find: 'return { count, keyMin: resident, minBegin: minBegin + at, keyMax: resident, maxBegin: maxBegin + at };',
     replace: 'return { count, keyMin: resident, minBegin, keyMax: resident, maxBegin: maxBegin + at };',
