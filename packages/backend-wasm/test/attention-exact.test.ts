@@ -1,4 +1,4 @@
-/** A query that is not a number is computed one key at a time, and changes nothing for the queries beside it. */
+/** A non-finite query is computed key by key, without effect on its neighbors. */
 import { createScalarBlock, ProgramBuilder, type Attributes, type BufferHandle } from '@winnow/ops';
 import { createRng } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -84,7 +84,7 @@ describe.each([
     const after = await attend(op, attributes, heads, spoilt);
     for (const [row, numbers] of after.entries()) {
       if (spoilt.includes(row)) expect(numbers.every(Number.isNaN)).toBe(true);
-      // what a panel or a single query computes differs by roundings: some of each key, relative to values of a few units
+      // panels and single queries differ by a few roundings per key, relative to values of a few units
       else
         for (const [i, x] of numbers.entries()) expect(Math.abs(x - before[row]![i]!)).toBeLessThan(numKeys * 2 ** -20);
     }

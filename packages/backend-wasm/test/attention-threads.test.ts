@@ -1,4 +1,4 @@
-/** Attention of every family gives the same bits with any number of threads: outputs, masses, states. */
+/** Every attention op is bit-identical for any number of threads: outputs, masses, states. */
 import {
   buildKernelProgram,
   float32Arithmetic,
@@ -24,7 +24,7 @@ const ops = [
   'oracle-topk-attention',
 ] as const;
 
-/** More threads than some cases have units, and so little work that a single thread would do it all otherwise. */
+/** More threads than some cases have work items; `minSharedWork` 0, since the cases are small. */
 const variants = [
   { numThreads: 1 },
   { numThreads: 2, minSharedWork: 0 },
@@ -42,7 +42,7 @@ afterAll(async () => {
   for (const backend of backends) await backend.dispose();
 });
 
-/** Everything that the op writes, by name. */
+/** All outputs of the op, by name. */
 async function bitsOf(
   backend: Backend,
   { op, attributes }: KernelCase,

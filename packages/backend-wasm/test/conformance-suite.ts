@@ -7,13 +7,13 @@ import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.j
 
 const expectedSupport = JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable;
 
-/** Small enough that hundreds of backends leave the address space alone. */
+/** Small enough that hundreds of backends fit the address space. */
 const maxMemoryBytes = 2 ** 26;
 
 /**
- * Variants with activations in f32, which is what the bounds of the suite are derived for.
+ * Variants with f32 activations, for which the bounds of the suite are derived.
  * @param contractOf variants that differ from the others in more than kernels and the number of threads
- * @param others backends that are made otherwise, with their contract
+ * @param others backends created in other ways, with their contract
  */
 export function describeWasm(
   variants: Readonly<Record<string, CreateWasmBackendOptions>>,

@@ -1,4 +1,4 @@
-/** Programs of which the host computes some records, on kernels that repack weights and spread buffers over memories. */
+/** Programs with fallback records on the host, with repacked weights and buffers in several memories. */
 import { programCases, checkProgramCase, float32Arithmetic } from '@winnow/conformance';
 import {
   createScalarBlock,
@@ -14,7 +14,7 @@ import { expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.js';
 import { createScattered } from './scattered.js';
 
-/** The backend without its kernel for an op. */
+/** The backend without a kernel for an op. */
 function without(op: string, inner: Backend): Backend {
   const backend: Backend = {
     ...inner,
@@ -46,7 +46,7 @@ test.each(['matmul', 'kv-append', 'embedding-lookup'])(
 
 const [numRows, width] = [64, 128];
 
-/** `table[tokens]` and the product of it with all rows: the same weight for both, as with tied embeddings. */
+/** `table[tokens]` and its product with the whole table, as with tied embeddings. */
 function tied(): Program {
   const b = new ProgramBuilder({ T: 2 });
   const table = b.external('table', 'weights', 'q8_0', [numRows, width]);
@@ -68,7 +68,7 @@ async function run(executable: Executable, token: number): Promise<Float32Array>
   return found;
 }
 
-test('a weight that the host reads is not repacked for others, nor left repacked by other programs', async () => {
+test('a weight that the host reads is not repacked, and is restored if another program repacked it', async () => {
   const backend = await createWasmBackend({ ...options, activations: 'int8' });
   const bytes = new Uint8Array(sizeOf('q8_0', numRows * width));
   encode(
@@ -84,7 +84,7 @@ test('a weight that the host reads is not repacked for others, nor left repacked
   expect(split.fallbacks).toEqual([{ op: 'embedding-lookup', reason: 'left out', numRecords: 1 }]);
   for (const token of [5, 63, 0]) {
     const [expected, found] = [await run(whole, token), await run(split, token)];
-    const bound = 0.02 * Math.max(...expected.map(Math.abs)); // the other one rounds activations to 8 bits
+    const bound = 0.02 * Math.max(...expected.map(Math.abs)); // the other one quantizes activations to 8 bits
     expect(Math.max(...found.map((value, i) => Math.abs(value - expected[i])))).toBeLessThan(bound);
     expect(found.subarray(0, 2 * width)).toEqual(expected.subarray(0, 2 * width));
   }

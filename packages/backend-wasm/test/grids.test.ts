@@ -1,4 +1,4 @@
-/** Formats with books of vectors, and ternary ones: rows are those of the codecs. */
+/** Codebook and ternary formats: dequantized rows equal those of the codecs. */
 import { ProgramBuilder } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -8,13 +8,13 @@ const dtypes: readonly DType[] = ['iq1_s', 'iq1_m', 'iq2_xxs', 'iq2_xs', 'iq2_s'
 const scaleAt: Readonly<Record<string, number>> = { tq1_0: 52, tq2_0: 64 };
 const [numRows, numColumns] = [64, 1024];
 
-/** Random bytes with finite scales: every code appears. */
+/** Random bytes with finite scales, so that every code occurs. */
 function randomBlocks(dtype: DType): Uint8Array {
   const rng = createRng(7);
   const bytes = Uint8Array.from({ length: sizeOf(dtype, numRows * numColumns) }, () => rng.nextInt(256));
   const { blockBytes } = dtypeInfo(dtype);
   for (let at = 0; at < bytes.length; at += blockBytes) {
-    // the upper bits of the exponent: of iq1_m they are in the last word of scales
+    // the upper bits of the exponent; iq1_m has them in its last scale word
     const high = at + (dtype === 'iq1_m' ? 55 : (scaleAt[dtype] ?? 0) + 1);
     bytes[high] = (bytes[high] as number) & 0xbf;
   }
@@ -43,7 +43,7 @@ describe.each([true, false])('relaxed SIMD %s', (relaxedSimd) => {
     const expected = new Float32Array(rows.length);
     decode(dtype, bytes, expected);
     expect(expected.every(Number.isFinite)).toBe(true);
-    // zeros have no sign
+    // the sign of zero is ignored
     expect(rows.map((value) => value + 0)).toEqual(expected.map((value) => value + 0));
     await backend.dispose();
   });

@@ -1,6 +1,6 @@
 /**
- * Caches in f16 are decoded exactly, whatever they hold: what the kernels decode beside their products has to be what f32
- * caches with the same numbers say. Bits are comparable where sums have the same order, or one term.
+ * f16 caches are dequantized exactly for any contents: results equal those of f32 caches with the same numbers. Results are
+ * bit-identical where sums have the same order, or one term.
  */
 import { createScalarBlock, ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, type DType } from '@winnow/tensor';
@@ -16,7 +16,7 @@ interface Caches {
   readonly values: Uint8Array;
 }
 
-/** The same numbers in another format. */
+/** The same numbers in another dtype. */
 function converted(bytes: Uint8Array, from: DType, to: DType): Uint8Array {
   const numbers = new Float32Array(rowsPerCache * headDim);
   decode(from, bytes, numbers);
@@ -69,7 +69,7 @@ async function attend(
   return y;
 }
 
-/** Random binary16 numbers of which a share is odd: any bits but Inf and NaN, zeros and denormals often. */
+/** Random binary16 numbers with a share of unusual ones: any finite bits, often zeros and denormals. */
 function randomHalves(seed: number, share: number): Uint8Array {
   const rng = createRng(seed);
   const halves = new Uint8Array(rowsPerCache * headDim * 2);
@@ -92,14 +92,14 @@ describe.each([undefined, false])('relaxedSimd %s', async (relaxedSimd) => {
   const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 1, ...options });
   afterAll(() => backend.dispose());
 
-  /** One query per head that reads a single number of each key. */
+  /** One query per head that reads a single component of each key. */
   function picking(token: number): Float32Array {
     const q = new Float32Array(numHeads * headDim);
     for (let head = 0; head < numHeads; head++) q[head * headDim + ((head * 4 + token) % headDim)] = 2 ** -13;
     return q;
   }
 
-  test.each([0, 0.002, 0.5])('values with a share of %s of odd numbers', async (share) => {
+  test.each([0, 0.002, 0.5])('values with a share of %s of unusual numbers', async (share) => {
     const values = randomHalves(1, share);
     const keys = converted(randomHalves(2, 0), 'f16', 'f32');
     const rng = createRng(3);
@@ -109,7 +109,7 @@ describe.each([undefined, false])('relaxedSimd %s', async (relaxedSimd) => {
     expect(new Uint32Array(found.buffer)).toEqual(new Uint32Array(expected.buffer));
   });
 
-  test.each([0, 0.002, 0.5])('keys with a share of %s of odd numbers', async (share) => {
+  test.each([0, 0.002, 0.5])('keys with a share of %s of unusual numbers', async (share) => {
     const keys = randomHalves(4, share);
     const values = converted(randomHalves(5, 0), 'f16', 'f32');
     for (let token = 0; token < 4; token++) {
@@ -120,7 +120,7 @@ describe.each([undefined, false])('relaxedSimd %s', async (relaxedSimd) => {
     }
   });
 
-  test('Inf and NaN of seen keys come out, those of unseen slots do not', async () => {
+  test('Inf and NaN of visible keys propagate, those of masked slots do not', async () => {
     const [keys, values] = [randomHalves(6, 0), randomHalves(7, 0)];
     const at = (slot: number, kvHead: number): number =>
       ((Math.floor(slot / blockSize) * numKvHeads + kvHead) * blockSize + (slot % blockSize)) * headDim;

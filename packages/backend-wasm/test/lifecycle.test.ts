@@ -1,4 +1,4 @@
-/** Workers and memory over the life of a backend. */
+/** Workers and memory during the life of a backend. */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
@@ -11,7 +11,7 @@ import { createWasmBackend, type WasmHost } from '../src/index.js';
 
 const small = { maxMemoryBytes: 2 ** 22 };
 
-/** `numLayers` products with a square matrix of `size`, of up to 64 tokens. */
+/** `numLayers` matmuls with a square matrix of `size`, for up to 64 tokens. */
 function products(size: number, numLayers: number): Program {
   const b = new ProgramBuilder({ T: 64 });
   const weight = b.external('weight', 'weights', 'f32', [size, size]);
@@ -33,7 +33,7 @@ function scalarsOf(program: Program, numTokens: number, token = 0): Int32Array {
   return block.words;
 }
 
-/** Counts the workers of a host that are alive. */
+/** Counts the live workers of a host. */
 function countingHost(): { host: WasmHost; count: () => number } {
   const host = createHost();
   let numAlive = 0;
@@ -56,7 +56,7 @@ function countingHost(): { host: WasmHost; count: () => number } {
   };
 }
 
-/** Collects garbage, so that what is left is held by somebody; a turn of the event loop lets workers go. */
+/** Collects garbage, so that remaining objects are referenced; a turn of the event loop ends terminated workers. */
 async function collectGarbage(): Promise<void> {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
@@ -67,31 +67,35 @@ async function collectGarbage(): Promise<void> {
 
 const numCreations = testCoverage === 'full' ? 1000 : 50;
 
-// a thousand backends take more than the usual limit on a busy machine
+// a thousand backends take longer than the default timeout on a busy machine
 const timeout = Math.max(120_000, numCreations * 600);
-test(`${numCreations} times create, run and dispose leave no worker and no memory behind`, { timeout }, async () => {
-  const { host, count } = countingHost();
-  const program = products(32, 2);
-  const weightBytes = 2 ** 21;
-  const cycle = async (numThreads: number): Promise<void> => {
-    const backend = await createWasmBackend({ ...small, host, numThreads, minSharedWork: 0 });
-    const executable = await prepare(backend, program, 32);
-    backend.view(backend.allocate({ sizeBytes: weightBytes, usage: 'weights', label: 'more' }))?.fill(1);
-    await executable.run(scalarsOf(program, 3));
-    await backend.dispose();
-  };
-  await Promise.all([2, 1, 1, 1, 1].map(cycle)); // what the process loads once
-  await collectGarbage();
-  const before = process.memoryUsage().rss;
-  for (let round = 0; round < numCreations / 5; round++) {
-    await Promise.all([2, 1, 1, 1, 1].map(cycle));
-    expect(count()).toBe(0);
-  }
-  await collectGarbage();
-  expect(process.memoryUsage().rss - before).toBeLessThan((numCreations / 4) * weightBytes);
-});
+test(
+  `creating, running and disposing ${numCreations} backends leaks no worker and no memory`,
+  { timeout },
+  async () => {
+    const { host, count } = countingHost();
+    const program = products(32, 2);
+    const weightBytes = 2 ** 21;
+    const cycle = async (numThreads: number): Promise<void> => {
+      const backend = await createWasmBackend({ ...small, host, numThreads, minSharedWork: 0 });
+      const executable = await prepare(backend, program, 32);
+      backend.view(backend.allocate({ sizeBytes: weightBytes, usage: 'weights', label: 'more' }))?.fill(1);
+      await executable.run(scalarsOf(program, 3));
+      await backend.dispose();
+    };
+    await Promise.all([2, 1, 1, 1, 1].map(cycle)); // loaded once per process
+    await collectGarbage();
+    const before = process.memoryUsage().rss;
+    for (let round = 0; round < numCreations / 5; round++) {
+      await Promise.all([2, 1, 1, 1, 1].map(cycle));
+      expect(count()).toBe(0);
+    }
+    await collectGarbage();
+    expect(process.memoryUsage().rss - before).toBeLessThan((numCreations / 4) * weightBytes);
+  },
+);
 
-test('1000 executables of one backend take the same memory again', async () => {
+test('1000 executables of one backend reuse the same memory', async () => {
   const backend = await createWasmBackend({ ...small, numThreads: 1 });
   const program = products(32, 2);
   const before = backend.usedBytes;
@@ -123,7 +127,7 @@ test.each([
   ['relaxedSimd', 'yes'],
   ['int8Dot', 'unsigned'],
   ['sharedMemory', 'no'],
-])('%s of %s is refused', async (option, value) => {
+])('%s of %s is rejected', async (option, value) => {
   for (const sharedMemory of [true, false]) {
     const created = createWasmBackend({ ...small, numThreads: 1, sharedMemory, [option]: value });
     const error: unknown = await created.then(
@@ -135,7 +139,7 @@ test.each([
   }
 });
 
-test('memory that is full is refused, and usable again after a free', async () => {
+test('allocation fails when memory is full, and succeeds after a free', async () => {
   const backend = await createWasmBackend({ ...small, numThreads: 1 });
   const allocate = (sizeBytes: number): ReturnType<Backend['allocate']> =>
     backend.allocate({ sizeBytes, usage: 'kv', label: 'cache' });
@@ -147,7 +151,7 @@ test('memory that is full is refused, and usable again after a free', async () =
   await backend.dispose();
 });
 
-test('views stay valid while the memory grows, and freed memory comes back as zeros', async () => {
+test('views stay valid while the memory grows, and reused memory is zeroed', async () => {
   const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 1 });
   const first = backend.allocate({ sizeBytes: 1000, usage: 'weights', label: 'first' });
   const view = backend.view(first) as Uint8Array;
@@ -163,7 +167,7 @@ test('views stay valid while the memory grows, and freed memory comes back as ze
   await backend.dispose();
 });
 
-test('the event loop turns while one long run computes', async () => {
+test('the event loop runs during a long run', async () => {
   const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 2 });
   const size = 512;
   const program = products(size, 400);
@@ -176,12 +180,12 @@ test('the event loop turns while one long run computes', async () => {
     numTicks++;
   }
   await run;
-  // 13 GFLOP: the loop turned many times although the host only awaited one call
+  // 13 GFLOP: many turns although the host awaits a single call
   expect(numTicks).toBe(50);
   await backend.dispose();
 });
 
-test.each([true, false])('an abort ends a run between two ops (shared memory: %s)', async (sharedMemory) => {
+test.each([true, false])('an abort stops a run between two ops (shared memory: %s)', async (sharedMemory) => {
   const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, numThreads: 2, sharedMemory });
   const size = 256;
   const program = products(size, 4000);
@@ -198,7 +202,7 @@ test.each([true, false])('an abort ends a run between two ops (shared memory: %s
   await backend.dispose();
 });
 
-test('dispose in the middle of a run', async () => {
+test('dispose during a run', async () => {
   const { host, count } = countingHost();
   const backend = await createWasmBackend({ maxMemoryBytes: 2 ** 26, host, numThreads: 2 });
   const program = products(256, 4000);
@@ -240,7 +244,7 @@ test.each([0, 100])('a trap in a kernel rejects the run (up to %d ms on the call
 });
 
 test.each([0, 100])(
-  'runs allocate no buffers and leave nothing behind (up to %d ms on the calling thread)',
+  'runs allocate no buffers and leak nothing (up to %d ms on the calling thread)',
   async (maxCallerMs) => {
     const backend = await createWasmBackend({ ...small, numThreads: 2, maxCallerMs });
     const program = products(32, 2);
@@ -255,7 +259,7 @@ test.each([0, 100])(
       await collectGarbage();
     };
     await runs(2000);
-    // the process also has buffers of the test runner's messages: what runs left behind would be there in every round
+    // the process also has message buffers of the test runner; a leak of runs would appear in every round
     let [buffers, heap] = [Infinity, Infinity];
     for (let round = 0; round < 3 && (buffers > 0 || heap >= 2000 * 16); round++) {
       const before = process.memoryUsage();
@@ -265,13 +269,13 @@ test.each([0, 100])(
       heap = Math.min(heap, after.heapUsed - before.heapUsed);
     }
     expect(buffers).toBeLessThanOrEqual(0);
-    // code and its statistics may still move a little, but not by one object per run
+    // code and its statistics may still grow a little, but not by one object per run
     expect(heap).toBeLessThan(2000 * 16);
     await backend.dispose();
   },
 );
 
-test('a program that takes too long on the calling thread goes to the workers', async () => {
+test('a program that takes too long on the calling thread moves to the workers', async () => {
   let ms = 0;
   const host: WasmHost = { ...createHost(), now: () => (ms += 10) };
   const started: number[] = [];
@@ -298,15 +302,18 @@ test('a program that takes too long on the calling thread goes to the workers', 
   await backend.dispose();
 });
 
-test.each([0, 100])('runs of two executables take turns (up to %d ms on the calling thread)', async (maxCallerMs) => {
-  const backend = await createWasmBackend({ ...small, numThreads: 2, maxCallerMs });
-  const program = products(32, 3);
-  const [first, second] = [await prepare(backend, program, 32), await prepare(backend, program, 32)];
-  const runs: Promise<void>[] = [];
-  for (let i = 0; i < 20; i++) {
-    await Promise.all(runs.splice(0));
-    runs.push(first.run(scalarsOf(program, 64)), second.run(scalarsOf(program, 5)));
-  }
-  await Promise.all(runs);
-  await backend.dispose();
-});
+test.each([0, 100])(
+  'runs of two executables are serialized (up to %d ms on the calling thread)',
+  async (maxCallerMs) => {
+    const backend = await createWasmBackend({ ...small, numThreads: 2, maxCallerMs });
+    const program = products(32, 3);
+    const [first, second] = [await prepare(backend, program, 32), await prepare(backend, program, 32)];
+    const runs: Promise<void>[] = [];
+    for (let i = 0; i < 20; i++) {
+      await Promise.all(runs.splice(0));
+      runs.push(first.run(scalarsOf(program, 64)), second.run(scalarsOf(program, 5)));
+    }
+    await Promise.all(runs);
+    await backend.dispose();
+  },
+);

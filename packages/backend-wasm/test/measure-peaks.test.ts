@@ -1,4 +1,4 @@
-/** The probes of the machine: what they give, not how much. */
+/** The machine probes return finite rates; their values are not tested. */
 import { ArgumentError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
@@ -6,7 +6,7 @@ import { measurePeaks } from '../src/index.js';
 
 const small = { memoryBytes: 2 ** 21, probeMs: 1 };
 
-test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers leave', async (numThreads) => {
+test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers end', async (numThreads) => {
   const host = createHost();
   let numAlive = 0;
   const counting: typeof host = {
@@ -35,7 +35,7 @@ test.each([1, 2, 3])('peaks of %i threads are finite rates, and the workers leav
   expect(numAlive).toBe(0);
 });
 
-test('options without sense are refused', async () => {
+test('invalid options are rejected', async () => {
   await expect(measurePeaks({ ...small, numThreads: 0 })).rejects.toThrow(ArgumentError);
   await expect(measurePeaks({ memoryBytes: 100 })).rejects.toThrow(ArgumentError);
   await expect(measurePeaks({ ...small, probeMs: Infinity })).rejects.toThrow(ArgumentError);

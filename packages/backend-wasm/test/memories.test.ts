@@ -1,4 +1,4 @@
-/** Programs and buffers over several memories, kept artificially small. */
+/** Programs and buffers in several memories, kept artificially small. */
 import { Worker } from 'node:worker_threads';
 import { assignVariants, float32Arithmetic, programCases, type ProgramCase } from '@winnow/conformance';
 import { createScalarBlock, ProgramBuilder, type Backend, type BufferHandle, type Program } from '@winnow/ops';
@@ -13,7 +13,7 @@ import { createScattered } from './scattered.js';
 const mebibyte = 2 ** 20;
 const arithmetic = float32Arithmetic();
 
-/** Limits that leave `room` bytes for weights and caches in each memory. */
+/** Limits with `room` bytes for weights and caches in each memory. */
 function limits(room: number, numMemories = 8): CreateWasmBackendOptions {
   const bytesPerMemory = 2 * mebibyte; // much more than the scratch of these programs
   const reservedBytes = bytesPerMemory - heapBase - room;
@@ -22,7 +22,7 @@ function limits(room: number, numMemories = 8): CreateWasmBackendOptions {
 
 const made = new Map<ProgramCase, ReturnType<ProgramCase['create']>>();
 
-/** Everything that a case's steps put out, bit for bit. */
+/** All outputs of a case's steps, as bits. */
 async function outputsOf(backend: Backend, programCase: ProgramCase): Promise<string[]> {
   const { program, contents, steps } = made.get(programCase) ?? programCase.create(arithmetic);
   made.set(programCase, { program, contents, steps });
@@ -68,7 +68,7 @@ const places: Readonly<Record<string, CreateWasmBackendOptions>> = {
 
 const placesOfCases = assignVariants(programCases, Object.keys(places), testCoverage);
 
-describe.each(Object.entries(places))('whole programs over three memories, %s', (name, options) => {
+describe.each(Object.entries(places))('whole programs in three memories, %s', (name, options) => {
   let one: WasmBackend;
   let scattered: Awaited<ReturnType<typeof createScattered>>;
   beforeAll(async () => {
@@ -90,7 +90,7 @@ describe.each(Object.entries(places))('whole programs over three memories, %s', 
 const size = 256;
 const layerBytes = sizeOf('q8_0', size * size);
 
-/** A product per layer, with a cache that the first layer fills and the last one reads, and a short vector for all. */
+/** A matmul per layer, a cache that the first layer fills and the last one reads, and a short vector for all. */
 function layers(numLayers: number, numTokens = 4): Program {
   const b = new ProgramBuilder({ T: numTokens });
   const tokens = b.scalar('tokens', ['T']);
@@ -110,7 +110,7 @@ function layers(numLayers: number, numTokens = 4): Program {
   return b.build();
 }
 
-/** Allocates and fills what a program needs. */
+/** Allocates and fills the buffers of a program. */
 async function load(backend: Backend, program: Program): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
   for (const { name, usage, sizeBytes } of program.buffers.slice(2)) {
@@ -156,7 +156,7 @@ async function valuesOf(backend: Backend, program: Program): Promise<number[]> {
 }
 
 test.each([1, 2])(
-  'memories fill layer by layer, and 8-bit products give the same bits (%d threads)',
+  'memories are filled layer by layer, and int8 matmuls are bit-identical (%d threads)',
   async (numThreads) => {
     const program = layers(12);
     const options = { numThreads, minSharedWork: 0 };
@@ -173,7 +173,7 @@ test.each([1, 2])(
   },
 );
 
-test('buffers of a group lie in one memory', async () => {
+test('buffers of a group are in one memory', async () => {
   const backend = await createWasmBackend({ numThreads: 1, ...limits(mebibyte) });
   const allocate = (part: number, group?: { sizeBytes: number }): void => {
     const request = { sizeBytes: part * mebibyte, usage: 'kv', label: 'cache' } as const;
@@ -181,7 +181,7 @@ test('buffers of a group lie in one memory', async () => {
   };
   allocate(0.625);
   const group = { sizeBytes: 0.5 * mebibyte };
-  allocate(0.125, group); // would fit into the first memory, but not what follows
+  allocate(0.125, group); // fits the first memory, but the rest of the group does not
   expect(backend.numMemories).toBe(2);
   allocate(0.375, group);
   allocate(0.375);
@@ -189,7 +189,7 @@ test('buffers of a group lie in one memory', async () => {
   await backend.dispose();
 });
 
-test('the host reads and writes buffers that lie in several memories', async () => {
+test('the host reads and writes buffers in several memories', async () => {
   const { backend } = await createScattered(3, { numThreads: 1 });
   const b = new ProgramBuilder({});
   const [large, small, other] = [
@@ -263,7 +263,7 @@ describe('memory that is full', () => {
     await backend.dispose();
   });
 
-  test('an op over two memories whose tensors fit into neither', async () => {
+  test('an op with tensors in two memories that fit into neither', async () => {
     const backend = await createWasmBackend({ numThreads: 1, ...limits(1.5 * mebibyte, 2) });
     const b = new ProgramBuilder({});
     const numColumns = mebibyte / 4;
@@ -281,7 +281,7 @@ describe('memory that is full', () => {
   });
 });
 
-/** Twelve layers of which no memory holds more than four, of up to 64 tokens. */
+/** Twelve layers, at most four per memory, for up to 64 tokens. */
 async function several(
   host: WasmHost,
 ): Promise<{ backend: WasmBackend; program: Program; buffers: Map<string, BufferHandle> }> {
@@ -290,7 +290,7 @@ async function several(
   return { backend, program, buffers: await load(backend, program) };
 }
 
-test('a run ends between two records when it is aborted, in whatever memory, and can be repeated', async () => {
+test('an aborted run stops between two records, in any memory, and can be repeated', async () => {
   const { backend, program, buffers } = await several(createHost());
   const executable = await backend.prepare(program, { buffers, profile: true });
   const scalars = scalarsOf(
@@ -324,7 +324,7 @@ test('a run ends between two records when it is aborted, in whatever memory, and
   await backend.dispose();
 });
 
-test('a worker that dies in one memory ends those of the others', async () => {
+test('a worker that dies in one memory ends the workers of the others', async () => {
   const node = createHost();
   const workers: Worker[] = [];
   let numAlive = 0;
@@ -359,7 +359,7 @@ test('a worker that dies in one memory ends those of the others', async () => {
 
 const numLoads = testCoverage === 'full' ? 100 : 10;
 
-test(`${numLoads} times load, run and free leave no memory and no worker behind`, async () => {
+test(`loading, running and freeing ${numLoads} times leaks no memory and no worker`, async () => {
   const node = createHost();
   let numAlive = 0;
   const host: WasmHost = {

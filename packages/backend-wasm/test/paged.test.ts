@@ -1,4 +1,4 @@
-/** Attention through a block table is that of a contiguous cache bit for bit, wherever its blocks lie. */
+/** Attention through a block table is bit-identical to a contiguous cache, wherever the blocks are. */
 import { createScalarBlock, ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, encode, tensorBytes, type DType } from '@winnow/tensor';
 import { afterAll, expect, test } from 'vitest';
@@ -10,7 +10,7 @@ afterAll(() => backend.dispose());
 const [numHeads, numKvHeads, headDim, blockSize, numBlocks] = [6, 2, 64, 64, 9];
 const numSlots = 7 * blockSize + 5;
 const rowElements = numKvHeads * blockSize * headDim;
-/** Where the blocks of the sequence lie. */
+/** Block tables of the sequence. */
 const tables = { contiguous: [0, 1, 2, 3, 4, 5, 6, 7], scattered: [6, 2, 8, 0, 5, 1, 7, 3] };
 
 async function attend(dtype: DType, numTokens: number, table: readonly number[]): Promise<Uint8Array> {

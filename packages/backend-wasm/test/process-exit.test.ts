@@ -1,9 +1,9 @@
-/** A process that does nothing but dispose of a backend: the sources as they are, run by Node itself. */
+/** A process that only creates and disposes a backend, with the sources run by Node itself. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { expect, test } from 'vitest';
 
-/** Lets Node find the TypeScript files behind the `.js` of imports. */
+/** Makes Node resolve `.js` imports to TypeScript sources. */
 const resolveSources = `
 import { registerHooks } from 'node:module';
 registerHooks({
@@ -25,7 +25,7 @@ for (const end = Date.now() + 300; Date.now() < end; );
 await backend.dispose();
 process.stdout.write('disposed');`;
 
-test('a process that disposes of a backend right after creating it ends by itself, and not before', async () => {
+test('a process that disposes a backend right after creating it exits by itself, and not before', async () => {
   const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
   const argv = [
     '--conditions=@winnow/source',

@@ -1,13 +1,13 @@
-/** Backends whose buffers lie in different memories, so that nearly every op has to bring its tensors together. */
+/** Backends with buffers in different memories, so that nearly every op has to copy tensors. */
 import type { Backend, BufferGroup } from '@winnow/ops';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../src/index.js';
 import { heapBase } from '../src/kernels/layout.generated.js';
 
 const bytesPerMemory = 2 ** 24;
 const reservedBytes = 2 ** 23;
-/** What buffers can have of a memory. */
+/** Bytes of a memory available to buffers. */
 const room = bytesPerMemory - heapBase - reservedBytes;
-/** What an allocation of a few bytes takes. */
+/** Bytes taken by an allocation of a few bytes. */
 const pinBytes = 128;
 
 /** A backend that puts each buffer into the emptiest of `numMemories` memories. */
@@ -17,7 +17,7 @@ export async function createScattered(
 ): Promise<{ readonly backend: Backend; readonly inner: WasmBackend }> {
   const maxMemoryBytes = numMemories * bytesPerMemory;
   const inner = await createWasmBackend({ ...options, maxMemoryBytes, bytesPerMemory, reservedBytes });
-  // something in every memory, so that none goes when the buffers of a test are freed
+  // pins every memory, so that none is released when the buffers of a test are freed
   for (let i = 0; i < numMemories; i++) {
     inner.allocate({ sizeBytes: 1, usage: 'weights', label: 'pin', group: { sizeBytes: room } });
   }
@@ -25,7 +25,7 @@ export async function createScattered(
     ...inner,
     limits: { ...inner.limits, maxBufferBytes: room - pinBytes },
     allocate(request) {
-      const group: BufferGroup = { sizeBytes: room - pinBytes }; // fits where nothing but the pin is
+      const group: BufferGroup = { sizeBytes: room - pinBytes }; // fits a memory that holds only its pin
       return inner.allocate({ ...request, group });
     },
   };

@@ -1,6 +1,6 @@
 /**
- * Kernels stay in the scratch that the host plans for them, and read nothing there that they did not write: before every run all
- * of it holds NaN, and so do bands behind the shared scratch and behind that of each thread, which no run may change.
+ * Kernels stay within the scratch that the host plans for them, and read only what they wrote: before every run it is filled
+ * with NaN, and so are guard bands after the shared scratch and that of each thread, which no run may change.
  */
 import {
   assignVariants,
@@ -22,7 +22,7 @@ import type { Scratch } from '../src/program/scratch-meter.js';
 const guardBytes = 4096;
 const guardByte = 0xff;
 
-/** What was planned last, and the parts that are loaded. */
+/** The latest plan, and the loaded parts. */
 const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
 
 vi.mock('../src/program/scratch-meter.js', async (importOriginal) => {
@@ -46,7 +46,7 @@ vi.mock('../src/program/program-part.js', async (importOriginal) => {
   return { ...original, loadPart };
 });
 
-/** The scratch of a loaded part, and the bands behind its pieces. */
+/** The scratch of a loaded part, and the guard bands after its pieces. */
 function scratchOf(
   { memory, address }: LoadedPart,
   sharedBytes: number,
@@ -60,7 +60,7 @@ function scratchOf(
   return { all, bands: all.map((bytes) => bytes.subarray(bytes.length - guardBytes)) };
 }
 
-/** A backend whose runs look after the scratch. */
+/** A backend whose runs fill and check the scratch. */
 function guarded(backend: Backend, numThreads: number): Backend {
   return {
     ...backend,
@@ -94,7 +94,7 @@ const variants = {
 /** Only these depend on how 8-bit dot products are computed. */
 const usesInt8 = (op: string): boolean => /matmul|combine|feed/.test(op);
 
-/** The cases of an op by variant: scratch depends on shapes, types and threads, which `assignVariants` brings together. */
+/** The cases of an op by variant: scratch depends on shapes, dtypes and threads, which `assignVariants` combines. */
 function casesOf(op: string, name: string): readonly KernelCase[] {
   const cases = selectCases(kernelCases[op] ?? [], testCoverage);
   const names = Object.keys(variants).filter((each) => usesInt8(op) || !each.includes('maddubs'));
@@ -108,13 +108,13 @@ describe.each(Object.entries(variants))('%s', async (name, variant) => {
   afterAll(() => inner.dispose());
   const backend = guarded(inner, numThreads);
 
-  // ops without a kernel have no scratch here
+  // ops without a kernel have no scratch
   const ops = [...kernelOps].filter((op) => casesOf(op, name).length > 0);
   test.each(ops)('%s', async (op) => {
     const failures: string[] = [];
     for (const kernelCase of casesOf(op, name)) {
       const found = await checkKernelCase(backend, kernelCase, { arithmetic: float32Arithmetic(true) });
-      // products of 8-bit integers are not within the bounds of f32
+      // int8 activations exceed the bounds for f32
       failures.push(...found.filter((failure) => activations === 'f32' || failure.includes('scratch')));
     }
     expect(failures).toEqual([]);

@@ -1,4 +1,4 @@
-/** On 8-bit integers, too, neurons that are computed in several passes have the bits of one pass. */
+/** With int8 activations, too, neurons computed in several passes are bit-identical to one pass. */
 import { contractChecks, type ContractCheck } from '@winnow/conformance';
 import { expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.js';

@@ -1,6 +1,6 @@
 /**
- * Prompts of `subquadratic-attention` with enough units that a thread takes four KV heads at a time, and what the panels of
- * such prompts must not take in: numbers of the reference backend, the same bits with any number of threads.
+ * Prefill of `subquadratic-attention` with enough work items that a thread processes four KV heads at a time, and the masks
+ * of its panels: results within bounds of the reference backend, bit-identical for any number of threads.
  */
 import {
   createReferenceBackend,
@@ -24,7 +24,7 @@ interface Prompt {
   readonly headDim: number;
   readonly blockSize: number;
   readonly attributes: Attributes;
-  /** Keys and values with numbers that are not finite, of all heads of the last sequence. */
+  /** Slots of the last sequence with non-finite keys and values in all heads. */
   readonly spoiltKeys?: readonly number[];
   readonly spoiltValues?: readonly number[];
   /** Empty slots of the last sequence. */
@@ -39,7 +39,7 @@ interface Found {
 const numTokensOf = ({ sequences }: Pick<Prompt, 'sequences'>): number =>
   sequences.reduce((sum, [begin, end]) => sum + end - begin, 0);
 
-/** Sizes that follow from a prompt, and its block table: blocks lie backwards in the cache. */
+/** Sizes derived from a prompt, and its block table with blocks in reverse order. */
 function layoutOf(prompt: Prompt): {
   readonly numTokens: number;
   readonly numHeads: number;
@@ -65,7 +65,7 @@ function contentsOf(prompt: Prompt): Record<string, Float32Array | Int32Array> {
   const { numTokens, numHeads, numBlocks, blockOf } = layoutOf(prompt);
   const last = sequences.length - 1;
   const rng = createRng(1);
-  // magnitudes of at most 1: the bound is about these
+  // magnitudes of at most 1, as the bound assumes
   const random = (length: number): Float32Array => Float32Array.from({ length }, () => 2 * rng.nextFloat() - 1);
   const contents = {
     q: random(numTokens * numHeads * headDim),
@@ -153,18 +153,18 @@ async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
 }
 
 /**
- * Bound for numbers of at most 1, as `attentionSums` of `@winnow/conformance` has it key by key: the error of a score makes that
- * of a weight, which counts in the sum of weights and in that of values; a sum of n terms adds n roundings.
+ * Bound for values of at most 1, in the way of `attentionSums` of `@winnow/conformance`: the error of a logit gives that of a
+ * weight, which affects the sums of weights and of values; a sum of n terms adds n roundings.
  */
 function boundOf(headDim: number, numKeys: number): number {
   const unit = 2 ** -24;
-  const magnitude = Math.sqrt(headDim); // of a score
+  const magnitude = Math.sqrt(headDim); // of a logit
   const score = (headDim + 5) * unit * magnitude;
   const weight = score + (2 + Math.log2(numKeys + 1)) * 10 * unit + 2 * unit * 2 * magnitude;
   return 2 * (weight + (numKeys + 4) * unit) + 4 * unit;
 }
 
-/** Where numbers differ by more, or only one is finite. */
+/** Indices where values differ by more, or only one is finite. */
 function differences(found: Found, expected: Found, { headDim }: Prompt): string[] {
   const numHeads = found.y.length / found.pairs.length / headDim;
   return Array.from(found.y.keys()).flatMap((i) => {
@@ -180,7 +180,7 @@ function differences(found: Found, expected: Found, { headDim }: Prompt): string
 const mostThreads = 3;
 const reference = createReferenceBackend();
 
-/** Backends with one thread to `mostThreads`, while the tests of a block run. */
+/** Backends with one to `mostThreads` threads during the tests of a block. */
 function useBackends(relaxedSimd: boolean): readonly Backend[] {
   const backends: Backend[] = [];
   beforeAll(async () => {
@@ -202,7 +202,7 @@ async function check(backends: readonly Backend[], prompt: Prompt): Promise<void
   expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
   for (const found of together) {
     expect(found.pairs).toEqual(alone!.pairs);
-    expect(found.y).toEqual(alone!.y); // every bit, but of NaN, whose bits are not determined
+    expect(found.y).toEqual(alone!.y); // every bit, except those of NaN, which are not determined
   }
 }
 
@@ -226,21 +226,24 @@ describe.each([true, false])('relaxedSimd %s, work items of four KV heads', (rel
   ];
 
   const chosen = sampled(prompts, 2, relaxedSimd ? 0 : 1);
-  test.each(chosen)('$numKvHeads of $groupSize queries, $headDim numbers, tokens $sequences', async (prompt) => {
-    // as the kernel has it: tiles of 64 queries, 16 for each thread
-    const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
-    expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
-    await check(backends, { ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
-  });
+  test.each(chosen)(
+    '$numKvHeads KV heads of $groupSize queries, head size $headDim, tokens $sequences',
+    async (prompt) => {
+      // as in the kernel: tiles of 64 queries, 16 for each thread
+      const numTiles = Math.ceil((numTokensOf(prompt) * prompt.groupSize) / 64);
+      expect(numTiles * prompt.numKvHeads).toBeGreaterThanOrEqual(16 * mostThreads);
+      await check(backends, { ...prompt, attributes: { local: 21, global0: 0, global1: 5, logCount: true } });
+    },
+  );
 });
 
 describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
   const backends = useBackends(relaxedSimd);
   const heads = { numKvHeads: 1, groupSize: 1, blockSize: 16, headDim: 8 };
 
-  // the two builds have the same loops, over vectors of four
+  // both builds have the same loops, over vectors of four
   const headDims = sampled([4, 8, 12, 36], 2, relaxedSimd ? 0 : 1);
-  test.each(headDims)('heads of %s: what is not finite stays with the queries that see it', async (headDim) => {
+  test.each(headDims)('heads of %s: non-finite values affect only queries that attend to them', async (headDim) => {
     const spoilt = { spoiltKeys: [64, 131, 150], spoiltValues: [70, 135, 199] };
     for (const attributes of [
       { local: 8, global0: 0 },
@@ -277,11 +280,11 @@ describe.each([true, false])('relaxedSimd %s', (relaxedSimd) => {
     }
   });
 
-  test('a window without end holds its globals once', async () => {
+  test('an unlimited window counts its globals once', async () => {
     await check(backends, { ...heads, sequences: [[0, 70]], attributes: { local: 2 ** 31 - 1, global0: 0 } });
   });
 
-  test('empty slots far back in a wide window are no pairs', async () => {
+  test('empty slots far back in a wide window are not pairs', async () => {
     const attributes = { local: 600, logStride: false };
     await check(backends, { ...heads, sequences: [[640, 700]], holes: [100, 150, 151], attributes });
   });

@@ -45,8 +45,8 @@ const others = [
 ];
 const computing = ops.filter((op) => !others.includes(op));
 
-describe('a kernel that computes or writes wrongly', () => {
-  it.each(computing)('%s that is off by a little more than the bound is caught', async (op) => {
+describe('a kernel with wrong results or writes', () => {
+  it.each(computing)('%s with an error just beyond the bound is caught', async (op) => {
     const kernelCase = typicalCase(op);
     const data = kernelCase.create(rngOf(`${op} ${kernelCase.name}`), arithmetic);
     const [expected] = Object.values(data.expected);
@@ -112,7 +112,7 @@ describe('a kernel beyond its tensors, its sizes or its backend', () => {
     expect(await failuresOf(fixed, typicalCase('softmax'))).toContain('dynamic sizes');
   });
 
-  it('that depends on something else than its inputs is caught', async () => {
+  it('that depends on other data than its inputs is caught', async () => {
     expect(await failuresOf(nondeterministic(), typicalCase('matmul'))).toContain('differs between two runs');
   });
 
@@ -124,14 +124,14 @@ describe('a kernel beyond its tensors, its sizes or its backend', () => {
 });
 
 describe('support', () => {
-  it('is as declared where a backend is honest', async () => {
+  it('matches the declaration of a correct backend', async () => {
     const backend = honestlyWithout('softmax');
     expect(await checkUnsupportedCase(backend, typicalCase('softmax'), { arithmetic })).toEqual([]);
     expect(await failuresOf(backend, typicalCase('add'))).toBe('');
     expect(await failuresOf(backend, typicalCase('softmax'))).toContain('UnsupportedOpError');
   });
 
-  it('that was lost, or came without being declared, is a difference', async () => {
+  it('that is missing or undeclared is a difference', async () => {
     const lost = supportTable(honestlyWithout('softmax'));
     expect(compareSupport(lost, fullSupport())).toEqual([
       'softmax f32: not supported: no kernel, unlike in the expected table',
@@ -168,7 +168,7 @@ describe('a program', () => {
     expect(await run(deaf, /pages|edges/)).not.toBe('');
   });
 
-  it('whose segments run before the host has answered is caught', async () => {
+  it('whose segments run before the host resolves its promise is caught', async () => {
     const hasty = withExecutable((executable) => ({
       async run(scalars, options = {}) {
         const late: (() => Promise<void>)[] = [];

@@ -20,11 +20,11 @@ import { numbersOf, randomTensor } from '../src/values.js';
 const arithmetic = float32Arithmetic();
 
 describe('the case lists', () => {
-  it('are all of the folder (pnpm codegen in packages/backend-wasm writes them)', () => {
+  it('include every file of the folder (pnpm codegen in packages/backend-wasm writes them)', () => {
     expect(readFileSync(listFile, 'utf8')).toBe(caseList());
   });
 
-  it('cover every op, with names of their own', () => {
+  it('cover every op with unique names', () => {
     expect(Object.keys(kernelCases)).toEqual(opSpecs.map(({ name }) => name).toSorted());
     for (const [op, cases] of Object.entries(kernelCases)) {
       expect(cases.length, op).toBeGreaterThan(10);
@@ -37,7 +37,7 @@ describe('the case lists', () => {
     }
   });
 
-  it.each(Object.entries(kernelCases))('of %s are the same every time', (op, cases) => {
+  it.each(Object.entries(kernelCases))('of %s are reproducible', (op, cases) => {
     for (const kernelCase of cases.slice(0, 5)) {
       const create = (): unknown => kernelCase.create(rngOf(`${op} ${kernelCase.name}`), arithmetic);
       expect(create()).toEqual(create());
@@ -81,7 +81,7 @@ function indexOfWideBound(values: Float64Array, bounds: Float64Array): number {
 }
 
 describe('the comparison', () => {
-  it('wants NaN, infinities and bounds in this order, and names the worst index', () => {
+  it('checks NaN, infinities and bounds in this order, and names the worst index', () => {
     expect(compareClose([1, NaN, Infinity, -0], [1, NaN, Infinity, 0], [0, 0, 0, 0])).toBeUndefined();
     expect(compareClose([1.5], [1], [0.5])).toBeUndefined();
     expect(compareClose([Infinity], [1e39], [0])).toBeUndefined();

@@ -6,12 +6,12 @@ const cases = ['f32', 'q8_0'].flatMap((dtype) =>
   lengths.flatMap((length) => ['', ', bias'].map((bias) => ({ name: `${dtype}, 3 x ${length}${bias}` }))),
 );
 
-describe('the choice of cases', () => {
-  it('is everything for full coverage', () => {
+describe('the selection of cases', () => {
+  it('contains every case for full coverage', () => {
     expect(selectCases(cases, 'full')).toBe(cases);
   });
 
-  it('has every value, and every dtype with each kind of length and with a bias, in the order of the list', () => {
+  it('contains every value, and every dtype with each kind of length and with a bias, in the order of the list', () => {
     const names = selectCases(cases, 'pairwise').map(({ name }) => name);
     expect(names).toEqual(cases.map(({ name }) => name).filter((name) => names.includes(name)));
     for (const length of lengths) expect(names.some((name) => name.includes(` x ${length}`))).toBe(true);
@@ -25,7 +25,7 @@ describe('the choice of cases', () => {
     expect(names.length).toBeLessThan(cases.length);
   });
 
-  it.each(Object.entries(kernelCases))('of %s has every dtype', (_op, ofOp) => {
+  it.each(Object.entries(kernelCases))('of %s contains every dtype', (_op, ofOp) => {
     for (const tensor of new Set(ofOp.flatMap(({ dtypes }) => Object.keys(dtypes)))) {
       const found = (list: typeof ofOp): Set<unknown> => new Set(list.map(({ dtypes }) => dtypes[tensor]));
       expect(found(selectCases(ofOp, 'pairwise'))).toEqual(found(ofOp));
@@ -40,7 +40,7 @@ describe('the variants of a case', () => {
     expect([...assignVariants(cases, variants, 'full').values()]).toEqual(cases.map(() => variants));
   });
 
-  it('are one at least, and every kind of value meets every variant', () => {
+  it('are at least one, and every kind of value is combined with every variant', () => {
     const assigned = assignVariants(cases, variants, 'pairwise');
     expect([...assigned.keys()]).toEqual(cases);
     const runs = [...assigned].flatMap(([{ name }, own]) => own.map((variant) => `${name} on ${variant}`)).join('\n');
@@ -53,7 +53,7 @@ describe('the variants of a case', () => {
     expect(runs.split('\n').length).toBeLessThan(2 * cases.length);
   });
 
-  it('take turns where kinds do not decide', () => {
+  it('rotate where kinds do not decide', () => {
     const alike = Array.from({ length: 9 }, (_, index) => ({ name: `graph ${10 + index}` }));
     const counts = new Map(variants.map((variant) => [variant, 0]));
     for (const own of assignVariants(alike, variants, 'pairwise').values()) {

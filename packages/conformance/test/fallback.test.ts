@@ -13,12 +13,12 @@ import { honestlyWithout } from './wrong-backends.js';
 
 const arithmetic = float32Arithmetic();
 
-it.each(Object.keys(kernelCases))('%s, in memory that the host does not see', async (op) => {
+it.each(Object.keys(kernelCases))('%s, in memory without a view', async (op) => {
   const backend = honestlyWithout(op, false);
   expect(await checkUnsupportedCase(backend, typicalCase(op), { arithmetic })).toEqual([]);
 });
 
-it.each(['matmul', 'kv-append', 'attention-partial'])('%s, in memory that the host sees', async (op) => {
+it.each(['matmul', 'kv-append', 'attention-partial'])('%s, in memory with a view', async (op) => {
   expect(await checkUnsupportedCase(honestlyWithout(op), typicalCase(op), { arithmetic })).toEqual([]);
 });
 

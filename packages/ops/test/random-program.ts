@@ -1,4 +1,4 @@
-/** Random valid programs with the memory that they need, for properties of the builder, validator and encoding. */
+/** Random valid programs and their memory, for property tests of the builder, validator and encoding. */
 import { createRng, type Rng } from '@winnow/tensor';
 import { ProgramBuilder, type ProgramTensor } from '../src/program/program-builder.js';
 import type { Program } from '../src/program/program.js';
@@ -11,7 +11,7 @@ const numBlocks = 5;
 
 /**
  * A program over rows of `width` values with in-place ops, reshapes, row ranges, a cache and several segments.
- * @param isFusible whether it has many of the patterns that rewriting looks for
+ * @param isFusible whether it has many fusible patterns
  */
 export function randomProgram(seed: number, numOps: number, isFusible = false): Program {
   const rng = createRng(seed);
@@ -73,7 +73,7 @@ export function randomProgram(seed: number, numOps: number, isFusible = false): 
   return b.build();
 }
 
-/** Norms with matmuls of their result, gated products, and products of rows that others read, too. */
+/** Norms followed by matmuls, gated products, and matmuls of shared rows. */
 function fusibleSteps(
   b: ProgramBuilder,
   {
@@ -101,7 +101,7 @@ function fusibleSteps(
   ];
 }
 
-/** Bytes for every buffer but the scalars and the arena, by name. */
+/** Contents of every buffer except the scalars and the arena, by name. */
 export function randomMemory(program: Program, rng: Rng): Map<string, Uint8Array> {
   const memory = new Map<string, Uint8Array>();
   for (const { name, usage, sizeBytes } of program.buffers) {

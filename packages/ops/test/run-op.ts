@@ -1,4 +1,4 @@
-/** Calls one reference kernel on plain arrays. */
+/** Runs one reference kernel on plain arrays. */
 import { sizeOf, type DType } from '@winnow/tensor';
 import { opSpec } from '../src/ops/registry.js';
 import { inferOp } from '../src/spec/infer-op.js';

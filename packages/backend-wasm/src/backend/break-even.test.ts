@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { breakEvenRatio } from './break-even.js';
 
-test('ratios of every type: more neurons may be active where their rows are interleaved', () => {
+test('every dtype has a ratio, which is higher for interleaved rows', () => {
   const types = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q6_K', 'q5_K', 'q4_K'] as const;
   for (const type of types) {
     expect(breakEvenRatio(type, 'interleaved')).toBeGreaterThanOrEqual(breakEvenRatio(type, 'separate'));

@@ -5,7 +5,7 @@ import { repackableTensors } from '../memory/repacking.js';
 import { aheadOf } from './free-records.js';
 import { planProgram } from './plan.js';
 
-/** Which products of a program need no barrier before them. */
+/** Indices of the matmuls that need no barrier before them. */
 function freeProducts(build: (b: ProgramBuilder, matmul: (x: ProgramTensor) => ProgramTensor) => void): boolean[] {
   const b = new ProgramBuilder({ T: 8 });
   let count = 0;
@@ -25,7 +25,7 @@ function input(b: ProgramBuilder): ProgramTensor {
   return b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
 }
 
-test('products of the same activations go on without a barrier, eight at most', () => {
+test('matmuls of the same activations run without a barrier, at most eight in a row', () => {
   const free = freeProducts((b, matmul) => {
     const x = input(b);
     for (let i = 0; i < 10; i++) b.output(`y${i}`, matmul(x));
@@ -33,7 +33,7 @@ test('products of the same activations go on without a barrier, eight at most', 
   expect(free).toEqual([false, true, true, true, true, true, true, true, false, true]);
 });
 
-test('a product of what the one before computed waits for it', () => {
+test('a matmul of the previous result waits for it', () => {
   const free = freeProducts((b, matmul) => {
     const x = input(b);
     const y = matmul(x);
@@ -43,7 +43,7 @@ test('a product of what the one before computed waits for it', () => {
   expect(free).toEqual([false, false]);
 });
 
-test('products of few activations go on without a barrier whatever they read', () => {
+test('matmuls of few activations run without a barrier, whatever they read', () => {
   const free = (numTokens: number, width: number): boolean[] => {
     const b = new ProgramBuilder({});
     const x = ['a', 'b'].map((name) => b.external(name, 'kv', 'f32', [numTokens, width]));
@@ -61,16 +61,16 @@ test('products of few activations go on without a barrier whatever they read', (
   expect(free(4, 64)).toEqual([false, false]);
 });
 
-test('a product that takes the memory of another one waits for it', () => {
+test('a matmul that reuses the memory of another waits for it', () => {
   const free = freeProducts((b, matmul) => {
     const x = input(b);
-    matmul(x); // nobody needs it, so the next one may have its memory
+    matmul(x); // it has no reader, so the next matmul can reuse its memory
     b.output('y', matmul(x));
   });
   expect(free).toEqual([false, false]);
 });
 
-test('records know the next product with repacked weights, their own included', () => {
+test('records point to the next matmul with repacked weights, including themselves', () => {
   const b = new ProgramBuilder({ T: 8 });
   const weight = b.external('w', 'weights', 'q8_0', [64, 64]);
   const y = b.activation('matmul', { x: input(b), weight });
@@ -81,7 +81,7 @@ test('records know the next product with repacked weights, their own included', 
   expect(records.map((_, index) => aheadOf(program, records, index))).toEqual([2, 1, 0]);
 });
 
-test('nothing is read ahead of an op that reads many weights of its own', () => {
+test('nothing is prefetched before an op that reads many weights', () => {
   const b = new ProgramBuilder({ T: 8 });
   const x = input(b);
   const first = b.activation('add', { a: x, b: x });

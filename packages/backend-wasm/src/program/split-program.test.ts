@@ -2,7 +2,7 @@ import { ProgramBuilder, type Program, type ProgramTensor } from '@winnow/ops';
 import { expect, test } from 'vitest';
 import { splitProgram, type SplitProgram } from './split-program.js';
 
-/** Splits by the last letter of the buffers' names. */
+/** Assigns buffers to memories by the last letter of their names. */
 function split(program: Program, smallBytes = 0): SplitProgram<string> {
   const homeOf = (buffer: number): string => program.buffers[buffer]?.name.at(-1) ?? '';
   return splitProgram(program, homeOf, '', smallBytes);
@@ -43,12 +43,12 @@ test('one memory: the program itself', () => {
   expect(stages).toEqual([{ ...program.segments[0], part: 0, copies: [] }]);
 });
 
-test('what a stage needs is copied once, what nobody reads any more is not', () => {
+test('inputs of a stage are copied once, dead tensors are not', () => {
   const { b, matmul } = builder();
   const x = input(b, 'table a');
   const y = matmul(x, 'first b'); // x goes to b
-  const z = matmul(b.activation('add', { a: x, b: y }), 'second b'); // x is there
-  b.output('z', matmul(z, 'last a')); // only z comes back
+  const z = matmul(b.activation('add', { a: x, b: y }), 'second b'); // x is already there
+  b.output('z', matmul(z, 'last a')); // only z is copied back
   const found = split(b.build());
   expect(stagesOf(found)).toEqual([
     'a: 0',
@@ -59,7 +59,7 @@ test('what a stage needs is copied once, what nobody reads any more is not', () 
   expect(found.lastCopies).toEqual([]);
 });
 
-test('a value that was computed anew is copied again', () => {
+test('a recomputed value is copied again', () => {
   const { b, matmul } = builder();
   let x = input(b, 'table a');
   for (let round = 0; round < 3; round++) x = matmul(matmul(x, `weight ${round} b`), `weight ${round} a`);
@@ -68,7 +68,7 @@ test('a value that was computed anew is copied again', () => {
   expect(found.stages.map(({ copies }) => copies.length)).toEqual([0, 1, 1, 1, 1, 1, 1]);
 });
 
-test('records with small weights or none stay where the ones before are', () => {
+test('records with small weights or none stay in the memory of the previous record', () => {
   const { b, matmul } = builder();
   const norm = b.external('norm a', 'weights', 'f32', [width]);
   const x = matmul(input(b, 'table a'), 'weight b');
@@ -87,7 +87,7 @@ test('an op runs where most of its bytes are', () => {
   expect(stagesOf(split(b.build()))).toEqual(['b: 0']);
 });
 
-test('boundaries end stages, also where there is nothing to do', () => {
+test('boundaries end stages, even empty ones', () => {
   const { b, matmul } = builder();
   b.boundary('first');
   const x = input(b, 'table a');

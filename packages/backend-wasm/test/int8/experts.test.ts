@@ -1,4 +1,4 @@
-/** Products with chosen experts on 8-bit activations against float64; the weights are interleaved expert by expert. */
+/** expert-matmul with int8 activations against float64; the weights are interleaved per expert. */
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -10,7 +10,7 @@ const shapes = [
   { numTokens: 1, numExperts: 8, numChoices: 2, numInputs: 256, numOutputs: 36 },
   { numTokens: 9, numExperts: 4, numChoices: 3, numInputs: 768, numOutputs: 44 },
   { numTokens: 70, numExperts: 3, numChoices: 2, numInputs: 256, numOutputs: 8 },
-  { numTokens: 5, numExperts: 2, numChoices: 1, numInputs: 256, numOutputs: 6 }, // rows that are not whole groups
+  { numTokens: 5, numExperts: 2, numChoices: 1, numInputs: 256, numOutputs: 6 }, // rows that are not whole interleave groups
 ];
 
 function gaussian(seed: number, length: number): Float32Array {
@@ -30,7 +30,7 @@ interface Contents {
   readonly values: Float32Array;
 }
 
-/** Numbers beyond the bound of their errors. */
+/** Number of values beyond their error bound. */
 function countOutside(
   y: Float32Array,
   { x, ids, values }: Contents,
@@ -49,7 +49,7 @@ function countOutside(
       for (let i = block; i < block + 32; i++) {
         const [a, w] = [x[source + i] as number, values[row + i] as number];
         sum += a * w;
-        // as in the test of matmul: half a step of the code, and the roundings of the sums
+        // as for matmul: half a quantization step, and the roundings of the sums
         bound +=
           Math.abs(w) * d * 0.5 * (1 + 1e-5) + (numInputs / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8);
       }
@@ -65,7 +65,7 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   const rng = createRng(7);
   const x = gaussian(1, numTokens * numInputs);
   const ids = Int32Array.from({ length: numTokens * numChoices }, (_, pair) => {
-    // the first token that is as good as another goes with expert 0, so that it has many
+    // expert 0 gets many tokens
     return pair % numChoices === 0 ? 0 : 1 + ((rng.nextInt(64) + pair) % (numExperts - 1));
   });
   const numValues = numExperts * numOutputs * numInputs;
@@ -78,7 +78,7 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   const chosen = b.external('ids', 'weights', 'i32', [numTokens, numChoices]);
   const weights = b.external('weight', 'weights', dtype, [numExperts, numOutputs, numInputs]);
   b.output('y', b.activation('expert-matmul', { x: input, ids: chosen, weight: weights }));
-  // the same activations again: their codes are used twice
+  // the same activations again: their codes are reused
   b.output('z', b.activation('expert-matmul', { x: input, ids: chosen, weight: weights }));
   const buffers = new Map<string, BufferHandle>();
   for (const [name, bytes] of Object.entries({ x: bytesOf(x), ids: bytesOf(ids), weight })) {
@@ -97,7 +97,7 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   const bytes = new Uint8Array(weight.length);
   await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
   expect(Buffer.compare(bytes, weight)).toBe(0);
-  // and the number of threads changes nothing
+  // the number of threads changes no bit
   const key = `${dtype} ${numTokens} ${numInputs} ${String(options.relaxedSimd)}`;
   expect(y).toEqual(results.get(key) ?? y);
   results.set(key, y);

@@ -1,4 +1,4 @@
-/** Blocks of chosen neurons on 8-bit integers: against float64 with derived bounds, on any number of threads, in passes. */
+/** Sparse FFNs with int8 activations against float64 with derived bounds, for any number of threads, in passes. */
 import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -13,7 +13,7 @@ interface Shape {
   readonly width: number;
   readonly numRows: number;
   readonly count: number;
-  /** What weights are multiplied by: scales that are denormal binary16 numbers. */
+  /** Factor of the weights, which makes scales denormal binary16 numbers. */
   readonly factor: number;
 }
 
@@ -39,7 +39,7 @@ const shapes: readonly Shape[] = [
 interface Setup extends Shape {
   readonly dtype: DType;
   readonly weight: Uint8Array;
-  /** Decoded. */
+  /** Dequantized. */
   readonly values: Float32Array;
   readonly rows: Int32Array;
   readonly x: Float32Array;
@@ -52,14 +52,14 @@ function setUp(dtype: DType, shape: Shape): Setup {
     const ofWeight = createRng(8);
     const random = new Float32Array(3 * width * numRows);
     for (let i = 0; i < random.length; i++) random[i] = (ofWeight.nextGaussian() * factor) / 16;
-    return random.fill(0, 2 * width, 2 * width + 64); // blocks whose scales are zero
+    return random.fill(0, 2 * width, 2 * width + 64); // blocks with a scale of zero
   });
   const rows = shuffledRows(rng, numRows);
   const x = Float32Array.from({ length: numTokens * width }, () => rng.nextGaussian());
   return { ...shape, dtype, weight, values, rows, x };
 }
 
-/** In passes of as many neurons as `passes` says. */
+/** Runs in passes of the given numbers of neurons. */
 async function run(setup: Setup, passes: readonly number[], options: CreateWasmBackendOptions): Promise<Float32Array> {
   const { dtype, numTokens, width, numRows, weight, rows, x } = setup;
   const b = new ProgramBuilder({});
@@ -90,7 +90,7 @@ async function run(setup: Setup, passes: readonly number[], options: CreateWasmB
   return yOf(b, previous as ProgramTensor, contents, setup, options);
 }
 
-/** With a matrix each for gate, up and down. */
+/** Runs with separate matrices for gate, up and down. */
 async function runMatrices(setup: Setup, options: CreateWasmBackendOptions): Promise<Float32Array> {
   const { dtype, numTokens, width, numRows, weight, rows, count, x } = setup;
   const b = new ProgramBuilder({});
@@ -140,7 +140,7 @@ async function yOf(
   await executable.run(new Int32Array(0));
   const y = new Float32Array(numTokens * width);
   await executable.read('y', y);
-  // whatever order kernels had them in
+  // independent of the order in the kernels
   for (const [label, bytes] of Object.entries(contents))
     expect(await bytesIn(backend, buffers.get(label))).toEqual(bytes);
   await backend.dispose();
@@ -154,7 +154,7 @@ async function bytesIn(backend: TestBackend, buffer: BufferHandle | undefined): 
   return bytes;
 }
 
-/** A product with row `row`, and how far off it may be: half a step of each code, and the roundings of the sums. */
+/** The dot product with a row and its error bound: half a quantization step per code, and the roundings of the sums. */
 function product({ x, values, width, factor }: Setup, t: number, row: number): readonly [number, number] {
   let sum = 0;
   let bound = 0;
@@ -171,7 +171,7 @@ function product({ x, values, width, factor }: Setup, t: number, row: number): r
   return [sum, bound];
 }
 
-/** `silu(gate) * up`, which is nowhere steeper in gate than 1.1 up. */
+/** `silu(gate) * up`, whose slope in gate is at most 1.1 up. */
 function gated(setup: Setup, t: number, neuron: number): readonly [number, number] {
   const [g, ofG] = product(setup, t, 3 * neuron);
   const [u, ofU] = product(setup, t, 3 * neuron + 1);
@@ -228,7 +228,7 @@ describe.each(dtypes)('%s', (dtype) => {
     test.each(chosen)('$numTokens x $width, $count of $numRows neurons, times $factor', async (shape) => {
       const setup = setUp(dtype, shape);
       const y = await run(setup, [setup.count], options);
-      expect(y).toEqual(await runMatrices(setup, options)); // the bits of the four ops
+      expect(y).toEqual(await runMatrices(setup, options)); // bit-identical to the four ops
       const key = `${JSON.stringify(shape)} ${String(options.relaxedSimd)}`;
       const first = results.get(key);
       expect(y).toEqual(first ?? y);
@@ -250,7 +250,7 @@ describe.each(dtypes)('%s', (dtype) => {
 
 const shape: Shape = { numTokens: 1, width: 256, numRows: 61, count: 53, factor: 1 };
 
-/** Scales of every kind below 64: denormal, zero, the least normal one, negative; then those with which rows stay as they are. */
+/** Scales below 64: denormal, zero, smallest normal, negative; then scales for which rows are not repacked. */
 const small = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
 const large = [0x5400, 0xfbff, 0x7c00, 0x7e01];
 
@@ -328,7 +328,7 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
       largest.set(key, y);
     });
 
-    test('infinite activations: the bits of the four ops', async () => {
+    test('infinite activations: bit-identical to the four ops', async () => {
       const setup = setUp(dtype, shape);
       setup.x[5] = Infinity;
       setup.x[70] = -Infinity;
@@ -346,7 +346,7 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
       const setup = setUp(dtype, { ...shape, numTokens });
       const { blockBytes } = dtypeInfo(dtype);
       const view = new DataView(setup.weight.buffer);
-      // the last of them in few rows only: one number that is not finite takes a whole column with it
+      // the last one in a few rows only, since a non-finite number spoils its whole column
       for (let at = 0, i = 0; at < view.byteLength; at += 7 * blockBytes, i++) {
         const numKinds = at < view.byteLength / 2 ? small.length : scales.length;
         view.setUint16(at, scales[i % numKinds] as number, true);
@@ -355,6 +355,6 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
     });
   });
 
-  test('weights written after prepare, and shared with a program that reads them otherwise', () =>
+  test('weights written after prepare, and shared with a program that reads them in another layout', () =>
     checkSharedWeights(dtype));
 });

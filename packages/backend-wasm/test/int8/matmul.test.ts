@@ -1,4 +1,4 @@
-/** Products with 8-bit activations against float64, and the bytes of weights that are interleaved in place. */
+/** Matmul with int8 activations against float64, and the bytes of weights that are interleaved in place. */
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -39,8 +39,8 @@ async function load(
 }
 
 /**
- * Activations are off by half a step of their block, `d / 2` with `d = max |x| / 127`, and by the rounding of d; the sums
- * over blocks are in f32, as are the scales.
+ * Activations have an error of half a step of their block, `d / 2` with `d = max |x| / 127`, plus the rounding of d; sums
+ * over blocks and scales are in f32.
  */
 function expectProducts(
   y: Float32Array,
@@ -62,7 +62,7 @@ function expectProducts(
       for (let i = 0; i < 32; i++) {
         const weight = w[o * numInputs + block + i] as number;
         sum += (xs[i] as number) * weight;
-        // the code times d stands for x; the products with an offset and with codes may be larger than their difference
+        // x is approximated by code times d; products with the offset and with codes can exceed their difference
         bound += Math.abs(weight) * d * 0.5 * (1 + 1e-5);
         bound += (numInputs / 16 + 8) * unit * (Math.abs(xs[i] as number) + d) * (Math.abs(weight) + 8);
       }
@@ -81,7 +81,7 @@ const shapes = [
   { numTokens: 300, numInputs: 256, numOutputs: 40 },
 ];
 
-/** Every row has one byte everywhere, and scales of 2^-8: codes as large as they can be, -128 of q8_0 as well. */
+/** Rows of one repeated byte with scales of 2^-8: the largest codes, including -128 of q8_0. */
 function extremes(dtype: DType, numRows: number, numColumns: number): Matrix {
   const bytes = new Uint8Array(sizeOf(dtype, numRows * numColumns));
   const values = new Float32Array(numRows * numColumns);
@@ -112,7 +112,7 @@ async function checkProducts(
   const backend = await borrowBackend(options);
   const b = new ProgramBuilder({});
   const x = gaussian(1, numTokens * numInputs);
-  x.fill(0, 0, 32); // a block without values
+  x.fill(0, 0, 32); // a block of zeros
   const bias = gaussian(2, numOutputs);
   const weight = matrix(dtype, numOutputs, numInputs);
   const other = matrix(dtype, 8, numInputs);
@@ -120,7 +120,7 @@ async function checkProducts(
   const inputs = { x: input, bias: b.external('bias', 'weights', 'f32', [numOutputs]) };
   const w = b.external('weight', 'weights', dtype, [numOutputs, numInputs]);
   b.output('y', b.activation('matmul', { ...inputs, weight: w }));
-  // the same activations again: their codes are used twice
+  // the same activations again: their codes are reused
   b.output('z', b.activation('matmul', { x: input, weight: b.external('other', 'weights', dtype, [8, numInputs]) }));
   const program = b.build();
   const handles = await load(backend, {
@@ -133,7 +133,7 @@ async function checkProducts(
   await executable.run(new Int32Array(0));
   const y = new Float32Array(numTokens * numOutputs);
   await executable.read('y', y);
-  // the number of threads and the form of products change nothing: what equals the first result is within its bounds
+  // thread count and dot-product kernel change no bit, so only the first result is compared with the bounds
   const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
   const first = results.get(key);
   if (first === undefined) expectProducts(y, x, weight.values, numInputs, bias);
@@ -142,7 +142,7 @@ async function checkProducts(
   const z = new Float32Array(numTokens * 8);
   await executable.read('z', z);
   expectProducts(z, x, other.values, numInputs, new Float32Array(8));
-  // whoever asks gets the bytes that were written, and the next run repacks them
+  // reads return the written bytes, and the next run repacks them
   const bytes = new Uint8Array(weight.bytes.length);
   await backend.read(handles.get('weight') as BufferHandle, 0, bytes);
   expect(Buffer.compare(bytes, weight.bytes)).toBe(0);
@@ -237,7 +237,7 @@ async function checkInfiniteScale(options: Options, dtype: DType): Promise<void>
 async function checkSmallScales(options: Options, dtype: DType): Promise<void> {
   const backend = await borrowBackend(options);
   const weight = matrix(dtype, 8, 1024);
-  // denormal, zero, least normal, negative and large scales; super-blocks have a second one
+  // denormal, zero, smallest normal, negative and large scales; super-blocks have a second one
   const scales = [0x0001, 0x8003, 0x03ff, 0x0400, 0x0000, 0x8000, 0x83ff, 0x2bff, 0x2c00, 0xac01, 0x53ff, 0xd3ff];
   const blockBytes = weight.bytes.length / ((8 * 1024) / (dtype === 'q8_0' || dtype === 'q4_0' ? 32 : 256));
   const view = new DataView(weight.bytes.buffer);
@@ -284,7 +284,7 @@ async function checkLargeScale(options: Options, dtype: DType): Promise<void> {
       exact += product;
       magnitude += Math.abs(product);
     }
-    // a sum of 256 products in f32: no activation was rounded
+    // a sum of 256 products in f32: activations were not quantized
     expect(Math.abs((y[row] as number) - exact)).toBeLessThanOrEqual(256 * unit * magnitude);
   }
   await backend.dispose();
@@ -297,7 +297,7 @@ async function checkSharedWeights(options: Options): Promise<void> {
   const x = b.external('x', 'weights', 'f32', [1, 64]);
   b.output('y', b.activation('matmul', { x, weight: b.external('weight', 'weights', 'q8_0', [8, 64]) }));
   const other = new ProgramBuilder({});
-  const table = other.external('weight', 'weights', 'q8_0', [16, 32]); // the same bytes, seen otherwise
+  const table = other.external('weight', 'weights', 'q8_0', [16, 32]); // the same bytes with another dtype
   const tokens = other.external('tokens', 'weights', 'i32', [1]);
   other.output('row', other.activation('embedding-lookup', { table, tokens }));
   const xs = gaussian(5, 64);
@@ -328,18 +328,18 @@ describe.each(Object.entries(variants))('%s', (name, options) => {
       checkProducts(options, dtype, shape),
     );
 
-    test.each([1, 3, 5])('largest codes, %i tokens, after and before other types with the same activations', (n) =>
+    test.each([1, 3, 5])('largest codes, %i tokens, after and before other dtypes with the same activations', (n) =>
       checkLargestCodes(options, dtype, n),
     );
 
-    test('a table that is read row by row and multiplied with', () => checkSharedTable(options, dtype));
+    test('a table used for lookup and matmul', () => checkSharedTable(options, dtype));
   });
 
-  test.each(repacked)('%s weights with scales that are not finite are computed in f32', (dtype) =>
+  test.each(repacked)('%s weights with non-finite scales are computed in f32', (dtype) =>
     checkInfiniteScale(options, dtype),
   );
 
-  test.each(repacked)('%s weights with scales of every size up to 64 come back as they were', (dtype) =>
+  test.each(repacked)('%s weights with scales of every size up to 64 are read back unchanged', (dtype) =>
     checkSmallScales(options, dtype),
   );
 

@@ -1,4 +1,4 @@
-/** What tests of products on 8-bit integers share: kinds of backends, encoded weights, rows in any order. */
+/** Shared by tests with int8 activations: backend variants, encoded weights, permuted rows. */
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
@@ -15,14 +15,14 @@ export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
 };
 
 /**
- * The shapes that a variant runs with a dtype: with three dtypes or more every shape meets each of them and each variant, since
- * kernels differ by pairs of these.
+ * The shapes that a variant runs with a dtype: with three dtypes or more, every shape is combined with each dtype and each
+ * variant, since kernels differ by pairs of these.
  */
 export function shapesFor<Shape>(shapes: readonly Shape[], variant: string, dtypeIndex: number): readonly Shape[] {
   return sampled(shapes, 3, (dtypeIndex + Object.keys(variants).indexOf(variant)) % 3);
 }
 
-/** What a test needs of a backend. */
+/** The part of a backend that tests use. */
 export type TestBackend = Pick<Backend, 'allocate' | 'write' | 'read' | 'prepare' | 'dispose'>;
 
 const backends = new Map<CreateWasmBackendOptions, Backend>();
@@ -31,8 +31,8 @@ afterAll(async () => {
 });
 
 /**
- * A backend with 8-bit activations for one test: `dispose` frees what that test allocated and prepared, and the workers and
- * their memory wait for the next test with the same options object.
+ * A backend with int8 activations for one test: `dispose` frees the buffers and executables of the test, and keeps the
+ * workers and their memory for the next test with the same options object.
  */
 export async function borrowBackend(options: CreateWasmBackendOptions): Promise<TestBackend> {
   const backend =
@@ -62,7 +62,7 @@ export async function borrowBackend(options: CreateWasmBackendOptions): Promise<
 
 export const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
 
-/** Weights as a dtype has them, and decoded again. */
+/** Encoded weights, and their dequantized values. */
 interface EncodedWeight {
   readonly weight: Uint8Array;
   readonly values: Float32Array;
@@ -70,7 +70,7 @@ interface EncodedWeight {
 
 const encodedWeights = new Map<string, EncodedWeight>();
 
-/** Copies of encoded weights, which are made once for each key: encoding takes longer than what reads them. */
+/** Copies of encoded weights, which are encoded once per key since encoding is slow. */
 export function encodedOnce(key: string, dtype: DType, random: () => Float32Array): EncodedWeight {
   const encoded = encodedWeights.get(key) ?? encodedWeight(dtype, random());
   encodedWeights.set(key, encoded);
@@ -85,7 +85,7 @@ function encodedWeight(dtype: DType, random: Float32Array): EncodedWeight {
   return { weight, values };
 }
 
-/** All rows, in any order. */
+/** All rows in random order. */
 export function shuffledRows(rng: Rng, numRows: number): Int32Array {
   const order = Array.from({ length: numRows }, (_, row) => row);
   return Int32Array.from({ length: numRows }, () => order.splice(rng.nextInt(order.length), 1)[0] as number);

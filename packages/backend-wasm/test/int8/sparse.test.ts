@@ -1,4 +1,4 @@
-/** Products with chosen rows and sums of them on 8-bit integers, against float64 with derived bounds. */
+/** sparse-matmul and sparse-combine with int8 activations against float64 with derived bounds. */
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
@@ -9,11 +9,11 @@ const unit = 2 ** -24;
 
 interface Shape {
   readonly numTokens: number;
-  /** Columns of the weight: inputs of products, outputs of sums. */
+  /** Columns of the weight: inputs of sparse-matmul, outputs of sparse-combine. */
   readonly columns: number;
   readonly numRows: number;
   readonly count: number;
-  /** What weights are multiplied by: scales that are denormal binary16 numbers, or too large to be interleaved. */
+  /** Factor of the weights, which makes scales denormal binary16 numbers, or too large to be interleaved. */
   readonly factor: number;
 }
 
@@ -34,7 +34,7 @@ const results = new Map<string, Float32Array>();
 
 interface Setup extends Shape {
   readonly weight: Uint8Array;
-  /** Decoded. */
+  /** Dequantized. */
   readonly values: Float32Array;
   readonly rows: Int32Array;
 }
@@ -46,7 +46,7 @@ function setUp(dtype: DType, shape: Shape): Setup {
     const ofWeight = createRng(12);
     const random = new Float32Array(columns * numRows);
     for (let i = 0; i < random.length; i++) random[i] = ofWeight.nextGaussian() * factor;
-    return random.fill(0, 0, 64); // a block whose scale is zero
+    return random.fill(0, 0, 64); // a block with a scale of zero
   });
   const rows = shuffledRows(rng, numRows);
   return { ...shape, weight, values, rows };
@@ -70,7 +70,7 @@ async function runTwice(
     count: b.external('count', 'weights', 'i32', [1]),
   };
   b.output('y', b.activation(op, inputs));
-  // the same activations again: their codes are used twice
+  // the same activations again: their codes are reused
   b.output('z', b.activation(op, inputs));
   const buffers = new Map<string, BufferHandle>();
   const contents = { [name]: bytesOf(x), weight, rows: bytesOf(rows), count: bytesOf(Int32Array.of(count)) };
@@ -126,7 +126,7 @@ async function checkMatmul(options: Options, dtype: Parameters<typeof setUp>[0],
       for (let i = block; i < block + 32; i++) {
         const [a, w] = [x[t * columns + i] as number, values[row + i] as number];
         sum += a * w;
-        // as for matmul: half a step of the code, and the roundings of the sums
+        // as for matmul: half a quantization step, and the roundings of the sums
         bound +=
           Math.abs(w) * d * 0.5 * (1 + 1e-5) +
           (columns / 16 + 8) * unit * (Math.abs(a) + d) * (Math.abs(w) + 8 * factor);
@@ -141,7 +141,7 @@ async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Sha
   const setup = setUp(dtype, shape);
   const { numTokens, columns, numRows, count, values, rows, weight } = setup;
   const rng = createRng(5);
-  // what lies behind the count must not matter
+  // values beyond the count must not matter
   const h = Float32Array.from({ length: numTokens * numRows }, (_, i) =>
     i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
   );
@@ -174,7 +174,7 @@ async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Sha
         magnitude += Math.abs(factor * w);
         codes += scale === 0 ? largestCode : Math.abs(w) / scale;
       }
-      // half a step per coefficient times the code; then roundings: of coefficients, of a product, of at most four sums of
+      // half a step per coefficient times the code; then roundings of coefficients, of a product, of at most four sums of
       // eight rows, and of a sum for every 32 rows
       bound += codes * step * 0.5 * (1 + 1e-5) + (count / 32 + 8) * unit * (magnitude + codes * step);
     }

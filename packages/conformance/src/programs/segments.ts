@@ -7,7 +7,7 @@ const bytesOf = (values: readonly number[]): Uint8Array => new Uint8Array(Float3
 
 /** Three segments; the host writes other rows to the same buffer before the second and the third. */
 const pages: ProgramCase = {
-  name: 'pages that the host brings between segments',
+  name: 'pages written by the host between segments',
   create() {
     const b = new ProgramBuilder({ T: 2 });
     const page = b.external('page', 'kv', 'f32', [2, 3]);

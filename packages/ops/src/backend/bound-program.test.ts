@@ -2,7 +2,7 @@ import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { BoundProgram, createReferenceBackend, type Backend, type BufferHandle } from '../index.js';
 
-/** A backend that counts the buffers that are allocated, and has room for so many. */
+/** A backend that counts allocated buffers and limits their number. */
 function countingBackend(maxBuffers = Infinity): { backend: Backend; live: Set<BufferHandle> } {
   const live = new Set<BufferHandle>();
   const inner = createReferenceBackend();
@@ -32,7 +32,7 @@ function buildAdd(b: Parameters<Parameters<typeof BoundProgram.prepare>[1]>[0]):
 }
 
 describe('BoundProgram', () => {
-  it('runs again and again with what was written, on its own memory and on that of the caller', async () => {
+  it('runs repeatedly with the written data, on its own memory and on that of the caller', async () => {
     const { backend, live } = countingBackend();
     const x = backend.allocate({ sizeBytes: 24, usage: 'kv', label: 'x' });
     const program = await BoundProgram.prepare({ backend, ...addRows, buffers: new Map([['x', x]]) }, buildAdd);
@@ -52,7 +52,7 @@ describe('BoundProgram', () => {
     await expect(program.run()).rejects.toThrow(ReleasedError);
   });
 
-  it('writes weights before the backend sees the program, and rejects those of no tensor', async () => {
+  it('writes weights before the program is prepared, and rejects weights without a tensor', async () => {
     const inner = createReferenceBackend();
     const seen = new Uint8Array(24);
     const backend: Backend = {
@@ -73,13 +73,13 @@ describe('BoundProgram', () => {
     await expect(BoundProgram.prepare({ backend, ...addRows, weights }, buildAdd)).rejects.toThrow(ArgumentError);
   });
 
-  it('frees what it allocated when it cannot be prepared', async () => {
+  it('frees its memory when preparing fails', async () => {
     const { backend, live } = countingBackend(1);
     await expect(BoundProgram.prepare({ backend, ...addRows }, buildAdd)).rejects.toThrow(CapacityError);
     expect(live.size).toBe(0);
   });
 
-  it('names the external tensors when asked for another', async () => {
+  it('lists the external tensors in the error for an unknown name', async () => {
     await using program = await BoundProgram.prepare({ backend: createReferenceBackend(), ...addRows }, buildAdd);
     expect(() => program.buffer('z')).toThrow(ArgumentError);
     expect(() => program.buffer('z')).toThrow('expected x | y, got z');

@@ -27,7 +27,7 @@ async function prepare(
   return { executable: await dispatch({ buffers, profile: true }), memory };
 }
 
-/** The reference without kernels for some ops. */
+/** The reference backend without kernels for some ops. */
 function kernelsWithout(ops: ReadonlySet<string>, backend: Backend): KernelBackend {
   return {
     ...backend,
@@ -56,7 +56,7 @@ async function outputsOf(executable: Executable, rng: Rng): Promise<unknown[]> {
 }
 
 describe('dispatchProgram', () => {
-  it('gives the bits of the reference, whatever ops have no kernel', async () => {
+  it('is bit-identical to the reference, whichever ops have no kernel', async () => {
     for (let seed = 1; seed <= 30; seed++) {
       const program = randomProgram(seed, 12);
       const ops = [...new Set(program.records.map(({ op }) => op))];
@@ -78,7 +78,7 @@ describe('dispatchProgram', () => {
     }
   });
 
-  it('is the backend itself where it has all kernels', async () => {
+  it('returns the executable of the backend if it has all kernels', async () => {
     const backend = createReferenceBackend();
     const program = randomProgram(3, 5);
     const { executable } = await prepare(backend, program, createRng(3), (options) =>
@@ -89,7 +89,7 @@ describe('dispatchProgram', () => {
   });
 });
 
-describe('what the dispatcher rejects and frees', () => {
+describe('errors and memory of the dispatcher', () => {
   it('rejects ops without a kernel on request, and unknown ops always', async () => {
     const backend = createReferenceBackend();
     const program = randomProgram(3, 5);
@@ -124,7 +124,7 @@ describe('what the dispatcher rejects and frees', () => {
 });
 
 describe('withoutFallbacks', () => {
-  it('leaves a valid program whose boundaries come in the old order', () => {
+  it('keeps the program valid and its boundaries in order', () => {
     for (let seed = 1; seed <= 30; seed++) {
       const program = randomProgram(seed, 12);
       const rng = createRng(seed);

@@ -14,7 +14,7 @@ describe('ropeFrequencies', () => {
       const actual = ropeFrequencies(options);
       expect(actual.frequencies).toHaveLength(frequencies.length);
       for (const [pair, expected] of frequencies.entries()) {
-        // half an f32 unit for the rounding, and a little for computing in f64
+        // half an f32 unit for the rounding, and the error of f64
         expect(Math.abs(actual.frequencies[pair] - expected), `pair ${pair}`).toBeLessThanOrEqual(
           expected * (2 ** -24 + 2 ** -45),
         );
@@ -23,7 +23,7 @@ describe('ropeFrequencies', () => {
     },
   );
 
-  it('ntk keeps the fastest pair and slows the slowest by the whole factor', () => {
+  it('ntk keeps the highest frequency and divides the lowest by the whole factor', () => {
     const plain = ropeFrequencies({ base: 10000, rotaryDim: 64 }).frequencies;
     const ntk = ropeFrequencies({ base: 10000, rotaryDim: 64, scaling: { type: 'ntk', factor: 8 } }).frequencies;
     expect(ntk[0]).toBe(1);
@@ -31,13 +31,13 @@ describe('ropeFrequencies', () => {
     for (let pair = 1; pair < 32; pair++) expect(ntk[pair] / plain[pair]).toBeLessThan(ntk[pair - 1] / plain[pair - 1]);
   });
 
-  it('ntk with one pair has nothing to stretch', () => {
+  it('ntk with one pair changes nothing', () => {
     expect([...ropeFrequencies({ base: 10, rotaryDim: 2, scaling: { type: 'ntk', factor: 8 } }).frequencies]).toEqual([
       1,
     ]);
   });
 
-  it('factors divide pair by pair and may bring an amplitude', () => {
+  it('factors divide each frequency and may include a scale', () => {
     const scaling: RopeScaling = { type: 'factors', factors: [1, 2, 4, 8], attentionFactor: 1.5 };
     const { frequencies, amplitude } = ropeFrequencies({ base: 16, rotaryDim: 8, scaling });
     expect([...frequencies]).toEqual([1, 0.25, 0.0625, 0.015625]);
@@ -52,7 +52,7 @@ describe('ropeFrequencies', () => {
   });
 });
 
-describe('ropeFrequencies that do not fit', () => {
+describe('invalid settings of ropeFrequencies', () => {
   it.each<[string, RopeOptions]>([
     ['an odd dim', { base: 10000, rotaryDim: 7 }],
     ['no dims', { base: 10000, rotaryDim: 0 }],
@@ -83,7 +83,7 @@ describe('ropeFrequencies that do not fit', () => {
         scaling: { type: 'yarn', factor: 8, originalContextLength: 99, attentionFactor: 0 },
       },
     ],
-  ])('refuses %s', (_name, options) => {
+  ])('rejects %s', (_name, options) => {
     expect(() => ropeFrequencies(options)).toThrow(ArgumentError);
   });
 });

@@ -1,4 +1,4 @@
-/** Masses worked out by hand. */
+/** Attention masses derived by hand. */
 import { ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../../test/run-op.js';
@@ -33,7 +33,7 @@ describe('attention-mass', () => {
     expect(sum).toBeCloseTo(4, 6); // heads times tokens
   });
 
-  it('adds to what was there, and goes by position', () => {
+  it('accumulates, and is masked by position', () => {
     const inputs = {
       ...cache([0, 0, 0, 0], [7, -1, 2, 9], 4),
       q: floats([1, 1], 1, 2, 1),
@@ -45,7 +45,7 @@ describe('attention-mass', () => {
     expect(runOp('attention-mass', inputs, { scale: 1, window: 2 })['mass']).toEqual([12, 20, 30, 40]);
   });
 
-  it('rejects heads that do not divide', () => {
+  it('rejects a number of heads that is not a multiple of the KV heads', () => {
     const inputs = {
       ...cache([0, 0, 0, 0], [0, 1, 2, 3], 4),
       keys: floats(new Float32Array(8), 2, 2, 2, 1),
@@ -59,7 +59,7 @@ describe('attention-mass', () => {
 });
 
 describe('hadamard', () => {
-  it('is the orthonormal matrix, piece by piece, and its own inverse', () => {
+  it('multiplies each part of a row with the orthonormal matrix, and is its own inverse', () => {
     const rotate = (values: readonly number[], ...shape: number[]): number[] =>
       runOp('hadamard', { x: floats(values, ...shape) })['y'] as number[];
     expect(rotate([1, 2, 3, 4], 1, 4)).toEqual([5, -1, -2, 0]);

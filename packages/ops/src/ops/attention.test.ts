@@ -1,4 +1,4 @@
-/** attention, attention-partial, attention-merge and attention-finish, and the state that they share. */
+/** attention, attention-partial, attention-merge and attention-finish, and their partial state. */
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../../test/run-op.js';
@@ -36,9 +36,9 @@ function query(values: number[], position: number): Record<string, TensorView> {
 
 const ln = Math.log;
 
-describe('attention: what a query sees', () => {
-  it('weighs values by the softmax of the products', () => {
-    // scores ln 1, ln 2, ln 5 at scale 1; position 3 is not visible yet
+describe('attention: masks and heads', () => {
+  it('weights values by the softmax of the logits', () => {
+    // logits ln 1, ln 2, ln 5 at scale 1; position 3 is in the future
     const cache = cacheOf(
       [[ln(1)], [ln(2)], [ln(5)], [99]],
       [
@@ -53,7 +53,7 @@ describe('attention: what a query sees', () => {
     expect(y[1]).toBeCloseTo(2 + 5, 6);
   });
 
-  it('sees all, a window, or one side', () => {
+  it('is bidirectional, windowed or causal', () => {
     const cache = cacheOf([[0], [0], [0], [0], [0]], [[1], [10], [100], [1000], [10000]]);
     const mean = (attributes: Record<string, number | boolean>, position = 2): number =>
       runOp('attention', { ...query([1], position), ...cache }, { scale: 1, ...attributes })['y'][0];
@@ -63,7 +63,7 @@ describe('attention: what a query sees', () => {
     expect(mean({ causal: false })).toBeCloseTo(11111 / 5, 3);
     expect(mean({ causal: false, window: 2 })).toBeCloseTo(1110 / 3, 4);
     expect(mean({ causal: false, window: 1 })).toBe(100);
-    expect(mean({ causal: true, window: 2 }, 9)).toBe(0); // everything too far back
+    expect(mean({ causal: true, window: 2 }, 9)).toBe(0); // every key is outside the window
   });
 
   it('caps logits before the softmax', () => {
@@ -86,8 +86,8 @@ describe('attention: what a query sees', () => {
   });
 });
 
-describe('attention: unusual numbers, and parts', () => {
-  it('never hides NaN or +Infinity, and takes -Infinity as unseen, in any order of keys', () => {
+describe('attention: non-finite values, and partial states', () => {
+  it('propagates NaN and +Infinity, and treats -Infinity as masked, in any order of keys', () => {
     const orders: [number[], number][] = [
       [[NaN], NaN],
       [[NaN, 1], NaN],
@@ -121,7 +121,7 @@ describe('attention: unusual numbers, and parts', () => {
     }
   });
 
-  it('has parts that merge and finish to the same result', () => {
+  it('equals partial states that are merged and finished', () => {
     const rng = createRng(4);
     const row = (): number[] => Array.from({ length: 3 }, () => rng.nextGaussian());
     for (const length of [1, 2, 5, 9]) {
@@ -142,7 +142,7 @@ describe('attention: unusual numbers, and parts', () => {
 });
 
 describe('visibility', () => {
-  it('is by position and never includes empty slots', () => {
+  it('is determined by position and excludes empty slots', () => {
     const causal = visibility({ causal: true, window: 3 });
     expect([-1, 0, 7, 8, 9, 10, 11].filter((key) => causal(10, key))).toEqual([8, 9, 10]);
     const both = visibility({ causal: false, window: 5 });
@@ -158,7 +158,7 @@ describe('partial states', () => {
     o: Float32Array.of(o),
   });
 
-  it('merge to the same in any order, and the empty state changes nothing', () => {
+  it('merge to the same state in any order, and the empty state is neutral', () => {
     const parts: [number, number, number][] = [
       [1, 2, 3],
       [-4, 1, 5],
@@ -187,7 +187,7 @@ describe('partial states', () => {
     expect(merge([3, 0])).toEqual(state(1, 2, 3));
   });
 
-  it('touch only their own row', () => {
+  it('are written to their own row only', () => {
     const target = { m: Float32Array.of(1, 2, 3), l: Float32Array.of(4, 5, 6), o: Float32Array.of(1, 2, 3, 4, 5, 6) };
     clearState(target, 1, 2);
     expect(target).toEqual({

@@ -8,7 +8,7 @@ const rounded = (values: readonly number[] | undefined): number[] => (values ?? 
 describe('expert-route', () => {
   const logits = floats([0, Math.log(3), Math.log(2)], 1, 3);
 
-  it('takes a softmax over all experts, whose chosen part may be normalized and scaled', () => {
+  it('applies a softmax over all experts; selected weights may be normalized and scaled', () => {
     const plain = runOp('expert-route', { logits }, { k: 2 });
     expect(plain['ids']).toEqual([1, 2]);
     expect(plain['weights']?.map((w) => w.toFixed(6))).toEqual(['0.500000', '0.333333']);
@@ -16,20 +16,20 @@ describe('expert-route', () => {
     expect(normalized['weights']?.map((w) => w.toFixed(5))).toEqual(['6.00000', '4.00000']);
   });
 
-  it('chooses with the bias and weighs without it', () => {
+  it('selects with the bias and weights without it', () => {
     const inputs = { logits: floats([0, 0, Math.log(3)], 1, 3), bias: floats([1, 0, 0], 3) };
     const { ids, weights } = runOp('expert-route', inputs, { k: 2, score: 'sigmoid', normalize: true });
     expect(ids).toEqual([0, 2]);
     expect(weights?.map((w) => w.toFixed(6))).toEqual(['0.400000', '0.600000']);
   });
 
-  it('prefers the lower index among equals and weighs nothing with 0', () => {
+  it('prefers the lower index among equals and normalizes a zero sum to 0', () => {
     expect(runOp('expert-route', { logits: floats([1, 1, 1, 2], 1, 4) }, { k: 3 })['ids']).toEqual([3, 0, 1]);
     const hopeless = { logits: floats([-2000, -2000], 1, 2) };
     expect(runOp('expert-route', hopeless, { k: 2, score: 'sigmoid', normalize: true })['weights']).toEqual([0, 0]);
   });
 
-  it('rejects more choices than experts', () => {
+  it('rejects k above the number of experts', () => {
     expect(() => runOp('expert-route', { logits }, { k: 4 })).toThrow(ArgumentError);
     expect(() => runOp('expert-route', { logits }, { k: 0 })).toThrow(ArgumentError);
   });
@@ -40,14 +40,14 @@ describe('expert-matmul', () => {
   const weight = floats([0, 0, 1, 10, 2, 20], 3, 2, 1);
   const ids = ints([2, 0, 1, 2], 2, 2);
 
-  it('multiplies each choice with its own row, or all of a token with one', () => {
+  it('multiplies each selected expert with its own row of x, or all of a token with one row', () => {
     const own = runOp('expert-matmul', { x: floats([1, 2, 3, 4], 2, 2, 1), ids, weight });
     expect(own['y']).toEqual([2, 20, 0, 0, 3, 30, 8, 80]);
     const shared = runOp('expert-matmul', { x: floats([1, 3], 2, 1, 1), ids, weight });
     expect(shared['y']).toEqual([2, 20, 0, 0, 3, 30, 6, 60]);
   });
 
-  it('reads no expert that nobody chose', () => {
+  it('reads only selected experts', () => {
     const bad = floats([NaN, NaN, 1, 10, 2, 20], 3, 2, 1);
     const chosen = ints([2, 1], 1, 2);
     expect(runOp('expert-matmul', { x: floats([1], 1, 1, 1), ids: chosen, weight: bad })['y']).toEqual([2, 20, 1, 10]);
@@ -60,13 +60,13 @@ describe('expert-matmul', () => {
 });
 
 describe('expert-combine', () => {
-  it('sums what the experts of a token said', () => {
+  it('sums the weighted outputs of experts per token', () => {
     const x = floats([1, 2, 10, 20], 1, 2, 2);
     expect(rounded(runOp('expert-combine', { x, weights: floats([0.5, 0.25], 1, 2) })['y'])).toEqual([3, 6]);
   });
 });
 
-describe('the small ops around them', () => {
+describe('the pointwise ops around them', () => {
   it('multiply, scale, scale-rows, slice-columns', () => {
     const x = floats([1, 2, 3, 4, 5, 6], 2, 3);
     expect(runOp('multiply', { a: x, b: x })['y']).toEqual([1, 4, 9, 16, 25, 36]);

@@ -17,7 +17,7 @@ describe('matmul', () => {
     expect(runOp('matmul', { x, weight: floats([1, 1, 1], 1, 3) })['y']).toEqual([2 ** -30]);
   });
 
-  it('gives the bias, or zeros, for no inputs', () => {
+  it('gives the bias, or zeros, for zero input columns', () => {
     expect(runOp('matmul', { x: floats([], 1, 0), weight: floats([], 2, 0) })['y']).toEqual([0, 0]);
     expect(runOp('matmul', { x: floats([], 1, 0), weight: floats([], 2, 0), bias: floats([3, 4], 2) })['y']).toEqual([
       3, 4,

@@ -29,7 +29,7 @@ describe('rms-norm', () => {
 });
 
 describe('layer-norm', () => {
-  it('removes the mean and divides by the deviation', () => {
+  it('subtracts the mean and divides by the standard deviation', () => {
     // mean 5, variance 4
     const x = floats([3, 7, 3, 7, 3, 7], 1, 6);
     const weight = floats([1, 1, 2, 2, 3, 3], 6);

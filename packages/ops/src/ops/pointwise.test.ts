@@ -1,4 +1,4 @@
-/** The ops that work value by value: activation, glu, add, soft-cap. */
+/** Pointwise ops: activation, glu, add, soft-cap. */
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../../test/run-op.js';
 import { activationKinds } from '../numerics/activation-functions.js';
@@ -12,7 +12,7 @@ describe('add', () => {
     });
   });
 
-  it('works in place and on nothing', () => {
+  it('works in place and on empty tensors', () => {
     const a = floats([1, 2, 3], 3);
     const y = { ...a };
     runOp('add', { a, b: floats([1, 1, 1], 3) });
@@ -22,13 +22,13 @@ describe('add', () => {
 });
 
 describe('activation', () => {
-  it('applies the chosen function', () => {
+  it('applies the given function', () => {
     expect(runOp('activation', { x: floats([-1, 0, 3], 3) }, { kind: 'relu2' })).toEqual({ y: [0, 0, 9] });
     const [half] = runOp('activation', { x: floats([0], 1) }, { kind: 'sigmoid' })['y'];
     expect(half).toBe(0.5);
   });
 
-  it('leaves columns from the count on at 0', () => {
+  it('leaves columns beyond the count at 0', () => {
     const inputs = { x: floats([1, 0, NaN, 4, -1, 2], 2, 3), count: ints([2], 1) };
     expect(runOp('activation', inputs, { kind: 'relu2' })).toEqual({ y: [1, 0, 0, 16, 0, 0] });
   });
@@ -40,18 +40,18 @@ describe('glu', () => {
     const up = floats([1, -2, 4, 8, -16, 0.5], 2, 3);
     const plain = runOp('activation', { x: gate }, { kind })['y'];
     const gated = runOp('glu', { gate, up }, { kind })['y'];
-    // powers of two change no digit, so both round alike
+    // multiplication by a power of two is exact, so both round alike
     expect(gated).toEqual(plain.map((value, i) => value * up.data[i]));
   });
 
-  it('leaves columns from the count on at 0', () => {
+  it('leaves columns beyond the count at 0', () => {
     const inputs = { gate: floats([1, NaN, 3, 4], 2, 2), up: floats([5, 6, 7, 8], 2, 2), count: ints([1], 1) };
     expect(runOp('glu', inputs, { kind: 'relu' })).toEqual({ y: [5, 0, 21, 0] });
   });
 });
 
 describe('soft-cap', () => {
-  it('is odd, bounded and almost the identity near 0', () => {
+  it('is odd, bounded, and close to the identity near 0', () => {
     const { y } = runOp(
       'soft-cap',
       { x: floats([-Infinity, -1000, -1e-3, 0, 1e-3, 30, 1000, Infinity, NaN], 9) },

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../../test/run-op.js';
 import { poolingKinds, type PoolingKind } from './pool-rows.js';
 
-/** Three runs of `[2, ...]` rows: rows 1 to 3, row 0, and none. */
+/** Three runs of rows: rows 1 to 3, row 0, and none. */
 function pooled(kind: PoolingKind): number[] {
   const x = floats([9, -9, 1, 10, 2, -20, 6, 40], 4, 2);
   return runOp('pool-rows', { x, starts: ints([1, 0, 4], 3), lengths: ints([3, 1, 0], 3) }, { kind })['y'] as number[];
@@ -16,11 +16,11 @@ describe('pool-rows', () => {
     ['max', 6, 40],
     ['weighted-mean', (1 + 4 + 18) / 6, (10 - 40 + 120) / 6],
     ['mean-sqrt', 9 / Math.sqrt(3), 30 / Math.sqrt(3)],
-  ])('%s of several rows, of one and of none', (kind, first, second) => {
+  ])('%s of several rows, one row and no rows', (kind, first, second) => {
     expect(pooled(kind)).toEqual([Math.fround(first), Math.fround(second), 9, -9, 0, 0]);
   });
 
-  it('has a test of every kind', () => expect(poolingKinds).toHaveLength(6));
+  it('covers every kind', () => expect(poolingKinds).toHaveLength(6));
 
   it('keeps NaN', () => {
     const x = floats([NaN, 1], 2, 1);

@@ -10,8 +10,8 @@ const fresh = { stateFrom: ints([-1], 1), stateTo: ints([0], 1) };
 describe('short-conv', () => {
   const weight = floats([1, 10, 100], 1, 3);
 
-  it('meets the current token with the last tap and keeps the last inputs', () => {
-    const state = floats([NaN, NaN], 1, 2, 1); // not looked at by a fresh sequence
+  it('multiplies the current token with the last tap and stores the last inputs', () => {
+    const state = floats([NaN, NaN], 1, 2, 1); // not read by a new sequence
     const x = floats([1, 2, 3], 3, 1);
     const { y } = runOp('short-conv', { x, weight, sequences: ints([0, 0, 0], 3), ...fresh }, {}, { state });
     expect(y).toEqual([100, 210, 321]);
@@ -28,7 +28,7 @@ describe('short-conv', () => {
     expect([...state.data]).toEqual([1, 2, 2, 3, 7, 7]);
   });
 
-  it('keeps sequences apart', () => {
+  it('keeps sequences separate', () => {
     const state = floats([1, 2, 3, 4], 2, 2, 1);
     const x = floats([5, 6, 7], 3, 1);
     const inputs = { x, weight, sequences: ints([1, 1, 0], 3), stateFrom: ints([-1, 1], 2), stateTo: ints([0, 1], 2) };
@@ -47,8 +47,8 @@ describe('short-conv', () => {
 const deltaAttributes = { numKeyHeads: 1, eps: 0 };
 
 describe('gated-delta: a step by hand', () => {
-  it('moves its memory half of the way to the value when beta is 0 and nothing is forgotten', () => {
-    const qkv = floats([5, 2, 4, -3, 7, 4], 2, 3); // units of q and k: 1, 1 and -1, 1
+  it('moves the memory halfway to the value when beta is 0 and the decay is 1', () => {
+    const qkv = floats([5, 2, 4, -3, 7, 4], 2, 3); // normalized q and k: 1, 1 and -1, 1
     const gates = { alpha: floats([0, 0], 2, 1), beta: floats([0, 0], 2, 1) };
     const constants = { alphaBias: floats([0], 1), decay: floats([0], 1) };
     const state = floats([99], 1, 1, 1, 1);
@@ -57,9 +57,9 @@ describe('gated-delta: a step by hand', () => {
     expect([...state.data]).toEqual([3]);
   });
 
-  it('forgets by exp(softplus(alpha + bias) * decay)', () => {
+  it('decays by exp(softplus(alpha + bias) * decay)', () => {
     const qkv = floats([1, 1, 0], 1, 3);
-    // softplus(0) = ln 2; a beta of -Infinity learns nothing
+    // softplus(0) = ln 2; a beta of -Infinity gives a step of 0
     const gates = { alpha: floats([2], 1, 1), beta: floats([-Infinity], 1, 1) };
     const constants = { alphaBias: floats([-2], 1), decay: floats([-1], 1) };
     const state = floats([8], 1, 1, 1, 1);
@@ -69,7 +69,7 @@ describe('gated-delta: a step by hand', () => {
 });
 
 describe('gated-delta: steps of several tokens', () => {
-  it('gives the same in one step and token by token', () => {
+  it('gives the same result in one step and token by token', () => {
     const [numTokens, numHeads, numKeyHeads, dim] = [9, 4, 2, 6];
     const rng = createRng(5);
     const random = (...shape: number[]): TensorView =>
@@ -106,7 +106,7 @@ describe('gated-delta: steps of several tokens', () => {
       return { y, state: [...state.data] };
     };
     const whole = runIn(numTokens);
-    // the memory is rounded to f32 after each step, and nothing makes errors grow
+    // the memory is rounded to f32 after each step, and errors do not grow
     for (const chunk of [1, 4]) {
       const found = runIn(chunk);
       for (const [i, value] of whole.y.entries()) expect(Math.abs(found.y[i] - value)).toBeLessThan(1e-5);
@@ -114,7 +114,7 @@ describe('gated-delta: steps of several tokens', () => {
     }
   });
 
-  it('rejects channels and heads that do not fit', () => {
+  it('rejects mismatched channels and heads', () => {
     const gates = { alpha: zeros('f32', 1, 3), beta: zeros('f32', 1, 3), alphaBias: zeros('f32', 3) };
     const common = { ...gates, decay: zeros('f32', 3), sequences: ints([0], 1), ...one };
     const state = zeros('f32', 1, 3, 2, 2);

@@ -4,7 +4,7 @@ import { floats, ints, runOp } from '../../test/run-op.js';
 const quarter = Math.PI / 2;
 
 describe('rope', () => {
-  it('turns neighbors or halves by a quarter', () => {
+  it('rotates adjacent pairs or halves by 90 degrees', () => {
     const inputs = {
       x: floats([1, 2, 3, 4, 5, 6], 1, 1, 6),
       positions: ints([1], 1),
@@ -16,7 +16,7 @@ describe('rope', () => {
     expect(round(runOp('rope', inputs, { layout: 'halves', amplitude: 2 })['y'])).toEqual([-6, -8, 2, 4, 5, 6]);
   });
 
-  it('is the product of complex numbers', () => {
+  it('equals a product of complex numbers', () => {
     const x = floats(
       Float32Array.from({ length: 2 * 3 * 8 }, (_, i) => Math.sin(3 * i)),
       2,
@@ -41,7 +41,7 @@ describe('rope', () => {
     }
   });
 
-  it('makes products of rotated vectors depend on the distance of positions only', () => {
+  it('makes dot products depend only on the distance of positions', () => {
     const frequencies = floats([1, 0.1], 2);
     const turn = (values: number[], position: number): number[] =>
       runOp('rope', { x: floats(values, 1, 1, 4), positions: ints([position], 1), frequencies }, { layout: 'halves' })[

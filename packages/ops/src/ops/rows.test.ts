@@ -4,13 +4,13 @@ import { describe, expect, it } from 'vitest';
 import { floats, ints, packed, runOp, zeros } from '../../test/run-op.js';
 
 describe('embedding-lookup', () => {
-  it('takes the row of each token', () => {
+  it('copies the row of each token', () => {
     const table = floats([1, 2, 3, 4, 5, 6], 3, 2);
     expect(runOp('embedding-lookup', { table, tokens: ints([2, 0, 2], 3) })['y']).toEqual([5, 6, 1, 2, 5, 6]);
     expect(runOp('embedding-lookup', { table, tokens: ints([1], 1) }, { scale: 0.5 })['y']).toEqual([1.5, 2]);
   });
 
-  it('decodes only the rows it takes', () => {
+  it('decodes only the requested rows', () => {
     const values = Float32Array.from({ length: 96 }, (_, i) => (i % 32 === 31 ? -127 : (i % 32) * (1 + (i >> 5))));
     const bytes = new Uint8Array(sizeOf('q8_0', 96)).fill(0xff); // rows that are not written decode to NaN
     encode('q8_0', values.subarray(32, 64), bytes, { byteOffset: 34 });
@@ -20,7 +20,7 @@ describe('embedding-lookup', () => {
 });
 
 describe('gather-rows', () => {
-  it('takes rows in any order', () => {
+  it('gathers rows in any order', () => {
     expect(runOp('gather-rows', { x: floats([1, 2, 3, 4], 2, 2), rows: ints([1, 1, 0], 3) })['y']).toEqual([
       3, 4, 3, 4, 1, 2,
     ]);
@@ -34,7 +34,7 @@ describe('scatter-rows', () => {
     expect([...y.data]).toEqual([11, 12, 3, 4, 7, 8]);
   });
 
-  it('keeps every bit', () => {
+  it('copies every bit', () => {
     const y = zeros('f32', 1, 3);
     const x = floats([-0, NaN, 1e-40], 1, 3);
     runOp('scatter-rows', { x, rows: ints([0], 1) }, {}, { y });
@@ -51,7 +51,7 @@ describe('position-append', () => {
 });
 
 describe('kv-append', () => {
-  it('stores the heads of a token apart, slots inside of blocks', () => {
+  it('stores heads separately, and slots within blocks', () => {
     // 2 blocks, 2 heads, 3 slots, key width 2, value width 1
     const keys = zeros('f32', 2, 2, 3, 2);
     const values = zeros('f32', 2, 2, 3, 1);

@@ -1,4 +1,4 @@
-/** The ops beside the logits: softmax, log-sum-exp, arg-max, top-k. */
+/** Ops over logits: softmax, log-sum-exp, arg-max, top-k. */
 import { createRng } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, runOp } from '../../test/run-op.js';
@@ -7,17 +7,17 @@ import { selectTopK } from '../numerics/select-top-k.js';
 const inf = Infinity;
 
 describe('softmax', () => {
-  it('is known for logarithms', () => {
+  it('is exact for logarithms', () => {
     const { y } = runOp('softmax', { x: floats([Math.log(1), Math.log(2), Math.log(5), -inf], 1, 4) });
     for (const [i, expected] of [0.125, 0.25, 0.625, 0].entries()) expect(y[i]).toBeCloseTo(expected, 7);
   });
 
-  it('does not overflow, and does not care for a shift', () => {
+  it('does not overflow, and is invariant under shifts', () => {
     expect(runOp('softmax', { x: floats([1000, 1000, -1000], 3) })['y']).toEqual([0.5, 0.5, 0]);
     expect(runOp('softmax', { x: floats([-1000, -1000], 2) })['y']).toEqual([0.5, 0.5]);
   });
 
-  it('gives zeros for nothing visible, and NaN for NaN and +Infinity wherever they stand', () => {
+  it('gives zeros if every value is -Infinity, and NaN for NaN and +Infinity at any place', () => {
     const rows = [
       [-inf, -inf],
       [NaN, -inf],
@@ -38,7 +38,7 @@ describe('log-sum-exp', () => {
     expect(y[1]).toBe(Math.fround(1000 + Math.log(3)));
   });
 
-  it('is -Infinity for nothing, and NaN for NaN and +Infinity', () => {
+  it('is -Infinity for an empty row, and NaN for NaN and +Infinity', () => {
     const rows = [
       [-inf, -inf],
       [NaN, -inf],
@@ -52,7 +52,7 @@ describe('log-sum-exp', () => {
 });
 
 describe('arg-max', () => {
-  it('takes the first of equals and passes by NaN', () => {
+  it('returns the first of equals and skips NaN', () => {
     const rows = [
       [1, 3, 3],
       [NaN, -inf, NaN],
@@ -73,7 +73,7 @@ describe('top-k', () => {
     expect(values).toEqual([inf, 5, 5, 2, 2, -inf, NaN, NaN]);
   });
 
-  it('is a stable sort cut after k', () => {
+  it('equals a stable sort truncated to k', () => {
     const rng = createRng(3);
     for (let run = 0; run < 200; run++) {
       const length = 1 + rng.nextInt(40);
@@ -86,7 +86,7 @@ describe('top-k', () => {
     }
   });
 
-  it('may write the values over the row that it reads', () => {
+  it('can write the values over its input row', () => {
     const rng = createRng(5);
     for (let run = 0; run < 100; run++) {
       const row = Float32Array.from({ length: 1 + rng.nextInt(60) }, () => rng.nextInt(9) / 4);

@@ -1,6 +1,5 @@
 /**
- * The ops of sparse attention: which keys they attend to, shown by values that identify their key, and what they
- * refuse.
+ * The ops of sparse attention: the keys that they attend to, shown by values that identify their key, and errors.
  */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
@@ -40,7 +39,7 @@ function queries(positions: readonly number[], q = 1): Record<string, TensorView
   };
 }
 
-/** The unit vectors that are part of row `row` of y. */
+/** The unit vectors with a weight in row `row` of y. */
 function partsOf(y: ArrayLike<number>, dim: number, row = 0): number[] {
   return Array.from({ length: dim }, (_, j) => j).filter((j) => (y[row * dim + j] ?? 0) !== 0);
 }
@@ -66,7 +65,7 @@ const seen = (i: number, attributes: Record<string, number | boolean | string> =
 };
 
 describe('subquadratic-attention', () => {
-  it('sees the rows of the specification', () => {
+  it('attends to the keys of the specification', () => {
     expect(seen(0)).toEqual([[0], []]);
     expect(seen(6)).toEqual([[0, 2, 3, 4, 5, 6], []]);
     expect(seen(7)).toEqual([[0, 3, 4, 5, 6, 7], [0]]);
@@ -111,7 +110,7 @@ describe('subquadratic-attention', () => {
     expect(pairsOf(1024, {})).toBe(129_858);
   });
 
-  it('rejects landmarks without means, and blocks that are no part of a cache block', () => {
+  it('rejects landmarks without means, and blocks that do not divide a cache block', () => {
     const inputs = { ...queries([5]), ...units(64) };
     const attributes = { scale: 1, local: 4, landmarks: 'compat' };
     expect(() => runOp('subquadratic-attention', inputs, attributes)).toThrow(ArgumentError);
@@ -120,7 +119,7 @@ describe('subquadratic-attention', () => {
   });
 });
 
-it('streaming-attention sees sinks and window, the sinks with the other query', () => {
+it('streaming-attention attends to the window and, with another query, to the sinks', () => {
   const inputs = { ...queries([9]), ...units(10, 0, () => Math.log(2)), sinkQ: floats([2], 1, 1, 1) };
   const { y, pairs } = runOp('streaming-attention', inputs, { scale: 1, local: 3, sinks: 2 });
   expect(partsOf(y, 10)).toEqual([0, 1, 7, 8, 9]);
@@ -132,7 +131,7 @@ it('streaming-attention sees sinks and window, the sinks with the other query', 
   expect(partsOf(far['y'], 10)).toEqual([7, 8, 9]);
 });
 
-it('oracle-topk-attention takes the largest logits, the lower slot of equal ones', () => {
+it('oracle-topk-attention selects the largest logits, ties by the lower slot', () => {
   const inputs = { ...queries([9]), ...units(10, 0, (j) => [3, 1, 4, 1, 5, 9, 2, 6, 5, 3][j] ?? 0) };
   const parts = (k: number): number[] => partsOf(runOp('oracle-topk-attention', inputs, { scale: 1, k })['y'], 10);
   expect(parts(1)).toEqual([5]);
@@ -142,7 +141,7 @@ it('oracle-topk-attention takes the largest logits, the lower slot of equal ones
 });
 
 describe('sparq-attention', () => {
-  it('mixes the mean value in by the mass that is missing', () => {
+  it('blends in the mean value by the missing mass', () => {
     // weights 1, 1, 6: the last key and the newest are kept
     const inputs = { ...queries([2]), ...units(3, 0, (j) => (j === 0 ? Math.log(6) : 0)) };
     const { y, alpha } = runOp('sparq-attention', inputs, { scale: 1, rank: 1, topK: 2, local: 1 });
@@ -155,7 +154,7 @@ describe('sparq-attention', () => {
     expect(runOp('sparq-attention', inputs, { scale: 1, rank: 1, topK: 3 })['alpha'][0]).toBe(1);
   });
 
-  it('rejects a window larger than the choice', () => {
+  it('rejects a window larger than k', () => {
     const inputs = { ...queries([2]), ...units(3) };
     expect(() => runOp('sparq-attention', inputs, { scale: 1, rank: 1, topK: 2, local: 3 })).toThrow(
       /at most topK = 2/,
@@ -163,7 +162,7 @@ describe('sparq-attention', () => {
   });
 });
 
-it('page-topk-attention visits pages by their bounds and certifies what it left out', () => {
+it('page-topk-attention visits pages by their bounds and certifies the missing mass', () => {
   // four pages of two keys with logits ln 1, ln 8, ln 2, ln 1
   const logits = [1, 1, 8, 8, 2, 2, 1, 1].map(Math.log);
   const inputs = {
@@ -176,7 +175,7 @@ it('page-topk-attention visits pages by their bounds and certifies what it left 
       4,
       1,
       1,
-    ), // boxes as small as can be
+    ), // tight boxes
     keyMax: floats(
       [0, 2, 4, 6].map((j) => logits[j] ?? 0),
       1,
@@ -190,7 +189,7 @@ it('page-topk-attention visits pages by their bounds and certifies what it left 
   const one = run({ budget: 1 });
   expect(partsOf(one['y'], 8)).toEqual([2, 3, 6, 7]);
   expect([one['pages'][0], one['pairs'][0]]).toEqual([2, 4]);
-  expect(one['certificate'][0]).toBeCloseTo(6 / 24, 6); // exact here: 1 + 1 + 2 + 2 of 24
+  expect(one['certificate'][0]).toBeCloseTo(6 / 24, 6); // the bound is exact here: 1 + 1 + 2 + 2 of 24
   const kept = Math.sqrt(2 * (8 / 18) ** 2 + 2 * (1 / 18) ** 2);
   expect(one['errorBound'][0]).toBeCloseTo((6 / 24) * (1 + kept), 6);
   expect(partsOf(run({ epsilon: 0.2 })['y'], 8)).toEqual([2, 3, 4, 5, 6, 7]);
@@ -209,7 +208,7 @@ describe('h2o-attention', () => {
   const rows = { stateFrom: ints([-1], 1), stateTo: ints([0], 1) };
 
   it('keeps the last tokens of a chunk and its heavy hitters', () => {
-    // key 1 draws nearly all weight of the first chunk
+    // key 1 gets nearly all weight of the first chunk
     const inputs = { ...queries([0, 1, 2, 3, 4, 5]), ...units(6, 0, (j) => (j === 1 ? 20 : 0)), ...rows };
     const attributes = { scale: 1, chunk: 4, local: 1, heavy: 1 };
     const updated = state(2, 4);
@@ -224,7 +223,7 @@ describe('h2o-attention', () => {
     expect(updated['memoryScores']?.data[0]).toBeCloseTo(5, 5);
   });
 
-  it('rejects a memory of another size', () => {
+  it('rejects a heavy-hitter list of another size', () => {
     const inputs = { ...queries([0]), ...units(6), ...rows };
     expect(() => runOp('h2o-attention', inputs, { scale: 1, chunk: 4, local: 1, heavy: 1 }, state(3, 4))).toThrow(
       /sinks \+ local \+ heavy = 2/,

@@ -1,6 +1,5 @@
 /**
- * The ops of sparse feed-forward blocks: active-neurons, sparse-matmul, gather-columns, sparse-combine,
- * sparse-feed-forward.
+ * The ops of sparse FFNs: active-neurons, sparse-matmul, gather-columns, sparse-combine, sparse-feed-forward.
  */
 import { ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
@@ -9,7 +8,7 @@ import { floats, ints, runOp } from '../../test/run-op.js';
 describe('active-neurons', () => {
   const thresholds = floats([1, 1, 0, -1], 4);
 
-  it('unites the neurons that reach their thresholds for some token, in ascending order', () => {
+  it('lists the neurons that reach their thresholds for any token, in ascending order', () => {
     const scores = floats([1, 0.5, -1, -2, 0, 3, -1, -2], 2, 4);
     expect(runOp('active-neurons', { scores, thresholds })).toEqual({ ids: [0, 1, 0, 0], count: [2] });
   });
@@ -20,35 +19,35 @@ describe('active-neurons', () => {
     expect(runOp('active-neurons', inputs, { absolute: true })).toEqual({ ids: [0, 2, 3, 0], count: [3] });
   });
 
-  it('takes all where the ratio would be larger than allowed', () => {
+  it('lists every neuron if the active ratio exceeds the maximum', () => {
     const inputs = { scores: floats([2, 2, -1, -2], 1, 4), thresholds };
     expect(runOp('active-neurons', inputs, { maxRatio: 0.5 })).toEqual({ ids: [0, 1, 0, 0], count: [2] });
     expect(runOp('active-neurons', inputs, { maxRatio: 0.25 })).toEqual({ ids: [0, 1, 2, 3], count: [4] });
   });
 
-  it('keeps NaN, so that it is not hidden, and finds nothing for no tokens', () => {
+  it('counts NaN as active, so that it propagates, and gives no neurons for no tokens', () => {
     const inputs = { scores: floats([0, NaN, -1, -2], 1, 4), thresholds };
     expect(runOp('active-neurons', inputs)).toEqual({ ids: [1, 0, 0, 0], count: [1] });
     expect(runOp('active-neurons', { scores: floats([], 0, 4), thresholds })['count']).toEqual([0]);
   });
 
-  it('rejects thresholds of other neurons', () => {
+  it('rejects another number of thresholds', () => {
     expect(() => runOp('active-neurons', { scores: floats([1], 1, 1), thresholds })).toThrow(ShapeError);
   });
 });
 
 describe('sparse-matmul', () => {
-  // rows that nobody may read are NaN
+  // rows that must not be read are NaN
   const weight = floats([NaN, NaN, 1, 10, 2, 20, NaN, NaN], 4, 2);
   const rows = ints([2, 1, 3], 3);
 
-  it('multiplies with the chosen rows and leaves 0 behind them', () => {
+  it('multiplies with the listed rows and leaves 0 after them', () => {
     const x = floats([1, 1, 0, 2], 2, 2);
     expect(runOp('sparse-matmul', { x, weight, rows, count: ints([2], 1) })['y']).toEqual([22, 11, 0, 40, 20, 0]);
     expect(runOp('sparse-matmul', { x, weight, rows, count: ints([0], 1) })['y']).toEqual([0, 0, 0, 0, 0, 0]);
   });
 
-  it('adds the biases of neurons, wherever their rows are', () => {
+  it('adds the biases by neuron, not by row', () => {
     const inputs = { x: floats([1, 1], 1, 2), weight, rows, count: ints([2], 1), bias: floats([100, 200, 300], 3) };
     expect(runOp('sparse-matmul', inputs)['y']).toEqual([322, 211, 0]);
     expect(runOp('sparse-matmul', { ...inputs, ids: ints([0, 2, 1], 3) })['y']).toEqual([122, 311, 0]);
@@ -61,7 +60,7 @@ describe('sparse-matmul', () => {
 });
 
 describe('gather-columns', () => {
-  it('brings chosen columns side by side', () => {
+  it('gathers columns', () => {
     const inputs = { x: floats([1, 2, 3, 4, 5, 6], 2, 3), ids: ints([2, 0, 0], 3), count: ints([2], 1) };
     expect(runOp('gather-columns', inputs)['y']).toEqual([3, 1, 0, 6, 4, 0]);
   });
@@ -71,13 +70,13 @@ describe('sparse-combine', () => {
   const weight = floats([NaN, NaN, 1, 10, 2, 20], 3, 2);
   const rows = ints([2, 1, 0], 3);
 
-  it('adds up the chosen rows, whatever h has behind them', () => {
+  it('sums the listed rows, ignoring the rest of h', () => {
     const h = floats([1, 2, NaN, -1, 0, NaN], 2, 3);
     expect(runOp('sparse-combine', { h, weight, rows, count: ints([2], 1) })['y']).toEqual([4, 40, -2, -20]);
     expect(runOp('sparse-combine', { h, weight, rows, count: ints([0], 1) })['y']).toEqual([0, 0, 0, 0]);
   });
 
-  it('undoes what splitting a product into neurons does', () => {
+  it('equals the dense product for all neurons', () => {
     // down(x) = sum over neurons of x_f times column f of down
     const h = floats([1, -2, 3], 1, 3);
     const down = [1, 2, 3, 4, 5, 6]; // [2, 3]
@@ -89,13 +88,13 @@ describe('sparse-combine', () => {
 });
 
 describe('sparse-feed-forward', () => {
-  // rows of gate, up and down of each neuron; those that nobody may read are NaN
+  // rows of gate, up and down of each neuron; those that must not be read are NaN
   const nothing = [NaN, NaN, NaN, NaN, NaN, NaN];
   const weight = floats([...nothing, 1, 0, 0, 2, 10, 100, -1, 0, 0, 1, 1000, 1000], 3, 3, 2);
   const rows = ints([2, 1, 0], 3);
   const count = ints([2], 1);
 
-  it('adds what the chosen neurons give', () => {
+  it('sums the outputs of the listed neurons', () => {
     const x = floats([3, 5, -2, 1], 2, 2);
     const inputs = { x, weight, rows, count };
     // relu: for the first token neuron 1 with 3 * 10, for the second neuron 2 with 2 * 1
@@ -108,7 +107,7 @@ describe('sparse-feed-forward', () => {
     expect(runOp('sparse-feed-forward', none, { kind: 'relu' })['y']).toEqual([1, 2, 3, 4]);
   });
 
-  it('is the four ops that it stands for', () => {
+  it('equals the four ops that it fuses', () => {
     const x = floats([0.3, -0.7], 1, 2);
     const part = (index: number) =>
       floats(

@@ -9,7 +9,7 @@ import { ProgramBuilder } from './program-builder.js';
 import { arenaBufferIndex, type Program } from './program.js';
 import { validateProgram } from './validate-program.js';
 
-/** All buffers of a program one after the other in one memory, with gaps. */
+/** Places all buffers of a program in one memory, with gaps. */
 function layOut(program: Program): { addresses: number[]; sizeBytes: number } {
   const addresses: number[] = [];
   let at = 192;
@@ -20,7 +20,7 @@ function layOut(program: Program): { addresses: number[]; sizeBytes: number } {
   return { addresses, sizeBytes: at };
 }
 
-/** Executes encoded words on one memory. Knows nothing of the program they came from. */
+/** Executes encoded words on one memory, without the program that they encode. */
 function interpret(words: Int32Array, memory: ArrayBuffer, scalars: Int32Array): void {
   const view = ({ address, dtype, dims }: DecodedTensor): TensorView => {
     const shape = resolveDims(dims, scalars);
@@ -73,12 +73,12 @@ async function expectSame(program: Program, rng: Rng): Promise<void> {
   await backend.dispose();
 }
 
-describe('encoded programs: what they hold', () => {
-  it('hold all that an interpreter needs: it gives the bits of the reference backend', async () => {
+describe('encoded programs: contents', () => {
+  it('suffice for an interpreter with results bit-identical to the reference backend', async () => {
     for (let seed = 1; seed <= 25; seed++) await expectSame(randomProgram(seed, 4 + seed), createRng(seed));
   });
 
-  it('read back as the records that were written', () => {
+  it('decode to the original records', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const program = randomProgram(seed, 12);
       const addresses = program.buffers.map((_, index) => index * 2 ** 33 + 2 ** 31);
@@ -112,7 +112,7 @@ describe('encoded programs: what they hold', () => {
   });
 });
 
-describe('encoded programs: what is absent, and what does not fit', () => {
+describe('encoded programs: absent operands and limits', () => {
   it('mark absent inputs with one word', () => {
     const encode = (withBias: boolean): Int32Array => {
       const b = new ProgramBuilder({});
@@ -155,7 +155,7 @@ describe('encoded programs: what is absent, and what does not fit', () => {
     expect(decodeProgram(encode(true))[0].outputs['mass'].dims).toEqual([2, 1, 5, 2]);
   });
 
-  it('reject an axis that 31 bits cannot hold', () => {
+  it('reject an axis beyond 31 bits', () => {
     const b = new ProgramBuilder({});
     const x = b.external('x', 'weights', 'f32', [2 ** 31]);
     b.output('y', b.activation('softmax', { x }));
@@ -164,7 +164,7 @@ describe('encoded programs: what is absent, and what does not fit', () => {
 });
 
 describe('opcodes', () => {
-  it('never change: encoded programs outlive versions', () => {
+  it('never change, since encoded programs outlive versions', () => {
     const names = [
       'embedding-lookup',
       'rms-norm',

@@ -9,7 +9,7 @@ const lifetimes = fc.array(
   { maxLength: 40 },
 );
 
-/** The most bytes that are alive in one record: no plan can do with less. */
+/** The maximum number of live bytes in one record, a lower bound of every plan. */
 function lowerBound(plan: readonly Lifetime[]): number {
   let most = 0;
   for (let record = 0; record <= 42; record++) {
@@ -23,7 +23,7 @@ function lowerBound(plan: readonly Lifetime[]): number {
 }
 
 describe('planActivations', () => {
-  it('never lets two lifetimes that overlap share a byte, and reports the exact end', () => {
+  it('separates tensors with overlapping lifetimes, and reports the exact end', () => {
     fc.assert(
       fc.property(lifetimes, (plan) => {
         const { offsets, sizeBytes } = planActivations(plan);
@@ -54,7 +54,7 @@ describe('planActivations', () => {
     expect(planActivations(nested).sizeBytes).toBe(64 * 15);
   });
 
-  it('fills a hole that a dead tensor left', () => {
+  it('reuses the hole of a dead tensor', () => {
     const plan = planActivations([
       { sizeBytes: 256, firstRecord: 0, lastRecord: 1 },
       { sizeBytes: 192, firstRecord: 0, lastRecord: 9 },
@@ -64,7 +64,7 @@ describe('planActivations', () => {
     expect(plan).toEqual({ offsets: [0, 256, 0, 128], sizeBytes: 448 });
   });
 
-  it('plans nothing for nothing', () => {
+  it('plans 0 bytes for no tensors', () => {
     expect(planActivations([])).toEqual({ offsets: [], sizeBytes: 0 });
   });
 

@@ -23,7 +23,7 @@ const arenaBytes = ({ buffers }: Program): number => buffers[arenaBufferIndex].s
 const offsetOf = (program: Program, record: number, output = 'y'): number =>
   program.records[record].outputs[output].byteOffset;
 
-describe('memory that is used again', () => {
+describe('memory reuse', () => {
   it('runs a chain of pointwise ops in place', () => {
     const { b, x, norm } = start();
     let y = x;
@@ -41,7 +41,7 @@ describe('memory that is used again', () => {
     b.output('sum', b.activation('add', { a: y, b: x }));
     const program = b.build();
     expect(offsetOf(program, 1)).not.toBe(offsetOf(program, 0));
-    expect(offsetOf(program, 2)).toBe(offsetOf(program, 1)); // the sum takes the memory of y
+    expect(offsetOf(program, 2)).toBe(offsetOf(program, 1)); // the sum reuses the memory of y
     expect(arenaBytes(program)).toBe(512);
     validateProgram(program);
   });
@@ -64,7 +64,7 @@ describe('memory that is used again', () => {
 });
 
 describe('memory after a reshape or a second build', () => {
-  it('lets a reshape be overwritten in place, and a part of a tensor not', () => {
+  it('overwrites a reshaped tensor in place, but not a part of a tensor', () => {
     const { b, x, norm } = start();
     b.output('y', norm(b.reshape(x, ['T', 1, 16])));
     expect(arenaBytes(b.build())).toBe(256);
@@ -96,9 +96,9 @@ describe('memory after a reshape or a second build', () => {
     expect(second.scalars.slots.has('later')).toBe(false);
   });
 
-  it('does not let a tensor that was taken over die early when it is read after a second build', () => {
+  it('extends the lifetime of a tensor whose memory was reused when it is read after a second build', () => {
     const { b, x, norm } = start();
-    const y = norm(x); // takes the memory of x
+    const y = norm(x); // reuses the memory of x
     b.build();
     const z = norm(y);
     const sum = b.activation('add', { a: z, b: y });
@@ -110,7 +110,7 @@ describe('memory after a reshape or a second build', () => {
 });
 
 describe('names of tensors', () => {
-  it('gives the same tensor for a second declaration and rejects another one', () => {
+  it('returns the same tensor for an equal declaration and rejects a different one', () => {
     const { b, weight } = start();
     expect(b.external('norm', 'weights', 'f32', [16])).toBe(weight);
     expect(() => b.external('norm', 'weights', 'f32', [17])).toThrow(ShapeError);
@@ -118,7 +118,7 @@ describe('names of tensors', () => {
     expect(() => b.external('norm', 'kv', 'f32', [16])).toThrow(ShapeError);
   });
 
-  it('rejects a second scalar or output of one name', () => {
+  it('rejects a second scalar or output with the same name', () => {
     const { b, x } = start();
     expect(() => b.scalar('tokens', [1])).toThrow(ArgumentError);
     expect(() => b.scalar('T', [])).toThrow(ArgumentError);
@@ -129,7 +129,7 @@ describe('names of tensors', () => {
 });
 
 describe('shapes and rows of tensors', () => {
-  it('rejects symbols without capacity and capacities that are no sizes', () => {
+  it('rejects symbols without capacity and invalid capacities', () => {
     expect(() => new ProgramBuilder({ T: -1 })).toThrow(ArgumentError);
     expect(() => new ProgramBuilder({ T: 1.5 })).toThrow(ArgumentError);
     expect(() => new ProgramBuilder({ T: 2 ** 31 })).toThrow(ArgumentError);
@@ -141,7 +141,7 @@ describe('shapes and rows of tensors', () => {
     expect(() => b.external('w', 'weights', 'q4_0', [2, 33])).toThrow(ShapeError);
   });
 
-  it('reshapes only to as many elements, whatever symbols stand for', () => {
+  it('reshapes only to an equal number of elements for any value of the symbols', () => {
     const { b, x } = start();
     expect(b.reshape(x, ['T', 4, 4]).shape).toEqual(['T', 4, 4]);
     expect(b.reshape(x, [2, 'T', 8]).shape).toEqual([2, 'T', 8]);
@@ -153,7 +153,7 @@ describe('shapes and rows of tensors', () => {
     expect(() => b.reshape(packed, [8, 16])).toThrow('reshape: rows of q8_0, expected a multiple of 32, got [8, 16]');
   });
 
-  it('takes rows at the byte where they start', () => {
+  it('addresses rows by their first byte', () => {
     const { b, x } = start();
     const packed = b.external('packed', 'weights', 'q4_K', [6, 512]);
     const rows = b.rows(b.rows(packed, 1, 6), 2, 4);
@@ -168,7 +168,7 @@ describe('shapes and rows of tensors', () => {
     ]) {
       expect(() => b.rows(packed, begin, end), `${begin} to ${end}`).toThrow(ShapeError);
     }
-    expect(() => b.rows(x, 0, 1)).toThrow(ShapeError); // a symbol is no fixed axis
+    expect(() => b.rows(x, 0, 1)).toThrow(ShapeError); // a symbol is not a fixed axis
   });
 
   it('rejects tensors of another builder', () => {
@@ -189,7 +189,7 @@ describe('updates', () => {
     values: b.external('values', usage, 'f32', [3, 1, 2, 4]),
   });
 
-  it('go to kv memory of their own', () => {
+  it('target kv memory of the caller', () => {
     const b = new ProgramBuilder({});
     const { k, slots, keys, values } = tensors(b, 'kv');
     expect(b.append('kv-append', { k, v: k, slots }, {}, { keys, values })).toEqual({ keys, values });
@@ -239,7 +239,7 @@ describe('records', () => {
     ]);
   });
 
-  it('`activation` wants exactly one output', () => {
+  it('`activation` requires exactly one output', () => {
     const { b, x } = start();
     expect(() => b.activation('top-k', { x }, { k: 2 })).toThrow(
       'top-k: expected an op with one output, got 2 outputs',
@@ -249,7 +249,7 @@ describe('records', () => {
 });
 
 describe('random programs', () => {
-  it('are valid and smaller than without sharing', () => {
+  it('are valid and smaller than without memory reuse', () => {
     for (let seed = 1; seed <= 60; seed++) {
       const program = randomProgram(seed, 3 + (seed % 25));
       expect(() => validateProgram(program), `seed ${seed}`).not.toThrow();

@@ -24,7 +24,7 @@ describe('scalar block', () => {
     expect(peakBytes).toBe(48);
   });
 
-  it('binds symbols and exposes slots as windows of the same words', () => {
+  it('binds symbols and exposes slots as views of the same words', () => {
     const block = createScalarBlock(scalars, symbols);
     block.bind('T', 3);
     block.slot('tokens').set([7, 8, 9]);
@@ -33,7 +33,7 @@ describe('scalar block', () => {
     block.bind('T', 4);
   });
 
-  it('rejects what does not fit', () => {
+  it('rejects values beyond their capacity', () => {
     const block = createScalarBlock(scalars, symbols);
     expect(() => block.bind('T', 5)).toThrow(CapacityError);
     expect(() => block.bind('T', 5)).toThrow('symbol T: needed 5 elements, available 4 elements');

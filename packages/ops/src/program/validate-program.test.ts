@@ -161,7 +161,7 @@ describe('validateProgram', () => {
     }
   });
 
-  it('rejects every arena tensor that was moved to a random other place', () => {
+  it('rejects every arena tensor moved to another random offset', () => {
     const rng = createRng(5);
     let numMoved = 0;
     for (let seed = 1; seed <= 40; seed++) {

@@ -41,7 +41,7 @@ function scalarsOf(program: Program, tokens: readonly number[]): Int32Array {
   return block.words;
 }
 
-/** A clock that advances by `stepMs` at every look, and a count of the turns that the host got. */
+/** A clock that advances by `stepMs` at every reading, and a count of yields to the host. */
 function fakeHost(stepMs: number): { now: () => number; yieldToHost: () => Promise<void>; turns: () => number } {
   let time = 0;
   let turns = 0;
@@ -80,7 +80,7 @@ describe('run and read', () => {
     expect(y[0]).toBe(16);
   });
 
-  it('rejects reads of what is not there', async () => {
+  it('rejects reads of missing outputs', async () => {
     const program = sums(1);
     const { executable } = await prepare(createReferenceBackend(), program);
     await expect(executable.read('z', new Float32Array(1))).rejects.toThrow('one of y (f32, at most 12)');
@@ -88,7 +88,7 @@ describe('run and read', () => {
     await expect(executable.read('y', new Float32Array(13))).rejects.toThrow(ArgumentError);
   });
 
-  it('rejects scalars that do not fit', async () => {
+  it('rejects mismatched scalars', async () => {
     const program = sums(1);
     const { executable } = await prepare(createReferenceBackend(), program);
     const scalars = scalarsOf(program, [1, 2]);
@@ -103,16 +103,16 @@ describe('run and read', () => {
 });
 
 describe('the host', () => {
-  it('gets a turn whenever ops took more than 8 ms, by the given clock', async () => {
+  it('yields whenever ops took more than 8 ms, by the given clock', async () => {
     const program = sums(99);
     const host = fakeHost(1);
     const { executable } = await prepare(createReferenceBackend(host), program);
     await executable.run(scalarsOf(program, [1]));
-    // one look at the clock per record and one more after each turn: a turn after every 9th look
+    // one clock reading per record and one more after each yield: a yield after every 9th reading
     expect(host.turns()).toBe(Math.floor(100 / 9));
   });
 
-  it('gets turns also when many short runs follow each other', async () => {
+  it('yields also between many short runs', async () => {
     const program = sums(1);
     const host = fakeHost(1);
     const { executable } = await prepare(createReferenceBackend(host), program);
@@ -125,7 +125,7 @@ describe('the host', () => {
     const { executable } = await prepare(createReferenceBackend(), program);
     let ticks = 0;
     const timer = setInterval(() => ticks++, 0);
-    // run until the host had a tick in the middle of three runs: turns come by time, so it does not matter how long a run takes
+    // runs until the host had a tick during three runs; yields depend on time, so the duration of a run does not matter
     for (let runsWithTicks = 0; runsWithTicks < 3;) {
       const before = ticks;
       await executable.run(scalarsOf(program, [1]));
@@ -145,7 +145,7 @@ describe('the host', () => {
         seen.push(name);
       },
     });
-    await executable.run(scalarsOf(program, [1])); // nobody listens: nothing happens
+    await executable.run(scalarsOf(program, [1])); // without a listener nothing happens
     expect(seen).toEqual(['fetch']);
     const failure = new Error('no such page');
     await expect(executable.run(scalarsOf(program, [1]), { onBoundary: () => Promise.reject(failure) })).rejects.toBe(
@@ -173,7 +173,7 @@ describe('abort', () => {
     expect(executable.profile().map(({ numRuns }) => numRuns)).toEqual([...Array(7).fill(2), ...Array(44).fill(1)]);
   });
 
-  it('before the start does nothing at all', async () => {
+  it('before the start runs nothing', async () => {
     const empty = new ProgramBuilder({}).build();
     const backend = createReferenceBackend();
     const executable = await backend.prepare(empty, { buffers: new Map() });
@@ -184,7 +184,7 @@ describe('abort', () => {
   });
 });
 
-describe('refusals of runs and buffers', () => {
+describe('errors of runs and buffers', () => {
   it('one run at a time', async () => {
     const program = sums(2, 'wait');
     const { executable } = await prepare(createReferenceBackend(), program);
@@ -216,8 +216,8 @@ describe('refusals of runs and buffers', () => {
   });
 });
 
-describe('refusals of ranges, sizes and ops', () => {
-  it('byte ranges outside of a buffer', async () => {
+describe('errors of ranges, sizes and ops', () => {
+  it('byte ranges outside a buffer', async () => {
     const backend = createReferenceBackend();
     const buffer = backend.allocate({ sizeBytes: 8, usage: 'kv', label: 'cache' });
     await backend.write(buffer, 6, Uint8Array.of(1, 2));
@@ -232,7 +232,7 @@ describe('refusals of ranges, sizes and ops', () => {
     expect(backend.view(buffer)).toEqual(bytes);
   });
 
-  it('memory that nobody has', () => {
+  it('sizes beyond any memory', () => {
     const backend = createReferenceBackend();
     const options = { usage: 'kv', label: 'the moon' } as const;
     expect(() => backend.allocate({ sizeBytes: 2 ** 50, ...options })).toThrow(CapacityError);
@@ -241,7 +241,7 @@ describe('refusals of ranges, sizes and ops', () => {
     }
   });
 
-  it('ops and dtypes that do not exist', () => {
+  it('unknown ops and dtypes', () => {
     const backend = createReferenceBackend();
     const supports = (op: string, dtypes: Parameters<Backend['supports']>[1]['dtypes']): boolean =>
       backend.supports(op, { dtypes, attributes: {} }).supported;
@@ -254,7 +254,7 @@ describe('refusals of ranges, sizes and ops', () => {
 });
 
 describe('release', () => {
-  it('of a buffer stops the executables that were bound to it', async () => {
+  it('of a buffer invalidates executables bound to it', async () => {
     const backend = createReferenceBackend();
     const program = sums(1);
     const { executable, table } = await prepare(backend, program);
@@ -276,7 +276,7 @@ describe('release', () => {
     await executable.dispose();
   });
 
-  it('of the backend ends everything', async () => {
+  it('of the backend releases everything', async () => {
     const backend = createReferenceBackend();
     const program = sums(1);
     const { executable, table } = await prepare(backend, program);
@@ -315,7 +315,7 @@ describe('profile', () => {
     });
   });
 
-  it('counts the cache rows that the block table names, in their dtype', () => {
+  it('counts the cache rows of the block table, in their dtype', () => {
     const shapes = { q: [2, 4, 32], keys: [100, 2, 8, 32], values: [100, 2, 8, 64], blockTable: [3, 5] };
     const bytes = opSpec('attention').bytes?.(shapes, {}, { keys: 'q8_0', values: 'f16' });
     const numSlots = 3 * 5 * 8;
@@ -323,7 +323,7 @@ describe('profile', () => {
     expect(bytes).toBe(cache + 4 * (2 * 4 * (32 + 64) + 2 * 2 + 3 * 6));
   });
 
-  it('is empty unless asked for', async () => {
+  it('is empty unless requested', async () => {
     const program = sums(1);
     const { executable } = await prepare(createReferenceBackend(), program);
     await executable.run(scalarsOf(program, [1]));

@@ -15,7 +15,7 @@ import { rewriteProgram, type RewriteRule } from './rewrite-program.js';
 const rules = [groupMatmuls, fuseGatedMatmul, fuseNormMatmul];
 const opsOf = ({ records }: Program): string[] => records.map(({ op }) => op);
 
-/** All outputs and caches after two steps of a program, whose memory depends on the seed alone. */
+/** All outputs and caches after two steps of a program with memory contents determined by the seed. */
 async function resultsOf(program: Program, seed: number): Promise<unknown[]> {
   const backend = createReferenceBackend();
   const rng = createRng(seed);
@@ -47,7 +47,7 @@ async function resultsOf(program: Program, seed: number): Promise<unknown[]> {
 }
 
 describe('random programs', () => {
-  it('a draft has all that planning needs: the same program comes back', () => {
+  it('a draft plans to the same program', () => {
     for (let seed = 0; seed < 60; seed++) {
       const program = randomProgram(seed, 5 + (seed % 25));
       expect(planDraft(draftOf(program))).toEqual(program);
@@ -87,7 +87,7 @@ const matmul = (b: ProgramBuilder, x: ProgramTensor, weight: ProgramTensor): Pro
   b.activation('matmul', { x, weight });
 
 describe('query, key and value', () => {
-  it('follow one another, though each is rotated at once', () => {
+  it('become adjacent although each is followed by RoPE', () => {
     const program = programOf((b, x, weight) => {
       for (const name of ['q', 'k', 'v']) {
         b.output(name, b.activation('scale', { x: matmul(b, x, weight(name)) }, { factor: 2 }));
@@ -97,7 +97,7 @@ describe('query, key and value', () => {
     expect(opsOf(rewriteProgram(program, [groupMatmuls]))).toEqual(expected);
   });
 
-  it('stay where they are when the host comes in between, or for other activations', () => {
+  it('are not moved across boundaries, or for other activations', () => {
     const apart = programOf((b, x, weight) => {
       b.output('q', matmul(b, x, weight('q')));
       b.output('y', b.activation('scale', { x }, { factor: 3 }));
@@ -108,7 +108,7 @@ describe('query, key and value', () => {
     expect(rewriteProgram(apart, [groupMatmuls])).toEqual(apart);
   });
 
-  it('do not move across a record that writes what they read', () => {
+  it('do not move across a record that writes their inputs', () => {
     const program = programOf((b, x, weight) => {
       const keys = b.external('keys', 'kv', 'f32', [4, 8]);
       b.output('before', matmul(b, b.rows(keys, 0, 4), weight('k')));
@@ -161,14 +161,14 @@ describe('gate, up and activation', () => {
         b.output('y', gated(b, matmul(b, x, weight('gate')), up));
       },
     ],
-  ])('stay apart when %s', (_name, write) => {
+  ])('are not fused when %s', (_name, write) => {
     const program = programOf(write);
     expect(rewriteProgram(program, [fuseGatedMatmul])).toEqual(program);
   });
 });
 
 describe('norm and quantization', () => {
-  it('become one record with each matmul of the result', () => {
+  it('are fused into each matmul of the result', () => {
     const program = programOf((b, x, weight) => {
       const normed = norm(b, x);
       for (const name of ['q', 'k']) b.output(name, matmul(b, normed, weight(name)));
@@ -204,13 +204,13 @@ describe('norm and quantization', () => {
         b.output('y', matmul(b, normed, weight('q')));
       },
     ],
-  ])('stay apart when %s', (_name, write) => {
+  ])('are not fused when %s', (_name, write) => {
     const program = programOf(write);
     expect(rewriteProgram(program, [fuseNormMatmul])).toEqual(program);
   });
 });
 
-it('keeps the scalar layout and the buffers, so that a rewritten program runs with what the other one ran with', () => {
+it('keeps the scalar layout and the buffers, so that a rewritten program can replace the original', () => {
   const program = randomProgram(3, 30, true);
   const { scalars, symbols, buffers } = rewriteProgram(program, rules);
   expect({ scalars, symbols }).toEqual({ scalars: program.scalars, symbols: program.symbols });

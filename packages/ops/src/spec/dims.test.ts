@@ -8,7 +8,7 @@ function bind(contract: string, shape: readonly (number | string)[], bindings: B
 }
 
 describe('matchShape', () => {
-  it('binds each letter once and then insists on it', () => {
+  it('binds each letter once', () => {
     const bindings = bind('T N H', ['T', 4, 64]);
     expect([...bindings]).toEqual([
       ['T', 'T'],
@@ -20,7 +20,7 @@ describe('matchShape', () => {
     expect(() => bind('H', [32], bindings)).toThrow('op: shape of x, expected [H] with H = 64, got [32]');
   });
 
-  it('takes a symbol for another dimension than a number or another symbol', () => {
+  it('distinguishes symbols from numbers and from other symbols', () => {
     expect(() => bind('A A', ['T', 7])).toThrow(ShapeError);
     expect(() => bind('A A', ['T', 'R'])).toThrow(ShapeError);
     expect(() => bind('A A', ['T', 'T'])).not.toThrow();
@@ -33,7 +33,7 @@ describe('matchShape', () => {
     expect(() => bind('', [])).not.toThrow();
   });
 
-  it('binds any number of leading axes, the same ones every time', () => {
+  it('binds any number of leading axes consistently', () => {
     const bindings = bind('... H', ['T', 3, 8]);
     bind('...', ['T', 3], bindings);
     bind('... H', ['T', 3, 8], bindings);
@@ -43,7 +43,7 @@ describe('matchShape', () => {
     expect(bind('... H', [8]).get('...')).toEqual([]);
   });
 
-  it('takes digits literally', () => {
+  it('matches digits literally', () => {
     expect(() => bind('1 T', [1, 5])).not.toThrow();
     expect(() => bind('1 T', [2, 5])).toThrow(ShapeError);
     expect(() => bind('1 T', ['T', 5])).toThrow(ShapeError);
@@ -51,7 +51,7 @@ describe('matchShape', () => {
 });
 
 describe('shapeOf', () => {
-  it('puts letters, leading axes and literals together', () => {
+  it('combines letters, leading axes and literals', () => {
     const bindings: Bindings = new Map<string, number | string | readonly (number | string)[]>([
       ['...', ['T', 2]],
       ['H', 8],
@@ -62,7 +62,7 @@ describe('shapeOf', () => {
 });
 
 describe('maxElements', () => {
-  it('puts capacities in place of symbols', () => {
+  it('substitutes capacities for symbols', () => {
     expect(maxElements(['T', 3, 'T'], new Map([['T', 5]]))).toBe(75);
     expect(maxElements([], new Map())).toBe(1);
     expect(maxElements(['Q'], new Map())).toBeNaN();

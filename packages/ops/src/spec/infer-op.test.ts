@@ -119,11 +119,11 @@ const rejected: [string, () => unknown, new (...args: never[]) => Error, string]
   ],
 ];
 
-/** Every op that finds slots in blocks of a cache, and its axes as numbers. */
+/** Every op that addresses cache blocks, with its axes as numbers. */
 const ofBlocks = opSpecs.filter(({ inputs, outputs }) => (inputs['keys'] ?? outputs['keys'])?.shape === 'C K S H');
 
 describe('inferOp', () => {
-  it('finds dtypes and shapes of outputs', () => {
+  it('infers dtypes and shapes of outputs', () => {
     expect(infer('matmul', { x: f32('T', 64), weight: { dtype: 'q4_K', shape: [7, 64] } }).outputs).toEqual({
       y: f32('T', 7),
     });
@@ -137,7 +137,7 @@ describe('inferOp', () => {
     expect(infer('streaming-attention', { ...queries, ...cache }, streaming).outputs).toEqual(own);
     expect(infer('streaming-attention', { ...queries, ...cache }, { ...streaming, mass: true }).outputs).toEqual({
       ...own,
-      mass: f32('T', 2, 4, 16), // only where it is asked for
+      mass: f32('T', 2, 4, 16), // only if requested
     });
     expect(infer('attention-partial', { ...queries, ...cache }, { scale: 1, numParts: 3 }).outputs).toEqual({
       m: f32(3, 'T', 6),
@@ -146,7 +146,7 @@ describe('inferOp', () => {
     });
   });
 
-  it('fills in defaults and rounds numbers to what an encoded word holds', () => {
+  it('adds defaults and rounds numbers to f32', () => {
     const { attributes } = infer('attention', { ...queries, ...cache }, { scale: 0.1 });
     expect(attributes).toEqual({ scale: Math.fround(0.1), causal: true, window: 0, softCap: 0 });
   });
@@ -176,7 +176,7 @@ describe('inferOp', () => {
     expect(infers).toThrow(/slots per block.*1 or more.*0/v);
   });
 
-  it('of which there are some', () => expect(ofBlocks.length).toBeGreaterThan(10));
+  it('exist', () => expect(ofBlocks.length).toBeGreaterThan(10));
 });
 
 describe('specs', () => {
