@@ -2,7 +2,7 @@
  * A URL as a source, by HTTP range requests (RFC 9110 §14). Every response is checked: it must be the requested range
  * of the file that was opened. Transient failures are retried from the byte where they occurred.
  */
-import { IoError, ReleasedError } from '@winnow/tensor';
+import { checkOptions, IoError, type OptionNames, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
 import { contentRangeOf, isTransient, retryAfterMs, validatorOf } from './http-headers.js';
 import { checkCount, checkRange, messageOf } from './range.js';
@@ -25,6 +25,10 @@ export interface HttpSourceOptions {
   readonly retryDelayMs?: number;
 }
 
+const httpSourceNames: OptionNames<HttpSourceOptions> = {
+  ...{ fetch: true, headers: true, signal: true, maxRetries: true, retryDelayMs: true },
+};
+
 /** Longest `Retry-After` that is respected; a longer one is reported as an error. */
 const maxRetryAfterMs = 30_000;
 
@@ -34,6 +38,7 @@ const maxRetryAfterMs = 30_000;
  * @throws {IoError} when the server does not respond, has no such file, or does not support ranges
  */
 export async function httpSource(url: string | URL, options: HttpSourceOptions = {}): Promise<ByteSource> {
+  checkOptions(options, httpSourceNames);
   const { maxRetries = 3, retryDelayMs = 250 } = options;
   checkCount('maxRetries', maxRetries);
   checkCount('retryDelayMs', retryDelayMs);

@@ -3,7 +3,7 @@ import type { StoredTensor } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
 import type { KeptWeight, ModelFile } from '@winnow/models';
-import type { DType } from '@winnow/tensor';
+import type { DType, OptionNames } from '@winnow/tensor';
 
 /** An open model. The caller closes it. */
 export type ConvertSource =
@@ -25,6 +25,10 @@ export interface ConvertOptions {
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: ConvertProgress) => void;
 }
+
+export const convertNames: OptionNames<ConvertOptions> = {
+  ...{ type: true, allowRequantize: true, splitSizeBytes: true, signal: true, onProgress: true },
+};
 
 export interface ConvertResult {
   /** Names of the written files. */

@@ -7,16 +7,18 @@ import { openHubFolder } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
 import { Fields } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
-import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } from '@winnow/tensor';
 import { convertToFolder } from './to-folder.js';
 import { convertToGguf } from './to-gguf.js';
-import type { ConvertOptions, ConvertResult, ConvertSource } from './conversion.js';
+import { convertNames, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
 import type { ConvertTarget } from './write-files.js';
 
 export interface ConvertFilesOptions extends ConvertOptions {
   /** Overwrite existing files. Default false: an existing file is an error. */
   readonly overwrite?: boolean;
 }
+
+const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true };
 
 /**
  * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is a GGUF file, any
@@ -30,15 +32,17 @@ export async function convertFiles(
   destination: string,
   options: ConvertFilesOptions = {},
 ): Promise<ConvertResult> {
+  checkOptions(options, convertFilesNames);
+  const { overwrite = false, ...convertOptions } = options;
   const isGguf = /\.gguf$/i.test(destination);
-  if (!isGguf && options.overwrite !== true && (await kindOf(join(destination, 'config.json'))) !== undefined) {
+  if (!isGguf && !overwrite && (await kindOf(join(destination, 'config.json'))) !== undefined) {
     throw existing(destination);
   }
   const opened = await openSource(source, options.signal);
   try {
     if (isGguf) {
-      const target = fileTarget(dirname(destination), options.overwrite === true);
-      return await convertToGguf(opened, target, basename(destination), options);
+      const target = fileTarget(dirname(destination), overwrite);
+      return await convertToGguf(opened, target, basename(destination), convertOptions);
     }
     if (opened.format !== 'gguf') {
       throw new ArgumentError({
@@ -47,11 +51,7 @@ export async function convertFiles(
         actual: destination,
       });
     }
-    return await inNewFolder(
-      destination,
-      (target) => convertToFolder(opened, target, options),
-      options.overwrite === true,
-    );
+    return await inNewFolder(destination, (target) => convertToFolder(opened, target, convertOptions), overwrite);
   } finally {
     await opened.file.store.close();
   }

@@ -11,13 +11,19 @@ import {
   type Weight,
 } from '@winnow/models';
 import { writeSafetensors } from '@winnow/safetensors';
-import { ArgumentError, type DType, type Shape } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
 import { hubArchitecture, hubSettings, type Json } from './hub-settings.js';
 import { layOut } from './layout.js';
 import { reorderWeights } from './reorder.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToJson } from './tokenizer-to-json.js';
-import { WriteProgress, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import {
+  convertNames,
+  WriteProgress,
+  type ConvertOptions,
+  type ConvertResult,
+  type ConvertSource,
+} from './conversion.js';
 import { splitBySize, writeTogether, type ConvertTarget, type FileSet } from './write-files.js';
 
 /** Weight types of Hugging Face folders. */
@@ -37,6 +43,7 @@ export async function convertToFolder(
   target: ConvertTarget,
   options: ConvertOptions = {},
 ): Promise<ConvertResult> {
+  checkOptions(options, convertNames);
   const { type, splitSizeBytes = usualSplitBytes, signal } = options;
   if (type !== undefined && !folderTypes.includes(type)) {
     throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });

@@ -13,7 +13,7 @@ import {
   type ModelFile,
   type Weight,
 } from '@winnow/models';
-import { ArgumentError, type DType, type Shape } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { layOut } from './layout.js';
@@ -21,7 +21,13 @@ import { reorderWeights } from './reorder.js';
 import type { GgufPairs } from './rope-values.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToGguf } from './tokenizer-to-gguf.js';
-import { WriteProgress, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import {
+  convertNames,
+  WriteProgress,
+  type ConvertOptions,
+  type ConvertResult,
+  type ConvertSource,
+} from './conversion.js';
 import { piecesOf, splitBySize, writeTogether, type ConvertTarget } from './write-files.js';
 
 /** Values of `general.file_type`. */
@@ -58,6 +64,7 @@ export async function convertToGguf(
   fileName: string,
   options: ConvertOptions = {},
 ): Promise<ConvertResult> {
+  checkOptions(options, convertNames);
   const { type, splitSizeBytes = Number.POSITIVE_INFINITY, signal } = options;
   if (type !== undefined) checkQuantizeType('type', type);
   const content = source.format === 'gguf' ? fromGguf(source, options) : await fromFolder(source, options);

@@ -1,6 +1,6 @@
 /** Opens one GGUF file of version 2 or 3: reads the header, checks it, and leaves the tensor data on disk. */
 import type { ByteSource, StoredTensor, TensorStore } from '@winnow/bytes';
-import { IoError, ReleasedError } from '@winnow/tensor';
+import { checkOptions, IoError, type OptionNames, ReleasedError } from '@winnow/tensor';
 import { HeaderReader } from './header-reader.js';
 import { defaultGgufLimits, type GgufLimits } from './limits.js';
 import { GgufMetadata, metadataField, type GgufMetadataEntry } from './metadata.js';
@@ -14,6 +14,14 @@ export interface OpenGgufOptions {
   /** Aborts reading the header. */
   readonly signal?: AbortSignal;
 }
+
+export const openGgufNames: OptionNames<OpenGgufOptions> = {
+  limits: {
+    ...{ maxTensors: true, maxMetadataPairs: true, maxKeyBytes: true, maxTensorNameBytes: true, maxStringBytes: true },
+    ...{ maxArrayLength: true, maxArrayNesting: true, maxNestedArrays: true, maxDims: true, maxHeaderBytes: true },
+  },
+  signal: true,
+};
 
 /** A tensor of a GGUF file. */
 export interface GgufTensor extends StoredTensor {
@@ -59,6 +67,7 @@ const minMetadataPairBytes = 8 + 1 + 4 + 1;
  * @throws {IoError} when reading fails
  */
 export async function openGguf(source: ByteSource, options: OpenGgufOptions = {}): Promise<GgufFile> {
+  checkOptions(options, openGgufNames);
   const file = await openPart(source, 0, options);
   const numParts = file.metadata.getInteger('split.count', 1);
   if (numParts > 1) {

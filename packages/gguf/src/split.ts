@@ -1,7 +1,7 @@
 /** Models split over several files, as llama.cpp's `gguf-split` writes them: `NAME-00001-of-00003.gguf`. */
 import type { ByteSource } from '@winnow/bytes';
-import { ArgumentError, FormatError } from '@winnow/tensor';
-import { openPart, type GgufFile, type GgufTensor, type OpenGgufOptions } from './gguf-file.js';
+import { ArgumentError, checkOptions, FormatError } from '@winnow/tensor';
+import { openGgufNames, openPart, type GgufFile, type GgufTensor, type OpenGgufOptions } from './gguf-file.js';
 import { defaultGgufLimits } from './limits.js';
 import { tensorField } from './parse-tensors.js';
 
@@ -41,6 +41,7 @@ export async function openSplitGguf(
   openSource: (name: string) => Promise<ByteSource>,
   options: OpenGgufOptions = {},
 ): Promise<GgufFile> {
+  checkOptions(options, openGgufNames);
   const split = parseGgufSplitName(name);
   if (split === undefined) {
     throw new ArgumentError({ argument: 'name', expected: 'a name like model-00001-of-00003.gguf', actual: name });

@@ -1,6 +1,14 @@
 /** Writes GGUF files, tensor by tensor. */
 import type { ByteSink } from '@winnow/bytes';
-import { ArgumentError, ShapeError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
+import {
+  ArgumentError,
+  checkOptions,
+  type DType,
+  type OptionNames,
+  type Shape,
+  ShapeError,
+  tensorBytes,
+} from '@winnow/tensor';
 import { ByteWriter, checkTensorName, writeMetadataPair, writeTensorInfo } from './encode-header.js';
 import { defaultGgufAlignment } from './gguf-file.js';
 import { defaultGgufLimits } from './limits.js';
@@ -36,6 +44,10 @@ export interface WriteGgufOptions {
   readonly signal?: AbortSignal;
 }
 
+const writeGgufNames: OptionNames<WriteGgufOptions> = {
+  ...{ metadata: true, tensors: true, alignment: true, version: true, signal: true },
+};
+
 /**
  * Writes a GGUF file to `sink` and closes it; on any failure the sink is aborted. Only the header and one piece of
  * tensor data are in memory at a time. Everything except the data itself is validated before the first byte is written.
@@ -48,6 +60,7 @@ export async function writeGguf(
   options: WriteGgufOptions,
 ): Promise<{ sizeBytes: number; dataOffset: number }> {
   try {
+    checkOptions(options, writeGgufNames);
     const tensors = [...options.tensors];
     const { header, alignment } = encodeHeader(options, tensors);
     await sink.write(header);

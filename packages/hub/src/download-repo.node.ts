@@ -3,7 +3,7 @@ import { statfs } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { makeFolder } from '@winnow/bytes/node';
 import { downloadFile, getHFHubCachePath, listFiles, modelInfo, type ListFileEntry } from '@huggingface/hub';
-import { ArgumentError, CapacityError, IoError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
 import { HubError, onDisk } from './hub/error.node.js';
 import { createHubFetch, createRangeFetch, messageOf } from './hub/fetch.node.js';
@@ -45,6 +45,11 @@ export interface DownloadRepoOptions extends FileSelection {
   readonly onProgress?: (progress: DownloadProgress) => void;
 }
 
+const downloadNames: OptionNames<DownloadRepoOptions> = {
+  ...{ repo: true, revision: true, files: true, ignore: true, gguf: true, cacheDir: true, endpoint: true },
+  ...{ accessToken: true, fetch: true, offline: true, signal: true, onProgress: true },
+};
+
 /** A downloaded repository. */
 export interface DownloadedRepo {
   /** Folder of the snapshot, with the files under their repository names. */
@@ -80,6 +85,7 @@ const maxListRequests = 1000;
  * @throws the signal's reason, when it fires
  */
 export async function downloadRepo(options: DownloadRepoOptions): Promise<DownloadedRepo> {
+  checkOptions(options, downloadNames);
   const context = contextOf(options);
   const { cache, repo, revision } = context;
   options.signal?.throwIfAborted();

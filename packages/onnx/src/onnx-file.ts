@@ -4,6 +4,7 @@ import { decodeNode, decodeValueName, type OnnxNode } from './graph.js';
 import { maxGraphEntries, maxNodeBytes } from './limits.js';
 import { readTensorProto, type OnnxTensor, type OpenExternal } from './tensor-proto.js';
 import { wireError, wireFields, type WireField } from './wire.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface OpenOnnxOptions {
   /**
@@ -13,6 +14,8 @@ export interface OpenOnnxOptions {
   readonly openExternal?: OpenExternal;
   readonly signal?: AbortSignal;
 }
+
+const openOnnxNames: OptionNames<OpenOnnxOptions> = { openExternal: true, signal: true };
 
 /** An open ONNX file. */
 export interface OnnxFile {
@@ -50,6 +53,7 @@ export async function openOnnx(source: ByteSource, options: OpenOnnxOptions = {}
     await source.close();
   };
   try {
+    checkOptions(options, openOnnxNames);
     let graph: WireField | undefined;
     let producer = '';
     for await (const field of wireFields(source, 0, source.sizeBytes, 'model', signal)) {

@@ -1,6 +1,6 @@
 /** Opens one safetensors file. */
 import { readBytes, type ByteSource, type StoredTensor, type TensorStore } from '@winnow/bytes';
-import { FormatError } from '@winnow/tensor';
+import { checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { parseHeader, type Header } from './header.js';
 import { MAX_HEADER_BYTES } from './limits.js';
 import { findTensor, StoredSlice, type UnsupportedTensor } from './stored-slice.js';
@@ -9,6 +9,8 @@ import { findTensor, StoredSlice, type UnsupportedTensor } from './stored-slice.
 export interface OpenSafetensorsOptions {
   readonly signal?: AbortSignal;
 }
+
+const openSafetensorsNames: OptionNames<OpenSafetensorsOptions> = { signal: true };
 
 /** An open file. */
 export interface SafetensorsFile extends TensorStore {
@@ -42,6 +44,7 @@ export async function openSafetensors(
   options: OpenSafetensorsOptions = {},
 ): Promise<SafetensorsFile> {
   try {
+    checkOptions(options, openSafetensorsNames);
     const { entries, metadata } = await readHeader(source, options);
     const tensors = new Map<string, StoredTensor>();
     const unsupported = new Map<string, UnsupportedTensor>();

@@ -1,6 +1,6 @@
 /** Opens a checkpoint that is split over several safetensors files, as one tensor store. */
 import type { ByteSource, StoredTensor, TensorStore } from '@winnow/bytes';
-import { FormatError } from '@winnow/tensor';
+import { checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { shown } from './json-cursor.js';
 import { openSafetensors, type SafetensorsFile } from './safetensors-file.js';
 import { parseShardIndex, type ShardIndex } from './shard-index.js';
@@ -16,6 +16,10 @@ export interface OpenShardedSafetensorsOptions {
   readonly checkTotalSize?: boolean;
   readonly signal?: AbortSignal;
 }
+
+const openShardedNames: OptionNames<OpenShardedSafetensorsOptions> = {
+  ...{ name: true, maxParallel: true, checkTotalSize: true, signal: true },
+};
 
 /** A tensor that a shard contains although the index does not list it there. */
 export interface UnindexedTensor {
@@ -55,6 +59,7 @@ export async function openShardedSafetensors(
   openShard: (fileName: string) => Promise<ByteSource>,
   options: OpenShardedSafetensorsOptions = {},
 ): Promise<ShardedSafetensors> {
+  checkOptions(options, openShardedNames);
   const name = options.name ?? 'model.safetensors.index.json';
   const index = parseShardIndex(indexJson, name);
   const shards = await openAll(index.shardNames, openShard, options);

@@ -1,6 +1,15 @@
 /** Writes a safetensors file front to back, one tensor at a time. */
 import type { ByteSink, StoredTensor } from '@winnow/bytes';
-import { ArgumentError, DTypeError, ShapeError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
+import {
+  ArgumentError,
+  checkOptions,
+  type DType,
+  DTypeError,
+  type OptionNames,
+  type Shape,
+  ShapeError,
+  tensorBytes,
+} from '@winnow/tensor';
 import { fileDTypeFor, type FileDType } from './dtypes.js';
 import { MAX_DIMS, MAX_HEADER_BYTES, MAX_METADATA_ENTRIES, MAX_TENSORS } from './limits.js';
 
@@ -16,6 +25,8 @@ export interface WriteSafetensorsOptions {
   readonly metadata?: ReadonlyMap<string, string> | Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
+
+const writeNames: OptionNames<WriteSafetensorsOptions> = { tensors: true, metadata: true, signal: true };
 
 /** Number of bytes of a stored tensor in memory at a time. */
 const copyChunkBytes = 4 * 1024 * 1024;
@@ -44,6 +55,7 @@ export async function writeSafetensors(
   options: WriteSafetensorsOptions,
 ): Promise<{ sizeBytes: number }> {
   try {
+    checkOptions(options, writeNames);
     const planned = plan(options.tensors);
     await sink.write(encodeHeader(planned, options.metadata), 0);
     for (const { tensor, sizeBytes } of planned) {

@@ -1,5 +1,5 @@
 /** Options of the backend, their defaults and valid values. */
-import { BackendError } from '@winnow/tensor';
+import { BackendError, type OptionNames } from '@winnow/tensor';
 import type { WasmHost } from '../host/host.js';
 import { canShareMemory, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
 import { maxThreads, pageBytes, type int8Dots } from '../kernels/layout.generated.js';
@@ -57,6 +57,12 @@ export interface WasmBackendOptions {
    */
   readonly maxCallerMs?: number;
 }
+
+export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
+  ...{ numThreads: true, host: true, relaxedSimd: true, int8Dot: true, sharedMemory: true, maxMemoryBytes: true },
+  ...{ bytesPerMemory: true, reservedBytes: true, activations: true, usesMessages: true, minSharedWork: true },
+  ...{ maxCallerMs: true },
+};
 
 /** Options with every default filled in. */
 export interface ResolvedOptions {

@@ -1,8 +1,9 @@
 import { createHost } from '#host';
 import type { WasmHost } from '../host/host.js';
-import type { WasmBackendOptions } from './backend-options.js';
+import { wasmBackendNames, type WasmBackendOptions } from './backend-options.js';
 import { createBackend, type WasmBackend } from './backend.js';
 import { measurePeaksOn, type MachinePeaks, type PeakOptions } from './measure-peaks.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 /** As `WasmBackendOptions`, with the workers of Node or of the browser by default. */
 export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host'> {
@@ -14,7 +15,8 @@ export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
-export function createWasmBackend(options: CreateWasmBackendOptions = {}): Promise<WasmBackend> {
+export async function createWasmBackend(options: CreateWasmBackendOptions = {}): Promise<WasmBackend> {
+  checkOptions(options, wasmBackendNames);
   return createBackend({ ...options, host: options.host ?? createHost() });
 }
 
@@ -23,12 +25,18 @@ export interface MeasurePeaksOptions extends PeakOptions {
   readonly host?: WasmHost;
 }
 
+const measurePeaksNames: OptionNames<MeasurePeaksOptions> = {
+  ...{ host: true, numThreads: true, memoryBytes: true, probeMs: true },
+};
+
 /**
  * Measures the machine's peaks with the backend's kernels and workers: memory bandwidth, f32 and int8 arithmetic. Takes
  * about a quarter of a second and 128 MiB by default; run nothing else meanwhile.
  * @throws {ArgumentError} for invalid options
  * @throws {CapacityError} when the memory to read cannot be allocated
  */
-export function measurePeaks({ host, ...options }: MeasurePeaksOptions = {}): Promise<MachinePeaks> {
-  return measurePeaksOn(host ?? createHost(), options);
+export async function measurePeaks(options: MeasurePeaksOptions = {}): Promise<MachinePeaks> {
+  checkOptions(options, measurePeaksNames);
+  const { host = createHost(), ...peakOptions } = options;
+  return measurePeaksOn(host, peakOptions);
 }

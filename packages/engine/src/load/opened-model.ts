@@ -65,7 +65,7 @@ export interface OpenHubOptions {
 }
 
 export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}): Promise<OpenedModel> {
-  const hub = await openHubFolder(files, options);
+  const hub = await openHubFolder(files, options.signal === undefined ? {} : { signal: options.signal });
   const { config, generationConfig } = hub;
   const stores: TensorStore[] = [];
   return {

@@ -5,7 +5,7 @@
 import type { EmbeddingModel, FeedForwardMetrics } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { cosineOf } from '../logits/correlation.js';
 import { evaluateSts, type SentencePair, type StsReport } from '../tasks/sts.js';
 
@@ -25,6 +25,11 @@ export interface EvaluateSparseEmbeddingsOptions {
   readonly onProgress?: ((what: string, doneTexts: number, totalTexts: number) => void) | undefined;
 }
 
+const evaluateNames: OptionNames<EvaluateSparseEmbeddingsOptions> = {
+  ...{ dense: true, sparse: true, sidecar: true, backend: true, texts: true, pairs: true },
+  ...{ signal: true, onProgress: true },
+};
+
 export interface SparseEmbeddingsEvaluation {
   readonly numTexts: number;
   readonly numTokens: number;
@@ -42,6 +47,7 @@ export interface SparseEmbeddingsEvaluation {
 export async function evaluateSparseEmbeddings(
   options: EvaluateSparseEmbeddingsOptions,
 ): Promise<SparseEmbeddingsEvaluation> {
+  checkOptions(options, evaluateNames);
   const { dense, sparse, sidecar, backend, texts, pairs, signal, onProgress } = options;
   if (dense.feedForward === undefined) {
     const [expected, actual] = ['a model loaded with trace.feedForward', 'one without'];

@@ -2,7 +2,7 @@
 import type { Model } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { measureSidecar, type LayerReport, type Sidecar } from '@winnow/sparse-inference';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Phase } from '../configuration.js';
 import type { DivergenceReport } from '../logits/divergence.js';
 import { compareForced, createBaseRows } from '../logits/forced-decoding.js';
@@ -22,6 +22,11 @@ export interface EvaluateSparseOptions {
   readonly onProgress?: ((what: string, doneTokens: number, totalTokens: number) => void) | undefined;
 }
 
+const evaluateNames: OptionNames<EvaluateSparseOptions> = {
+  ...{ dense: true, sparse: true, sidecar: true, backend: true, tokens: true, sampleTokens: true },
+  ...{ signal: true, onProgress: true },
+};
+
 export interface SparseEvaluation {
   readonly numTokens: number;
   /** One report per layer of the sidecar. */
@@ -32,6 +37,7 @@ export interface SparseEvaluation {
 
 /** @throws {ArgumentError} when the dense model was loaded without `trace.feedForward` */
 export async function evaluateSparse(options: EvaluateSparseOptions): Promise<SparseEvaluation> {
+  checkOptions(options, evaluateNames);
   const { dense, sparse, sidecar, backend, tokens, sampleTokens = 128, signal, onProgress } = options;
   if (dense.feedForward === undefined) {
     const [expected, actual] = ['a model loaded with trace.feedForward', 'one without'];

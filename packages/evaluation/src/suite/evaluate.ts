@@ -3,7 +3,7 @@ import type { Model } from '@winnow/engine';
 import type { KvDTypes } from '@winnow/engine';
 import type { Backend } from '@winnow/ops';
 import { formatPolicy, type AttentionPolicy } from '@winnow/sparse-attention';
-import { ArgumentError, CapacityError, UnsupportedOpError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, type OptionNames, UnsupportedOpError } from '@winnow/tensor';
 import { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from '../attention/attention-quality.js';
 import { captureAttention, type AttentionCapture, type CaptureResult } from '../attention/capture.js';
 import { measureCertificates, type CertificateReport } from '../attention/certificates.js';
@@ -45,6 +45,12 @@ export interface EvaluateOptions {
   /** Called when a part begins. */
   readonly onProgress?: ((what: string, done: number, total: number) => void) | undefined;
 }
+
+const evaluateNames: OptionNames<EvaluateOptions> = {
+  ...{ open: true, configurations: true, parts: true, tokens: true, attentionTokens: true, layers: true },
+  ...{ tasks: true, taskForm: true, taskLengths: true, numCases: true, speedLengths: true, seed: true },
+  ...{ maxBaseBytes: true, backend: true, signal: true, onProgress: true },
+};
 
 export interface ConfigurationReport {
   readonly label: string;
@@ -94,6 +100,7 @@ const taskMargin = 256;
 
 /** @throws {ArgumentError | CapacityError} for options that the model does not support */
 export async function evaluateModel(options: EvaluateOptions): Promise<EvaluationReport> {
+  checkOptions(options, evaluateNames);
   const { tokens, parts, configurations, open, onProgress, signal } = options;
   const has = (part: EvaluationPart): boolean => parts.includes(part);
   const contextSize = contextSizeOf(options);

@@ -33,6 +33,7 @@ import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
 import { anyText, patternsDfa, stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface JsonSchemaOptions {
   /**
@@ -42,6 +43,8 @@ export interface JsonSchemaOptions {
   readonly whitespace?: 'single' | 'indented' | 'none';
 }
 
+const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true };
+
 /**
  * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
  * texts: unusual forms of numbers and formats, such as more than 19 digits. Members come in any order.
@@ -50,6 +53,7 @@ export interface JsonSchemaOptions {
  * @throws {CapacityError} for schemas whose grammar would be too large
  */
 export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions = {}): Grammar {
+  checkOptions(options, jsonSchemaNames);
   const rules = new Map<string, GrammarNode>();
   rules.set('root', { kind: 'sequence', items: [] }); // the first
   rules.set('root', createSchemaWriter(rules, options).write(schema));

@@ -4,6 +4,7 @@ import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
 import { compileNetwork } from '../network/network.js';
 import type { TokenTrie } from './token-trie.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
 export interface TokenMask {
@@ -46,6 +47,10 @@ export interface TokenGrammarOptions {
   readonly maxMaskBytes?: number;
 }
 
+const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
+  ...{ grammar: true, trie: true, endTokens: true, maxMaskBytes: true },
+};
+
 const defaultMaskBytes = 16 * 2 ** 20;
 
 /**
@@ -56,6 +61,7 @@ const defaultMaskBytes = 16 * 2 ** 20;
  * @throws {CapacityError} for grammars that are too large
  */
 export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
+  checkOptions(options, tokenGrammarNames);
   const masks = new TokenMasks(options);
   return {
     start: () => new TokenMatcher(masks, masks.automaton.configuration(masks.automaton.startState)),

@@ -1,5 +1,5 @@
 /** Opens a Hugging Face model folder: everything except the weights. */
-import { FormatError } from '@winnow/tensor';
+import { checkOptions, FormatError } from '@winnow/tensor';
 import { DEFAULT_TEMPLATE, readChatTemplates } from '../chat-template.js';
 import type { HubFiles } from './files.js';
 import { readJsonFile, type JsonObject } from '../json-object.js';
@@ -37,6 +37,7 @@ export interface HubModel {
  * @throws {IoError} when a file cannot be read
  */
 export async function openHubFolder(files: HubFiles, options: { signal?: AbortSignal } = {}): Promise<HubModel> {
+  checkOptions(options, { signal: true });
   const read = (name: string): Promise<JsonObject | undefined> => readJsonFile(files, name, MAX_CONFIG_BYTES, options);
   const config = await read('config.json');
   if (config === undefined) {

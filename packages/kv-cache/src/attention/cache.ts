@@ -6,10 +6,12 @@ import type { PartialStates } from '@winnow/ops';
 import type { SequenceView } from '../blocks/sequence-state.js';
 import type { AttendOptions } from './programs.js';
 import { KvPool } from './pool.js';
-import type { KvStorageOptions } from './storage.js';
+import { kvStorageNames, type KvStorageOptions } from './storage.js';
+import { checkOptions } from '@winnow/tensor';
 
 /** A contiguous cache of fixed capacity. `close` its pool when you are done. */
 export async function createContiguousCache(options: KvStorageOptions, capacity: number): Promise<KvCache> {
+  checkOptions(options, kvStorageNames);
   return createPagedCache(await KvPool.create(options, { numBlocks: 1, blockSize: capacity }));
 }
 

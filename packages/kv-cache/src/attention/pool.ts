@@ -6,8 +6,9 @@ import type { SequenceView } from '../blocks/sequence-state.js';
 import { Limiter } from '../limiter.js';
 import { AttentionPrograms, type AttendOptions, type AttentionCall } from './programs.js';
 import type { KvBlocks } from './shape.js';
-import { KvStorage, type KvStorageOptions } from './storage.js';
+import { KvStorage, kvStorageNames, type KvStorageOptions } from './storage.js';
 import { PageSummaries, type PageSummaryOptions } from './page-summaries.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface KvPoolOptions extends KvStorageOptions {
   /** Share common leading blocks between sequences. Default false; then `append` needs no token ids. */
@@ -15,6 +16,12 @@ export interface KvPoolOptions extends KvStorageOptions {
   /** Keep summaries of the pool's pages. */
   readonly summaries?: PageSummaryOptions;
 }
+
+const kvPoolNames: OptionNames<KvPoolOptions> = {
+  ...kvStorageNames,
+  prefixSharing: true,
+  summaries: { landmarks: true, bounds: true, transposedKeys: true },
+};
 
 /** Calls of all sequences of a pool are serialized. */
 export class KvPool {
@@ -33,9 +40,10 @@ export class KvPool {
 
   /** @throws {ArgumentError | ShapeError} for invalid sizes and dtypes; {CapacityError} without memory */
   static async create(options: KvPoolOptions, blocks: KvBlocks): Promise<KvPool> {
-    const { prefixSharing = false } = options;
-    const storage = await KvStorage.create(options, blocks);
-    const summaries = options.summaries && new PageSummaries(storage, options.summaries);
+    checkOptions(options, kvPoolNames);
+    const { prefixSharing = false, summaries: kinds, ...storageOptions } = options;
+    const storage = await KvStorage.create(storageOptions, blocks);
+    const summaries = kinds && new PageSummaries(storage, kinds);
     const { numBlocks, blockSize } = blocks;
     return new KvPool(createBlockManager({ numBlocks, blockSize, prefixSharing }), storage, summaries);
   }

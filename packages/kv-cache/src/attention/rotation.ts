@@ -1,6 +1,6 @@
 /** The `hadamard` op on rows of the host: for queries over rotated keys in your own kernels. */
 import { BoundProgram, createReferenceBackend, type Backend } from '@winnow/ops';
-import { ShapeError } from '@winnow/tensor';
+import { checkOptions, type OptionNames, ShapeError } from '@winnow/tensor';
 
 export interface RotationOptions {
   /** Values per row; rows are rotated in blocks of `hadamardSize(dim)`. */
@@ -8,6 +8,8 @@ export interface RotationOptions {
   /** The backend. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
+
+const rotationNames: OptionNames<RotationOptions> = { dim: true, backend: true };
 
 /** Rows that one run rotates. */
 const chunkRows = 64;
@@ -27,7 +29,9 @@ export class Rotation {
   }
 
   /** @throws {ShapeError} when `dim` is odd, which has no Hadamard matrix */
-  static async create({ dim, backend = createReferenceBackend() }: RotationOptions): Promise<Rotation> {
+  static async create(options: RotationOptions): Promise<Rotation> {
+    checkOptions(options, rotationNames);
+    const { dim, backend = createReferenceBackend() } = options;
     const program = await BoundProgram.prepare({ backend }, (b) => {
       b.output('y', b.activation('hadamard', { x: b.external('x', 'kv', 'f32', [chunkRows, dim]) }));
     });

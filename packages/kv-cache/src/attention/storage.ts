@@ -10,7 +10,7 @@ import {
   type Backend,
   type BufferHandle,
 } from '@winnow/ops';
-import { ArgumentError, decode, ShapeError, type DType } from '@winnow/tensor';
+import { ArgumentError, checkOptions, decode, type OptionNames, ShapeError, type DType } from '@winnow/tensor';
 import type { BlockCopy } from '../blocks/slot-writer.js';
 import { resolveKvShape, type KvBlocks, type KvShape, type KvShapeOptions } from './shape.js';
 
@@ -18,6 +18,11 @@ export interface KvStorageOptions extends KvShapeOptions {
   /** The backend of the cache. Default: the reference backend, which is slow. */
   readonly backend?: Backend;
 }
+
+export const kvStorageNames: OptionNames<KvStorageOptions> = {
+  ...{ numKvHeads: true, headDim: true, valueDim: true, dtype: { keys: true, values: true }, rotateKeys: true },
+  backend: true,
+};
 
 /** Tokens stored per run; a single token has its own program. */
 const chunkTokens = 64;
@@ -49,6 +54,7 @@ export class KvStorage {
 
   /** @throws {ArgumentError | ShapeError} for invalid sizes and dtypes; {CapacityError} without memory */
   static async create(options: KvStorageOptions, blocks: KvBlocks): Promise<KvStorage> {
+    checkOptions(options, kvStorageNames);
     const shape = resolveKvShape(options, blocks);
     const storage = new KvStorage(shape, options.backend ?? createReferenceBackend());
     await storage.setPositions(0, new Int32Array(shape.numBlocks * shape.blockSize).fill(-1));

@@ -3,13 +3,13 @@
  * which are merged. The next chunk is read while one is computed. Memory: two chunks, independent of the context.
  */
 import { createStates, mergeState, type PartialStates } from '@winnow/ops';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { DetachedPage } from '../blocks/sequence-state.js';
 import { PageError } from '../pages/error.js';
 import type { PageStore } from '../pages/store.js';
 import { AttentionPrograms, type AttendOptions } from './programs.js';
 import { resolveKvShape } from './shape.js';
-import { KvStorage, type KvStorageOptions } from './storage.js';
+import { KvStorage, kvStorageNames, type KvStorageOptions } from './storage.js';
 
 export interface StreamedAttentionOptions extends KvStorageOptions {
   /** Its pages hold `kvPageBytes` bytes in the layout of `KvStorage.readPage`. */
@@ -17,6 +17,8 @@ export interface StreamedAttentionOptions extends KvStorageOptions {
   /** Pages per chunk. Default 8. */
   readonly chunkPages?: number;
 }
+
+const streamedNames: OptionNames<StreamedAttentionOptions> = { ...kvStorageNames, store: true, chunkPages: true };
 
 /** Memory for one chunk of pages, and the programs that attend to it. */
 class Chunk {
@@ -75,14 +77,15 @@ export class StreamedAttention {
 
   /** @throws {ArgumentError} when the store's pages have another size */
   static async create(options: StreamedAttentionOptions): Promise<StreamedAttention> {
-    const { store, chunkPages = 8 } = options;
+    checkOptions(options, streamedNames);
+    const { store, chunkPages = 8, ...storageOptions } = options;
     const blocks = { numBlocks: chunkPages, blockSize: store.blockSize };
-    const { pageBytes } = resolveKvShape(options, blocks);
+    const { pageBytes } = resolveKvShape(storageOptions, blocks);
     if (pageBytes !== store.pageBytes) {
       const expected = `pages of ${pageBytes} bytes`;
       throw new ArgumentError({ argument: 'store', expected, actual: String(store.pageBytes) });
     }
-    const createChunk = async (): Promise<Chunk> => new Chunk(await KvStorage.create(options, blocks));
+    const createChunk = async (): Promise<Chunk> => new Chunk(await KvStorage.create(storageOptions, blocks));
     return new StreamedAttention(store, [await createChunk(), await createChunk()]);
   }
 

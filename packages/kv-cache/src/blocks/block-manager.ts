@@ -6,7 +6,7 @@
  * `blocks[floor(j / blockSize)]`. Positions are not slots: a sequence records the position that each logical slot
  * holds, -1 for none.
  */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { BlockPool } from './block-pool.js';
 import { PageReferences } from './page-references.js';
 import { PrefixIndex } from './prefix-index.js';
@@ -44,6 +44,11 @@ export interface BlockManagerOptions {
   /** Hash of a block's tokens, chained from the hash before; any 32-bit integer. For tests; collisions are harmless. */
   readonly hash?: (previous: number, tokens: Int32Array) => number;
 }
+
+const blockManagerNames: OptionNames<BlockManagerOptions> = {
+  ...{ numBlocks: true, blockSize: true, maxBlocksPerSequence: true, prefixSharing: true },
+  ...{ onContentDropped: true, hash: true },
+};
 
 export interface CreateSequenceOptions {
   /** Tokens whose leading full blocks may be found in the cache. The sequence starts with those. */
@@ -102,6 +107,7 @@ export class BlockManager {
   #numEvictedTokens = 0;
 
   constructor(options: BlockManagerOptions) {
+    checkOptions(options, blockManagerNames);
     const { numBlocks, blockSize, maxBlocksPerSequence = numBlocks, prefixSharing = true } = options;
     for (const [argument, value] of Object.entries({ numBlocks, blockSize, maxBlocksPerSequence })) {
       if (!Number.isSafeInteger(value) || value < 1) refuse(argument, 'a positive integer', value);

@@ -2,7 +2,7 @@
  * Keeps the most attended positions (H2O, arXiv:2306.14048). You add the probability mass that each key received;
  * positions with the smallest sums are evicted. Global and recent positions are protected.
  */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { SequenceView } from '../blocks/sequence-state.js';
 
 export interface HeavyHitterOptions {
@@ -13,6 +13,8 @@ export interface HeavyHitterOptions {
   /** Positions that are never evicted. Default: none. */
   readonly isGlobal?: (position: number) => boolean;
 }
+
+const heavyHitterNames: OptionNames<HeavyHitterOptions> = { budget: true, recentWindow: true, isGlobal: true };
 
 export interface Victims {
   readonly slots: number[];
@@ -42,6 +44,7 @@ export interface HeavyHitters {
 
 /** @throws {ArgumentError} unless `budget` is positive and `recentWindow` at least 0 */
 export function createHeavyHitters(options: HeavyHitterOptions): HeavyHitters {
+  checkOptions(options, heavyHitterNames);
   const { budget, recentWindow } = options;
   if (!Number.isSafeInteger(budget) || budget < 1) {
     throw new ArgumentError({ argument: 'budget', expected: 'a positive integer', actual: String(budget) });

@@ -1,6 +1,6 @@
 /** A page file in the file system of Node. */
 import { open } from 'node:fs/promises';
-import { IoError, ReleasedError, WinnowError } from '@winnow/tensor';
+import { checkOptions, IoError, type OptionNames, ReleasedError, WinnowError } from '@winnow/tensor';
 import type { PageFile } from './file.js';
 
 /** The methods of Node's file handle that are used; tests substitute a faulty one. */
@@ -25,11 +25,14 @@ export interface PageFileOptions {
   readonly open?: (path: string, flags: string) => Promise<RawFile>;
 }
 
+const pageFileNames: OptionNames<PageFileOptions> = { keep: true, open: true };
+
 /**
  * Opens or creates a page file.
  * @throws {IoError} with the path on failure
  */
 export async function openPageFile(path: string, options: PageFileOptions = {}): Promise<PageFile> {
+  checkOptions(options, pageFileNames);
   const openRaw = options.open ?? ((name: string, flags: string) => open(name, flags));
   let file: RawFile;
   let sizeBytes: number;

@@ -1,5 +1,5 @@
 /** The file of the cold tier, read and written at byte offsets. Node, OPFS or memory can implement it. */
-import { IoError, ReleasedError } from '@winnow/tensor';
+import { checkOptions, IoError, ReleasedError } from '@winnow/tensor';
 
 export interface PageFile {
   /** Name in error messages. */
@@ -20,6 +20,7 @@ export interface PageFile {
 
 /** A page file in memory, of at most `maxBytes`: for tests, and where there is no file system. */
 export function memoryPageFile(options: { readonly name?: string; readonly maxBytes?: number } = {}): PageFile {
+  checkOptions(options, { name: true, maxBytes: true });
   return new MemoryPageFile(options.name ?? 'memory', options.maxBytes ?? Infinity);
 }
 

@@ -3,7 +3,7 @@
  * the new one is complete. So after an interrupted write, the file holds the old page, the new one, or a record that is
  * known to be damaged. Nothing is flushed to the device before `sync`.
  */
-import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { PageError } from './error.js';
 import type { PageFile } from './file.js';
 import {
@@ -20,6 +20,8 @@ export interface PageRecordsOptions extends RecordShape {
   /** Maximum size of the file. Default: no limit. */
   readonly maxBytes?: number;
 }
+
+const recordsNames: OptionNames<PageRecordsOptions> = { pageBytes: true, blockSize: true, maxBytes: true };
 
 /** A record that cannot be used, found on opening. */
 export interface DamagedRecord {
@@ -77,6 +79,7 @@ interface PendingWrites {
  * @throws {IoError} when it cannot be read
  */
 export async function openPageRecords(file: PageFile, options: PageRecordsOptions): Promise<PageRecords> {
+  checkOptions(options, recordsNames);
   const records = new FilePageRecords(file, options);
   await records.scan();
   return records;

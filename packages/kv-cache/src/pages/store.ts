@@ -3,7 +3,7 @@
  * used warm page moves to the cold tier when room is needed. A page leaves a tier only after the next one has stored
  * it: a failed write loses nothing, and a failed read names the missing positions.
  */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
 import type { PageRecords } from './records.js';
 
@@ -23,6 +23,10 @@ export interface PageStoreOptions {
   /** Called for every page that changes its tier. */
   readonly onMove?: (move: PageMove) => void;
 }
+
+const pageStoreNames: OptionNames<PageStoreOptions> = {
+  ...{ pageBytes: true, blockSize: true, warmBytes: true, records: true, maxInFlightBytes: true, onMove: true },
+};
 
 export interface PageMove {
   readonly pageId: number;
@@ -94,6 +98,7 @@ interface WarmPage {
 
 /** @throws {ArgumentError} when the records have another size */
 export function createPageStore(options: PageStoreOptions): PageStore {
+  checkOptions(options, pageStoreNames);
   return new TieredPageStore(options);
 }
 

@@ -1,6 +1,6 @@
 /** Reads session files. Nothing in a file is trusted until its checksum and its bounds have been checked. */
 import type { ByteSource } from '@winnow/bytes';
-import { ArgumentError, FormatError, isRecord } from '@winnow/tensor';
+import { ArgumentError, checkOptions, FormatError, isRecord } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
 import {
   checksumBytes,
@@ -49,6 +49,7 @@ type Fail = (byteOffset: number, field: string, message: string) => never;
  * @throws {IoError} when reading fails
  */
 export async function openSession(source: ByteSource, options: { signal?: AbortSignal } = {}): Promise<SessionFile> {
+  checkOptions(options, { signal: true });
   const fail: Fail = (byteOffset, field, message) => {
     throw new FormatError({ source: source.name, byteOffset, field, message });
   };

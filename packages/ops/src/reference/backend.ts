@@ -10,6 +10,7 @@ import {
 import { opSpecs } from '../ops/registry.js';
 import { createReferenceExecutable } from './executable.js';
 import { ReferenceMemory } from './memory.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface ReferenceBackendOptions {
   /** Milliseconds since any origin, to decide when to yield to the host. Default `performance.now`. */
@@ -17,6 +18,8 @@ export interface ReferenceBackendOptions {
   /** Yields to the host's event loop. Default: a zero timer. */
   readonly yieldToHost?: () => Promise<void>;
 }
+
+const referenceNames: OptionNames<ReferenceBackendOptions> = { now: true, yieldToHost: true };
 
 interface Host {
   readonly performance: { now(): number };
@@ -26,6 +29,7 @@ const host = globalThis as unknown as Host;
 
 /** Creates the backend. It supports every op. */
 export function createReferenceBackend(options: ReferenceBackendOptions = {}): Backend {
+  checkOptions(options, referenceNames);
   return new ReferenceBackend(options);
 }
 

@@ -1,5 +1,5 @@
 /** Attention over whole tensors in one call. */
-import { ShapeError, type Tensor3 } from '@winnow/tensor';
+import { checkOptions, type OptionNames, ShapeError, type Tensor3 } from '@winnow/tensor';
 import { parsePolicy } from '../policy/text.js';
 import { supportsPhase } from '../policy/fields.js';
 import type { AttentionPolicy } from '../policy/kinds.js';
@@ -14,6 +14,11 @@ export interface OneShotOptions
       AttentionLayerOptions,
       'backend' | 'scale' | 'causal' | 'rotate' | 'allowsLargeMemory' | 'notice' | 'maxTokens'
     > {}
+
+const attendNames: OptionNames<OneShotOptions> = {
+  ...{ backend: true, scale: true, causal: true, rotate: true, allowsLargeMemory: true, notice: true },
+  ...{ maxTokens: true, out: true, onVisit: true, mass: true, massStride: true, signal: true },
+};
 
 /** Result of `attend`. */
 export interface OneShotResult extends AttentionResult {
@@ -36,21 +41,23 @@ export async function attend(
   v: Tensor3,
   options: OneShotOptions = {},
 ): Promise<OneShotResult> {
+  checkOptions(options, attendNames);
   if (v.seqLen !== k.seqLen || q.seqLen > k.seqLen) {
     const actual = `${q.seqLen} queries, ${v.seqLen} values`;
     throw new ShapeError({ op: 'attend', rule: 'tokens', expected: `at most ${k.seqLen}, ${k.seqLen}`, actual });
   }
   const parsed = typeof policy === 'string' ? parsePolicy(policy) : policy;
   const phase = supportsPhase(parsed.kind, 'prefill') ? 'prefill' : 'decode';
+  const { out, onVisit, mass, massStride, signal, ...layerOptions } = options;
   await using layer = new AttentionLayer({
-    ...options,
+    ...layerOptions,
     ...{ [phase]: parsed, capacity: k.seqLen, numHeads: q.numHeads },
     ...{ numKvHeads: k.numHeads, headDim: k.headDim, valueDim: v.headDim },
   });
   const begin = k.seqLen - q.seqLen;
   await layer.append(k.slice(0, begin), v.slice(0, begin));
   const [newKeys, newValues] = [k.slice(begin, k.seqLen), v.slice(begin, v.seqLen)];
-  const result = await layer[phase](q, newKeys, newValues, options);
+  const result = await layer[phase](q, newKeys, newValues, { out, onVisit, mass, massStride, signal });
   const { densePairs } = layer.report();
   return { ...result, densePairs, density: result.pairs / densePairs };
 }

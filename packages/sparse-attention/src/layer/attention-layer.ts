@@ -1,6 +1,14 @@
 /** One attention layer of one sequence with its cache, under any pair of policies, as small programs on a backend. */
 import { createReferenceBackend, type Backend } from '@winnow/ops';
-import { ArgumentError, BackendError, ReleasedError, tensorBytes, type Tensor3 } from '@winnow/tensor';
+import {
+  ArgumentError,
+  BackendError,
+  checkOptions,
+  type OptionNames,
+  ReleasedError,
+  type Tensor3,
+  tensorBytes,
+} from '@winnow/tensor';
 import { checkCausal } from '../lowering/lower-policy.js';
 import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
 import { supportsPhase } from '../policy/fields.js';
@@ -41,6 +49,19 @@ export interface AttentionLayerOptions extends LayerSizes {
   readonly notice?: ((text: string) => void) | undefined;
 }
 
+const layerNames: OptionNames<AttentionLayerOptions> = {
+  ...{
+    numHeads: true,
+    numKvHeads: true,
+    headDim: true,
+    valueDim: true,
+    scale: true,
+    dtype: { keys: true, values: true },
+  },
+  ...{ maxTokens: true, backend: true, prefill: true, decode: true, capacity: true },
+  ...{ causal: true, rotate: true, allowsLargeMemory: true, notice: true },
+};
+
 /** Counters of a layer. */
 export interface AttentionLayerReport {
   readonly prefillPairs: number;
@@ -76,6 +97,7 @@ export class AttentionLayer {
 
   /** @throws {ArgumentError | ShapeError | DTypeError} for impossible sizes and policies */
   constructor(options: AttentionLayerOptions) {
+    checkOptions(options, layerNames);
     const { backend = createReferenceBackend(), causal = true, notice = () => {}, allowsLargeMemory } = options;
     const prefill = policyOf(options.prefill, 'prefill');
     const decode = policyOf(options.decode, 'decode');

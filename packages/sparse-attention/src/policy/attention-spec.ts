@@ -2,7 +2,7 @@
  * The attention policies of a whole model as text: one policy for both phases (`subquadratic:window=256`), or items
  * separated by `;`: `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
  */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { policySchemas, supportsPhase } from './fields.js';
 import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './kinds.js';
@@ -95,8 +95,12 @@ export interface AttentionOptions {
   readonly decode?: string | undefined;
 }
 
+const attentionOptionNames: OptionNames<AttentionOptions> = { attention: true, prefill: true, decode: true };
+
 /** The specification of `--attention`, `--prefill` and `--decode`. @throws {ArgumentError} as `parseAttention` */
-export function attentionFromOptions({ attention, prefill, decode }: AttentionOptions): AttentionSpec {
+export function attentionFromOptions(options: AttentionOptions): AttentionSpec {
+  checkOptions(options, attentionOptionNames);
+  const { attention, prefill, decode } = options;
   const spec = attention === undefined ? denseAttention : parseAttention(attention);
   return {
     ...spec,

@@ -1,6 +1,6 @@
 /** Structured synthetic queries, keys and values: shaped like heads of trained models. */
 import { ropeFrequencies, RowRotation } from '@winnow/ops';
-import { ArgumentError, createRng, Tensor3, type Rng } from '@winnow/tensor';
+import { ArgumentError, checkOptions, createRng, type OptionNames, type Rng, Tensor3 } from '@winnow/tensor';
 import type { Rotate } from '../layer/call.js';
 
 /**
@@ -26,6 +26,10 @@ export interface SyntheticOptions {
   readonly rank?: number;
   readonly seed?: number;
 }
+
+const syntheticNames: OptionNames<SyntheticOptions> = {
+  ...{ kind: true, seqLen: true, numHeads: true, numKvHeads: true, headDim: true, rank: true, seed: true },
+};
 
 /** Queries, keys and values of one layer, `[seqLen, heads, headDim]`; queries and keys after RoPE (base 10000). */
 export interface SyntheticAttention {
@@ -70,6 +74,7 @@ const profiles: Readonly<Record<HeadKind, Profile>> = {
 
 /** The same options give the same tensors. @throws {ArgumentError} for impossible sizes */
 export function syntheticAttention(options: SyntheticOptions): SyntheticAttention {
+  checkOptions(options, syntheticNames);
   const { kind, seqLen, numHeads = 2, numKvHeads = 1, headDim = 64, rank = 8, seed = 1 } = options;
   if (headDim % 2 !== 0 || headDim < 4 || numHeads % numKvHeads !== 0 || seqLen < 1) {
     const actual = JSON.stringify({ seqLen, numHeads, numKvHeads, headDim });

@@ -1,5 +1,5 @@
 /** The neuron cache: three tiers for the items of many layers, filled by one queue of reads. */
-import { ArgumentError, CapacityError, ReleasedError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, type OptionNames, ReleasedError } from '@winnow/tensor';
 import { bulkRead } from './bulk-read.js';
 import { ColdCopy } from './copy-tiers.js';
 import {
@@ -13,7 +13,13 @@ import {
 import { sumOf, type NeuronLayerStatistics } from './layer/counters.js';
 import { LayerTiers } from './layer/tiers.js';
 import { ReadQueue } from './read-queue.js';
-import { defaultMaxGapBytes, defaultMaxReads, defaultReadBytes, type NeuronReadOptions } from './staging.js';
+import {
+  defaultMaxGapBytes,
+  defaultMaxReads,
+  defaultReadBytes,
+  neuronReadNames,
+  type NeuronReadOptions,
+} from './staging.js';
 import type { SlotMemory } from './slot-loads.js';
 
 export interface NeuronCacheOptions extends NeuronReadOptions {
@@ -32,6 +38,12 @@ export interface NeuronCacheOptions extends NeuronReadOptions {
   /** Progress of the loading at creation. */
   readonly onProgress?: (doneBytes: number, totalBytes: number) => void;
 }
+
+const neuronCacheNames: OptionNames<NeuronCacheOptions> = {
+  ...neuronReadNames,
+  ...{ layers: true, slotMemory: true, warmEncoding: true, coldEncoding: true, verify: true, itemName: true },
+  ...{ signal: true, onProgress: true },
+};
 
 export interface NeuronCacheStatistics extends NeuronLayerStatistics {
   readonly layers: readonly NeuronLayerStatistics[];
@@ -90,6 +102,7 @@ const damaged = 'is damaged: its bytes differ from the expected ones';
  * @throws {NeuronLoadError} when items cannot be read or are damaged
  */
 export async function createNeuronCache(options: NeuronCacheOptions): Promise<NeuronCache> {
+  checkOptions(options, neuronCacheNames);
   const { layers, slotMemory, warmEncoding = 'q8_0', coldEncoding = 'file', itemName = 'neuron', signal } = options;
   const readBytes = countOf('readBytes', options.readBytes ?? defaultReadBytes, 1);
   const maxGapBytes = countOf('maxGapBytes', options.maxGapBytes ?? defaultMaxGapBytes, 0);

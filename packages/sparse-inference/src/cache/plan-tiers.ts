@@ -3,7 +3,7 @@
  * by how often they are active; in each layer the first are hot (pinned), the next ones warm, the rest cold. Besides
  * pinned slots a layer has working slots for the other active items.
  */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { ColdCopy } from './copy-tiers.js';
 import { LayerTiers } from './layer/tiers.js';
 import { neuronStagingBytes } from './staging.js';
@@ -36,6 +36,10 @@ export interface NeuronTierOptions {
   /** Memory of read buffers. Default: that of a cache with default options for items of these sizes. */
   readonly stagingBytes?: number;
 }
+
+const neuronTierNames: OptionNames<NeuronTierOptions> = {
+  ...{ budgetBytes: true, layers: true, hotFrequency: true, hotLimitBytes: true, coldCost: true, stagingBytes: true },
+};
 
 export interface PlannedLayer {
   readonly slots: number;
@@ -178,6 +182,7 @@ class Division {
  * @throws {ArgumentError} when a size or a frequency is invalid
  */
 export function planNeuronTiers(options: NeuronTierOptions): NeuronTierPlan {
+  checkOptions(options, neuronTierNames);
   const { budgetBytes, layers, hotFrequency = Infinity, coldCost = defaultColdCost } = options;
   for (const [index, layer] of layers.entries()) checkLayer(layer, index);
   checkBytes('budgetBytes', budgetBytes);

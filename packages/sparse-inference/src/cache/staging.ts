@@ -1,4 +1,5 @@
 /** The number of concurrent reads, their size, and the memory that they need. */
+import type { OptionNames } from '@winnow/tensor';
 
 /** How a cache reads its sources. */
 export interface NeuronReadOptions {
@@ -11,6 +12,8 @@ export interface NeuronReadOptions {
   /** Neighbors with at most this many bytes between them are read together. Default 32 KiB. */
   readonly maxGapBytes?: number;
 }
+
+export const neuronReadNames: OptionNames<NeuronReadOptions> = { maxReads: true, readBytes: true, maxGapBytes: true };
 
 /** More reads than I/O threads do not help. */
 const mostReads = 8;

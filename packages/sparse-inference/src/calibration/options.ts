@@ -1,6 +1,6 @@
 /** Options of a calibration, checked and completed. */
 import type { Backend } from '@winnow/ops';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { sha256 } from '../sidecar/sha256.js';
 import { bytesOf } from '../bytes.js';
 import { predictorKinds, type PredictorKind, type SidecarConfig } from '../sidecar/sidecar.js';
@@ -63,6 +63,12 @@ export interface CalibrateOptions {
   readonly signal?: AbortSignal;
 }
 
+const calibrateNames: OptionNames<CalibrateOptions> = {
+  ...{ backend: true, samples: true, predictor: true, targetRecall: true, targetSparsity: true, energyShare: true },
+  ...{ rank: true, seed: true, epochs: true, learningRate: true, memoryBytes: true, checkpoint: true },
+  ...{ onProgress: true, onNotice: true, signal: true },
+};
+
 /** Options with their defaults. */
 export interface CalibrationPlan {
   readonly kindOf: (layer: CalibrationLayer) => PredictorKind;
@@ -80,6 +86,7 @@ const minSamples = 3;
 
 /** @throws {ArgumentError} for invalid options */
 export function planCalibration(source: CalibrationSource, options: CalibrateOptions): CalibrationPlan {
+  checkOptions(options, calibrateNames);
   const { samples, predictor = 'auto', memoryBytes = 256 * 2 ** 20 } = options;
   const { layers } = source;
   checkSamples(layers, samples);

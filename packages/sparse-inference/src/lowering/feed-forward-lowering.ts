@@ -1,6 +1,6 @@
 /** Lowers FFNs to ops that compute only the active neurons of a sidecar. */
 import type { FeedForwardLowering, LayerFeedForward, ProgramBuilder, ProgramTensor } from '@winnow/ops';
-import { ShapeError } from '@winnow/tensor';
+import { checkOptions, type OptionNames, ShapeError } from '@winnow/tensor';
 import { appendActive, BlockLowering, type ActiveTensors, type PredictedTensors } from '../blocks/block-lowering.js';
 import { bytesOf } from '../bytes.js';
 import type { PredictedLayer, ScoreTables, Sidecar, SparseLayer } from '../sidecar/sidecar.js';
@@ -24,6 +24,8 @@ export interface FeedForwardLoweringOptions {
   /** Select neurons by their exact contributions instead of the predictor (upper bound). Computes gate and up dense. */
   readonly oracle?: boolean;
 }
+
+const loweringNames: OptionNames<FeedForwardLoweringOptions> = { maxRatio: true, oracle: true };
 
 /** A lowering that can also report the weights that it will read. */
 export interface SparseFeedForwardLowering extends FeedForwardLowering {
@@ -75,6 +77,7 @@ export function createFeedForwardLowering(
   sidecar: Sidecar,
   options: FeedForwardLoweringOptions = {},
 ): SparseFeedForwardLowering {
+  checkOptions(options, loweringNames);
   const { maxRatio = 1, oracle = false } = options;
   const layers = new Map(sidecar.layers.map((layer) => [layer.layer, layer]));
   const isDense = (layer: SparseLayer): boolean => !oracle && runsDense(layer, maxRatio);

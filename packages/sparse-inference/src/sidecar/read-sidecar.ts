@@ -1,7 +1,7 @@
 /** Reads a sidecar and rejects files that are damaged, of another model, or of a newer version. */
 import type { TensorStore } from '@winnow/bytes';
 import { activationKinds } from '@winnow/ops';
-import { FormatError, tensorBytes, type DType, type Shape } from '@winnow/tensor';
+import { checkOptions, type DType, FormatError, type OptionNames, type Shape, tensorBytes } from '@winnow/tensor';
 import { floatsOf } from '../bytes.js';
 import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
 import { JsonFields } from './json-fields.js';
@@ -34,6 +34,8 @@ export interface ReadSidecarOptions {
   readonly signal?: AbortSignal;
 }
 
+const readSidecarNames: OptionNames<ReadSidecarOptions> = { modelHash: true, shapes: true, signal: true };
+
 /** Far more layers than any model has, and sizes whose products stay far below 2^53. */
 const maxLayers = 4096;
 const maxDim = 2 ** 22;
@@ -46,6 +48,7 @@ const maxRank = 4096;
  * @throws {IoError} when reading fails
  */
 export async function readSidecar(file: SidecarFile, options: ReadSidecarOptions = {}): Promise<Sidecar> {
+  checkOptions(options, readSidecarNames);
   const fields = contentOf(file);
   const version = fields.integer('version', 1, maxCount);
   if (version > sidecarVersion) fields.refuse('version', `at most ${sidecarVersion} (made by a newer Winnow?)`);

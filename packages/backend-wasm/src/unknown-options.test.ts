@@ -1,0 +1,14 @@
+/** Options that do not exist are errors, which name the nearest one. */
+import { UnknownOptionError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { createWasmBackend, measurePeaks } from './index.js';
+
+/** A misspelled option, as untyped code passes it. */
+const unknown: object = { singal: undefined };
+
+test.each<[name: string, call: () => unknown]>([
+  ['createWasmBackend', () => createWasmBackend(unknown)],
+  ['measurePeaks', () => measurePeaks(unknown)],
+])('%s', async (_name, call) => {
+  await expect((async () => call())()).rejects.toThrow(UnknownOptionError);
+});

@@ -1,0 +1,15 @@
+/** Options that do not exist are errors, which name the nearest one. */
+import { UnknownOptionError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { createTokenGrammar, createTokenTrie, jsonSchemaGrammar } from './index.js';
+
+/** A misspelled option, as untyped code passes it. */
+const unknown: object = { singal: undefined };
+const trie = createTokenTrie({ vocabSize: 0, tokenBytes: () => new Uint8Array() });
+
+test.each<[name: string, call: () => unknown]>([
+  ['jsonSchemaGrammar', () => jsonSchemaGrammar(true, unknown)],
+  ['createTokenGrammar', () => createTokenGrammar({ ...unknown, grammar: jsonSchemaGrammar(true), trie })],
+])('%s', async (_name, call) => {
+  await expect((async () => call())()).rejects.toThrow(UnknownOptionError);
+});

@@ -1,0 +1,15 @@
+/** Options that do not exist are errors, which name the nearest one. */
+import { UnknownOptionError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { memoryFolder, openHubFolder } from './index.js';
+import { downloadRepo } from './index.node.js';
+
+/** A misspelled option, as untyped code passes it. */
+const unknown: object = { singal: undefined };
+
+test.each<[name: string, call: () => unknown]>([
+  ['openHubFolder', () => openHubFolder(memoryFolder({}), unknown)],
+  ['downloadRepo', () => downloadRepo({ ...unknown, repo: 'owner/name' })],
+])('%s', async (_name, call) => {
+  await expect((async () => call())()).rejects.toThrow(UnknownOptionError);
+});

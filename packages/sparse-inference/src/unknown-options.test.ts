@@ -1,0 +1,31 @@
+/** Options that do not exist are errors, which name the nearest one. */
+import { createReferenceBackend } from '@winnow/ops';
+import { UnknownOptionError } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import {
+  calibrate,
+  createFeedForwardLowering,
+  createNeuronCache,
+  planNeuronTiers,
+  readSidecar,
+  type CalibrationSource,
+  type Sidecar,
+  type SidecarFile,
+} from './index.js';
+
+/** A misspelled option, as untyped code passes it. */
+const unknown: object = { singal: undefined };
+const backend = createReferenceBackend();
+const slotMemory = (): never => {
+  throw new Error('there is no layer');
+};
+
+test.each<[name: string, call: () => unknown]>([
+  ['calibrate', () => calibrate({ layers: [] } as object as CalibrationSource, { ...unknown, backend, samples: [] })],
+  ['createFeedForwardLowering', () => createFeedForwardLowering({ layers: [] } as object as Sidecar, unknown)],
+  ['createNeuronCache', () => createNeuronCache({ ...unknown, layers: [], slotMemory })],
+  ['planNeuronTiers', () => planNeuronTiers({ ...unknown, budgetBytes: 0, layers: [] })],
+  ['readSidecar', () => readSidecar({ metadata: new Map() } as object as SidecarFile, unknown)],
+])('%s', async (_name, call) => {
+  await expect((async () => call())()).rejects.toThrow(UnknownOptionError);
+});
