@@ -1,5 +1,4 @@
 /** Formats a sidecar: a table with a bar for each layer. */
-import { breakEvenRatio } from '@winnow/backend-wasm';
 import {
   maxRatioOf,
   classifyNeurons,
@@ -33,12 +32,12 @@ function denseReport(report: LayerReport): LayerReport {
 
 /**
  * @param measured one report per layer
- * @param maxRatio share of active neurons above which layers run dense; default: as models are loaded
+ * @param maxRatio share of active neurons above which layers run dense
  */
 export function summarize(
   layers: readonly SparseLayer[],
   measured: readonly LayerReport[],
-  maxRatio: MaxActiveRatio = breakEvenRatio,
+  maxRatio: MaxActiveRatio,
 ): SparseSummary {
   const isDense = layers.map((layer) => runsDense(layer, maxRatio));
   const reports = measured.map((report, index) => (isDense[index] === true ? denseReport(report) : report));
@@ -68,7 +67,7 @@ export function summarize(
 export function formatReports(
   layers: readonly SparseLayer[],
   reports: readonly LayerReport[],
-  maxRatio: MaxActiveRatio = breakEvenRatio,
+  maxRatio: MaxActiveRatio,
 ): string {
   const hasInputs = reports.some(({ inputRatio }) => inputRatio < 1);
   const isDense = layers.map((layer) => runsDense(layer, maxRatio));
@@ -114,7 +113,7 @@ export function formatSummary(summary: SparseSummary): string {
 }
 
 /** The complete contents of the file. */
-export function describeSidecar(name: string, sidecar: Sidecar): string {
+export function describeSidecar(name: string, sidecar: Sidecar, maxRatio: MaxActiveRatio): string {
   const { config, layers, modelHash } = sidecar;
   const reports = layers.map(({ report }) => report);
   const target =
@@ -134,8 +133,8 @@ export function describeSidecar(name: string, sidecar: Sidecar): string {
   });
   return [
     section('calibration', head),
-    section('layers', formatReports(layers, reports)),
-    section('means', formatSummary(summarize(layers, reports))),
+    section('layers', formatReports(layers, reports, maxRatio)),
+    section('means', formatSummary(summarize(layers, reports, maxRatio))),
     section(
       'neurons by activation frequency: half of the activity, the rest, the rarest 5 %',
       formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),

@@ -1,5 +1,4 @@
 /** `winnow calibrate`: fits neuron predictors to a model and writes the sidecar file. */
-import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, FeedForwardAccess, LoadOptions, Model, SparsityOptions } from '@winnow/engine';
 import { DivergenceCollector, type DivergenceReport } from '@winnow/evaluation';
@@ -22,6 +21,7 @@ import { locateModel } from '../open-model.js';
 import { readText } from '../read-text.js';
 import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../sparse-report.js';
+import { maxActiveOf } from '../flags/engine-options.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
@@ -194,18 +194,19 @@ async function printReport(
   { path, sizeBytes, sidecar, divergence }: CalibrationResult,
 ): Promise<void> {
   const reports = sidecar.layers.map(({ report }) => report);
-  const summary = summarize(sidecar.layers, reports, flags.sparsityMaxActive);
+  const maxRatio = maxActiveOf(flags);
+  const summary = summarize(sidecar.layers, reports, maxRatio);
   if (flags.json === true) {
     const layers = sidecar.layers.map((layer) => ({
       layer: layer.layer,
       kind: layer.predictor.kind,
-      runsDense: runsDense(layer, flags.sparsityMaxActive ?? breakEvenRatio),
+      runsDense: runsDense(layer, maxRatio),
       ...layer.report,
     }));
     await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));
     return;
   }
-  await out.write(`${formatReports(sidecar.layers, reports, flags.sparsityMaxActive)}\n${formatSummary(summary)}`);
+  await out.write(`${formatReports(sidecar.layers, reports, maxRatio)}\n${formatSummary(summary)}`);
   if (divergence !== undefined) {
     const { pplRatio, divergence: kld } = divergence;
     await out.write(

@@ -9,6 +9,7 @@ import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
 import { openSidecar, sidecarSuffix } from '../sparse-files.js';
 import { describeSidecar } from '../sparse-report.js';
+import { maxActiveOf } from '../flags/engine-options.js';
 import {
   addModelOption,
   addOutputOptions,
@@ -54,7 +55,7 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
 async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: CommandContext): Promise<void> {
   const sidecar = await openSidecar(path, signal);
   if (flags.json !== true) {
-    await out.write(describeSidecar(path, sidecar));
+    await out.write(describeSidecar(path, sidecar, maxActiveOf(flags)));
     return;
   }
   const layers = sidecar.layers.map(({ predictor, downNorms: _norms, frequencies, ...rest }) => {

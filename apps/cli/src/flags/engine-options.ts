@@ -10,8 +10,10 @@ import type {
   SamplingOptions,
   SparsityOptions,
 } from '@winnow/engine';
+import { breakEvenRatio } from '@winnow/backend-wasm';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
+import type { MaxActiveRatio } from '@winnow/sparse-inference';
 import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
 import { numberRules } from './builders.js';
@@ -34,6 +36,14 @@ export function executionOptionsOf({ backend, threads, activations }: ExecutionF
     threads,
     activations,
   });
+}
+
+/** The share of active neurons above which models that are loaded with these flags run a layer dense. */
+export function maxActiveOf({
+  sparsityMaxActive,
+  ...flags
+}: ExecutionFlags & Pick<SparseFlags, 'sparsityMaxActive'>): MaxActiveRatio {
+  return sparsityMaxActive ?? executionOptionsOf(flags).backend?.breakEvenRatio ?? breakEvenRatio;
 }
 
 /**

@@ -13,7 +13,7 @@ import type { Sidecar } from '@winnow/sparse-inference';
 import { paragraphsOf } from '../../calibration-text.js';
 import type { CommandContext } from '../../command-host.js';
 import { openCalculator } from '../../calculator.js';
-import { executionOptionsOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
+import { executionOptionsOf, maxActiveOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
 import { UsageError } from '../../errors.js';
 import { formatJson, formatTable } from '../../format.js';
 import { tokensOf } from '../../model-evaluation.js';
@@ -83,7 +83,7 @@ export async function evaluateSidecar(
       onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
     });
     progress.clear();
-    const summary = summarize(sidecar.layers, result.layers, flags.sparsityMaxActive);
+    const summary = summarize(sidecar.layers, result.layers, maxActiveOf(flags));
     const name = displayName(modelName, dense.name);
     if (flags.json === true) {
       await out.write(formatJson({ model: name, sidecar: flags.sparsity, summary, ...result }));
@@ -93,7 +93,7 @@ export async function evaluateSidecar(
     await out.write(
       [
         `${name}, ${flags.sparsity}, ${result.numTokens} tokens\n\n`,
-        formatReports(sidecar.layers, result.layers, flags.sparsityMaxActive),
+        formatReports(sidecar.layers, result.layers, maxActiveOf(flags)),
         `\n${formatSummary(summary)}`,
         `\ntoken by token\n${formatDivergence(decode)}`,
         `\nin batches, which compute the union of their tokens' neurons\n${formatDivergence(prefill)}`,
@@ -130,13 +130,13 @@ async function evaluateEmbeddings(
     });
     progress.clear();
     const name = displayName(modelName, dense.name);
-    const summary = summarize(sidecar.layers, result.layers, flags.sparsityMaxActive);
+    const summary = summarize(sidecar.layers, result.layers, maxActiveOf(flags));
     await out.write(
       flags.json === true
         ? formatJson({ model: name, sidecar: flags.sparsity, summary, ...result })
         : [
             `${name}, ${flags.sparsity}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
-            formatReports(sidecar.layers, result.layers, flags.sparsityMaxActive),
+            formatReports(sidecar.layers, result.layers, maxActiveOf(flags)),
             `\n${formatSummary(summary)}`,
             `\n${formatEmbeddings(result)}`,
           ].join(''),
