@@ -32,7 +32,15 @@ const generateNames: OptionNames<GenerateOptions> = {
 };
 const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   ...{ maxQueued: true, queueTimeoutMs: true, requestTimeoutMs: true, stallTimeoutMs: true, keepAliveMs: true },
-  ...{ maxBodyBytes: true, maxConnections: true, apiKeys: true, corsOrigins: true, port: true, host: true },
+  ...{
+    maxBodyBytes: true,
+    maxConnections: true,
+    apiKeys: true,
+    sharePrefixes: true,
+    corsOrigins: true,
+    port: true,
+    host: true,
+  },
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
   embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
   ...{ graceMs: true, onRequest: true, onError: true },

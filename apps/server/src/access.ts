@@ -1,6 +1,6 @@
 /** Access control: API keys, and protection against DNS rebinding. */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from './api-error.js';
 
 /** Paths that need no API key. */
@@ -9,12 +9,21 @@ const openPaths = new Set(['/health']);
 /** Hashes of equal length, so that the comparison time reveals nothing. */
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
+/** Keys by hash: it tells requests of different keys apart without keeping the key. */
+export function keyHash({ headers }: Pick<FastifyRequest, 'headers'>): string {
+  return digest(givenKey(headers.authorization)).toString('base64url');
+}
+
+function givenKey(authorization = ''): string {
+  return /^Bearer +(.+)$/i.exec(authorization)?.[1] ?? '';
+}
+
 /** @throws {ApiError} 401 for requests without a valid key */
 export function requireApiKey(app: FastifyInstance, keys: readonly string[]): void {
   const digests = keys.map(digest);
   app.addHook('onRequest', async (request, reply) => {
     if (openPaths.has(request.routeOptions.url ?? '')) return;
-    const [, given = ''] = /^Bearer +(.+)$/i.exec(request.headers.authorization ?? '') ?? [];
+    const given = givenKey(request.headers.authorization);
     const actual = digest(given);
     // every key is compared, for the same reason
     const isKnown = digests.map((expected) => timingSafeEqual(expected, actual)).includes(true);

@@ -12,7 +12,7 @@ import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
-import { isLoopback, requireApiKey, requireLoopbackName } from './access.js';
+import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './access.js';
 import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
 import { Connections } from './connections.js';
 import { engineApiError, frameworkApiError } from './error-mapping.js';
@@ -93,12 +93,14 @@ class HttpServer implements WinnowServer {
   #isClosing = false;
   #closing: Promise<void> | undefined;
 
-  constructor(registry: ModelRegistry, limits: Required<ServerLimits>, { onError = () => {} }: ServerOptions) {
+  constructor(registry: ModelRegistry, limits: Required<ServerLimits>, options: ServerOptions) {
+    const { apiKeys = [], sharePrefixes = false, onError = () => {} } = options;
     this.#context = {
       registry,
       metrics: new ServerMetrics(registry),
       limits,
       shutdown: this.#shutdown.signal,
+      cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,
       isClosing: () => this.#isClosing,
       reportError: onError,
     };

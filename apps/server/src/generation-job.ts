@@ -38,11 +38,13 @@ export async function startJob(
     scope.end();
     throw error;
   });
-  return new SlotJob(context.metrics, entry, { requestId: reply.request.id, scope, lease });
+  const cacheSalt = context.cacheSaltOf(reply.request);
+  return new SlotJob(context.metrics, entry, { requestId: reply.request.id, cacheSalt, scope, lease });
 }
 
 interface JobResources {
   readonly requestId: string;
+  readonly cacheSalt: string | undefined;
   readonly scope: RequestScope;
   readonly lease: Lease;
 }
@@ -56,9 +58,14 @@ class SlotJob implements GenerationJob {
   readonly #entry: GenerativeEntry;
   readonly #scope: RequestScope;
   readonly #lease: Lease;
+  readonly #cacheSalt: string | undefined;
   readonly #labels: { readonly model: string };
 
-  constructor(metrics: ServerContext['metrics'], entry: GenerativeEntry, { requestId, scope, lease }: JobResources) {
+  constructor(
+    metrics: ServerContext['metrics'],
+    entry: GenerativeEntry,
+    { requestId, cacheSalt, scope, lease }: JobResources,
+  ) {
     this.requestId = requestId;
     this.model = entry.id;
     this.signal = scope.signal;
@@ -66,6 +73,7 @@ class SlotJob implements GenerationJob {
     this.#entry = entry;
     this.#scope = scope;
     this.#lease = lease;
+    this.#cacheSalt = cacheSalt;
     this.#labels = { model: entry.id };
   }
 
@@ -78,6 +86,7 @@ class SlotJob implements GenerationJob {
     let numTokens = 0;
     const generation = this.#entry.model.generate(prompt, {
       ...options,
+      ...(this.#cacheSalt === undefined ? {} : { cacheSalt: this.#cacheSalt }),
       signal: this.signal,
       onPromptProgress: ({ processedTokens }) => {
         activity.processedTokens = processedTokens;

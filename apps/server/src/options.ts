@@ -59,6 +59,11 @@ export interface ServerOptions extends ServerLimits {
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
   /** API keys; requests must send one as `Authorization: Bearer`. Default: none required. */
   readonly apiKeys?: readonly string[];
+  /**
+   * Whether requests with different API keys share cached prefixes. Then `cached_tokens` and the time to the first token
+   * tell each what prompts the others have sent. Default false.
+   */
+  readonly sharePrefixes?: boolean;
   /** Allowed CORS origins; `*` for all. Default: none. */
   readonly corsOrigins?: readonly string[];
   /** Called after every request. */
@@ -84,6 +89,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   models: servedModelNames,
   embeddingModels: servedEmbeddingModelNames,
   apiKeys: true,
+  sharePrefixes: true,
   corsOrigins: true,
   onRequest: true,
   onError: true,

@@ -1,4 +1,5 @@
 /** State shared by the routes of a server. */
+import type { FastifyRequest } from 'fastify';
 import type { ModelRegistry } from './model-registry.js';
 import type { ServerLimits } from './options.js';
 import type { ServerMetrics } from './server-metrics.js';
@@ -9,6 +10,8 @@ export interface ServerContext {
   readonly limits: Required<ServerLimits>;
   /** Aborted when running requests must end. */
   readonly shutdown: AbortSignal;
+  /** Requests with different salts do not share cached prefixes. */
+  readonly cacheSaltOf: (request: FastifyRequest) => string | undefined;
   /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;
   readonly reportError: (error: unknown) => void;

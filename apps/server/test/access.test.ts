@@ -66,6 +66,41 @@ describe('API keys', () => {
   });
 });
 
+describe('cached prefixes', () => {
+  const long = { model: demoId, prompt: 'The old man looked at the sea. '.repeat(30), max_tokens: 1 };
+  const keys = ['key-a', 'key-b'] as const;
+
+  async function cachedTokens(sharePrefixes?: boolean): Promise<(number | undefined)[]> {
+    await using own = await loadDemoModel();
+    const server = await startServer({
+      models: [{ id: demoId, model: own }],
+      apiKeys: keys,
+      ...(sharePrefixes === undefined ? {} : { sharePrefixes }),
+    });
+    const counts: (number | undefined)[] = [];
+    for (const asking of [keys[0], keys[0], keys[1], keys[1]]) {
+      const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: asking, maxRetries: 0 });
+      const { usage } = await client.completions.create(long);
+      counts.push(usage?.prompt_tokens_details?.cached_tokens);
+    }
+    await server.close();
+    return counts;
+  }
+
+  test('of one key are not those of another', async () => {
+    const [first, second = 0, other, otherAgain] = await cachedTokens();
+    expect([first, other]).toEqual([0, 0]);
+    expect(second).toBeGreaterThan(0);
+    expect(otherAgain).toBe(second);
+  });
+
+  test('are shared by all keys on request', async () => {
+    const [first, second = 0, other] = await cachedTokens(true);
+    expect([first, other]).toEqual([0, second]);
+    expect(second).toBeGreaterThan(0);
+  });
+});
+
 describe('CORS', () => {
   const preflight = (url: string, from: string): Promise<Response> =>
     fetch(`${url}/v1/completions`, {

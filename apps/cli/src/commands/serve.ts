@@ -27,6 +27,7 @@ interface ServeFlags extends LoadFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: readonly string[];
+  readonly sharePrefixes?: boolean;
   readonly corsOrigin?: readonly string[];
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
@@ -85,6 +86,7 @@ function addServerOptions(command: Command): void {
       ),
     ],
     advanced: [
+      flag('--share-prefixes', 'share cached prefixes among API keys; their times then tell keys of each other'),
       poolingOption(),
       numberOption(
         '--max-queued <n>',
@@ -202,6 +204,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
   return definedFields<ServerOptions>({
     corsOrigins: flags.corsOrigin,
+    sharePrefixes: flags.sharePrefixes,
     maxQueued: flags.maxQueued,
     queueTimeoutMs: milliseconds(flags.queueTimeout),
     requestTimeoutMs: milliseconds(flags.requestTimeout),

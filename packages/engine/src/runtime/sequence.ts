@@ -35,6 +35,8 @@ export class Sequence {
   /** Attention mass per token, if eviction needs it. */
   readonly heavyHitters: HeavyHitters | undefined;
   readonly #pool: KvPool;
+  /** Cached prefixes are shared only among sequences of the same salt. */
+  readonly #salt: string;
   #view: SequenceView;
   #evictions: EvictionLog;
   #preempted: Int32Array | undefined;
@@ -45,12 +47,14 @@ export class Sequence {
 
   private constructor(
     pool: KvPool,
+    salt: string,
     view: SequenceView,
     state: StateSlot | undefined,
     heavyHitters: HeavyHitters | undefined,
     evictions: EvictionLog,
   ) {
     this.#pool = pool;
+    this.#salt = salt;
     this.#view = view;
     this.state = state;
     this.heavyHitters = heavyHitters;
@@ -58,20 +62,25 @@ export class Sequence {
     pool.sequences.add(this);
   }
 
-  static create(pool: KvPool): Sequence {
+  /** @param salt shares cached prefixes only with sequences of the same salt */
+  static create(pool: KvPool, salt = ''): Sequence {
     const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
-    const view = pool.manager.createSequence();
-    return new Sequence(pool, view, pool.states?.createSlot(), heavyHitters, new EvictionLog());
+    const view = pool.manager.createSequence({ salt });
+    return new Sequence(pool, salt, view, pool.states?.createSlot(), heavyHitters, new EvictionLog());
   }
 
-  /** A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. */
+  /**
+   * A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. Nobody
+   * vouches for the contents of a file, so it shares blocks only with its forks.
+   */
   static restore(pool: KvPool, contents: SequenceContents): Sequence {
+    const salt = `restored ${pool.numRestored++}`;
     const state = pool.states?.createSlot();
     if (contents.tokens.length > 0) state?.prepare();
     try {
       const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
-      const view = pool.manager.restoreSequence(contents);
-      return new Sequence(pool, view, state, heavyHitters, new EvictionLog(view.numEvicted === 0));
+      const view = pool.manager.restoreSequence({ ...contents, salt });
+      return new Sequence(pool, salt, view, state, heavyHitters, new EvictionLog(view.numEvicted === 0));
     } catch (error) {
       state?.free();
       throw error;
@@ -118,7 +127,7 @@ export class Sequence {
     this.#lost = undefined;
     const prefix = tokens.subarray(0, tokens.length - 1);
     let numKept = this.#ownPrefix(prefix, mayHaveGaps);
-    if (this.#pool.manager.countCached(prefix) > numKept) numKept = this.#takeOver(prefix, numKept);
+    if (this.#pool.manager.countCached(prefix, this.#salt) > numKept) numKept = this.#takeOver(prefix, numKept);
     if (numKept < this.#view.numTokens) this.#cut(numKept);
     this.#evictions.truncate(numKept);
     this.#pool.onFreed();
@@ -223,7 +232,14 @@ export class Sequence {
   fork(): Sequence {
     const view = this.#pool.manager.fork(this.#view.id);
     const fork = new Sequence(
-      ...([this.#pool, view, this.state?.fork(), this.heavyHitters?.fork(), this.#evictions.fork()] as const),
+      ...([
+        this.#pool,
+        this.#salt,
+        view,
+        this.state?.fork(),
+        this.heavyHitters?.fork(),
+        this.#evictions.fork(),
+      ] as const),
     );
     fork.#preempted = this.#preempted;
     fork.#lost = this.#lost;
@@ -248,7 +264,7 @@ export class Sequence {
   #takeOver(prefix: Int32Array, numKept: number): number {
     const { manager, states } = this.#pool;
     const acceptPrefix = (contentId: number): boolean => states === undefined || states.hasSnapshot(contentId);
-    const found = manager.createSequence({ prefix, acceptPrefix });
+    const found = manager.createSequence({ prefix, salt: this.#salt, acceptPrefix });
     const isBetter = found.numTokens > numKept;
     this.#pool.apply(manager.free(isBetter ? this.#view.id : found.id));
     if (!isBetter) return numKept;

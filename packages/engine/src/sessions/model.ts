@@ -22,8 +22,10 @@ import {
 import {
   ModelSession,
   restoreOptionNames,
+  sessionOptionNames,
   type RestoreOptions,
   type Session,
+  type SessionOptions,
   type SessionOwner,
   type SessionStart,
 } from './session.js';
@@ -48,7 +50,7 @@ export interface Model {
   /** What differs from the requested options, such as matrices that could not be quantized: one sentence each. */
   readonly notices: readonly string[];
   /** @throws {CapacityError} when `maxSessions` are open */
-  createSession(): Session;
+  createSession(options?: SessionOptions): Session;
   /**
    * Opens a session that `save` wrote.
    * @throws {FormatError} for a damaged file, or one of another model or with different cache options
@@ -57,7 +59,7 @@ export interface Model {
    */
   restoreSession(source: SessionSource, options?: RestoreOptions): Promise<Session>;
   /** Generates in a new session, which counts toward `maxSessions` while it runs. */
-  generate(prompt: Prompt, options?: GenerateOptions): Generation;
+  generate(prompt: Prompt, options?: GenerateOptions & SessionOptions): Generation;
   /**
    * Tokens of a prompt, with BOS and EOS as the tokenizer specifies.
    * @throws {ArgumentError} for ids outside the vocabulary
@@ -127,9 +129,10 @@ export class GenerativeModel implements Model, SessionOwner {
     this.#parts = parts;
   }
 
-  readonly createSession: Model['createSession'] = () => {
+  readonly createSession: Model['createSession'] = (options = {}) => {
+    checkOptions(options, sessionOptionNames);
     this.checkRoom();
-    return this.openSession();
+    return this.openSession(options);
   };
 
   readonly generate: Model['generate'] = (prompt, options = {}) => {
@@ -204,7 +207,7 @@ export class GenerativeModel implements Model, SessionOwner {
     throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
   }
 
-  openSession(start?: SessionStart): Session {
+  openSession(start: Partial<SessionStart> & SessionOptions): Session {
     const session = new ModelSession(this.#parts.loaded, this, start);
     this.#sessions.add(session);
     return session;
@@ -215,8 +218,11 @@ export class GenerativeModel implements Model, SessionOwner {
   }
 
   /** Generates in a new session. */
-  async *#generate(prompt: Prompt, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void> {
-    const session = this.createSession();
+  async *#generate(
+    prompt: Prompt,
+    { cacheSalt, ...options }: GenerateOptions & SessionOptions,
+  ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    const session = this.createSession(cacheSalt === undefined ? {} : { cacheSalt });
     try {
       const generation = session.generate(prompt, options);
       yield* generation;

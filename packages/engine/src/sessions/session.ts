@@ -27,6 +27,17 @@ export interface RestoreOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Options of `createSession`. */
+export interface SessionOptions {
+  /**
+   * The session shares cached prefixes only with sessions of the same salt. For several tenants: otherwise the time to
+   * the first token and `cachedTokens` tell each of them what prompts others have sent. Default: shares with all
+   * sessions without a salt.
+   */
+  readonly cacheSalt?: string;
+}
+
+export const sessionOptionNames: OptionNames<SessionOptions> = { cacheSalt: true };
 const saveOptionNames: OptionNames<SaveOptions> = { metadata: true, signal: true };
 export const restoreOptionNames: OptionNames<RestoreOptions> = { signal: true };
 
@@ -102,12 +113,14 @@ export class ModelSession implements Session {
   #isBusy = false;
   #isDisposed = false;
 
-  constructor(model: SessionModel, owner: SessionOwner, start?: SessionStart) {
+  constructor(model: SessionModel, owner: SessionOwner, start: Partial<SessionStart> & SessionOptions) {
     this.#model = model;
     this.#owner = owner;
-    this.#sequence = start?.sequence ?? Sequence.create(model.pool);
-    this.#state = start?.state;
-    this.metadata = start?.metadata ?? null;
+    const { sequence, state, metadata = null, cacheSalt } = start;
+    // the prefix keeps salts of callers apart from those of restored sequences
+    this.#sequence = sequence ?? Sequence.create(model.pool, cacheSalt === undefined ? '' : `salt ${cacheSalt}`);
+    this.#state = state;
+    this.metadata = metadata;
   }
 
   get tokens(): readonly number[] {

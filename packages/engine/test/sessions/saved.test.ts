@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
+import { bytesSection, openSession, writeSession } from '@winnow/kv-cache';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, createRng, FormatError, IoError } from '@winnow/tensor';
 import { sampled, testCoverage } from '@winnow/test-utils';
@@ -44,6 +45,25 @@ async function save(session: Session): Promise<Uint8Array> {
   const sink = memorySink();
   const { sizeBytes } = await session.save(sink);
   expect(sizeBytes).toBe(sink.sizeBytes);
+  return sink.toBytes().slice();
+}
+
+/** A session of 150 tokens whose keys and values are those of other tokens. */
+async function forgedSession(model: Model): Promise<Uint8Array> {
+  using session = model.createSession();
+  await session.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
+  const honest = await openSession(memorySource(await save(session)));
+  using other = model.createSession();
+  await other.generate(ids(150, 11), { ...greedy, maxTokens: 1 }).result();
+  const source = await openSession(memorySource(await save(other)));
+  const sections = await Promise.all(
+    honest.sections.map(async ({ name }) => {
+      const from = name === 'tokens' || name === 'positions' ? honest : source;
+      return bytesSection(name, await from.readAll(name));
+    }),
+  );
+  const sink = memorySink();
+  await writeSession(sink, { ...honest, sections });
   return sink.toBytes().slice();
 }
 
@@ -145,17 +165,19 @@ describe('contents of a file', () => {
     expect(result.tokens).toEqual((await model.generate([...ids(80), 1], { ...greedy, maxTokens: 3 }).result()).tokens);
   });
 
-  test('restored blocks are shared', async () => {
+  test('restored blocks are shared with forks alone: a file may have been forged', async () => {
     await using model = await loadModel(path, { context: 256, maxSessions: 3 });
-    using session = model.createSession();
-    await session.generate(ids(150), { ...greedy, maxTokens: 1 }).result();
-    const bytes = await save(session);
-    await using other = await loadModel(path, { context: 256, maxSessions: 3 });
-    using restored = await other.restoreSession(memorySource(bytes));
-    const result = await other.generate(ids(140), { ...greedy, maxTokens: 4 }).result();
-    expect(result.cachedTokens).toBe(128);
-    expect(restored.tokens).toHaveLength(150);
-    expect(other.metrics().cache.numCopiedBlocks).toBe(0);
+    const forged = await forgedSession(model);
+    const prompt = ids(140);
+    await using other = await loadModel(path, { context: 256, maxSessions: 3, kvCache: { capacity: 1024 } });
+    const honest = await model.generate(prompt, { ...greedy, maxTokens: 4 }).result();
+    const restored = await other.restoreSession(memorySource(forged));
+    using copy = restored.fork();
+    const deceived = await copy.generate(prompt, { ...greedy, maxTokens: 4 }).result();
+    expect([deceived.cachedTokens, deceived.tokens]).not.toEqual([0, honest.tokens]);
+    restored.dispose();
+    const result = await other.generate(prompt, { ...greedy, maxTokens: 4 }).result();
+    expect([result.cachedTokens, result.tokens]).toEqual([0, honest.tokens]);
   });
 
   test('it contains no data of other sessions', async () => {

@@ -54,6 +54,17 @@ describe('prefix reuse', () => {
   });
 });
 
+test('cached prefixes are shared among sessions of the same salt', async () => {
+  await using sharing = await loadModel(path, { context: 192, maxSessions: 2, kvCache: { capacity: 1024 } });
+  const cached = async (cacheSalt?: string): Promise<number> => {
+    const options = cacheSalt === undefined ? {} : { cacheSalt };
+    return (await sharing.generate(ids(130), { ...greedy, ...options, maxTokens: 1 }).result()).cachedTokens;
+  };
+  expect([await cached('a'), await cached('b'), await cached(), await cached('')]).toEqual([0, 0, 0, 0]);
+  expect([await cached('a'), await cached('b'), await cached(), await cached('')]).toEqual([128, 128, 128, 128]);
+  expect(() => sharing.createSession({ salt: 'a' } as object)).toThrow(/cacheSalt/);
+});
+
 describe('limits', () => {
   test('a prompt without room for a token is rejected, or truncated by a policy that reports the dropped tokens', async () => {
     const generate = (overflow: 'error' | 'truncate-start' | 'truncate-middle') =>
