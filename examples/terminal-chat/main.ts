@@ -42,7 +42,7 @@ async function answer(question: string): Promise<void> {
     }
     const { promptTokens, cachedTokens, tokens, timings } = await generation.result();
     const speed = Math.round(timings.tokensPerSecond);
-    console.log(`\n[${promptTokens} tokens read, ${cachedTokens} known, ${tokens.length} written, ${speed}/s]`);
+    console.log(`\n[${promptTokens} prompt tokens, ${cachedTokens} cached, ${tokens.length} generated, ${speed}/s]`);
   } catch (error) {
     if (!controller.signal.aborted) throw error;
     console.log('\n[stopped]');

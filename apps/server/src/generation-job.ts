@@ -117,7 +117,7 @@ class SlotJob implements GenerationJob {
 
   end(): void {
     const { aborted, reason } = this.signal;
-    if (aborted && reason instanceof ClientClosedError) this.#metrics.cancelled.add(1, this.#labels);
+    if (aborted && reason instanceof ClientClosedError) this.#metrics.canceled.add(1, this.#labels);
     this.#scope.end();
     this.#lease.release();
   }

@@ -1,5 +1,5 @@
 /** The server's own metrics, and those read from its models when scraped. */
-import { formatPrometheusModels, type LabelledMetrics, type ModelMetrics } from '@winnow/engine';
+import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '@winnow/engine';
 import type { ModelEntry, ModelRegistry } from './model-registry.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
 
@@ -22,7 +22,7 @@ export class ServerMetrics {
   readonly cachedTokens = new Counter('winnow_prompt_tokens_cached_total', 'Prompt tokens found in the cache.');
   readonly generatedTokens = new Counter('winnow_generated_tokens_total', 'Generated tokens.');
   readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Embedded tokens.');
-  readonly cancelled = new Counter('winnow_requests_cancelled_total', 'Generations whose client disconnected.');
+  readonly canceled = new Counter('winnow_requests_canceled_total', 'Generations whose client disconnected.');
   readonly #observed: readonly Metric[];
   readonly #registry: ModelRegistry;
 
@@ -40,7 +40,7 @@ export class ServerMetrics {
       this.cachedTokens,
       this.generatedTokens,
       this.embeddedTokens,
-      this.cancelled,
+      this.canceled,
     ];
     return (
       expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(tierMetrics))
@@ -138,7 +138,7 @@ function processMetrics(): Metric[] {
 }
 
 /** Metrics of activation sparsity, and of KV and weight offload. */
-function tierMetrics(entry: ModelEntry): LabelledMetrics {
+function tierMetrics(entry: ModelEntry): LabeledMetrics {
   const { feedForward, tiers }: Partial<ModelMetrics> =
     entry.kind === 'generative' ? entry.model.metrics() : feedForwardOf(entry.model.feedForwardMetrics?.());
   const metrics = { ...feedForwardOf(feedForward), ...(tiers === undefined ? {} : { tiers }) };

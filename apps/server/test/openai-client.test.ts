@@ -340,7 +340,7 @@ test('metrics are in Prometheus format and count requests', async () => {
     );
   expect(value('winnow_generated_tokens_total{model="winnow-tiny"}')).toBeGreaterThan(0);
   expect(value('winnow_http_requests_total{route="/v1/chat/completions",status="200"}')).toBeGreaterThan(0);
-  expect(value('winnow_requests_cancelled_total{model="endless"}')).toBe(2);
+  expect(value('winnow_requests_canceled_total{model="endless"}')).toBe(2);
   expect(value('winnow_http_requests_total{route="/v1/chat/completions",status="499"}')).toBe(2);
   expect(value('winnow_sessions')).toBe(0);
 });

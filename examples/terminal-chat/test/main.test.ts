@@ -18,7 +18,7 @@ async function chat(lines: readonly string[], argv: readonly string[] = []) {
 }
 
 const numbersOf = (stdout: string): number[][] =>
-  [...stdout.matchAll(/\[(\d+) tokens read, (\d+) known, (\d+) written/g)].map((match) =>
+  [...stdout.matchAll(/\[(\d+) prompt tokens, (\d+) cached, (\d+) generated/g)].map((match) =>
     match.slice(1, 4).map(Number),
   );
 

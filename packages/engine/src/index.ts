@@ -26,7 +26,7 @@ export type { EngineEvent } from './metrics/events.js';
 export {
   formatPrometheus,
   formatPrometheusModels,
-  type LabelledMetrics,
+  type LabeledMetrics,
   type PrometheusMetrics,
 } from './metrics/prometheus.js';
 export type { SamplingOptions } from './generation/sampling-options.js';

@@ -47,7 +47,7 @@ export const grammar: Suite = {
     }
     for (const size of options.quick ? [2048] : [32_768, 131_072]) {
       const trie = createTokenTrie(vocabularyOf(size));
-      const tokens = tokenise(text, trie);
+      const tokens = tokenize(text, trie);
       const rules = jsonSchemaGrammar(schema);
       const fresh = (): ReturnType<typeof createTokenGrammar> =>
         createTokenGrammar({ grammar: rules, trie, endTokens: [size - 1] });
@@ -95,7 +95,7 @@ function oneWalk(fresh: () => ReturnType<typeof createTokenGrammar>, tokens: rea
 const numTokensToString = 12;
 
 /** Greedy longest-match tokens, as a model would usually generate them. */
-function tokenise(source: string, trie: TokenTrie): number[] {
+function tokenize(source: string, trie: TokenTrie): number[] {
   const bytes = new TextEncoder().encode(source);
   const ids: number[] = [];
   for (let at = 0; at < bytes.length;) {

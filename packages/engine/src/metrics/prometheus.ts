@@ -19,7 +19,7 @@ class Families {
   readonly #byName = new Map<string, Family>();
 
   /** Returns a function that adds samples with these labels. */
-  labelled(labels: Labels): AddSamples {
+  labeled(labels: Labels): AddSamples {
     return (name, kind, help, samples) => {
       if (samples.length === 0) return;
       const full = `${prefix}${name}${kind === 'counter' ? '_total' : ''}`;
@@ -54,7 +54,7 @@ function escaped(text: string | number): string {
 export type PrometheusMetrics = Pick<ModelMetrics, 'feedForward'> & Partial<ModelMetrics>;
 
 /** One of several models. */
-export interface LabelledMetrics {
+export interface LabeledMetrics {
   readonly metrics: PrometheusMetrics;
   /** Labels of each sample, such as the model's name. */
   readonly labels: Readonly<Record<string, string | number>>;
@@ -69,9 +69,9 @@ export function formatPrometheus(metrics: PrometheusMetrics, labels: Labels = {}
 }
 
 /** As `formatPrometheus`, for several models, which their labels distinguish. */
-export function formatPrometheusModels(models: Iterable<LabelledMetrics>): string {
+export function formatPrometheusModels(models: Iterable<LabeledMetrics>): string {
   const families = new Families();
-  for (const { metrics, labels } of models) addModel(families.labelled(labels), metrics);
+  for (const { metrics, labels } of models) addModel(families.labeled(labels), metrics);
   return families.toString();
 }
 

@@ -92,7 +92,7 @@ test('return() before, during and after', async () => {
   await using model = await failingModel(() => false);
   using session = model.createSession();
   const early = session.generate(ids(5), { ...greedy, maxTokens: 4 });
-  await early[Symbol.asyncIterator]().return?.(undefined); // before it started: nothing is cancelled
+  await early[Symbol.asyncIterator]().return?.(undefined); // before it started: nothing is canceled
   expect((await early.result()).tokens).toHaveLength(4);
   const broken = session.generate(ids(5), greedy);
   const iterator = broken[Symbol.asyncIterator]();

@@ -158,7 +158,7 @@ describe('resume', () => {
     const parts: number[] = [];
     parts.push(...(await session.generate(ids(9), { ...sampling, maxTokens: 20 }).result()).tokens);
     parts.push(...(await session.resume({ maxTokens: 1 }).result()).tokens);
-    // cancelled after two tokens
+    // canceled after two tokens
     for await (const { tokenId } of session.resume()) if (parts.push(tokenId) === 23) break;
     const last = await session.resume({ maxTokens: 32 }).result();
     parts.push(...last.tokens);

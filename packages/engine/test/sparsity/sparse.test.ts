@@ -207,7 +207,7 @@ describe('placement of weights', () => {
   });
 });
 
-test('failed reads name the layer and the neurons, waiting reads can be cancelled; the session remains usable', async () => {
+test('failed reads name the layer and the neurons, waiting reads can be canceled; the session remains usable', async () => {
   let onRead: (() => Promise<void>) | undefined;
   const files: ColdFiles = {
     async create(name) {

@@ -205,7 +205,7 @@ describe('prefetch under pressure', () => {
     cache.checkIntegrity();
   });
 
-  it('is cancelled by its signal, except for items that an ensure waits for', async () => {
+  it('is canceled by its signal, except for items that an ensure waits for', async () => {
     const { source, cache, ensure } = await setUp();
     const { wait, open } = gate();
     source.before = () => wait;
