@@ -8,7 +8,9 @@ const probes: readonly string[] = [
   '1 22 333 4444 55555 3.14159 12,345 2024-11-21 v1.2.3 x86_64 3\u00d74',
   ' a  b   c    d\te\t\tf \n g\n\nh\r\ni   \n   j     ',
   'foo(bar)[baz]{qux} == !=  <= >= // /* */ #include <x> "a\\n" \'b\' `c` a_b $x ~^|&%@',
-  'Gr\u00fc\u00dfe, na\u00efve caf\u00e9 \u00e9cole \u0415\u0449\u0451 \u043e\u0434\u0438\u043d, \u03b1\u03b2\u03b3 \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 \u0939\u093f\u0928\u094d\u0926\u0940',
+  'Gr\u00fc\u00dfe, na\u00efve caf\u00e9 \u00e9cole \u0415\u0449\u0451 \u043e\u0434\u0438\u043d, ' +
+    '\u03b1\u03b2\u03b3 \u05e9\u05dc\u05d5\u05dd \u0645\u0631\u062d\u0628\u0627 ' +
+    '\u0939\u093f\u0928\u094d\u0926\u0940',
   '\u4f60\u597d\u4e16\u754c\uff0c\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35',
   '\ud83d\ude80 (normal) \ud83d\ude36\u200d\ud83c\udf2b\ufe0f (multiple emojis) \u2705 \ud83e\udd99\ud83e\udd99',
   'HELLO hello HeLLo iPhone camelCase snake_case UPPER-lower ...... !!!!! ====== \u2581 \u00a0 \u200b',

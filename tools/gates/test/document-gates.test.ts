@@ -67,7 +67,8 @@ describe('drawings', () => {
 });
 
 const readme =
-  '# Fixture\n\nA summary. More.\n\n[low](packages/low/README.md) [other](packages/other/README.md) [high](packages/high/README.md) [helper](packages/helper/README.md)\n';
+  '# Fixture\n\nA summary. More.\n\n[low](packages/low/README.md) [other](packages/other/README.md) ' +
+  '[high](packages/high/README.md) [helper](packages/helper/README.md)\n';
 const layers = {
   layers: [
     ['low', 'other'],

@@ -64,7 +64,9 @@ export function libraryFiles(name: string, extra: object = {}): Files {
   const at = `packages/${name}`;
   return {
     [`${at}/package.json`]: manifest(name, extra),
-    [`${at}/README.md`]: `# ${name}\n\n\`\`\`ts\nimport { double } from '@winnow/${name}';\n\nif (double(2) !== 4) throw new Error('wrong');\n\`\`\`\n`,
+    [`${at}/README.md`]:
+      `# ${name}\n\n\`\`\`ts\nimport { double } from '@winnow/${name}';\n\n` +
+      `if (double(2) !== 4) throw new Error('wrong');\n\`\`\`\n`,
     [`${at}/LICENSE`]: 'MIT\n',
     [`${at}/tsconfig.json`]: '{}',
     [`${at}/tsconfig.build.json`]: '{}',

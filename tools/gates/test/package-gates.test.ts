@@ -65,7 +65,9 @@ describe('published archive', () => {
 describe('API snapshot', () => {
   const declarations = (inner: string): Files => ({
     'packages/low/dist/index.d.ts': "export { run, type Options as RunOptions } from './run.js';\n",
-    'packages/low/dist/run.d.ts': `import type { Inner } from './inner.js';\n/** Old words. */\nexport interface Options { inner: Inner }\nexport declare function run(options: Options): void;\n`,
+    'packages/low/dist/run.d.ts':
+      `import type { Inner } from './inner.js';\n/** Old words. */\nexport interface Options { inner: Inner }\n` +
+      'export declare function run(options: Options): void;\n',
     'packages/low/dist/inner.d.ts': inner,
   });
   const inner = 'export interface Inner {\n    size: number;\n}\nexport interface Unrelated { a: 1 }\n';

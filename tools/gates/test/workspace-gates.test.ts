@@ -173,6 +173,7 @@ describe('house structure', () => {
     ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'contains logic'],
     ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: contains logic'],
     ['a long file', { 'packages/low/src/long.ts': 'export {};\n'.repeat(451) }, 'long.ts: 451 lines'],
+    ['a long line', { 'packages/low/src/wide.ts': `// ${'x'.repeat(138)}\n` }, 'wide.ts:1: 141 columns'],
     ['a long README', { 'packages/low/README.md': '```ts\n```\n'.repeat(60) }, 'README.md: 120 lines'],
     ['a README without an example', { 'packages/low/README.md': '# low\n' }, 'an example in a ```ts block'],
     ['fixtures without origin', { 'packages/low/src/__fixtures__/x.json': '{}' }, 'ORIGIN.md is missing'],

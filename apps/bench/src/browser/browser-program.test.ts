@@ -98,7 +98,8 @@ describe.skipIf(process.platform !== 'linux')('processor time of descendants (Li
   test('grows by what a child uses', async () => {
     const before = descendantsCpuMs();
     const code =
-      "const end = Date.now() + 1e6; while (process.cpuUsage().user < 2e5 && Date.now() < end); console.log('done'); setInterval(() => 0, 1e3)";
+      'const end = Date.now() + 1e6; while (process.cpuUsage().user < 2e5 && Date.now() < end); ' +
+      "console.log('done'); setInterval(() => 0, 1e3)";
     const child = spawn(process.execPath, ['-e', code], { stdio: ['ignore', 'pipe', 'ignore'] });
     await once(child.stdout, 'data');
     // the counter of the system has steps of 10 ms, and `before` is up to one per process behind

@@ -22,7 +22,8 @@ const dtype: DType = 'q8_0';
 export const fusions: Suite = {
   name: suite,
   summary:
-    'fused records of a layer and of whole models: query, key and value; and layers without norms and gates, which fused kernels cannot beat',
+    'fused records of a layer and of whole models: query, key and value; and layers without norms and gates, ' +
+    'which fused kernels cannot beat',
   async *run(context) {
     const { models, quick, threads } = context.options;
     for (const name of models ?? (quick ? ['winnow-tiny'] : ['smollm2-135m', 'tinyllama-1.1b'])) {

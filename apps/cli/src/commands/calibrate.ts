@@ -210,7 +210,8 @@ async function printReport(
   if (divergence !== undefined) {
     const { pplRatio, divergence: kld } = divergence;
     await out.write(
-      `perplexity ratio             ${pplRatio.mean.toFixed(4)} (mean KLD ${kld.mean.toFixed(4)}, decoding ${divergence.numTokens} tokens)\n`,
+      `perplexity ratio             ${pplRatio.mean.toFixed(4)} ` +
+        `(mean KLD ${kld.mean.toFixed(4)}, decoding ${divergence.numTokens} tokens)\n`,
     );
   }
   await out.write(`${met(sidecar.config, summary)}\nwritten: ${path}, ${formatBytes(sizeBytes)}\n`);

@@ -142,7 +142,9 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   progress.clear();
   const name = displayName(modelName, model.name);
   const totals = totalOf(maps);
-  const title = `${name}, ${tokens.length} tokens, ${phase} ${formatPolicy(spec[phase])}: ${percent(totals.density)} of the pairs, ${percent(totals.mass)} of the mass`;
+  const title =
+    `${name}, ${tokens.length} tokens, ${phase} ${formatPolicy(spec[phase])}: ` +
+    `${percent(totals.density)} of the pairs, ${percent(totals.mass)} of the mass`;
   await writePicture(flags.out, title, maps, signal);
   const panels = maps.map((map, index) => ({
     layer: captures[Math.floor(index / heads.length)]?.layer ?? 0,

@@ -90,8 +90,8 @@ async function runTwice(
 }
 
 /**
- * Neither the number of threads nor a second record changes anything. Returns whether the result is the first one, whose bounds are to be checked: the
- * others are the same.
+ * Neither the number of threads nor a second record changes anything. Returns whether the result is the first one,
+ * whose bounds are to be checked: the others are the same.
  */
 function expectStable(key: string, y: Float32Array, z: Float32Array): boolean {
   expect(z).toEqual(y);

@@ -66,7 +66,9 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, ad
     needed: plan.totalBytes,
     available: limitBytes,
     unit: 'bytes',
-    hint: `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, activations ${plan.activationBytes}; use a smaller context or kvCache.dtype${advice}`,
+    hint:
+      `weights ${plan.weightsBytes}, kv ${plan.kvBytes} for ${plan.contextSize} tokens, ` +
+      `activations ${plan.activationBytes}; use a smaller context or kvCache.dtype${advice}`,
   });
 }
 

@@ -54,11 +54,27 @@ You are a helpful AI assistant<|im_end|>
 '}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
 ' }}{% endif %}`;
 
-const mistral = `{{ bos_token }}{% for message in messages %}{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}{% endif %}{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}`;
+const mistral = `{{ bos_token }}{% for message in messages %}\
+{% if (message['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Conversation roles must alternate \
+user/assistant/user/assistant/...') }}{% endif %}\
+{% if message['role'] == 'user' %}{{ '[INST] ' + message['content'] + ' [/INST]' }}\
+{% elif message['role'] == 'assistant' %}{{ message['content'] + eos_token}}\
+{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}`;
 
-const llama2 = `{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}{% set system_message = false %}{% endif %}{% for message in loop_messages %}{% if loop.index0 == 0 and system_message != false %}{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}{% set content = message['content'] %}{% endif %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}`;
+const llama2 = `{% if messages[0]['role'] == 'system' %}{% set loop_messages = messages[1:] %}\
+{% set system_message = messages[0]['content'] %}{% else %}{% set loop_messages = messages %}\
+{% set system_message = false %}{% endif %}{% for message in loop_messages %}\
+{% if loop.index0 == 0 and system_message != false %}\
+{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + message['content'] %}{% else %}\
+{% set content = message['content'] %}{% endif %}\
+{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}\
+{% elif message['role'] == 'assistant' %}{{ ' '  + content.strip() + ' ' + eos_token }}{% endif %}{% endfor %}`;
 
-const zephyr = `{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}`;
+const zephyr = `{% for message in messages %}\n\
+{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + message['content'] + eos_token }}\n\
+{% elif message['role'] == 'system' %}\n{{ '<|system|>\n' + message['content'] + eos_token }}\n\
+{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + message['content'] + eos_token }}\n{% endif %}\n\
+{% if loop.last and add_generation_prompt %}\n{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}`;
 
 /** Every character of the rendered templates in its byte-level BPE spelling, and two special tokens. */
 const words = ['<s>', '</s>', ...Array.from({ length: 94 }, (_, index) => String.fromCharCode(33 + index)), 'Ġ', 'Ċ'];

@@ -26,13 +26,27 @@ const tools: readonly ChatTool[] = [
   { name: 'stop' },
 ];
 
-const qwen = `{%- if tools %}{{- '<|im_start|>system\\n# Tools\\n<tools>' }}{%- for tool in tools %}{{- "\\n" }}{{- tool | tojson }}{%- endfor %}{{- "\\n</tools>\\nAnswer with <tool_call></tool_call><|im_end|>\\n" }}{%- endif %}
-{%- for message in messages %}{%- if message.role == "tool" %}{{- '<|im_start|>user\\n<tool_response>\\n' + message.content + '\\n</tool_response><|im_end|>\\n' }}
-{%- elif message.role == "assistant" and message.tool_calls %}{{- '<|im_start|>assistant' }}{%- for tool_call in message.tool_calls %}{%- if tool_call.function is defined %}{%- set tool_call = tool_call.function %}{%- endif %}{{- '\\n<tool_call>\\n{"name": "' + tool_call.name + '", "arguments": ' + (tool_call.arguments | tojson) + '}\\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\\n' }}
+const qwen = `{%- if tools %}{{- '<|im_start|>system\\n# Tools\\n<tools>' }}\
+{%- for tool in tools %}{{- "\\n" }}{{- tool | tojson }}\
+{%- endfor %}{{- "\\n</tools>\\nAnswer with <tool_call></tool_call><|im_end|>\\n" }}{%- endif %}
+{%- for message in messages %}{%- if message.role == "tool" %}{{- '<|im_start|>user\\n<tool_response>\\n' + \
+message.content + '\\n</tool_response><|im_end|>\\n' }}
+{%- elif message.role == "assistant" and message.tool_calls %}{{- '<|im_start|>assistant' }}\
+{%- for tool_call in message.tool_calls %}{%- if tool_call.function is defined %}\
+{%- set tool_call = tool_call.function %}\
+{%- endif %}{{- '\\n<tool_call>\\n{"name": "' + tool_call.name + '", "arguments": ' + (tool_call.arguments | tojson) \
++ '}\\n</tool_call>' }}{%- endfor %}{{- '<|im_end|>\\n' }}
 {%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endif %}{%- endfor %}
 {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}`;
-const llama = `{% if tools %}Environment: ipython\n{% for t in tools %}{{ t | tojson(indent=4) }}\n{% endfor %}Answer {"name": function name, "parameters": values}\n{% endif %}{% for m in messages %}{% if m.tool_calls is defined %}{"name": "{{ m.tool_calls[0].function.name }}", "parameters": {{ m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ m.role }}: {{ m.content }}{% endif %}\n{% endfor %}`;
-const mistral = `{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}{% for m in messages %}{% if m.tool_calls is defined %}[TOOL_CALLS][{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "id": "{{ c.id }}"}{% endfor %}]{% elif m.role == "tool" %}[TOOL_RESULTS]{{ m.content }} {{ m.tool_call_id }}[/TOOL_RESULTS]{% else %}[INST]{{ m.content }}[/INST]{% endif %}{% endfor %}`;
+const llama = `{% if tools %}Environment: ipython\n{% for t in tools %}{{ t | tojson(indent=4) }}\n\
+{% endfor %}Answer {"name": function name, "parameters": values}\n{% endif %}{% for m in messages %}\
+{% if m.tool_calls is defined %}{"name": "{{ m.tool_calls[0].function.name }}", "parameters": {{ \
+m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ m.role }}: {{ m.content }}{% endif %}\n{% endfor %}`;
+const mistral = `{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}\
+{% for m in messages %}{% if m.tool_calls is defined %}[TOOL_CALLS][\
+{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "id": "{{ c.id }}"}{% endfor %}]\
+{% elif m.role == "tool" %}[TOOL_RESULTS]{{ m.content }} {{ m.tool_call_id }}[/TOOL_RESULTS]\
+{% else %}[INST]{{ m.content }}[/INST]{% endif %}{% endfor %}`;
 const mistralArgs = mistral.replace('{"name": "{{ c.function.name }}"', '{{ c.function.name }}[ARGS]{');
 
 const templates: readonly (readonly [ToolFormat, string])[] = [

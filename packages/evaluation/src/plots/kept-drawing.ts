@@ -29,10 +29,14 @@ export function drawKeptMaps({ title, maps }: DrawKeptOptions): string {
   const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => {
     const x = left + part * chartWidth;
     const y = top + maps.length * rowHeight;
-    return `<path d="M${x} ${y}v4" stroke="#888888"/><text x="${x}" y="${y + 16}" text-anchor="middle">${Math.round(part * numTokens)}</text>`;
+    return (
+      `<path d="M${x} ${y}v4" stroke="#888888"/>` +
+      `<text x="${x}" y="${y + 16}" text-anchor="middle">${Math.round(part * numTokens)}</text>`
+    );
   });
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="9">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
+      `viewBox="0 0 ${width} ${height}" font-family="sans-serif" font-size="9">`,
     `<title>${escapeXml(title)}</title>`,
     `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
     `<text x="12" y="22" font-size="14">${escapeXml(title)}</text>`,

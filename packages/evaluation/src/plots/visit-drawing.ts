@@ -34,7 +34,8 @@ export function drawVisits({ title, maps, columns = defaultColumns(maps) }: Draw
     return panel(map, x, y);
   });
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
+      `viewBox="0 0 ${width} ${height}" font-family="sans-serif">`,
     `<title>${escapeXml(title)}</title>`,
     `<rect width="${width}" height="${height}" fill="#ffffff"/>`,
     `<text x="${gap}" y="24" font-size="14">${escapeXml(title)}</text>`,
@@ -62,7 +63,9 @@ function legend(): string {
     x += 22 + 4.9 * text.length;
     return part;
   });
-  const about = `<text x="${gap}" y="62" fill="#555555">Each panel: queries downwards, keys to the right; both from the first token to the last.</text>`;
+  const about =
+    `<text x="${gap}" y="62" fill="#555555">Each panel: queries downwards, keys to the right; both from the ` +
+    'first token to the last.</text>';
   return `<g font-size="9">${parts.join('')}${about}</g>`;
 }
 

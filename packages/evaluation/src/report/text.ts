@@ -95,7 +95,10 @@ function logitsSection({ configurations }: EvaluationReport): string {
     ...buckets.map(({ begin, end }) => `at ${begin}-${end - 1}`),
   ];
   const first = `Logits compared with dense attention, forced decoding\n${alignTable([head.split('|'), ...rows])}`;
-  return `${first}\nKL divergence: maximum, percentiles; probability of the next token; mean by position\n${alignTable([spreadHead, ...spread])}`;
+  return (
+    `${first}\nKL divergence: maximum, percentiles; probability of the next token; mean by position\n` +
+    alignTable([spreadHead, ...spread])
+  );
 }
 
 function attentionSection({ configurations, attentionTokens }: EvaluationReport): string {

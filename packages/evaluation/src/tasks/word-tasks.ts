@@ -3,10 +3,11 @@ import type { Rng } from '@winnow/tensor';
 import { shuffle } from './wording.js';
 import type { RankQuestion, RecallCaseOptions } from './task-types.js';
 
-const words =
-  'water stone house night river garden mother window winter summer letter master corner church market horse silver candle paper forest island captain soldier kitchen morning evening village father doctor mountain shadow butter flower carpet pocket dinner needle bottle bridge castle'.split(
-    ' ',
-  );
+const words = (
+  'water stone house night river garden mother window winter summer letter master corner church market ' +
+  'horse silver candle paper forest island captain soldier kitchen morning evening village father doctor ' +
+  'mountain shadow butter flower carpet pocket dinner needle bottle bridge castle'
+).split(' ');
 
 type TextOptions = Pick<RecallCaseOptions, 'length' | 'countTokens'>;
 

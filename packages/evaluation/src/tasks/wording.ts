@@ -24,16 +24,17 @@ export const wordings: Readonly<Record<TaskForm, Wording>> = {
   general: {
     fact: (key, value) => `One of the special magic numbers for ${key} is: ${value}.`,
     question: (key) =>
-      `\n\nWhat is the special magic number for ${key} mentioned in the text above? The special magic number for ${key} mentioned in the text above is:`,
+      `\n\nWhat is the special magic number for ${key} mentioned in the text above? The special magic number ` +
+      `for ${key} mentioned in the text above is:`,
     next: (key) => `. The special magic number for ${key} is:`,
     value: (rng) => digits(rng, 7),
   },
 };
 
-const names =
-  'Alice Peter Thomas Julia Martin Helen Arthur Clara Edward Laura Robert Emma Walter Sarah Daniel Grace Philip Rose Simon Ruth Victor Jane Oliver Susan Francis Lucy Hugh Margaret Ralph Agnes'.split(
-    ' ',
-  );
+const names = (
+  'Alice Peter Thomas Julia Martin Helen Arthur Clara Edward Laura Robert Emma Walter Sarah Daniel Grace ' +
+  'Philip Rose Simon Ruth Victor Jane Oliver Susan Francis Lucy Hugh Margaret Ralph Agnes'
+).split(' ');
 const lookalikes = [
   'Mary Marie Maria Marian',
   'Anna Anne Annie Ann',

@@ -31,7 +31,8 @@ export const formats: ReadonlyMap<string, string> = new Map([
   ['date-time', `${date}T${clock}${zone}`],
   [
     'duration',
-    'P(?:\\d{1,6}W|\\d{1,6}D|\\d{1,6}M(?:\\d{1,6}D)?|\\d{1,6}Y(?:\\d{1,6}M(?:\\d{1,6}D)?)?|(?:\\d{1,6}D)?T\\d{1,6}(?:H(?:\\d{1,2}M(?:\\d{1,2}S)?)?|M(?:\\d{1,2}S)?|S))',
+    'P(?:\\d{1,6}W|\\d{1,6}D|\\d{1,6}M(?:\\d{1,6}D)?|\\d{1,6}Y(?:\\d{1,6}M(?:\\d{1,6}D)?)?|' +
+      '(?:\\d{1,6}D)?T\\d{1,6}(?:H(?:\\d{1,2}M(?:\\d{1,2}S)?)?|M(?:\\d{1,2}S)?|S))',
   ],
   ['email', email],
   ['idn-email', email],

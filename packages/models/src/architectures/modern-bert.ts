@@ -35,7 +35,8 @@ export const modernBert: EncoderArchitecture = {
   name: 'modern-bert',
   models: 'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2',
   limits: [
-    'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `modern-bert.hidden_act` is present.',
+    'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless ' +
+      '`modern-bert.hidden_act` is present.',
   ],
   isEncoder: true,
   ggufNames: ['modern-bert'],

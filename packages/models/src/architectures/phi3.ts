@@ -21,7 +21,8 @@ export const phi3: Architecture = {
   name: 'phi3',
   models: 'Phi 3, 3.5 (mini, medium), Phi 4, Phi 4 mini',
   limits: [
-    'The context length chosen at load time selects the short or the long RoPE factors, as in llama.cpp; Transformers selects them by the length of each sequence.',
+    'The context length chosen at load time selects the short or the long RoPE factors, as in llama.cpp; ' +
+      'Transformers selects them by the length of each sequence.',
     'The sliding window of config.json is applied; the key of GGUF files is ignored, as in llama.cpp.',
     '`short_mscale` and `long_mscale` are not supported.',
   ],

@@ -29,7 +29,8 @@ export const sparseMatmul: OpSpec = {
   attributes: {},
   fixedAxes: ['E', 'S', 'F'],
   partition: 'rows',
-  work: '0.25 * x.numTokens * rows.maxActive * weight.dim', // as if all neurons were active, since their number is known only after the previous op
+  // as if all neurons were active, since their number is known only after the previous op
+  work: '0.25 * x.numTokens * rows.maxActive * weight.dim',
   bindReference({ inputs: { x, weight, rows, count, bias, ids = rows }, outputs: { y } }) {
     const xs = x.data as Float32Array;
     const ys = y.data as Float32Array;

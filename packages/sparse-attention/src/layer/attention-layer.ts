@@ -75,7 +75,8 @@ export interface AttentionLayerReport {
 }
 
 /**
- * A cache with one policy for prefill and one for decode. One call at a time; `close` frees its memory. If a call fails, the tokens that it appended stay until `truncate` removes them.
+ * A cache with one policy for prefill and one for decode. One call at a time; `close` frees its memory. If a call fails,
+ * the tokens that it appended stay until `truncate` removes them.
  *
  * ```ts
  * await using layer = new AttentionLayer({ backend, decode: 'sparq', numHeads: 8, numKvHeads: 2, headDim: 64, capacity: 4096 });

@@ -49,7 +49,8 @@ export function drawLayers({ layers, dev, titles }: LayerList, packages: readonl
   band('in tests only', dev, '#ffffff');
   const label = 'Packages of Winnow in layers; imports go down only';
   return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${top + 6}" font-family="Helvetica, Arial, sans-serif" font-size="14" role="img" aria-label="${label}">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${top + 6}" ` +
+      `font-family="Helvetica, Arial, sans-serif" font-size="14" role="img" aria-label="${label}">`,
     `<rect width="${width}" height="${top + 6}" fill="#ffffff"/>`,
     ...parts,
     '</svg>',

@@ -6,6 +6,7 @@ import { isFixture, listFiles, type Workspace, type WorkspacePackage } from '../
 
 export const maxFileLines = 450;
 const warnFileLines = 400;
+const maxLineColumns = 140;
 const maxFilesOfPrefix = 3;
 /** One file per op, with the name of the op. */
 const foldersOfOps = ['packages/ops/src/ops', 'packages/conformance/src/cases', 'packages/backend-wasm/assembly/ops'];
@@ -134,6 +135,10 @@ function checkSource(entry: WorkspacePackage, file: string, findings: Findings):
   const numLines = file.endsWith('.generated.ts') ? 0 : text.trimEnd().split('\n').length;
   if (numLines > maxFileLines) findings.problems.push(`${path}: ${numLines} lines, the limit is ${maxFileLines}`);
   else if (numLines > warnFileLines) findings.warnings.push(`${path}: ${numLines} lines, aim for ${warnFileLines}`);
+  for (const [index, line] of numLines === 0 ? [] : text.split('\n').entries()) {
+    if (line.length <= maxLineColumns) continue;
+    findings.problems.push(`${path}:${index + 1}: ${line.length} columns, the limit is ${maxLineColumns}`);
+  }
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);
   }
