@@ -109,7 +109,7 @@ export class CacheModel {
     const cache = await createNeuronCache({
       layers: cacheLayers(options, layers, seed, rng),
       slotMemory: (layer, piece) => layers[layer].memories[piece],
-      ...{ warmEncoding, coldEncoding, readBytes, maxGapBytes, maxReads },
+      ...{ warmEncoding, coldEncoding, reads: { readBytes, maxGapBytes, maxReads } },
     });
     state.isOpen = true;
     return new CacheModel(cache, layers, options, rng);

@@ -35,7 +35,7 @@ export async function setUp(
   const cache = await createNeuronCache({
     layers: [{ numItems, pieces, slots, ...layer }],
     slotMemory: (_, piece) => memories[piece],
-    maxGapBytes: 0,
+    reads: { maxGapBytes: 0 },
     ...rest,
   });
   source.reads.length = 0;

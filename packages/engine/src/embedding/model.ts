@@ -156,7 +156,7 @@ export class TextEmbedder implements EmbeddingModel {
     this.fallbacks = executable.fallbacks;
     this.notices = parts.notices;
     this.#parts = parts;
-    this.#step = new EmbeddingStep(executable, parts.deviceRecovery, { ...plan, hiddenDim: config.hiddenDim });
+    this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, config.hiddenDim);
     this.#frame = frameOf(tokenizer);
     this.dimensions = this.#dimensionsOf(undefined);
     this.feedForward = this.#feedForwardAccess();

@@ -2,7 +2,7 @@
 import type { DecoderConfig, EmbedderDescription, Pooling } from '@winnow/models';
 import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
-import { minStepTokens } from './step.js';
+import { minStepTokens, type EmbeddingStepSizes } from './step.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
@@ -35,12 +35,9 @@ export interface EmbeddingPlanOptions {
   readonly memory?: number | MemoryOptions;
 }
 
-export interface EmbeddingPlan {
+export interface EmbeddingPlan extends EmbeddingStepSizes {
   readonly pooling: Pooling;
   readonly contextSize: number;
-  /** Maximum number of tokens and texts per step. */
-  readonly maxTokens: number;
-  readonly maxTexts: number;
   readonly program: Program;
   readonly memory: MemoryPlan;
 }

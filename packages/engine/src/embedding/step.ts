@@ -9,16 +9,17 @@ import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/op
  */
 export const minStepTokens = 8;
 
+/** Maximum number of tokens and texts per step. */
 export interface EmbeddingStepSizes {
   readonly maxTokens: number;
   readonly maxTexts: number;
-  readonly hiddenDim: number;
 }
 
 export class EmbeddingStep {
   readonly #executable: Executable;
   readonly #deviceRecovery: DeviceRecovery;
   readonly #sizes: EmbeddingStepSizes;
+  readonly #hiddenDim: number;
   readonly #scalars: ScalarBlock;
   readonly #vectors: Float32Array; // [maxTexts, hiddenDim]
   readonly #maxBlocks: number;
@@ -26,13 +27,14 @@ export class EmbeddingStep {
   #numTokens = 0;
   #numBlocks = 0;
 
-  constructor(executable: Executable, deviceRecovery: DeviceRecovery, sizes: EmbeddingStepSizes) {
+  constructor(executable: Executable, deviceRecovery: DeviceRecovery, sizes: EmbeddingStepSizes, hiddenDim: number) {
     const { scalars, symbols } = executable.program;
     this.#executable = executable;
     this.#deviceRecovery = deviceRecovery;
     this.#sizes = sizes;
+    this.#hiddenDim = hiddenDim;
     this.#scalars = createScalarBlock(scalars, symbols);
-    this.#vectors = new Float32Array(sizes.maxTexts * sizes.hiddenDim);
+    this.#vectors = new Float32Array(sizes.maxTexts * hiddenDim);
     this.#maxBlocks = this.#scalars.slot('blockTable').length / this.#scalars.slot('starts').length;
     // models with recurrent layers: every text starts from zeros, in its own row
     if (!scalars.slots.has('stateFrom')) return;
@@ -81,7 +83,7 @@ export class EmbeddingStep {
     return this.#deviceRecovery.run(async () => {
       signal?.throwIfAborted();
       await this.#executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
-      const vectors = this.#vectors.subarray(0, count * this.#sizes.hiddenDim);
+      const vectors = this.#vectors.subarray(0, count * this.#hiddenDim);
       await this.#executable.read('embeddings', vectors);
       await readMore?.();
       return vectors;

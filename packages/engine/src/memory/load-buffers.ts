@@ -36,7 +36,7 @@ export async function loadBuffers(
     buffers.set(name, backend.allocate({ sizeBytes, usage, label: name, ...(group === undefined ? {} : { group }) }));
   };
   try {
-    await fillBuffers(backend, description, programs, buffers, { ...options, allocate });
+    await fillBuffers(backend, description, programs, buffers, options, allocate);
     return buffers;
   } catch (error) {
     for (const buffer of buffers.values()) backend.free(buffer);
@@ -44,18 +44,17 @@ export async function loadBuffers(
   }
 }
 
-interface FillBuffersOptions extends LoadBuffersOptions {
-  /** Called before each buffer is filled. */
-  readonly allocate?: (buffer: ProgramBuffer) => void;
-}
-
-/** Loads weights, constants and an empty cache into zeroed buffers. */
+/**
+ * Loads weights, constants and an empty cache into zeroed buffers.
+ * @param allocate called before each buffer is filled
+ */
 export async function fillBuffers(
   backend: Backend,
   { weights, constants }: EmbedderDescription,
   programs: readonly Program[],
   buffers: ReadonlyMap<string, BufferHandle>,
-  { signal, onProgress, allocate }: FillBuffersOptions = {},
+  { signal, onProgress }: LoadBuffersOptions = {},
+  allocate?: (buffer: ProgramBuffer) => void,
 ): Promise<void> {
   let loadedBytes = 0;
   let totalBytes = 0;

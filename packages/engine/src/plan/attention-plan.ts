@@ -32,7 +32,8 @@ export interface AttentionPlan {
 }
 
 export interface AttentionPlanOptions {
-  readonly spec: AttentionSpec | string | undefined;
+  /** The option of `loadModel`. */
+  readonly attention: AttentionSpec | string | undefined;
   readonly numLayers: number;
   /** Tokens per block of the cache unless policies need another number. */
   readonly usualBlockSize: number;
@@ -46,7 +47,7 @@ export interface AttentionPlanOptions {
 /** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const { numLayers, usualBlockSize, onTracedLayer, notice } = options;
-  const spec = checkAttention(options.spec ?? 'dense');
+  const spec = checkAttention(options.attention ?? 'dense');
   const layers = resolvePolicy(spec, { numLayers });
   const requirements = attentionRequirements(layers);
   const blockSize = blockSizeFor(requirements, usualBlockSize);

@@ -90,7 +90,7 @@ export function planModel(
   const sizes = sizesOf(config, options);
   const tracedLayers = options.trace?.attention === true ? new Map<number, TracedLayer>() : undefined;
   const attention = planAttention({
-    spec: options.attention,
+    attention: options.attention,
     numLayers: config.numLayers,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),

@@ -142,8 +142,7 @@ function openCache(
     warmEncoding: plan.warmEncoding,
     coldEncoding: plan.coldEncoding,
     itemName: plan.kind,
-    ...plan.reads,
-    maxGapBytes: Math.floor(plan.reads.readBytes / 8),
+    reads: plan.reads,
     ...(signal === undefined ? {} : { signal }),
   });
 }

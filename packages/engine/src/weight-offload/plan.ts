@@ -51,6 +51,7 @@ const styles: readonly TierStyle[] = [
 export interface ReadSizes {
   readonly readBytes: number;
   readonly maxReads: number;
+  readonly maxGapBytes: number;
 }
 
 /** An offloaded layer. */
@@ -179,7 +180,7 @@ function workingSlots({ kind, maxActive }: TierCandidate, maxPasses: number): nu
 function readSizes(
   candidates: readonly TierCandidate[],
   stagingShare: number,
-): ReadSizes & { readonly stagingBytes: number } {
+): { readonly reads: ReadSizes; readonly stagingBytes: number } {
   let totalBytes = 0;
   let largest = 0;
   for (const candidate of candidates) {
@@ -189,7 +190,8 @@ function readSizes(
   const share = Math.floor(totalBytes * stagingShare);
   const readBytes = Math.max(Math.min(longestRead, Math.floor(share / 4)), shortestRead);
   const maxReads = Math.max(2, Math.min(mostReads, Math.floor(share / Math.max(readBytes, largest))));
-  return { readBytes, maxReads, stagingBytes: neuronStagingBytes(largest, { readBytes, maxReads }) };
+  const reads = { readBytes, maxReads, maxGapBytes: Math.floor(readBytes / 8) };
+  return { reads, stagingBytes: neuronStagingBytes(largest, reads) };
 }
 
 /**
@@ -219,7 +221,7 @@ function planWithStyle(
   { hot = 'fitting', warm: warmEncoding = 'same', cold: coldEncoding = 'file' }: MemoryOptions,
   { maxPasses, stagingShare, isRoomy }: TierStyle,
 ): WeightTierPlan {
-  const { stagingBytes, ...reads } = readSizes(candidates, stagingShare);
+  const { stagingBytes, reads } = readSizes(candidates, stagingShare);
   const plan: NeuronTierPlan = planNeuronTiers({
     budgetBytes,
     stagingBytes,

@@ -1,14 +1,13 @@
 /** Reads many items of a layer once, when the cache is created, and passes each one on as it arrives. */
 import { NeuronLoadError } from './load-error.js';
-import { planReads, type ItemLayout, type PieceGroup, type PieceLayout } from './item-layout.js';
+import { planReads, type ItemLayout, type PieceGroup, type PieceLayout, type ReadLimits } from './item-layout.js';
 import type { ReadJob, ReadQueue } from './read-queue.js';
 
 export interface BulkReadOptions {
   readonly layer: number;
   readonly layout: ItemLayout;
   readonly queue: ReadQueue;
-  readonly maxReadBytes: number;
-  readonly maxGapBytes: number;
+  readonly reads: ReadLimits;
   readonly itemName: string;
   readonly signal: AbortSignal | undefined;
   /** Accepts one piece of an item, or returns the reason why it cannot. `bytes` is valid during the call. */
@@ -33,7 +32,7 @@ export async function bulkRead(items: Int32Array, options: BulkReadOptions): Pro
   signal?.throwIfAborted();
   const ends: Promise<void>[] = [];
   for (const group of layout.groups) {
-    planReads(group, items, options, (from, to) => {
+    planReads(group, items, options.reads, (from, to) => {
       ends.push(
         new Promise<void>((resolve) => {
           const part = items.subarray(from, to);

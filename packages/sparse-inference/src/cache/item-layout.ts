@@ -185,14 +185,20 @@ function groupsOf(given: readonly NeuronPiece[], pieces: readonly PieceLayout[])
   });
 }
 
+/** Limits of reads: as in `NeuronReadOptions`. */
+export interface ReadLimits {
+  readonly readBytes: number;
+  readonly maxGapBytes: number;
+}
+
 /**
  * Splits the ascending `items[begin ... end)` into reads: neighbors with small gaps are read together, and no read
- * exceeds `maxReadBytes` unless it is a single item. Calls `emit(from, to)` for each.
+ * exceeds `readBytes` unless it is a single item. Calls `emit(from, to)` for each.
  */
 export function planReads(
   group: PieceGroup,
   items: Int32Array,
-  limits: { readonly maxReadBytes: number; readonly maxGapBytes: number },
+  reads: ReadLimits,
   emit: (from: number, to: number) => void,
 ): void {
   const { strideBytes, spanBytes } = group;
@@ -201,7 +207,7 @@ export function planReads(
     while (to < items.length) {
       const gapBytes = (items[to] - items[to - 1]) * strideBytes - spanBytes;
       const totalBytes = (items[to] - items[from]) * strideBytes + spanBytes;
-      if (gapBytes > limits.maxGapBytes || totalBytes > limits.maxReadBytes) break;
+      if (gapBytes > reads.maxGapBytes || totalBytes > reads.readBytes) break;
       to++;
     }
     emit(from, to);

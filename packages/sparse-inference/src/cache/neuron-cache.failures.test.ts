@@ -6,7 +6,7 @@ import { createNeuronCache, type NeuronCache, type NeuronCacheOptions } from '..
 
 describe('failures', () => {
   it('name the layer and the items that could not be read; the cache stays usable', async () => {
-    const { source, cache, ensure, item, slot } = await setUp({}, { maxReads: 1 });
+    const { source, cache, ensure, item, slot } = await setUp({}, { reads: { maxGapBytes: 0, maxReads: 1 } });
     const cause = Object.assign(new Error('EIO: i/o error, read'), { code: 'EIO' });
     source.before = async (byteOffset) => {
       if (byteOffset === 13 + 30 * itemBytes) throw cause;
@@ -139,7 +139,7 @@ describe('errors', () => {
     await expect(setUp({ hot: [100] })).rejects.toThrow(ArgumentError);
     await expect(setUp({ frequencies: [0.5] })).rejects.toThrow(ArgumentError);
     await expect(setUp({ pieces: [] })).rejects.toThrow(ArgumentError);
-    await expect(setUp({}, { maxReads: 0 })).rejects.toThrow(ArgumentError);
+    await expect(setUp({}, { reads: { maxReads: 0 } })).rejects.toThrow(ArgumentError);
   });
 });
 
@@ -151,7 +151,7 @@ describe('creation', () => {
       createNeuronCache({
         layers: [{ numItems, pieces, slots: 20, hot: [1], warmSlots: 50, warm: range(40, 90) }],
         slotMemory: (_, piece) => memories[piece],
-        readBytes: itemBytes,
+        reads: { readBytes: itemBytes },
         ...(signal === undefined ? {} : { signal }),
       });
     source.before = async (byteOffset) => {

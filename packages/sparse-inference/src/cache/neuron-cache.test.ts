@@ -22,7 +22,7 @@ describe('coalescing', () => {
   });
 
   it('reads across gaps when that is cheaper than another read', async () => {
-    const { source, cache, ensure } = await setUp({}, { maxGapBytes: itemBytes });
+    const { source, cache, ensure } = await setUp({}, { reads: { maxGapBytes: itemBytes } });
     await ensure(range(0, 20, 2));
     expect(source.reads).toHaveLength(3);
     expect(cache.statistics()).toMatchObject({ bytesRead: 3 * 19 * itemBytes, usefulBytesRead: 3 * 10 * itemBytes });
@@ -41,7 +41,7 @@ describe('coalescing', () => {
   });
 
   it('splits long runs, and respects the limit on concurrent reads', async () => {
-    const { source, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
+    const { source, ensure } = await setUp({}, { reads: { readBytes: 4 * itemBytes, maxGapBytes: 0, maxReads: 2 } });
     await ensure(range(0, 20));
     expect(source.reads).toHaveLength(15);
     expect(source.peakRunning).toBe(2);
@@ -49,7 +49,7 @@ describe('coalescing', () => {
   });
 
   it('bounds the memory of pending reads', async () => {
-    const { cache, ensure } = await setUp({}, { readBytes: 4 * itemBytes, maxReads: 2 });
+    const { cache, ensure } = await setUp({}, { reads: { readBytes: 4 * itemBytes, maxGapBytes: 0, maxReads: 2 } });
     await ensure(range(0, 20));
     expect(cache.statistics().bytes.staging).toBe(2 * 4 * itemBytes);
   });
@@ -170,8 +170,7 @@ describe('prefetch', () => {
     const cache = await createNeuronCache({
       layers: [0, 1].map(() => ({ numItems, pieces, slots: 20, warmSlots: 4 })),
       slotMemory: (_, piece) => memories[piece],
-      maxGapBytes: 0,
-      maxReads: 1,
+      reads: { maxGapBytes: 0, maxReads: 1 },
     });
     cache.prefetch(1, Int32Array.of(10, 20, 30, 40));
     cache.prefetch(0, Int32Array.of(50));
@@ -197,7 +196,7 @@ describe('prefetch under pressure', () => {
   });
 
   it('yields slots to items that are needed now', async () => {
-    const { source, cache, ensure } = await setUp({ slots: 6 }, { maxReads: 1 });
+    const { source, cache, ensure } = await setUp({ slots: 6 }, { reads: { maxGapBytes: 0, maxReads: 1 } });
     cache.prefetch(0, Int32Array.from(range(20, 32, 2)));
     await ensure([1, 3, 5, 7, 9, 11]);
     expect(cache.statistics()).toMatchObject({ prefetches: 6, prefetchesDropped: 6, coldReads: 6 });

@@ -1,6 +1,6 @@
 /** The neuron cache: three tiers for the items of many layers, filled by one queue of reads. */
 import { ArgumentError, CapacityError, checkOptions, type OptionNames, ReleasedError } from '@winnow/tensor';
-import { bulkRead } from './bulk-read.js';
+import { bulkRead, type BulkReadOptions } from './bulk-read.js';
 import { ColdCopy } from './copy-tiers.js';
 import {
   itemLayout,
@@ -22,9 +22,11 @@ import {
 } from './staging.js';
 import type { SlotMemory } from './slot-loads.js';
 
-export interface NeuronCacheOptions extends NeuronReadOptions {
+export interface NeuronCacheOptions {
   readonly layers: readonly NeuronLayer[];
   readonly slotMemory: (layer: number, piece: number) => SlotMemory;
+  /** Default: those of `NeuronReadOptions`. */
+  readonly reads?: NeuronReadOptions;
   /** Default `q8_0`. With `same` and `coldEncoding: 'file'`, slots hold exactly the bytes of the source. */
   readonly warmEncoding?: WarmEncoding;
   /** Default `file`. With `q4_0` the warm tier is fixed to the items of its list. */
@@ -40,7 +42,7 @@ export interface NeuronCacheOptions extends NeuronReadOptions {
 }
 
 const neuronCacheNames: OptionNames<NeuronCacheOptions> = {
-  ...neuronReadNames,
+  reads: neuronReadNames,
   ...{ layers: true, slotMemory: true, warmEncoding: true, coldEncoding: true, verify: true, itemName: true },
   ...{ signal: true, onProgress: true },
 };
@@ -104,15 +106,16 @@ const damaged = 'is damaged: its bytes differ from the expected ones';
 export async function createNeuronCache(options: NeuronCacheOptions): Promise<NeuronCache> {
   checkOptions(options, neuronCacheNames);
   const { layers, slotMemory, warmEncoding = 'q8_0', coldEncoding = 'file', itemName = 'neuron', signal } = options;
-  const readBytes = countOf('readBytes', options.readBytes ?? defaultReadBytes, 1);
-  const maxGapBytes = countOf('maxGapBytes', options.maxGapBytes ?? defaultMaxGapBytes, 0);
+  const { readBytes = defaultReadBytes, maxGapBytes = defaultMaxGapBytes } = options.reads ?? {};
+  countOf('reads.readBytes', readBytes, 1);
+  countOf('reads.maxGapBytes', maxGapBytes, 0);
   const starts = layers.map((layer, index) => startOf(layer, index, itemName));
   const layouts = layers.map((layer, index) => itemLayout(index, layer, warmEncoding, coldEncoding));
   const spans = layouts.flatMap(({ groups }) => groups.map(({ spanBytes }) => spanBytes));
   const bufferBytes = Math.max(readBytes, ...spans);
-  const maxReads = countOf('maxReads', options.maxReads ?? defaultMaxReads(bufferBytes), 1);
+  const maxReads = countOf('reads.maxReads', options.reads?.maxReads ?? defaultMaxReads(bufferBytes), 1);
   const queue = new ReadQueue(maxReads, bufferBytes);
-  const limits = { maxReadBytes: readBytes, maxGapBytes, itemName };
+  const shared = { queue, reads: { readBytes, maxGapBytes }, itemName };
   const checkOf =
     (layer: number) =>
     (piece: number, item: number, bytes: Uint8Array): boolean =>
@@ -121,14 +124,14 @@ export async function createNeuronCache(options: NeuronCacheOptions): Promise<Ne
     const layout = layouts[index];
     const memories = layout.pieces.map((piece) => slotMemory(index, piece.index));
     const verify = options.verify === undefined ? undefined : checkOf(index);
-    return new LayerTiers({ ...limits, index, layer, layout, memories, queue, verify });
+    return new LayerTiers({ ...shared, index, layer, layout, memories, verify });
   });
   reportProgress(queue, layouts, starts, coldEncoding === 'q4_0', options.onProgress);
   try {
     for (const [index, layer] of tiers.entries()) {
       const { hot, warm, cold } = starts[index];
       await layer.pin(hot, signal);
-      const bulk = { ...limits, layer: index, layout: layer.layout, queue, signal };
+      const bulk = { ...shared, layer: index, layout: layer.layout, signal };
       const isIntact = checkOf(index);
       await fillWarm(layer, warm, bulk, isIntact, coldEncoding === 'q4_0');
       if (coldEncoding !== 'q4_0') continue;
@@ -151,15 +154,7 @@ export async function createNeuronCache(options: NeuronCacheOptions): Promise<Ne
   return new TieredNeuronCache(layers, tiers, queue);
 }
 
-interface BulkContext {
-  readonly layer: number;
-  readonly layout: ItemLayout;
-  readonly queue: ReadQueue;
-  readonly maxReadBytes: number;
-  readonly maxGapBytes: number;
-  readonly itemName: string;
-  readonly signal: AbortSignal | undefined;
-}
+type BulkContext = Omit<BulkReadOptions, 'accept'>;
 
 /** Fills the warm tier with the items of its list. Those that cannot be encoded stay in the cold tier. */
 async function fillWarm(

@@ -5,7 +5,7 @@
  */
 import { invariant } from '@winnow/tensor';
 import type { CopyTier, WarmTier } from './copy-tiers.js';
-import { planReads, type ItemLayout, type PieceGroup } from './item-layout.js';
+import { planReads, type ItemLayout, type PieceGroup, type ReadLimits } from './item-layout.js';
 import type { ReadJob, ReadQueue } from './read-queue.js';
 import type { SlotTable } from './slot-table.js';
 
@@ -25,15 +25,18 @@ export interface LoadFailure {
   readonly cause: unknown;
 }
 
-export interface SlotLoadsOptions {
+/** Where the items of a layer come from and go to. */
+export interface LoadPaths {
   readonly queue: ReadQueue;
   readonly layout: ItemLayout;
   readonly memories: readonly SlotMemory[];
+  readonly reads: ReadLimits;
+  readonly verify: ((piece: number, item: number, bytes: Uint8Array) => boolean) | undefined;
+}
+
+export interface SlotLoadsOptions {
   readonly table: SlotTable;
   readonly warm: WarmTier;
-  readonly maxReadBytes: number;
-  readonly maxGapBytes: number;
-  readonly verify: ((piece: number, item: number, bytes: Uint8Array) => boolean) | undefined;
   /** Called when a slot has its item, but not for slots that are filled synchronously. */
   readonly onLoaded: (slot: number) => void;
   /** Called when loads fail. The slots still belong to their items during the call, which must release them. */
@@ -91,6 +94,7 @@ class ItemRead implements ReadJob {
 }
 
 export class SlotLoads {
+  readonly #paths: LoadPaths;
   readonly #options: SlotLoadsOptions;
   readonly #table: SlotTable;
   /** Number of pieces that each slot still waits for. */
@@ -109,7 +113,8 @@ export class SlotLoads {
   #numFilling = 0;
   #usefulBytes = 0;
 
-  constructor(options: SlotLoadsOptions) {
+  constructor(paths: LoadPaths, options: SlotLoadsOptions) {
+    this.#paths = paths;
     this.#options = options;
     this.#table = options.table;
     const { numSlots } = options.table;
@@ -160,7 +165,7 @@ export class SlotLoads {
 
   /** Reads ascending items into their slots, and also fills `warmPlaces`. */
   read(items: Int32Array, slots: Int32Array, warmPlaces: Int32Array, isWanted: boolean): void {
-    const { layout, queue, maxReadBytes, maxGapBytes } = this.#options;
+    const { layout, queue, reads } = this.#paths;
     const tokens = slots.map((slot, index) => {
       this.#pending[slot] = layout.groups.length;
       this.#warmPlace[slot] = warmPlaces[index];
@@ -168,7 +173,7 @@ export class SlotLoads {
     });
     const batch = { items, slots, tokens };
     for (const group of layout.groups) {
-      planReads(group, items, { maxReadBytes, maxGapBytes }, (from, to) => {
+      planReads(group, items, reads, (from, to) => {
         const read = new ItemRead(this, batch, group, from, to, isWanted);
         this.#reads.add(read);
         queue.submit(read);
@@ -181,7 +186,7 @@ export class SlotLoads {
    * copy's use.
    */
   fill(tier: CopyTier, places: Int32Array, slots: Int32Array, onDone: (place: number) => void): void {
-    const { layout, memories } = this.#options;
+    const { layout, memories } = this.#paths;
     const views = memories.map((memory) => memory.view());
     const tokens = slots.map((slot) => this.#token[slot]);
     if (views[0] === undefined) {
@@ -205,7 +210,8 @@ export class SlotLoads {
     tokens: Int32Array,
     onDone: (place: number) => void,
   ): Promise<void> {
-    const { layout, memories, onFailed } = this.#options;
+    const { layout, memories } = this.#paths;
+    const { onFailed } = this.#options;
     const buffers = layout.pieces.map(({ itemBytes }) => new Uint8Array(itemBytes));
     this.#numFilling++;
     for (let index = 0; index < slots.length; index++) {
@@ -247,7 +253,7 @@ export class SlotLoads {
       const { batch, from, to } = read;
       for (let index = from; index < to; index++) {
         if (!this.isCurrent(batch, index) || !isNeeded(batch.slots[index])) continue;
-        this.#options.queue.raise(read);
+        this.#paths.queue.raise(read);
         break;
       }
     }
@@ -266,7 +272,7 @@ export class SlotLoads {
 
   /** Drops reads that are no longer needed. */
   cancelDead(): void {
-    for (const read of [...this.#reads]) if (!read.isAlive()) this.#options.queue.cancel(read);
+    for (const read of [...this.#reads]) if (!read.isAlive()) this.#paths.queue.cancel(read);
   }
 
   isCurrent({ slots, tokens }: Batch, index: number): boolean {
@@ -279,7 +285,8 @@ export class SlotLoads {
   }
 
   accept(read: ItemRead, bytes: Uint8Array): void | Promise<void> {
-    const { memories, layout, onFailed } = this.#options;
+    const { memories, layout, verify } = this.#paths;
+    const { onFailed } = this.#options;
     const { batch, group, from, to } = read;
     const views = memories.map((memory) => memory.view());
     const writes: Promise<void>[] = [];
@@ -293,7 +300,7 @@ export class SlotLoads {
         const begin = start + group.offsets[at];
         const part = bytes.subarray(begin, begin + itemBytes);
         this.#usefulBytes += itemBytes;
-        if (this.#options.verify?.(piece, batch.items[index], part) === false) {
+        if (verify?.(piece, batch.items[index], part) === false) {
           const cause = new Error('is damaged: its bytes differ from the expected ones');
           damaged = { source: group.source.name, byteOffset: read.byteOffset + begin, piece: name, cause };
           break;
@@ -343,7 +350,7 @@ export class SlotLoads {
   }
 
   *#queuedReads(): Iterable<ItemRead> {
-    for (const read of this.#reads) if (this.#options.queue.isQueued(read)) yield read;
+    for (const read of this.#reads) if (this.#paths.queue.isQueued(read)) yield read;
   }
 
   #keepWarm(slot: number, piece: number, part: Uint8Array): void {

@@ -13,21 +13,14 @@ import { LayerCounters, type NeuronLayerStatistics } from './counters.js';
 import { busyError, checkIds, loadError, tooManyError } from './errors.js';
 import { LayerPrefetch } from './prefetch.js';
 import { loadItems } from '../load-items.js';
-import type { ReadQueue } from '../read-queue.js';
-import { SlotLoads, type LoadFailure, type SlotMemory } from '../slot-loads.js';
+import { SlotLoads, type LoadFailure, type LoadPaths } from '../slot-loads.js';
 import { SlotSearch, type SlotRules } from '../slot-search.js';
 import { SlotTable } from '../slot-table.js';
 
-export interface LayerTiersOptions {
+export interface LayerTiersOptions extends LoadPaths {
   readonly index: number;
   readonly layer: NeuronLayer;
-  readonly layout: ItemLayout;
-  readonly memories: readonly SlotMemory[];
-  readonly queue: ReadQueue;
-  readonly maxReadBytes: number;
-  readonly maxGapBytes: number;
   readonly itemName: string;
-  readonly verify: ((piece: number, item: number, bytes: Uint8Array) => boolean) | undefined;
 }
 
 const done: Promise<void> = Promise.resolve();
@@ -60,7 +53,7 @@ export class LayerTiers {
   #isClosed = false;
 
   constructor(options: LayerTiersOptions) {
-    const { index, layer, layout, memories, queue, maxReadBytes, maxGapBytes, itemName, verify } = options;
+    const { index, layer, layout, itemName } = options;
     const { numItems, slots, warmSlots = 0, frequencies } = layer;
     this.layout = layout;
     this.numItems = numItems;
@@ -72,15 +65,9 @@ export class LayerTiers {
     this.#heldAt = new Int32Array(slots);
     this.#marks = new ItemMarks(numItems);
     this.#missing = new Int32Array(Math.min(slots, numItems));
-    this.#loads = new SlotLoads({
-      queue,
-      layout,
-      memories,
+    this.#loads = new SlotLoads(options, {
       table: this.#table,
       warm: this.warm,
-      maxReadBytes,
-      maxGapBytes,
-      verify,
       onLoaded: (slot) => this.#loaded(slot),
       onFailed: (slots, failure) => this.#failed(slots, failure),
     });
