@@ -24,7 +24,7 @@ export class CommandHost {
   /** Runs a command; Ctrl-C aborts its signal. */
   run(flags: CommonFlags, work: (context: CommandContext) => Promise<void>): Promise<void> {
     const { io, out } = this;
-    const progress = createProgress(io.stderr, flags.quiet === true || flags.json === true);
+    const progress = createProgress(io.stderr, { isQuiet: flags.quiet === true });
     const warn = (text: string): void => {
       if (flags.quiet === true) return;
       progress.clear();

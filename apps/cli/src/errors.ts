@@ -27,8 +27,8 @@ export class UsageError extends Error {
 export class InterruptedError extends Error {
   override readonly name: string = 'InterruptedError';
 
-  constructor() {
-    super('interrupted');
+  constructor(message = 'interrupted') {
+    super(message);
   }
 }
 

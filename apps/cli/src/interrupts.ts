@@ -18,7 +18,7 @@ export async function abortable<T>(
   try {
     return await work(controller.signal, unsubscribe);
   } catch (error) {
-    throw controller.signal.aborted ? new InterruptedError() : error;
+    throw controller.signal.aborted && !(error instanceof InterruptedError) ? new InterruptedError() : error;
   } finally {
     unsubscribe();
   }

@@ -1,8 +1,8 @@
 /** Opens a model from MODEL and flags, with progress. */
-import type { LoadOptions, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
+import type { LoadOptions, LoadProgress, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import { IoError, WinnowError } from '@winnow/tensor';
 import { loadOptionsOf } from './flags/engine-options.js';
-import { withFlags } from './errors.js';
+import { InterruptedError, withFlags } from './errors.js';
 import type { CliIo } from './io.js';
 import { parseModelReference } from './model-location.js';
 import type { LoadFlags } from './flags/load.js';
@@ -30,12 +30,21 @@ export async function locateModel(
         progress.show(`download ${file}`, loadedBytes, totalBytes, 'bytes'),
     });
   } catch (cause) {
+    if (signal.aborted) throw new InterruptedError('interrupted; the same command resumes the download');
     if (!reference.isAmbiguous || !WinnowError.isInstance(cause) || cause.code !== 'io') throw cause;
     const message = `no such file or folder, and not a hub repository: ${cause.message}`;
     throw new IoError({ source: reference.request.repo, message }, { cause });
   } finally {
     progress.clear();
   }
+}
+
+/** A bar while weights load; what follows, such as repacking them, has no amounts. */
+export function loadProgress(progress: Progress): (loaded: LoadProgress) => void {
+  return ({ loadedBytes, totalBytes }) => {
+    if (loadedBytes < totalBytes) progress.show('load', loadedBytes, totalBytes, 'bytes');
+    else progress.wait('prepare');
+  };
 }
 
 export async function openModel(model: string | undefined, options: LoadOptions, context: OpenContext): Promise<Model> {
@@ -50,7 +59,7 @@ export async function openModel(model: string | undefined, options: LoadOptions,
       },
       randomSeed: io.randomSeed,
       signal,
-      onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
+      onProgress: loadProgress(progress),
     } satisfies LoadOptions);
     const { backend, threads = 1 } = options;
     if (backend !== undefined && threads > 1) {

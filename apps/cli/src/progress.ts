@@ -1,62 +1,117 @@
-/** Progress bars on stderr, on terminals only. */
+/**
+ * Progress bars on stderr, on terminals only. They change no state of the terminal (cursor, line wrapping), so that no
+ * signal can leave it changed.
+ */
 import { SingleBar } from 'cli-progress';
 import { formatBytes } from './format.js';
 import type { OutputStream } from './io.js';
 
+/** What is counted. */
+export type Unit = 'bytes' | 'tokens' | 'texts' | 'layers' | 'steps';
+
 export interface Progress {
   /** Shows `label` at `value` of `total`; a new label starts a new bar. */
-  show(label: string, value: number, total: number, unit: 'bytes' | 'tokens'): void;
+  show(label: string, value: number, total: number, unit: Unit): void;
+  /** Shows `label` for work whose amount is not known. */
+  wait(label: string): void;
   /** Removes the bar. */
   clear(): void;
 }
 
-const silent: Progress = { show: () => {}, clear: () => {} };
+export interface ProgressOptions {
+  readonly isQuiet?: boolean;
+  /** Milliseconds since any origin. Default: `performance.now`. */
+  readonly now?: () => number;
+}
+
+const silent: Progress = { show: () => {}, wait: () => {}, clear: () => {} };
+
+const barWidth = 24;
+/** Room for percentage, amounts, rate and time. */
+const restWidth = 62;
+const minLabelWidth = 12;
 
 /** A bar that erases itself, or a no-op when stderr is not a terminal or with --quiet. */
-export function createProgress(stderr: OutputStream, isQuiet: boolean): Progress {
-  if (isQuiet || stderr.isTTY !== true) return silent;
-  return new Bars(stderr);
+export function createProgress(stderr: OutputStream, options: ProgressOptions = {}): Progress {
+  if (options.isQuiet === true || stderr.isTTY !== true) return silent;
+  return new Bars(stderr, options.now ?? (() => performance.now()));
 }
 
 class Bars implements Progress {
   readonly #stream: OutputStream;
+  readonly #now: () => number;
   #bar: SingleBar | undefined;
+  #isWaiting = false;
   #label = '';
+  #start = { value: 0, ms: 0 };
 
-  constructor(stream: OutputStream) {
+  constructor(stream: OutputStream, now: () => number) {
     this.#stream = stream;
+    this.#now = now;
   }
 
-  show(label: string, value: number, total: number, unit: 'bytes' | 'tokens'): void {
+  show(label: string, value: number, total: number, unit: Unit): void {
     if (value >= total) {
       this.clear();
       return;
     }
-    if (label === this.#label && this.#bar !== undefined) {
-      this.#bar.setTotal(total);
-      this.#bar.update(value);
-      return;
+    const isNew = label !== this.#label || this.#bar === undefined;
+    if (isNew) this.#begin(label, value);
+    const payload = { amount: amountText(value, total, unit), pace: this.#pace(value, total, unit) };
+    if (isNew) this.#bar?.start(total, value, payload);
+    else {
+      this.#bar?.setTotal(total);
+      this.#bar?.update(value, payload);
     }
+  }
+
+  wait(label: string): void {
     this.clear();
-    this.#label = label;
-    this.#bar = new SingleBar({
-      stream: this.#stream,
-      format: `${label} [{bar}] {percentage}% {value}/{total}`,
-      formatValue: (number, _options, type) => (type === 'percentage' ? `${number}` : formatAmount(number, unit)),
-      clearOnComplete: true,
-      hideCursor: true,
-      barsize: 24,
-    });
-    this.#bar.start(total, value);
+    this.#stream.write(`${label} ...`);
+    this.#isWaiting = true;
   }
 
   clear(): void {
     this.#bar?.stop();
     this.#bar = undefined;
     this.#label = '';
+    if (this.#isWaiting) this.#stream.write('\r\u001B[K');
+    this.#isWaiting = false;
+  }
+
+  #begin(label: string, value: number): void {
+    this.clear();
+    this.#label = label;
+    this.#start = { value, ms: this.#now() };
+    const columns = this.#stream.columns ?? 100;
+    const width = Math.max(minLabelWidth, columns - barWidth - restWidth);
+    const shown = label.length <= width ? label : `${label.slice(0, width - 3)}...`;
+    this.#bar = new SingleBar({
+      stream: this.#stream,
+      format: `${shown} [{bar}] {percentage}%  {amount}{pace}`,
+      clearOnComplete: true,
+      linewrap: true, // lines are cut at the width of the terminal instead
+      barsize: columns < barWidth + restWidth ? 8 : barWidth,
+    });
+  }
+
+  /** Rate and time left, from the first value on. */
+  #pace(value: number, total: number, unit: Unit): string {
+    const seconds = (this.#now() - this.#start.ms) / 1000;
+    const done = value - this.#start.value;
+    if (seconds < 0.5 || done <= 0) return '';
+    const rate = done / seconds;
+    const shown = unit === 'bytes' ? formatBytes(Math.round(rate)) : `${Number(rate.toPrecision(3))} ${unit}`;
+    return `  ${shown}/s  ${durationText((total - value) / rate)} left`;
   }
 }
 
-function formatAmount(value: number, unit: 'bytes' | 'tokens'): string {
-  return unit === 'bytes' ? formatBytes(value) : `${value}`;
+function amountText(value: number, total: number, unit: Unit): string {
+  return unit === 'bytes' ? `${formatBytes(value)} of ${formatBytes(total)}` : `${value} of ${total} ${unit}`;
+}
+
+function durationText(seconds: number): string {
+  if (seconds < 100) return `${Math.ceil(seconds)} s`;
+  if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
+  return `${Number((seconds / 3600).toPrecision(2))} h`;
 }

@@ -268,6 +268,19 @@ test('a mistyped path that looks like a repository gets an error that names both
   );
 });
 
+test('Ctrl-C on a download says that it will resume', async () => {
+  const host = new TestHost(createFakeEngine().api, {
+    download: (_request, { signal }) => {
+      host.interrupt();
+      return Promise.reject(signal.reason as Error);
+    },
+  });
+  expect(await host.run(['run', 'hf:owner/name', '-p', 'Hi'])).toMatchObject({
+    code: 130,
+    stderr: 'winnow: interrupted; the same command resumes the download\n',
+  });
+});
+
 test('progress bars are drawn on a terminal only', async () => {
   const options = { download: () => Promise.resolve('m.gguf') };
   const drawing = createFakeEngine();
@@ -279,10 +292,12 @@ test('progress bars are drawn on a terminal only', async () => {
     },
   };
   const shown = await runCli(api, ['run', '-p', 'Hi'], { ...options, isStderrTerminal: true });
-  expect(shown.stderr).toContain('25% 1 MB/4 MB');
-  for (const flag of ['--json', '--quiet']) {
-    const hidden = await runCli(api, ['run', '-p', 'Hi', flag], { ...options, isStderrTerminal: true });
-    expect(hidden.stderr).toBe('');
-  }
+  expect(shown.stderr).toContain('25%  1 MB of 4 MB');
+  expect(shown.stderr).toMatch(/1 MB of 4 MB.*prompt \.\.\./s);
+  const json = await runCli(api, ['run', '-p', 'Hi', '--json'], { ...options, isStderrTerminal: true });
+  expect(json.stderr).toContain('25%  1 MB of 4 MB');
+  expect(JSON.parse(json.stdout)).toMatchObject({ finishReason: 'eos' });
+  const quiet = await runCli(api, ['run', '-p', 'Hi', '--quiet'], { ...options, isStderrTerminal: true });
+  expect(quiet.stderr).toBe('');
   expect((await runCli(api, ['run', '-p', 'Hi'], options)).stderr).toBe('');
 });

@@ -17,7 +17,7 @@ import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { formatBytes, formatJson } from '../format.js';
 import { displayName } from '../model-location.js';
-import { locateModel } from '../open-model.js';
+import { loadProgress, locateModel } from '../open-model.js';
 import { readText } from '../read-text.js';
 import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
 import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../sparse-report.js';
@@ -254,8 +254,7 @@ async function openSubject(
       backend: flags.backend === 'reference' ? createReferenceBackend() : undefined,
     }),
     signal,
-    onProgress: ({ loadedBytes, totalBytes }: { loadedBytes: number; totalBytes: number }) =>
-      progress.show('load', loadedBytes, totalBytes, 'bytes'),
+    onProgress: loadProgress(progress),
   };
   const { config } = await engine.inspectModel(location, { signal });
   const size = Math.min(flags.sampleTokens, config.contextLength);

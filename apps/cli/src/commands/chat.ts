@@ -167,6 +167,7 @@ class ChatLoop {
     const { out, progress, warn } = this.#context;
     this.#replying = new AbortController();
     let last = '';
+    progress.wait('prompt');
     try {
       const isWhole = await reply({
         signal: this.#replying.signal,

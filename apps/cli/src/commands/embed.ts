@@ -72,7 +72,7 @@ async function embed(modelName: string | undefined, flags: EmbedFlags, context: 
     ...embedOptionsOf(flags),
     ...(flags.normalize ? {} : { normalize: false }),
     signal,
-    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'tokens'),
+    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'texts'),
   });
   progress.clear();
   const numCut = embedded.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;

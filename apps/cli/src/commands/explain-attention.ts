@@ -134,7 +134,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const maps: VisitMap[] = [];
   await withCalculator(flags, async (backend) => {
     for (const [index, capture] of captures.entries()) {
-      progress.show('layers', index, captures.length, 'tokens');
+      progress.show('layers', index, captures.length, 'layers');
       const policy = policies[capture.layer ?? 0]?.[phase] ?? spec[phase];
       maps.push(...(await createVisitMaps(policy, capture, { heads, size: flags.cells, backend })));
     }

@@ -109,6 +109,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   using session =
     flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession, { signal });
   if (isStreaming && flags.displayPrompt === true) await out.write(shownPrompt(model, input));
+  progress.wait('prompt');
   const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
   const streamed = await streamGeneration(generation, async (piece) => {
     progress.clear();

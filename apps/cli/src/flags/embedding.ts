@@ -5,7 +5,7 @@ import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
 import { withFlags } from '../errors.js';
-import { locateModel, type OpenContext } from '../open-model.js';
+import { loadProgress, locateModel, type OpenContext } from '../open-model.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
 import {
   activationsOption,
@@ -94,7 +94,7 @@ export async function openEmbeddingModel(
     const loaded = await engine.loadEmbeddingModel(location, {
       ...options,
       signal,
-      onProgress: ({ loadedBytes, totalBytes }) => progress.show('load', loadedBytes, totalBytes, 'bytes'),
+      onProgress: loadProgress(progress),
     });
     for (const notice of loaded.notices) warn(withFlags(notice));
     for (const { op, reason, numRecords } of loaded.fallbacks) {

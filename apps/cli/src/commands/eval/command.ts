@@ -150,7 +150,10 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
     speedLengths: numbersOf('--lengths', flags.lengths) ?? defaultLengths(tokens.length),
     seed: flags.seed,
     signal,
-    onProgress: (what, done, total) => progress.show(what, done, total + 1, 'tokens'),
+    onProgress: (what, done, total) => {
+      progress.show(what, done, total + 1, 'steps');
+      if (context.io.stderr.isTTY !== true) warn(`step ${done + 1} of ${total + 1}: ${what}`);
+    },
   };
   const report = await withCalculator(flags, (backend) => evaluateModel({ ...options, backend }));
   progress.clear();

@@ -126,7 +126,7 @@ async function evaluateEmbeddings(
     const result = await evaluateSparseEmbeddings({
       ...{ dense, sparse, sidecar, backend, texts, signal },
       ...(pairs === undefined ? {} : { pairs }),
-      onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
+      onProgress: (what, done, total) => progress.show(what, done, total, 'texts'),
     });
     progress.clear();
     const name = displayName(modelName, dense.name);

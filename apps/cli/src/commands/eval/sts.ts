@@ -53,7 +53,7 @@ async function evaluate(modelName: string | undefined, flags: EvalStsFlags, cont
   const report = await evaluateSts(model, pairs, {
     ...embedOptionsOf(flags),
     signal,
-    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'tokens'),
+    onProgress: ({ embeddedTexts, totalTexts }) => progress.show('embed', embeddedTexts, totalTexts, 'texts'),
   });
   progress.clear();
   const { backend, pooling } = model;
