@@ -1,5 +1,5 @@
 /** Reads text from flags, files and stdin. */
-import { readFile } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
 import { IoError } from '@winnow/tensor';
 import { UsageError } from './errors.js';
 import type { CliIo } from './io.js';
@@ -20,33 +20,55 @@ export async function readText(
   return withoutLineEnd(await readStdin(io, signal));
 }
 
-async function readBytesOf(path: string, signal: AbortSignal): Promise<Uint8Array> {
+/** More text than any model can process; a device such as `/dev/zero` has no end. */
+const maxTextBytes = 256 * 1024 * 1024;
+
+/** @throws {IoError} when the file cannot be read or is larger than any text */
+export async function readBytesOf(path: string, signal?: AbortSignal): Promise<Uint8Array> {
+  const stream = createReadStream(path, { highWaterMark: 1024 * 1024 });
+  const onAbort = (): void => void stream.destroy(signal?.reason as Error);
+  signal?.addEventListener('abort', onAbort, { once: true });
   try {
-    return await readFile(path, { signal });
+    signal?.throwIfAborted();
+    return await collect(stream, path);
   } catch (cause) {
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
+    if (IoError.isInstance(cause)) throw cause;
     const code = (cause as NodeJS.ErrnoException).code;
     const reasons: Readonly<Record<string, string>> = { ENOENT: 'no such file', EISDIR: 'a folder, not a file' };
     throw new IoError({ source: path, message: reasons[code ?? ''] ?? `cannot be read (${code})` }, { cause });
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+    stream.destroy();
   }
 }
 
-export async function readStdin(io: CliIo, signal: AbortSignal): Promise<string> {
+async function collect(stream: AsyncIterable<unknown>, source: string): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
+  let numBytes = 0;
+  for await (const chunk of stream) {
+    const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : (chunk as Uint8Array);
+    numBytes += bytes.byteLength;
+    if (numBytes > maxTextBytes)
+      throw new IoError({ source, message: `more than ${maxTextBytes / 2 ** 20} MiB of text` });
+    chunks.push(bytes);
+  }
+  return Buffer.concat(chunks);
+}
+
+export async function readStdin(io: CliIo, signal: AbortSignal): Promise<string> {
   const onAbort = (): void => {
     io.stdin.destroy(signal.reason as Error);
   };
   signal.addEventListener('abort', onAbort, { once: true });
   try {
-    for await (const chunk of io.stdin)
-      chunks.push(typeof chunk === 'string' ? Buffer.from(chunk) : (chunk as Uint8Array));
+    return decodeUtf8(await collect(io.stdin, 'stdin'), 'stdin');
   } finally {
     signal.removeEventListener('abort', onAbort);
   }
-  return decodeUtf8(Buffer.concat(chunks), 'stdin');
 }
 
-function decodeUtf8(bytes: Uint8Array, source: string): string {
+export function decodeUtf8(bytes: Uint8Array, source: string): string {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch (cause) {

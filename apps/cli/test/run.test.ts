@@ -93,6 +93,10 @@ test('files that are not text are rejected by name', async () => {
   expect(await runCli(api, ['run', '-f', file])).toMatchObject({ code: 2, stderr: expect.stringContaining('UTF-8') });
   const missing = await runCli(api, ['run', '-f', join(folder, 'missing.txt')]);
   expect(missing).toMatchObject({ code: 1, stderr: expect.stringContaining('no such file') });
+  if (process.platform !== 'win32') {
+    const endless = await runCli(createFakeEngine().api, ['run', '-f', '/dev/zero']);
+    expect(endless).toMatchObject({ code: 1, stderr: 'winnow: /dev/zero: more than 256 MiB of text\n' });
+  }
   expect(await runCli(api, ['run', '-f', folder])).toMatchObject({
     code: 1,
     stderr: expect.stringContaining('a folder'),

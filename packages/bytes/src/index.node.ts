@@ -1,3 +1,3 @@
-export { fileSink } from './file/sink.node.js';
+export { fileSink, type FileSinkOptions } from './file/sink.node.js';
 export { fileSource } from './file/source.node.js';
 export { makeFolder } from './file/make-folder.node.js';

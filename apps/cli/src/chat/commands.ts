@@ -1,5 +1,5 @@
 /** The /commands of the chat. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import type { ChatMessage } from '@winnow/engine';
 import { FormatError, IoError } from '@winnow/tensor';
 import { UsageError } from '../errors.js';
@@ -7,6 +7,7 @@ import { formatBytes, formatTable } from '../format.js';
 import { summaryLine } from '../summary.js';
 import type { Conversation } from './conversation.js';
 import { checkedMessages } from './messages.js';
+import { decodeUtf8, readBytesOf } from '../read-text.js';
 
 export interface ChatHost {
   readonly conversation: Conversation;
@@ -118,13 +119,7 @@ async function save(path: string, conversation: Conversation): Promise<void> {
 
 /** @throws {FormatError} for a file that is not a saved conversation */
 async function load(path: string): Promise<ChatMessage[]> {
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-  } catch (cause) {
-    const message = codeOf(cause) === 'ENOENT' ? 'no such file' : `cannot be read (${codeOf(cause)})`;
-    throw new IoError({ source: path, message }, { cause });
-  }
+  const text = decodeUtf8(await readBytesOf(path), path);
   let content: unknown;
   try {
     content = JSON.parse(text);

@@ -1,5 +1,6 @@
 /** Files as sources and sinks under I/O errors. */
-import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, open, readdir, readFile, rm, stat, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { IoError, ReleasedError } from '@winnow/tensor';
@@ -179,6 +180,22 @@ describe('failures of fileSink', () => {
   it('include a folder and a missing folder, at once', async () => {
     await expect(fileSink(folder)).rejects.toThrow(`${folder}: is a folder`);
     await expect(fileSink(join(folder, 'no', 'file'))).rejects.toThrow(/ENOENT/);
+  });
+});
+
+describe.skipIf(process.platform === 'win32')('special files', () => {
+  it('are never replaced', async () => {
+    const pipe = join(folder, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    await expect(fileSink(pipe)).rejects.toThrow(`${pipe}: is not a regular file`);
+    expect((await stat(pipe)).isFIFO()).toBe(true);
+    expect(await readdir(folder)).toEqual(['pipe']);
+  });
+
+  it('permissions are those that the caller asks for', async () => {
+    const sink = await fileSink(path, { mode: 0o600 });
+    await sink.close();
+    expect((await stat(path)).mode & 0o777).toBe(0o600);
   });
 });
 

@@ -1,24 +1,34 @@
 /** A file as a sink: written to a temporary file, which is renamed to its destination on `close`. */
 import { randomUUID } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
-import { IoError, ReleasedError } from '@winnow/tensor';
+import { checkOptions, IoError, ReleasedError, type OptionNames } from '@winnow/tensor';
 import type { ByteSink } from '../byte-sink.js';
 import { fileError } from './error.node.js';
 import { checkCount } from '../range.js';
+
+export interface FileSinkOptions {
+  /** Permissions of the file. Default `0o666` without the bits of the umask. */
+  readonly mode?: number;
+}
+
+const fileSinkOptionNames: OptionNames<FileSinkOptions> = { mode: true };
 
 /**
  * A sink for `path`. The bytes go to a new file `<path>.<random>.part` in the same folder; `close` flushes it to the
  * disk and renames it to `path`, replacing an existing file, and `abort` or any failure removes it. So `path` is always
  * absent, the old file or the complete new one.
- * @throws {IoError} when the folder is missing or not writable, or `path` is a folder
+ * @throws {IoError} when the folder is missing or not writable, or `path` is a folder, a device or a pipe: the rename
+ * would replace it
  */
-export async function fileSink(path: string): Promise<ByteSink> {
+export async function fileSink(path: string, options: FileSinkOptions = {}): Promise<ByteSink> {
+  checkOptions(options, fileSinkOptionNames);
   const temporary = `${path}.${randomUUID()}.part`;
   let handle: FileHandle;
   try {
     const existing = await stat(path).catch(() => undefined);
     if (existing?.isDirectory() === true) throw new IoError({ source: path, message: 'is a folder, expected a file' });
-    handle = await open(temporary, 'wx');
+    if (existing?.isFile() === false) throw new IoError({ source: path, message: 'is not a regular file' });
+    handle = await open(temporary, 'wx', options.mode);
   } catch (error) {
     throw fileError(path, error);
   }

@@ -12,6 +12,7 @@ export const host: EngineHost = {
   openFile: (path) => fileSource(pathOf(path)),
   openFolder: openColdFolder,
   temporaryFiles: () => openColdFolder(tmpdir()),
-  openSink: (path) => fileSink(pathOf(path)),
+  // a session holds what was said
+  openSink: (path) => fileSink(pathOf(path), { mode: 0o600 }),
   openSource: (path) => fileSource(pathOf(path)),
 };

@@ -1,7 +1,7 @@
 /** Saved sessions resume token for token, and damaged or foreign files are rejected. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { memorySink, memorySource } from '@winnow/bytes';
@@ -178,6 +178,14 @@ describe('contents of a file', () => {
     restored.dispose();
     const result = await other.generate(prompt, { ...greedy, maxTokens: 4 }).result();
     expect([result.cachedTokens, result.tokens]).toEqual([0, honest.tokens]);
+  });
+
+  test.skipIf(process.platform === 'win32')('nobody else may read it', async () => {
+    await using model = await loadModel(path, { context: 64 });
+    using session = model.createSession();
+    const file = join(folder, 'private.session');
+    await session.save(file);
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
   });
 
   test('it contains no data of other sessions', async () => {
