@@ -1,6 +1,6 @@
 /** The interpreter: every thread walks the same plan and takes its share of the work items of every record. */
 import * as layout from './runtime/layout.generated';
-import { expectMatmul } from './gemm/int8-matmul';
+import { prefetchMatmul } from './gemm/int8-matmul';
 import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './runtime/dispatch.generated';
 import { aux, enterJob, enterRecord, hasFlag, opcodeAt } from './runtime/record';
 import * as workers from './runtime/threads';
@@ -27,7 +27,7 @@ function runRecords(thread: i32): void {
     const entry = plan + <usize>record * layout.PLAN_BYTES;
     const opcode = opcodeAt(entry);
     enterRecord(entry, numOperands(opcode));
-    if (workers.threads() > 1) expectNext(plan, record, end);
+    if (workers.threads() > 1) prefetchNext(plan, record, end);
     // without a barrier before it, splitting a record costs nothing
     const isFree = record > begin && !wasSmall && hasFlag(layout.FLAG_INDEPENDENT);
     const small = !isFree && isSmall(opcode);
@@ -49,18 +49,18 @@ function runRecords(thread: i32): void {
 }
 
 /** Lets this thread prefetch weights of the next matmul while it waits for others before or in this record. */
-function expectNext(plan: usize, record: i32, end: i32): void {
+function prefetchNext(plan: usize, record: i32, end: i32): void {
   const ahead = <i32>aux(layout.AHEAD_AUX);
   const next = record + ahead - 1;
   const entry = plan + <usize>next * layout.PLAN_BYTES;
   const wanted = layout.FLAG_INT8 | layout.FLAG_REPACKED;
   if (ahead === 0 || next >= end || (load<u32>(entry, layout.PLAN_FLAGS) & wanted) !== wanted) {
-    workers.setAhead(0, 0, 1);
+    workers.setPrefetch(0, 0, 1);
     return;
   }
   const here = plan + <usize>record * layout.PLAN_BYTES;
   enterRecord(entry, numOperands(opcodeAt(entry)));
-  expectMatmul();
+  prefetchMatmul();
   enterRecord(here, numOperands(opcodeAt(here)));
 }
 

@@ -324,7 +324,7 @@ export function scoreColumns2x16(
 }
 
 /**
- * Updates four rows of the state with a token: `m = m * kept + delta * key`. `y` gets their dot products with the
+ * Updates four rows of the state with a token: `m = m * decay + delta * key`. `y` gets their dot products with the
  * query, `recalled` those with the next key; `gate` holds the decay and the learning rate.
  */
 export function gatedDelta4(
@@ -338,9 +338,9 @@ export function gatedDelta4(
   y: usize,
   keyDim: i32,
 ): void {
-  const kept = v128.load32_splat(gate);
-  const missed = f32x4.sub(v128.load(v), f32x4.mul(kept, v128.load(recalled)));
-  const delta = f32x4.mul(v128.load32_splat(gate, 4), missed);
+  const decay = v128.load32_splat(gate);
+  const residual = f32x4.sub(v128.load(v), f32x4.mul(decay, v128.load(recalled)));
+  const delta = f32x4.mul(v128.load32_splat(gate, 4), residual);
   const d0 = f32x4.splat(f32x4.extract_lane(delta, 0));
   const d1 = f32x4.splat(f32x4.extract_lane(delta, 1));
   const d2 = f32x4.splat(f32x4.extract_lane(delta, 2));
@@ -360,23 +360,23 @@ export function gatedDelta4(
   for (let i = keyDim; i > 0; i -= 4) {
     const key = v128.load(k);
     const query = v128.load(q);
-    const coming = v128.load(next);
-    let value = fma(d0, key, f32x4.mul(v128.load(m0), kept));
+    const nextKey = v128.load(next);
+    let value = fma(d0, key, f32x4.mul(v128.load(m0), decay));
     v128.store(m0, value);
     r0 = fma(value, query, r0);
-    c0 = fma(value, coming, c0);
-    value = fma(d1, key, f32x4.mul(v128.load(m1), kept));
+    c0 = fma(value, nextKey, c0);
+    value = fma(d1, key, f32x4.mul(v128.load(m1), decay));
     v128.store(m1, value);
     r1 = fma(value, query, r1);
-    c1 = fma(value, coming, c1);
-    value = fma(d2, key, f32x4.mul(v128.load(m2), kept));
+    c1 = fma(value, nextKey, c1);
+    value = fma(d2, key, f32x4.mul(v128.load(m2), decay));
     v128.store(m2, value);
     r2 = fma(value, query, r2);
-    c2 = fma(value, coming, c2);
-    value = fma(d3, key, f32x4.mul(v128.load(m3), kept));
+    c2 = fma(value, nextKey, c2);
+    value = fma(d3, key, f32x4.mul(v128.load(m3), decay));
     v128.store(m3, value);
     r3 = fma(value, query, r3);
-    c3 = fma(value, coming, c3);
+    c3 = fma(value, nextKey, c3);
     m0 += 16;
     m1 += 16;
     m2 += 16;

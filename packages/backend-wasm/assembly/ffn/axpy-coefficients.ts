@@ -67,9 +67,9 @@ export const COEFFICIENTS_BYTES: usize = 96;
 /* @inline */ export function storeSteps(largest: v128, to: usize): v128 {
   // as for activations: values without a finite reciprocal count as zero, and NaN makes the step NaN
   const isFlushed = f32x4.lt(largest, leastInvertible());
-  const most = largestCode();
-  v128.store(to, v128.andnot(f32x4.div(largest, most), isFlushed), STEPS);
-  return v128.andnot(f32x4.div(most, largest), isFlushed);
+  const limit = largestCode();
+  v128.store(to, v128.andnot(f32x4.div(largest, limit), isFlushed), STEPS);
+  return v128.andnot(f32x4.div(limit, largest), isFlushed);
 }
 
 /** Stores the codes, and the initial sums that correct for unsigned codes of weights, which are too large by `excess`. */

@@ -10,8 +10,8 @@ import { axpyBlocks } from './axpy.generated';
 import { Q8_0_BLOCK_BYTES, Q4_0_BLOCK_BYTES } from '../quant/dequantize';
 import { SUMS_BYTES } from '../runtime/layout.generated';
 
-/** Blocks whose coefficients are computed at once. */
-const FOUR: i32 = 4;
+/** Blocks whose coefficients are computed together. */
+const BLOCKS: i32 = 4;
 /** The sums of a block before the first rows are added. */
 const zeros = memory.data(<i32>SUMS_BYTES, 16);
 
@@ -43,18 +43,18 @@ export function axpy(offset: usize, h: usize, numBlocks: i32, from: usize, to: u
   let known = scratch;
   let next = scratch + COEFFICIENTS_BYTES;
   makeCoefficients(offset, last, h, known);
-  for (let left = numBlocks; left > 0; left -= FOUR) {
-    if (left > FOUR) makeCoefficients(offset + FOUR * blockBytes, last, h, next);
-    const count = min<i32>(FOUR, left);
+  for (let left = numBlocks; left > 0; left -= BLOCKS) {
+    if (left > BLOCKS) makeCoefficients(offset + BLOCKS * blockBytes, last, h, next);
+    const count = min<i32>(BLOCKS, left);
     if (hasUsdot()) axpyBlocks<u8>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
     else if (hasMaddubs()) axpyBlocks<i16>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
     else axpyBlocks<i32>(isQ4, isRepacked, rows, offset, count, known, from, step, to);
     const other = known;
     known = next;
     next = other;
-    offset += FOUR * blockBytes;
-    from += FOUR * step;
-    to += FOUR * SUMS_BYTES;
+    offset += BLOCKS * blockBytes;
+    from += BLOCKS * step;
+    to += BLOCKS * SUMS_BYTES;
   }
 }
 

@@ -17,7 +17,7 @@ export const MANY_ROWS: i32 = 32;
 /** The part of 2^112 that `plainFactor` leaves out: with all of it, large activations would overflow. */
 const PLAIN_REST: f32 = 256;
 /** Blocks per turn. */
-const FOUR: i32 = 4;
+const BLOCKS: i32 = 4;
 
 let isQ4: bool = false;
 let firstRow: usize = 0;
@@ -84,7 +84,7 @@ function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums
   const low = nibbleMask();
   const flip = flipSigns();
   const mask = halfMask();
-  for (let rest = numBlocks; rest > 0; rest -= FOUR) {
+  for (let rest = numBlocks; rest > 0; rest -= BLOCKS) {
     // the first of the four stands in for missing blocks, times zero
     const b: usize = rest > 1 ? 1 : 0;
     const c: usize = rest > 2 ? 2 : 0;
@@ -121,9 +121,9 @@ function addBlocks<T>(offset: usize, x: usize, meta: usize, numBlocks: i32, sums
       const bits = v128.and(i32x4.shl(i32x4.extend_low_i16x8_s(scales), 13), mask);
       v128.store(to, fma(f32x4.convert_i32x4_s(i32x4.add(blocks, starts)), f32x4.mul(bits, d), v128.load(to)));
     }
-    offset += FOUR * blockBytes;
-    x += (<usize>FOUR) << shift;
-    meta += FOUR * META_BYTES;
+    offset += BLOCKS * blockBytes;
+    x += (<usize>BLOCKS) << shift;
+    meta += BLOCKS * META_BYTES;
   }
 }
 

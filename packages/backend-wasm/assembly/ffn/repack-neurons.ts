@@ -5,7 +5,7 @@
  * order. Codes of q8_0 have 128 added. Rows are q8_0 or q4_0 with a multiple of four blocks. Weights with a scale of 64 or more,
  * Inf or NaN stay as they are, as in repack.ts.
  */
-import { Q4_0, bytesOf } from '../quant/dequantize';
+import { Q4_0, Q4_0_BLOCK_BYTES, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';
 import { hasSmallScales, interleaveScales } from '../gemm/repack';
 import { neurons } from '../operands/repack-neurons.generated';
@@ -20,7 +20,7 @@ export function readsRepacked(): bool {
 
 /** Address of the four blocks from block `first` on in a repacked neuron with rows of `numBlocks` blocks. */
 export function foursOf(isQ4: bool, neuron: usize, numBlocks: i32, first: i32): usize {
-  return neuron + <usize>(neuronMatrix() * numBlocks + first) * (2 + codeBytes(isQ4));
+  return neuron + <usize>(neuronMatrix() * numBlocks + first) * blockBytesOf(isQ4);
 }
 
 /**
@@ -36,7 +36,7 @@ export function interleaveRepacked(
   group: usize,
   numBlocks: i32,
 ): void {
-  const fourBytes = 4 * (2 + codeBytes(isQ4));
+  const fourBytes = 4 * blockBytesOf(isQ4);
   for (let i = numBlocks >> 2; i > 0; i--, group += 3 * fourBytes) {
     const end = a + fourBytes;
     for (let block: usize = 0; block < 4; block++) {
@@ -62,9 +62,8 @@ export function interleaveRepacked(
   }
 }
 
-/** Bytes of the codes of a block. */
-/* @inline */ function codeBytes(isQ4: bool): usize {
-  return isQ4 ? 16 : 32;
+/* @inline */ function blockBytesOf(isQ4: bool): usize {
+  return isQ4 ? Q4_0_BLOCK_BYTES : Q8_0_BLOCK_BYTES;
 }
 
 /** Repacks neurons. Work items: neurons. */
@@ -97,7 +96,7 @@ function eachNeuron(isRepacking: bool): void {
       const at = neurons.address + <usize>i * neuronBytes;
       memory.copy(copy, at, neuronBytes);
       for (let row = 0; row < 3; row++) {
-        const offset = <usize>row * <usize>numBlocks * (2 + codeBytes(isQ4));
+        const offset = <usize>row * <usize>numBlocks * blockBytesOf(isQ4);
         if (isRepacking) moveRow(isQ4, row === 2, at + offset, copy + offset, numBlocks, true);
         else moveRow(isQ4, row === 2, copy + offset, at + offset, numBlocks, false);
       }
@@ -107,8 +106,8 @@ function eachNeuron(isRepacking: bool): void {
 
 /** Moves a row between its place `four` in a repacked neuron and a plain one. */
 function moveRow(isQ4: bool, isDown: bool, four: usize, plain: usize, numBlocks: i32, isRepacking: bool): void {
-  const size = codeBytes(isQ4);
-  const blockBytes: usize = size + 2;
+  const blockBytes = blockBytesOf(isQ4);
+  const size = blockBytes - 2; // of the codes
   const flip = i8x16.splat(isQ4 ? 0 : -128);
   // bytes between the four vectors that are moved together, and between the halves of the codes
   const step: usize = isDown ? size : 16;

@@ -121,12 +121,12 @@ export function addSums(to: usize, sums: usize, sizeBytes: usize): void {
 }
 
 /** Copies the sums of tokens, `[block][token][32]` in the scratch, to rows of y or from rows of `previous`. */
-function copySums(isGiving: bool, tensor: usize, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
+function copySums(isStoring: bool, tensor: usize, begin: i32, numBlocks: i32, first: i32, numTokens: i32): void {
   for (let t = 0; t < numTokens; t++) {
     let row = tensor + ((<usize>(first + t) * <usize>numOutputs + <usize>begin) << 2);
     let sums = localScratch() + SUMS + ((<usize>t) << 7);
     for (let block = 0; block < numBlocks; block++, row += SUMS_BYTES, sums += (<usize>numTokens) << 7) {
-      if (isGiving) memory.copy(row, sums, SUMS_BYTES);
+      if (isStoring) memory.copy(row, sums, SUMS_BYTES);
       else memory.copy(sums, row, SUMS_BYTES);
     }
   }

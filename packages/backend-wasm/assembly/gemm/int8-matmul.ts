@@ -7,7 +7,7 @@ import * as activations from '../quant/quantize-activations';
 import { FLAG_REUSE, MAX_OWN_CODES, MIN_PANEL_TOKENS, GROUP_SIZE, META_BYTES } from '../runtime/layout.generated';
 import { weight, x } from '../operands/matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
-import { firstItem, nextItem, phaseBarrier, setAhead, nextItems, thread, threads } from '../runtime/threads';
+import { firstItem, nextItem, phaseBarrier, setPrefetch, nextItems, thread, threads } from '../runtime/threads';
 import { beginPanel, MC, multiplyRepacked, setColumns } from './int8-panels';
 import { beginQgemv, qgemvRows, streamsOf } from './qgemv';
 import { setCodes } from './tokens';
@@ -81,7 +81,7 @@ function unitOf(numLeft: i32, rows: i32): i32 {
 }
 
 /** Lets this thread prefetch the weights of its first work item of the entered matmul, which is yet to run, while it waits. */
-export function expectMatmul(): void {
+export function prefetchMatmul(): void {
   const numRepacked = x.numTokens < MIN_PANEL_TOKENS ? weight.numOutputs & -GROUP_SIZE : 0;
   const groupBytes = bytesOf(weight.dtype, weight.numInputs) * GROUP_SIZE;
   const streams = streamsOf(weight.dtype);
@@ -89,7 +89,7 @@ export function expectMatmul(): void {
   let begin = 0;
   for (let unit = thread(); unit > 0 && begin < numRepacked; unit--) begin += unitOf(numRepacked - begin, rows);
   const run = max<i32>(0, min<i32>(numRepacked - begin, unitOf(numRepacked - begin, rows)) / rows);
-  setAhead(weight.address + <usize>(begin / GROUP_SIZE) * groupBytes, <usize>run * groupBytes, streams);
+  setPrefetch(weight.address + <usize>(begin / GROUP_SIZE) * groupBytes, <usize>run * groupBytes, streams);
 }
 
 /** Blocked qgemm; returns the same as `gemv`. */

@@ -1,6 +1,6 @@
 /**
  * expert-matmul. Every thread sorts the (token, choice) pairs by expert in its own scratch. Work items: runs of output rows of
- * chosen experts with a slot, then chosen experts without one, whose outputs are 0. An expert with few pairs uses GEMV, others
+ * selected experts with a slot, then selected experts without one, whose outputs are 0. An expert with few pairs uses GEMV, others
  * use GEMM over panels that are dequantized or unpacked once for all pairs.
  */
 import { beginRows, setRowAddresses, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
@@ -31,11 +31,11 @@ let numOutputs: i32 = 0;
 let dtype: i32 = 0;
 let isInt8: bool = false;
 let starts: usize = 0; // where the pairs of each expert start in `order`
-let active: usize = 0; // chosen experts with a slot, from the front; those without one, from the back
+let active: usize = 0; // selected experts with a slot, from the front; those without one, from the back
 let order: usize = 0; // pairs, grouped by expert
 let work: usize = 0; // scratch after the tables
 let numExperts: i32 = 0;
-let numAbsent: i32 = 0; // chosen experts without a slot
+let numAbsent: i32 = 0; // selected experts without a slot
 
 export function expertMatmul(): void {
   const numPairs = ids.numElements;
@@ -108,7 +108,7 @@ function clearExpert(expert: i32): void {
 }
 
 /**
- * Counting sort: the pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns the number of chosen experts
+ * Counting sort: the pairs of expert e are `order[starts[e], starts[e + 1])`, ascending. Returns the number of selected experts
  * with a slot; the `numAbsent` others are listed from the end of `active`.
  */
 function sortPairs(numPairs: i32): i32 {
@@ -135,7 +135,7 @@ function sortPairs(numPairs: i32): i32 {
   return numActive;
 }
 
-/** Lists the chosen experts, and turns their counts into starts (a prefix sum). */
+/** Lists the selected experts, and turns their counts into starts (a prefix sum). */
 function listExperts(): i32 {
   let numActive = 0;
   numAbsent = 0;

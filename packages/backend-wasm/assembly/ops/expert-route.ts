@@ -18,19 +18,19 @@ export function expertRoute(): void {
   const ranks = scores + ((rowBytes + 15) & ~15);
   for (let t = nextItems(1); t < logits.numTokens; t = nextItems(1)) {
     const row = logits.rowAt(t);
-    const chosen = ids.rowAt(t);
+    const selected = ids.rowAt(t);
     const total = isSigmoid ? sigmoids(row, scores, numExperts) : exponentials(row, scores, numExperts);
     if (bias.isPresent) {
       for (let i = 0; i < numExperts; i++) {
         setFloat(ranks, i, <f32>(<f64>floatAt(scores, i) / total + <f64>floatAt(bias.address, i)));
       }
-      selectTop(ranks, numExperts, chosen, k);
-    } else selectTop(row, numExperts, chosen, k);
+      selectTop(ranks, numExperts, selected, k);
+    } else selectTop(row, numExperts, selected, k);
     let sum: f64 = 0;
-    for (let i = 0; i < k; i++) sum += <f64>floatAt(scores, intAt(chosen, i));
+    for (let i = 0; i < k; i++) sum += <f64>floatAt(scores, intAt(selected, i));
     const factor: f64 = !attributes.normalize ? scale / total : sum === 0 ? 0 : scale / sum;
     for (let i = 0; i < k; i++) {
-      setFloat(weights.rowAt(t), i, <f32>(<f64>floatAt(scores, intAt(chosen, i)) * factor));
+      setFloat(weights.rowAt(t), i, <f32>(<f64>floatAt(scores, intAt(selected, i)) * factor));
     }
   }
 }

@@ -52,9 +52,9 @@ function prepareGates(t: i32): void {
     const at = t * op.state.numHeads + head;
     const x = <f64>floatAt(op.alpha.address, at) + <f64>floatAt(op.alphaBias.address, head);
     const softplus = max<f64>(x, 0) + Math.log1p(Math.exp(-abs<f64>(x)));
-    const kept = Math.exp(softplus * <f64>floatAt(op.decay.address, head));
+    const decay = Math.exp(softplus * <f64>floatAt(op.decay.address, head));
     const rate = 1 / (1 + Math.exp(-(<f64>floatAt(op.beta.address, at))));
-    setFloat(gates, 2 * at, <f32>kept);
+    setFloat(gates, 2 * at, <f32>decay);
     setFloat(gates, 2 * at + 1, <f32>rate);
   }
 }
@@ -104,18 +104,18 @@ function recall(row: usize, k: usize): f32 {
 }
 
 function oneRow(m: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize): void {
-  const kept = load<f32>(gate);
-  const delta = load<f32>(gate, 4) * (load<f32>(v) - kept * load<f32>(recalled));
+  const decay = load<f32>(gate);
+  const delta = load<f32>(gate, 4) * (load<f32>(v) - decay * load<f32>(recalled));
   let read: f32 = 0;
-  let coming: f32 = 0;
+  let nextRecalled: f32 = 0;
   for (let i = op.state.keyDim; i > 0; i--, m += 4, q += 4, k += 4, next += 4) {
-    const value = load<f32>(m) * kept + delta * load<f32>(k);
+    const value = load<f32>(m) * decay + delta * load<f32>(k);
     store<f32>(m, value);
     read += value * load<f32>(q);
-    coming += value * load<f32>(next);
+    nextRecalled += value * load<f32>(next);
   }
   store<f32>(y, read);
-  store<f32>(recalled, coming);
+  store<f32>(recalled, nextRecalled);
 }
 
 /** M k of the next token, per row. */

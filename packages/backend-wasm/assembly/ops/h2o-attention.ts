@@ -42,7 +42,7 @@ let pieceEnd: i32 = 0;
 // scratch
 let rest: usize = 0; // f32 [E + U] scores, -Infinity for candidates that are always retained
 let work: usize = 0;
-let chosen: usize = 0;
+let selected: usize = 0;
 // rows of the chunk, then, from row `chunk` on, of the memory
 let weights: usize = 0; // f32 sums, in shared scratch
 let positions: usize = 0; // i32, -1 for a position that the cache does not hold
@@ -79,8 +79,8 @@ export function h2oAttentionScratch(base: usize): usize {
   positions = panels.layPanels(base, max<i32>(chunk, capacity));
   rest = positions + (numRows << 2);
   work = rest + (numRows << 2);
-  chosen = work + (numRows << 2) + BINS_BYTES;
-  keys = chosen + (numRows << 2);
+  selected = work + (numRows << 2) + BINS_BYTES;
+  keys = selected + (numRows << 2);
   values = keys + numRows * cache.keyStride;
   return values + numRows * cache.valueStride;
 }
@@ -190,13 +190,13 @@ function closeChunk(first: i32): void {
     setFloat(rest, i, isKept ? -Infinity : i < numKeys ? floatAt(scoresAt, i) : floatAt(sumsAt, i - numKeys));
     if (!isKept) numRest += 1;
   }
-  const numChosen = selectLargest(rest, numKeys + chunk, min<i32>(op.attributes.heavy, numRest), work, chosen);
+  const numSelected = selectLargest(rest, numKeys + chunk, min<i32>(op.attributes.heavy, numRest), work, selected);
   count = 0;
-  let nextChosen = 0;
+  let nextSelected = 0;
   for (let i = 0; i < numKeys + chunk; i++) {
-    const isChosen = nextChosen < numChosen && intAt(chosen, nextChosen) === i;
-    if (isChosen) nextChosen += 1;
-    if (!isChosen && floatAt(rest, i) !== -Infinity) continue;
+    const isSelected = nextSelected < numSelected && intAt(selected, nextSelected) === i;
+    if (isSelected) nextSelected += 1;
+    if (!isSelected && floatAt(rest, i) !== -Infinity) continue;
     // no entry is overwritten before it is read
     setInt(memoryAt, count, i < numKeys ? intAt(memoryAt, i) : first + i - numKeys);
     setFloat(scoresAt, count, i < numKeys ? floatAt(scoresAt, i) : floatAt(sumsAt, i - numKeys));

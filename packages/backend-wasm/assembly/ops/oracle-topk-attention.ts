@@ -14,7 +14,7 @@ let list: usize = 0; // i32 index in the cache of each visible slot
 let logical: usize = 0; // i32 logical slot of each visible slot, for masses
 let logits: usize = 0; // f32
 let work: usize = 0;
-let chosen: usize = 0; // i32 index among the visible slots
+let selected: usize = 0; // i32 index among the visible slots
 let keyRows: usize = 0;
 
 export function oracleTopkAttention(): void {
@@ -31,8 +31,8 @@ export function oracleTopkAttentionScratch(base: usize): usize {
   logical = list + slotBytes;
   logits = logical + slotBytes;
   work = logits + slotBytes + 16;
-  chosen = work + slotBytes + BINS_BYTES;
-  keyRows = chosen + slotBytes + 64;
+  selected = work + slotBytes + BINS_BYTES;
+  keyRows = selected + slotBytes + 64;
   const valueRows = keyRows + <usize>single.ROW_SLOTS * cache.keyStride;
   return single.layRow(valueRows + <usize>single.ROW_SLOTS * cache.valueStride, keyRows, valueRows);
 }
@@ -44,24 +44,24 @@ function attendHead(head: i32): void {
   openList(list, 0, hasMass ? logical : 0);
   listContext();
   scoreList(query);
-  const numChosen = selectLargest(logits, numListed, op.attributes.k, work, chosen);
+  const numSelected = selectLargest(logits, numListed, op.attributes.k, work, selected);
   single.openRow();
-  for (let i = 0; i < numChosen; i++) single.pushSlot(query, intAt(list, intAt(chosen, i)), tile.kvHead);
+  for (let i = 0; i < numSelected; i++) single.pushSlot(query, intAt(list, intAt(selected, i)), tile.kvHead);
   single.flushRow(query);
   single.closeRow(op.y.address + <usize>row * cache.valueStride);
-  if (head === 0) setInt(op.pairs.address, tile.token, numChosen);
+  if (head === 0) setInt(op.pairs.address, tile.token, numSelected);
   if (!hasMass) return;
   const top = <f64>floatAt(single.rowState, 0);
   const sum = floatAt(single.rowState, 1);
   const factor: f32 = sum === 0 ? 0 : 1 / sum;
-  for (let i = 0; i < numChosen; i++) {
-    const index = intAt(chosen, i);
+  for (let i = 0; i < numSelected; i++) {
+    const index = intAt(selected, i);
     const weight = <f32>Math.exp(<f64>floatAt(logits, index) - top);
     addMass(massOf(tile.token, tile.kvHead), intAt(logical, index), weight * factor);
   }
 }
 
-/** Computes the logits of all listed slots. */
+/** Computes the logits of all slots in the list. */
 function scoreList(query: usize): void {
   const last = numListed - 1;
   for (let i = 0; i <= last; i += 4) {

@@ -93,10 +93,10 @@ function chooseBest(): void {
     listPage(pageAt(i));
     setFloat(sizes, intAt(order, i), 0);
   }
-  sumUnchosen();
+  sumUnselected();
 }
 
-/** Attends to all listed slots. */
+/** Attends to all slots in the list. */
 function attendList(): void {
   attendSlots(list, numListed, 0);
   writeTile();
@@ -242,18 +242,18 @@ function sumRests(): void {
 }
 
 /** The same sum over the pages that were not selected, relative to the largest of their bounds. */
-function sumUnchosen(): void {
+function sumUnselected(): void {
   // padding pages of the last vector have no keys
   v128.store(sizes + ((<usize>numOpen) << 2), f32x4.splat(0));
   const bytes = (<usize>numOpen) << 2;
   for (let g = 0; g < cache.groupSize; g++) {
     const own = bounds + <usize>g * pageBytes;
     let tops4 = f32x4.splat(-Infinity);
-    for (let i: usize = 0; i < bytes; i += 16) tops4 = f32x4.max(tops4, unchosenBounds(own, i));
+    for (let i: usize = 0; i < bytes; i += 16) tops4 = f32x4.max(tops4, unselectedBounds(own, i));
     const top = maxLane<f32>(tops4);
     let sum = f32x4.splat(0);
     for (let i: usize = 0; top !== -Infinity && i < bytes; i += 16) {
-      const weight = weight4(f32x4.sub(unchosenBounds(own, i), f32x4.splat(top)));
+      const weight = weight4(f32x4.sub(unselectedBounds(own, i), f32x4.splat(top)));
       sum = f32x4.add(sum, f32x4.mul(v128.load(sizes + i), weight));
     }
     setFloat(tops, g, top);
@@ -262,7 +262,7 @@ function sumUnchosen(): void {
 }
 
 /** Bounds of four pages, -Infinity for pages that were selected. */
-function unchosenBounds(own: usize, at: usize): v128 {
+function unselectedBounds(own: usize, at: usize): v128 {
   const isLeft = f32x4.ne(v128.load(sizes + at), f32x4.splat(0));
   return v128.bitselect(v128.load(own + at), f32x4.splat(-Infinity), isLeft);
 }

@@ -16,7 +16,7 @@ import { maxLane, sum4, weight4 } from '../simd/vector';
 let groupSize: i32 = 1;
 let rank: i32 = 0;
 let numVisible: i32 = 0;
-let numChosen: i32 = 0;
+let numSelected: i32 = 0;
 /** Whether all visible slots are attended to. */
 let isDense: bool = false;
 /** Bytes of a row with one number per slot, padded by a vector tile. */
@@ -24,18 +24,18 @@ let slotBytes: usize = 0;
 
 // scratch
 let visible: usize = 0; // i32 index in the cache of each visible slot
-let chosen: usize = 0; // i32 index among the visible ones
-let slots: usize = 0; // i32 positions of the visible slots, then index in the cache of each chosen one
+let selected: usize = 0; // i32 index among the visible ones
+let slots: usize = 0; // i32 positions of the visible slots, then index in the cache of each selected one
 let totals: usize = 0; // f32 sum of weights over the heads
 let work: usize = 0;
 let weights: usize = 0; // f32 [group, slots]
-let queries: usize = 0; // f32 [group, H] chosen components: packed, or in place among zeros
+let queries: usize = 0; // f32 [group, H] selected components: packed, or in place among zeros
 let magnitudes: usize = 0; // f32 [H]
 let components: usize = 0; // i32 [rank]
 let columns: usize = 0; // f32 [rank, S]
 let mean: usize = 0; // f64 [D]
 let row: usize = 0; // f32 [D]
-let logical: usize = 0; // i32 logical slot of each visible slot, then of each chosen one, for masses
+let logical: usize = 0; // i32 logical slot of each visible slot, then of each selected one, for masses
 
 export function sparqAttention(): void {
   sparqAttentionScratch(localScratch());
@@ -50,8 +50,8 @@ export function sparqAttentionScratch(base: usize): usize {
   rank = min<i32>(op.attributes.rank, cache.headDim);
   slotBytes = ((<usize>cache.maxSlots) << 2) + 64;
   visible = layGathered(panels.layPanels(base));
-  chosen = visible + slotBytes;
-  slots = chosen + slotBytes;
+  selected = visible + slotBytes;
+  slots = selected + slotBytes;
   totals = slots + slotBytes;
   work = totals + slotBytes;
   weights = work + max<usize>(slotBytes, cache.keyStride) + BINS_BYTES;
@@ -69,18 +69,18 @@ function attendGroup(firstHead: i32): void {
   openList(visible, slots, hasMass ? logical : 0);
   listContext();
   numVisible = numListed;
-  numChosen = numListed;
+  numSelected = numListed;
   isDense = numVisible <= op.attributes.topK;
   if (!isDense) chooseSlots();
   if (op.attributes.meanValue && !isDense) sumValues();
   tile.attendHeads(attendTile);
-  if (firstHead === 0) setInt(op.pairs.address, tile.token, numChosen);
+  if (firstHead === 0) setInt(op.pairs.address, tile.token, numSelected);
 }
 
 function attendTile(): void {
   const list = isDense ? visible : slots;
-  attendSlots(list, numChosen, 0);
-  if (hasMass) attendSlots(list, numChosen, logical);
+  attendSlots(list, numSelected, 0);
+  if (hasMass) attendSlots(list, numSelected, logical);
   for (let lane = 0; lane < panels.numLanes; lane++) {
     const y = op.y.address + panels.rowOfLane(lane) * cache.valueStride;
     panels.writeLane(lane, y);
@@ -102,9 +102,9 @@ function chooseSlots(): void {
   const oldest = tile.position - op.attributes.local;
   // `slots` still holds positions
   for (let i = 0; i < numVisible; i++) if (intAt(slots, i) > oldest) setFloat(totals, i, Infinity);
-  numChosen = selectLargest(totals, numVisible, op.attributes.topK, work, chosen);
-  for (let i = 0; i < numChosen; i++) {
-    const from = intAt(chosen, i); // >= i, so nothing is overwritten before it is read
+  numSelected = selectLargest(totals, numVisible, op.attributes.topK, work, selected);
+  for (let i = 0; i < numSelected; i++) {
+    const from = intAt(selected, i); // >= i, so nothing is overwritten before it is read
     setInt(slots, i, intAt(visible, from));
     if (hasMass) setInt(logical, i, intAt(logical, from));
   }
@@ -114,7 +114,7 @@ function chooseSlots(): void {
 function shareOf(head: i32): f32 {
   const own = weights + <usize>head * slotBytes;
   let share: f32 = 0;
-  for (let i = 0; i < numChosen; i++) share += floatAt(own, intAt(chosen, i));
+  for (let i = 0; i < numSelected; i++) share += floatAt(own, intAt(selected, i));
   return min<f32>(1, share);
 }
 
@@ -137,14 +137,14 @@ function chooseComponents(q: usize): void {
   selectLargest(magnitudes, cache.headDim, rank, work, components);
 }
 
-/** Reduces a query to the chosen components, divided by the temperature. */
+/** Reduces a query to the selected components, divided by the temperature. */
 function reduceQuery(from: usize, to: usize): void {
   memory.fill(to, 0, cache.keyStride);
   let all: f32 = 0;
-  let kept: f32 = 0;
+  let selectedSum: f32 = 0;
   for (let i: usize = 0; i < cache.keyStride; i += 4) all += abs<f32>(load<f32>(from + i));
-  for (let c = 0; c < rank; c++) kept += abs<f32>(load<f32>(from + componentAt(c)));
-  const factor: f32 = op.attributes.temperature && kept !== 0 ? <f32>Math.sqrt(<f64>all / <f64>kept) : 1;
+  for (let c = 0; c < rank; c++) selectedSum += abs<f32>(load<f32>(from + componentAt(c)));
+  const factor: f32 = op.attributes.temperature && selectedSum !== 0 ? <f32>Math.sqrt(<f64>all / <f64>selectedSum) : 1;
   for (let c = 0; c < rank; c++) {
     const at = componentAt(c);
     // packed for columns, in place for whole keys
@@ -152,7 +152,7 @@ function reduceQuery(from: usize, to: usize): void {
   }
 }
 
-/** Byte offset of a chosen component in a row. */
+/** Byte offset of a selected component in a row. */
 function componentAt(c: i32): usize {
   return (<usize>intAt(components, c)) << 2;
 }
@@ -176,7 +176,7 @@ function scoreKeys(): void {
   }
 }
 
-/** Approximate logits from the transposed keys, of which only the chosen columns are read. */
+/** Approximate logits from the transposed keys, of which only the selected columns are read. */
 function scoreColumns(): void {
   const dtype = op.columns.dtype;
   const stride = (<usize>cache.blockSize) << 2;
@@ -225,8 +225,8 @@ function normalize(own: usize): void {
   for (let i = bytes; (i & 15) !== 0; i += 4) store<f32>(own + i, -Infinity);
   let top = f32x4.splat(-Infinity);
   for (let i: usize = 0; i < bytes; i += 16) top = f32x4.pmax(top, v128.load(own + i));
-  const most = maxLane<f32>(top);
-  const shift = f32x4.splat(most === -Infinity ? 0 : most);
+  const maximum = maxLane<f32>(top);
+  const shift = f32x4.splat(maximum === -Infinity ? 0 : maximum);
   let sum = f32x4.splat(0);
   for (let i: usize = 0; i < bytes; i += 16) {
     const weight = weight4(f32x4.sub(v128.load(own + i), shift));

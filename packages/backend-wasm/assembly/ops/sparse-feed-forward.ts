@@ -92,10 +92,10 @@ function runFused(): void {
   quantizeInputs();
   const numGroups = (load<i32>(count.address) + NEURON_GROUP - 1) / NEURON_GROUP;
   const numSharers = sharers();
-  const most = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
-  const numRounds = max<i32>(1, (numGroups + most - 1) / most);
+  const maxParts = numSharers > 1 ? MAX_PARTS : MAX_OWN_PARTS;
+  const numRounds = max<i32>(1, (numGroups + maxParts - 1) / maxParts);
   let size = (numGroups + numRounds - 1) / numRounds;
-  size = min<i32>(most, ((size + numSharers - 1) / numSharers) * numSharers);
+  size = min<i32>(maxParts, ((size + numSharers - 1) / numSharers) * numSharers);
   let first = 0;
   do {
     const numParts = min<i32>(size, numGroups - first);
@@ -127,7 +127,7 @@ function computeParts(first: i32, numParts: i32): void {
 /** Computes the sums of the group whose first active neuron is `begin`. */
 function computePart(begin: i32, sums: usize): void {
   const end = min<i32>(load<i32>(count.address), begin + NEURON_GROUP);
-  // eights take neurons with a stride, because memory streams within one page disturb each other
+  // each eight takes neurons with a stride, because memory streams within one page disturb each other
   const numEights = (end - begin + AXPY_ROWS - 1) / AXPY_ROWS;
   let from: usize = 0;
   for (let eight = begin; eight < begin + numEights; eight++) {
@@ -155,7 +155,7 @@ function addParts(isFirst: bool, numParts: i32): void {
   for (let part = 0; part < numParts; part++) addSums(to, sharedRest() + <usize>part * partBytes() + begin, sizeBytes);
 }
 
-/** Lists eight active neurons: every `step`th from `begin` on, padded with the last one before `end`. */
+/** Gathers the addresses of eight active neurons: every `step`th from `begin` on, padded with the last one before `end`. */
 function gatherAddresses(begin: i32, step: i32, end: i32): void {
   const table = localScratch();
   for (let i: usize = 0; i < TABLE_BYTES; i += 4, begin += step) {
@@ -164,7 +164,7 @@ function gatherAddresses(begin: i32, step: i32, end: i32): void {
   }
 }
 
-/** Multiplies the gate rows (`offset` 0) or up rows of the listed neurons by the activations of a token. */
+/** Multiplies the gate rows (`offset` 0) or up rows of the gathered neurons by the activations of a token. */
 function multiply(offset: usize, t: i32): void {
   const table = localScratch();
   const dots = table + DOTS;
@@ -177,7 +177,7 @@ function multiply(offset: usize, t: i32): void {
   gatherGemv(isQ4, table, offset, 1, codes, meta, numBlocks, dots);
 }
 
-/** Computes `activation(gate) * up` of the listed neurons for each token; 0 for neurons from `end` on. */
+/** Computes `activation(gate) * up` of the gathered neurons for each token; 0 for neurons from `end` on. */
 function computeValues(begin: i32, step: i32, end: i32): void {
   const kind = attributes.kind;
   const dots = localScratch() + DOTS;
@@ -194,7 +194,7 @@ function computeValues(begin: i32, step: i32, end: i32): void {
   }
 }
 
-/** `to = from +` the down rows of the listed neurons times their values, `[token][column]`; a `from` of 0 means zeros. */
+/** `to = from +` the down rows of the gathered neurons times their values, `[token][column]`; a `from` of 0 means zeros. */
 function addValues(from: usize, to: usize): void {
   const table = localScratch();
   beginAxpy(isQ4, isRepacked, table, table + REST);

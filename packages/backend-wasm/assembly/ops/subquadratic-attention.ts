@@ -146,10 +146,10 @@ function attendSpans(begin: i32, end: i32): void {
 function addMassOfEdges(lane: i32, numEdges: i32, state: usize): void {
   const own = panels.maximumOfLane(lane);
   const top = load<f32>(state);
-  const most = max<f32>(own, top);
+  const maximum = max<f32>(own, top);
   if (top === -Infinity) return;
-  const factor = Math.exp(<f64>top - <f64>most);
-  const rest: f64 = own === -Infinity ? 0 : <f64>panels.sumOfLane(lane) * Math.exp(<f64>own - <f64>most);
+  const factor = Math.exp(<f64>top - <f64>maximum);
+  const rest: f64 = own === -Infinity ? 0 : <f64>panels.sumOfLane(lane) * Math.exp(<f64>own - <f64>maximum);
   const share = <f32>(factor / (rest + <f64>load<f32>(state, 4) * factor));
   const row = massOf(panels.tokenOfLane(lane), tile.kvHead);
   for (let i = 0; i < numEdges; i++) {

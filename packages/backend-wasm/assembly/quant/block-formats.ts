@@ -4,10 +4,11 @@
  */
 import { nibbleMask } from '../simd/constants.generated';
 import { halfToFloat4, highNibbles, lowNibbles } from '../simd/vector';
+import { IQ4_NL_BLOCK_BYTES, MXFP4_BLOCK_BYTES, Q8_0_BLOCK_BYTES } from './dtypes.generated';
 
 export function dequantizeQ8(from: usize, to: usize, count: i32): void {
   const zero = f32x4.splat(0);
-  for (let i = 0; i < count; i += 32, from += 34, to += 128) {
+  for (let i = 0; i < count; i += 32, from += Q8_0_BLOCK_BYTES, to += 128) {
     const d = half(from);
     codes(v128.load(from, 2), d, zero, to);
     codes(v128.load(from, 18), d, zero, to + 64);
@@ -35,12 +36,13 @@ export function dequantizeQ8(from: usize, to: usize, count: i32): void {
 }
 
 export function dequantizeIq4Nl(from: usize, to: usize, count: i32): void {
-  for (let i = 0; i < count; i += 32, from += 18, to += 128) levels(v128.load(from, 2), iq4Levels(), half(from), to);
+  for (let i = 0; i < count; i += 32, from += IQ4_NL_BLOCK_BYTES, to += 128)
+    levels(v128.load(from, 2), iq4Levels(), half(from), to);
 }
 
 export function dequantizeMxfp4(from: usize, to: usize, count: i32): void {
   const table = i8x16(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-  for (let i = 0; i < count; i += 32, from += 17, to += 128) {
+  for (let i = 0; i < count; i += 32, from += MXFP4_BLOCK_BYTES, to += 128) {
     // 2^(byte - 128) as two factors, because both ends of the range lie outside the normal numbers
     const exponent = <i32>load<u8>(from);
     levels(v128.load(from, 1), table, f32x4.splat(power2(exponent - 64) * power2(-64)), to);

@@ -12,37 +12,37 @@ let localItem: i32 = 0;
 let counter: usize = layout.NEXT_ITEM;
 
 // the memory that this thread needs next, as parallel streams
-let aheadAt: usize = 0;
-let aheadEnd: usize = 0;
-let aheadStride: usize = 0;
-let aheadStreams: i32 = 0;
-let aheadBase: usize = 0;
+let prefetchAt: usize = 0;
+let prefetchEnd: usize = 0;
+let prefetchStride: usize = 0;
+let prefetchStreams: i32 = 0;
+let prefetchBase: usize = 0;
 /** Sum of the prefetched words, so that no compiler removes the loads. */
-let aheadSum: i32 = 0;
+let prefetchSum: i32 = 0;
 
 /** Bytes of a cache line, and the maximum number of bytes to prefetch: about half of a core's L2 cache. */
-const LINE: usize = 64;
-const MOST_AHEAD: usize = 0x100000;
+const LINE_BYTES: usize = 64;
+const MAX_PREFETCH_BYTES: usize = 0x100000;
 
 /**
  * Makes this thread prefetch `streams` streams of `stride` bytes, the first at `base`, while it waits for other threads: memory
  * is idle during small records. Calling it again with the same `base` has no effect.
  */
-export function setAhead(base: usize, stride: usize, streams: i32): void {
-  if (base === aheadBase) return;
-  aheadBase = base;
-  aheadAt = base;
-  aheadEnd = base + min<usize>(stride, MOST_AHEAD / <usize>streams);
-  aheadStride = stride;
-  aheadStreams = streams;
+export function setPrefetch(base: usize, stride: usize, streams: i32): void {
+  if (base === prefetchBase) return;
+  prefetchBase = base;
+  prefetchAt = base;
+  prefetchEnd = base + min<usize>(stride, MAX_PREFETCH_BYTES / <usize>streams);
+  prefetchStride = stride;
+  prefetchStreams = streams;
 }
 
 /** Prefetches until a word equals `value` (or stops doing so), or nothing is left to read. */
-function readAhead(word: usize, value: i32, isUntilEqual: bool): void {
-  while (aheadAt < aheadEnd && (atomic.load<i32>(word) === value) !== isUntilEqual) {
-    let at = aheadAt;
-    for (let i = aheadStreams; i > 0; i--, at += aheadStride) aheadSum += load<i32>(at);
-    aheadAt += LINE;
+function prefetch(word: usize, value: i32, isUntilEqual: bool): void {
+  while (prefetchAt < prefetchEnd && (atomic.load<i32>(word) === value) !== isUntilEqual) {
+    let at = prefetchAt;
+    for (let i = prefetchStreams; i > 0; i--, at += prefetchStride) prefetchSum += load<i32>(at);
+    prefetchAt += LINE_BYTES;
   }
 }
 
@@ -122,7 +122,7 @@ function arrive(): bool {
 export function gather(): void {
   if (threadIndex !== 0 || numThreads === 1) return;
   const others = numThreads - 1;
-  readAhead(layout.ARRIVED, others, true);
+  prefetch(layout.ARRIVED, others, true);
   for (let i = load<i32>(layout.SPINS); i > 0; i--) if (atomic.load<i32>(layout.ARRIVED) === others) return;
   atomic.store<i32>(layout.GATHERING, 1);
   for (;;) {
@@ -150,7 +150,7 @@ function meet(): void {
     if (atomic.load<i32>(layout.SLEEPERS) !== 0) atomic.notify(layout.PHASE, -1);
     return;
   }
-  readAhead(layout.PHASE, phase, false);
+  prefetch(layout.PHASE, phase, false);
   for (let i = load<i32>(layout.SPINS); i > 0; i--) if (atomic.load<i32>(layout.PHASE) !== phase) return;
   atomic.add<i32>(layout.SLEEPERS, 1);
   while (atomic.load<i32>(layout.PHASE) === phase) atomic.wait<i32>(layout.PHASE, phase, -1);
@@ -178,5 +178,5 @@ export function awaitJob(generation: i32): i32 {
 }
 
 function generationOrLeave(): i32 {
-  return atomic.load<i32>(layout.CANCEL) === 2 ? -1 : atomic.load<i32>(layout.GENERATION);
+  return atomic.load<i32>(layout.CANCEL) === layout.LEAVE ? -1 : atomic.load<i32>(layout.GENERATION);
 }

@@ -179,14 +179,14 @@ const scoreColumns = `
 const sumsOf = (prefix: string): string => `f32x4(${names(`sum4(${prefix}`, 4).join('), ')}))`;
 const gatedDelta = `
   /**
-   * Updates four rows of the state with a token: \`m = m * kept + delta * key\`. \`y\` gets their dot products with the
+   * Updates four rows of the state with a token: \`m = m * decay + delta * key\`. \`y\` gets their dot products with the
    * query, \`recalled\` those with the next key; \`gate\` holds the decay and the learning rate.
    */
   export function gatedDelta4(
     m0: usize, q: usize, k: usize, next: usize, gate: usize, v: usize, recalled: usize, y: usize, keyDim: i32): void {
-    const kept = v128.load32_splat(gate);
-    const missed = f32x4.sub(v128.load(v), f32x4.mul(kept, v128.load(recalled)));
-    const delta = f32x4.mul(v128.load32_splat(gate, 4), missed);
+    const decay = v128.load32_splat(gate);
+    const residual = f32x4.sub(v128.load(v), f32x4.mul(decay, v128.load(recalled)));
+    const delta = f32x4.mul(v128.load32_splat(gate, 4), residual);
     ${times(4, (i) => `const d${i} = f32x4.splat(f32x4.extract_lane(delta, ${i}));`)}
     const rowBytes = (<usize>keyDim) << 2;
     ${times(3, (i) => `let m${i + 1} = m${i} + rowBytes;`)}
@@ -194,14 +194,14 @@ const gatedDelta = `
     for (let i = keyDim; i > 0; i -= 4) {
       const key = v128.load(k);
       const query = v128.load(q);
-      const coming = v128.load(next);
+      const nextKey = v128.load(next);
       ${times(
         4,
         (i) => `
-          ${i === 0 ? 'let ' : ''}value = fma(d${i}, key, f32x4.mul(${load(`m${i}`)}, kept));
+          ${i === 0 ? 'let ' : ''}value = fma(d${i}, key, f32x4.mul(${load(`m${i}`)}, decay));
           ${store(`m${i}`, 'value')}
           r${i} = fma(value, query, r${i});
-          c${i} = fma(value, coming, c${i});`,
+          c${i} = fma(value, nextKey, c${i});`,
       )}
       ${advance([...names('m', 4), 'q', 'k', 'next'], 16)}
     }
