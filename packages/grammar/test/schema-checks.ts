@@ -42,7 +42,8 @@ export function matches(tokens: TokenGrammar, text: string): boolean {
 
 /** The same schema by ajv; undefined where code that ajv generates does not run ("items0 is not defined" in 8.20). */
 export function validatorOf(schema: JsonSchema): (value: unknown) => boolean | undefined {
-  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false });
+  // 19.99 / 0.01 is 1998.9999999999998
+  const ajv = new Ajv2020({ strict: false, unicodeRegExp: true, logger: false, multipleOfPrecision: 10 });
   (addFormats as unknown as (ajv: Ajv2020) => void)(ajv);
   const validate = ajv.compile(schema as never) as (value: unknown) => boolean;
   return (value) => {

@@ -150,21 +150,36 @@ function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
   return order.length < edges.length ? Infinity : lengths.reduce((most, length) => Math.max(most, length), 0);
 }
 
-/** Multiples of an integer, with an optional minus sign. */
-export function multipleDfa(divisor: number, budget: WorkBudget): Dfa {
-  checkSize(divisor + 2, budget);
-  budget.spend(50 * divisor);
-  const digits = (remainder: number): DfaEdge[] => {
+/**
+ * Decimal numbers without an exponent that are multiples of `divisor / 10^numDigits`, with at most `numDigits` digits after the
+ * point. A state is a remainder, and how many digits after the point led to it.
+ */
+export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudget): Dfa {
+  const numStates = 2 + divisor * (numDigits + 2);
+  checkSize(numStates, budget);
+  budget.spend(50 * numStates);
+  /** Row 0 is before the point, row `count + 1` is after `count` digits that follow it. */
+  const stateOf = (row: number, remainder: number): number => 2 + row * divisor + remainder;
+  const digits = (row: number, remainder: number): DfaEdge[] => {
     const targets = new Map<number, [number, number][]>();
     for (let digit = 0; digit < 10; digit++) {
-      const target = 2 + ((remainder * 10 + digit) % divisor);
+      const target = stateOf(row, (remainder * 10 + digit) % divisor);
       targets.set(target, [...(targets.get(target) ?? []), [0x30 + digit, 0x30 + digit]]);
     }
     return [...targets].map(([target, on]) => ({ on: normalize(on), target }));
   };
-  const edges = [[{ on: [[0x2d, 0x2d]] as CodePoints, target: 1 }, ...digits(0)], digits(0)];
-  for (let remainder = 0; remainder < divisor; remainder++) edges.push(digits(remainder));
-  return { edges, isAccepting: edges.map((_, state) => state === 2) };
+  const edges: DfaEdge[][] = [[{ on: [[0x2d, 0x2d]], target: 1 }, ...digits(0, 0)], digits(0, 0)];
+  const isAccepting = [false, false];
+  for (let row = 0; row <= numDigits + 1; row++) {
+    const numMissing = row === 0 ? numDigits : numDigits + 1 - row;
+    for (let remainder = 0; remainder < divisor; remainder++) {
+      const more = row === 0 ? digits(0, remainder) : row <= numDigits ? digits(row + 1, remainder) : [];
+      const point: DfaEdge[] = row === 0 ? [{ on: [[0x2e, 0x2e]], target: stateOf(1, remainder) }] : [];
+      edges.push([...more, ...point]);
+      isAccepting.push(row !== 1 && (BigInt(remainder) * 10n ** BigInt(numMissing)) % BigInt(divisor) === 0n);
+    }
+  }
+  return trim({ edges, isAccepting });
 }
 
 /** Removes states from which nothing is accepted; the empty language is one state without edges. */

@@ -18,6 +18,7 @@ import {
   declaredNames,
   itemOf,
   propertyOf,
+  type Bound,
   type Conjunction,
   type Facts,
   type JsonSchema,
@@ -26,7 +27,7 @@ import {
 } from './facts.js';
 import { encodeInString, encodePlain } from './json-text.js';
 import { nameClasses } from './name-classes.js';
-import { anyDecimal, decimalRegex, integerRegex } from './numbers.js';
+import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
@@ -140,7 +141,8 @@ class SchemaConverter {
     add('object', () => this.#objectNode(facts));
     add('array', () => this.#arrayNode(facts));
     add('string', () => this.#stringNode(facts));
-    if (kinds.has('decimal')) alternatives.push(this.#numberNode(facts, (facts.divisors ?? []).length === 0));
+    if (kinds.has('decimal'))
+      alternatives.push(this.#numberNode(facts, !(facts.divisors ?? []).some(Number.isInteger)));
     else if (kinds.has('integer')) alternatives.push(this.#numberNode(facts, false));
     add('boolean', () => choice(literal('true'), literal('false')));
     add('null', () => literal('null'));
@@ -183,19 +185,44 @@ class SchemaConverter {
   }
 
   #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
-    if (isDecimal && minimum === undefined && maximum === undefined) {
+    if (isDecimal && minimum === undefined && maximum === undefined && divisors.length === 0) {
       return this.#rules.shared('json-number', () =>
         this.#rules.automaton(wholeRegexDfa(anyDecimal, this.#rules.budget), 'json-n', encodePlain),
       );
     }
+    if (!isDecimal && divisors.length > 0 && maximum === undefined && (minimum?.value ?? 0) <= 0) {
+      return this.#multiplesNode(divisors, minimum);
+    }
     const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, divisors.length > 0);
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
-    const { budget } = this.#rules;
-    const dfa = divisors.reduce(
-      (rest, divisor) => intersectDfa(rest, multipleDfa(divisor, budget), budget),
-      wholeRegexDfa(regex, budget),
-    );
+    const dfa = this.#withDivisors(wholeRegexDfa(regex, this.#rules.budget), divisors);
     return this.#automaton(dfa, encodePlain);
+  }
+
+  /** Integers that a double represents exactly: those of 16 digits do so up to 2^53, which begins with a 9. */
+  #multiplesNode(divisors: readonly number[], minimum: Bound | undefined): GrammarNode {
+    const ofDigits = (first: string, max: number): GrammarNode => {
+      const dfa = this.#withDivisors(wholeRegexDfa(`${first}\\d*`, this.#rules.budget), divisors);
+      return this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
+    };
+    const positive = choice(ofDigits('[1-8]', 16), ofDigits('9', 15));
+    if (minimum === undefined) return choice(literal('0'), sequence(optional(literal('-')), positive));
+    if (minimum.value === 0) return minimum.isExclusive ? positive : choice(literal('0'), positive);
+    return choice(
+      literal('0'),
+      positive,
+      this.#numberNode({ kinds: new Set(), minimum, maximum: belowZero, divisors }, false),
+    );
+  }
+
+  #withDivisors(numbers: Dfa, divisors: readonly number[]): Dfa {
+    const { budget } = this.#rules;
+    return divisors.reduce((rest, divisor) => {
+      const { numerator, numDigits, numZeros } = divisorOf(divisor) as Divisor;
+      const multiples = intersectDfa(rest, multipleDfa(numerator, numDigits, budget), budget);
+      if (numDigits === 0 && numZeros === 0) return multiples;
+      return intersectDfa(multiples, wholeRegexDfa(exactRegex({ numDigits, numZeros }), budget), budget);
+    }, numbers);
   }
 
   #arrayNode(facts: Facts): GrammarNode {
@@ -294,6 +321,8 @@ class SchemaConverter {
     return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : intersectDfa(dfa, own, budget) };
   }
 }
+
+const belowZero: Bound = { value: 0, isExclusive: true, path: '' };
 
 function countsOf(min: number, max: number | undefined): CountRange {
   return max === undefined ? { min } : { min, max };

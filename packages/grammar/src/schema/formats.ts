@@ -2,51 +2,101 @@
 
 const day31 = '(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])';
 const day30 = '(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)';
-const day28 = '02-(?:0[1-9]|1\\d|2[0-8])'; // no leap days
-const date = `\\d{4}-(?:${day31}|${day30}|${day28})`;
-const clock = '(?:[01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(?:\\.\\d{1,9})?'; // no leap seconds
-const zone = '(?:Z|[+-](?:[01]\\d|2[0-3]):[0-5]\\d)';
-/** Without two hyphens side by side, which only encoded names have; so short that four labels stay below 253 characters. */
-const label = '[A-Za-z0-9](?:-?[A-Za-z0-9]){0,29}';
-const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,20}";
+const day28 = '02-(?:0[1-9]|1\\d|2[0-8])';
+/** Divisible by 4, and by 400 at the end of a century. */
+const leapYear = '(?:\\d\\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)';
+const date = `(?:\\d{4}-(?:${day31}|${day30}|${day28})|${leapYear}-02-29)`;
+const fraction = '(?:\\.\\d{1,30})?';
+const hour = '(?:[01]\\d|2[0-3])';
+const zone = `(?:[Zz]|[+-]${hour}:[0-5]\\d)`;
+/** Leap seconds are inserted at midnight UTC. */
+const time = `(?:${hour}:[0-5]\\d:[0-5]\\d${fraction}${zone}|23:59:60${fraction}(?:[Zz]|[+-]00:00))`;
+/** Without two hyphens side by side, which only encoded names have. */
+const label = (maxLength: number): string => `[A-Za-z0-9](?:-?[A-Za-z0-9]){0,${Math.floor((maxLength - 1) / 2)}}`;
+const longLabel = '[A-Za-z0-9]{1,60}';
+/** At most 253 characters. */
+const hostname = `(?:(?:${label(60)}|${longLabel})(?:\\.(?:${label(60)}|${longLabel})){0,3}|${label(20)}(?:\\.${label(20)}){4,9})`;
+const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
+/** At most 64 characters before the sign. */
+const email = `(?:${atom}{1,40}(?:\\.${atom}{1,23})?|${atom}{1,15}(?:\\.${atom}{1,15}){2,3})@(?:${label(60)}\\.){1,4}${label(60)}`;
+/** Characters of internationalized identifiers (RFC 3987). */
+const ucs = '\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef';
 const byte = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
-const hex16 = '[0-9a-fA-F]{1,4}';
-const email = `${atom}(?:\\.${atom}){0,3}@(?:${label}\\.){1,4}[A-Za-z]{2,20}`;
-const hostname = `${label}(?:\\.${label}){0,3}`;
-/** Not the apostrophe, which templates of URIs cannot have. */
-const urlChar = '(?:[A-Za-z0-9._~!$&()*+,;=:@-]|%[0-9A-Fa-f]{2})';
-const urlPath = `(?:/${urlChar}*)*`;
-const queryChar = '(?:[A-Za-z0-9._~!$&()*+,;=:@/?-]|%[0-9A-Fa-f]{2})';
-const query = `(?:\\?${queryChar}*)?(?:#${queryChar}*)?`;
-/** A scheme, then an authority that may be empty and a path, or a path that does not look like one. */
-const uri = `[A-Za-z][A-Za-z0-9+.-]{0,15}:(?://(?:${hostname}(?::[1-9]\\d{0,3})?)?${urlPath}|/?${urlChar}+${urlPath})${query}`;
-/** A colon in the first part would end a scheme. */
-const relative = `/?[A-Za-z0-9._~-]+(?:/[A-Za-z0-9._~-]+)*/?${query}`;
-const jsonPointer = '(?:/(?:[^~/\\u0000-\\u001f"\\\\]|~[01])*)*';
+const ipv4 = `(?:${byte}\\.){3}${byte}`;
+const hex = '[0-9a-fA-F]{1,4}';
+/** By the number of groups before `::`; the last two groups may be an IPv4 address. */
+const ipv6 = [
+  `(?:${hex}:){7}(?:${hex}|:)`,
+  `(?:${hex}:){6}(?:${ipv4}|:${hex}|:)`,
+  ...[5, 4, 3, 2, 1].map((before) => {
+    const after = 7 - before;
+    return `(?:${hex}:){${before}}(?:(?::${hex}){1,${after}}|(?::${hex}){0,${after - 2}}:${ipv4}|:)`;
+  }),
+  `:(?:(?::${hex}){1,7}|(?::${hex}){0,5}:${ipv4}|:)`,
+].join('|');
 
-/** Formats of the specification by name. Others are annotations. */
+/** Identifiers of resources (RFC 3986). @param more further characters */
+function resource(more: string): { readonly absolute: string; readonly relative: string } {
+  const plain = `A-Za-z0-9._~!$&'()*+,;=${more}-`;
+  const encoded = '|%[0-9A-Fa-f]{2}';
+  const segment = `(?:[:@${plain}]${encoded})`;
+  const rest = `(?:/${segment}*)*`;
+  const query = `(?:\\?(?:[:@/?${plain}]${encoded})*)?(?:#(?:[:@/?${plain}]${encoded})*)?`;
+  const authority = `//(?:(?:[:${plain}]${encoded})*@)?(?:\\[(?:${ipv6})\\]|(?:[${plain}]${encoded})*)(?::\\d{0,5})?`;
+  const rooted = `(?:${authority}${rest}|/(?:${segment}+${rest})?)`;
+  // a colon in the first segment would end a scheme
+  const relativePath = `(?:[@${plain}]${encoded})+${rest}`;
+  return {
+    absolute: `[A-Za-z][A-Za-z0-9+.-]{0,30}:(?:${rooted}|${segment}+${rest})${query}`,
+    relative: `(?:${rooted}|${relativePath})?${query}`,
+  };
+}
+
+const uri = resource('');
+const iri = resource(ucs);
+const variable = '(?:[A-Za-z0-9_]|%[0-9A-Fa-f]{2})+(?::[1-9]\\d{0,3}|\\*)?';
+const uriTemplate = `(?:[A-Za-z0-9._~!$&()*+,;=:@/?#${ucs}\\[\\]-]|%[0-9A-Fa-f]{2}|\\{[+#./;?&]?${variable}(?:,${variable})*\\})*`;
+const days = '\\d+D';
+const months = `\\d+M(?:${days})?`;
+const seconds = '\\d+S';
+const minutes = `\\d+M(?:${seconds})?`;
+const durationTime = `T(?:\\d+H(?:${minutes})?|${minutes}|${seconds})`;
+const durationDate = `(?:${days}|${months}|\\d+Y(?:${months})?)`;
+const jsonPointer = '(?:/(?:[^~/]|~[01])*)*';
+
+/** Regular expressions that need no flag, with groups in groups. */
+function regexSource(levels: number): string {
+  const escape = '\\\\(?:[dDwWsSfnrtv^$.*+?()\\[\\]{}|/\\\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})';
+  const member = `(?:a-z|A-Z|a-f|A-F|0-9|[^\\]\\\\\\[\\u0000-\\u001f-]|${escape})`;
+  const characters = `\\[\\^?-?${member}+-?\\]`;
+  const quantifier = '(?:(?:[*+?]|\\{\\d{1,3}(?:,|,[1-9]\\d{3})?\\})\\??)?';
+  const inside = levels === 0 ? '' : regexSource(levels - 1);
+  const group = levels === 0 ? '' : `|\\((?:(?:\\?:)?${inside}\\)${quantifier}|\\?<?[=!]${inside}\\))`;
+  const atoms = `(?:[^\\^$.*+?()\\[\\]{}|\\\\/\\u0000-\\u001f]|\\.|/|${escape}|${characters})`;
+  const term = `(?:${atoms}${quantifier}|\\^|\\$|\\\\[bB]${group})`;
+  return `${term}*(?:\\|${term}*)*`;
+}
+
+/** Formats of the specification and of OpenAPI by name. Others are annotations. */
 export const formats: ReadonlyMap<string, string> = new Map([
   ['date', date],
-  ['time', `${clock}${zone}`],
-  ['date-time', `${date}T${clock}${zone}`],
-  [
-    'duration',
-    'P(?:\\d{1,6}W|\\d{1,6}D|\\d{1,6}M(?:\\d{1,6}D)?|\\d{1,6}Y(?:\\d{1,6}M(?:\\d{1,6}D)?)?|' +
-      '(?:\\d{1,6}D)?T\\d{1,6}(?:H(?:\\d{1,2}M(?:\\d{1,2}S)?)?|M(?:\\d{1,2}S)?|S))',
-  ],
+  ['time', time],
+  ['date-time', `${date}[Tt]${time}`],
+  ['duration', `P(?:\\d+W|${durationDate}(?:${durationTime})?|${durationTime})`],
   ['email', email],
-  ['idn-email', email],
+  ['idn-email', email.replaceAll(atom, `${atom.slice(0, -2)}${ucs}-]`)],
   ['hostname', hostname],
   ['idn-hostname', hostname],
-  ['ipv4', `(?:${byte}\\.){3}${byte}`],
-  ['ipv6', `(?:${hex16}:){7}${hex16}|(?:${hex16}:){1,6}:${hex16}|::${hex16}|::`],
+  ['ipv4', ipv4],
+  ['ipv6', ipv6],
   ['uuid', '[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}'],
-  ['uri', uri],
-  ['uri-reference', `${uri}|${relative}`],
-  ['iri', uri],
-  ['iri-reference', `${uri}|${relative}`],
-  ['uri-template', `${uri}|${relative}`],
-  ['regex', '[A-Za-z0-9 _]*'],
-  ['relative-json-pointer', `(?:0|[1-9]\\d{0,8})(?:#|${jsonPointer})`],
+  ['uri', uri.absolute],
+  ['uri-reference', `${uri.absolute}|${uri.relative}`],
+  ['iri', iri.absolute],
+  ['iri-reference', `${iri.absolute}|${iri.relative}`],
+  ['uri-template', uriTemplate],
+  ['regex', regexSource(2)],
+  ['relative-json-pointer', `(?:0|[1-9]\\d*)(?:#|${jsonPointer})`],
   ['json-pointer', jsonPointer],
+  ['byte', '(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?'],
 ]);

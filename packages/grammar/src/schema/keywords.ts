@@ -4,6 +4,7 @@ import type { WorkBudget } from '../work-budget.js';
 import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type NamePattern, type Shape } from './facts.js';
 import { formats } from './formats.js';
 import { escapePointer, fail, locate } from './located.js';
+import { divisorOf } from './numbers.js';
 import { matchesPattern } from './strings.js';
 
 /** Keywords that affect validity and that a grammar cannot enforce. All others that are not read are annotations. */
@@ -60,7 +61,8 @@ export function factsOf(schema: Exclude<JsonSchema, boolean>, path: string, budg
 function kindsOf(schema: Exclude<JsonSchema, boolean>, path: string): ReadonlySet<Kind> {
   const type = schema['type'];
   if (type === undefined) return new Set(allKinds);
-  const types: unknown[] = Array.isArray(type) ? type : [type];
+  const types: unknown[] = [...(Array.isArray(type) ? (type as unknown[]) : [type])];
+  if (schema['nullable'] === true) types.push('null'); // OpenAPI 3.0
   return new Set(
     types.flatMap((name) => {
       if (typeof name === 'string' && Object.hasOwn(kindsOfType, name)) return kindsOfType[name] as readonly Kind[];
@@ -114,11 +116,23 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
   },
   format(facts, value, path) {
     if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
+    const bits = integerFormats[value];
+    if (bits !== undefined) return restrictInteger(facts, bits, path);
     const source = formats.get(value);
     if (source === undefined) return; // an annotation
     facts.patterns = [...(facts.patterns ?? []), { source, isWhole: true, isNarrow: true, path }];
   },
 };
+
+/** Bits of OpenAPI's formats of integers. */
+const integerFormats: Readonly<Record<string, number>> = { int32: 32, int64: 64 };
+
+function restrictInteger(facts: Writable, bits: number, path: string): void {
+  facts.kinds = new Set([...facts.kinds].filter((kind) => kind !== 'decimal'));
+  const limit = 2 ** (bits - 1);
+  facts.minimum = boundOf(facts.minimum, -limit, false, path, 1);
+  facts.maximum = boundOf(facts.maximum, limit, true, path, -1);
+}
 
 const numberKeywords: Readonly<Record<string, KeywordReader>> = {
   minimum: readMinimum(false),
@@ -126,11 +140,9 @@ const numberKeywords: Readonly<Record<string, KeywordReader>> = {
   maximum: readMaximum(false),
   exclusiveMaximum: readMaximum(true),
   multipleOf(facts, value, path) {
-    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 1 || value > 1000) {
-      fail(
-        path,
-        `expected an integer from 1 to 1000 (others cannot be expressed as a grammar), got ${JSON.stringify(value)}`,
-      );
+    if (typeof value !== 'number' || divisorOf(value) === undefined) {
+      const expected = 'a positive number with few digits, of whose multiples an automaton can be made';
+      fail(path, `expected ${expected}, got ${JSON.stringify(value)}`);
     }
     facts.divisors = [value];
   },

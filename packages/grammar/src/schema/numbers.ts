@@ -2,15 +2,20 @@
 import type { Bound } from './facts.js';
 
 /** Maximum number of digits before the decimal point without a tighter bound, enough for identifiers of 64 bits. */
-const maxDigits = 19;
-/** The same where the value of every digit counts: what a double represents exactly. */
-const maxExactDigits = 15;
-/** Maximum number of digits after the decimal point when there are bounds. */
+const maxDigits = 21;
+/** All integers of so many digits are exact in a double. */
+const maxExact = 10n ** 15n - 1n;
+/** Digits after the decimal point that bounds are compared with; others may follow. */
 const fractionDigits = 6;
 const scale = 10n ** BigInt(fractionDigits);
 
 /** Any number that a double represents without overflowing to infinity. */
-export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits - 1}})(?:\\.\\d{1,16})?(?:[eE][+-]?\\d{1,2})?`;
+export const anyDecimal: string = `-?(?:0|[1-9]\\d{0,${maxDigits - 1}})(?:\\.\\d{1,20})?(?:[eE](?:\\+?(?:\\d{1,2}|1\\d\\d|2[0-7]\\d)|-\\d{1,3}))?`;
+/** Integers from 1e21 on, as JavaScript and others write them. */
+const largeInteger = '[1-9](?:\\.\\d{1,20})?[eE]\\+?(?:2[1-9]|[3-9]\\d|1\\d\\d|2[0-7]\\d)';
+const largeFrom = 10n ** 21n;
+/** Numbers between zero and a millionth. */
+const smallDecimal = '[1-9](?:\\.\\d{1,20})?[eE]-(?:[7-9]|[1-9]\\d|[12]\\d\\d)';
 
 /**
  * Integers within the bounds; undefined when there are none.
@@ -21,17 +26,20 @@ export function integerRegex(
   maximum: Bound | undefined,
   isExact = false,
 ): string | undefined {
-  const numDigits = isExact ? maxExactDigits : maxDigits;
   const low = minimum && (minimum.isExclusive ? Math.floor(minimum.value) + 1 : Math.ceil(minimum.value));
   const high = maximum && (maximum.isExclusive ? Math.ceil(maximum.value) - 1 : Math.floor(maximum.value));
   return signed(
     low === undefined ? undefined : BigInt(low),
     high === undefined ? undefined : BigInt(high),
-    (least, most) => natural(least, most, numDigits),
+    (least, most) => {
+      if (isExact) return natural(least, most ?? maxExact);
+      const written = natural(least, most);
+      return most === undefined && least < largeFrom ? `${written}|${largeInteger}` : written;
+    },
   );
 }
 
-/** Numbers within the bounds with at most six digits after the decimal point; undefined when there are none. */
+/** Numbers within the bounds; undefined when there are none. */
 export function decimalRegex(minimum: Bound | undefined, maximum: Bound | undefined): string | undefined {
   if (minimum === undefined && maximum === undefined) return anyDecimal;
   const low = minimum && scaled(minimum, 1n);
@@ -54,7 +62,48 @@ function scaled({ value, isExclusive }: Bound, inwards: 1n | -1n): bigint {
   return inwards === 1n ? below + 1n : below; // the remainder is not zero, because the digits have no trailing zeros
 }
 
-/** A number as digits times a power of ten. */
+/** Largest number of remainders of a divisor that an automaton distinguishes. */
+const maxRemainders = 1000;
+/** Decimal digits that a double always represents. */
+const exactDigits = 15;
+
+/** A divisor as conditions on digits; undefined when an automaton would be too large. */
+export interface Divisor {
+  readonly numerator: number;
+  /** Digits after the decimal point. */
+  readonly numDigits: number;
+  /** Zeros at the end of multiples. */
+  readonly numZeros: number;
+}
+
+export function divisorOf(value: number): Divisor | undefined {
+  if (!(value > 0 && Number.isFinite(value))) return undefined;
+  const { digits, exponent } = decimalOf(value);
+  // the last digits of multiples tell powers of ten apart only if nothing else in the divisor does
+  const isSeparate = digits % 2n !== 0n && digits % 5n !== 0n;
+  const numerator = isSeparate || exponent < 0 ? digits : digits * 10n ** BigInt(exponent);
+  const numZeros = isSeparate ? Math.max(0, exponent) : 0;
+  const numDigits = Math.max(0, -exponent);
+  const isSmall = numerator * BigInt(numDigits + 1) <= BigInt(maxRemainders) && numDigits < exactDigits;
+  return isSmall && numZeros < exactDigits ? { numerator: Number(numerator), numDigits, numZeros } : undefined;
+}
+
+/** Numbers whose multiples a double represents: those with few digits, and integers by their size. */
+export function exactRegex({ numDigits, numZeros }: Omit<Divisor, 'numerator'>): string {
+  const whole = `-?\\d{1,${numDigits === 0 ? maxDigits : exactDigits - numDigits}}`;
+  const zeros = numZeros === 0 ? '' : `-?(?:0|\\d+0{${numZeros}})`;
+  return numZeros === 0 ? `${whole}(?:\\.\\d+)?` : zeros;
+}
+
+/** Whether a number is a multiple, by its decimal digits. */
+export function isMultiple(value: number, divisor: number): boolean {
+  const [a, b] = [decimalOf(value), decimalOf(divisor)];
+  const exponent = Math.min(a.exponent, b.exponent);
+  const scaledTo = ({ digits, exponent: own }: typeof a): bigint => digits * 10n ** BigInt(own - exponent);
+  return scaledTo(a) % scaledTo(b) === 0n;
+}
+
+/** A number as digits times a power of ten. The digits have no zeros at the end. */
 function decimalOf(value: number): { digits: bigint; exponent: number } {
   const [mantissa = '0', power = '0'] = value.toExponential().split('e');
   const [whole = '0', fraction = ''] = mantissa.split('.');
@@ -86,8 +135,8 @@ function signed(
 }
 
 /** Natural numbers from `low` to `high`. */
-function natural(low: bigint, high: bigint | undefined, numDigits = maxDigits): string | undefined {
-  const most = high ?? 10n ** BigInt(Math.max(numDigits, low.toString().length)) - 1n;
+function natural(low: bigint, high: bigint | undefined): string | undefined {
+  const most = high ?? 10n ** BigInt(Math.max(maxDigits, low.toString().length)) - 1n;
   if (most < low) return undefined;
   const parts: string[] = [];
   for (let length = low.toString().length; length <= most.toString().length; length++) {
@@ -111,37 +160,47 @@ function digitsBetween(low: string, high: string): string {
   return parts.join('|');
 }
 
-/** Numbers from `low` to `high` millionths. */
+/** Numbers from `low` to `high` millionths, and those between whose further digits say more. */
 function decimal(low: bigint, high: bigint | undefined): string | undefined {
+  const small = low === 0n && (high === undefined || high > 0n) ? `|${smallDecimal}` : '';
   const [lowWhole, lowRest] = [low / scale, low % scale];
-  const top = scale - 1n;
   if (high === undefined) {
     const beyond = natural(lowWhole + 1n, undefined);
-    return `${lowWhole}${fraction(lowRest, top)}|(?:${beyond})${fraction(0n, top)}`;
+    const large = low < largeFrom * scale ? `|${largeInteger}` : '';
+    return `${lowWhole}${fraction(lowRest, scale)}|(?:${beyond})${fraction(0n, scale)}${small}${large}`;
   }
   if (high < low) return undefined;
   const [highWhole, highRest] = [high / scale, high % scale];
   if (lowWhole === highWhole) {
     const rest = fraction(lowRest, highRest);
-    return rest === none ? undefined : `${lowWhole}${rest}`;
+    return rest === none ? undefined : `${lowWhole}${rest}${small}`;
   }
-  const parts = [`${lowWhole}${fraction(lowRest, top)}`, `${highWhole}${fraction(0n, highRest)}`];
+  const parts = [`${lowWhole}${fraction(lowRest, scale)}`, `${highWhole}${fraction(0n, highRest)}`];
   const between = highWhole - lowWhole > 1n ? natural(lowWhole + 1n, highWhole - 1n) : undefined;
-  if (between !== undefined) parts.push(`(?:${between})${fraction(0n, top)}`);
-  return parts.join('|');
+  if (between !== undefined) parts.push(`(?:${between})${fraction(0n, scale)}`);
+  return `${parts.join('|')}${small}`;
 }
 
 const none = '(?:[])';
 
-/** The optional fraction after the integer part: from `low` to `high` millionths, of zero to six digits. */
+/**
+ * The optional fraction after the integer part: from `low` to `high` millionths, of any number of digits, and less than
+ * 1. Rounding to a double keeps the order of numbers, so that further digits after a millionth below `high` are safe.
+ */
 function fraction(low: bigint, high: bigint): string {
+  const isWhole = high === scale;
+  if (isWhole && low === 0n) return '(?:\\.\\d{1,20})?';
   const parts: string[] = [];
+  const pad = (value: bigint, length: number): string => String(value).padStart(length, '0');
   for (let length = 1; length <= fractionDigits; length++) {
     const unit = 10n ** BigInt(fractionDigits - length);
-    const [first, last] = [(low + unit - 1n) / unit, high / unit];
+    const [first, last] = [(low + unit - 1n) / unit, (isWhole ? high - 1n : high) / unit];
     if (first > last || first >= 10n ** BigInt(length)) continue;
-    const pad = (value: bigint): string => String(value).padStart(length, '0');
-    parts.push(`\\.(?:${digitsBetween(pad(first), pad(last))})`);
+    parts.push(`\\.(?:${digitsBetween(pad(first, length), pad(last, length))})`);
+  }
+  if (high > low) {
+    const most = high - 1n;
+    parts.push(`\\.(?:${digitsBetween(pad(low, fractionDigits), pad(most, fractionDigits))})\\d{1,14}`);
   }
   if (low === 0n) parts.push('');
   return parts.length === 0 ? none : `(?:${parts.join('|')})`;

@@ -38,6 +38,26 @@ export function textsDfa(texts: readonly string[], budget: WorkBudget): Dfa {
   return wholeRegexDfa(texts.length === 0 ? '[]' : texts.map(escapeRegex).join('|'), budget);
 }
 
+function compiled({ source, isWhole }: Pattern, budget: WorkBudget): Dfa {
+  return (isWhole ? wholeRegexDfa : regexDfa)(source, budget);
+}
+
+/** Automata of formats, which are few, and the steps that each took. */
+const knownFormats = new Map<string, { readonly dfa: Dfa; readonly numSteps: number }>();
+
+/** Known ones are charged, too: what a budget allows must not depend on earlier schemas. */
+function formatDfa(source: string, budget: WorkBudget): Dfa {
+  const ready = knownFormats.get(source);
+  if (ready !== undefined) {
+    budget.spend(ready.numSteps);
+    return ready.dfa;
+  }
+  const before = budget.numSteps;
+  const dfa = wholeRegexDfa(source, budget);
+  knownFormats.set(source, { dfa, numSteps: budget.numSteps - before });
+  return dfa;
+}
+
 const known = new WeakMap<Pattern, Dfa>();
 
 export function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
@@ -46,7 +66,7 @@ export function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
   const { place } = budget;
   budget.place = placeOf(pattern.path);
   try {
-    const dfa = (pattern.isWhole ? wholeRegexDfa : regexDfa)(pattern.source, budget);
+    const dfa = pattern.isNarrow === true ? formatDfa(pattern.source, budget) : compiled(pattern, budget);
     if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
     const wanted = pattern.isNegated === true ? trim(complementDfa(dfa, budget)) : dfa;
     known.set(pattern, wanted);

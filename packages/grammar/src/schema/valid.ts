@@ -1,6 +1,7 @@
 /** Validates the values of `enum` and `const`, which other keywords may narrow. */
 import { itemOf, propertyOf, isSame, type Conjunction, type Facts, type Kind } from './facts.js';
 import type { Resolver } from './resolve.js';
+import { isMultiple } from './numbers.js';
 import { isString } from './strings.js';
 
 export function isValid(value: unknown, conjunction: Conjunction, resolver: Resolver): boolean {
@@ -32,7 +33,7 @@ export function meets(value: unknown, facts: Facts, resolver: Resolver): boolean
 function isNumber(value: number, { minimum, maximum, divisors = [] }: Facts): boolean {
   if (minimum !== undefined && (minimum.isExclusive ? value <= minimum.value : value < minimum.value)) return false;
   if (maximum !== undefined && (maximum.isExclusive ? value >= maximum.value : value > maximum.value)) return false;
-  return divisors.every((divisor) => value % divisor === 0);
+  return divisors.every((divisor) => isMultiple(value, divisor));
 }
 
 export function kindOf(value: unknown): Kind | undefined {
