@@ -52,6 +52,15 @@ test('generateText: text, usage, finish reason', async () => {
   expect(result.response.modelId).toBe(model.name);
 });
 
+test('generateText: usage separates cached tokens of the prompt from computed ones', async () => {
+  const options = { model: languageModel(model), prompt: `${prompt} `.repeat(20), maxOutputTokens: 2, temperature: 0 };
+  await generateText(options);
+  const { inputTokens, inputTokenDetails } = (await generateText(options)).usage;
+  const { cacheReadTokens = 0, noCacheTokens } = inputTokenDetails;
+  expect(cacheReadTokens).toBeGreaterThan(0);
+  expect(noCacheTokens).toBe(Number(inputTokens) - cacheReadTokens);
+});
+
 test('generateText: seed, stop sequences, system message and settings are passed on', async () => {
   const options = { model: languageModel(model), prompt, seed: 7, maxOutputTokens: 20, temperature: 1 };
   const [first, second] = [await generateText(options), await generateText(options)];
