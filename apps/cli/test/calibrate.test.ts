@@ -14,7 +14,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const small = ['--samples', '24', '--sample-tokens', '64', '--eval-tokens', '64', '--epochs', '2', '-t', '1'];
+const small = ['--samples', '16', '--sample-tokens', '64', '--eval-tokens', '64', '--epochs', '2', '-t', '1'];
 
 /** A copy of the calibration of the demo model, made once for all tests. */
 async function calibrated(name: string): Promise<string> {
@@ -57,7 +57,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
     const argv = ['calibrate', ...small, '--predictor', 'gate-threshold', '--target-sparsity', '0.8', '-o', path];
     const { stdout } = await runCli(engine, [...argv, '--json', '-q']);
     const result = JSON.parse(stdout) as { layers: { kind: string; activeRatio: number }[]; divergence: object };
-    expect(result).toMatchObject({ path, config: { target: { sparsity: 0.8 }, numSamples: 24 } });
+    expect(result).toMatchObject({ path, config: { target: { sparsity: 0.8 }, numSamples: 16 } });
     expect(result.layers.map(({ kind }) => kind)).toEqual(Array<string>(6).fill('gate-threshold'));
     const mean = result.layers.reduce((sum, { activeRatio }) => sum + activeRatio, 0) / 6;
     expect(Math.abs(mean - 0.2)).toBeLessThan(0.08); // on 128 held-out tokens

@@ -117,7 +117,7 @@ export const testSupportMutants: readonly Mutant[] = [
     file: 'packages/ai-sdk/src/messages.ts',
     find: "return output.reason ?? 'The call was not allowed.';",
     replace: "return 'The call was not allowed.';",
-    tests: ['test/ai.test.ts'],
+    tests: ['src/messages.test.ts'],
   },
   {
     file: 'packages/ai-sdk/src/embedding-model.ts',

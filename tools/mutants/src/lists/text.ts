@@ -12,7 +12,11 @@ export const textMutants: readonly Mutant[] = [
     file: 'packages/tokenizers/src/algorithms/unigram.ts',
     find: 'const candidate = score + this.#scores[token]!;',
     replace: 'const candidate = this.#scores[token]!;',
-    tests: ['src/tokenizer/vocabulary-tokenizer.test.ts', 'src/vocabulary/gguf-vocabulary.test.ts', 'src/gguf/from-gguf.test.ts'],
+    tests: [
+      'src/tokenizer/vocabulary-tokenizer.test.ts',
+      'src/vocabulary/gguf-vocabulary.test.ts',
+      'src/gguf/from-gguf.test.ts',
+    ],
   },
   {
     file: 'packages/tokenizers/src/algorithms/wordpiece.ts',
