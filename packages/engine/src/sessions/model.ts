@@ -2,7 +2,7 @@
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
-import { CapacityError, ReleasedError, checkOptions } from '@winnow/tensor';
+import { CapacityError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
 import { encodePrompt, type Prompt } from '../chat/encode-prompt.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
@@ -13,6 +13,7 @@ import type { SessionModel } from './file.js';
 import { restoreSession } from './restore.js';
 import { openSessionSource, type SessionSource } from './location.js';
 import {
+  generateOptionNames,
   StartedGeneration,
   type GenerateOptions,
   type Generation,
@@ -93,6 +94,12 @@ export interface ModelParts {
   /** Frees programs, weights and cache. No step may run. */
   readonly release: () => Promise<void>;
 }
+
+/** Options of a generation in a session of its own. */
+const newSessionNames: OptionNames<GenerateOptions & SessionOptions> = {
+  ...generateOptionNames,
+  ...sessionOptionNames,
+};
 
 /** Public members are properties, so that a model can be spread into another one that replaces some of them. */
 export class GenerativeModel implements Model, SessionOwner {
@@ -207,7 +214,7 @@ export class GenerativeModel implements Model, SessionOwner {
     throw new CapacityError({ resource: 'sessions', needed, available: maxSessions, unit: 'sessions', hint });
   }
 
-  openSession(start: Partial<SessionStart> & SessionOptions): Session {
+  openSession(start: Partial<SessionStart> & SessionOptions): ModelSession {
     const session = new ModelSession(this.#parts.loaded, this, start);
     this.#sessions.add(session);
     return session;
@@ -220,13 +227,13 @@ export class GenerativeModel implements Model, SessionOwner {
   /** Generates in a new session. */
   async *#generate(
     prompt: Prompt,
-    { cacheSalt, ...options }: GenerateOptions & SessionOptions,
+    options: GenerateOptions & SessionOptions,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
-    const session = this.createSession(cacheSalt === undefined ? {} : { cacheSalt });
+    checkOptions(options, newSessionNames);
+    this.checkRoom();
+    const session = this.openSession(options);
     try {
-      const generation = session.generate(prompt, options);
-      yield* generation;
-      return await generation.result();
+      return yield* session.run(() => session.fromPrompt(prompt), options);
     } finally {
       session.dispose();
     }

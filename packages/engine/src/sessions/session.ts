@@ -128,19 +128,42 @@ export class ModelSession implements Session {
   }
 
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
-    return this.#start(options, () => {
-      const tokens = this.#owner.encodePrompt(prompt);
-      this.#state = undefined;
-      return { prompt: tokens };
-    });
+    return new StartedGeneration(() => this.#checked(() => this.fromPrompt(prompt), options));
   }
 
   resume(options: GenerateOptions = {}): Generation {
-    return this.#start(options, () => {
-      if (this.#state !== undefined) return { resumed: this.#state };
-      const [expected, actual] = ['a session whose last generation produced a token', 'one without'];
-      throw new ArgumentError({ argument: 'resume', expected, actual });
-    });
+    return new StartedGeneration(() => this.#checked(() => this.#fromState(), options));
+  }
+
+  /** What a generation after a prompt starts from. */
+  fromPrompt(prompt: Prompt): GenerationStart {
+    const tokens = this.#owner.encodePrompt(prompt);
+    this.#state = undefined;
+    return { prompt: tokens };
+  }
+
+  /**
+   * Generates with options whose names were checked.
+   * @param begin what the generation starts from
+   */
+  async *run(
+    begin: () => GenerationStart,
+    options: GenerateOptions,
+  ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    this.#checkIdle();
+    this.#isBusy = true;
+    this.#model.scheduler.enter(this.#sequence);
+    try {
+      this.#owner.checkOpen();
+      options.signal?.throwIfAborted();
+      const run = new GenerationRun(this.#model, this.#sequence, begin(), options);
+      return yield* run.tokens((state) => {
+        this.#state = state;
+      });
+    } finally {
+      this.#model.scheduler.leave(this.#sequence);
+      this.#isBusy = false;
+    }
   }
 
   fork(): Session {
@@ -195,29 +218,17 @@ export class ModelSession implements Session {
     throw new ArgumentError({ argument: 'session', expected, actual });
   }
 
-  /** @param begin what the generation starts from; called when it is first iterated */
-  #start(options: GenerateOptions, begin: () => GenerationStart): Generation {
-    return new StartedGeneration(() => this.#run(options, begin));
-  }
-
-  async *#run(
-    options: GenerateOptions,
+  async *#checked(
     begin: () => GenerationStart,
+    options: GenerateOptions,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     checkOptions(options, generateOptionNames);
-    this.#checkIdle();
-    this.#isBusy = true;
-    this.#model.scheduler.enter(this.#sequence);
-    try {
-      this.#owner.checkOpen();
-      options.signal?.throwIfAborted();
-      const run = new GenerationRun(this.#model, this.#sequence, begin(), options);
-      return yield* run.tokens((state) => {
-        this.#state = state;
-      });
-    } finally {
-      this.#model.scheduler.leave(this.#sequence);
-      this.#isBusy = false;
-    }
+    return yield* this.run(begin, options);
+  }
+
+  #fromState(): GenerationStart {
+    if (this.#state !== undefined) return { resumed: this.#state };
+    const [expected, actual] = ['a session whose last generation produced a token', 'one without'];
+    throw new ArgumentError({ argument: 'resume', expected, actual });
   }
 }
