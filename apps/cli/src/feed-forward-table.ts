@@ -1,8 +1,7 @@
 /** The part of `--profile` about sparse and offloaded FFNs: a line per layer, and the overlap. */
 import type { FeedForwardMetrics } from '@winnow/engine';
-import { formatBytes, formatTable } from './format.js';
+import { formatBytes, formatPercent, formatTable } from './format.js';
 
-const percent = (part: number): string => `${(part * 100).toFixed(1)}%`;
 const ms = (value: number | undefined): string => (value === undefined ? '-' : value.toFixed(1));
 
 export function feedForwardTable(metrics: FeedForwardMetrics | undefined): string {
@@ -10,8 +9,8 @@ export function feedForwardTable(metrics: FeedForwardMetrics | undefined): strin
   const { layers, cache, waitedMs = 0, readMs = 0 } = metrics;
   const rows = layers.map(({ layer, numSteps, activeRatio, numBatches, batchActiveRatio, profile, tiers }) => [
     String(layer),
-    numSteps === 0 ? '-' : percent(activeRatio),
-    numBatches === 0 ? '-' : percent(batchActiveRatio),
+    numSteps === 0 ? '-' : formatPercent(activeRatio),
+    numBatches === 0 ? '-' : formatPercent(batchActiveRatio),
     ms(profile?.layerMs),
     ms(profile?.predictorMs),
     ...(tiers === undefined ? [] : [String(tiers.hits), String(tiers.misses), ms(tiers.waitedMs)]),
@@ -21,7 +20,7 @@ export function feedForwardTable(metrics: FeedForwardMetrics | undefined): strin
   if (cache === undefined) return `\n${table}`;
   const { numReads, bytesRead, hits, requests, prefetchHits } = cache;
   const overlap = readMs > 0 ? Math.max(0, 1 - waitedMs / readMs) : 0;
-  const shares = `${percent(requests > 0 ? hits / requests : 0)} cache hits, of which ${prefetchHits} prefetched`;
-  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${percent(overlap)} of it overlapped with computation`;
+  const shares = `${formatPercent(requests > 0 ? hits / requests : 0)} cache hits, of which ${prefetchHits} prefetched`;
+  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${formatPercent(overlap)} of it overlapped with computation`;
   return `\n${table}${shares}\n${reads}\n`;
 }

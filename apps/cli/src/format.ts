@@ -13,6 +13,11 @@ export function formatBytes(bytes: number): string {
   return `${unit === 0 ? value : Number(value.toPrecision(3))} ${units[unit]}`;
 }
 
+/** `12.3%` of a share from 0 to 1. */
+export function formatPercent(share: number, digits = 1): string {
+  return `${(100 * share).toFixed(digits)}%`;
+}
+
 /** Pads columns to their widest cell, except the last column. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];

@@ -65,13 +65,18 @@ export async function openModel(model: string | undefined, options: LoadOptions,
     if (backend !== undefined && threads > 1) {
       warn(`--threads ${threads} has no effect: the ${backend.name} backend computes with one thread`);
     }
-    for (const notice of loaded.notices) warn(withFlags(notice));
-    for (const { op, reason, numRecords } of loaded.fallbacks) {
-      warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
-    }
+    warnOf(loaded, warn);
     return loaded;
   } finally {
     progress.clear();
+  }
+}
+
+/** Warns of what loading changed, and of ops without a kernel. */
+export function warnOf({ notices, fallbacks }: Pick<Model, 'notices' | 'fallbacks'>, warn: OpenContext['warn']): void {
+  for (const notice of notices) warn(withFlags(notice));
+  for (const { op, reason, numRecords } of fallbacks) {
+    warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
   }
 }
 

@@ -1,6 +1,6 @@
 /** The table of `--profile`: time per op, and its share of the machine's peak. */
 import type { Model } from '@winnow/engine';
-import { formatTable } from './format.js';
+import { formatPercent, formatTable } from './format.js';
 
 /** The part of the WebAssembly backend's `MachinePeaks` in use. */
 export interface Peaks {
@@ -81,10 +81,10 @@ export function profileTable(records: Records, peaks: Peaks | undefined): string
       op,
       `${numRuns}`,
       timeMs.toFixed(1),
-      percent(share),
+      formatPercent(share),
       gflops?.toFixed(2) ?? '-',
       gigabytesPerSecond?.toFixed(2) ?? '-',
-      peakShare === null ? '-' : `${percent(peakShare)} ${boundBy}`,
+      peakShare === null ? '-' : `${formatPercent(peakShare)} ${boundBy}`,
     ],
   );
   const table = formatTable([['op', 'runs', 'ms', 'share', 'GFLOP/s', 'GB/s', 'of peak'], ...rows]);
@@ -95,10 +95,6 @@ function peaksLine({ numThreads, bytesPerSecond, f32OpsPerSecond, int8OpsPerSeco
   const giga = (value: number): string => (value / 1e9).toFixed(1);
   const rates = `memory ${giga(bytesPerSecond)} GB/s, f32 ${giga(f32OpsPerSecond)} GFLOP/s, int8 ${giga(int8OpsPerSecond)} GOP/s`;
   return `peaks of this machine, ${numThreads} thread${numThreads === 1 ? '' : 's'}: ${rates}`;
-}
-
-function percent(part: number): string {
-  return `${(part * 100).toFixed(1)}%`;
 }
 
 function perMs(amount: number, timeMs: number): number | null {

@@ -1,8 +1,6 @@
 /** `winnow embed`: texts to vectors. */
-import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
-import { IoError } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
@@ -18,6 +16,7 @@ import {
   embedOptionsOf,
   type EmbeddingFlags,
 } from '../flags/embedding.js';
+import { writeOutputFile } from '../write-file.js';
 
 interface EmbedFlags extends EmbeddingFlags {
   readonly prompt?: readonly string[];
@@ -130,12 +129,7 @@ async function writeParts(
     for (const part of parts) await out.write(part);
     return;
   }
-  try {
-    await writeFile(path, parts, { signal });
-  } catch (cause) {
-    signal.throwIfAborted();
-    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
-  }
+  await writeOutputFile(path, parts, signal);
 }
 
 /** The fewest digits that give the same 32-bit float again; 9 always do. */

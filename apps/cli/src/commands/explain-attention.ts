@@ -1,5 +1,4 @@
 /** `winnow explain-attention`: which keys a policy visits, and their softmax mass. */
-import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { baseConfiguration, captureAttention, createVisitMaps, openOptionsOf, type VisitMap } from '@winnow/evaluation';
 import {
@@ -9,12 +8,11 @@ import {
   resolvePolicy,
   type AttentionSpec,
 } from '@winnow/sparse-attention';
-import { IoError } from '@winnow/tensor';
 import { withCalculator } from '../calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { UsageError } from '../errors.js';
 import { attentionOf } from '../flags/engine-options.js';
-import { formatJson, formatTable } from '../format.js';
+import { formatJson, formatPercent, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import { readText } from '../read-text.js';
@@ -31,6 +29,7 @@ import {
   type TextFlags,
 } from '../flags/load.js';
 import { parsePositions } from '../flags/parse-values.js';
+import { writeOutputFile } from '../write-file.js';
 
 interface ExplainFlags extends LoadFlags, TextFlags {
   readonly out: string;
@@ -100,12 +99,7 @@ async function writePicture(
   signal: AbortSignal,
 ): Promise<void> {
   const { drawVisits } = await import('@winnow/evaluation/plots');
-  try {
-    await writeFile(path, drawVisits({ title, maps }), { signal });
-  } catch (cause) {
-    signal.throwIfAborted();
-    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
-  }
+  await writeOutputFile(path, drawVisits({ title, maps }), signal);
 }
 
 async function explain(modelName: string | undefined, flags: ExplainFlags, context: CommandContext): Promise<void> {
@@ -144,7 +138,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
   const totals = totalOf(maps);
   const title =
     `${name}, ${tokens.length} tokens, ${phase} ${formatPolicy(spec[phase])}: ` +
-    `${percent(totals.density)} of the pairs, ${percent(totals.mass)} of the mass`;
+    `${formatPercent(totals.density)} of the pairs, ${formatPercent(totals.mass)} of the mass`;
   await writePicture(flags.out, title, maps, signal);
   const panels = maps.map((map, index) => ({
     layer: captures[Math.floor(index / heads.length)]?.layer ?? 0,
@@ -160,7 +154,12 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
       formatJson({ model: name, attention, phase, tokens: tokens.length, file: flags.out, ...totals, panels }),
     );
   }
-  const rows = panels.map((panel) => [`${panel.layer}`, `${panel.head}`, percent(panel.density), percent(panel.mass)]);
+  const rows = panels.map((panel) => [
+    `${panel.layer}`,
+    `${panel.head}`,
+    formatPercent(panel.density),
+    formatPercent(panel.mass),
+  ]);
   await out.write(`${title}\n${formatTable([['layer', 'head', 'pairs', 'mass'], ...rows])}`);
 }
 
@@ -176,8 +175,4 @@ function totalOf(maps: readonly VisitMap[]): { readonly density: number; readonl
 function listOf(flag: string, text: string | undefined, count: number, fallback: readonly number[]): number[] {
   const list = text === undefined ? fallback : parsePositions(flag, text, count);
   return [...new Set(list)].toSorted((a, b) => a - b);
-}
-
-function percent(value: number): string {
-  return `${(100 * value).toFixed(1)}%`;
 }

@@ -1,10 +1,10 @@
 /** `winnow logits`: log-probabilities after given tokens. */
-import { endianness } from 'node:os';
 import type { Command } from 'commander';
 import type { Model } from '@winnow/engine';
 import { selectTopK } from '@winnow/ops';
+import { encode } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { formatTable } from '../format.js';
+import { formatPercent, formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
 import { loadOptionsOf } from '../flags/engine-options.js';
 import { openModel } from '../open-model.js';
@@ -86,7 +86,7 @@ function topTable(model: Model, row: Float32Array, count: number): string {
     return [
       `${id}`,
       logprob.toFixed(4),
-      `${(Math.exp(logprob) * 100).toFixed(2)}%`,
+      formatPercent(Math.exp(logprob), 2),
       JSON.stringify(shownText(model.tokenizer, id)),
     ];
   });
@@ -101,6 +101,7 @@ async function printJson(head: object, rows: readonly Float32Array[], { out }: C
 }
 
 function base64OfFloats(values: Float32Array): string {
-  const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
-  return (endianness() === 'LE' ? bytes : Buffer.from(bytes).swap32()).toString('base64');
+  const bytes = Buffer.alloc(values.byteLength);
+  encode('f32', values, bytes);
+  return bytes.toString('base64');
 }

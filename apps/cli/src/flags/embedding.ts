@@ -4,8 +4,7 @@ import type { Command, Option } from 'commander';
 import type { DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
-import { withFlags } from '../errors.js';
-import { loadProgress, locateModel, type OpenContext } from '../open-model.js';
+import { loadProgress, locateModel, warnOf, type OpenContext } from '../open-model.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
 import {
   activationsOption,
@@ -96,10 +95,7 @@ export async function openEmbeddingModel(
       signal,
       onProgress: loadProgress(progress),
     });
-    for (const notice of loaded.notices) warn(withFlags(notice));
-    for (const { op, reason, numRecords } of loaded.fallbacks) {
-      warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
-    }
+    warnOf(loaded, warn);
     return loaded;
   } finally {
     progress.clear();

@@ -1,7 +1,7 @@
 /** `/v1/embeddings` */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { EmbedOptions, TextEmbedding } from '@winnow/engine';
-import { ArgumentError, CapacityError, definedFields } from '@winnow/tensor';
+import { ArgumentError, CapacityError, definedFields, encode } from '@winnow/tensor';
 import { badRequest, contextExceeded } from '../api-error.js';
 import { engineApiError } from '../error-mapping.js';
 import type { EmbeddingEntry } from '../model-registry.js';
@@ -88,7 +88,7 @@ function inputError(error: unknown): Error | undefined {
 
 /** Little-endian 32-bit floats. */
 function base64Of(vector: Float32Array): string {
-  const bytes = Buffer.alloc(vector.length * 4);
-  for (const [index, value] of vector.entries()) bytes.writeFloatLE(value, index * 4);
+  const bytes = Buffer.alloc(vector.byteLength);
+  encode('f32', vector, bytes);
   return bytes.toString('base64');
 }

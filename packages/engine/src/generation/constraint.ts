@@ -12,7 +12,7 @@ import {
   type TokenMask,
   type TokenTrie,
 } from '@winnow/grammar';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, LruMap } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 
 /** Options that constrain the text. */
@@ -46,8 +46,7 @@ export class Constraints {
   readonly #vocabSize: number;
   readonly #eosIds: ReadonlySet<number>;
   readonly #tries = new Map<string, TokenTrie>();
-  /** In order of use, the most recent last. */
-  readonly #grammars = new Map<string, TokenGrammar>();
+  readonly #grammars = new LruMap<string, TokenGrammar>();
 
   /** @param vocabSize rows of the logits; rows without a token are never allowed */
   constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
@@ -105,15 +104,13 @@ export class Constraints {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     const source = jsonSchema === undefined ? textOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    let tokens = this.#grammars.get(key);
-    if (tokens === undefined) {
-      const rules = jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : jsonSchemaGrammar(jsonSchema);
-      const endTokens = ignoreEos ? [] : [...this.#eosIds];
-      tokens = createTokenGrammar({ grammar: rules, trie: this.#trieOf(options), endTokens });
-    }
-    this.#grammars.delete(key);
+    const known = this.#grammars.get(key);
+    if (known !== undefined) return known;
+    const rules = jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : jsonSchemaGrammar(jsonSchema);
+    const endTokens = ignoreEos ? [] : [...this.#eosIds];
+    const tokens = createTokenGrammar({ grammar: rules, trie: this.#trieOf(options), endTokens });
     this.#grammars.set(key, tokens);
-    if (this.#grammars.size > maxGrammars) this.#grammars.delete(this.#grammars.keys().next().value as string);
+    this.#grammars.evict(maxGrammars);
     return tokens;
   }
 }

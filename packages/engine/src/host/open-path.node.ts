@@ -12,15 +12,7 @@ import { openHubModel } from '../load/opened-model.js';
 export const openPath: OpenPath = async (location, { signal }) => {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
-  let isFolder: boolean;
-  try {
-    isFolder = (await stat(path)).isDirectory();
-  } catch (cause) {
-    const code = (cause as NodeJS.ErrnoException).code;
-    const message = code === 'ENOENT' ? 'no such file or folder' : `cannot be opened (${String(code)})`;
-    throw new IoError({ source: path, message }, { cause });
-  }
-  if (isFolder) return openHubModel(localFolder(path), withSignal);
+  if (await isFolder(path)) return openHubModel(localFolder(path), withSignal);
   if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
@@ -41,5 +33,16 @@ export function pathOf(location: string | URL): string {
   } catch {
     const expected = 'a path, or a file: or http(s): URL';
     throw new ArgumentError({ argument: 'location', expected, actual: String(location) });
+  }
+}
+
+/** @throws {IoError} when there is neither a file nor a folder */
+export async function isFolder(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch (cause) {
+    const code = (cause as NodeJS.ErrnoException).code;
+    const message = code === 'ENOENT' ? 'no such file or folder' : `cannot be opened (${String(code)})`;
+    throw new IoError({ source: path, message }, { cause });
   }
 }

@@ -3,7 +3,7 @@
  * row and writes another, so a failed step loses nothing. Rows that no sequence needs stay as snapshots until they are
  * reused, oldest first.
  */
-import { CapacityError, invariant } from '@winnow/tensor';
+import { CapacityError, invariant, LruMap } from '@winnow/tensor';
 
 /** A state after the first `numTokens` tokens of a sequence. */
 interface StateAt {
@@ -20,8 +20,8 @@ export class StateRows {
   readonly blockSize: number;
   readonly #free: number[];
   readonly #refCounts: Int32Array;
-  /** By content id, least recently used first. */
-  readonly #snapshots = new Map<number, StateAt>();
+  /** By content id. */
+  readonly #snapshots = new LruMap<number, StateAt>();
 
   constructor(numRows: number, blockSize: number) {
     this.numRows = numRows;
@@ -48,8 +48,6 @@ export class StateRows {
     const snapshot = this.#snapshots.get(contentId);
     if (snapshot === undefined) return undefined;
     this.retain(snapshot.row);
-    this.#snapshots.delete(contentId);
-    this.#snapshots.set(contentId, snapshot);
     return snapshot;
   }
 
@@ -62,10 +60,8 @@ export class StateRows {
 
   /** Call it when the content leaves the cache. */
   dropSnapshot(contentId: number): void {
-    const snapshot = this.#snapshots.get(contentId);
-    if (snapshot === undefined) return;
-    this.#snapshots.delete(contentId);
-    this.release(snapshot.row);
+    const snapshot = this.#snapshots.remove(contentId);
+    if (snapshot !== undefined) this.release(snapshot.row);
   }
 
   /** @throws {CapacityError} when all rows are in use */

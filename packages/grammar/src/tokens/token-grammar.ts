@@ -4,7 +4,7 @@ import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
 import { compileNetwork } from '../network/network.js';
 import type { TokenTrie } from './token-trie.js';
-import { checkOptions, type OptionNames } from '@winnow/tensor';
+import { checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
 export interface TokenMask {
@@ -69,14 +69,14 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
   };
 }
 
-/** An LRU cache of the masks of one grammar. */
+/** The masks of one grammar; the least recently used ones go first. */
 class TokenMasks {
   readonly automaton: Automaton;
   readonly trie: TokenTrie;
   readonly ends: ReadonlySet<number>;
   readonly #numWords: number;
   readonly #maxMasks: number;
-  readonly #masks = new Map<number, TokenMask>();
+  readonly #masks = new LruMap<number, TokenMask>();
   readonly #trail: Int32Array;
   #epoch: number;
   #numWalks = 0;
@@ -102,11 +102,7 @@ class TokenMasks {
     if (this.#epoch !== automaton.epoch) masks.clear();
     this.#epoch = automaton.epoch;
     const ready = masks.get(state);
-    if (ready !== undefined) {
-      masks.delete(state); // moves the most recently used entry to the end
-      masks.set(state, ready);
-      return ready;
-    }
+    if (ready !== undefined) return ready;
     const bits = new Uint32Array(this.#numWords);
     let numTokens = automaton.isEnd(state) ? 0 : this.#walk(state, bits);
     if (automaton.isAccepting(state)) {
@@ -116,9 +112,9 @@ class TokenMasks {
         bits[word] = (bits[word] as number) | bit;
       }
     }
-    if (masks.size >= this.#maxMasks) masks.delete(masks.keys().next().value as number);
     const mask = { bits, numTokens };
     masks.set(state, mask);
+    masks.evict(this.#maxMasks);
     return mask;
   }
 

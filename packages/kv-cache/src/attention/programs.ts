@@ -2,7 +2,7 @@
  * Attention of one token's queries over cached slots: programs of a few ops, prepared once per shape and parameters.
  */
 import { BoundProgram, createStates, externalKv, mergeState, type PartialStates } from '@winnow/ops';
-import { ArgumentError, ShapeError } from '@winnow/tensor';
+import { ArgumentError, LruMap, ShapeError } from '@winnow/tensor';
 import type { KvStorage } from './storage.js';
 
 export interface AttendOptions {
@@ -41,7 +41,7 @@ const maxPrograms = 8;
 export class AttentionPrograms {
   readonly #storage: KvStorage;
   readonly #maxBlocks: number;
-  readonly #programs = new Map<string, Promise<BoundProgram>>(); // the least recently used first
+  readonly #programs = new LruMap<string, Promise<BoundProgram>>();
 
   /** @param maxBlocks blocks of the longest sequence */
   constructor(storage: KvStorage, maxBlocks: number) {
@@ -119,14 +119,10 @@ export class AttentionPrograms {
     const { scale = 1 / Math.sqrt(headDim), softCap = 0, window = 0 } = options;
     const key = `${result} ${numHeads} ${scale} ${softCap} ${window}`;
     const program = this.#programs.get(key) ?? this.#prepare(result, numHeads, { scale, softCap, window });
-    this.#programs.delete(key);
     this.#programs.set(key, program);
-    program.catch(() => this.#programs.delete(key));
-    for (const [oldest, unused] of this.#programs) {
-      if (this.#programs.size <= maxPrograms) break;
-      this.#programs.delete(oldest);
-      await (await unused).close();
-    }
+    program.catch(() => void this.#programs.remove(key));
+    const unused = await this.#programs.evict(maxPrograms);
+    await unused?.close();
     return program;
   }
 

@@ -164,7 +164,7 @@ class FilePageRecords implements PageRecords {
   }
 
   async write(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void> {
-    this.#checkPage(page);
+    checkPage(page, this.pageBytes);
     if (!Number.isSafeInteger(pageId) || pageId < 0) {
       throw new ArgumentError({ argument: 'pageId', expected: 'a non-negative integer', actual: String(pageId) });
     }
@@ -194,7 +194,7 @@ class FilePageRecords implements PageRecords {
   }
 
   async read(pageId: number, target: Uint8Array): Promise<void> {
-    this.#checkPage(target);
+    checkPage(target, this.pageBytes);
     const entry = this.#entries.get(pageId);
     if (entry === undefined) {
       throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
@@ -282,15 +282,6 @@ class FilePageRecords implements PageRecords {
     if (entry.numReaders === 0) this.#freeRecords.push(entry.record);
   }
 
-  #checkPage(bytes: Uint8Array): void {
-    if (bytes.byteLength === this.pageBytes) return;
-    throw new ArgumentError({
-      argument: 'page',
-      expected: `${this.pageBytes} bytes`,
-      actual: String(bytes.byteLength),
-    });
-  }
-
   async #readParts(begin: number, header: Uint8Array, page: Uint8Array): Promise<void> {
     const file = this.#file;
     if (file.readParts !== undefined) {
@@ -314,4 +305,10 @@ function reasonAgainst(state: RecordState, pageId: number, generation: number): 
 
 function filledOf(positions: Iterable<number>): number[] {
   return [...positions].filter((position) => position >= 0);
+}
+
+/** @throws {ArgumentError} for bytes that are not a whole page */
+export function checkPage({ byteLength }: Uint8Array, pageBytes: number): void {
+  if (byteLength === pageBytes) return;
+  throw new ArgumentError({ argument: 'page', expected: `${pageBytes} bytes`, actual: String(byteLength) });
 }

@@ -5,7 +5,7 @@
  */
 import { ArgumentError, CapacityError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
-import type { PageRecords } from './records.js';
+import { checkPage, type PageRecords } from './records.js';
 
 export interface PageStoreOptions {
   readonly pageBytes: number;
@@ -149,7 +149,7 @@ class TieredPageStore implements PageStore {
   }
 
   async put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void> {
-    this.#checkPage(page);
+    checkPage(page, this.pageBytes);
     const fresh = { bytes: page.slice(), positions: Int32Array.from(positions), isDirty: true, writing: undefined };
     if (this.#warmCapacity === 0) {
       if (this.#records === undefined) throw this.#fullWarm();
@@ -166,7 +166,7 @@ class TieredPageStore implements PageStore {
   }
 
   async read(pageId: number, target: Uint8Array, { promote = false } = {}): Promise<void> {
-    this.#checkPage(target);
+    checkPage(target, this.pageBytes);
     const bytes = this.peek(pageId);
     if (bytes !== undefined) {
       target.set(bytes);
@@ -345,15 +345,6 @@ class TieredPageStore implements PageStore {
       available: this.#warmCapacity * this.pageBytes,
       unit: 'bytes',
       hint: 'there is no cold tier',
-    });
-  }
-
-  #checkPage(bytes: Uint8Array): void {
-    if (bytes.byteLength === this.pageBytes) return;
-    throw new ArgumentError({
-      argument: 'page',
-      expected: `${this.pageBytes} bytes`,
-      actual: String(bytes.byteLength),
     });
   }
 }

@@ -1,7 +1,10 @@
 import { ArgumentError } from '@winnow/tensor';
+import { activationFunction } from '../numerics/activation-functions.js';
 import { selectTopK } from '../numerics/select-top-k.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
+
+const sigmoid = activationFunction('sigmoid');
 
 /** How a router's logits become probabilities, in the order of their encoded values. */
 export const routerScores: readonly string[] = ['softmax', 'sigmoid'];
@@ -58,7 +61,7 @@ export const expertRoute: OpSpec = {
         let total = 0;
         for (let x = 0; x < numExperts; x++) {
           const logit = logits.data[begin + x];
-          scores[x] = isSigmoid ? 1 / (1 + Math.exp(-logit)) : Math.exp(logit - max);
+          scores[x] = isSigmoid ? sigmoid(logit) : Math.exp(logit - max);
           total += scores[x];
         }
         if (!isSigmoid) for (let x = 0; x < numExperts; x++) scores[x] /= total;

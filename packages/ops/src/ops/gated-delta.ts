@@ -1,7 +1,10 @@
 import { ArgumentError, ShapeError } from '@winnow/tensor';
+import { activationFunction } from '../numerics/activation-functions.js';
 import { f32Only } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 import { eachSequence, stateInputs } from '../spec/recurrent-state.js';
+
+const sigmoid = activationFunction('sigmoid');
 
 /** The key head (of G) of value head h (of N): `h mod G`, or `floor(h * G / N)`. */
 export const headMappings: readonly string[] = ['tiled', 'grouped'];
@@ -95,7 +98,7 @@ export const gatedDelta: OpSpec = {
             readUnit(row + (numKeyHeads + keyHead) * keyDim, k, 1);
             const gate = t * numHeads + head;
             const kept = Math.exp(softplus(alpha.data[gate] + alphaBias.data[head]) * decay.data[head]);
-            const rate = 1 / (1 + Math.exp(-beta.data[gate]));
+            const rate = sigmoid(beta.data[gate]);
             const values = row + 2 * numKeyHeads * keyDim + head * valueDim;
             for (let i = 0; i < valueDim; i++) {
               let recalled = 0;

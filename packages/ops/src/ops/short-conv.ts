@@ -1,7 +1,10 @@
 import { ShapeError } from '@winnow/tensor';
+import { activationFunction } from '../numerics/activation-functions.js';
 import { f32Only } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 import { eachSequence, stateInputs } from '../spec/recurrent-state.js';
+
+const silu = activationFunction('silu');
 
 /** The activation after the convolution, in the order of the encoded values. */
 export const convActivations: readonly string[] = ['none', 'silu'];
@@ -51,7 +54,7 @@ export const shortConv: OpSpec = {
             for (let tap = 0; tap < numTaps; tap++) {
               sum += weight.data[channel * numTaps + tap] * input(t - numKept + tap, channel);
             }
-            y.data[t * numChannels + channel] = hasSilu ? sum / (1 + Math.exp(-sum)) : sum;
+            y.data[t * numChannels + channel] = hasSilu ? silu(sum) : sum;
           }
         }
         for (let i = 0; i < numKept; i++) {

@@ -1,5 +1,4 @@
 /** `winnow eval`: the quality loss of attention policies and cache dtypes compared with dense. */
-import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Command } from 'commander';
 import { makeFolder } from '@winnow/bytes/node';
@@ -22,7 +21,7 @@ import {
   type TaskName,
 } from '@winnow/evaluation';
 import { formatAttention, parseAttention } from '@winnow/sparse-attention';
-import { ArgumentError, IoError } from '@winnow/tensor';
+import { ArgumentError } from '@winnow/tensor';
 import { withCalculator } from '../../calculator.js';
 import type { CommandContext, CommandHost } from '../../command-host.js';
 import { registerEvalH2o } from './h2o.js';
@@ -46,6 +45,7 @@ import {
 } from '../../flags/load.js';
 import { refuse, parseNumber } from '../../flags/parse-values.js';
 import { parseKvDType } from '../../flags/parse-values.js';
+import { writeOutputFile } from '../../write-file.js';
 
 interface EvalFlags extends LoadFlags {
   readonly sparsity?: string;
@@ -158,7 +158,7 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   const report = await withCalculator(flags, (backend) => evaluateModel({ ...options, backend }));
   progress.clear();
   const named = { ...report, model: displayName(modelName, report.model) };
-  if (flags.plots !== undefined) await writePlots(flags.plots, named);
+  if (flags.plots !== undefined) await writePlots(flags.plots, named, signal);
   await out.write(flags.json === true ? formatJson(named) : formatEvaluation(named));
   if (flags.details === true && flags.json !== true) await out.write(details(named));
 }
@@ -180,7 +180,7 @@ function details({ configurations }: EvaluationReport): string {
   return blocks.join('');
 }
 
-async function writePlots(folder: string, report: EvaluationReport): Promise<void> {
+async function writePlots(folder: string, report: EvaluationReport, signal: AbortSignal): Promise<void> {
   const { drawQuality, drawTime } = await import('@winnow/evaluation/plots');
   const files = {
     'quality.svg': drawQuality(report),
@@ -188,12 +188,8 @@ async function writePlots(folder: string, report: EvaluationReport): Promise<voi
     'answer-time.svg': drawTime(report, 'decode'),
   };
   await makeFolder(folder);
-  try {
-    for (const [name, svg] of Object.entries(files)) {
-      if (svg !== undefined) await writeFile(join(folder, name), svg);
-    }
-  } catch (cause) {
-    throw new IoError({ source: folder, message: `cannot be written (${(cause as Error).message})` }, { cause });
+  for (const [name, svg] of Object.entries(files)) {
+    if (svg !== undefined) await writeOutputFile(join(folder, name), svg, signal);
   }
 }
 

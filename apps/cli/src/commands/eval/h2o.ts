@@ -1,5 +1,4 @@
 /** `winnow eval h2o`: the quality of heavy-hitter memory over its two budgets, and what it keeps. */
-import { writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import {
   baseConfiguration,
@@ -15,7 +14,6 @@ import {
   type KeptMap,
 } from '@winnow/evaluation';
 import { clampBudgets } from '@winnow/sparse-attention';
-import { IoError } from '@winnow/tensor';
 import { withCalculator } from '../../calculator.js';
 import type { CommandContext, CommandHost } from '../../command-host.js';
 import { formatJson, formatTable } from '../../format.js';
@@ -26,6 +24,7 @@ import { addGroup, flag, numberOption, numberRules } from '../../flags/builders.
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../../flags/load.js';
 import { parseNumber } from '../../flags/parse-values.js';
+import { writeOutputFile } from '../../write-file.js';
 
 interface EvalH2oFlags extends LoadFlags {
   readonly text?: string;
@@ -72,12 +71,7 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
 
 async function writePicture(path: string, title: string, maps: readonly KeptMap[], signal: AbortSignal): Promise<void> {
   const { drawKeptMaps } = await import('@winnow/evaluation/plots');
-  try {
-    await writeFile(path, drawKeptMaps({ title, maps }), { signal });
-  } catch (cause) {
-    signal.throwIfAborted();
-    throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
-  }
+  await writeOutputFile(path, drawKeptMaps({ title, maps }), signal);
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, context: CommandContext): Promise<void> {
