@@ -107,13 +107,18 @@ export function closingLine({ passed, failed, skipped }) {
   return `${passed} passed, ${failed} failed, ${skipped} skipped`;
 }
 
-/** The arguments of turbo for the tests of the filtered packages, or of all, those that take longest first. */
+/**
+ * The arguments of turbo for the tests of the filtered packages, or of all: those that take longest first, beside builds, which
+ * fill the cores while kernels compile.
+ */
 function testRuns(filters, flags) {
   // one more than there are cores: tests that wait for a browser or another process leave their core to others
-  const concurrency = `--concurrency=${availableParallelism() + 1}`;
-  const options = ['test', '--continue', '--output-logs=errors-only', concurrency, ...flags];
-  if (filters.length > 0) return [[...options, ...filters]];
-  return ['', '!'].map((sign) => [...options, ...longest.map((name) => `--filter=${sign}${name}`)]);
+  const options = ['--continue', '--output-logs=errors-only', `--concurrency=${availableParallelism() + 1}`, ...flags];
+  if (filters.length > 0) return [['test', ...options, ...filters]];
+  return [
+    ['build', ...longest.map((name) => `${name}#test`), ...options],
+    ['test', ...options, ...longest.map((name) => `--filter=!${name}`)],
+  ];
 }
 
 const usage = 'usage: npm test -- [--filter <package>] [--force]';
