@@ -70,14 +70,14 @@ describe('the demo model', () => {
         onEvent: (event) => void events.push(event),
       });
       using session = model.createSession();
-      let mostBlocks = 0;
+      let maxUsedBlocks = 0;
       const parts: string[] = [];
       for await (const { text } of session.generate('The old man', { ...greedy, overflow, maxTokens: numGenerated })) {
         parts.push(text);
-        mostBlocks = Math.max(mostBlocks, model.metrics().cache.numUsedBlocks);
+        maxUsedBlocks = Math.max(maxUsedBlocks, model.metrics().cache.numUsedBlocks);
       }
       expect(parts).toHaveLength(numGenerated);
-      expect(mostBlocks).toBe(4);
+      expect(maxUsedBlocks).toBe(4);
       const { numEvictedTokens, numCopiedBlocks } = model.metrics().cache;
       expect(numEvictedTokens).toBeGreaterThan(numGenerated - 300);
       expect(numCopiedBlocks).toBe(0);
