@@ -21,6 +21,7 @@ export function feedForwardTable(metrics: FeedForwardMetrics | undefined): strin
   const { numReads, bytesRead, hits, requests, prefetchHits } = cache;
   const overlap = readMs > 0 ? Math.max(0, 1 - waitedMs / readMs) : 0;
   const shares = `${formatPercent(requests > 0 ? hits / requests : 0)} cache hits, of which ${prefetchHits} prefetched`;
-  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${formatPercent(overlap)} of it overlapped with computation`;
+  const overlapped = `${formatPercent(overlap)} of it overlapped with computation`;
+  const reads = `${numReads} reads of ${formatBytes(bytesRead)} in ${ms(readMs)} ms, ${overlapped}`;
   return `\n${table}${shares}\n${reads}\n`;
 }
