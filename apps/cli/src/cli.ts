@@ -18,6 +18,7 @@ import { CommandHost } from './command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors.js';
 import type { CliIo } from './io.js';
 import { Output } from './output.js';
+import { suggest, suggestionLine } from './suggestion.js';
 
 const about = `
 MODEL is the path or URL of a .gguf file, a Hugging Face folder (a path, or a URL that ends in /), or a hub repository:
@@ -45,7 +46,7 @@ export async function main(argv: readonly string[], io: CliIo): Promise<number> 
   } catch (error) {
     await out.flush().catch(() => {});
     if (!(error instanceof OutputClosedError)) {
-      io.stderr.write(`winnow: ${errorLine(error)}\n`);
+      io.stderr.write(`winnow: ${errorLine(error)}\n${suggestionLine(error, argv)}`);
       if (isDebugging(io) && error instanceof Error) io.stderr.write(`${error.stack}\n`);
     }
     return exitCodeOf(error);
@@ -62,12 +63,19 @@ async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promis
     throw new CommanderError(exitCodes.usage, 'winnow.noCommand', 'expected a command, got none');
   }
   try {
-    await program.parseAsync(joinScaledAdapters(argv), { from: 'user' });
+    await program.parseAsync(joinScaledAdapters(withoutVainHelp(argv, program)), { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     if (error.exitCode !== 0) throw usageOf(error, argv, program);
   }
   await out.write(help);
+}
+
+/** `help rnu` is the unknown command `rnu`, whose error names the nearest one. */
+function withoutVainHelp(argv: readonly string[], program: Command): readonly string[] {
+  const [first, name] = argv;
+  const isVain = first === 'help' && name !== undefined && !program.commands.some((entry) => entry.name() === name);
+  return isVain && name !== 'help' && !name.startsWith('-') ? argv.slice(1) : argv;
 }
 
 function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void): Command {
@@ -109,7 +117,7 @@ function usageOf(error: CommanderError, argv: readonly string[], program: Comman
   const command = program.commands.find((entry) => entry.name() === argv[0]);
   const where = command === undefined ? 'winnow --help' : `winnow ${command.name()} --help`;
   const text = error.message.replace(/^error: /, '').replaceAll(/\s*\n\s*/g, ' ');
-  return new CommanderError(exitCodes.usage, error.code, `${text} (see ${where})`);
+  return suggest(new CommanderError(exitCodes.usage, error.code, text), where);
 }
 
 function isDebugging(io: CliIo): boolean {

@@ -77,7 +77,7 @@ const optionPaths = new RegExp(
 
 /** Replaces options in a message of the engine by flags. */
 export function withFlags(text: string): string {
-  return text.replaceAll(optionPaths, flagOf);
+  return text.replaceAll(optionPaths, flagOf).replace(/^(model|location): /, 'MODEL: ');
 }
 
 /** Formats an error as one line; unexpected failures are marked as such. */

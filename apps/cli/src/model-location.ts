@@ -1,10 +1,12 @@
 /** Resolves MODEL on the command line: a path, a URL, a repository of the hub, or nothing for the demo model. */
-import { statSync } from 'node:fs';
-import { join } from 'node:path';
+import { readdirSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { ModelLocation } from '@winnow/engine';
+import { UsageError } from './errors.js';
 import { refuse } from './flags/parse-values.js';
 import type { HubRequest } from './io.js';
+import { suggest } from './suggestion.js';
 
 /** Display name of a model: its own name, except for the demo model, whose path depends on the installation. */
 export function displayName(model: string | undefined, ownName: string): string {
@@ -45,6 +47,30 @@ function hubReference(model: string, text: string): ModelReference {
   if (!/^(\w[\w.-]*\/)?\w[\w.-]*$/.test(repo))
     throw refuse('MODEL', 'a repository such as hf:owner/name or hf:owner/name:file.gguf', model);
   return { kind: 'hub', request: { repo, revision, file }, isAmbiguous: model === text };
+}
+
+/**
+ * Rejects paths that cannot be a model before anything is read.
+ * @throws {UsageError} for a weight file, and for a folder without `config.json`
+ */
+export function checkModelPath(path: string): void {
+  const kind = pathKind(path);
+  if (kind === 'file' && /\.safetensors(\.index\.json)?$/i.test(path)) {
+    const message = `MODEL: expected the folder of the model, got one of its weight files, ${path}`;
+    throw suggest(new UsageError(message), { argument: path, instead: [dirname(path)] });
+  }
+  if (kind !== 'folder' || pathKind(join(path, 'config.json')) === 'file') return;
+  const [gguf] = readdirSync(path)
+    .filter((name) => /\.gguf$/i.test(name))
+    .sort();
+  const error = new UsageError(`MODEL: expected a folder with config.json or a .gguf file, got ${path}`);
+  throw gguf === undefined ? error : suggest(error, { argument: path, instead: [join(path, gguf)] });
+}
+
+/** Whether an argument is a path that exists, a URL or a repository. */
+export function isModel(model: string): boolean {
+  const reference = parseModelReference(model);
+  return reference.kind === 'hub' || reference.location instanceof URL || pathKind(model) !== undefined;
 }
 
 function pathKind(path: string): 'file' | 'folder' | undefined {

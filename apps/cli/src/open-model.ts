@@ -1,12 +1,13 @@
 /** Opens a model from MODEL and flags, with progress. */
 import type { LoadOptions, LoadProgress, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
-import { IoError, WinnowError } from '@winnow/tensor';
+import { ArgumentError, IoError, WinnowError } from '@winnow/tensor';
 import { loadOptionsOf } from './flags/engine-options.js';
 import { InterruptedError, withFlags } from './errors.js';
 import type { CliIo } from './io.js';
-import { parseModelReference } from './model-location.js';
+import { checkModelPath, parseModelReference } from './model-location.js';
 import type { LoadFlags } from './flags/load.js';
 import type { Progress } from './progress.js';
+import { suggest } from './suggestion.js';
 
 export interface OpenContext {
   readonly io: CliIo;
@@ -22,7 +23,10 @@ export async function locateModel(
   { io, progress, signal }: OpenContext,
 ): Promise<ModelLocation> {
   const reference = parseModelReference(model);
-  if (reference.kind === 'location') return reference.location;
+  if (reference.kind === 'location') {
+    if (typeof reference.location === 'string') checkModelPath(reference.location);
+    return reference.location;
+  }
   try {
     return await io.download(reference.request, {
       signal,
@@ -67,6 +71,8 @@ export async function openModel(model: string | undefined, options: LoadOptions,
     }
     warnOf(loaded, warn);
     return loaded;
+  } catch (error) {
+    throw isEncoderError(error) ? suggest(error, `winnow embed ${model ?? ''} -p TEXT`) : error;
   } finally {
     progress.clear();
   }
@@ -78,6 +84,11 @@ export function warnOf({ notices, fallbacks }: Pick<Model, 'notices' | 'fallback
   for (const { op, reason, numRecords } of fallbacks) {
     warn(`${numRecords} × ${op} fell back to the reference: ${reason}`);
   }
+}
+
+/** Whether a model cannot be loaded because it only embeds. */
+export function isEncoderError(error: unknown): error is ArgumentError {
+  return ArgumentError.isInstance(error) && error.argument === 'model' && /an encoder/.test(error.actual);
 }
 
 export async function openTokenizer(model: string | undefined, context: OpenContext): Promise<ModelTokenizer> {

@@ -123,7 +123,7 @@ test('winnow embed: shows its progress on a terminal', async () => {
 test('winnow embed: a generative model requires a pooling', async () => {
   const refused = await run(['embed', '-p', 'Once upon a time']);
   expect(refused).toMatchObject({ code: 2, stdout: '' });
-  expect(refused.stderr).toContain('pooling: expected last, mean or another');
+  expect(refused.stderr).toContain('--pooling: expected mean | cls | last | max | weighted-mean | mean-sqrt');
   const { code, stdout } = await run(['embed', '-p', 'Once upon a time', '--pooling', 'last', '--json']);
   expect(code).toBe(0);
   expect((JSON.parse(stdout) as Embedded).embeddings[0]?.length).toBeGreaterThan(16);

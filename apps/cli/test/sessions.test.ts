@@ -47,7 +47,9 @@ describe('winnow run on the demo model', () => {
     // a session with other cache options, and a file that is not a session
     const refused = await runCli(engine, ['run', '--load-session', file, '--kv-dtype', 'f16']);
     expect(refused).toMatchObject({ code: 3, stdout: '' });
-    expect(refused.stderr).toMatch(/^winnow: [^\n]*story: options\.keyDType: expected "f16", got "f32"\n$/);
+    expect(refused.stderr).toMatch(
+      /^winnow: [^\n]*story: session: .* the same cache flags; keyDType: expected "f16", got "f32"\n$/,
+    );
     writeFileSync(join(folder, 'text'), 'x'.repeat(100));
     expect(await runCli(engine, ['run', '--load-session', join(folder, 'text')])).toMatchObject({ code: 3 });
     expect(await runCli(engine, ['run', '--load-session', join(folder, 'none')])).toMatchObject({ code: 1 });

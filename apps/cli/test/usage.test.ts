@@ -97,7 +97,7 @@ describe('invalid command lines exit with 2 and one line', () => {
   ])('winnow %s', async (line, message) => {
     const { code, stdout, stderr } = await runCli(fake.api, line.split(' '));
     expect([code, stdout]).toEqual([2, '']);
-    expect(stderr).toMatch(/^winnow: [^\n]+\n$/);
+    expect(stderr).toMatch(/^winnow: [^\n]+\n(  try: [^\n]+\n)?$/);
     expect(stderr).toContain(message);
   });
 

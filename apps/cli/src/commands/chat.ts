@@ -13,6 +13,7 @@ import { LineReader } from '../line-reader.js';
 import { displayName } from '../model-location.js';
 import { checkConstraint } from '../summary.js';
 import { openModel } from '../open-model.js';
+import { restoreSession } from '../restore-session.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addAttentionOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
@@ -63,7 +64,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const name = displayName(modelName, model.name);
   const seed = seedOf(flags, io.randomSeed);
   const session =
-    flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession);
+    flags.loadSession === undefined ? model.createSession() : await restoreSession(model, flags.loadSession, signal);
   const conversation = new Conversation(model, session, {
     limits: { ...limitsOf(flags), ...constraint },
     sampling: samplingOf(flags, model.defaultSampling, seed),

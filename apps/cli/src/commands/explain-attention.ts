@@ -16,7 +16,7 @@ import { formatJson, formatPercent, formatTable } from '../format.js';
 import { createModelOpener, tokensOf } from '../model-evaluation.js';
 import { displayName } from '../model-location.js';
 import { readText } from '../read-text.js';
-import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules, svgOption } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
   addModelOption,
@@ -62,7 +62,7 @@ export function registerExplainAttention(program: Command, host: CommandHost): v
     heading: 'Picture',
     common: [
       ...textOptions('the text'),
-      flag('--out <file>', 'SVG file to write').makeOptionMandatory(),
+      svgOption('SVG file to write').makeOptionMandatory(),
       choiceOption('--phase <phase>', 'phase whose policy is drawn', ['prefill', 'decode'], 'the sparse one'),
       flag('--layers <list>', "layers, such as 0,3,last or 'all' (default: first, middle, last)"),
       flag('--heads <list>', "query heads, such as 0,1,last (default: 'all', at most six)"),

@@ -6,8 +6,10 @@ import { constraintOf } from '../flags/constraint.js';
 import { limitsOf, loadOptionsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
 import { InterruptedError, UsageError } from '../errors.js';
 import { formatJson } from '../format.js';
-import { displayName } from '../model-location.js';
+import { displayName, isModel } from '../model-location.js';
 import { openModel } from '../open-model.js';
+import { restoreSession } from '../restore-session.js';
+import { suggest } from '../suggestion.js';
 import { feedForwardTable } from '../feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
 import { readText } from '../read-text.js';
@@ -89,7 +91,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   if (flags.system !== undefined && flags.chat !== true) {
     throw new UsageError('--system: requires --chat');
   }
-  const input = await promptOf(flags, context);
+  const input = await promptOf(modelName, flags, context);
   const constraint = await constraintOf(flags, io, signal);
   await using model = await openModel(modelName, loadOptionsOf(flags), context);
   const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
@@ -107,7 +109,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   };
   const isStreaming = flags.json !== true;
   using session =
-    flags.loadSession === undefined ? model.createSession() : await model.restoreSession(flags.loadSession, { signal });
+    flags.loadSession === undefined ? model.createSession() : await restoreSession(model, flags.loadSession, signal);
   if (isStreaming && flags.displayPrompt === true) await out.write(shownPrompt(model, input));
   progress.wait('prompt');
   const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
@@ -139,6 +141,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
 
 /** Undefined to resume a restored session. */
 async function promptOf(
+  modelName: string | undefined,
   flags: RunFlags,
   { io, signal }: CommandContext,
 ): Promise<string | readonly number[] | undefined> {
@@ -150,8 +153,21 @@ async function promptOf(
   }
   if (flags.loadSession !== undefined && !hasText) return undefined;
   const text = await readText(io, flags, signal);
-  if (text === undefined) throw new UsageError('--prompt: expected a prompt from -p, -f, --tokens or a pipe, got none');
+  if (text === undefined) {
+    throw meantAsPrompt(modelName, '--prompt: expected a prompt from -p, -f, --tokens or a pipe, got none');
+  }
+  if (text === '' && flags.prompt === undefined) {
+    const source = flags.file === undefined || flags.file === '-' ? 'an empty stdin' : `the empty file ${flags.file}`;
+    throw meantAsPrompt(modelName, `--prompt: expected a prompt, got ${source}`);
+  }
   return flags.escape === true && flags.prompt !== undefined ? unescapeText(text) : text;
+}
+
+/** The error; where the model is none, it may have been meant as the prompt. */
+function meantAsPrompt(modelName: string | undefined, message: string): UsageError {
+  const error = new UsageError(message);
+  if (modelName === undefined || modelName === '' || isModel(modelName)) return error;
+  return suggest(error, { argument: modelName, instead: ['-p', modelName] });
 }
 
 function shownPrompt(model: Model, input: string | readonly number[] | undefined): string {

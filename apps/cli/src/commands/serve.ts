@@ -1,13 +1,14 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
 import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
-import type { EmbeddingLoadOptions } from '@winnow/engine';
+import type { EmbeddingLoadOptions, Model } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors.js';
 import { displayName } from '../model-location.js';
-import { openModel } from '../open-model.js';
+import { isEncoderError, openModel } from '../open-model.js';
+import { suggest } from '../suggestion.js';
 import {
   addGroup,
   choiceOption,
@@ -156,7 +157,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   try {
     const models: ServedModel[] = [];
     for (const [index, name] of wanted.entries()) {
-      const model = await openModel(name, loadOptionsOf({ kvWhenFull: 'wait', ...flags }), context);
+      const model = await openGenerativeModel(name, flags, context);
       owned.push(model);
       models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
     }
@@ -213,6 +214,20 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     maxBodyBytes: flags.maxBody,
     maxConnections: flags.maxConnections,
   });
+}
+
+/** An encoder is served with another flag. */
+async function openGenerativeModel(
+  name: string | undefined,
+  flags: ServeFlags,
+  context: CommandContext,
+): Promise<Model> {
+  try {
+    return await openModel(name, loadOptionsOf({ kvWhenFull: 'wait', ...flags }), context);
+  } catch (error) {
+    if (name === undefined || !isEncoderError(error)) throw error;
+    throw suggest(error, { argument: name, instead: ['--embedding-model', name] });
+  }
 }
 
 /** Resolves with the first Ctrl-C or SIGTERM; the next one exits the process. */

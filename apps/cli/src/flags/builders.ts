@@ -50,6 +50,14 @@ export function choiceOption(flags: string, description: string, choices: readon
   });
 }
 
+/** `--out`, the file of a picture. */
+export function svgOption(description: string): Option {
+  return parsedOption('--out <file>', description, (name, text) => {
+    if (!/\.svg$/i.test(text)) throw refuse(name, 'a file that ends in .svg', text);
+    return text;
+  });
+}
+
 /** A flag that may be repeated. */
 export function listOption(flags: string, description: string): Option {
   return flag(flags, description).argParser((text: string, previous: readonly string[] | undefined) => {

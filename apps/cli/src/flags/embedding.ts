@@ -1,10 +1,11 @@
 /** Flags of embedding commands, and loading their model. */
-import { definedFields } from '@winnow/tensor';
+import { ArgumentError, definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
-import type { DType } from '@winnow/tensor';
+import { ArgumentError, type DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
 import { loadProgress, locateModel, warnOf, type OpenContext } from '../open-model.js';
+import { suggest, type Suggestion } from '../suggestion.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
 import {
   activationsOption,
@@ -97,7 +98,21 @@ export async function openEmbeddingModel(
     });
     warnOf(loaded, warn);
     return loaded;
+  } catch (error) {
+    throw isPoolingError(error) ? suggest(error, poolingSuggestion(model)) : error;
   } finally {
     progress.clear();
   }
+}
+
+/** Whether a model declares no pooling. */
+function isPoolingError(error: unknown): error is ArgumentError {
+  return ArgumentError.isInstance(error) && error.argument === 'pooling' && error.actual === 'nothing';
+}
+
+function poolingSuggestion(model: string | undefined): Suggestion {
+  const flags = ['--pooling', 'last'];
+  return model === undefined
+    ? `winnow embed ${flags.join(' ')} -p TEXT`
+    : { argument: model, instead: [model, ...flags] };
 }

@@ -35,5 +35,5 @@ export const optionsWithFlags: readonly string[] = [
   ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
-  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions'],
+  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling'],
 ];

@@ -66,7 +66,7 @@ export function choosePooling(
 ): Pooling {
   const pooling = asked ?? stored ?? (isEncoder === true ? 'mean' : undefined);
   if (pooling === undefined) {
-    const expected = 'last, mean or another pooling, since this decoder does not declare one';
+    const expected = `${poolings.join(' | ')}, since this decoder does not declare one`;
     throw new ArgumentError({ argument: 'pooling', expected, actual: 'nothing' });
   }
   if (!poolings.includes(pooling)) {

@@ -273,7 +273,7 @@ describe('decoders', () => {
 
   test('require a pooling, and reject that of the first token', async () => {
     const path = archPath('llama', 'model.gguf') as string;
-    await expect(loadEmbeddingModel(path)).rejects.toThrow('pooling: expected last, mean or another');
+    await expect(loadEmbeddingModel(path)).rejects.toThrow('pooling: expected mean | cls | last');
     await expect(loadEmbeddingModel(path, { pooling: 'cls' })).rejects.toThrow('attends only to itself');
     await using model = await loadEmbeddingModel(path, { pooling: 'mean', backend: backends[0] as Backend });
     const [alone, beside] = [await model.embed([[5, 6, 7]]), await model.embed([[9, 9], [5, 6, 7], [4]])];

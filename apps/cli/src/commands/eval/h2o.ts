@@ -20,7 +20,7 @@ import { formatJson, formatTable } from '../../format.js';
 import { createModelOpener, tokensOf } from '../../model-evaluation.js';
 import { displayName } from '../../model-location.js';
 import { readText } from '../../read-text.js';
-import { addGroup, flag, numberOption, numberRules } from '../../flags/builders.js';
+import { addGroup, flag, numberOption, numberRules, svgOption } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../../flags/load.js';
 import { parseNumber } from '../../flags/parse-values.js';
@@ -59,7 +59,7 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
       numberOption('--sinks <n>', 'number of first tokens that are always kept', fromZero).default(0),
       flag('--locals <list>', 'numbers of recent tokens to keep (default: 0, 1/8 and 1/4 of a chunk)'),
       flag('--heavies <list>', 'numbers of heavy hitters to keep (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
-      flag('--out <file>', 'write an SVG of the positions that are kept'),
+      svgOption('write an SVG of the positions that are kept'),
     ],
   });
   addOutputOptions(addLoadOptions(command), 'print one JSON object');
