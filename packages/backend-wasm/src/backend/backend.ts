@@ -100,7 +100,7 @@ class BackendParts {
     this.#options = options;
     this.#queue = new JobQueue(checkDisposed);
     this.#scratchMeter = new ScratchMeter(module, options.isShared);
-    this.pool = new MemoryPool({ ...options, module, onLost });
+    this.pool = new MemoryPool(options, module, onLost);
     this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module, now, checkDisposed });
   }
 

@@ -4,6 +4,7 @@
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
+import type { WasmModule } from '../host/web-assembly.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
@@ -13,8 +14,6 @@ export interface PoolOptions extends ShardOptions {
   readonly bytesPerMemory: number;
   /** Bytes that buffers leave free in each memory for programs, if there may be several memories. */
   readonly reservedBytes: number;
-  /** Called once when workers of a memory die. */
-  readonly onLost: (failure: DeviceLostError) => void;
 }
 
 /** Minimum size of a memory that can hold a program. */
@@ -27,6 +26,8 @@ function roomIn({ heap }: MemoryShard, reserve: number): number {
 
 export class MemoryPool {
   readonly #options: PoolOptions;
+  readonly #module: WasmModule;
+  readonly #onLost: (failure: DeviceLostError) => void;
   readonly #reservedBytes: number;
   readonly #memories: MemoryShard[] = [];
   readonly #groups = new WeakMap<BufferGroup, MemoryShard>();
@@ -35,8 +36,11 @@ export class MemoryPool {
   #failure: DeviceLostError | undefined;
   #newest: MemoryShard; // the memory of the previous buffer
 
-  constructor(options: PoolOptions) {
+  /** @param onLost called once when workers of a memory die */
+  constructor(options: PoolOptions, module: WasmModule, onLost: (failure: DeviceLostError) => void) {
     this.#options = options;
+    this.#module = module;
+    this.#onLost = onLost;
     this.#reservedBytes = options.maxBytes > options.bytesPerMemory ? options.reservedBytes : 0;
     this.#first = this.#create(0) as MemoryShard;
     this.#newest = this.#first;
@@ -90,13 +94,13 @@ export class MemoryPool {
     const left = this.#memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
     const size = Math.floor(Math.min(left, bytesPerMemory) / pageBytes) * pageBytes;
     if (size < Math.max(minBytes, heapBase + sizeBytes)) return undefined;
-    const memory = createShard(size, this.#options, (cause) => this.#fail(cause));
+    const memory = createShard(size, this.#module, this.#options, (cause) => this.#fail(cause));
     this.#memories.push(memory);
     return memory;
   }
 
   #fail(cause: DeviceLostError): void {
-    if (this.#failure === undefined) this.#options.onLost(cause);
+    if (this.#failure === undefined) this.#onLost(cause);
     this.#failure ??= cause;
     for (const { runner } of this.#memories) runner.fail(this.#failure);
   }

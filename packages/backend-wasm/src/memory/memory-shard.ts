@@ -17,7 +17,6 @@ export interface MemoryShard {
 
 /** Options shared by all memories of a backend. */
 export interface ShardOptions {
-  readonly module: WasmModule;
   readonly host: WasmHost;
   readonly isShared: boolean;
   readonly numThreads: number;
@@ -38,10 +37,11 @@ const fewSpins = 1000;
 /** @param onDeath called when a worker dies */
 export function createShard(
   maxBytes: number,
+  module: WasmModule,
   options: ShardOptions,
   onDeath: (failure: DeviceLostError) => void,
 ): MemoryShard {
-  const { module, host, isShared, numThreads, usesMessages, minWork, int8Dot } = options;
+  const { host, isShared, numThreads, usesMessages, minWork, int8Dot } = options;
   const heap = new Heap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;
   heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
