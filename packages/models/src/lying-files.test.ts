@@ -57,15 +57,19 @@ test('config.json: the unchanged file is a model', async () => {
 });
 
 test.each([
-  [{ num_hidden_layers: 1e9 }, /model\.layers\.1\.input_layernorm\.weight: the model needs this tensor/],
-  [{ num_hidden_layers: 2 ** 53 - 1 }, /model\.layers\.1\.input_layernorm\.weight/],
+  [{ num_hidden_layers: 2 }, /model\.layers\.1\.input_layernorm\.weight: the model needs this tensor/],
+  [{ num_hidden_layers: 1e9 }, /layers: expected at most 12, the number of tensors, got 1000000000/],
+  [{ num_hidden_layers: 2 ** 53 - 1 }, /layers: expected at most 12/],
   [{ num_hidden_layers: 2 ** 53 }, /num_hidden_layers: expected a non-negative integer/],
   [{ num_hidden_layers: 0 }, /num_hidden_layers: expected a positive integer, got 0/],
   [{ vocab_size: 1e12 }, /vocab_size: expected 10 embedding rows, got 1000000000000/],
-  [{ hidden_size: 1e12 }, /embed_tokens\.weight: expected shape \[10, 1000000000000\], got \[10, 8\]/],
-  [{ intermediate_size: 2 ** 52 }, /mlp\.gate_proj\.weight: expected shape/],
+  [{ hidden_size: 16 }, /embed_tokens\.weight: expected shape \[10, 16\], got \[10, 8\]/],
+  [{ hidden_size: 1e12 }, /hidden size: expected at most 664, the number of weights, got 1000000000000/],
+  [{ intermediate_size: 13 }, /mlp\.gate_proj\.weight: expected shape/],
+  [{ intermediate_size: 2 ** 52 }, /FFN size: expected at most 664/],
   [{ head_dim: 0 }, /head_dim: expected a positive integer, got 0/],
-  [{ head_dim: 2 ** 52 }, /self_attn\.q_proj\.weight: expected shape/],
+  [{ head_dim: 4 }, /self_attn\.q_proj\.weight: expected shape/],
+  [{ head_dim: 2 ** 52 }, /attention size: expected at most 664/],
   [{ head_dim: -2 }, /head_dim: expected a non-negative integer, got -2/],
   [{ num_attention_heads: 0 }, /num_attention_heads: expected a positive integer, got 0/],
   [{ num_key_value_heads: 0 }, /num_key_value_heads: expected a positive integer, got 0/],
@@ -169,7 +173,8 @@ test('GGUF: the unchanged file is a model; plain counts, counts per layer and 64
 });
 
 test.each([
-  [{ 'llama.block_count': 2 ** 32 - 1 }, /blk\.1\.attn_norm\.weight: the model needs this tensor/],
+  [{ 'llama.block_count': 2 }, /blk\.1\.attn_norm\.weight: the model needs this tensor/],
+  [{ 'llama.block_count': 2 ** 32 - 1 }, /layers: expected at most 12/],
   [{ 'llama.block_count': 2n ** 63n }, /block_count: expected a non-negative integer, got 9223372036854775808/],
   [{ 'llama.attention.key_length': 0 }, /key_length: expected a positive integer/],
   [{ 'llama.attention.key_length': 4, 'llama.attention.value_length': 4 }, /attn_q\.weight: expected shape \[16, 8\]/],

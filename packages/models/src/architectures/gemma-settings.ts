@@ -1,7 +1,6 @@
 /** Settings common to all Gemma generations. */
 import type { Fields } from '../file/fields.js';
 import type { DecoderConfig, RotaryDecoderConfig } from '../program/config.js';
-import { maxListedLayers } from '../settings/hub-settings.js';
 import type { HubDecoder } from '../settings/hub-settings.js';
 
 /** Scale of the embeddings. */
@@ -41,7 +40,7 @@ export function gemmaGgufScale({ numLayers, hiddenDim, numHeads, headDim }: Deco
 /** All layers except every `period`-th have the sliding window. */
 export function windowedByPeriod({ numLayers }: DecoderConfig, period: number): boolean[] {
   const isWindowed = (_: unknown, layer: number): boolean => layer % period < period - 1;
-  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, isWindowed);
+  return Array.from({ length: numLayers }, isWindowed);
 }
 
 /** The sliding window of a GGUF file; its optional pattern is a period or a list per layer. */

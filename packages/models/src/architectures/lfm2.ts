@@ -14,7 +14,7 @@ import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, tensorNames, type Names } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub, maxListedLayers } from '../settings/hub-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { kvHeadsByLayer, recurrentByType } from '../settings/recurrent-settings.js';
 
 export const lfm2: Architecture = {
@@ -141,7 +141,7 @@ function convolutionLayers(fields: Fields, numLayers: number): boolean[] {
   if (!fields.has('layer_types')) {
     const attending = fields.raw('full_attn_idxs');
     if (!Array.isArray(attending)) throw fields.refusal('full_attn_idxs', 'a list, without layer_types', attending);
-    return Array.from({ length: Math.min(numLayers, maxListedLayers) }, (_, layer) => !attending.includes(layer));
+    return Array.from({ length: numLayers }, (_, layer) => !attending.includes(layer));
   }
   return recurrentByType(fields, numLayers, 'conv');
 }

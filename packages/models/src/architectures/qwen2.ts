@@ -9,7 +9,7 @@ import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
 import { isDerivedTensor, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub, maxListedLayers, windowedLayersOf } from '../settings/hub-settings.js';
+import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 
 export const qwen2: Architecture = {
   name: 'qwen2',
@@ -48,6 +48,6 @@ export function withQwenWindow({ fields }: ModelFile, config: RotaryDecoderConfi
   }
   const firstLayer = fields.integer('max_window_layers', 28);
   const isWindowed = (_: unknown, layer: number): boolean => layer >= firstLayer;
-  const windowedLayers = types ?? Array.from({ length: Math.min(config.numLayers, maxListedLayers) }, isWindowed);
+  const windowedLayers = types ?? Array.from({ length: config.numLayers }, isWindowed);
   return { ...config, slidingWindow: fields.count('sliding_window', 4096), windowedLayers };
 }

@@ -4,7 +4,7 @@ import { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub, maxListedLayers } from '../settings/hub-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
 import { kvHeadsByLayer, listOf, recurrentByType } from '../settings/recurrent-settings.js';
 import { textPartOf } from '../settings/text-part.js';
 
@@ -105,7 +105,7 @@ function withFfnSize(file: ModelFile): ModelFile {
 }
 
 function byInterval(numLayers: number, interval: number): boolean[] {
-  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, (_, layer) => (layer + 1) % interval !== 0);
+  return Array.from({ length: numLayers }, (_, layer) => (layer + 1) % interval !== 0);
 }
 
 function checkedDelta(fields: Fields, delta: DeltaConfig): DeltaConfig {

@@ -19,7 +19,6 @@ import {
   tensorNames,
   type UsualTensors,
 } from '../program/tensors.js';
-import { maxListedLayers } from '../settings/hub-settings.js';
 import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 
 /** Far more experts than any model has; a plausibility limit for untrusted files. */
@@ -102,7 +101,7 @@ function sparseLayers(fields: Fields): (layer: number) => boolean {
 }
 
 function layersFrom(numLayers: number, hasExperts: (layer: number) => boolean): boolean[] {
-  return Array.from({ length: Math.min(numLayers, maxListedLayers) }, (_, layer) => hasExperts(layer));
+  return Array.from({ length: numLayers }, (_, layer) => hasExperts(layer));
 }
 
 function checkedExperts(fields: Fields, experts: ExpertConfig): ExpertConfig {

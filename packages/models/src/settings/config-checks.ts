@@ -2,6 +2,7 @@
 import type { StoredTensor } from '@winnow/bytes';
 import type { ActivationKind } from '@winnow/ops';
 import { Fields } from '../file/fields.js';
+import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 
 /** Values of `hidden_act` and similar settings. */
@@ -53,9 +54,22 @@ export function vocabSizeOf(fields: Fields, table: StoredTensor | undefined, set
   return numRows;
 }
 
-/** @throws {FormatError} when sizes are inconsistent */
-export function checked(fields: Fields, config: DecoderConfig): DecoderConfig {
-  const { numHeads, numKvHeads, normEps } = config;
+/**
+ * Checks every count against the tensors of the file, before anything of that size is allocated.
+ * @throws {FormatError} when sizes are inconsistent, or larger than the file has room for
+ */
+export function checked({ fields, store }: ModelFile, config: DecoderConfig): DecoderConfig {
+  const { numLayers, hiddenDim, ffnDim, numHeads, numKvHeads, headDim, normEps } = config;
+  const tensors = [...store.tensors.values()];
+  const atMost = (name: string, value: number, max: number, what: string): void => {
+    if (value > max) throw fields.refusal(name, `at most ${max}, ${what}`, value);
+  };
+  atMost('layers', numLayers, tensors.length, 'the number of tensors');
+  // sizes of experts and of tied matrices are not those of a single tensor
+  const numWeights = tensors.reduce((sum, { shape }) => sum + shape.reduce((product, dim) => product * dim, 1), 0);
+  atMost('hidden size', hiddenDim, numWeights, 'the number of weights');
+  atMost('FFN size', ffnDim, numWeights, 'the number of weights');
+  atMost('attention size', numHeads * headDim, numWeights, 'the number of weights');
   if (numHeads % numKvHeads !== 0) throw fields.refusal('KV heads', `a divisor of ${numHeads} heads`, numKvHeads);
   if (!(normEps > 0 && Number.isFinite(Math.fround(normEps)))) {
     throw fields.refusal('norm epsilon', 'a positive number that f32 can hold', normEps);

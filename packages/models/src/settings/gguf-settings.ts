@@ -45,7 +45,8 @@ export async function configFromGguf(file: ModelFile, decoder: GgufDecoder): Pro
 }
 
 /** The same for models with learned positions. */
-export function unrotatedFromGguf({ fields, store }: ModelFile, decoder: GgufDecoder): DecoderConfig {
+export function unrotatedFromGguf(file: ModelFile, decoder: GgufDecoder): DecoderConfig {
+  const { fields, store } = file;
   const { architecture, known = [] } = decoder;
   const key = (name: string): string => `${architecture}.${name}`;
   const keyed = Object.entries(neutralValues).map(([name, values]) => [key(name), values] as const);
@@ -56,7 +57,7 @@ export function unrotatedFromGguf({ fields, store }: ModelFile, decoder: GgufDec
   const valueDim = fields.count(key('attention.value_length'), headDim);
   if (valueDim !== headDim) throw fields.refusal(key('attention.value_length'), `the key length ${headDim}`, valueDim);
   const epsilon = decoder.norm === 'rms' ? 'attention.layer_norm_rms_epsilon' : 'attention.layer_norm_epsilon';
-  return checked(fields, {
+  return checked(file, {
     architecture,
     vocabSize: vocabSizeOf(fields, store.tensors.get('token_embd.weight'), fields.raw(key('vocab_size'))),
     hiddenDim,

@@ -65,7 +65,8 @@ export function configFromHub(file: ModelFile, decoder: HubDecoder): RotaryDecod
 }
 
 /** The same for models with learned positions. */
-export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecoder): DecoderConfig {
+export function unrotatedFromHub(file: ModelFile, decoder: HubDecoder): DecoderConfig {
+  const { fields, store } = file;
   if (fields.has('quantization_config')) {
     throw fields.refusal('quantization_config', 'unquantized weights', fields.raw('quantization_config'));
   }
@@ -76,7 +77,7 @@ export function unrotatedFromHub({ fields, store }: ModelFile, decoder: HubDecod
   const numHeads = fields.count(name('num_attention_heads'), decoder.numHeads);
   const headDim = fields.count('head_dim', decoder.headDim ?? evenShare(hiddenDim, numHeads));
   const embedding = store.tensors.get(decoder.embedding ?? 'model.embed_tokens.weight');
-  return checked(fields, {
+  return checked(file, {
     architecture: decoder.architecture,
     vocabSize: vocabSizeOf(fields, embedding, fields.raw('vocab_size')),
     hiddenDim,
@@ -106,6 +107,3 @@ export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] |
     throw fields.refusal('layer_types', 'sliding_attention or full_attention', type);
   });
 }
-
-/** Far more layers than any model has; a plausibility limit for untrusted files. */
-export const maxListedLayers = 4096;

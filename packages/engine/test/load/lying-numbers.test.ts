@@ -1,0 +1,62 @@
+/** Every number of every architecture's settings, replaced by extremes: the model is described or refused, at once. */
+import { Fields, describeEmbedder, type ModelFile } from '@winnow/models';
+import { WinnowError } from '@winnow/tensor';
+import { describe, expect, test } from 'vitest';
+import { openPath } from '../../src/host/open-path.node.js';
+import { archPath, encoderNames, goldenNames } from '../support/golden-files.js';
+
+const extremes = [0, 1, 2, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1, 2 ** 53 - 1, 2 ** 64, -1, 0.5, 1e300, Number.NaN];
+/** Larger than the description of any of these models, which have less than a hundred tensors. */
+const maxHeapBytes = 64 * 2 ** 20;
+
+type Settings = Readonly<Record<string, unknown>>;
+
+/** The settings with one number replaced, for each number in them. */
+function* replaced(settings: Settings, value: number): Generator<readonly [string, Settings]> {
+  for (const [name, old] of Object.entries(settings)) {
+    if (typeof old === 'number' || typeof old === 'bigint') yield [name, { ...settings, [name]: value }];
+    else if (isNumbers(old)) yield [name, { ...settings, [name]: Array.from(old, () => value) }];
+    else if (typeof old === 'object' && old !== null && !Array.isArray(old)) {
+      for (const [inner, changed] of replaced(old as Settings, value)) {
+        yield [`${name}.${inner}`, { ...settings, [name]: changed }];
+      }
+    }
+  }
+}
+
+function isNumbers(value: unknown): value is ArrayLike<number> {
+  return ArrayBuffer.isView(value) || (Array.isArray(value) && typeof value[0] === 'number' && value.length < 100);
+}
+
+async function sweep(file: ModelFile, settings: Settings): Promise<void> {
+  for (const value of extremes) {
+    for (const [name, changed] of replaced(settings, value)) {
+      if (name.startsWith('tokenizer.')) continue;
+      const before = process.memoryUsage().heapUsed;
+      try {
+        await describeEmbedder({ ...file, fields: Fields.ofJson(file.fields.source, changed) });
+      } catch (error) {
+        if (!WinnowError.isInstance(error)) throw new Error(`${name} = ${value}`, { cause: error });
+      }
+      expect([name, value, process.memoryUsage().heapUsed - before < maxHeapBytes]).toEqual([name, value, true]);
+    }
+  }
+}
+
+const names = [...Object.values(goldenNames), ...Object.values(encoderNames)].flat();
+
+describe.each(names)('%s', (name) => {
+  for (const [format, path] of [
+    ['GGUF', archPath(name, 'model.gguf')],
+    ['config.json', archPath(name, 'hf')],
+  ] as const) {
+    const missing = path === undefined ? ' (needs ../shared/data/goldens)' : '';
+    test.skipIf(path === undefined)(`${format}${missing}`, async () => {
+      const opened = await openPath(path as string, {});
+      const file = await opened.openFile();
+      await describeEmbedder(file);
+      await sweep(file, opened.metadata);
+      await opened.close();
+    });
+  }
+});
