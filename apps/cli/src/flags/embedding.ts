@@ -1,7 +1,6 @@
 /** Flags of embedding commands, and loading their model. */
-import { ArgumentError, definedFields } from '@winnow/tensor';
+import { ArgumentError, definedFields, type DType } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
-import { ArgumentError, type DType } from '@winnow/tensor';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
 import { loadProgress, locateModel, warnOf, type OpenContext } from '../open-model.js';
