@@ -1,25 +1,12 @@
 /** The program's interface to its host, implemented in `main.ts` and by tests. */
 import type { Readable, Writable } from 'node:stream';
-import type {
-  EmbeddingLoadOptions,
-  EmbeddingModel,
-  LoadOptions,
-  Model,
-  ModelInfo,
-  ModelLocation,
-  ModelTokenizer,
-  OpenOptions,
-} from '@winnow/engine';
+import type * as engine from '@winnow/engine';
+import type { ModelLocation } from '@winnow/engine';
 import type { ServerOptions, WinnowServer } from '@winnow/server';
 import type { Peaks } from './profile-table.js';
 
 /** The parts of `@winnow/engine` that the commands use. */
-export interface EngineApi {
-  loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
-  loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
-  inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
-  openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
-}
+export type EngineApi = Pick<typeof engine, 'loadModel' | 'loadEmbeddingModel' | 'inspectModel' | 'openTokenizer'>;
 
 /** The parts of `@winnow/server` that the commands use. */
 export interface ServerApi {

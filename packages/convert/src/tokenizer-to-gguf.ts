@@ -1,4 +1,5 @@
 /** Converts the vocabulary of a folder to GGUF metadata. */
+import { bytesOfBase64 } from '@winnow/tensor';
 import type { GgufValueInput } from '@winnow/gguf';
 import type { HubModel, JsonObject } from '@winnow/hub';
 import { architectures, type DecoderConfig } from '@winnow/models';
@@ -170,9 +171,7 @@ function unigram(json: JsonObject, { tokens, types }: Parts): Partial<GgufVocabu
     addSpacePrefix: !/"prepend_scheme":"never"/.test(text),
     removeExtraWhitespaces: text.includes('{2,}') || text.includes('"WhitespaceSplit"'),
     ...(unkId === undefined ? {} : { unkId }),
-    ...(charsmap === undefined
-      ? {}
-      : { precompiledCharsmap: Uint8Array.from(atob(charsmap), (character) => character.charCodeAt(0)) }),
+    ...(charsmap === undefined ? {} : { precompiledCharsmap: bytesOfBase64(charsmap) }),
   };
 }
 

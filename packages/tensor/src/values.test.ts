@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { definedFields, describeValue, isRecord } from './values.js';
+import { bytesOfBase64, definedFields, describeValue, isRecord } from './values.js';
 
 test.each([
   [undefined, 'nothing', false],
@@ -19,4 +19,10 @@ test.each([
 
 test('definedFields drops undefined and keeps null, 0 and false', () => {
   expect(definedFields({ a: undefined, b: null, c: 0, d: false })).toStrictEqual({ b: null, c: 0, d: false });
+});
+
+test('bytesOfBase64 gives bytes of any value, and throws for other texts', () => {
+  expect([...bytesOfBase64('AP+ACg==')]).toEqual([0, 255, 128, 10]);
+  expect(bytesOfBase64('')).toHaveLength(0);
+  expect(() => bytesOfBase64('A*')).toThrow();
 });

@@ -1,4 +1,4 @@
-/** Values of untyped code, of JSON above all. */
+/** Values that come from outside: from untyped code, JSON and text. */
 
 /** Whether a value is an object with named fields: neither an array nor null. */
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -21,4 +21,13 @@ export function describeValue(value: unknown): string {
 /** A copy without the fields that are undefined, which exact optional properties do not allow. */
 export function definedFields<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }): Partial<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Partial<T>;
+}
+
+/** The bytes of a base64 text. @throws {DOMException} for other characters */
+export function bytesOfBase64(text: string): Uint8Array {
+  const { atob } = globalThis as unknown as { atob(text: string): string };
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
 }

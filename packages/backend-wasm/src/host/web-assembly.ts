@@ -1,4 +1,5 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
+import { bytesOfBase64 } from '@winnow/tensor';
 import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 
@@ -50,7 +51,7 @@ export function compileKernels(variant: Variant, isShared: boolean): Promise<Was
   const key = `${variant} ${isShared}`;
   let module = modules.get(key);
   if (module === undefined) {
-    const bytes = decodeBase64(variant === 'simd' ? simdModule : relaxedModule);
+    const bytes = bytesOfBase64(variant === 'simd' ? simdModule : relaxedModule);
     if (!isShared) bytes[memoryFlags(bytes)] = 1;
     module = api.compile(bytes);
     modules.set(key, module);
@@ -76,9 +77,4 @@ export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
 
 export function instantiate(module: WasmModule, memory: WasmMemory, now: () => number): WasmExports {
   return new api.Instance(module, { env: { memory }, index: { now, jobDone: () => undefined } }).exports;
-}
-
-function decodeBase64(text: string): Uint8Array {
-  const { atob } = globalThis as unknown as { atob(text: string): string };
-  return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }

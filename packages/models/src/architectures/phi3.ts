@@ -10,7 +10,7 @@ import type { Fields } from '../file/fields.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig, type RotaryDecoderConfig } from '../program/config.js';
-import { attentionTensors, isDerivedTensor, outerTensors, preNormTensors, tensorNames } from '../program/tensors.js';
+import { isDerivedTensor, tensorNames, usualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { unrotatedFromHub } from '../settings/hub-settings.js';
 import { hubRopeFields, readFreqFactors, ropeFromHub } from '../settings/rope-settings.js';
@@ -33,7 +33,8 @@ export const phi3: Architecture = {
     const config = file.format === 'gguf' ? await configOfGguf(file) : configOfHub(file);
     const isDerived = (name: string): boolean =>
       isDerivedTensor(name, config) || (factorTensors as readonly string[]).includes(name);
-    const weights = collectWeights(file.store, requests(file, config), isDerived);
+    const requests = usualTensors(file, config, {}, (layer) => ffnTensors(file, config, layer));
+    const weights = collectWeights(file.store, requests, isDerived);
     const rotary = rotaryOf(file.fields, config.rope);
     const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
     return describeDecoder({ config, weights, rotaries: [rotary], norm: rmsNorm, layer });
@@ -114,25 +115,23 @@ function withFactors(
   return { ...rope, scaling: scaling(short), beyond: { contextLength, scaling: scaling(long) } };
 }
 
-function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+function* ffnTensors(
+  file: ModelFile,
+  { hiddenDim, ffnDim }: RotaryDecoderConfig,
+  layer: number,
+): Generator<WeightRequest> {
   const names = tensorNames(file);
-  const { hiddenDim, numLayers, ffnDim } = config;
-  yield* outerTensors(file, config, {});
-  for (let layer = 0; layer < numLayers; layer++) {
-    const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.mlp`];
-    yield* preNormTensors(file, config, layer, {});
-    yield* attentionTensors(file, config, layer, {});
-    // the fused matrix of a GGUF file has the name of its second part
-    yield* names.fused({
-      fused: [`${own}.ffn_up`, `${hub}.gate_up_proj`],
-      parts: [
-        [`${own}.ffn_gate`, `${hub}.gate_proj`, ffnDim],
-        [`${own}.ffn_up`, `${hub}.up_proj`, ffnDim],
-      ],
-      numInputs: hiddenDim,
-      bias: 'none',
-      isSplit: file.store.tensors.has(`${own}.ffn_gate.weight`),
-    });
-    yield* names.matrix([`${own}.ffn_down`, `${hub}.down_proj`], [hiddenDim, ffnDim], 'none');
-  }
+  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.mlp`];
+  // the fused matrix of a GGUF file has the name of its second part
+  yield* names.fused({
+    fused: [`${own}.ffn_up`, `${hub}.gate_up_proj`],
+    parts: [
+      [`${own}.ffn_gate`, `${hub}.gate_proj`, ffnDim],
+      [`${own}.ffn_up`, `${hub}.up_proj`, ffnDim],
+    ],
+    numInputs: hiddenDim,
+    bias: 'none',
+    isSplit: file.store.tensors.has(`${own}.ffn_gate.weight`),
+  });
+  yield* names.matrix([`${own}.ffn_down`, `${hub}.down_proj`], [hiddenDim, ffnDim], 'none');
 }

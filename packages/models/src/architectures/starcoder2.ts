@@ -7,14 +7,7 @@ import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RotaryDecoderConfig } from '../program/config.js';
-import {
-  attentionTensors,
-  isDerivedTensor,
-  outerTensors,
-  plainFfnTensors,
-  preNormTensors,
-  type UsualTensors,
-} from '../program/tensors.js';
+import { isDerivedTensor, plainFfnTensors, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub } from '../settings/hub-settings.js';
 
@@ -59,15 +52,12 @@ async function configOf(file: ModelFile): Promise<RotaryDecoderConfig> {
   return { ...config, slidingWindow: fields.integer('sliding_window', 0) };
 }
 
-function* requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
+function requests(file: ModelFile, config: RotaryDecoderConfig): Generator<WeightRequest> {
   const { format, fields } = file;
   const isBiased = format === 'safetensors' && fields.boolean('use_bias', true);
   const bias = isBiased ? 'required' : 'optional';
   const usual: UsualTensors = { attentionBias: bias, ffnBias: bias, normBias: 'required' };
-  yield* outerTensors(file, config, usual);
-  for (let layer = 0; layer < config.numLayers; layer++) {
-    yield* preNormTensors(file, config, layer, usual);
-    yield* attentionTensors(file, config, layer, usual);
-    yield* plainFfnTensors(file, config, layer, ['mlp.c_fc', 'mlp.c_proj'], usual);
-  }
+  return usualTensors(file, config, usual, (layer) =>
+    plainFfnTensors(file, config, layer, ['mlp.c_fc', 'mlp.c_proj'], usual),
+  );
 }

@@ -11,14 +11,7 @@ import {
   type ExpertPass,
   type LayerExperts,
 } from '../program/expert-placement.js';
-import {
-  attentionTensors,
-  gatedFfnTensors,
-  outerTensors,
-  preNormTensors,
-  tensorNames,
-  type UsualTensors,
-} from '../program/tensors.js';
+import { gatedFfnTensors, tensorNames, usualTensors, type UsualTensors } from '../program/tensors.js';
 import { add, gatedFeedForward, linear } from './decoder-blocks.js';
 
 /** Far more experts than any model has; a plausibility limit for untrusted files. */
@@ -186,20 +179,18 @@ function sharedTensors(
 }
 
 /** All tensors of a decoder of pre-norm blocks with mixtures of experts in some layers. */
-export function* expertDecoderTensors(
+export function expertDecoderTensors(
   file: ModelFile,
   config: DecoderConfig,
   experts: ExpertConfig,
   usual: UsualTensors,
   names: HubExpertNames = {},
 ): Generator<WeightRequest> {
-  yield* outerTensors(file, config, usual);
-  for (let layer = 0; layer < config.numLayers; layer++) {
-    yield* preNormTensors(file, config, layer, usual);
-    yield* attentionTensors(file, config, layer, usual);
-    if (experts.layers[layer] === false) yield* gatedFfnTensors(file, config, layer, usual);
-    else yield* expertTensors(file, config, experts, layer, names);
-  }
+  return usualTensors(file, config, usual, (layer) =>
+    experts.layers[layer] === false
+      ? gatedFfnTensors(file, config, layer, usual)
+      : expertTensors(file, config, experts, layer, names),
+  );
 }
 
 /** The FFN of a layer: a mixture of experts or a dense FFN. */

@@ -208,13 +208,21 @@ export function preNormTensors(
   ];
 }
 
-/** All tensors of a decoder of pre-norm blocks with a GLU FFN. */
-export function* usualTensors(file: ModelFile, config: DecoderConfig, usual: UsualTensors): Generator<WeightRequest> {
+/**
+ * All tensors of a decoder of pre-norm blocks.
+ * @param ffnTensors tensors of the FFN of a layer; default: those of a GLU FFN
+ */
+export function* usualTensors(
+  file: ModelFile,
+  config: DecoderConfig,
+  usual: UsualTensors,
+  ffnTensors = (layer: number): Iterable<WeightRequest> => gatedFfnTensors(file, config, layer, usual),
+): Generator<WeightRequest> {
   yield* outerTensors(file, config, usual);
   for (let layer = 0; layer < config.numLayers; layer++) {
     yield* preNormTensors(file, config, layer, usual);
     yield* attentionTensors(file, config, layer, usual);
-    yield* gatedFfnTensors(file, config, layer, usual);
+    yield* ffnTensors(layer);
   }
 }
 

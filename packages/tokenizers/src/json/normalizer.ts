@@ -1,4 +1,5 @@
 /** Normalizers of tokenizer.json, with the results of Hugging Face tokenizers. */
+import { bytesOfBase64 } from '@winnow/tensor';
 import { charBit, charClass } from '../text/char-class.js';
 import { Charsmap } from '../text/charsmap.js';
 import type { CharsmapMatch } from '../text/charsmap.js';
@@ -163,13 +164,9 @@ function isAlone(text: string, at: number): boolean {
 }
 
 function decodeBase64(text: string, field: string): Uint8Array {
-  let binary: string;
   try {
-    binary = atob(text);
+    return bytesOfBase64(text);
   } catch (cause) {
     throw jsonError(field, `expected base64: ${String(cause)}`);
   }
-  const bytes = new Uint8Array(binary.length);
-  for (let index = 0; index < bytes.length; index++) bytes[index] = binary.charCodeAt(index);
-  return bytes;
 }
