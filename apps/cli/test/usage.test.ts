@@ -48,6 +48,14 @@ describe('help and version', () => {
     expect(fake.loads).toEqual([]);
   });
 
+  test('a subcommand names itself in full, and --help-all works without hidden flags', async () => {
+    expect((await runCli(fake.api, ['eval', 'h2o', '--help'])).stdout).toContain(
+      'more flags: winnow eval h2o --help-all',
+    );
+    const { code, stdout } = await runCli(fake.api, ['convert', '--help-all']);
+    expect([code, stdout]).toEqual([0, (await runCli(fake.api, ['convert', '--help'])).stdout]);
+  });
+
   test('without a command the help goes to stderr', async () => {
     const { code, stdout, stderr } = await runCli(fake.api, []);
     expect([code, stdout]).toEqual([2, '']);

@@ -9,6 +9,7 @@ import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
 import { openSidecar, sidecarSuffix } from '../sparse-files.js';
 import { describeSidecar } from '../sparse-report.js';
+import { describe } from '../flags/help.js';
 import { maxActiveOf } from '../flags/engine-options.js';
 import {
   addModelOption,
@@ -34,7 +35,7 @@ const maxValueLength = 100;
 
 export function registerInspect(program: Command, host: CommandHost): void {
   const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
-  command.description("Prints a model's metadata, tensors and memory plan.").addHelpText('after', examples);
+  describe(command, "Prints a model's metadata, tensors and memory plan.", examples);
   addOutputOptions(addSparseOptions(addPlanOptions(addModelOption(command))), 'print one JSON object');
   command.action((model: string | undefined, flags: LoadFlags) =>
     host.run(flags, (context) => inspect(chooseModel(model, flags.model), flags, context)),
@@ -45,7 +46,7 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
   if (modelName?.endsWith(sidecarSuffix) === true) return inspectSidecar(modelName, flags, context);
   const read = await inspectModel(modelName, flags, context);
   const info = { ...read, name: displayName(modelName, read.name) };
-  await context.out.write(flags.json === true ? formatJson(info) : describe(info));
+  await context.out.write(flags.json === true ? formatJson(info) : formatInfo(info));
   const { totalBytes: needed } = info.plan;
   if (flags.memory !== undefined && needed > flags.memory) {
     throw new CapacityError({ resource: 'memory plan', needed, available: flags.memory, unit: 'bytes' });
@@ -66,7 +67,7 @@ async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: C
   await out.write(formatJson({ name: path, modelHash: sidecar.modelHash, config: sidecar.config, layers }));
 }
 
-function describe({ name, format, config, plan, metadata, tensors }: ModelInfo): string {
+function formatInfo({ name, format, config, plan, metadata, tensors }: ModelInfo): string {
   const tensorBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   const sections: [title: string, rows: string[][]][] = [
     [

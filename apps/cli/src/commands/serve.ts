@@ -87,7 +87,7 @@ function addServerOptions(command: Command): void {
       ),
     ],
     advanced: [
-      flag('--share-prefixes', 'share cached prefixes among API keys; their times then tell keys of each other'),
+      flag('--share-prefixes', 'share cached prefixes among API keys; timing then reveals the prompts of other keys'),
       poolingOption(),
       numberOption(
         '--max-queued <n>',

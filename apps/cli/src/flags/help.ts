@@ -4,7 +4,7 @@ import { flag, isAdvanced } from './builders.js';
 
 const completeHelp = new WeakSet<Command>();
 
-/** Hides advanced flags from the text of `--help`. Suggestions for an unknown flag, which have no width, know all of them. */
+/** Hides advanced flags from the text of `--help`. Suggestions for an unknown flag, which have no width, consider all of them. */
 export function visibleOptions(this: Help, command: Command): Option[] {
   const visible = Help.prototype.visibleOptions.call(this, command);
   return completeHelp.has(command) || this.helpWidth === undefined
@@ -12,18 +12,23 @@ export function visibleOptions(this: Help, command: Command): Option[] {
     : visible.filter((option) => !isAdvanced(option));
 }
 
-/** Sets description and examples, and adds `--help-all` where flags are hidden. Call it after all flags were added. */
+/** The command as it is typed, such as `winnow eval h2o`. */
+function nameOf(command: Command): string {
+  return command.parent === null ? command.name() : `${nameOf(command.parent)} ${command.name()}`;
+}
+
+/** Sets description and examples, and adds `--help-all`, visible where flags are hidden. Call it after all flags were added. */
 export function describe(command: Command, description: string, examples: string): Command {
   const numHidden = command.options.filter((option) => isAdvanced(option) && !option.hidden).length;
   command.description(description).helpOption('-h, --help', numHidden > 0 ? 'print this help' : 'print help');
+  command.addOption(flag('--help-all', 'print help with all flags').hideHelp(numHidden === 0));
+  command.on('option:help-all', () => {
+    completeHelp.add(command);
+    command.help();
+  });
   if (numHidden > 0) {
-    command.addOption(flag('--help-all', 'print help with all flags'));
-    command.on('option:help-all', () => {
-      completeHelp.add(command);
-      command.help();
-    });
-    const more = `\n${numHidden} more flags: winnow ${command.name()} --help-all`;
-    command.addHelpText('after', () => (completeHelp.has(command) ? '' : more));
+    const more = () => `\n${numHidden} more flags: ${nameOf(command)} --help-all`;
+    command.addHelpText('after', () => (completeHelp.has(command) ? '' : more()));
   }
   return command.addHelpText('after', examples);
 }

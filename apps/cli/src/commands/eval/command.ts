@@ -67,9 +67,9 @@ interface EvalFlags extends LoadFlags {
 }
 
 const examples = `
-Parts: logits (teacher forcing beside dense), attention (per layer and head, beside an oracle with the same budget, on the
-model's queries, keys and values and on synthetic heads), tasks (recall: three questions over one cache), speed,
-determinism.
+Parts: logits (teacher forcing, compared with dense), attention (per layer and head, compared with an oracle of the same
+budget, on the model's queries, keys and values and on synthetic heads), tasks (recall: three questions over one cache),
+speed, determinism.
 
 Examples:
   $ winnow eval
