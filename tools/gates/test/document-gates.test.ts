@@ -49,7 +49,7 @@ describe('drawings', () => {
     checkDrawings(
       createFolder({
         'CONTRIBUTING.md': `# Contributing\n\n\`\`\`text\n${drawing}\n\`\`\`\n\ngone/src/c.ts\n`,
-        'packages/low/src/a.ts': '',
+        'packages/low/src/a.ts': 'export function load() {}\nclass Run {\n  async *#step() {}\n}\n',
         'packages/low/src/b.ts': '',
       }),
     );
@@ -62,6 +62,15 @@ describe('drawings', () => {
     expect(check('A ─▶ B   low/src/a.ts, gone.ts, low/src/deep')).toEqual([
       'CONTRIBUTING.md: packages/low/src/gone.ts: no such file',
       'CONTRIBUTING.md: packages/low/src/deep: no such file',
+    ]);
+  });
+
+  it('accept chains of functions that exist, and catch others', () => {
+    expect(check('text   load → Run.#step ─▶ Run   what it does')).toEqual([]);
+    expect(check('text   gone → load → Run.#lost ─▶ Walk   what it does')).toEqual([
+      'CONTRIBUTING.md: gone: no such function',
+      'CONTRIBUTING.md: Run.#lost: no such function',
+      'CONTRIBUTING.md: Walk: no such function',
     ]);
   });
 });

@@ -3,7 +3,7 @@
  */
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
-import { slashed } from '../workspace/workspace.ts';
+import { listFiles, slashed } from '../workspace/workspace.ts';
 import { listDocuments, readDocument, type Document } from './markdown.ts';
 
 /** @returns one line per broken link. Links to other hosts are not checked: gates need no network. */
@@ -44,7 +44,13 @@ function problemOf(root: string, file: string, target: string, open: (path: stri
 /** Sources of packages in drawings, such as `engine/src/a.ts, b.ts`, which name files of one folder. */
 const drawnPaths = /(?<=\s)[a-z-]+\/(?:src|assembly|codegen)(?:\/[\w.-]+)*(?:, [\w-]+\.ts)*(?=[\s,])/g;
 
-/** @returns one line per path in the drawings of `CONTRIBUTING.md` that is not below `packages` */
+/** Functions of chains in drawings, such as `loadModel → Class.method ─▶ #method`. */
+const drawnFunctions = /[#\w.]+(?= (?:→|─▶) [#a-z])|(?<=→ |→.* ─▶ )[#\w.]+/gi;
+
+/**
+ * @returns one line per path in the drawings of `CONTRIBUTING.md` that is not below `packages`, and per function of a
+ *   chain that no package has
+ */
 export function checkDrawings(root: string): string[] {
   const text = readFileSync(join(root, 'CONTRIBUTING.md'), 'utf8');
   const drawings = [...text.matchAll(/^```text\n(.*?)^```/gms)].map(([, drawing = '']) => drawing);
@@ -54,7 +60,26 @@ export function checkDrawings(root: string): string[] {
       const [first = '', ...names] = list.split(', ');
       return [first, ...names.map((name) => slashed(join(dirname(first), name)))];
     });
-  return paths
-    .filter((path) => !existsSync(join(root, 'packages', path)))
-    .map((path) => `CONTRIBUTING.md: packages/${path}: no such file`);
+  return [
+    ...paths
+      .filter((path) => !existsSync(join(root, 'packages', path)))
+      .map((path) => `CONTRIBUTING.md: packages/${path}: no such file`),
+    ...checkChains(root, drawings),
+  ];
+}
+
+function checkChains(root: string, drawings: readonly string[]): string[] {
+  const lines = drawings.flatMap((drawing) => drawing.split('\n')).filter((line) => line.includes(' → '));
+  const names = new Set(lines.flatMap((line) => line.match(drawnFunctions) ?? []));
+  if (names.size === 0) return [];
+  const folder = join(root, 'packages');
+  const isSource = (path: string): boolean => /\/src\/.*(?<!\.test)\.ts$/.test(path);
+  const sources = listFiles(folder, isSource).map((path) => readFileSync(join(folder, path), 'utf8'));
+  const isDeclared = (name: string): boolean => {
+    const declaration = new RegExp(`(?:function|class|interface|const|readonly|async|static|^) *\\*? *${name}\\b`, 'm');
+    return sources.some((source) => declaration.test(source));
+  };
+  return [...names]
+    .filter((name) => !name.split('.').every(isDeclared))
+    .map((name) => `CONTRIBUTING.md: ${name}: no such function`);
 }
