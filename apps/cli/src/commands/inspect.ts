@@ -27,7 +27,7 @@ Examples:
   $ winnow inspect ./model-folder --json
   $ winnow inspect model.sparse.safetensors
 
-Reads headers only, never the weights, so it is quick for models of any size and over HTTP. Of a calibration
+Reads headers only, never the weights, so it is quick for models of any size and over HTTP. For a calibration
 (winnow calibrate) it prints a report with a line and a bar per layer.
 `;
 
@@ -35,8 +35,8 @@ const maxValueLength = 100;
 
 export function registerInspect(program: Command, host: CommandHost): void {
   const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
-  describe(command, "Prints a model's metadata, tensors and memory plan.", examples);
   addOutputOptions(addSparseOptions(addPlanOptions(addModelOption(command))), 'print one JSON object');
+  describe(command, "Prints a model's metadata, tensors and memory plan.", examples);
   command.action((model: string | undefined, flags: LoadFlags) =>
     host.run(flags, (context) => inspect(chooseModel(model, flags.model), flags, context)),
   );
