@@ -4,12 +4,20 @@ export type { AutomatonState, CodePointRange, Grammar, GrammarNode } from './gra
 export { choice, literal, optional, repeat, ruleReference, sequence } from './grammar.js';
 export {
   createTokenGrammar,
+  createTokenGrammarSliced,
   type GrammarMatcher,
   type TokenGrammar,
   type TokenGrammarOptions,
   type TokenMask,
 } from './tokens/token-grammar.js';
-export { createTokenTrie, type TokenBytes, type TokenTrie } from './tokens/token-trie.js';
-export { createSchemaWriter, jsonSchemaGrammar, type JsonSchemaOptions, type SchemaWriter } from './schema/convert.js';
+export { createTokenTrie, createTokenTrieSliced, type TokenBytes, type TokenTrie } from './tokens/token-trie.js';
+export {
+  createSchemaWriter,
+  jsonSchemaGrammar,
+  jsonSchemaGrammarSliced,
+  type JsonSchemaOptions,
+  type SchemaWriter,
+} from './schema/convert.js';
 export type { JsonSchema } from './schema/facts.js';
 export { anyCharacter, textWithout } from './schema/text.js';
+export { finish, type Sliced } from './sliced.js';

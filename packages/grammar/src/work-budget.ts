@@ -7,6 +7,9 @@ import { CapacityError } from '@winnow/tensor';
 /** Steps of compiling, each a few tens of nanoseconds: well below a second. */
 export const maxCompileSteps = 15_000_000;
 
+/** Steps of a slice. */
+const sliceSteps = 50_000;
+
 export class WorkBudget {
   /** What is being compiled: the source of errors. */
   readonly source: string;
@@ -14,6 +17,7 @@ export class WorkBudget {
   place = '';
   readonly #maxSteps: number;
   #numSteps = 0;
+  #sliceStart = 0;
 
   constructor(source: string, maxSteps: number = maxCompileSteps) {
     this.source = source;
@@ -28,6 +32,16 @@ export class WorkBudget {
   spend(numSteps: number): void {
     this.#numSteps += numSteps;
     if (this.#numSteps > this.#maxSteps) this.refuse('work', this.#numSteps, this.#maxSteps, 'steps');
+  }
+
+  /**
+   * Whether so much was done since the last time that this was true that a computation in slices should yield: a few
+   * milliseconds.
+   */
+  isSliceOver(): boolean {
+    if (this.#numSteps - this.#sliceStart < sliceSteps) return false;
+    this.#sliceStart = this.#numSteps;
+    return true;
   }
 
   /** Starts over. */

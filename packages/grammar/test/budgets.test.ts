@@ -6,7 +6,13 @@ import { CapacityError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import {
   createTokenGrammar,
+  createTokenGrammarSliced,
+  createTokenTrie,
+  createTokenTrieSliced,
+  finish,
+  formatGrammar,
   jsonSchemaGrammar,
+  jsonSchemaGrammarSliced,
   parseGrammar,
   type Grammar,
   type GrammarMatcher,
@@ -142,5 +148,43 @@ describe('JSON schemas', () => {
     ],
   ])('%s is rejected at its place', { timeout }, (_name, schema, field) => {
     expect(refusalOf(() => start(jsonSchemaGrammar(schema)))).toMatchObject({ source: 'JSON schema', field });
+  });
+});
+
+describe('compiling in slices', () => {
+  const names = Array.from({ length: 300 }, (_, index) => `property${index}`);
+  const large = {
+    type: 'object',
+    properties: Object.fromEntries(
+      names.map((name, index) => [name, { type: 'string', pattern: `^[a-z]{1,${5 + (index % 40)}}[0-9]+$` }]),
+    ),
+    additionalProperties: { type: 'integer', minimum: 3, maximum: 12_345 },
+  };
+
+  test('it yields again and again and ends with the same grammar', () => {
+    const work = jsonSchemaGrammarSliced(large);
+    let numSlices = 0;
+    let step = work.next();
+    for (; step.done !== true; step = work.next()) numSlices++;
+    expect(numSlices).toBeGreaterThan(5);
+    expect(formatGrammar(step.value)).toBe(formatGrammar(jsonSchemaGrammar(large)));
+    const network = createTokenGrammarSliced({ grammar: step.value, trie });
+    expect(network.next().done).toBe(false);
+    expect(finish(network).start().accept('{'.charCodeAt(0))).toBe(true);
+  });
+
+  test('a trie is the same in slices', () => {
+    const tokenBytes = (id: number): Uint8Array => Uint8Array.of(id % 251, (id * 7) % 256, id >> 8);
+    const work = createTokenTrieSliced({ vocabSize: 20_000, tokenBytes });
+    expect(work.next().done).toBe(false);
+    const { bytesOf: _, ...trie } = finish(work);
+    const { bytesOf: _same, ...whole } = createTokenTrie({ vocabSize: 20_000, tokenBytes });
+    expect(trie).toEqual(whole);
+    const isOrdered = trie.tokens.every((id, place) => place === 0 || compare(trie.tokens[place - 1]!, id) <= 0);
+    expect(isOrdered).toBe(true);
+
+    function compare(a: number, b: number): number {
+      return Buffer.compare(tokenBytes(a), tokenBytes(b));
+    }
   });
 });

@@ -1,19 +1,21 @@
 /** Constrained generation: the tokens that a grammar or schema allows at each step. */
 import {
-  createTokenGrammar,
-  createTokenTrie,
+  createTokenGrammarSliced,
+  createTokenTrieSliced,
   formatGrammar,
-  jsonSchemaGrammar,
+  jsonSchemaGrammarSliced,
   parseGrammar,
   type Grammar,
   type GrammarMatcher,
   type JsonSchema,
+  type Sliced,
   type TokenGrammar,
   type TokenMask,
   type TokenTrie,
 } from '@winnow/grammar';
 import { ArgumentError, LruMap } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import { Compilation } from './compilation.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {
@@ -46,7 +48,7 @@ export class Constraints {
   readonly #vocabSize: number;
   readonly #eosIds: ReadonlySet<number>;
   readonly #tries = new Map<string, TokenTrie>();
-  readonly #grammars = new LruMap<string, TokenGrammar>();
+  readonly #grammars = new LruMap<string, Compilation<TokenGrammar>>();
 
   /** @param vocabSize rows of the logits; rows without a token are never allowed */
   constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
@@ -56,18 +58,18 @@ export class Constraints {
   }
 
   /**
-   * Undefined without a grammar or schema.
+   * Undefined without a grammar or schema. Compiles in slices, so that the event loop is never blocked for long.
    * @throws {FormatError} for invalid grammars and for schemas that cannot be enforced
    * @throws {ArgumentError} for both at once, and for `showTokens` that are not in the vocabulary
    */
-  start(options: ConstraintOptions): Constraint | undefined {
+  async start(options: ConstraintOptions, signal?: AbortSignal): Promise<Constraint | undefined> {
     const { grammar, jsonSchema } = options;
     if (grammar === undefined && jsonSchema === undefined) return undefined;
     if (grammar !== undefined && jsonSchema !== undefined) {
       const [expected, actual] = ['a grammar or a JSON schema', 'both'];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     }
-    return createConstraint(this.#tokenGrammarOf(options).start());
+    return createConstraint((await this.#tokenGrammarOf(options, signal)).start());
   }
 
   /** Texts of the control tokens to show, by id. */
@@ -82,13 +84,13 @@ export class Constraints {
     );
   }
 
-  #trieOf(options: ConstraintOptions): TokenTrie {
+  *#trieOf(options: ConstraintOptions): Sliced<TokenTrie> {
     const shown = this.shownTokens(options);
     const key = JSON.stringify([...shown.keys()].sort((a, b) => a - b));
     const known = this.#tries.get(key);
     if (known !== undefined) return known;
     const tokenizer = this.#tokenizer;
-    const trie = createTokenTrie({
+    const trie = yield* createTokenTrieSliced({
       vocabSize: this.#vocabSize,
       tokenBytes: (id): Uint8Array | undefined => {
         if (id >= tokenizer.vocabSize) return undefined;
@@ -100,18 +102,27 @@ export class Constraints {
     return trie;
   }
 
-  #tokenGrammarOf(options: ConstraintOptions): TokenGrammar {
+  /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
+  async #tokenGrammarOf(options: ConstraintOptions, signal?: AbortSignal): Promise<TokenGrammar> {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     const source = jsonSchema === undefined ? textOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    const known = this.#grammars.get(key);
-    if (known !== undefined) return known;
-    const rules = jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : jsonSchemaGrammar(jsonSchema);
+    let compilation = this.#grammars.get(key);
+    if (compilation === undefined) {
+      compilation = new Compilation(this.#compile(options));
+      compilation.result.catch(() => this.#grammars.remove(key));
+      this.#grammars.set(key, compilation);
+      this.#grammars.evict(maxGrammars);
+    }
+    return compilation.wait(signal);
+  }
+
+  *#compile(options: ConstraintOptions): Sliced<TokenGrammar> {
+    const { grammar, jsonSchema, ignoreEos = false } = options;
+    const rules =
+      jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : yield* jsonSchemaGrammarSliced(jsonSchema);
     const endTokens = ignoreEos ? [] : [...this.#eosIds];
-    const tokens = createTokenGrammar({ grammar: rules, trie: this.#trieOf(options), endTokens });
-    this.#grammars.set(key, tokens);
-    this.#grammars.evict(maxGrammars);
-    return tokens;
+    return yield* createTokenGrammarSliced({ grammar: rules, trie: yield* this.#trieOf(options), endTokens });
   }
 }
 

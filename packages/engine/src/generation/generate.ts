@@ -56,15 +56,31 @@ export class GenerationRun {
   #numSteps = 0;
 
   /** @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit */
-  constructor(model: LoadedModel, sequence: Sequence, start: GenerationStart, given: GenerateOptions) {
+  static async create(
+    model: LoadedModel,
+    sequence: Sequence,
+    start: GenerationStart,
+    given: GenerateOptions,
+  ): Promise<GenerationRun> {
+    const constraint = await model.constraints.start(optionsOf(start, given), given.signal);
+    return new GenerationRun(model, sequence, start, given, constraint);
+  }
+
+  private constructor(
+    model: LoadedModel,
+    sequence: Sequence,
+    start: GenerationStart,
+    given: GenerateOptions,
+    constraint: Constraint | undefined,
+  ) {
     const { resumed } = start;
-    const options = resumed === undefined ? given : resumedOptions(resumed, given);
+    const options = optionsOf(start, given);
     this.#model = model;
     this.#sequence = sequence;
     this.#options = options;
     this.#limits = limitsOf(model, options);
     const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
-    this.#constraint = model.constraints.start(options);
+    this.#constraint = constraint;
     this.#sampler = new Sampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
     const all = resumed === undefined ? start.prompt : tokensOf(resumed);
     const { tokens, numDropped } = fitPrompt(all, model.contextSize, this.#limits.overflow);
@@ -260,6 +276,10 @@ function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions):
 function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
   const { grammar: _grammar, jsonSchema: _jsonSchema, ...rest } = options;
   return setsConstraint(given) ? { ...rest, ...given } : { ...options, ...given };
+}
+
+function optionsOf({ resumed }: GenerationStart, given: GenerateOptions): GenerateOptions {
+  return resumed === undefined ? given : resumedOptions(resumed, given);
 }
 
 function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {

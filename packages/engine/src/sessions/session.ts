@@ -156,7 +156,7 @@ export class ModelSession implements Session {
     try {
       this.#owner.checkOpen();
       options.signal?.throwIfAborted();
-      const run = new GenerationRun(this.#model, this.#sequence, begin(), options);
+      const run = await GenerationRun.create(this.#model, this.#sequence, begin(), options);
       return yield* run.tokens((state) => {
         this.#state = state;
       });

@@ -126,6 +126,35 @@ describe('grammars across generations', () => {
   });
 });
 
+describe('large schemas', () => {
+  const properties = Object.fromEntries(
+    Array.from({ length: 100 }, (_, index) => [
+      `p${index}`,
+      { type: 'string', pattern: `^[a-z]{1,${20 + index}}[0-9]+$` },
+    ]),
+  );
+  const large = (more: object): JsonSchema => ({ type: 'object', properties, additionalProperties: false, ...more });
+
+  test('the event loop turns while one compiles, and requests share the compilation', async () => {
+    let numTurns = 0;
+    const timer = setInterval(() => numTurns++, 0);
+    const jsonSchema = large({ title: 'turns' });
+    const generate = (): Promise<unknown> => model.generate(prompt, { jsonSchema, maxTokens: 2 }).result();
+    await Promise.all([generate(), generate()]);
+    clearInterval(timer);
+    expect(numTurns).toBeGreaterThan(5);
+  });
+
+  test('an aborted request stops waiting, and the next one compiles', async () => {
+    const jsonSchema = large({ title: 'abort' });
+    const controller = new AbortController();
+    const aborted = model.generate(prompt, { jsonSchema, maxTokens: 2, signal: controller.signal }).result();
+    setTimeout(() => controller.abort());
+    await expect(aborted).rejects.toThrow(/abort/i);
+    expect((await model.generate(prompt, { jsonSchema, maxTokens: 2 }).result()).tokens).toHaveLength(2);
+  });
+});
+
 describe('control tokens and errors', () => {
   test('control tokens are shown on request, and a grammar can require them', async () => {
     const special = '<|im_start|>';

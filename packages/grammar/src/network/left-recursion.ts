@@ -1,6 +1,7 @@
 /** Which rules can be empty, and whether one reaches itself before any character. */
 import { FormatError } from '@winnow/tensor';
 import { memberOf, partsOf, type GrammarNode } from '../grammar.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 
 type Rules = ReadonlyMap<string, GrammarNode>;
@@ -12,7 +13,12 @@ export type Users = ReadonlyMap<string, ReadonlySet<string>>;
  * A rule that reaches itself before any character would recurse forever.
  * @throws {FormatError} for such a rule, and for one that is missing
  */
-export function checkLeftRecursion(rules: Rules, users: Users, isNullable: IsNullable, budget: WorkBudget): void {
+export function* checkLeftRecursion(
+  rules: Rules,
+  users: Users,
+  isNullable: IsNullable,
+  budget: WorkBudget,
+): Sliced<void> {
   for (const [used, [name]] of users) {
     if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name as string} uses`);
   }
@@ -22,6 +28,7 @@ export function checkLeftRecursion(rules: Rules, users: Users, isNullable: IsNul
     const found = new Set<string>();
     collectFirsts(node, isNullable, found, budget);
     firsts.set(name, [...found]);
+    if (budget.isSliceOver()) yield;
   }
   const done = new Set<string>();
   for (const name of rules.keys()) searchCycle(name, firsts, done);
@@ -53,13 +60,14 @@ function fail(field: string, message: string): never {
 }
 
 /** The rules that match the empty text. */
-export function nullableRules(rules: Rules, users: Users, budget: WorkBudget): IsNullable {
+export function* nullableRules(rules: Rules, users: Users, budget: WorkBudget): Sliced<IsNullable> {
   const nullable = new Set<string>();
   const isNullable: IsNullable = (name) => nullable.has(name);
   // users of a rule that turns out to be nullable are visited again
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
     budget.place = name;
+    if (budget.isSliceOver()) yield;
     if (nullable.has(name) || !canBeEmpty(rules.get(name) as GrammarNode, isNullable, budget)) continue;
     nullable.add(name);
     for (const user of users.get(name) ?? []) queue.push(user);
@@ -68,9 +76,10 @@ export function nullableRules(rules: Rules, users: Users, budget: WorkBudget): I
 }
 
 /** By rule: the rules that refer to it. */
-export function usersOf(rules: Rules, budget: WorkBudget): Users {
+export function* usersOf(rules: Rules, budget: WorkBudget): Sliced<Users> {
   const users = new Map<string, Set<string>>();
   for (const [name, node] of rules) {
+    if (budget.isSliceOver()) yield;
     for (const used of referencesOf(node, budget)) {
       const known = users.get(used);
       if (known === undefined) users.set(used, new Set([name]));

@@ -1,6 +1,7 @@
 /** Compiles rules to a network of states over bytes; rules call each other as subroutines. */
 import { invariant } from '@winnow/tensor';
 import type { Grammar } from '../grammar.js';
+import type { Sliced } from '../sliced.js';
 import { WorkBudget } from '../work-budget.js';
 import { checkLeftRecursion, nullableRules, usersOf } from './left-recursion.js';
 import { prune } from './prune.js';
@@ -71,24 +72,31 @@ export interface Network {
  * @throws {FormatError} for missing or left-recursive rules, naming the rule
  * @throws {CapacityError} when it is too large or takes too much work
  */
-export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBudget('grammar')): Network {
-  const users = usersOf(grammar.rules, budget);
-  const couldBeEmpty = nullableRules(grammar.rules, users, budget);
-  checkLeftRecursion(grammar.rules, users, couldBeEmpty, budget);
-  const { root, rules } = prune(grammar, users, budget);
-  const isNullable = rules === grammar.rules ? couldBeEmpty : nullableRules(rules, usersOf(rules, budget), budget);
-  const { states, rules: written, counters } = new NetworkWriter(root, rules, isNullable, budget);
+export function* compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBudget('grammar')): Sliced<Network> {
+  const users = yield* usersOf(grammar.rules, budget);
+  const couldBeEmpty = yield* nullableRules(grammar.rules, users, budget);
+  yield* checkLeftRecursion(grammar.rules, users, couldBeEmpty, budget);
+  const { root, rules } = yield* prune(grammar, users, budget);
+  const isPruned = rules !== grammar.rules;
+  const isNullable = isPruned ? yield* nullableRules(rules, yield* usersOf(rules, budget), budget) : couldBeEmpty;
+  const writer = new NetworkWriter(root, rules, isNullable, budget);
+  yield* writer.write();
+  const { states, rules: written, counters } = writer;
   const { numStates } = states;
+  yield;
   const moves = states.moves.sorted(numStates);
+  yield;
   for (const [from, rule, to] of states.calls) {
     const called = written[rule as number]; // undefined for a counter
     if (called?.isNonEmpty === false && isNullable(called.name)) states.jumps.add(from as number, to as number);
   }
   const jumps = states.jumps.sorted(numStates);
   const calls = states.calls.sorted(numStates);
-  const order = callOrder(written, counters, { jumps, calls }, budget);
+  yield;
+  const order = yield* callOrder(written, counters, { jumps, calls }, budget);
   const numbers = new Int32Array(order.length);
   for (const [number, rule] of order.entries()) numbers[rule] = number;
+  yield;
   const back = reversed(jumps, numStates);
   return {
     numStates,
@@ -108,16 +116,19 @@ export function compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBu
 }
 
 /** Rules, each after all rules that call it before they consume a byte. */
-function callOrder(
+function* callOrder(
   rules: readonly WrittenRule[],
   counters: readonly Counter[],
   edges: { readonly jumps: EdgeList; readonly calls: EdgeList },
   budget: WorkBudget,
-): number[] {
-  const callees = rules.map(({ start }) => {
+): Sliced<number[]> {
+  const callees: ReadonlySet<number>[] = [];
+  for (const { start } of rules) {
+    if (budget.isSliceOver()) yield;
     const called = firstCalls(start, edges.jumps, edges.calls, budget);
-    return new Set([...called].flatMap((rule) => (rule < 0 ? firstRules(counters[-1 - rule] as Counter) : [rule])));
-  });
+    const firsts = [...called].flatMap((rule) => (rule < 0 ? firstRules(counters[-1 - rule] as Counter) : [rule]));
+    callees.push(new Set(firsts));
+  }
   const numCallers = new Int32Array(rules.length);
   for (const called of callees) for (const rule of called) numCallers[rule]!++;
   const order = [...rules.keys()].filter((rule) => numCallers[rule] === 0);

@@ -1,5 +1,6 @@
 /** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
 import { memberOf, partsOf, type AutomatonState, type Grammar, type GrammarNode } from '../grammar.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import type { Users } from './left-recursion.js';
 import { canRun } from './runs.js';
@@ -8,10 +9,11 @@ type Unordered = Extract<GrammarNode, { kind: 'unordered' }>;
 type IsPossible = (part: GrammarNode) => boolean;
 
 /** An equivalent grammar without alternatives that never terminate. */
-export function prune({ root, rules }: Grammar, users: Users, budget: WorkBudget): Grammar {
+export function* prune({ root, rules }: Grammar, users: Users, budget: WorkBudget): Sliced<Grammar> {
   const productive = new Set<string>();
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
+    if (budget.isSliceOver()) yield;
     const node = rules.get(name);
     if (node === undefined || productive.has(name) || !canEnd(node, productive, budget)) continue;
     productive.add(name);

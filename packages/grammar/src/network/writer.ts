@@ -2,6 +2,7 @@
 import type { CodePoints } from '../code-points.js';
 import { FormatError } from '@winnow/tensor';
 import { memberOf, type GrammarNode } from '../grammar.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import { canBeEmpty } from './left-recursion.js';
 import type { Counter } from './network.js';
@@ -47,7 +48,6 @@ export class NetworkWriter {
   /** Sets of characters beyond ASCII by their contents. */
   readonly #classNumbers = new Map<string, number>();
 
-  /** Writes a rule and all that it calls. */
   constructor(
     root: string,
     nodes: ReadonlyMap<string, GrammarNode>,
@@ -59,10 +59,15 @@ export class NetworkWriter {
     this.#isNullable = isNullable;
     this.#budget = budget;
     this.#numberOf(root, false);
+  }
+
+  /** Writes the root and all that it calls. */
+  *write(): Sliced<void> {
     for (let number = 0; number < this.rules.length; number++) {
       const { name, node, isNonEmpty, start, end } = this.rules[number] as WrittenRule;
-      budget.place = name;
+      this.#budget.place = name;
       if (node !== undefined) this.#write(node, start, end, isNonEmpty);
+      if (this.#budget.isSliceOver()) yield;
     }
   }
 

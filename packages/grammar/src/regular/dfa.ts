@@ -1,5 +1,6 @@
 /** Deterministic finite automata over characters, for patterns, lengths and excluded names. */
 import { allCodePoints, complement, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 
 /** Maximum number of states of an automaton, which bounds the cost of a pattern. */
@@ -51,11 +52,12 @@ function numRanges(edges: readonly DfaEdge[]): number {
 }
 
 /** The intersection. */
-export function intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Dfa {
+export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
   const index = new Map<string, number>([['0,0', 0]]);
   const pairs: [number, number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];
   for (let state = 0; state < pairs.length; state++) {
+    if (budget.isSliceOver()) yield;
     const [left, right] = pairs[state] as [number, number];
     const own: DfaEdge[] = [];
     for (const edgeA of a.edges[left] as readonly DfaEdge[]) {
@@ -82,7 +84,7 @@ export function intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Dfa {
  * The texts of `min` to `max` characters: a copy of the automaton for each length that must be distinguished, with the
  * same sets of characters. A bound that all its texts keep anyway costs nothing.
  */
-export function limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Dfa {
+export function* limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Sliced<Dfa> {
   const { shortest, longest } = lengthsOf(dfa, budget);
   const [least, most] = [shortest >= min ? 0 : min, max === undefined || longest <= max ? undefined : max];
   if (least === 0 && most === undefined) return dfa;
@@ -91,6 +93,7 @@ export function limitLength(dfa: Dfa, min: number, max: number | undefined, budg
   const pairs: [state: number, length: number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];
   for (let number = 0; number < pairs.length; number++) {
+    if (budget.isSliceOver()) yield;
     const [state, length] = pairs[number] as [number, number];
     const own: DfaEdge[] = [];
     edges.push(own);

@@ -1,5 +1,6 @@
 /** Nondeterministic automata with the assertions `^` and `$`, and their determinization. */
 import type { CodePoints } from '../code-points.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 
@@ -79,13 +80,14 @@ export class Nfa {
   }
 
   /** @param from first state @param to the accepting state */
-  determinize(from: number, to: number): Dfa {
+  *determinize(from: number, to: number): Sliced<Dfa> {
     const first = this.#close([from], true, false);
     const index = new Map<string, number>([[`^${first.join()}`, 0]]);
     const sets = [first];
     const edges: DfaEdge[][] = [];
     const isAccepting: boolean[] = [];
     for (let state = 0; state < sets.length; state++) {
+      if (this.#budget.isSliceOver()) yield;
       const set = sets[state] as number[];
       isAccepting.push(this.#close(set, state === 0, true).includes(to));
       const own: DfaEdge[] = [];

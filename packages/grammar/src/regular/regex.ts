@@ -5,6 +5,7 @@
 import { RegExpParser, type AST } from '@eslint-community/regexpp';
 import { allCodePoints } from '../code-points.js';
 import { complementDfa, intersectDfa, type Dfa } from './dfa.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import { Nfa } from './nfa.js';
 import { RegexRefusal, RegexWriter } from './regex-writer.js';
@@ -15,27 +16,27 @@ import { RegexRefusal, RegexWriter } from './regex-writer.js';
  *   syntax
  * @throws {CapacityError} when the automaton would be too large
  */
-export function regexDfa(source: string, budget: WorkBudget): Dfa {
+export function* regexDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   const { alternatives } = parse(source, budget);
   const [only] = alternatives;
-  if (alternatives.length !== 1 || only === undefined) return searchDfa(alternatives, budget);
+  if (alternatives.length !== 1 || only === undefined) return yield* searchDfa(alternatives, budget);
   // lookahead directly after ^ constrains the whole text: each becomes an automaton to intersect with
   const numLeading = only.elements.findIndex((element) => !isLookahead(element) && !isStart(element));
   const leading = only.elements.slice(0, numLeading < 0 ? undefined : numLeading);
   const lookaheads = leading.filter(isLookahead);
-  if (lookaheads.length === 0) return searchDfa(alternatives, budget);
+  if (lookaheads.length === 0) return yield* searchDfa(alternatives, budget);
   if (!isStart(leading[0] as AST.Element)) throw new RegexRefusal('lookaround that does not follow ^');
   const rest = only.elements.filter((element) => !isLookahead(element));
-  let dfa = searchDfa([{ ...only, elements: rest }], budget);
+  let dfa = yield* searchDfa([{ ...only, elements: rest }], budget);
   for (const { alternatives: inner, negate } of lookaheads) {
-    const found = searchDfa(inner, budget, true);
-    dfa = intersectDfa(dfa, negate ? complementDfa(found, budget) : found, budget);
+    const found = yield* searchDfa(inner, budget, true);
+    dfa = yield* intersectDfa(dfa, negate ? complementDfa(found, budget) : found, budget);
   }
   return dfa;
 }
 
 /** The texts that match the expression as a whole. */
-export function wholeRegexDfa(source: string, budget: WorkBudget): Dfa {
+export function wholeRegexDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   return regexDfa(`^(?:${source})$`, budget);
 }
 
@@ -66,7 +67,7 @@ function isLookahead(element: AST.Element): element is AST.LookaheadAssertion {
   return element.type === 'Assertion' && element.kind === 'lookahead';
 }
 
-function searchDfa(alternatives: readonly AST.Alternative[], budget: WorkBudget, isAtStart = false): Dfa {
+function* searchDfa(alternatives: readonly AST.Alternative[], budget: WorkBudget, isAtStart = false): Sliced<Dfa> {
   const nfa = new Nfa(budget);
   const [start, end] = [nfa.add(), nfa.add()];
   if (!isAtStart) nfa.move(start, allCodePoints, start);
@@ -77,5 +78,5 @@ function searchDfa(alternatives: readonly AST.Alternative[], budget: WorkBudget,
   const after = nfa.add();
   nfa.jump(end, after);
   nfa.move(after, allCodePoints, after);
-  return nfa.determinize(start, after);
+  return yield* nfa.determinize(start, after);
 }

@@ -28,6 +28,7 @@ import {
 import { encodeInString, encodePlain } from './json-text.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
+import { finish, type Sliced } from '../sliced.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
@@ -54,10 +55,15 @@ const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true };
  * @throws {CapacityError} for schemas whose grammar would be too large
  */
 export function jsonSchemaGrammar(schema: JsonSchema, options: JsonSchemaOptions = {}): Grammar {
+  return finish(jsonSchemaGrammarSliced(schema, options));
+}
+
+/** The same in slices. */
+export function* jsonSchemaGrammarSliced(schema: JsonSchema, options: JsonSchemaOptions = {}): Sliced<Grammar> {
   checkOptions(options, jsonSchemaNames);
   const rules = new Map<string, GrammarNode>();
   rules.set('root', { kind: 'sequence', items: [] }); // the first
-  rules.set('root', createSchemaWriter(rules, options).write(schema));
+  rules.set('root', yield* createSchemaWriter(rules, options).writeSliced(schema));
   return { root: 'root', rules };
 }
 
@@ -71,6 +77,8 @@ export interface SchemaWriter {
    * `jsonSchemaGrammar`
    */
   write(schema: JsonSchema): GrammarNode;
+  /** The same in slices. */
+  writeSliced(schema: JsonSchema): Sliced<GrammarNode>;
 }
 
 /** @param rules receives rules whose names begin with `json-` */
@@ -78,15 +86,20 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
   const budget = new WorkBudget('JSON schema');
   const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;
+  function* writeSliced(schema: JsonSchema): Sliced<GrammarNode> {
+    const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
+    const node = converter.valueOf([{ schema, path: '#' }]);
+    yield* converter.finishRules();
+    if (!(yield* isProductive(rules, node, budget))) {
+      fail('#', 'a schema that accepts no value that can be generated');
+    }
+    return node;
+  }
   return {
     rules,
     space: shared.space,
-    write(schema): GrammarNode {
-      const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
-      const node = converter.valueOf([{ schema, path: '#' }]);
-      if (!isProductive(rules, node, budget)) fail('#', 'a schema that accepts no value that can be generated');
-      return node;
-    },
+    write: (schema) => finish(writeSliced(schema)),
+    writeSliced,
   };
 }
 
@@ -95,6 +108,8 @@ class SchemaConverter {
   readonly #rules: SharedRules;
   readonly #resolver: Resolver;
   readonly #prefix: string;
+  /** Rules that were referred to and are not written yet. */
+  readonly #waiting: { readonly name: string; readonly parts: Conjunction }[] = [];
   /** Rules by the locations of the conjoined schemas. */
   readonly #names = new Map<string, string>();
   /** Automata of strings by their constraints. */
@@ -119,33 +134,45 @@ class SchemaConverter {
     this.#names.set(key, name);
     const { place } = budget;
     budget.place = placeOf(parts[0]?.path ?? place);
-    this.#rules.set(name, literal(''));
-    const alternatives = this.#resolver.resolve(parts).map((facts) => this.#factsNode(facts));
-    this.#rules.set(name, { kind: 'choice', alternatives });
+    this.#rules.set(name, literal('')); // reserved
     budget.place = place;
+    this.#waiting.push({ name, parts });
     return ruleReference(name);
   }
 
-  #anything(): GrammarNode {
-    return this.#rules.shared('json-value', () => this.#factsNode({ kinds: new Set(allKinds) }));
+  /** Writes the rules that were referred to. */
+  *finishRules(): Sliced<void> {
+    const { budget } = this.#rules;
+    for (let next = this.#waiting.pop(); next !== undefined; next = this.#waiting.pop()) {
+      budget.place = placeOf(next.parts[0]?.path ?? '#');
+      const alternatives: GrammarNode[] = [];
+      for (const facts of this.#resolver.resolve(next.parts)) {
+        alternatives.push(yield* this.#factsNode(facts));
+        budget.place = placeOf(next.parts[0]?.path ?? '#');
+      }
+      this.#rules.set(next.name, { kind: 'choice', alternatives });
+      if (budget.isSliceOver()) yield;
+    }
   }
 
-  #factsNode(facts: Facts): GrammarNode {
+  #anything(): GrammarNode {
+    return this.#rules.shared('json-value', () => finish(this.#factsNode({ kinds: new Set(allKinds) })));
+  }
+
+  *#factsNode(facts: Facts): Sliced<GrammarNode> {
     if (facts.values !== undefined) {
       const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, this.#resolver));
       return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
     }
     const { kinds } = facts;
     const alternatives: GrammarNode[] = [];
-    const add = (kind: Kind, node: () => GrammarNode): void => void (kinds.has(kind) && alternatives.push(node()));
-    add('object', () => this.#objectNode(facts));
-    add('array', () => this.#arrayNode(facts));
-    add('string', () => this.#stringNode(facts));
-    if (kinds.has('decimal'))
-      alternatives.push(this.#numberNode(facts, !(facts.divisors ?? []).some(Number.isInteger)));
-    else if (kinds.has('integer')) alternatives.push(this.#numberNode(facts, false));
-    add('boolean', () => choice(literal('true'), literal('false')));
-    add('null', () => literal('null'));
+    if (kinds.has('object')) alternatives.push(yield* this.#objectNode(facts));
+    if (kinds.has('array')) alternatives.push(this.#arrayNode(facts));
+    if (kinds.has('string')) alternatives.push(yield* this.#stringNode(facts));
+    const isDecimal = kinds.has('decimal') && !(facts.divisors ?? []).some(Number.isInteger);
+    if (kinds.has('decimal') || kinds.has('integer')) alternatives.push(yield* this.#numberNode(facts, isDecimal));
+    if (kinds.has('boolean')) alternatives.push(choice(literal('true'), literal('false')));
+    if (kinds.has('null')) alternatives.push(literal('null'));
     return { kind: 'choice', alternatives };
   }
 
@@ -153,7 +180,7 @@ class SchemaConverter {
     return this.#rules.automaton(dfa, `${this.#prefix}-a${this.#numAutomata++}`, encode);
   }
 
-  #stringNode(facts: Facts): GrammarNode {
+  *#stringNode(facts: Facts): Sliced<GrammarNode> {
     const { patterns = [], minLength = 0, maxLength } = facts;
     if (patterns.length === 0) {
       if (minLength === 0 && maxLength === undefined) return this.#rules.string();
@@ -168,61 +195,67 @@ class SchemaConverter {
     ]);
     let node = this.#strings.get(key);
     if (node === undefined) {
-      node = this.#patternNode(facts);
+      node = yield* this.#patternNode(facts);
       this.#strings.set(key, node);
     }
     return sequence(literal('"'), node, literal('"'));
   }
 
   /** A pattern with bounds that not all its texts keep counts characters instead of having states for every length. */
-  #patternNode({ patterns = [], minLength = 0, maxLength }: Facts): GrammarNode {
+  *#patternNode({ patterns = [], minLength = 0, maxLength }: Facts): Sliced<GrammarNode> {
     const { budget } = this.#rules;
-    const dfa = patternsDfa(patterns, budget);
+    const dfa = yield* patternsDfa(patterns, budget);
     if (dfa === undefined || keepsLength(dfa, minLength, maxLength, budget)) {
       return this.#automaton(dfa ?? anyText, encodeInString);
     }
     return this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
   }
 
-  #numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): GrammarNode {
+  *#numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): Sliced<GrammarNode> {
     if (isDecimal && minimum === undefined && maximum === undefined && divisors.length === 0) {
       return this.#rules.shared('json-number', () =>
-        this.#rules.automaton(wholeRegexDfa(anyDecimal, this.#rules.budget), 'json-n', encodePlain),
+        this.#rules.automaton(finish(wholeRegexDfa(anyDecimal, this.#rules.budget)), 'json-n', encodePlain),
       );
     }
     if (!isDecimal && divisors.length > 0 && maximum === undefined && (minimum?.value ?? 0) <= 0) {
-      return this.#multiplesNode(divisors, minimum);
+      return yield* this.#multiplesNode(divisors, minimum);
     }
     const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, divisors.length > 0);
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
-    const dfa = this.#withDivisors(wholeRegexDfa(regex, this.#rules.budget), divisors);
+    const numbers = yield* wholeRegexDfa(regex, this.#rules.budget);
+    const dfa = yield* this.#withDivisors(numbers, divisors);
     return this.#automaton(dfa, encodePlain);
   }
 
   /** Integers that a double represents exactly: those of 16 digits do so up to 2^53, which begins with a 9. */
-  #multiplesNode(divisors: readonly number[], minimum: Bound | undefined): GrammarNode {
-    const ofDigits = (first: string, max: number): GrammarNode => {
-      const dfa = this.#withDivisors(wholeRegexDfa(`${first}\\d*`, this.#rules.budget), divisors);
-      return this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
-    };
-    const positive = choice(ofDigits('[1-8]', 16), ofDigits('9', 15));
+  *#multiplesNode(divisors: readonly number[], minimum: Bound | undefined): Sliced<GrammarNode> {
+    const positive = choice(
+      yield* this.#multiplesOfDigits('[1-8]', 16, divisors),
+      yield* this.#multiplesOfDigits('9', 15, divisors),
+    );
     if (minimum === undefined) return choice(literal('0'), sequence(optional(literal('-')), positive));
     if (minimum.value === 0) return minimum.isExclusive ? positive : choice(literal('0'), positive);
-    return choice(
-      literal('0'),
-      positive,
-      this.#numberNode({ kinds: new Set(), minimum, maximum: belowZero, divisors }, false),
-    );
+    const facts = { kinds: new Set<Kind>(), minimum, maximum: belowZero, divisors };
+    return choice(literal('0'), positive, yield* this.#numberNode(facts, false));
   }
 
-  #withDivisors(numbers: Dfa, divisors: readonly number[]): Dfa {
+  *#multiplesOfDigits(first: string, max: number, divisors: readonly number[]): Sliced<GrammarNode> {
+    const digits = yield* wholeRegexDfa(`${first}\\d*`, this.#rules.budget);
+    const dfa = yield* this.#withDivisors(digits, divisors);
+    return this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
+  }
+
+  *#withDivisors(numbers: Dfa, divisors: readonly number[]): Sliced<Dfa> {
     const { budget } = this.#rules;
-    return divisors.reduce((rest, divisor) => {
+    let rest = numbers;
+    for (const divisor of divisors) {
       const { numerator, numDigits, numZeros } = divisorOf(divisor) as Divisor;
-      const multiples = intersectDfa(rest, multipleDfa(numerator, numDigits, budget), budget);
-      if (numDigits === 0 && numZeros === 0) return multiples;
-      return intersectDfa(multiples, wholeRegexDfa(exactRegex({ numDigits, numZeros }), budget), budget);
-    }, numbers);
+      rest = yield* intersectDfa(rest, multipleDfa(numerator, numDigits, budget), budget);
+      if (numDigits === 0 && numZeros === 0) continue;
+      const exact = yield* wholeRegexDfa(exactRegex({ numDigits, numZeros }), budget);
+      rest = yield* intersectDfa(rest, exact, budget);
+    }
+    return rest;
   }
 
   #arrayNode(facts: Facts): GrammarNode {
@@ -250,7 +283,7 @@ class SchemaConverter {
     return sequence(literal('['), this.#rules.space, tail, this.#rules.space, literal(']'));
   }
 
-  #objectNode(facts: Facts): GrammarNode {
+  *#objectNode(facts: Facts): Sliced<GrammarNode> {
     const { required = new Set<string>(), minProperties = 0, maxProperties, keys } = facts;
     const { space } = this.#rules;
     const declared = [...new Set([...declaredNames(facts), ...required])];
@@ -263,7 +296,7 @@ class SchemaConverter {
     });
     if ([...required].some((name) => !isKey(name))) return { kind: 'choice', alternatives: [] };
     // additional members may repeat a name, so only one of each kind is certain to count
-    const others = this.#otherMembers(facts, declared, keyFacts).map((node) => repeat(node, 0));
+    const others = (yield* this.#otherMembers(facts, declared, keyFacts)).map((node) => repeat(node, 0));
     if (others.length > 0 && minProperties > members.length + others.length) {
       fail(
         `${this.#rules.budget.place}/minProperties`,
@@ -284,15 +317,15 @@ class SchemaConverter {
   }
 
   /** Members with undeclared names, by the kind of their names. */
-  #otherMembers(
+  *#otherMembers(
     facts: Facts,
     declared: readonly string[],
     keyFacts: readonly Facts[] | undefined,
-  ): readonly GrammarNode[] {
-    const names = this.#otherNames(declared, keyFacts);
+  ): Sliced<readonly GrammarNode[]> {
+    const names = yield* this.#otherNames(declared, keyFacts);
     if (names === undefined) return [];
     const members: GrammarNode[] = [];
-    for (const { dfa, value } of nameClasses(facts, names.dfa, this.#rules.budget)) {
+    for (const { dfa, value } of yield* nameClasses(facts, names.dfa, this.#rules.budget)) {
       if (this.#resolver.resolve(value).length === 0) continue;
       const key =
         dfa === undefined
@@ -304,12 +337,12 @@ class SchemaConverter {
   }
 
   /** Names that are not declared: an automaton, or all; undefined when there are none. */
-  #otherNames(
+  *#otherNames(
     declared: readonly string[],
     keyFacts: readonly Facts[] | undefined,
-  ): { readonly dfa: Dfa | undefined } | undefined {
+  ): Sliced<{ readonly dfa: Dfa | undefined } | undefined> {
     const { budget } = this.#rules;
-    const dfa = declared.length === 0 ? undefined : complementDfa(textsDfa(declared, budget), budget);
+    const dfa = declared.length === 0 ? undefined : complementDfa(yield* textsDfa(declared, budget), budget);
     if (keyFacts === undefined) return { dfa };
     const [only] = keyFacts;
     if (only === undefined) return undefined;
@@ -317,8 +350,8 @@ class SchemaConverter {
       fail(`${budget.place}/propertyNames`, 'expected a single schema of property names, got several');
     }
     const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
-    const own = names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
-    return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : intersectDfa(dfa, own, budget) };
+    const own = yield* names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
+    return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : yield* intersectDfa(dfa, own, budget) };
   }
 }
 
@@ -328,8 +361,13 @@ function countsOf(min: number, max: number | undefined): CountRange {
   return max === undefined ? { min } : { min, max };
 }
 
-function isProductive(rules: ReadonlyMap<string, GrammarNode>, node: GrammarNode, budget: WorkBudget): boolean {
+function* isProductive(
+  rules: ReadonlyMap<string, GrammarNode>,
+  node: GrammarNode,
+  budget: WorkBudget,
+): Sliced<boolean> {
   const all = new Map([...rules, [' ', node]]);
-  const pruned = prune({ root: ' ', rules: all }, usersOf(all, budget), budget).rules.get(' ');
+  const users = yield* usersOf(all, budget);
+  const pruned = (yield* prune({ root: ' ', rules: all }, users, budget)).rules.get(' ');
   return !(pruned?.kind === 'choice' && pruned.alternatives.length === 0);
 }

@@ -1,5 +1,6 @@
 /** Names that are not declared, by the patterns that they match. */
 import { complementDfa, intersectDfa, isEmptyDfa, trim, type Dfa } from '../regular/dfa.js';
+import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import { conjoined, type Conjunction, type Facts, type NamePattern, type Shape } from './facts.js';
 import { patternDfa } from './strings.js';
@@ -12,19 +13,25 @@ export interface NameClass {
 }
 
 /** @param names those that are not declared; undefined for all */
-export function nameClasses({ shapes = [] }: Facts, names: Dfa | undefined, budget: WorkBudget): readonly NameClass[] {
-  let classes: readonly { readonly dfa: Dfa | undefined; readonly matched: ReadonlySet<NamePattern> }[] = [
+export function* nameClasses(
+  { shapes = [] }: Facts,
+  names: Dfa | undefined,
+  budget: WorkBudget,
+): Sliced<readonly NameClass[]> {
+  let classes: { readonly dfa: Dfa | undefined; readonly matched: ReadonlySet<NamePattern> }[] = [
     { dfa: names, matched: new Set() },
   ];
   for (const pattern of new Set(shapes.flatMap(({ patterns }) => patterns))) {
-    const matching = patternDfa(pattern.pattern, budget);
+    const matching = yield* patternDfa(pattern.pattern, budget);
     const others = trim(complementDfa(matching, budget));
-    classes = classes.flatMap(({ dfa, matched }) =>
-      [
-        { dfa: within(dfa, matching, budget), matched: new Set([...matched, pattern]) },
-        { dfa: within(dfa, others, budget), matched },
-      ].filter((part) => !isEmptyDfa(part.dfa)),
-    );
+    const split: typeof classes = [];
+    for (const { dfa, matched } of classes) {
+      split.push(
+        { dfa: yield* within(dfa, matching, budget), matched: new Set([...matched, pattern]) },
+        { dfa: yield* within(dfa, others, budget), matched },
+      );
+    }
+    classes = split.filter(({ dfa }) => dfa !== undefined && !isEmptyDfa(dfa));
   }
   return classes.map(({ dfa, matched }) => {
     const parts = shapes.map((shape) => valueIn(shape, matched));
@@ -32,8 +39,8 @@ export function nameClasses({ shapes = [] }: Facts, names: Dfa | undefined, budg
   });
 }
 
-function within(names: Dfa | undefined, part: Dfa, budget: WorkBudget): Dfa {
-  return names === undefined ? part : intersectDfa(names, part, budget);
+function* within(names: Dfa | undefined, part: Dfa, budget: WorkBudget): Sliced<Dfa> {
+  return names === undefined ? part : yield* intersectDfa(names, part, budget);
 }
 
 function valueIn({ patterns, additional }: Shape, matched: ReadonlySet<NamePattern>): Conjunction {

@@ -3,6 +3,7 @@ import { allCodePoints } from '../code-points.js';
 import { accepts, complementDfa, intersectDfa, isEmptyDfa, limitLength, trim, type Dfa } from '../regular/dfa.js';
 import { RegexRefusal } from '../regular/regex-writer.js';
 import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
+import { finish, type Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
 import { fail, placeOf } from './located.js';
@@ -10,16 +11,23 @@ import { fail, placeOf } from './located.js';
 export const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
 
 /** The conjunction of patterns and lengths; undefined when there are no constraints. */
-export function stringDfa({ patterns = [], minLength = 0, maxLength }: Facts, budget: WorkBudget): Dfa | undefined {
-  const whole = patternsDfa(patterns, budget);
+export function* stringDfa(
+  { patterns = [], minLength = 0, maxLength }: Facts,
+  budget: WorkBudget,
+): Sliced<Dfa | undefined> {
+  const whole = yield* patternsDfa(patterns, budget);
   if (whole === undefined && minLength === 0 && maxLength === undefined) return undefined;
-  return limitLength(whole ?? anyText, minLength, maxLength, budget);
+  return yield* limitLength(whole ?? anyText, minLength, maxLength, budget);
 }
 
 /** The conjunction of patterns; undefined when there are none. */
-export function patternsDfa(patterns: readonly Pattern[], budget: WorkBudget): Dfa | undefined {
-  const [first, ...others] = patterns.map((pattern) => patternDfa(pattern, budget));
-  return first && others.reduce((rest, part) => intersectDfa(rest, part, budget), first);
+export function* patternsDfa(patterns: readonly Pattern[], budget: WorkBudget): Sliced<Dfa | undefined> {
+  let whole: Dfa | undefined;
+  for (const pattern of patterns) {
+    const part = yield* patternDfa(pattern, budget);
+    whole = whole === undefined ? part : yield* intersectDfa(whole, part, budget);
+  }
+  return whole;
 }
 
 /** Whether a string satisfies the constraints. */
@@ -30,15 +38,15 @@ export function isString(facts: Facts, text: string, budget: WorkBudget): boolea
 }
 
 export function matchesPattern(pattern: Pattern, text: string, budget: WorkBudget): boolean {
-  return accepts(patternDfa(pattern, budget), text);
+  return accepts(finish(patternDfa(pattern, budget)), text);
 }
 
 /** Exactly these texts. */
-export function textsDfa(texts: readonly string[], budget: WorkBudget): Dfa {
+export function textsDfa(texts: readonly string[], budget: WorkBudget): Sliced<Dfa> {
   return wholeRegexDfa(texts.length === 0 ? '[]' : texts.map(escapeRegex).join('|'), budget);
 }
 
-function compiled({ source, isWhole }: Pattern, budget: WorkBudget): Dfa {
+function compiled({ source, isWhole }: Pattern, budget: WorkBudget): Sliced<Dfa> {
   return (isWhole ? wholeRegexDfa : regexDfa)(source, budget);
 }
 
@@ -46,27 +54,28 @@ function compiled({ source, isWhole }: Pattern, budget: WorkBudget): Dfa {
 const knownFormats = new Map<string, { readonly dfa: Dfa; readonly numSteps: number }>();
 
 /** Known ones are charged, too: what a budget allows must not depend on earlier schemas. */
-function formatDfa(source: string, budget: WorkBudget): Dfa {
+function* formatDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   const ready = knownFormats.get(source);
   if (ready !== undefined) {
     budget.spend(ready.numSteps);
     return ready.dfa;
   }
   const before = budget.numSteps;
-  const dfa = wholeRegexDfa(source, budget);
+  const dfa = yield* wholeRegexDfa(source, budget);
   knownFormats.set(source, { dfa, numSteps: budget.numSteps - before });
   return dfa;
 }
 
 const known = new WeakMap<Pattern, Dfa>();
 
-export function patternDfa(pattern: Pattern, budget: WorkBudget): Dfa {
+export function* patternDfa(pattern: Pattern, budget: WorkBudget): Sliced<Dfa> {
   const ready = known.get(pattern);
   if (ready !== undefined) return ready;
   const { place } = budget;
   budget.place = placeOf(pattern.path);
   try {
-    const dfa = pattern.isNarrow === true ? formatDfa(pattern.source, budget) : compiled(pattern, budget);
+    const isFormat = pattern.isNarrow === true;
+    const dfa = yield* isFormat ? formatDfa(pattern.source, budget) : compiled(pattern, budget);
     if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
     const wanted = pattern.isNegated === true ? trim(complementDfa(dfa, budget)) : dfa;
     known.set(pattern, wanted);

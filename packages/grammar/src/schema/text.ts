@@ -3,6 +3,7 @@ import { allCodePoints } from '../code-points.js';
 import type { GrammarNode } from '../grammar.js';
 import { complementDfa, trim } from '../regular/dfa.js';
 import { regexDfa } from '../regular/regex.js';
+import { finish } from '../sliced.js';
 import { WorkBudget } from '../work-budget.js';
 import { automatonRules, encodePlain } from './json-text.js';
 
@@ -15,5 +16,6 @@ export const anyCharacter: GrammarNode = { kind: 'class', ranges: allCodePoints 
  */
 export function textWithout(rules: Map<string, GrammarNode>, name: string, pattern: string): GrammarNode {
   const budget = new WorkBudget('pattern');
-  return automatonRules(trim(complementDfa(regexDfa(pattern, budget), budget)), rules, name, encodePlain);
+  const matching = finish(regexDfa(pattern, budget));
+  return automatonRules(trim(complementDfa(matching, budget)), rules, name, encodePlain);
 }

@@ -2,7 +2,8 @@
 import { Automaton, deadState } from '../automaton/automaton.js';
 import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
-import { compileNetwork } from '../network/network.js';
+import { compileNetwork, type Network } from '../network/network.js';
+import { finish, type Sliced } from '../sliced.js';
 import type { TokenTrie } from './token-trie.js';
 import { checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
 
@@ -61,8 +62,13 @@ const defaultMaskBytes = 16 * 2 ** 20;
  * @throws {CapacityError} for grammars that are too large
  */
 export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
+  return finish(createTokenGrammarSliced(options));
+}
+
+/** The same in slices. */
+export function* createTokenGrammarSliced(options: TokenGrammarOptions): Sliced<TokenGrammar> {
   checkOptions(options, tokenGrammarNames);
-  const masks = new TokenMasks(options);
+  const masks = new TokenMasks(yield* compileNetwork(options.grammar), options);
   return {
     start: () => new TokenMatcher(masks, masks.automaton.configuration(masks.automaton.startState)),
     statistics: () => masks.statistics(),
@@ -82,8 +88,8 @@ class TokenMasks {
   #numWalks = 0;
   #numVisitedNodes = 0;
 
-  constructor({ grammar, trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenGrammarOptions) {
-    this.automaton = new Automaton(compileNetwork(grammar));
+  constructor(network: Network, { trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenGrammarOptions) {
+    this.automaton = new Automaton(network);
     this.trie = trie;
     this.ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
     this.#numWords = Math.ceil(trie.vocabSize / 32);

@@ -1,5 +1,7 @@
 /** A trie of the tokens of a vocabulary by their bytes, laid out so that a walk is one pass over flat arrays. */
 
+import { finish, type Sliced } from '../sliced.js';
+
 /** The vocabulary that the trie is built from. */
 export interface TokenBytes {
   /** Number of ids, which is the size of the logits; a tokenizer may have fewer. */
@@ -33,16 +35,44 @@ export interface TokenTrie {
 const maxTokenBytes = 0xffff;
 
 /** Tokens without bytes are skipped: they would not advance the text. Cost: sorting the vocabulary. */
-export function createTokenTrie({ vocabSize, tokenBytes }: TokenBytes): TokenTrie {
+export function createTokenTrie(vocabulary: TokenBytes): TokenTrie {
+  return finish(createTokenTrieSliced(vocabulary));
+}
+
+/** Tokens between two slices. */
+const tokensPerSlice = 4096;
+
+/** The same in slices. */
+export function* createTokenTrieSliced({ vocabSize, tokenBytes }: TokenBytes): Sliced<TokenTrie> {
   const texts: (Uint8Array | undefined)[] = [];
-  const ids: number[] = [];
+  /** Ids by the first two bytes of their tokens. */
+  const groups: number[][] = [];
   for (let id = 0; id < vocabSize; id++) {
+    if (id % tokensPerSlice === tokensPerSlice - 1) yield;
     const bytes = tokenBytes(id);
     texts.push(bytes);
-    if (bytes !== undefined && bytes.length > 0 && bytes.length <= maxTokenBytes) ids.push(id);
+    if (bytes === undefined || bytes.length === 0 || bytes.length > maxTokenBytes) continue;
+    const key = bytes[0]! * 257 + (bytes.length === 1 ? 0 : bytes[1]! + 1);
+    (groups[key] ??= []).push(id);
   }
-  ids.sort((a, b) => compare(texts[a] as Uint8Array, texts[b] as Uint8Array) || a - b);
+  const ids: number[] = [];
+  let numSorted = 0;
+  for (const group of Object.values(groups)) {
+    group.sort((a, b) => compare(texts[a] as Uint8Array, texts[b] as Uint8Array) || a - b);
+    for (const id of group) ids.push(id);
+    if (ids.length - numSorted < tokensPerSlice) continue;
+    numSorted = ids.length;
+    yield;
+  }
+  return yield* trieOf(vocabSize, texts, ids);
+}
 
+/** @param ids in the order of their bytes */
+function* trieOf(
+  vocabSize: number,
+  texts: readonly (Uint8Array | undefined)[],
+  ids: readonly number[],
+): Sliced<TokenTrie> {
   const bytes: number[] = [];
   const depths: number[] = [];
   const ends: number[] = [];
@@ -51,6 +81,7 @@ export function createTokenTrie({ vocabSize, tokenBytes }: TokenBytes): TokenTri
   let previous: Uint8Array = new Uint8Array(0);
   let maxDepth = 0;
   for (const [position, id] of ids.entries()) {
+    if (position % tokensPerSlice === tokensPerSlice - 1) yield;
     const text = texts[id] as Uint8Array;
     let shared = 0;
     while (shared < previous.length && previous[shared] === text[shared]) shared++;
