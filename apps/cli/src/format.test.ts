@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { formatBytes, formatJson, formatTable } from './format.js';
+import { fitLines, formatBytes, formatCount, formatInteger, formatJson, formatTable } from './format.js';
 
 test('formatBytes has three digits and powers of 1000', () => {
   expect([0, 999, 1000, 5_958_336, 999_600, 2e12, 5e15].map(formatBytes)).toEqual([
@@ -11,6 +11,18 @@ test('formatBytes has three digits and powers of 1000', () => {
     '2 TB',
     '5000 TB',
   ]);
+});
+
+test('formatCount has three digits, formatInteger all of them in groups', () => {
+  expect([0, 999, 12_345, 1_100_048_384, 135e6, 1.5e12].map(formatCount)).toEqual([
+    ...['0', '999', '12.3 thousand', '1.1 billion', '135 million', '1.5 trillion'],
+  ]);
+  expect([0, 2048, 131_072].map(formatInteger)).toEqual(['0', '2048', '131,072']);
+});
+
+test('fitLines cuts lines at the width of the terminal, not inside a character', () => {
+  expect(fitLines('abc\nabcdef\n', 4)).toBe('abc\nabc…\n');
+  expect(fitLines('😀😀😀', 2)).toBe('😀…');
 });
 
 test('formatTable pads all columns but the last', () => {

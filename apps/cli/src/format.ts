@@ -18,6 +18,33 @@ export function formatPercent(share: number, digits = 1): string {
   return `${(100 * share).toFixed(digits)}%`;
 }
 
+const magnitudes = ['', ' thousand', ' million', ' billion', ' trillion'];
+
+/** `1.1 billion`: three significant digits. */
+export function formatCount(count: number): string {
+  let value = count;
+  let magnitude = 0;
+  while (value >= 999.5 && magnitude < magnitudes.length - 1) {
+    value /= 1000;
+    magnitude += 1;
+  }
+  return `${magnitude === 0 ? value : Number(value.toPrecision(3))}${magnitudes[magnitude]}`;
+}
+
+/** `131,072`: groups of three digits from five digits on. */
+export function formatInteger(value: number): string {
+  return value < 10_000 ? `${value}` : `${value}`.replaceAll(/\B(?=(\d{3})+$)/g, ',');
+}
+
+/** Cuts lines that are longer than the terminal is wide. */
+export function fitLines(text: string, columns: number): string {
+  const fit = (line: string): string => {
+    const characters = [...line];
+    return characters.length <= columns ? line : `${characters.slice(0, columns - 1).join('')}…`;
+  };
+  return text.split('\n').map(fit).join('\n');
+}
+
 /** Pads columns to their widest cell, except the last column. */
 export function formatTable(rows: readonly (readonly string[])[]): string {
   const widths: number[] = [];

@@ -1,6 +1,7 @@
 /** Writes to stdout and stderr: waits for a slow reader, and detects a closed one. */
 import { once } from 'node:events';
 import { OutputClosedError } from './errors.js';
+import { fitLines } from './format.js';
 import type { OutputStream } from './io.js';
 
 export class Output {
@@ -26,6 +27,11 @@ export class Output {
     if (data.length === 0) return;
     if (!this.#stream.write(data)) await this.#drained();
     this.#check();
+  }
+
+  /** Writes tables: on a terminal, lines end at its right edge instead of wrapping. */
+  writeTables(text: string): Promise<void> {
+    return this.write(this.isTerminal ? fitLines(text, this.#stream.columns ?? 80) : text);
   }
 
   /** Resolves when all output has been flushed. */

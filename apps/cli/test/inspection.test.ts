@@ -98,7 +98,15 @@ describe('winnow inspect', () => {
     const { stdout } = await runCli(api, ['inspect', 'm.gguf', '-c', '32']);
     expect(stdout).toContain('total            1.23 kB');
     expect(stdout).toContain('  a.weight  q8_0  [32, 2]  68 B');
+    expect(stdout).toContain('  parameters  64\n  weights     68 B, q8_0\n  tensors     1\n');
+    expect(stdout).toContain('  architecture  fake\n');
     expect(loads.at(-1)).toMatchObject({ options: { context: 32 } });
+  });
+
+  test('lines fit the terminal', async () => {
+    const { stdout } = await runCli(api, ['inspect', 'm.gguf'], { isStdoutTerminal: true, columns: 24 });
+    expect(Math.max(...stdout.split('\n').map(({ length }) => length))).toBe(24);
+    expect(stdout).toContain('…\n');
   });
 
   test('--memory: the plan is printed, and the exit code says whether it fits', async () => {

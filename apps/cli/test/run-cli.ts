@@ -18,6 +18,8 @@ export interface CliSetup {
   readonly server?: ServerApi;
   readonly isStderrTerminal?: boolean;
   readonly isStdoutTerminal?: boolean;
+  /** Width of the terminal. */
+  readonly columns?: number;
 }
 
 /** A host whose Ctrl-C is a function. */
@@ -43,7 +45,10 @@ export class TestHost {
     });
     this.io = {
       stdin: Object.assign(this.stdin, { isTTY: stdin === undefined }),
-      stdout: Object.assign(this.#stdout, { isTTY: isStdoutTerminal }),
+      stdout: Object.assign(this.#stdout, {
+        isTTY: isStdoutTerminal,
+        ...(setup.columns === undefined ? {} : { columns: setup.columns }),
+      }),
       stderr: Object.assign(this.#stderr, { isTTY: isStderrTerminal }),
       env,
       engine: () => Promise.resolve(engine),

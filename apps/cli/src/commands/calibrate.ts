@@ -206,7 +206,7 @@ async function printReport(
     await out.write(formatJson({ path, sizeBytes, config: sidecar.config, summary, layers, divergence }));
     return;
   }
-  await out.write(`${formatReports(sidecar.layers, reports, maxRatio)}\n${formatSummary(summary)}`);
+  await out.writeTables(`${formatReports(sidecar.layers, reports, maxRatio)}\n${formatSummary(summary)}`);
   if (divergence !== undefined) {
     const { pplRatio, divergence: kld } = divergence;
     await out.write(

@@ -160,7 +160,7 @@ async function explain(modelName: string | undefined, flags: ExplainFlags, conte
     formatPercent(panel.density),
     formatPercent(panel.mass),
   ]);
-  await out.write(`${title}\n${formatTable([['layer', 'head', 'pairs', 'mass'], ...rows])}`);
+  await out.writeTables(`${title}\n${formatTable([['layer', 'head', 'pairs', 'mass'], ...rows])}`);
 }
 
 function totalOf(maps: readonly VisitMap[]): { readonly density: number; readonly mass: number } {

@@ -2,9 +2,9 @@
 import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
 import { classifyNeurons } from '@winnow/sparse-inference';
-import { CapacityError } from '@winnow/tensor';
+import { CapacityError, numElements } from '@winnow/tensor';
 import type { CommandContext, CommandHost } from '../command-host.js';
-import { formatBytes, formatJson, formatTable } from '../format.js';
+import { formatBytes, formatCount, formatInteger, formatJson, formatPercent, formatTable } from '../format.js';
 import { displayName } from '../model-location.js';
 import { inspectModel } from '../open-model.js';
 import { openSidecar, sidecarSuffix } from '../sparse-files.js';
@@ -46,7 +46,8 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
   if (modelName?.endsWith(sidecarSuffix) === true) return inspectSidecar(modelName, flags, context);
   const read = await inspectModel(modelName, flags, context);
   const info = { ...read, name: displayName(modelName, read.name) };
-  await context.out.write(flags.json === true ? formatJson(info) : formatInfo(info));
+  if (flags.json === true) await context.out.write(formatJson(info));
+  else await context.out.writeTables(formatInfo(info));
   const { totalBytes: needed } = info.plan;
   if (flags.memory !== undefined && needed > flags.memory) {
     throw new CapacityError({ resource: 'memory plan', needed, available: flags.memory, unit: 'bytes' });
@@ -56,7 +57,7 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
 async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: CommandContext): Promise<void> {
   const sidecar = await openSidecar(path, signal);
   if (flags.json !== true) {
-    await out.write(describeSidecar(path, sidecar, maxActiveOf(flags)));
+    await out.writeTables(describeSidecar(path, sidecar, maxActiveOf(flags)));
     return;
   }
   const layers = sidecar.layers.map(({ predictor, downNorms: _norms, frequencies, ...rest }) => {
@@ -69,16 +70,19 @@ async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: C
 
 function formatInfo({ name, format, config, plan, metadata, tensors }: ModelInfo): string {
   const tensorBytes = tensors.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
+  const numParameters = tensors.reduce((sum, { shape }) => sum + numElements(shape), 0);
   const sections: [title: string, rows: string[][]][] = [
     [
       'model',
       [
         ['name', name],
         ['format', format],
-        ['tensors', `${tensors.length}, ${formatBytes(tensorBytes)}`],
+        ['parameters', formatCount(numParameters)],
+        ['weights', `${formatBytes(tensorBytes)}, ${dtypeShares(tensors, tensorBytes)}`],
+        ['tensors', formatInteger(tensors.length)],
       ],
     ],
-    ['config', rowsOf(config)],
+    ['config', Object.entries(config).map(([key, value]) => [key, readable(value)])],
     [
       `memory plan for ${plan.contextSize} tokens of context`,
       [
@@ -137,6 +141,22 @@ function tierRows({ tiers }: ModelInfo['plan']): string[][] {
 
 function rowsOf(values: object): string[][] {
   return Object.entries(values).map(([key, value]) => [key, shortValue(value)]);
+}
+
+/** The dtypes of the weights by their share of the bytes. */
+function dtypeShares(tensors: ModelInfo['tensors'], totalBytes: number): string {
+  const bytesOf = new Map<string, number>();
+  for (const { dtype, sizeBytes } of tensors) bytesOf.set(dtype, (bytesOf.get(dtype) ?? 0) + sizeBytes);
+  const shares = [...bytesOf].toSorted(([, a], [, b]) => b - a);
+  if (shares.length === 1) return String(shares[0]?.[0]);
+  return shares.map(([dtype, bytes]) => `${dtype} ${formatPercent(bytes / totalBytes)}`).join(', ');
+}
+
+/** Settings as a reader writes them: integers in groups, texts without quotes. */
+function readable(value: unknown): string {
+  if (typeof value === 'string') return value;
+  if (typeof value === 'boolean') return value ? 'yes' : 'no';
+  return Number.isSafeInteger(value) ? formatInteger(value as number) : shortValue(value);
 }
 
 function shortValue(value: unknown): string {

@@ -159,8 +159,9 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   progress.clear();
   const named = { ...report, model: displayName(modelName, report.model) };
   if (flags.plots !== undefined) await writePlots(flags.plots, named, signal);
-  await out.write(flags.json === true ? formatJson(named) : formatEvaluation(named));
-  if (flags.details === true && flags.json !== true) await out.write(details(named));
+  if (flags.json === true) return out.write(formatJson(named));
+  await out.writeTables(formatEvaluation(named));
+  if (flags.details === true) await out.writeTables(details(named));
 }
 
 /** The tokens of the text and properties of the model, before anything is measured. */

@@ -122,7 +122,7 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
     ...[betweenRuns, leastBetweenRuns, betweenHeads].map((value) => value.toFixed(3)),
   ]);
   const head = `${name} on ${model.backend}, ${tokens.length} tokens, chunks of ${chunk}, ${sinks} sinks`;
-  await out.write(
+  await out.writeTables(
     `${head}\n\nPerplexity divided by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
       `Heavy hitters of L=${kept.local}, H=${kept.heavy}: Jaccard similarity\n` +
       formatTable([['layer', 'f32 and q8_0 cache', 'least', 'heads of a layer'], ...sets]),
