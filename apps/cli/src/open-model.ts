@@ -43,7 +43,7 @@ export async function locateModel(
   }
 }
 
-/** A bar while weights load; what follows, such as repacking them, has no amounts. */
+/** A bar while weights load; later phases, such as repacking, have no known amount. */
 export function loadProgress(progress: Progress): (loaded: LoadProgress) => void {
   return ({ loadedBytes, totalBytes }) => {
     if (loadedBytes < totalBytes) progress.show('load', loadedBytes, totalBytes, 'bytes');
@@ -78,7 +78,7 @@ export async function openModel(model: string | undefined, options: LoadOptions,
   }
 }
 
-/** Warns of what loading changed, and of ops without a kernel. */
+/** Prints notices of the model and ops without a kernel. */
 export function warnOf({ notices, fallbacks }: Pick<Model, 'notices' | 'fallbacks'>, warn: OpenContext['warn']): void {
   for (const notice of notices) warn(withFlags(notice));
   for (const { op, reason, numRecords } of fallbacks) {

@@ -20,7 +20,7 @@ export async function readText(
   return withoutLineEnd(await readStdin(io, signal));
 }
 
-/** More text than any model can process; a device such as `/dev/zero` has no end. */
+/** Larger than any prompt that a model can process; a device such as `/dev/zero` has no end. */
 const maxTextBytes = 256 * 1024 * 1024;
 
 /** @throws {IoError} when the file cannot be read or is larger than any text */

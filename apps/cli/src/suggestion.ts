@@ -22,7 +22,7 @@ export function suggestionLine(error: unknown, argv: readonly string[]): string 
   return `  try: winnow ${line.map(quoted).join(' ')}\n`;
 }
 
-/** As a POSIX shell reads it. */
+/** Quoted for a POSIX shell. */
 function quoted(argument: string): string {
   return /^[\w./:@=,+-]+$/.test(argument) ? argument : `'${argument.replaceAll("'", "'\\''")}'`;
 }

@@ -1,7 +1,7 @@
 import { writeFile } from 'node:fs/promises';
 import { IoError } from '@winnow/tensor';
 
-/** Writes a file that the user asked for. @throws {IoError} when it cannot be written, or the reason of the abort */
+/** Writes an output file. @throws {IoError} when it cannot be written, or the reason of the abort */
 export async function writeOutputFile(
   path: string,
   content: string | Iterable<string | Uint8Array>,

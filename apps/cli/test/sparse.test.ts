@@ -130,7 +130,7 @@ test('without a calibration the budget is rejected, and the error says what woul
 
 test('files that are not calibrations are rejected', async () => {
   const path = join(folder, 'none.sparse.safetensors');
-  writeFileSync(path, 'no such thing');
+  writeFileSync(path, 'not a calibration');
   const { code, stderr } = await runCli(engine, ['run', ...prompt, '--sparsity', path]);
   expect(code).toBe(3);
   expect(stderr).toContain('none.sparse.safetensors');

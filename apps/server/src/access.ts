@@ -9,7 +9,7 @@ const openPaths = new Set(['/health']);
 /** Hashes of equal length, so that the comparison time reveals nothing. */
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
-/** Keys by hash: it tells requests of different keys apart without keeping the key. */
+/** Hash of the API key, which distinguishes keys without storing them. */
 export function keyHash({ headers }: Pick<FastifyRequest, 'headers'>): string {
   return digest(givenKey(headers.authorization)).toString('base64url');
 }

@@ -56,11 +56,11 @@ const closeOptionNames: OptionNames<CloseOptions> = { graceMs: true };
 
 const defaultPort = 8080;
 const defaultGraceMs = 30_000;
-/** A request must arrive within this time; otherwise slow clients would occupy connections. */
+/** Timeout for receiving a request; otherwise slow clients would occupy connections. */
 const receiveTimeoutMs = 60_000;
 /** Its headers must arrive within this time. */
 const headersTimeoutMs = 10_000;
-/** How often Node looks for requests that are late. */
+/** Interval at which Node checks for late requests. */
 const lateCheckMs = 5_000;
 
 /**

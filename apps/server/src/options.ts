@@ -61,7 +61,7 @@ export interface ServerOptions extends ServerLimits {
   readonly apiKeys?: readonly string[];
   /**
    * Whether requests with different API keys share cached prefixes. Then `cached_tokens` and the time to the first token
-   * tell each what prompts the others have sent. Default false.
+   * reveal to each the prompts of the others. Default: false.
    */
   readonly sharePrefixes?: boolean;
   /** Allowed CORS origins; `*` for all. Default: none. */

@@ -70,7 +70,7 @@ test.each<[string, unknown, number, string | null]>([
   ['no messages', { model: demoId }, 400, 'messages'],
   ['an empty conversation', { ...chat, messages: [] }, 400, 'messages'],
   ['a message that is none', { ...chat, messages: ['Hi'] }, 400, 'messages[0]'],
-  ['a role that nobody has', { ...chat, messages: [{ role: 'boss', content: 'Hi' }] }, 400, 'messages[0].role'],
+  ['an unknown role', { ...chat, messages: [{ role: 'boss', content: 'Hi' }] }, 400, 'messages[0].role'],
   ['a message without content', { ...chat, messages: [{ role: 'user' }] }, 400, 'messages[0].content'],
   ['content of numbers', { ...chat, messages: [{ role: 'user', content: 7 }] }, 400, 'messages[0].content'],
   [
@@ -86,7 +86,7 @@ test.each<[string, unknown, number, string | null]>([
   ['top_logprobs alone', { ...chat, top_logprobs: 2 }, 400, 'top_logprobs'],
   ['an empty stop sequence', { ...chat, stop: '' }, 400, 'stop'],
   ['tool_choice without tools', { ...chat, tool_choice: 'required' }, 400, 'tool_choice'],
-  ['a format that nobody has', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
+  ['an unknown format', { ...chat, response_format: { type: 'xml' } }, 400, 'response_format.type'],
   [
     'a schema that is missing',
     { ...chat, response_format: { type: 'json_schema', json_schema: { name: 'x' } } },

@@ -55,8 +55,8 @@ test(`${numPerRound * numRounds} requests leave no session, no block and no heap
   const { warm, measured, leaking, numSessions, numUsedBlocks } = await soak();
   expect({ numSessions, numUsedBlocks }).toEqual({ numSessions: 0, numUsedBlocks: 0 });
   // The first rounds fill one-time state: compiled code, connections, the prefix cache. After that a request that
-  // leaks leaks at least its request and response objects, which take more than 2 KiB with their headers. The bound is half
-  // of that per request.
+  // leaks retains at least its request and response objects, which take more than 2 KiB with their headers. The bound is
+  // half of that per request.
   const bound = numRounds * numPerRound * 1024;
   expect(measured - warm).toBeLessThan(bound);
   expect(leaking - measured).toBeGreaterThan(bound); // requests that leak 2 KiB on purpose

@@ -72,7 +72,7 @@ function lap(profile: usize, record: i32, start: f64): f64 {
   return time;
 }
 
-/** The main loop of a worker: runs one job after the other until the host asks it to exit. */
+/** The main loop of a worker: runs jobs until the host requests its exit. */
 export function serve(thread: i32, numThreads: i32): void {
   workers.enterThreads(thread, numThreads);
   let generation = 0;

@@ -24,7 +24,7 @@ const common = [
 ];
 const variants = { simd: ['simd,threads,bulk-memory'], relaxed: ['simd,relaxed-simd,threads,bulk-memory'] };
 
-/** AssemblyScript wants `@inline` as a decorator; sources have it as a comment before functions, so that they are TypeScript. */
+/** AssemblyScript requires `@inline` as a decorator; sources have it as a comment before functions, so that they are TypeScript. */
 async function readSource(file, baseDir) {
   const path = join(baseDir, file);
   if (!existsSync(path)) return null;

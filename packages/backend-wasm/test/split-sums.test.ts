@@ -3,7 +3,7 @@ import { contractChecks, type ContractCheck } from '@winnow/conformance';
 import { expect, test } from 'vitest';
 import { createWasmBackend } from '../src/index.js';
 
-const check = contractChecks['neurons in several passes have the bits of one pass'] as ContractCheck;
+const check = contractChecks['several passes over neurons are bit-identical to one'] as ContractCheck;
 
 test.each([
   { relaxedSimd: true, numThreads: 1 },

@@ -34,7 +34,7 @@ export class ByteCursor {
   readonly #maxChunkBytes: number;
   #chunkBytes: number;
   // Window: file range [#windowOffset, #windowOffset + #window.byteLength). Every refill makes a new one, so views
-  // handed out by `bytes` never change.
+  // returned by `bytes` never change.
   #window: Uint8Array<ArrayBuffer> = new Uint8Array(0);
   #view: DataView = new DataView(this.#window.buffer);
   #windowOffset: number;

@@ -222,9 +222,9 @@ const nothing = {
 const reference = createReferenceBackend;
 
 const faults: [check: string, fault: string, () => Backend][] = [
-  ['unknown ops are refused', 'supports anything', () => ({ ...reference(), supports: () => ({ supported: true }) })],
+  ['unknown ops are rejected', 'supports anything', () => ({ ...reference(), supports: () => ({ supported: true }) })],
   [
-    'scalars that do not fit are refused',
+    'mismatched scalars are rejected',
     'runs with any scalars',
     () =>
       withExecutable((executable) => ({
@@ -247,14 +247,10 @@ const faults: [check: string, fault: string, () => Backend][] = [
       };
     },
   ],
-  [
-    'buffers of another backend, missing or too small are refused',
-    'takes any buffer',
-    () => ({ ...reference(), free: () => {} }),
-  ],
-  ['freed buffers are refused', 'never frees', () => ({ ...reference(), free: () => {} })],
+  ['foreign, missing and small buffers are rejected', 'takes any buffer', () => ({ ...reference(), free: () => {} })],
+  ['freed buffers are rejected', 'never frees', () => ({ ...reference(), free: () => {} })],
   ['bytes are copied between and within buffers', 'copies nothing', () => ({ ...reference(), copy: async () => {} })],
-  ['copies out of range or onto themselves are refused', 'copies what is there', clippingCopies],
+  ['invalid copies are rejected', 'copies only the part within range', clippingCopies],
   ['copies and runs keep their order', 'copies too late', copyingLate],
   [
     'limits are true',
@@ -265,14 +261,14 @@ const faults: [check: string, fault: string, () => Backend][] = [
     }),
   ],
   [
-    'a device in order is not lost',
+    'a working device is not lost',
     'says it is lost',
     () => ({
       ...reference(),
       lost: Promise.resolve(new DeviceLostError({ backend: 'reference', reason: 'made up' })),
     }),
   ],
-  ['reads of what is not there are refused', 'reads anything', () => withExecutable(() => ({ read: async () => {} }))],
+  ['reads of missing outputs are rejected', 'reads anything', () => withExecutable(() => ({ read: async () => {} }))],
   [
     'abort and failing boundaries leave the executable usable',
     'ignores signals',
@@ -315,9 +311,9 @@ const faults: [check: string, fault: string, () => Backend][] = [
       }),
   ],
   ['nothing works after dispose', 'never disposes', () => withExecutable(() => ({ dispose: async () => {} }))],
-  ['the event loop keeps turning', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
-  ['the same bits on every run', 'gives other bits', nondeterministic],
-  ['neurons in several passes have the bits of one pass', 'gives other bits', nondeterministic],
+  ['the event loop keeps running', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
+  ['runs are bit-identical', 'gives other bits', nondeterministic],
+  ['several passes over neurons are bit-identical to one', 'gives other bits', nondeterministic],
   ['profile counts records, runs and work', 'has no profile', () => withExecutable(() => ({ profile: () => [] }))],
   ['programs share buffers', 'writes to weights', () => scribbling('table', 2 * 16 + 1)],
 ];

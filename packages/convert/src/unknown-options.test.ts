@@ -1,10 +1,10 @@
-/** Options that do not exist are errors, which name the nearest one. */
+/** Unknown options are errors that name the nearest known one. */
 import { UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { convertToFolder, convertToGguf, type ConvertSource } from './index.js';
 import { convertFiles } from './index.node.js';
 
-/** A misspelled option, as untyped code passes it. */
+/** A misspelled option, as passed by untyped code. */
 const unknown: object = { singal: undefined };
 const source = { format: 'gguf' } as Extract<ConvertSource, { format: 'gguf' }>;
 const target = {

@@ -1,4 +1,4 @@
-/** Options that do not exist are errors, which name the nearest one. */
+/** Unknown options are errors that name the nearest known one. */
 import { UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import {
@@ -10,7 +10,7 @@ import {
   type EvaluateSparseOptions,
 } from './index.js';
 
-/** A misspelled option, as untyped code passes it. */
+/** A misspelled option, as passed by untyped code. */
 const unknown: object = { singal: undefined };
 
 test.each<[name: string, call: () => unknown]>([

@@ -79,7 +79,7 @@ export function optional(item: GrammarNode): GrammarNode {
   return repeat(item, 0, 1);
 }
 
-/** The nodes that a node consists of. */
+/** The children of a node. */
 export function partsOf(node: GrammarNode): readonly GrammarNode[] {
   switch (node.kind) {
     case 'sequence':

@@ -1,6 +1,6 @@
 /**
  * What a grammar may cost. Short grammars and schemas can describe very large automata, and the text of a request is
- * not trusted. Work is counted, not timed, so that the same input is refused on every machine.
+ * not trusted. Work is counted, not timed, so that the same input is rejected on every machine.
  */
 import { CapacityError } from '@winnow/tensor';
 

@@ -61,7 +61,7 @@ export function createInferenceBackend(model: Model, options: InferenceBackendOp
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] };
 
-/** A generation that is counted once, whichever of its tokens and its result are asked for, and how often. */
+/** A generation that is counted once, however its tokens and its result are read. */
 class CountedStream implements InferenceStream {
   readonly #generation: Generation;
   readonly #counts: Writable<InferenceMetrics>;

@@ -8,7 +8,7 @@ export interface KvSizes {
   readonly headDim: number;
   /** Default: `headDim`. */
   readonly valueDim?: number;
-  /** The dtype of keys and values, or one for each. Default f32. */
+  /** The dtype of keys and values, or one for each. Default: f32. */
   readonly dtype?: DType | KvDTypes;
 }
 

@@ -1,4 +1,4 @@
-/** Options that do not exist are errors, which name the nearest one. */
+/** Unknown options are errors that name the nearest known one. */
 import { memorySource } from '@winnow/bytes';
 import { UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -17,7 +17,7 @@ import {
 } from './index.js';
 import { openPageFile } from './index.node.js';
 
-/** A misspelled option, as untyped code passes it. */
+/** A misspelled option, as passed by untyped code. */
 const unknown: object = { singal: undefined };
 const blocks = { numBlocks: 1, blockSize: 4 };
 const sizes = { ...unknown, numKvHeads: 1, headDim: 4 };

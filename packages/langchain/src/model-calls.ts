@@ -1,4 +1,4 @@
-/** What both language models do with their fields: defaults of calls, time limits, concurrency, token counts. */
+/** Shared by both language models: defaults of calls, timeouts, concurrency, token counts. */
 import type { MessageContent } from '@langchain/core/messages';
 import type { GenerateOptions, Model } from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';

@@ -1,10 +1,10 @@
-/** Options that do not exist are errors, which name the nearest one. */
+/** Unknown options are errors that name the nearest known one. */
 import { memorySource } from '@winnow/bytes';
 import { UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { openOnnx } from './index.js';
 
-/** A misspelled option, as untyped code passes it. */
+/** A misspelled option, as passed by untyped code. */
 const unknown: object = { singal: undefined };
 
 test.each<[name: string, call: () => unknown]>([

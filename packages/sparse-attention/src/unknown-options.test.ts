@@ -1,9 +1,9 @@
-/** Options that do not exist are errors, which name the nearest one. */
+/** Unknown options are errors that name the nearest known one. */
 import { Tensor3, UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { attend, attentionFromOptions, AttentionLayer, compareToDense, syntheticAttention } from './index.js';
 
-/** A misspelled option, as untyped code passes it. */
+/** A misspelled option, as passed by untyped code. */
 const unknown: object = { singal: undefined };
 const x = Tensor3.create(2, 1, 4);
 const tensors = { q: x, k: x, v: x };

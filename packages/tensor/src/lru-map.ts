@@ -1,4 +1,4 @@
-/** A map in the order of use: `get` and `set` make an entry the most recently used one. */
+/** A map in order of use: `get` and `set` make an entry the most recently used one. */
 export class LruMap<Key, Value extends {}> {
   readonly #entries = new Map<Key, Value>();
 
@@ -6,7 +6,7 @@ export class LruMap<Key, Value extends {}> {
     return this.#entries.size;
   }
 
-  /** Not a use. */
+  /** Does not count as a use. */
   has(key: Key): boolean {
     return this.#entries.has(key);
   }
@@ -22,7 +22,7 @@ export class LruMap<Key, Value extends {}> {
     this.#entries.set(key, value);
   }
 
-  /** Removes and returns the value, which is not a use. */
+  /** Removes and returns the value. */
   remove(key: Key): Value | undefined {
     const value = this.#entries.get(key);
     this.#entries.delete(key);

@@ -1,6 +1,6 @@
 /**
- * How many schemas of a test suite compile, and what their grammars make of its instances. Reads a folder; fetches nothing. Knows the
- * files of the JSON-Schema-Test-Suite and of JSONSchemaBench (maskbench/data).
+ * The share of schemas of a test suite that compile, and of instances that their grammars judge correctly. Reads a folder with the
+ * files of the JSON-Schema-Test-Suite or of JSONSchemaBench (maskbench/data), and fetches nothing.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ export function* measureSchemaSuite(folder: string, say: (text: string) => void)
   };
   yield share('schemas that compile', counts.compiled, counts.schemas, `of ${counts.schemas} schemas`);
   yield share('invalid and accepted', counts.accepted, counts.invalid, `of ${counts.invalid} instances`);
-  yield share('valid and refused', counts.refused, counts.valid, `of ${counts.valid} instances`);
+  yield share('valid and rejected', counts.refused, counts.valid, `of ${counts.valid} instances`);
   times.sort((a, b) => a - b);
   const at = (quantile: number): number => times[Math.floor(quantile * (times.length - 1))] ?? 0;
   const figure = { suite, unit: 'ms', best: at(0) };
@@ -90,7 +90,7 @@ function casesOf(file: string): readonly SuiteCase[] {
   return cases.filter(({ schema, tests }) => schema !== undefined && Array.isArray(tests));
 }
 
-/** Undefined for a schema that is refused. */
+/** Undefined for a schema that is rejected. */
 function compile(schema: JsonSchema): TokenGrammar | undefined {
   try {
     return createTokenGrammar({ grammar: jsonSchemaGrammar(schema), trie, endTokens: [256] });

@@ -216,7 +216,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
   });
 }
 
-/** An encoder is served with another flag. */
+/** Encoders are served with another flag. */
 async function openGenerativeModel(
   name: string | undefined,
   flags: ServeFlags,

@@ -1,4 +1,4 @@
-/** Names of flags: a flag has the name of its option, so that who knows one knows the other. */
+/** Names of flags, which are derived from the names of options. */
 
 /** The option that gives a group its purpose; its flag has the name of the group. */
 const principalOptions: ReadonlySet<string> = new Set(['memory.budget', 'sparsity.calibration', 'lora.adapters']);

@@ -9,10 +9,10 @@ import { maxSlots, numKvHeads } from './kv-cache-view';
 import * as panels from './query-panels';
 
 let masses: usize = 0;
-/** Whether the record asks for masses. */
+/** Whether the record requests masses. */
 export let hasMass: bool = false;
 
-/** Sets the address that masses are written to; 0 when the record asks for none. */
+/** Sets the address that masses are written to; 0 when the record requests none. */
 export function enterMass(address: usize): void {
   masses = address;
   hasMass = address !== 0;

@@ -72,7 +72,7 @@ export function enterWhole(): void {
   heldSequence = -1;
 }
 
-/** Attends a panel to all of its keys; returns false and leaves the panel as it is when it does not meet the conditions. */
+/** Attends a panel to all of its keys; returns false and leaves the panel unchanged when it does not meet the conditions. */
 export function attendWhole(panel: i32, back: i32): bool {
   if (!isPossible || !panels.isPanelOfEight()) return false;
   findPositions(panel);

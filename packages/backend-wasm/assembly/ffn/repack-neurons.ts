@@ -3,7 +3,7 @@
  *   [E / NEURON_COLUMNS] of [4 scales][codes of four blocks].
  * Codes of gate and up are in vectors of 16 bytes, each with the next four bytes of all four blocks; those of down are in block
  * order. Codes of q8_0 have 128 added. Rows are q8_0 or q4_0 with a multiple of four blocks. Weights with a scale of 64 or more,
- * Inf or NaN stay as they are, as in repack.ts.
+ * Inf or NaN stay unchanged, as in repack.ts.
  */
 import { Q4_0, Q4_0_BLOCK_BYTES, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';

@@ -49,7 +49,7 @@ export function matmulInt8(): i32 {
 
 /**
  * Work items shrink towards the end: long streams prefetch well, and short ones let all threads finish together. The index of a
- * thread's first work item is its own index, so that it knows in advance what to prefetch.
+ * thread's first work item is its own index, so that it can prefetch ahead of time.
  * Returns whether this thread got the first work item beyond the repacked rows, which exactly one thread does.
  */
 function gemv(numRepacked: i32): bool {

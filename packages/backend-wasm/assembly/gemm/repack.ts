@@ -7,8 +7,8 @@
  *   q5_K  [4 d][4 dmin][3 vectors of scales][8 vectors of fifth bits][32 vectors of nibbles]
  *   q6_K  [4 d][4 vectors of scales][32 vectors of nibbles][16 vectors of bit pairs]
  * Scales d and dmin are multiplied by 2^10, because many of them are denormal as binary16, and a denormal operand of a
- * multiplication costs over a hundred cycles. Rows beyond the last whole group stay as they are. Weights with a scale of
- * 64 or more, Inf or NaN cannot be repacked: they stay as they are, and an aux word of their plan entry says so.
+ * multiplication costs over a hundred cycles. Rows beyond the last whole group stay unchanged. Weights with a scale of
+ * 64 or more, Inf or NaN cannot be repacked: they stay unchanged, and an aux word of their plan entry reports it.
  */
 import { Q4_0, Q4_K, Q5_K, Q6_K, Q8_0, bytesOf } from '../quant/dequantize';
 import { storeColumns } from '../simd/transpose';

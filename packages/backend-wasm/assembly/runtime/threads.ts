@@ -8,7 +8,7 @@ let threadIndex: i32 = 0;
 let numThreads: i32 = 1;
 let isSerial: bool = true;
 let localItem: i32 = 0;
-/** The counter that hands out the record's work items; records without a barrier between them use different counters. */
+/** The counter that assigns the record's work items; records without a barrier between them use different counters. */
 let counter: usize = layout.NEXT_ITEM;
 
 // the memory that this thread needs next, as parallel streams
@@ -101,7 +101,7 @@ export function phaseBarrier(): void {
   if (!isSerial) meet();
 }
 
-/** Barrier between records; returns whether the job goes on. */
+/** Barrier between records; returns whether the job continues. */
 export function recordBarrier(): bool {
   if (numThreads === 1) return atomic.load<i32>(layout.CANCEL) === 0;
   meet();

@@ -1,5 +1,5 @@
 /**
- * Weights that `assembly/gemm/repack.ts` interleaves in place. A buffer knows what is repacked in it, so that its bytes can be read
+ * Weights that `assembly/gemm/repack.ts` interleaves in place. A buffer records what is repacked in it, so that its bytes can be read
  * as they were written, and so that programs that need another layout can share it.
  */
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
@@ -62,7 +62,7 @@ export function keyOf({ buffer, byteOffset, dtype, shape }: TensorRef): string {
 
 /**
  * The weights of all 8-bit matmuls, except those that some record reads in another way: as another shape, or by an op
- * that cannot read repacked rows. The weights of `hostBuffers` stay as they are.
+ * that cannot read repacked rows. The weights of `hostBuffers` stay unchanged.
  */
 export function repackableTensors(program: Program, hostBuffers: ReadonlySet<string>): Map<string, RepackedTensor> {
   const candidates = new Map<string, RepackedTensor>();

@@ -192,7 +192,7 @@ describe.skipIf(process.platform === 'win32')('special files', () => {
     expect(await readdir(folder)).toEqual(['pipe']);
   });
 
-  it('permissions are those that the caller asks for', async () => {
+  it('permissions are those of the options', async () => {
     const sink = await fileSink(path, { mode: 0o600 });
     await sink.close();
     expect((await stat(path)).mode & 0o777).toBe(0o600);

@@ -168,7 +168,7 @@ export const summaryShapes: readonly SummaryShape[] = [
   shapeOf('first token of a block', { slots: [8], counts: { 1: 8 } }),
   shapeOf('next token', { slots: [11], counts: { 1: 3 } }),
   shapeOf('token after a truncation', { slots: [11], counts: { 1: 7 } }),
-  shapeOf('token after others that nobody told of', { slots: [14], counts: { 1: 2 } }),
+  shapeOf('token after unreported ones', { slots: [14], counts: { 1: 2 } }),
   shapeOf('token that makes a block full', { slots: [31], counts: { 3: 7 } }),
   shapeOf('a block at once', { slots: range(16, 24) }),
   shapeOf('end of one block, two more', {

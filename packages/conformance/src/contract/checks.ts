@@ -16,25 +16,25 @@ import {
 } from './runs.js';
 import { checkSplitSums } from './split-sums.js';
 
-/** By what they check. */
+/** Checks by name. */
 export const contractChecks: Readonly<Record<string, ContractCheck>> = {
-  'unknown ops are refused': checkUnknownOps,
-  'scalars that do not fit are refused': checkScalarsFit,
+  'unknown ops are rejected': checkUnknownOps,
+  'mismatched scalars are rejected': checkScalarsFit,
   'memory is written and read in range': checkMemory,
-  'buffers of another backend, missing or too small are refused': checkForeignBuffers,
-  'freed buffers are refused': checkFreedBuffers,
+  'foreign, missing and small buffers are rejected': checkForeignBuffers,
+  'freed buffers are rejected': checkFreedBuffers,
   'bytes are copied between and within buffers': checkCopies,
-  'copies out of range or onto themselves are refused': checkRefusedCopies,
+  'invalid copies are rejected': checkRefusedCopies,
   'copies and runs keep their order': checkCopyOrder,
   'limits are true': checkLimits,
-  'a device in order is not lost': checkStaysAlive,
-  'reads of what is not there are refused': checkReads,
+  'a working device is not lost': checkStaysAlive,
+  'reads of missing outputs are rejected': checkReads,
   'abort and failing boundaries leave the executable usable': checkAbort,
   'one run at a time': checkOneRunAtATime,
   'nothing works after dispose': checkDispose,
-  'the event loop keeps turning': checkEventLoop,
-  'the same bits on every run': checkDeterminism,
+  'the event loop keeps running': checkEventLoop,
+  'runs are bit-identical': checkDeterminism,
   'profile counts records, runs and work': checkProfile,
   'programs share buffers': checkSharedBuffers,
-  'neurons in several passes have the bits of one pass': checkSplitSums,
+  'several passes over neurons are bit-identical to one': checkSplitSums,
 };

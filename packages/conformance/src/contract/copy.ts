@@ -88,7 +88,7 @@ export async function checkRefusedCopies(create: CreateBackend): Promise<string[
       ...(await refused('a copy off the alignment', 'argument', () => backend.copy(from, 1, to, 0, block))),
     );
   }
-  failures.push(...(await compareContent('target of refused copies', backend, to, counting(100))));
+  failures.push(...(await compareContent('target of rejected copies', backend, to, counting(100))));
   await backend.dispose();
   await other.dispose();
   failures.push(...(await refused('a copy after the backend', 'released', () => backend.copy(from, 0, to, 0, block))));

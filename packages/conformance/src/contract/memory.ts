@@ -30,7 +30,7 @@ export async function checkMemory(create: CreateBackend): Promise<string[]> {
     ...(await refused('a write past the end', 'argument', () => backend.write(buffer, 69, new Uint8Array(2)))),
     ...(await refused('a write before the start', 'argument', () => backend.write(buffer, -1, new Uint8Array(1)))),
     ...(await refused('a read past the end', 'argument', () => backend.read(buffer, 1, new Uint8Array(70)))),
-    ...(await refused('memory that nobody has', 'capacity', () =>
+    ...(await refused('memory beyond any limit', 'capacity', () =>
       backend.allocate({ ...options, sizeBytes: 2 ** 50 }),
     )),
     ...(await refused('a negative size', 'argument', () => backend.allocate({ ...options, sizeBytes: -1 }))),

@@ -42,7 +42,7 @@ export async function checkScalarsFit(create: CreateBackend): Promise<string[]> 
     ...(await refused('too many scalars', 'argument', () => executable.run(new Int32Array(scalars.length + 1)))),
     ...(await refused('a symbol above its capacity', 'capacity', () => executable.run(withT(4)))),
     ...(await refused('a negative symbol', 'argument', () => executable.run(withT(-1)))),
-    ...(await checkStillRuns(executable, 2, 'after refused scalars')),
+    ...(await checkStillRuns(executable, 2, 'after rejected scalars')),
   ];
   await executable.run(scalarsOf(program, [])); // no tokens: nothing to do, and no failure
   await backend.dispose();
@@ -110,7 +110,7 @@ export async function checkOneRunAtATime(create: CreateBackend): Promise<string[
   );
   release();
   await run;
-  failures.push(...(await checkStillRuns(executable, 4, 'after a refused second run')));
+  failures.push(...(await checkStillRuns(executable, 4, 'after a rejected second run')));
   await backend.dispose();
   return failures;
 }

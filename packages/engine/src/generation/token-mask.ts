@@ -33,8 +33,8 @@ export type BestReader = (
 ) => Promise<boolean>;
 
 /**
- * Looks for the most probable allowed token among the best ones of the step, which saves reading all logits: mostly the
- * model wants what the grammar does. False when none of them is allowed.
+ * Selects the most probable allowed token among the top tokens of the step, which usually saves reading all logits.
+ * False when none of them is allowed.
  * @param numTop entries of the `topValues` and `topIndices` outputs; 0: never looks
  */
 export function createBestReader(numTop: number): BestReader {

@@ -12,7 +12,7 @@ export const host: EngineHost = {
   openFile: (path) => fileSource(pathOf(path)),
   openFolder: openColdFolder,
   temporaryFiles: () => openColdFolder(tmpdir()),
-  // a session holds what was said
+  // a session contains the conversation
   openSink: (path) => fileSink(pathOf(path), { mode: 0o600 }),
   openSource: (path) => fileSource(pathOf(path)),
 };

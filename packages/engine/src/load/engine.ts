@@ -34,8 +34,7 @@ export interface ModelTokenizer {
 }
 
 /**
- * What the engine takes from its host: files by path. Hosts without a file system lack `openPath` and the like, and refuse
- * paths elsewhere.
+ * File access of the host. Hosts without a file system lack `openPath` and the like, and reject paths elsewhere.
  */
 export interface EngineHost extends SessionFiles, WeightHost {
   readonly openPath?: OpenPath;

@@ -19,7 +19,7 @@ export interface OpenOptions {
 
 /**
  * A Hugging Face folder behind a URL, file by file.
- * @param base a URL that ends in `/`. A server cannot be asked for a list, so `list` is empty
+ * @param base a URL that ends in `/`. A server cannot list files, so `list` is empty
  * @param signal ends the requests and every later read
  */
 export function urlFolder(base: URL, request: typeof fetch, signal?: AbortSignal): HubFiles {

@@ -15,7 +15,7 @@ const fileNames: readonly string[] = [
 ].flatMap((name) => [`onnx/${name}.onnx`, `${name}.onnx`]);
 
 /**
- * @param wanted the file to take. Default: the first of the usual ones that is there
+ * @param wanted the file to take. Default: the first of the common names that exists
  * @returns `undefined` when the folder has none
  * @throws {FormatError} for a broken file, and for one whose matrices cannot be named
  */

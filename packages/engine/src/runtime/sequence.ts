@@ -70,8 +70,8 @@ export class Sequence {
   }
 
   /**
-   * A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. Nobody
-   * vouches for the contents of a file, so it shares blocks only with its forks.
+   * A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. The
+   * contents of a file are not trusted, so it shares blocks only with its forks.
    */
   static restore(pool: KvPool, contents: SequenceContents): Sequence {
     const salt = `restored ${pool.numRestored++}`;

@@ -31,7 +31,7 @@ export interface RestoreOptions {
 export interface SessionOptions {
   /**
    * The session shares cached prefixes only with sessions of the same salt. For several tenants: otherwise the time to
-   * the first token and `cachedTokens` tell each of them what prompts others have sent. Default: shares with all
+   * the first token and `cachedTokens` reveal to each the prompts of the others. Default: shares with all
    * sessions without a salt.
    */
   readonly cacheSalt?: string;
@@ -135,7 +135,7 @@ export class ModelSession implements Session {
     return new StartedGeneration(() => this.#checked(() => this.#fromState(), options));
   }
 
-  /** What a generation after a prompt starts from. */
+  /** The state that a generation starts from. */
   fromPrompt(prompt: Prompt): GenerationStart {
     const tokens = this.#owner.encodePrompt(prompt);
     this.#state = undefined;
@@ -144,7 +144,7 @@ export class ModelSession implements Session {
 
   /**
    * Generates with options whose names were checked.
-   * @param begin what the generation starts from
+   * @param begin the state that the generation starts from
    */
   async *run(
     begin: () => GenerationStart,

@@ -34,7 +34,7 @@ export interface SparsityOptions {
   readonly oracle?: boolean;
   /**
    * Read all weights before loading and compare their checksum with that of the calibration, so that a damaged file is
-   * rejected. Default false: compare a hash of samples of every tensor, which tells other models and versions apart.
+   * rejected. Default false: compare a hash of samples of every tensor, which detects other models and versions.
    */
   readonly verify?: boolean;
 }

@@ -164,7 +164,7 @@ export class WeightOffloader {
     invariant(state !== undefined, 'boundaries belong to offloaded layers');
     const counts = this.#countsOf(layer);
     if (pass === 0) await this.#choose(chosen, state, numTokens);
-    else if (state.done >= state.count && state.isOver) return; // nothing is left, and the program has been told so
+    else if (state.done >= state.count && state.isOver) return; // the program already received an empty pass
     if (pass === 0 || state.done < state.count) counts.numPasses++;
     const { index, ids, rows } = state;
     const count = this.#passSize(state);

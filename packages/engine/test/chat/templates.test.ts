@@ -141,10 +141,10 @@ describe('BOS and EOS', () => {
   const count = (ids: Int32Array, id: number): number => ids.filter((each) => each === id).length;
 
   test.each([
-    ['written by the template, wanted by the model', mistral, { add_bos_token: true }, 1],
+    ['written by the template, requested by the model', mistral, { add_bos_token: true }, 1],
     ['written by the template alone', mistral, { add_bos_token: false }, 1],
-    ['wanted by the model alone', zephyr, { add_bos_token: true }, 1],
-    ['wanted by nobody', chatml, { add_bos_token: false }, 0],
+    ['requested by the model alone', zephyr, { add_bos_token: true }, 1],
+    ['requested by neither', chatml, { add_bos_token: false }, 0],
   ])('BOS %s', async (_case, template, tokenizerConfig, numBos) => {
     await using model = await modelWith(template, tokenizerConfig);
     const ids = model.encodePrompt([{ role: 'user', content: 'Hi' }]);

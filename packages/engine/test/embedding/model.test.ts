@@ -177,7 +177,7 @@ describe('vectors', () => {
     ['an unknown policy', ['x'], { overflow: 'drop' as 'error' }],
     ['a prompt that is not there', ['x'], { promptName: 'query' }],
     ['two prompts', ['x'], { promptName: 'query', prompt: 'a' }],
-  ] as const)('refuses %s', async (_name, texts, options) => {
+  ] as const)('rejects %s', async (_name, texts, options) => {
     await expect(model.embed(texts, options)).rejects.toThrow(ArgumentError);
     expect(await model.embed(['x'])).toHaveLength(1);
   });

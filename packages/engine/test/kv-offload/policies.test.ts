@@ -99,7 +99,7 @@ function expectClose(found: readonly Float32Array[], expected: readonly Float32A
 /** Log-probabilities token by token are slow: `npm test` checks them for the policy with a dense layer. */
 const withLogprobs = 'decode=page-topk:budget=2;dense-first=1';
 
-/** The engine treats the reference as WebAssembly: both let the host see their memory. */
+/** For the engine the reference is like WebAssembly: both have host-visible memory. */
 const pageBackends = testCoverage === 'full' ? ['reference', 'wasm', 'opaque'] : ['wasm', 'opaque'];
 
 describe.each(pageBackends)('page-topk on %s', (name) => {

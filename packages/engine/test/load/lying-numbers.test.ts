@@ -1,4 +1,4 @@
-/** Every number of every architecture's settings, replaced by extremes: the model is described or refused, at once. */
+/** Replaces every number of every architecture's settings by extremes: the model is described or rejected at once. */
 import { Fields, describeEmbedder, type ModelFile } from '@winnow/models';
 import { WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';

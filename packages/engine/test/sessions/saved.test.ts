@@ -180,7 +180,7 @@ describe('contents of a file', () => {
     expect([result.cachedTokens, result.tokens]).toEqual([0, honest.tokens]);
   });
 
-  test.skipIf(process.platform === 'win32')('nobody else may read it', async () => {
+  test.skipIf(process.platform === 'win32')('is readable only by its owner', async () => {
     await using model = await loadModel(path, { context: 64 });
     using session = model.createSession();
     const file = join(folder, 'private.session');

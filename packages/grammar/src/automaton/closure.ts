@@ -100,7 +100,7 @@ export class Closure {
     }
   }
 
-  /** Notes what may be written in a state of a counter. */
+  /** Records what may follow in a state of a counter. */
   #enter(state: number, stacks: StackSet): void {
     const calls = this.#counterStates.callsOf(state);
     if (calls.length === 0) return;

@@ -20,7 +20,7 @@ export interface CountedMember {
 /** See `unordered` of `GrammarNode`. */
 export interface UnorderedCounter {
   readonly kind: 'unordered';
-  /** A rule. */
+  /** A grammar rule. */
   readonly separator: number;
   readonly canOmitSeparator: boolean;
   readonly members: readonly CountedMember[];

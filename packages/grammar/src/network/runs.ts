@@ -2,11 +2,11 @@
 import type { AutomatonState, CountRange } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
 
-/** What runs from each state can reach. */
+/** The states that runs from each state can reach. */
 export interface Runs {
   /** Items to the nearest accepting state; infinite when there is none. */
   readonly distances: readonly number[]; // [numStates]
-  /** Whether a run that needs `missing` more items for the minimum can end: `missing * numStates + state`. */
+  /** By `missing * numStates + state`: whether a run that lacks `missing` items for the minimum can end. */
   readonly canEnd: Uint8Array; // [(min + 1) * numStates]
 }
 

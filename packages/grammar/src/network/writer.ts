@@ -119,7 +119,7 @@ export class NetworkWriter {
     }
   }
 
-  /** The rule of a counter, which is written once. It never is empty: whoever calls it jumps past it. */
+  /** The rule of a counter, which is written once. It is never empty: callers skip it instead. */
   #counterRule(node: CounterNode): number {
     const known = this.#counterRules.get(node);
     if (known !== undefined) return known;

@@ -200,7 +200,7 @@ const properties = new Map<string, CodePoints>();
 /** All characters in order, to ask the JavaScript engine's own tables about. */
 let allCharacters: string | undefined;
 
-/** @throws {CapacityError} for more properties than the budget allows: each is asked for all characters once */
+/** @throws {CapacityError} for more properties than the budget allows: each is tested with all characters once */
 function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget: WorkBudget): CodePoints {
   const name = value === null ? key : `${key}=${value}`;
   let members = properties.get(name);

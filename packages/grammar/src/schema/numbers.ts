@@ -80,7 +80,7 @@ export interface Divisor {
 export function divisorOf(value: number): Divisor | undefined {
   if (!(value > 0 && Number.isFinite(value))) return undefined;
   const { digits, exponent } = decimalOf(value);
-  // the last digits of multiples tell powers of ten apart only if nothing else in the divisor does
+  // the last digits determine powers of ten only if the divisor has no other factors
   const isSeparate = digits % 2n !== 0n && digits % 5n !== 0n;
   const numerator = isSeparate || exponent < 0 ? digits : digits * 10n ** BigInt(exponent);
   const numZeros = isSeparate ? Math.max(0, exponent) : 0;

@@ -244,7 +244,7 @@ function listOf(schema: Exclude<JsonSchema, boolean>, keyword: string, path: str
   return list.map((part, index) => locate(part, `${path}/${keyword}/${index}`));
 }
 
-/** Properties that ask for others: each is absent, or it is present with all that it asks for. */
+/** Dependent properties: each is absent, or present with all that it requires. */
 function* dependenciesOf(schema: Exclude<JsonSchema, boolean>, path: string): Generator<readonly Located[]> {
   for (const keyword of ['dependentRequired', 'dependentSchemas', 'dependencies']) {
     const place = `${path}/${keyword}`;
