@@ -153,6 +153,7 @@ const sizes: readonly Section[] = [
       ['maxThreads', maxThreads],
       ['jobWords', 6, 'words of a job block'],
       ['planWords', 8, 'words of a plan entry'],
+      ['tableAux', 0, 'kernel word with the address of a table that records share'],
       ['aheadAux', 5, 'kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none'],
       ['refusedAux', 0, 'which kernel word of a repacking job says 1 where weights cannot be repacked'],
       ['cancelJob', 1, 'value of the cancel word: the job ends'],
@@ -205,7 +206,7 @@ const jobOpcodes: Section = {
 };
 
 /** Rows of a group that repacking interleaves. */
-export const groupSize = 4;
+const groupSize = 4;
 
 /** What host and kernels must agree on besides addresses. */
 const agreements: Section = {
@@ -231,6 +232,8 @@ const unpackedCodes = 32 * groupSize;
 const secondFloats = unpackedCodes + 4 * groupSize;
 /** Rows that axpy kernels take at once. */
 export const axpyRows = 8;
+/** Groups that qgemv streams concurrently. */
+export const streams = { blocks: 8, superBlocks: 4 };
 
 /** What kernels share with their templates or with the registry of ops. */
 const kernelConstants: readonly Section[] = [
@@ -252,6 +255,8 @@ const kernelConstants: readonly Section[] = [
     type: 'i32',
     entries: [
       ['axpyRows', axpyRows, 'rows that axpy kernels take at once'],
+      ['blockStreams', streams.blocks, 'groups of q8_0 or q4_0 that qgemv streams concurrently'],
+      ['superBlockStreams', streams.superBlocks, 'the same for k-quants'],
       ['neuronGroup', neuronGroup, 'active neurons whose sums are rounded to f32 before they are added'],
       ['maxGlobals', maxGlobals, 'maximum number of global positions of a record'],
     ],

@@ -88,7 +88,7 @@ function eachNeuron(isRepacking: bool): void {
   const isQ4 = neurons.dtype === Q4_0;
   const numNeurons = neurons.numNeurons;
   const neuronBytes = bytesOf(neurons.dtype, neurons.numColumns);
-  const numBlocks = neurons.numColumns / 96;
+  const numBlocks = neurons.numColumns / (3 * 32);
   const copy = localScratch();
   for (let f = nextItems(8); f < numNeurons; f = nextItems(8)) {
     const end = min<i32>(numNeurons, f + 8);

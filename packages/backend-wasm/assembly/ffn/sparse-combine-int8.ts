@@ -11,14 +11,12 @@ import { axpy, beginAxpy } from './axpy';
 import { axpyInterleaved, gatherScales, INTERLEAVED_BYTES, interleaveBlock, ROWS, SCALES_BYTES } from './axpy-tokens';
 import { tokenCoefficients } from './axpy-tokens.generated';
 import { foursOf, readsRepacked } from './repack-neurons';
-import { AXPY_ROWS, SUMS_BYTES } from '../runtime/layout.generated';
+import { AXPY_ROWS, MIN_PANEL_TOKENS, SUMS_BYTES } from '../runtime/layout.generated';
 
 /** Columns of a work item when interleaved blocks serve all tokens. */
 const INTERLEAVED_COLUMNS: i32 = 256;
 /** Tokens per pass over the weights. */
 const NC: i32 = 64;
-/** Minimum number of tokens for which interleaving pays off. */
-const MIN_TOKENS_INTERLEAVED: i32 = 4;
 
 // scratch: addresses of rows; factors of each token; scales of a block; codes of coefficients; an interleaved block; sums
 const TABLE_BYTES: usize = (<usize>ROWS) << 2;
@@ -40,7 +38,7 @@ export function sparseCombineInt8(): void {
   numOutputs = weight.dim;
   numActive = load<i32>(count.address);
   isQ4 = weight.dtype === Q4_0;
-  const isInterleaved = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_TOKENS_INTERLEAVED;
+  const isInterleaved = !ASC_FEATURE_RELAXED_SIMD || numTokens >= MIN_PANEL_TOKENS;
   const unit = isInterleaved ? INTERLEAVED_COLUMNS : columnsPerThread();
   for (let begin = nextItems(unit); begin < numOutputs; begin = nextItems(unit)) {
     const columns = min<i32>(unit, numOutputs - begin);

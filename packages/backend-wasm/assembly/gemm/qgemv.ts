@@ -8,11 +8,11 @@ import { hasMaddubs, hasUsdot } from './int8-dot';
 import { initialOf, unpackGroup } from './unpacked-groups';
 import * as kernels from './qgemv.generated';
 import { codesOf, metasOf, storeOutputs } from './tokens';
-import { GROUP_SIZE } from '../runtime/layout.generated';
+import { BLOCK_STREAMS, GROUP_SIZE, SUPER_BLOCK_STREAMS } from '../runtime/layout.generated';
 
 /** Number of groups that are streamed concurrently. */
 export function streamsOf(dtype: i32): i32 {
-  return dtype === Q8_0 || dtype === Q4_0 ? 8 : 4;
+  return dtype === Q8_0 || dtype === Q4_0 ? BLOCK_STREAMS : SUPER_BLOCK_STREAMS;
 }
 
 /** The sums of the four rows of one group; T is i16 for maddubs, else i32. */

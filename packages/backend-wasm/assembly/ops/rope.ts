@@ -1,4 +1,4 @@
-import { FLAG_REUSE, ROPE_ENTRY_BYTES } from '../runtime/layout.generated';
+import { FLAG_REUSE, ROPE_ENTRY_BYTES, TABLE_AUX } from '../runtime/layout.generated';
 import { LAYOUT_NEIGHBORS, attributes, frequencies, positions, x, y } from '../operands/rope.generated';
 import { floatAt, intAt } from '../runtime/arrays';
 import { aux, hasFlag } from '../runtime/record';
@@ -6,7 +6,7 @@ import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /**
  * Work items: tokens. Angles are in f64. The first rope of a program computes the f64 table of cosines and sines `[T, F, 2]`
- * at aux 0; all others with the same positions and frequencies reuse it.
+ * that its plan entry names; all others with the same positions and frequencies reuse it.
  */
 export function rope(): void {
   const numTokens = x.numTokens;
@@ -15,7 +15,7 @@ export function rope(): void {
   const numPairs = frequencies.numFrequencies;
   const areNeighbors = attributes.layout === LAYOUT_NEIGHBORS;
   const amplitude = <f64>attributes.amplitude;
-  const table = aux(0);
+  const table = aux(TABLE_AUX);
   const tableRow = <usize>numPairs * ROPE_ENTRY_BYTES;
   if (!hasFlag(FLAG_REUSE)) {
     for (let t = nextItems(1); t < numTokens; t = nextItems(1)) {

@@ -15,7 +15,8 @@ import { addSums } from '../ffn/sparse-combine-int8';
 import { SIGN_MAGNITUDE_BYTES, lanesBytes, quantizeLanes } from '../ffn/repacked-lanes';
 import { F32, I32, Q4_0, Q8_0, bytesOf } from '../quant/dtypes.generated';
 import { codeBytesFor, codesFor, metasAt, quantizeTokens } from '../quant/quantize-activations';
-import { FLAG_INT8, FLAG_REPACKED, NEURON_GROUP, AXPY_ROWS, META_BYTES } from '../runtime/layout.generated';
+import { AXPY_ROWS, FLAG_INT8, FLAG_REPACKED, META_BYTES } from '../runtime/layout.generated';
+import { MIN_PANEL_TOKENS, NEURON_COLUMNS, NEURON_GROUP } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, nextItems, thread } from '../runtime/threads';
 import { activate, glu } from './pointwise';
@@ -25,8 +26,8 @@ import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 /** Maximum number of groups whose sums are held at once, by several threads and by one alone, whose caches they fit. */
 const MAX_PARTS: i32 = 32;
 const MAX_OWN_PARTS: i32 = 4;
-/** Maximum number of tokens of the fused path: below MIN_PANEL_TOKENS and MIN_TOKENS_INTERLEAVED. */
-const FEW_TOKENS: i32 = 3;
+/** Maximum number of tokens of the fused path. */
+const FEW_TOKENS: i32 = MIN_PANEL_TOKENS - 1;
 
 // per-thread scratch: addresses of neurons; dot products; values [token][8]; coefficients; sums; lanes of activations
 const TABLE_BYTES: usize = (<usize>AXPY_ROWS) << 2;
@@ -249,7 +250,7 @@ function matrixByMatrix(): void {
 }
 
 export function sparseFeedForwardLocalBytes(): u64 {
-  const lanes = <u64>((weight.dim + 127) / 128) * SIGN_MAGNITUDE_BYTES;
+  const lanes = <u64>((weight.dim + NEURON_COLUMNS - 1) / NEURON_COLUMNS) * SIGN_MAGNITUDE_BYTES;
   const fused = SUMS + FEW_TOKENS * (((<u64>weight.dim) << 2) + lanes);
   const separate = max<u64>(gatheredGemmBytes(weight.dtype, weight.dim), weightedSumBytes(weight.dim));
   return max<u64>(separate, fused);

@@ -22,7 +22,7 @@ const OFFSET: usize = 48;
 const LEAST: usize = 64;
 const LIMIT: usize = 80;
 
-/** Element `i` of a dequantized row is element `swizzledIndex(i)` of the encoded row. */
+/** Element `i` of a dequantized row is element `swizzledIndex(i)` of the stored row. */
 export function swizzledIndex(i: i32): i32 {
   return (i & ~7) | ((i & 3) << 1) | ((i >> 2) & 1);
 }

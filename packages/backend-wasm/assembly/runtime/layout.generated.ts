@@ -73,6 +73,8 @@ export const QUAD_BYTES: usize = 128; // bytes of the codes of a block of four i
 export const ROPE_ENTRY_BYTES: usize = 16; // bytes of an entry of rope's table: a cosine and a sine in f64
 
 export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
+export const BLOCK_STREAMS: i32 = 8; // groups of q8_0 or q4_0 that qgemv streams concurrently
+export const SUPER_BLOCK_STREAMS: i32 = 4; // the same for k-quants
 export const NEURON_GROUP: i32 = 32; // active neurons whose sums are rounded to f32 before they are added
 export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
 
@@ -90,6 +92,7 @@ export const PAGE_BYTES: usize = 0x10000; // bytes of a page of WebAssembly memo
 export const MAX_THREADS: i32 = 64;
 export const JOB_WORDS: i32 = 6; // words of a job block
 export const PLAN_WORDS: i32 = 8; // words of a plan entry
+export const TABLE_AUX: i32 = 0; // kernel word with the address of a table that records share
 export const AHEAD_AUX: i32 = 5; // kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none
 export const REFUSED_AUX: i32 = 0; // which kernel word of a repacking job says 1 where weights cannot be repacked
 export const CANCEL_JOB: i32 = 1; // value of the cancel word: the job ends

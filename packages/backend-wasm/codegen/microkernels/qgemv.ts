@@ -3,6 +3,7 @@
  * are streamed concurrently, because a single stream of weights leaves much of the memory bandwidth unused, and
  * activations are loaded once for all of them. A single group hides latency by two chains of dot products instead.
  */
+import { streams } from '../memory-layout.ts';
 import { accumulators, file, load, names, splat32, store, times } from './emit.ts';
 
 /** A weight format; a block of a group is at `q`. */
@@ -248,8 +249,8 @@ export const qgemvFiles: ReadonlyMap<string, string> = new Map([
     'gemm/qgemv.generated.ts',
     file('qgemv microkernels: one token times groups of four interleaved rows.', imports, [
       ...[superBlockK('superBlockQ4K', false), superBlockK('superBlockQ5K', true), superBlockQ6K, superBlock],
-      ...[q8, q8SignMagnitude, q4].flatMap((format) => [qgemv(format, 1), qgemv(format, 8)]),
-      ...[qgemv(superBlocks, 1), qgemv(superBlocks, 4)],
+      ...[q8, q8SignMagnitude, q4].flatMap((format) => [qgemv(format, 1), qgemv(format, streams.blocks)]),
+      ...[qgemv(superBlocks, 1), qgemv(superBlocks, streams.superBlocks)],
     ]),
   ],
 ]);

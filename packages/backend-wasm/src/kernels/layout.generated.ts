@@ -93,6 +93,8 @@ export const maxThreads = 64;
 export const jobWords = 6;
 /** Words of a plan entry. */
 export const planWords = 8;
+/** Kernel word with the address of a table that records share. */
+export const tableAux = 0;
 /** Kernel word with the distance in records to the next int8 GEMM, plus 1; 0 for none. */
 export const aheadAux = 5;
 /** Which kernel word of a repacking job says 1 where weights cannot be repacked. */

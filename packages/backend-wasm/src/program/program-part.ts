@@ -9,7 +9,15 @@ import {
   type Program,
   type TensorRef,
 } from '@winnow/ops';
-import { aheadAux, jobBlock, jobWords, planEntry, planFlags, planWords } from '../kernels/layout.generated.js';
+import {
+  aheadAux,
+  jobBlock,
+  jobWords,
+  planEntry,
+  planFlags,
+  planWords,
+  tableAux,
+} from '../kernels/layout.generated.js';
 import { capacityOf, product } from '../kernels/record-shapes.js';
 import type { Heap } from '../memory/heap.js';
 import type { MemoryShard } from '../memory/memory-shard.js';
@@ -108,8 +116,12 @@ function writePart(
   const entries = heap.words(places.plan, numRecords * planWords);
   for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
     const { flags, table } = plan.records[record];
-    entries.set([places.words + at * 4, flags, table < 0 ? 0 : places.tables[table]], record * planWords);
-    entries[record * planWords + planEntry.aux / 4 + aheadAux] = aheadOf(program, plan.records, record);
+    const entry = record * planWords;
+    const aux = entry + planEntry.aux / 4;
+    entries[entry + planEntry.record / 4] = places.words + at * 4;
+    entries[entry + planEntry.flags / 4] = flags;
+    entries[aux + tableAux] = table < 0 ? 0 : places.tables[table];
+    entries[aux + aheadAux] = aheadOf(program, plan.records, record);
   }
   const job = heap.words(places.job, jobWords);
   job[jobBlock.plan / 4] = places.plan;
