@@ -77,8 +77,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/kv-offload/pages/staging.ts',
-    find: 'return run.subarray(index * buffer.rowBytes, (index + 1) * buffer.rowBytes);',
-    replace: 'return run.subarray(0, buffer.rowBytes);',
+    find: 'table[index * maxPages + at] = half * stagedPages + index * perItem + at;',
+    replace: 'table[index * maxPages + at] = half * stagedPages + at;',
     tests: ['test/kv-offload/policies.test.ts'],
     only: 'same pages, logits and tokens',
   },
