@@ -116,8 +116,9 @@ interface SizeFacts {
   readonly numAllBlocks: number;
   /** Blocks of a cache without tiers. */
   readonly numCacheBlocks: number;
-  /** Blocks that a step may need at once. */
-  readonly numStepBlocks: number;
+  /** Maximum number of tokens and of sequences of a step. */
+  readonly maxTokens: number;
+  readonly maxSequences: number;
   readonly maxSessions: number;
   readonly blockSize: number;
 }
@@ -134,26 +135,34 @@ export function sizeTiers(
 ): SizedTiers | undefined {
   const { budget, offload } = options ?? {};
   if (budget === undefined && offload === undefined) return undefined;
-  const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks, numStepBlocks } = facts;
+  const { blockBytes, keyRowBytes, valueRowBytes, numAllBlocks, numCacheBlocks } = facts;
+  const { maxTokens, maxSequences, blockSize } = facts;
   const hotBytes = bytes('kvCache.budget', budget, numCacheBlocks * blockBytes);
   const warmBytes = bytes('kvCache.offload.memory', offload?.memory, 0);
   const numBlocks = Math.floor(hotBytes / blockBytes);
-  if (numBlocks >= numAllBlocks) return undefined;
+  if (numBlocks >= numAllBlocks) {
+    if (budget !== undefined) return undefined;
+    const expected = 'a size, since only pages beyond it are offloaded';
+    throw new ArgumentError({ argument: 'kvCache.budget', expected, actual: 'none' });
+  }
   const isTiered = warmBytes > 0 || offload?.folder !== undefined;
   const own = isTiered ? attention() : undefined;
   // the first block and the newest ones never leave the pool
-  const numNeeded = own === undefined ? numCacheBlocks : numStepBlocks + 3 + numKeptBlocks(own, facts);
+  const numNeeded =
+    own === undefined
+      ? numCacheBlocks
+      : countStepBlocks(maxTokens, maxSequences, blockSize) + 3 + numKeptBlocks(own, facts);
   if (numBlocks < numNeeded) {
-    const less = own?.reads === undefined ? 'batchSize' : 'window, batchSize or maxSessions';
-    const hint = isTiered
-      ? `a smaller ${less} reduces it`
-      : 'use kvCache.offload.memory or kvCache.offload.folder for the pages that do not fit';
+    const hint =
+      own === undefined
+        ? 'use kvCache.offload.memory or kvCache.offload.folder for the pages that do not fit'
+        : smallerHint(own, facts);
     throw new CapacityError({
       resource: 'kvCache.budget',
       needed: numNeeded * blockBytes,
       available: hotBytes,
       unit: 'bytes',
-      hint,
+      ...(hint === undefined ? {} : { hint }),
     });
   }
   if (own === undefined) return undefined;
@@ -166,6 +175,19 @@ export function sizeTiers(
   const chunkRuns = clamp(Math.floor(maxChunkBytes / runBytes), 1, maxRuns);
   const sizes = { hotBytes, warmBytes, cold: offload?.folder, numBlocks, runBlocks, chunkRuns };
   return { sizes, attention: own };
+}
+
+/** The options of which a smaller value needs fewer blocks, if there are any. */
+function smallerHint({ reads }: TierAttention, facts: SizeFacts): string | undefined {
+  const { maxTokens, maxSequences, maxSessions, blockSize } = facts;
+  const isWide = reads !== undefined && reads.window - 1 > blockSize;
+  const canShrink = Math.ceil(maxTokens / blockSize) > Math.ceil(maxSequences / blockSize);
+  const names = [
+    ...(isWide ? ['window'] : []),
+    ...(canShrink ? ['batchSize'] : []),
+    ...(maxSessions > 1 ? ['maxSessions'] : []),
+  ];
+  return names.length === 0 ? undefined : `a smaller ${names.join(' or ')} reduces it`;
 }
 
 /** Number of blocks that all sessions together must keep in the pool. */

@@ -7,14 +7,7 @@ import { planAttention, type AttentionPlan, type StepPhase } from './attention-p
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
-import {
-  countStepBlocks,
-  planTiers,
-  sizeTiers,
-  type SizedTiers,
-  type TierPlan,
-  type TierSizes,
-} from '../kv-offload/plan.js';
+import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
@@ -191,7 +184,8 @@ function sizeOffload(
     valueRowBytes: sizes.valueBytes * blockSize,
     numAllBlocks: numContextBlocks * maxSessions,
     numCacheBlocks,
-    numStepBlocks: countStepBlocks(maxTokens, maxSequences, blockSize),
+    maxTokens,
+    maxSequences,
     maxSessions,
     blockSize,
   };

@@ -192,7 +192,11 @@ describe('options', () => {
       loadModel(await tinyLlama(), { context: 1024, maxSessions: 1, backend: sharedBackend, kvCache, ...options });
     await expect(load({ budget: -1 })).rejects.toThrow('kvCache.budget');
     await expect(load({ budget: 8 * blockBytes })).rejects.toThrow('kvCache.offload.memory or kvCache.offload.folder');
-    await expect(load({ budget: 2 * blockBytes, offload: { memory: 2 ** 20 } })).rejects.toThrow('a smaller batchSize');
+    const tight = { budget: 2 * blockBytes, offload: { memory: 2 ** 20 } };
+    await expect(load(tight)).rejects.toThrow(/available \d+ bytes$/); // nothing smaller than a batch of one block
+    await expect(load(tight, { batchSize: 256 })).rejects.toThrow('a smaller batchSize reduces it');
+    await expect(load(tight, { maxSessions: 2 })).rejects.toThrow('a smaller batchSize or maxSessions reduces it');
+    await expect(load({ offload: { memory: 2 ** 20 } })).rejects.toThrow('kvCache.budget: expected a size');
     await expect(
       load({ budget: 8 * blockBytes, offload: { memory: 2 ** 20 } }, { trace: { attention: true } }),
     ).rejects.toThrow(ArgumentError);

@@ -375,6 +375,6 @@ describe('errors', () => {
     const kv = { budget: 8 * blockBytes(), offload: { memory: 2 ** 20 } };
     const loading = load(createReferenceBackend(), { attention: 'streaming:window=600', kvCache: kv });
     await expect(loading).rejects.toThrow(CapacityError);
-    await expect(loading).rejects.toThrow('a smaller window, batchSize or maxSessions');
+    await expect(loading).rejects.toThrow('a smaller window');
   });
 });
