@@ -73,27 +73,27 @@ const flags = {
 } as const;
 
 export const optionsHelp = `options
-  --backend wasm|reference   what to measure
+  --backend wasm|reference   backend to measure
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
-  --rounds <n>               runs of each contender that count
+  --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
   --tokens 128,512,...       rows of gemm, prompt lengths of prefill, long contexts of kv (200000, 1048576)
   --contexts 128,8192,...    keys of attention, context of decode
   --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
-  --attention <policies>     how Winnow attends in prefill and decode, such as decode=page-topk:budget=32 (default dense)
+  --attention <policies>     attention policy of prefill and decode, such as decode=page-topk:budget=32 (default dense)
   --batch <n>                tokens per step of prefill (default 64)
-  --peer node-llama-cpp|wllama  measures that package side by side; installs it into the peer folder when it is missing.
+  --peer node-llama-cpp|wllama  also measure that package, alternately; installs it into the peer folder if it is missing.
                              wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
-  --peer-flash               with its flash attention
-  --suite <folder>           grammar: JSON-Schema-Test-Suite or JSONSchemaBench, what compiles and what is accepted
+  --peer-flash               enable flash attention of the peer
+  --suite <folder>           schemas for the grammar suite: JSON-Schema-Test-Suite or JSONSchemaBench
   --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
-  --quick                    small cases and few runs: does everything work?
+  --quick                    small cases and few runs, as a smoke test
   --json                     one JSON object per line, the environment first
   --plots <folder>           sparse-attention: plots over the length, as SVG
   --report <folder>          writes report.json, every figure as measured, and report.html, its tables and plots
-  --load-limit <cores>       refuse when others keep more cores busy (default 0.3)
+  --load-limit <cores>       fail if other programs keep more cores busy (default 0.3)
   --force                    measure on a busy machine; results are marked as noisy`;
 
 export interface CommandLine {
