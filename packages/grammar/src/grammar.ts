@@ -20,6 +20,8 @@ export type GrammarNode =
   | { readonly kind: 'repeat'; readonly item: GrammarNode; readonly min: number; readonly max?: number }
   /** A reference to a rule. */
   | { readonly kind: 'rule'; readonly name: string }
+  /** A token by its id, or by its whole text such as `<think>`; or any other token with text. */
+  | { readonly kind: 'token'; readonly token: number | string; readonly isNegated: boolean }
   /**
    * Members in any order, separated: each once, or as often as it says if it is a `repeat`. At least `min` different
    * ones, at most `max` in all.
@@ -94,6 +96,7 @@ export function partsOf(node: GrammarNode): readonly GrammarNode[] {
       return node.states.flatMap(({ edges }) => edges.map(({ item }) => item));
     case 'literal':
     case 'class':
+    case 'token':
     case 'rule':
       return [];
   }

@@ -385,3 +385,49 @@ test('a token without bytes is never accepted', () => {
   expect(maskIds(matcher)).toEqual([1]);
   expect([matcher.accept(0), matcher.accept(1)]).toEqual([false, true]);
 });
+
+describe('tokens', () => {
+  const texts = ['<think>', '</think>', 'ab', 'a', 'b', '<', '>'];
+  const ids = new Map(texts.map((text, id) => [text, id]));
+  const end = texts.length;
+  // the first is a control token, the second has text
+  const tokenBytes = (id: number): Uint8Array | undefined =>
+    id === 0 || id === end ? undefined : new TextEncoder().encode(texts[id]);
+  const trie = createTokenTrie({ vocabSize: texts.length + 1, tokenBytes });
+  const matcherOf = (text: string): GrammarMatcher =>
+    createTokenGrammar({
+      grammar: parseGrammar(text),
+      trie,
+      endTokens: [end],
+      tokenId: (name) => ids.get(name),
+    }).start();
+
+  test.each([
+    ['root ::= <think> !</think>* </think> "a"', [0, 2, 5, 3, 1, 3], [[1], [0, 1, 4], [0, 5, 1, 3, 3]]],
+    ['root ::= <[0]> "a"+ <[1]>', [0, 3, 3, 1], [[3], [0, 3, 5]]],
+    ['root ::= !<[3]> | "a" "b"', [3, 4], [[3, 3], [0], [4, 4]]],
+    ['root ::= (<[2]> | "a") "b"', [2, 4], [[4], [2, 3]]],
+    // by its text, too
+    ['root ::= <[2]> "c"? | "ab" "a"', [2, 3], [[2, 4]]],
+  ])('%s', (grammar, accepted, refused) => {
+    const again = formatGrammar(parseGrammar(grammar));
+    for (const source of [grammar, again]) {
+      const matcher = matcherOf(source);
+      for (const id of accepted)
+        expect([id, maskIds(matcher).includes(id), matcher.accept(id)]).toEqual([id, true, true]);
+      expect(matcher.canEnd).toBe(true);
+      for (const path of refused) {
+        const other = matcherOf(source);
+        const last = path.at(-1) as number;
+        for (const id of path.slice(0, -1)) expect(other.accept(id)).toBe(true);
+        expect([path, maskIds(other).includes(last), other.accept(last)]).toEqual([path, false, false]);
+      }
+    }
+  });
+
+  test('tokens that the vocabulary does not have are rejected', () => {
+    expect(() => matcherOf('root ::= <none>')).toThrow('<none>');
+    expect(() => matcherOf('root ::= <[99]>')).toThrow('<[99]>');
+    expect(() => parseGrammar('root ::= !a')).toThrow('expected <[id]> or <text>');
+  });
+});

@@ -53,6 +53,8 @@ class Recognizer {
         return new Set(node.alternatives.flatMap((alternative) => [...this.#ends(alternative, begin)]));
       case 'repeat':
         return this.#repetitions(node, begin);
+      case 'token':
+        throw new Error('tokens have no characters');
       case 'unordered':
         return this.#orderings(node, begin);
       case 'automaton':

@@ -122,7 +122,8 @@ export class Constraints {
     const rules =
       jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : yield* jsonSchemaGrammarSliced(jsonSchema);
     const endTokens = ignoreEos ? [] : [...this.#eosIds];
-    return yield* createTokenGrammarSliced({ grammar: rules, trie: yield* this.#trieOf(options), endTokens });
+    const tokenId = (text: string): number | undefined => this.#tokenizer.idOf(text);
+    return yield* createTokenGrammarSliced({ grammar: rules, trie: yield* this.#trieOf(options), endTokens, tokenId });
   }
 }
 

@@ -27,7 +27,7 @@ const hardFactor = 4;
 const maxStepsPerCall = 2_000_000;
 
 export class Automaton {
-  readonly classOfByte: Uint8Array; // [256]
+  readonly classOfSymbol: Uint16Array; // [257 + number of token ids]
   readonly numClasses: number;
   readonly #network: Network;
   readonly #maxStates: number;
@@ -46,8 +46,8 @@ export class Automaton {
   constructor(network: Network, maxStates: number = defaultMaxStates) {
     this.#network = network;
     this.#maxStates = maxStates;
-    this.classOfByte = network.classOfByte;
-    this.numClasses = network.byteOfClass.length;
+    this.classOfSymbol = network.classOfSymbol;
+    this.numClasses = network.symbolOfClass.length;
     this.#begin();
   }
 
@@ -100,15 +100,33 @@ export class Automaton {
     this.#begin();
   }
 
-  step(state: number, byteClass: number): number {
+  step(state: number, symbolClass: number): number {
     if (state === deadState) return deadState;
-    const place = state * this.numClasses + byteClass;
+    const place = state * this.numClasses + symbolClass;
     const ready = this.#table[place] as number;
     if (ready !== unknownState) return ready;
-    const targets = this.#targets(this.#known[state] as Configuration, this.#network.byteOfClass[byteClass] as number);
+    const targets = this.#targets(
+      this.#known[state] as Configuration,
+      this.#network.symbolOfClass[symbolClass] as number,
+    );
     const next = targets.size === 0 ? deadState : this.#numberOf(this.#closure.close(targets));
     this.#table[place] = next;
     return next;
+  }
+
+  /** The state of a text that may have come to either of two states. */
+  union(a: number, b: number): number {
+    if (a === b || b === deadState) return a;
+    if (a === deadState) return b;
+    const [one, other] = [this.configuration(a), this.configuration(b)];
+    const all = new Map(Array.from(one.states, (state, i) => [state, one.stacks[i] as StackSet]));
+    for (const [i, state] of other.states.entries()) {
+      const [before, more] = [all.get(state), other.stacks[i] as StackSet];
+      all.set(state, before === undefined ? more : this.#stackSets.union(before, more));
+    }
+    const states = Int32Array.from(all.keys()).sort();
+    const stacks = Array.from(states, (state) => all.get(state) as StackSet);
+    return this.#numberOf({ ...one, states, stacks, isAccepting: one.isAccepting || other.isAccepting });
   }
 
   #begin(): void {
@@ -126,15 +144,15 @@ export class Automaton {
     return this.#numEntries + this.#stackSets.size + this.#counterStates.size + this.#table.length / 4;
   }
 
-  /** Where a byte leads to. */
-  #targets({ states, stacks }: Configuration, byte: number): ReadonlyMap<number, StackSet> {
+  /** Where a symbol leads to. */
+  #targets({ states, stacks }: Configuration, symbol: number): ReadonlyMap<number, StackSet> {
     const { starts, edges } = this.#network.moves;
     const targets = new Map<number, StackSet>();
     for (let i = 0; i < states.length; i++) {
       const end = starts[states[i]! + 1]!;
       this.#budget.spend(1 + (end - starts[states[i]!]!) / 3);
       for (let at = starts[states[i]!]!; at < end; at += 3) {
-        if (byte < edges[at]! || byte > edges[at + 1]!) continue;
+        if (symbol < edges[at]! || symbol > edges[at + 1]!) continue;
         const target = edges[at + 2]!;
         const before = targets.get(target);
         const here = stacks[i] as StackSet;

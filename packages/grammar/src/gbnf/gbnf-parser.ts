@@ -37,6 +37,7 @@ const hexEscapes: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
 const nameAt = /[a-zA-Z0-9_-]+/y;
 const countsAt = /\{[ \t]*(\d*)[ \t]*(,[ \t]*(\d*)[ \t]*)?\}/y;
+const tokenAt = /(!?)(?:<\[(\d{1,9})\]>|(<[^>]+>))/y;
 const ruleAt = /[a-zA-Z0-9_-]+[ \t]*::=/y;
 const escapeNames = '\\t \\r \\n \\\\ \\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHHHHH';
 
@@ -276,6 +277,16 @@ class GrammarParser {
     this.#position++;
   }
 
+  /** `<[id]>`, `<text>`, or either after `!`. */
+  #readToken(): GrammarNode {
+    tokenAt.lastIndex = this.#position;
+    const match = tokenAt.exec(this.#text);
+    if (match === null) this.#fail('token', 'expected <[id]> or <text>, perhaps after !');
+    const [whole, negation, id, text] = match;
+    this.#position += whole.length;
+    return { kind: 'token', token: id === undefined ? (text as string) : Number(id), isNegated: negation === '!' };
+  }
+
   #readGroup(field: string): GrammarNode {
     const start = this.#position;
     this.#expect('(', field);
@@ -297,6 +308,7 @@ class GrammarParser {
       this.#position++;
       return { kind: 'class', ranges: allCodePoints };
     }
+    if (char === '<' || char === '!') return this.#readToken();
     if (char === '(') return this.#readGroup('group');
     if (char === '&') return this.#readUnordered();
     if (char === '@') return this.#readAutomaton();

@@ -18,6 +18,8 @@ function format(node: GrammarNode, within: 'choice' | 'sequence' | 'repeat'): st
       return `"${Array.from(node.text, (char) => escape(char, '"\\')).join('')}"`;
     case 'class':
       return `[${node.ranges.map(([first, last]) => formatCharacters(first, last)).join('')}]`;
+    case 'token':
+      return `${node.isNegated ? '!' : ''}${typeof node.token === 'number' ? `<[${node.token}]>` : node.token}`;
     case 'rule':
       return node.name;
     case 'sequence': {

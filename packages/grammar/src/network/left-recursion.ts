@@ -95,6 +95,7 @@ export function canBeEmpty(node: GrammarNode, isNullable: IsNullable, budget: Wo
     case 'literal':
       return node.text === '';
     case 'class':
+    case 'token':
       return false;
     case 'sequence':
       return node.items.every((item) => canBeEmpty(item, isNullable, budget));
@@ -138,6 +139,7 @@ function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<str
       return;
     case 'literal':
     case 'class':
+    case 'token':
   }
 }
 

@@ -7,7 +7,7 @@ import { checkLeftRecursion, nullableRules, usersOf } from './left-recursion.js'
 import { prune } from './prune.js';
 import type { Runs } from './runs.js';
 import type { EdgeList } from './states.js';
-import { NetworkWriter, type WrittenRule } from './writer.js';
+import { firstToken, NetworkWriter, type IdOfToken, type WrittenRule } from './writer.js';
 
 /** A member of an unordered list: its rule, and how often it may occur. */
 export interface CountedMember {
@@ -48,8 +48,13 @@ export interface Network {
   readonly numStates: number;
   /** Number of the rule that a whole text has to match. */
   readonly root: number;
-  /** Consume a byte: first byte, last byte, target. */
+  /**
+   * Consume a symbol: first symbol, last symbol, target. Symbols below 256 are bytes, then comes any token that the
+   * grammar does not name, then those that it does.
+   */
   readonly moves: EdgeList;
+  /** Ids of the tokens that the grammar names. */
+  readonly tokenIds: readonly number[];
   /** Consume nothing: target. A call of a rule that can be empty also is a jump to its return state. */
   readonly jumps: EdgeList;
   /**
@@ -62,24 +67,28 @@ export interface Network {
   readonly ruleStarts: Int32Array; // [numRules]
   /** Whether the end of its rule can be reached without another byte. */
   readonly canEnd: Uint8Array; // [numStates]
-  /** Bytes that no move distinguishes form one class. */
-  readonly classOfByte: Uint8Array; // [256]
-  /** A representative byte of each class. */
-  readonly byteOfClass: readonly number[];
+  /** Symbols that no move distinguishes form one class. */
+  readonly classOfSymbol: Uint16Array; // [257 + number of token ids]
+  /** A representative symbol of each class. */
+  readonly symbolOfClass: readonly number[];
 }
 
 /**
  * @throws {FormatError} for missing or left-recursive rules, naming the rule
  * @throws {CapacityError} when it is too large or takes too much work
  */
-export function* compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkBudget('grammar')): Sliced<Network> {
+export function* compileNetwork(
+  grammar: Grammar,
+  idOf: IdOfToken,
+  budget: WorkBudget = new WorkBudget('grammar'),
+): Sliced<Network> {
   const users = yield* usersOf(grammar.rules, budget);
   const couldBeEmpty = yield* nullableRules(grammar.rules, users, budget);
   yield* checkLeftRecursion(grammar.rules, users, couldBeEmpty, budget);
   const { root, rules } = yield* prune(grammar, users, budget);
   const isPruned = rules !== grammar.rules;
   const isNullable = isPruned ? yield* nullableRules(rules, yield* usersOf(rules, budget), budget) : couldBeEmpty;
-  const writer = new NetworkWriter(root, rules, isNullable, budget);
+  const writer = new NetworkWriter(root, rules, isNullable, idOf, budget);
   yield* writer.write();
   const { states, rules: written, counters } = writer;
   const { numStates } = states;
@@ -111,7 +120,8 @@ export function* compileNetwork(grammar: Grammar, budget: WorkBudget = new WorkB
       written.map(({ end }) => end),
       numStates,
     ),
-    ...byteClasses(moves.edges),
+    tokenIds: writer.tokenIds,
+    ...symbolClasses(moves.edges, firstToken + writer.tokenIds.length),
   };
 }
 
@@ -216,17 +226,17 @@ function marked({ starts, edges }: EdgeList, from: readonly number[], numStates:
   return isMarked;
 }
 
-function byteClasses(moves: Int32Array): Pick<Network, 'classOfByte' | 'byteOfClass'> {
-  const begins = new Uint8Array(257);
+function symbolClasses(moves: Int32Array, numSymbols: number): Pick<Network, 'classOfSymbol' | 'symbolOfClass'> {
+  const begins = new Uint8Array(numSymbols + 1);
   for (let at = 0; at < moves.length; at += 3) {
     begins[moves[at]!] = 1;
-    begins[moves[at + 1]! + 1] = 1;
+    begins[Math.min(moves[at + 1]! + 1, numSymbols)] = 1;
   }
-  const classOfByte = new Uint8Array(256);
-  const byteOfClass = [0];
-  for (let byte = 1; byte < 256; byte++) {
-    if (begins[byte] === 1) byteOfClass.push(byte);
-    classOfByte[byte] = byteOfClass.length - 1;
+  const classOfSymbol = new Uint16Array(numSymbols);
+  const symbolOfClass = [0];
+  for (let symbol = 1; symbol < numSymbols; symbol++) {
+    if (begins[symbol] === 1) symbolOfClass.push(symbol);
+    classOfSymbol[symbol] = symbolOfClass.length - 1;
   }
-  return { classOfByte, byteOfClass };
+  return { classOfSymbol, symbolOfClass };
 }

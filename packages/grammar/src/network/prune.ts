@@ -29,6 +29,7 @@ function canEnd(node: GrammarNode, productive: ReadonlySet<string>, budget: Work
   budget.spend(1);
   switch (node.kind) {
     case 'literal':
+    case 'token':
       return true;
     case 'class':
       return node.ranges.length > 0;
@@ -71,6 +72,7 @@ function canComplete({ separator, members, min, max = Infinity }: Unordered, isP
 function cut(node: GrammarNode, productive: ReadonlySet<string>): GrammarNode | undefined {
   switch (node.kind) {
     case 'literal':
+    case 'token':
       return node;
     case 'class':
       return node.ranges.length > 0 ? node : undefined;

@@ -13,6 +13,16 @@ import { utf8Ranges, type ByteRange } from './utf8-ranges.js';
 type Repeat = Extract<GrammarNode, { kind: 'repeat' }>;
 type CounterNode = Extract<GrammarNode, { kind: 'unordered' | 'automaton' }>;
 
+/** The symbol of tokens that the grammar does not name; those of other tokens follow. */
+export const otherToken = 256;
+/** The symbol of the first token that the grammar names. */
+export const firstToken: number = otherToken + 1;
+/** More than the symbols of all tokens. */
+const lastSymbol = 2 ** 24;
+
+/** The id of a token of the vocabulary. @throws {FormatError} when there is none */
+export type IdOfToken = (token: number | string) => number;
+
 /** A rule as states. */
 export interface WrittenRule {
   readonly name: string;
@@ -36,6 +46,9 @@ export class NetworkWriter {
   /** In the order of their numbers, which calls refer to. */
   readonly rules: WrittenRule[] = [];
   readonly counters: Counter[] = [];
+  /** Ids of the tokens that are named, in the order of their symbols. */
+  readonly tokenIds: number[] = [];
+  readonly #idOf: IdOfToken;
   readonly #isNullable: (name: string) => boolean;
   readonly #budget: WorkBudget;
   readonly #nodes: ReadonlyMap<string, GrammarNode>;
@@ -52,8 +65,10 @@ export class NetworkWriter {
     root: string,
     nodes: ReadonlyMap<string, GrammarNode>,
     isNullable: (name: string) => boolean,
+    idOf: IdOfToken,
     budget: WorkBudget,
   ) {
+    this.#idOf = idOf;
     this.states = new StateWriter(budget);
     this.#nodes = nodes;
     this.#isNullable = isNullable;
@@ -103,6 +118,9 @@ export class NetworkWriter {
         return;
       case 'class':
         this.#writeClass(node.ranges, from, to);
+        return;
+      case 'token':
+        this.#writeToken(node, from, to);
         return;
       case 'sequence':
         if (isNonEmpty && this.#canBeEmpty(node)) this.#writeNonEmptySequence(node.items, from, to);
@@ -164,6 +182,19 @@ export class NetworkWriter {
     const rule = item.kind === 'rule' ? this.#numberOf(item.name, false) : this.#addRule(place, item, true);
     this.#itemRules.set(item, rule);
     return rule;
+  }
+
+  #writeToken({ token, isNegated }: Extract<GrammarNode, { kind: 'token' }>, from: number, to: number): void {
+    const id = this.#idOf(token);
+    const known = this.tokenIds.indexOf(id);
+    const symbol = firstToken + (known < 0 ? this.tokenIds.push(id) - 1 : known);
+    this.#budget.spend(this.tokenIds.length);
+    if (!isNegated) {
+      this.states.moves.add(from, symbol, symbol, to);
+      return;
+    }
+    this.states.moves.add(from, otherToken, symbol - 1, to);
+    this.states.moves.add(from, symbol + 1, lastSymbol, to);
   }
 
   #canBeEmpty(node: GrammarNode): boolean {

@@ -74,6 +74,7 @@ function countStates(node: GrammarNode, budget: WorkBudget): number {
     case 'literal':
       return node.text.length;
     case 'class':
+    case 'token':
     case 'rule':
       return 1;
     case 'sequence':

@@ -3,9 +3,10 @@ import { Automaton, deadState } from '../automaton/automaton.js';
 import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
 import { compileNetwork, type Network } from '../network/network.js';
+import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
 import { finish, type Sliced } from '../sliced.js';
 import type { TokenTrie } from './token-trie.js';
-import { checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
+import { FormatError, checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
 export interface TokenMask {
@@ -44,12 +45,14 @@ export interface TokenGrammarOptions {
   readonly trie: TokenTrie;
   /** Tokens that end the text. */
   readonly endTokens?: readonly number[];
+  /** The id of the token with this whole text, for tokens that the grammar names. Default: none is known. */
+  readonly tokenId?: (text: string) => number | undefined;
   /** Maximum number of bytes of cached masks. Default 16 MiB. */
   readonly maxMaskBytes?: number;
 }
 
 const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
-  ...{ grammar: true, trie: true, endTokens: true, maxMaskBytes: true },
+  ...{ grammar: true, trie: true, endTokens: true, tokenId: true, maxMaskBytes: true },
 };
 
 const defaultMaskBytes = 16 * 2 ** 20;
@@ -68,10 +71,19 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
 /** The same in slices. */
 export function* createTokenGrammarSliced(options: TokenGrammarOptions): Sliced<TokenGrammar> {
   checkOptions(options, tokenGrammarNames);
-  const masks = new TokenMasks(yield* compileNetwork(options.grammar), options);
+  const masks = new TokenMasks(yield* compileNetwork(options.grammar, idOfToken(options)), options);
   return {
     start: () => new TokenMatcher(masks, masks.automaton.configuration(masks.automaton.startState)),
     statistics: () => masks.statistics(),
+  };
+}
+
+function idOfToken({ trie, tokenId }: TokenGrammarOptions): IdOfToken {
+  return (token) => {
+    const id = typeof token === 'number' ? token : tokenId?.(token);
+    if (id !== undefined && id < trie.vocabSize) return id;
+    const field = typeof token === 'number' ? `<[${token}]>` : token;
+    throw new FormatError({ source: 'grammar', field, message: 'expected a token of the vocabulary' });
   };
 }
 
@@ -80,6 +92,8 @@ class TokenMasks {
   readonly automaton: Automaton;
   readonly trie: TokenTrie;
   readonly ends: ReadonlySet<number>;
+  /** Symbols of the tokens that the grammar names, by their ids. */
+  readonly #symbols: ReadonlyMap<number, number>;
   readonly #numWords: number;
   readonly #maxMasks: number;
   readonly #masks = new LruMap<number, TokenMask>();
@@ -91,6 +105,7 @@ class TokenMasks {
   constructor(network: Network, { trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenGrammarOptions) {
     this.automaton = new Automaton(network);
     this.trie = trie;
+    this.#symbols = new Map(network.tokenIds.map((id, index) => [id, firstToken + index]));
     this.ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
     this.#numWords = Math.ceil(trie.vocabSize / 32);
     this.#maxMasks = Math.max(1, Math.floor(maxMaskBytes / (this.#numWords * 4)));
@@ -110,35 +125,47 @@ class TokenMasks {
     const ready = masks.get(state);
     if (ready !== undefined) return ready;
     const bits = new Uint32Array(this.#numWords);
-    let numTokens = automaton.isEnd(state) ? 0 : this.#walk(state, bits);
-    if (automaton.isAccepting(state)) {
-      for (const id of this.ends) {
-        const [word, bit] = [id >> 5, 1 << (id & 31)];
-        if (((bits[word] as number) & bit) === 0) numTokens++;
-        bits[word] = (bits[word] as number) | bit;
-      }
+    if (!automaton.isEnd(state)) {
+      this.#walk(state, bits);
+      this.#addNamed(state, bits);
     }
-    const mask = { bits, numTokens };
+    if (automaton.isAccepting(state)) for (const id of this.ends) setBit(bits, id);
+    const mask = { bits, numTokens: countBits(bits) };
     masks.set(state, mask);
     masks.evict(this.#maxMasks);
     return mask;
   }
 
-  /** One pass over the nodes. @returns the number of tokens */
-  #walk(state: number, bits: Uint32Array): number {
+  /** The state after a token as a whole, whatever its bytes are. */
+  afterToken(state: number, id: number): number {
+    if (this.#symbols.size === 0) return deadState;
+    const symbol = this.#symbols.get(id) ?? (this.trie.bytesOf(id) === undefined ? undefined : otherToken);
+    return symbol === undefined
+      ? deadState
+      : this.automaton.step(state, this.automaton.classOfSymbol[symbol] as number);
+  }
+
+  #addNamed(state: number, bits: Uint32Array): void {
+    if (this.#symbols.size === 0) return;
+    for (const id of this.#symbols.keys()) if (this.afterToken(state, id) !== deadState) setBit(bits, id);
+    if (this.automaton.step(state, this.automaton.classOfSymbol[otherToken] as number) === deadState) return;
+    for (const id of this.trie.tokens) if (!this.#symbols.has(id)) setBit(bits, id);
+  }
+
+  /** One pass over the nodes. */
+  #walk(state: number, bits: Uint32Array): void {
     const { numNodes, bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
     const automaton = this.automaton;
     const states = this.#trail;
-    const { classOfByte, numClasses } = automaton;
+    const { classOfSymbol, numClasses } = automaton;
     let { table } = automaton;
-    let numTokens = 0;
     let numVisited = 0;
     states[0] = state;
     for (let node = 0; node < numNodes;) {
       numVisited++;
       const depth = depths[node];
       const from = states[depth];
-      const byteClass = classOfByte[bytes[node]];
+      const byteClass = classOfSymbol[bytes[node]];
       let next = table[from * numClasses + byteClass];
       if (next < deadState) {
         next = automaton.step(from, byteClass);
@@ -153,13 +180,11 @@ class TokenMasks {
       for (let i = firstTokens[node]; i < last; i++) {
         const id = tokens[i];
         bits[id >> 5] |= 1 << (id & 31);
-        numTokens++;
       }
       node++;
     }
     this.#numWalks++;
     this.#numVisitedNodes += numVisited;
-    return numTokens;
   }
 }
 
@@ -181,18 +206,27 @@ class TokenMatcher implements GrammarMatcher {
   }
 
   accept(tokenId: number): boolean {
-    const { automaton, trie, ends } = this.#masks;
-    let next = this.#current();
-    if (ends.has(tokenId)) return automaton.isAccepting(next);
-    const bytes = trie.bytesOf(tokenId);
-    if (bytes === undefined || bytes.length === 0) return false;
-    for (const byte of bytes) {
-      next = automaton.step(next, automaton.classOfByte[byte] as number);
-      if (next === deadState) return false;
-    }
+    const { automaton, ends } = this.#masks;
+    const state = this.#current();
+    const named = this.#masks.afterToken(state, tokenId);
+    if (named === deadState && ends.has(tokenId)) return automaton.isAccepting(state);
+    const next = automaton.union(named, this.#afterBytes(state, tokenId));
+    if (next === deadState) return false;
     this.#state = next;
     this.#configuration = automaton.configuration(next);
     return true;
+  }
+
+  #afterBytes(state: number, tokenId: number): number {
+    const { automaton, trie } = this.#masks;
+    const bytes = trie.bytesOf(tokenId);
+    if (bytes === undefined || bytes.length === 0) return deadState;
+    let next = state;
+    for (const byte of bytes) {
+      next = automaton.step(next, automaton.classOfSymbol[byte] as number);
+      if (next === deadState) return deadState;
+    }
+    return next;
   }
 
   get canEnd(): boolean {
@@ -218,4 +252,18 @@ class TokenMatcher implements GrammarMatcher {
     }
     return this.#state;
   }
+}
+
+function setBit(bits: Uint32Array, id: number): void {
+  bits[id >> 5] = (bits[id >> 5] as number) | (1 << (id & 31));
+}
+
+function countBits(bits: Uint32Array): number {
+  let count = 0;
+  for (let word of bits) {
+    word -= (word >>> 1) & 0x55555555;
+    word = (word & 0x33333333) + ((word >>> 2) & 0x33333333);
+    count += Math.imul((word + (word >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24;
+  }
+  return count;
 }
