@@ -31,8 +31,17 @@ const optionNames: OptionNames<InferenceBackendOptions> = {
  */
 export function createInferenceBackend(model: Model, options: InferenceBackendOptions = {}): InferenceBackend {
   checkOptions(options, optionNames);
-  const { defaults = {} } = options;
-  const counts: Writable<InferenceMetrics> = {
+  return new ModelBackend(model, options.defaults);
+}
+
+class ModelBackend implements InferenceBackend {
+  readonly name: string;
+  readonly vocabSize: number;
+  readonly contextSize: number;
+  readonly supportsJsonSchema = true;
+  readonly #model: Model;
+  readonly #defaults: InferenceBackendOptions['defaults'];
+  readonly #counts: Writable<InferenceMetrics> = {
     numGenerations: 0,
     numActive: 0,
     numFailed: 0,
@@ -41,22 +50,31 @@ export function createInferenceBackend(model: Model, options: InferenceBackendOp
     promptMs: 0,
     generateMs: 0,
   };
-  const generateStream = (prompt: InferencePrompt, own: InferenceOptions = {}): InferenceStream =>
-    new CountedStream(model.generate(prompt, { ...defaults, ...own }), counts);
-  return {
-    name: model.name,
-    vocabSize: model.config.vocabSize,
-    contextSize: model.contextSize,
-    supportsJsonSchema: true,
-    generate: async (prompt, own) => generateStream(prompt, own).result(),
-    generateStream,
-    async logits(prompt, own = {}): Promise<Float32Array> {
-      const tokens = model.encodePrompt(prompt);
-      const [row] = await model.logprobs(tokens, own);
-      return row as Float32Array;
-    },
-    metrics: () => ({ ...counts }),
-  };
+
+  constructor(model: Model, defaults: InferenceBackendOptions['defaults']) {
+    this.name = model.name;
+    this.vocabSize = model.config.vocabSize;
+    this.contextSize = model.contextSize;
+    this.#model = model;
+    this.#defaults = defaults;
+  }
+
+  async generate(prompt: InferencePrompt, options?: InferenceOptions): Promise<InferenceResult> {
+    return this.generateStream(prompt, options).result();
+  }
+
+  generateStream(prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream {
+    return new CountedStream(this.#model.generate(prompt, { ...this.#defaults, ...options }), this.#counts);
+  }
+
+  async logits(prompt: InferencePrompt, options: Pick<InferenceOptions, 'signal'> = {}): Promise<Float32Array> {
+    const [row] = await this.#model.logprobs(this.#model.encodePrompt(prompt), options);
+    return row as Float32Array;
+  }
+
+  metrics(): InferenceMetrics {
+    return { ...this.#counts };
+  }
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] };

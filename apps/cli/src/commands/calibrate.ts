@@ -315,12 +315,7 @@ function subjectOf(
 ): Subject {
   const access = model.feedForward;
   invariant(access !== undefined, 'the model traces its feed-forward layers');
-  let isClosed = false;
-  const close = async (): Promise<void> => {
-    if (isClosed) return;
-    isClosed = true;
-    await model.dispose();
-  };
+  const close = (): Promise<void> => model.dispose();
   return { name: model.name, access, text, close, compare, [Symbol.asyncDispose]: close };
 }
 

@@ -87,7 +87,8 @@ export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
       : { tools: tools.map(templateTool), ...templateVariables };
   const prompt = encodeConversation(messages, tokenizer, chatTemplate, variables);
   checkTokens(prompt, config.vocabSize);
-  const createId = request.createId ?? countingIds(request.messages);
+  const ids = new CallIds(request.messages);
+  const createId = request.createId ?? (() => ids.next());
   return {
     prompt,
     options: optionsOf(request, tools, toolFormat, tokenizer, jsonSchema),
@@ -195,8 +196,15 @@ function toolText(tools: readonly ChatTool[]): string {
   ].join('\n');
 }
 
-/** Nine letters and digits, as some templates require. */
-function countingIds(messages: readonly ChatMessage[]): () => string {
-  let count = messages.reduce((sum, { toolCalls = [] }) => sum + toolCalls.length, 0);
-  return () => `call${String(++count).padStart(5, '0')}`;
+/** Ids of nine letters and digits, as some templates require, after those of the conversation. */
+class CallIds {
+  #count: number;
+
+  constructor(messages: readonly ChatMessage[]) {
+    this.#count = messages.reduce((sum, { toolCalls = [] }) => sum + toolCalls.length, 0);
+  }
+
+  next(): string {
+    return `call${String(++this.#count).padStart(5, '0')}`;
+  }
 }
