@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli } from './run-cli.js';
@@ -54,6 +55,18 @@ describe('help and version', () => {
     );
     const { code, stdout } = await runCli(fake.api, ['convert', '--help-all']);
     expect([code, stdout]).toEqual([0, (await runCli(fake.api, ['convert', '--help'])).stdout]);
+  });
+
+  test('every sampling flag says its default, which the guide says, too', async () => {
+    const guide = readFileSync(new URL('../../../docs/guides/cli.md', import.meta.url), 'utf8');
+    const { stdout } = await runCli(fake.api, ['run', '--help-all']);
+    const section = /Sampling:\n(.*?)\n\n/s.exec(stdout)?.[1] ?? '';
+    const defaults = [...section.replaceAll(/\s+/g, ' ').matchAll(/(--[a-z-]+) <.*?\(default: ([^)]+)\)/g)];
+    expect(defaults.length).toBe(9);
+    for (const [, name = '', value = ''] of defaults) {
+      if (name === '--seed') continue;
+      expect(guide).toMatch(new RegExp(`\\| \`${name} [A-Z]\` +\\| ${value} `));
+    }
   });
 
   test('without a command the help goes to stderr', async () => {

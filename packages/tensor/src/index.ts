@@ -13,7 +13,7 @@ export {
   WinnowError,
   type WinnowErrorCode,
 } from './errors.js';
-export { checkOptions, UnknownOptionError, type NameTree, type OptionNames } from './options.js';
+export { checkOptions, nearestName, UnknownOptionError, type NameTree, type OptionNames } from './options.js';
 export { dtypeInfo, dtypeOfGgmlType, dtypes, isDType, sizeOf, type DType, type DTypeInfo } from './dtype.js';
 export { contiguousStrides, equalShapes, formatShape, numElements, tensorBytes, type Shape } from './shape.js';
 export {

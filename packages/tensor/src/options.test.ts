@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { ArgumentError } from './errors.js';
-import { checkOptions, UnknownOptionError, type OptionNames } from './options.js';
+import { checkOptions, nearestName, UnknownOptionError, type OptionNames } from './options.js';
 
 interface Cache {
   readonly dtype?: string | { readonly keys: string; readonly values: string };
@@ -85,3 +85,10 @@ function thrownBy(task: () => void): unknown {
   }
   return expect.unreachable();
 }
+
+test('nearestName knows what the writer may have meant', () => {
+  const known = ['dense', 'sparq', 'h2o-prefill', 'h2o', 'streaming'];
+  expect(['h20', 'Streamin', 'sparkq', 'foo', ''].map((name) => nearestName(name, known))).toEqual([
+    ...['h2o', 'streaming', 'sparq', undefined, undefined],
+  ]);
+});

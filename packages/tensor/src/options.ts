@@ -102,6 +102,16 @@ function nearestOf(path: string, name: string, own: readonly string[], all: read
   return nearest;
 }
 
+/** The known name that differs from `name` in the fewest letters, if any is near: what the writer may have meant. */
+export function nearestName(name: string, known: readonly string[]): string | undefined {
+  let [nearest, fewest]: [string | undefined, number] = [undefined, Math.max(1, Math.floor(name.length * 0.4)) + 1];
+  for (const candidate of known) {
+    const edits = numEdits(name.toLowerCase(), candidate.toLowerCase());
+    if (edits < fewest) [nearest, fewest] = [candidate, edits];
+  }
+  return nearest;
+}
+
 /** Levenshtein distance: the fewest insertions, deletions and substitutions that turn one text into the other. */
 function numEdits(from: string, to: string): number {
   let above = Array.from({ length: to.length + 1 }, (_, column) => column);

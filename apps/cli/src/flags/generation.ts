@@ -77,27 +77,50 @@ function addSamplingOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Sampling',
     common: [
-      ...withAliases(numberOption('--temperature <t>', 'sampling temperature; 0: greedy', temperature), '--temp <t>'),
-      numberOption('--top-k <k>', 'sample from the k most probable tokens; 0: all', fromZero),
-      numberOption('--top-p <p>', 'sample from the smallest set of tokens whose probabilities sum to p; 1: all', share),
-      numberOption('-s, --seed <n>', 'random seed; -1: random', orMinusOne),
+      ...withAliases(
+        numberOption('--temperature <t>', 'sampling temperature; 0: greedy (default: 0.8)', temperature),
+        '--temp <t>',
+      ),
+      numberOption('--top-k <k>', 'sample from the k most probable tokens; 0: all (default: 40)', fromZero),
+      numberOption(
+        '--top-p <p>',
+        'sample from the smallest set of tokens whose probabilities sum to p; 1: all (default: 0.95)',
+        share,
+      ),
+      numberOption('-s, --seed <n>', 'random seed; -1: random (default: -1)', orMinusOne),
     ],
     advanced: [
-      numberOption('--min-p <p>', 'drop tokens less probable than p times the most probable one; 0: none', shareOrZero),
+      numberOption(
+        '--min-p <p>',
+        'drop tokens less probable than p times the most probable one; 0: none (default: 0.05)',
+        shareOrZero,
+      ),
       ...withAliases(
         numberOption(
           '--repetition-penalty <x>',
-          'divide the positive logits of repeated tokens by x; 1: off',
+          'divide the positive logits of repeated tokens by x; 1: off (default: 1)',
           positive,
         ),
         '--repeat-penalty <x>',
       ),
       ...withAliases(
-        numberOption('--penalty-window <n>', 'number of recent tokens that penalties apply to; -1: all', orMinusOne),
+        numberOption(
+          '--penalty-window <n>',
+          'number of recent tokens that penalties apply to; -1: all (default: 64)',
+          orMinusOne,
+        ),
         '--repeat-last-n <n>',
       ),
-      numberOption('--presence-penalty <x>', 'subtract x once from the logits of tokens that occurred; 0: off', any),
-      numberOption('--frequency-penalty <x>', 'subtract x from the logit of a token for each occurrence; 0: off', any),
+      numberOption(
+        '--presence-penalty <x>',
+        'subtract x once from the logits of tokens that occurred; 0: off (default: 0)',
+        any,
+      ),
+      numberOption(
+        '--frequency-penalty <x>',
+        'subtract x from the logit of a token for each occurrence; 0: off (default: 0)',
+        any,
+      ),
     ],
   });
 }

@@ -135,6 +135,8 @@ describe('text', () => {
 describe('errors', () => {
   it.each([
     ['sparkq', 'attention: expected dense | subquadratic | sparq', 'sparkq'],
+    ['sparkq', '| h2o-prefill | h2o |', 'did you mean sparq?'],
+    ['h20', 'attention: expected', '"h20" (did you mean h2o?)'],
     ['', 'expected dense', 'nothing'],
     ['sparq:ranks=3', 'expected rank=..., topk=...', 'ranks=3'],
     ['sparq:rank', 'expected rank=', 'rank'],

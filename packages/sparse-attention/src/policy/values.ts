@@ -1,5 +1,5 @@
 /** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
-import { ArgumentError, describeValue, isRecord } from '@winnow/tensor';
+import { ArgumentError, describeValue, isRecord, nearestName } from '@winnow/tensor';
 import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './fields.js';
 import type { AttentionPolicy } from './kinds.js';
 
@@ -51,8 +51,14 @@ function isPosition(value: unknown): value is number {
 export function knownSchema(name: string, argument: string): PolicySchema {
   const schema = schemaOf(name);
   if (schema === undefined) {
-    const expected = policySchemas.map(({ kind }) => kind).join(' | ');
-    throw new ArgumentError({ argument, expected, actual: name === '' ? 'nothing' : JSON.stringify(name) });
+    const names = policySchemas.flatMap(({ kind, aliases }) => [kind, ...aliases]);
+    const nearest = nearestName(name, names);
+    throw new ArgumentError({
+      argument,
+      expected: names.join(' | '),
+      actual: name === '' ? 'nothing' : JSON.stringify(name),
+      ...(nearest === undefined ? {} : { hint: `did you mean ${nearest}?` }),
+    });
   }
   return schema;
 }
