@@ -141,7 +141,7 @@ const numberKeywords: Readonly<Record<string, KeywordReader>> = {
   exclusiveMaximum: readMaximum(true),
   multipleOf(facts, value, path) {
     if (typeof value !== 'number' || divisorOf(value) === undefined) {
-      const expected = 'a positive number with few digits, of whose multiples an automaton can be made';
+      const expected = 'a positive number with few digits, whose multiples an automaton can match';
       fail(path, `expected ${expected}, got ${JSON.stringify(value)}`);
     }
     facts.divisors = [value];

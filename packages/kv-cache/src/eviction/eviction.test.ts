@@ -108,8 +108,8 @@ describe('heavy hitters', () => {
     expect(policy.chooseVictims(manager.sequence(id), 0).slots).toEqual([]);
     expect(() => policy.chooseVictims(manager.sequence(id), 1)).toThrow(CapacityError);
     expect(() => policy.chooseVictims(manager.sequence(id), 1)).toThrow(
-      'kv cache: heavy hitters: needed 1 unprotected positions, available 0 unprotected positions (the other ' +
-        'ones of 8 cached positions are protected: the last 4 and globals)',
+      'kv cache: heavy hitters: needed 1 unprotected positions, available 0 unprotected positions (the others ' +
+        'of 8 cached positions are protected: the last 4 and globals)',
     );
     expect(() => policy.chooseBlocks(manager.sequence(id), 4, 1)).toThrow(CapacityError);
   });

@@ -136,7 +136,7 @@ class ScoredPositions implements HeavyHitters {
       needed,
       available,
       unit: `unprotected ${unit}`,
-      hint: `the other ones of ${numHeld} cached positions are protected: the last ${recentWindow} and globals`,
+      hint: `the others of ${numHeld} cached positions are protected: the last ${recentWindow} and globals`,
     });
   }
 }

@@ -8,7 +8,7 @@ import type { OpSpec } from '../spec/op-spec.js';
  * their dot products, but spreads outlier channels over all channels, so that 4-bit keys lose less (idea:
  * arXiv:2404.00456 §4).
  *
- * Shapes: x and y `[..., H]` f32, `H` even; y may take the memory of x.
+ * Shapes: x and y `[..., H]` f32, `H` even; y may alias x.
  * Numerics: sums in f64, rounded once.
  * Cost: `log2 P` additions per value.
  */

@@ -62,6 +62,6 @@ export async function measureSidecar(
 function begin(source: CalibrationSource, sparse: SparseLayer, numTokens: number): LayerMeasurement {
   const shape = source.layers.find(({ layer }) => layer === sparse.layer);
   if (shape !== undefined) return new LayerMeasurement(shape, sparse, numTokens);
-  const expected = `layers that the model has, ${source.layers.map(({ layer }) => layer).join(', ')}`;
+  const expected = `layers of the model, ${source.layers.map(({ layer }) => layer).join(', ')}`;
   throw new ArgumentError({ argument: 'sidecar', expected, actual: String(sparse.layer) });
 }
