@@ -15,6 +15,19 @@ function hasTerminal() {
   }
 }
 
+/**
+ * npm may be killed without passing the signal on, and its script would go on running.
+ * @returns a function that ends the watch
+ */
+function watchNpm(onGone) {
+  if (process.env.npm_lifecycle_event === undefined) return () => {};
+  const parent = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid !== parent) onGone();
+  }, 500);
+  return () => clearInterval(timer);
+}
+
 /** Runs a program with our stdin, stdout and stderr; resolves to its exit code, and dies of the signal it died of. */
 export function runThrough(command, commandArguments, { cwd, env, stdio = 'inherit' }) {
   return new Promise((resolve, reject) => {
@@ -28,7 +41,9 @@ export function runThrough(command, commandArguments, { cwd, env, stdio = 'inher
       handlers.set(signal, handler);
       process.on(signal, handler);
     }
+    const unwatch = watchNpm(() => child.kill('SIGTERM'));
     const release = () => {
+      unwatch();
       for (const [signal, handler] of handlers) process.off(signal, handler);
     };
     child.once('error', (error) => {

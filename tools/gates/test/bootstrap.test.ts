@@ -95,6 +95,24 @@ describe('child programs', () => {
     });
     expect((await start(folder, 'parent.mjs')).signal).toBe('SIGTERM');
   });
+
+  it.skipIf(process.platform === 'win32')('end when npm was killed', async () => {
+    const folder = createRoot({
+      'parent.mjs': parent,
+      'child.mjs': `
+        import { writeFileSync } from 'node:fs';
+        process.on('SIGTERM', () => { process.stdout.write('stopped'); process.exit(); });
+        setInterval(() => {}, 1e3);
+        writeFileSync('ready', '');`,
+      'npm.mjs': `
+        import { spawn } from 'node:child_process';
+        import { existsSync } from 'node:fs';
+        const env = { ...process.env, npm_lifecycle_event: 'winnow' };
+        spawn(process.execPath, ['parent.mjs'], { stdio: 'inherit', env });
+        setInterval(() => existsSync('ready') && process.kill(process.pid, 'SIGKILL'), 20);`,
+    });
+    expect(await start(folder, 'npm.mjs')).toMatchObject({ signal: 'SIGKILL', output: 'stopped' });
+  });
 });
 
 const ask = `
