@@ -15,7 +15,15 @@ export {
 } from './errors.js';
 export { checkOptions, nearestName, UnknownOptionError, type NameTree, type OptionNames } from './options.js';
 export { dtypeInfo, dtypeOfGgmlType, dtypes, isDType, sizeOf, type DType, type DTypeInfo } from './dtype.js';
-export { contiguousStrides, equalShapes, formatShape, numElements, tensorBytes, type Shape } from './shape.js';
+export {
+  contiguousStrides,
+  equalShapes,
+  formatShape,
+  leastCommonMultiple,
+  numElements,
+  tensorBytes,
+  type Shape,
+} from './shape.js';
 export {
   bfloat16ArrayToFloat,
   bfloat16ToFloat,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { ShapeError } from './errors.js';
-import { contiguousStrides, equalShapes, formatShape, numElements, tensorBytes } from './shape.js';
+import { contiguousStrides, equalShapes, formatShape, leastCommonMultiple, numElements, tensorBytes } from './shape.js';
 
 test('products', () => {
   expect(numElements([])).toBe(1);
@@ -48,4 +48,15 @@ test('comparing and printing', () => {
   expect(equalShapes([1, 2], [1, 2, 1])).toBe(false);
   expect(equalShapes([1, 2], [2, 1])).toBe(false);
   expect(formatShape([2, 'N'])).toBe('[2, N]');
+});
+
+test('the least common multiple is the first multiple of one that the other divides', () => {
+  const sizes = fc.integer({ min: 1, max: 300 });
+  fc.assert(
+    fc.property(sizes, sizes, (a, b) => {
+      let expected = a;
+      while (expected % b !== 0) expected += a;
+      expect(leastCommonMultiple(a, b)).toBe(expected);
+    }),
+  );
 });

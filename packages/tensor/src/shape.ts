@@ -72,3 +72,10 @@ export function equalShapes(a: Shape, b: Shape): boolean {
 export function formatShape(shape: readonly (number | string)[]): string {
   return `[${shape.join(', ')}]`;
 }
+
+/** The smallest number of values that is a whole number of blocks of both sizes. */
+export function leastCommonMultiple(a: number, b: number): number {
+  let [x, y] = [a, b];
+  while (y !== 0) [x, y] = [y, x % y];
+  return (a / x) * b;
+}

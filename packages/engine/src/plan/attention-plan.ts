@@ -12,7 +12,7 @@ import {
   type AttentionSpec,
   type LayerPolicy,
 } from '@winnow/sparse-attention';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, leastCommonMultiple } from '@winnow/tensor';
 
 /** Phases, which may have different attention policies. */
 export type StepPhase = 'prefill' | 'decode';
@@ -77,14 +77,10 @@ const largestBlockSize = 1024;
 
 /** @throws {ArgumentError} when the policies need too large a block */
 function blockSizeFor(requirements: AttentionRequirements, usual: number): number {
-  const unit = requirements.blockSizes.reduce((a, b) => (a / greatestCommonDivisor(a, b)) * b, 1);
+  const unit = requirements.blockSizes.reduce(leastCommonMultiple, 1);
   const blockSize = usual % unit === 0 ? usual : unit * Math.ceil(usual / unit);
   if (blockSize <= largestBlockSize) return blockSize;
   const sizes = requirements.blockSizes.join(' and ');
   const expected = `blocks and pages that divide a block of the cache of at most ${largestBlockSize} tokens`;
   throw new ArgumentError({ argument: 'attention', expected, actual: `${sizes} tokens` });
-}
-
-function greatestCommonDivisor(a: number, b: number): number {
-  return b === 0 ? a : greatestCommonDivisor(b, a % b);
 }

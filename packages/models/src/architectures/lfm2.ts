@@ -14,8 +14,8 @@ import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import { headNormTensors, isDerivedTensor, tensorNames, type Names } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub } from '../settings/hub-settings.js';
-import { kvHeadsByLayer, recurrentByType } from '../settings/recurrent-settings.js';
+import { configFromHub, layersOfType } from '../settings/hub-settings.js';
+import { kvHeadsByLayer } from '../settings/recurrent-settings.js';
 
 export const lfm2: Architecture = {
   name: 'lfm2',
@@ -143,7 +143,7 @@ function convolutionLayers(fields: Fields, numLayers: number): boolean[] {
     if (!Array.isArray(attending)) throw fields.refusal('full_attn_idxs', 'a list, without layer_types', attending);
     return Array.from({ length: numLayers }, (_, layer) => !attending.includes(layer));
   }
-  return recurrentByType(fields, numLayers, 'conv');
+  return layersOfType(fields, numLayers, 'conv');
 }
 
 function* requests(

@@ -4,8 +4,8 @@ import { Fields } from '../file/fields.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
-import { configFromHub } from '../settings/hub-settings.js';
-import { kvHeadsByLayer, listOf, recurrentByType } from '../settings/recurrent-settings.js';
+import { configFromHub, layersOfType } from '../settings/hub-settings.js';
+import { kvHeadsByLayer, listOf } from '../settings/recurrent-settings.js';
 import { textPartOf } from '../settings/text-part.js';
 
 /** Sizes of the recurrent layers. */
@@ -76,7 +76,7 @@ export function settingsFromHub(file: ModelFile, architecture: string): Qwen35Se
   });
   const { numLayers } = whole;
   const recurrentLayers = fields.has('layer_types')
-    ? recurrentByType(fields, numLayers, 'linear_attention')
+    ? layersOfType(fields, numLayers, 'linear_attention')
     : byInterval(numLayers, fields.count('full_attention_interval', 4));
   const config = { ...whole, recurrentLayers };
   return {

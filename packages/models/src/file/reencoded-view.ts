@@ -3,12 +3,13 @@ import type { StoredTensor } from '@winnow/bytes';
 import {
   ArgumentError,
   decoder,
+  type DType,
   dtypeInfo,
   encoder,
   FormatError,
+  leastCommonMultiple,
   numElements,
   tensorBytes,
-  type DType,
 } from '@winnow/tensor';
 
 /** Maximum number of values converted at a time: 4 MB of f32. A multiple of every block size. */
@@ -72,10 +73,4 @@ function checkFinite(name: string, values: Float32Array, count: number, begin: n
     const message = `expected finite weights, got ${values[i]} at index ${begin + i}`;
     throw new FormatError({ source: name, field: name, message });
   }
-}
-
-function leastCommonMultiple(a: number, b: number): number {
-  let [x, y] = [a, b];
-  while (y !== 0) [x, y] = [y, x % y];
-  return (a / x) * b;
 }

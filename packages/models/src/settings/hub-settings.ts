@@ -96,14 +96,17 @@ export function unrotatedFromHub(file: ModelFile, decoder: HubDecoder): DecoderC
 
 /** Which layers have a sliding window, by `layer_types`; `undefined` without such a list. */
 export function windowedLayersOf(fields: Fields, numLayers: number): boolean[] | undefined {
+  return fields.has('layer_types') ? layersOfType(fields, numLayers, 'sliding_attention') : undefined;
+}
+
+/** Which layers have this type in `layer_types`; the others are `full_attention`. */
+export function layersOfType(fields: Fields, numLayers: number, wanted: string): boolean[] {
   const types = fields.raw('layer_types');
-  if (types === undefined) return undefined;
   if (!Array.isArray(types) || types.length !== numLayers) {
     throw fields.refusal('layer_types', `an array of ${numLayers}`, types);
   }
   return types.map((type: unknown) => {
-    if (type === 'sliding_attention') return true;
-    if (type === 'full_attention') return false;
-    throw fields.refusal('layer_types', 'sliding_attention or full_attention', type);
+    if (type === wanted || type === 'full_attention') return type === wanted;
+    throw fields.refusal('layer_types', `${wanted} or full_attention`, type);
   });
 }

@@ -27,15 +27,3 @@ export function kvHeadsByLayer(
   const uniform = new Fields(fields.source, (name) => (name === key ? replaced : fields.raw(name)));
   return { uniform: { ...file, fields: uniform }, layersWithout: counts.map((count) => count === 0) };
 }
-
-/** Which layers `layer_types` calls `recurrentType`; the others are `full_attention`. */
-export function recurrentByType(fields: Fields, numLayers: number, recurrentType: string): boolean[] {
-  const types = fields.raw('layer_types');
-  if (!Array.isArray(types) || types.length !== numLayers) {
-    throw fields.refusal('layer_types', `an array of ${numLayers}`, types);
-  }
-  return types.map((type: unknown) => {
-    if (type === recurrentType || type === 'full_attention') return type === recurrentType;
-    throw fields.refusal('layer_types', `${recurrentType} or full_attention`, type);
-  });
-}

@@ -1,6 +1,6 @@
 /** Sizes of a layer and its cache. */
 import { checkKvDTypes, type KvDTypes, type KvRows } from '@winnow/ops';
-import { ArgumentError, ShapeError, type DType, type Tensor3 } from '@winnow/tensor';
+import { ArgumentError, type DType, leastCommonMultiple, ShapeError, type Tensor3 } from '@winnow/tensor';
 
 export interface LayerShape extends KvRows {
   readonly numHeads: number;
@@ -59,12 +59,6 @@ export function layerShape(
     ...{ numHeads, numKvHeads, groupSize: numHeads / numKvHeads, headDim, valueDim, scale, dtype },
     ...{ blockSize, numBlocks: Math.ceil(capacity / blockSize), maxTokens: Math.min(maxTokens, capacity) },
   };
-}
-
-function leastCommonMultiple(a: number, b: number): number {
-  let [x, y] = [a, b];
-  while (y !== 0) [x, y] = [y, x % y];
-  return (a / x) * b;
 }
 
 /** @throws {ShapeError} unless a tensor has the given tokens and heads */
