@@ -81,7 +81,7 @@ export function gaussian(rng: Rng, shape: readonly number[], scale = 1, tokenAxi
 }
 
 /** Normal random numbers, every fifth replaced by one of `values`. */
-export function seasoned(
+export function gaussianWith(
   rng: Rng,
   shape: readonly number[],
   values: readonly number[],

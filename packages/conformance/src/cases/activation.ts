@@ -2,7 +2,7 @@ import { activationKinds, type ActivationKind } from '@winnow/ops';
 import { activationTruth } from '../activation-truth.js';
 import type { KernelCase } from '../kernel-case.js';
 import { countedColumns } from '../setups/counted-columns.js';
-import { close, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, ints, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 function activationCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
   return {
@@ -11,7 +11,7 @@ function activationCase(kind: ActivationKind, numRows: number, length: number, c
     dtypes: {},
     attributes: { kind },
     create(rng, arithmetic) {
-      const x = seasoned(rng, [numRows, length], specials, 0);
+      const x = gaussianWith(rng, [numRows, length], specials, 0);
       const xs = numbersOf(x);
       const y = close(xs.length, (i) =>
         i % length < (count ?? length) ? activationTruth(kind, xs[i], arithmetic) : [0, 0],

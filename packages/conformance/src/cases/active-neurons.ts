@@ -1,5 +1,5 @@
 import type { Expected, KernelCase } from '../kernel-case.js';
-import { floats, gaussian, lengths, numbersOf, seasoned } from '../values.js';
+import { floats, gaussian, lengths, numbersOf, gaussianWith } from '../values.js';
 
 interface Activity {
   readonly numTokens: number;
@@ -30,7 +30,7 @@ function activityCase({
       const shape = [numTokens, numNeurons];
       const scores =
         content === 'special'
-          ? seasoned(rng, shape, [0, -0, NaN, Infinity, -Infinity, 1e-40, -1e-40], 0)
+          ? gaussianWith(rng, shape, [0, -0, NaN, Infinity, -Infinity, 1e-40, -1e-40], 0)
           : floats(
               shape,
               Float32Array.from({ length: numTokens * numNeurons }, () =>

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, gaussian, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** One rounding of the sum. */
 export const addCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -10,7 +10,7 @@ export const addCases: readonly KernelCase[] = lengths.flatMap((length): KernelC
     attributes: {},
     create(rng, { unit, tiny }) {
       const shape = [numTokens, length];
-      const a = seasoned(rng, shape, specials, 0);
+      const a = gaussianWith(rng, shape, specials, 0);
       const b = gaussian(rng, shape, 10, 0);
       const [x, y] = [numbersOf(a), numbersOf(b)];
       const expected = close(x.length, (i) => [x[i] + y[i], unit * Math.abs(x[i] + y[i]) + tiny]);

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { floats, gaussian, lengths, numbersOf, product, seasoned, specials } from '../values.js';
+import { floats, gaussian, lengths, numbersOf, product, gaussianWith, specials } from '../values.js';
 
 /** Exact: the first index of the largest value that is not NaN, 0 where there is none. */
 export const argMaxCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -15,7 +15,7 @@ export const argMaxCases: readonly KernelCase[] = lengths.flatMap((length): Kern
         content === 'gaussian'
           ? gaussian(rng, shape, 1, 0)
           : content === 'special'
-            ? seasoned(rng, shape, specials, 0)
+            ? gaussianWith(rng, shape, specials, 0)
             : floats(shape, fill(tied[content](() => rng.nextInt(4))), 0);
       const xs = numbersOf(x);
       const values = Int32Array.from([0, 1, 2], (row) => {

@@ -13,7 +13,7 @@ interface ExpertShape {
 
 /**
  * @param isShared whether the experts of a token share one row of x
- * @param numSlots experts of which there are matrices, in another order; default all, in order
+ * @param numSlots number of experts with a matrix, in permuted order; default: all, in order
  */
 function expertCase(
   dtype: DType,

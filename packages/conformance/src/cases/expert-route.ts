@@ -20,7 +20,7 @@ interface Routed {
 }
 
 /**
- * Bound: exp of a difference that was rounded; the sum over all experts; then the sum of the chosen, quotient, product.
+ * Bound: exp of a difference that was rounded; the sum over all experts; then the sum of the selected weights, quotient, product.
  * Where exp leaves the range of float32 the result may be 0.
  */
 function expectedWeights(

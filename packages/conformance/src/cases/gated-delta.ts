@@ -150,7 +150,7 @@ function logistic(x: number, { unit, elementary }: Arithmetic): Bounded {
 }
 
 /**
- * The memory with a running bound of every entry: the error that comes in, spread as the operation spreads it, and the
+ * The memory with a running bound of every entry: the error of the inputs, as the operation propagates it, and the
  * roundings of the operation itself, n + 3 for sums of n products in any order.
  */
 class Memory {

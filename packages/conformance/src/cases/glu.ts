@@ -2,7 +2,7 @@ import { activationKinds, type ActivationKind } from '@winnow/ops';
 import { activationTruth } from '../activation-truth.js';
 import type { KernelCase } from '../kernel-case.js';
 import { countedColumns } from '../setups/counted-columns.js';
-import { close, gaussian, ints, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, gaussian, ints, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** The bound of the activation times the other factor, and one more rounding; with a count, 0 beyond it. */
 function gluCase(kind: ActivationKind, numRows: number, length: number, count?: number): KernelCase {
@@ -12,7 +12,7 @@ function gluCase(kind: ActivationKind, numRows: number, length: number, count?: 
     dtypes: {},
     attributes: { kind },
     create(rng, arithmetic) {
-      const gate = seasoned(rng, [numRows, length], specials, 0);
+      const gate = gaussianWith(rng, [numRows, length], specials, 0);
       const up = gaussian(rng, [numRows, length], 2, 0);
       const [gates, ups] = [numbersOf(gate), numbersOf(up)];
       const y = close(gates.length, (i) => {

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, finiteSpecials, numbersOf, seasoned } from '../values.js';
+import { close, finiteSpecials, numbersOf, gaussianWith } from '../values.js';
 
 /** Sums of `log2 P` additions of all values of a piece, then a product with a rounded factor. */
 function hadamardCase(shape: readonly number[]): KernelCase {
@@ -11,7 +11,7 @@ function hadamardCase(shape: readonly number[]): KernelCase {
     dtypes: {},
     attributes: {},
     create(rng, { unit, tiny }) {
-      const x = seasoned(rng, shape, finiteSpecials, 0);
+      const x = gaussianWith(rng, shape, finiteSpecials, 0);
       const xs = numbersOf(x);
       const y = close(xs.length, (index) => {
         const begin = index - (index % piece);

@@ -5,7 +5,7 @@ import { numbersOf, product, randomTensor } from '../values.js';
 import { ints } from '../values.js';
 import { shuffledSlots } from './position-append.js';
 
-/** Exact: each number of a stored key becomes the bytes that the codec gives it; all other bytes stay. Zeros have no sign. */
+/** Exact: each number of a stored key becomes the bytes that the codec gives it; all other bytes stay. The sign of zero is ignored. */
 function columnsCase(
   keyDType: DType,
   columnDType: DType,

@@ -1,7 +1,7 @@
 import { cacheDTypes } from '@winnow/ops';
 import { dtypeInfo, encode, sizeOf, type DType } from '@winnow/tensor';
 import type { CaseTensor, KernelCase } from '../kernel-case.js';
-import { finiteSpecials, ints, product, seasoned } from '../values.js';
+import { finiteSpecials, ints, product, gaussianWith } from '../values.js';
 import { shuffledSlots } from './position-append.js';
 
 interface AppendShape {
@@ -13,7 +13,7 @@ interface AppendShape {
 }
 
 /**
- * Halfway between two numbers of bf16 and of f16, the even one being above and below; the largest of f16, and what is
+ * Ties between two numbers of bf16 and of f16, with the even one above and below; the largest number of f16, and values
  * beyond it.
  */
 const halfway = [1 + 3 * 2 ** -8, 1 + 2 ** -8, 1 + 3 * 2 ** -11, 1 + 2 ** -11, 65519, 65520];
@@ -29,8 +29,8 @@ function appendCase(keyDType: DType, valueDType: DType, shape: AppendShape): Ker
     attributes: {},
     create(rng) {
       const numBlocks = Math.ceil((numTokens + 3) / blockSize) + 1;
-      const k = seasoned(rng, [numTokens, numKvHeads, headDim], contents, 0);
-      const v = seasoned(rng, [numTokens, numKvHeads, valueDim], contents, 0);
+      const k = gaussianWith(rng, [numTokens, numKvHeads, headDim], contents, 0);
+      const v = gaussianWith(rng, [numTokens, numKvHeads, valueDim], contents, 0);
       const slots = shuffledSlots(rng, numTokens, numBlocks * blockSize);
       const cache = (dtype: DType, dim: number): CaseTensor => {
         const dims = [numBlocks, numKvHeads, blockSize, dim];

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, floats, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, floats, gaussian, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /**
  * With deviations d = x - mean: the error of the mean is n roundings of the mean of |x|, that of every d one rounding
@@ -17,7 +17,7 @@ export const layerNormCases: readonly KernelCase[] = lengths.flatMap((length): K
         const shape = [3, length];
         const x =
           content === 'special'
-            ? seasoned(rng, shape, specials, 0)
+            ? gaussianWith(rng, shape, specials, 0)
             : floats(
                 shape,
                 numbersOf(gaussian(rng, shape)).map((v) => (content === 'gaussian' ? v : 100 + v)),

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, finiteSpecials, gaussian, lengths, numbersOf, seasoned } from '../values.js';
+import { close, finiteSpecials, gaussian, lengths, numbersOf, gaussianWith } from '../values.js';
 import { weightedDistance } from './softmax.js';
 
 const contents: Readonly<Record<string, readonly number[]>> = {
@@ -17,7 +17,7 @@ export const logSumExpCases: readonly KernelCase[] = lengths.flatMap((length): K
     dtypes: {},
     attributes: {},
     create(rng, { unit, elementary, tiny }) {
-      const x = content === 'gaussian' ? gaussian(rng, [3, length], 4, 0) : seasoned(rng, [3, length], values, 0);
+      const x = content === 'gaussian' ? gaussian(rng, [3, length], 4, 0) : gaussianWith(rng, [3, length], values, 0);
       const xs = numbersOf(x);
       const y = close(3, (index) => {
         const row = xs.subarray(index * length, (index + 1) * length);

@@ -1,7 +1,7 @@
 import { weightDTypes } from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import type { KernelCase } from '../kernel-case.js';
-import { close, floats, gaussian, lengths, numbersOf, randomTensor, seasoned } from '../values.js';
+import { close, floats, gaussian, lengths, numbersOf, randomTensor, gaussianWith } from '../values.js';
 
 interface MatmulShape {
   readonly numTokens: number;
@@ -20,7 +20,7 @@ function matmulCase(dtype: DType, shape: MatmulShape, hasBias: boolean, content 
     create(rng, { unit, tiny }) {
       const x =
         content === 'special'
-          ? seasoned(rng, [numTokens, numInputs], [0, -0, 1000, -1000, 1e-40, NaN, Infinity, 2 ** -126], 0)
+          ? gaussianWith(rng, [numTokens, numInputs], [0, -0, 1000, -1000, 1e-40, NaN, Infinity, 2 ** -126], 0)
           : gaussian(rng, [numTokens, numInputs], 1, 0);
       const weight = randomTensor(rng, dtype, [numOutputs, numInputs]);
       const bias = gaussian(rng, [numOutputs]);
@@ -72,7 +72,7 @@ const specialCases = [1, 4].map((numTokens) =>
   matmulCase('f32', { numTokens, numInputs: 37, numOutputs: 9 }, true, 'special'),
 );
 
-/** Sums of small integers have no rounding at all: any exact order gives the same bits. */
+/** Sums of small integers are exact, so every order gives the same bits. */
 const integerCases: KernelCase[] = [8, 67, 255].map((numInputs) => ({
   op: 'matmul',
   name: `f32, integers, 3 x ${numInputs} -> 11`,

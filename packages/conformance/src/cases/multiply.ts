@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** One rounding of the product. */
 export const multiplyCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -10,8 +10,8 @@ export const multiplyCases: readonly KernelCase[] = lengths.flatMap((length): Ke
     attributes: {},
     create(rng, { unit, tiny }) {
       const shape = [numTokens, length];
-      const a = seasoned(rng, shape, specials, 0);
-      const b = seasoned(rng, shape, [1, -2, 0, 1e-30], 0);
+      const a = gaussianWith(rng, shape, specials, 0);
+      const b = gaussianWith(rng, shape, [1, -2, 0, 1e-30], 0);
       const [x, y] = [numbersOf(a), numbersOf(b)];
       // a denormal factor may be off by `tiny` before it is multiplied
       const expected = close(x.length, (i) => {

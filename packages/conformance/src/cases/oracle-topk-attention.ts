@@ -49,7 +49,7 @@ export const oracleTopKAttentionCases: readonly KernelCase[] = [
   ...massSetups.map((setup) => oracleCase(setup, 6, true)),
   oracleCase(longContext, 300, true),
   oracleCase(sparseSetup('any order, bidirectional', { ...shuffled, causal: false, window: 21 }), 5),
-  // more scores than there are bins to sort them into
+  // more scores than bins of the selection
   ...[1, 300].map((k) => oracleCase(longContext, k)),
   // one component, so that equal keys have equal scores in any order of adding; larger ones come before and after
   oracleCase(sparseSetup('equal scores', { headDim: 1, numDistinctKeys: 4 }), 20),

@@ -1,6 +1,6 @@
 import { opSpec } from '@winnow/ops';
 import type { KernelCase } from '../kernel-case.js';
-import { close, finiteSpecials, ints, lengths, numbersOf, seasoned } from '../values.js';
+import { close, finiteSpecials, ints, lengths, numbersOf, gaussianWith } from '../values.js';
 
 /** Runs of rows in any order, one of them empty, some rows in none and some in two. */
 const runs: readonly (readonly [start: number, length: number])[] = [
@@ -24,7 +24,7 @@ export const poolRowsCases: readonly KernelCase[] = lengths.flatMap((length): Ke
     dtypes: {},
     attributes: { kind },
     create(rng, { unit, tiny }) {
-      const x = seasoned(rng, [21, length], finiteSpecials);
+      const x = gaussianWith(rng, [21, length], finiteSpecials);
       const xs = numbersOf(x);
       const y = close(runs.length * length, (index) => {
         const [start, numRows] = runs[Math.floor(index / length)];

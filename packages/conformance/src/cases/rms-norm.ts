@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, finiteSpecials, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, finiteSpecials, gaussian, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /**
  * A sum of n squares in any order is off by at most n + 1 roundings, of which the root takes half; three more multiply.
@@ -16,7 +16,7 @@ export const rmsNormCases: readonly KernelCase[] = lengths.flatMap((length): Ker
     dtypes: {},
     attributes: { eps },
     create(rng, { unit, elementary, tiny }) {
-      const x = content === 'gaussian' ? gaussian(rng, [3, length], 1, 0) : seasoned(rng, [3, length], values, 0);
+      const x = content === 'gaussian' ? gaussian(rng, [3, length], 1, 0) : gaussianWith(rng, [3, length], values, 0);
       const weight = gaussian(rng, [length]);
       const [xs, ws] = [numbersOf(x), numbersOf(weight)];
       const scales = [0, 1, 2].map((row) => {

@@ -1,6 +1,6 @@
 import { ropeFrequencies, type RopeScaling } from '@winnow/ops';
 import type { KernelCase } from '../kernel-case.js';
-import { close, floats, ints, numbersOf, seasoned } from '../values.js';
+import { close, floats, ints, numbersOf, gaussianWith } from '../values.js';
 
 interface RopeCase {
   readonly layout: 'neighbors' | 'halves';
@@ -30,7 +30,7 @@ function ropeCase({ layout, headDim, rotaryDim, numHeads, positions, scaling }: 
     // the angle is a float32 product, off by a unit of itself, and may be reduced with another; then two products, a sum
     create(rng, { unit, elementary, tiny }) {
       const shape = [positions.length, numHeads, headDim];
-      const x = seasoned(rng, shape, [0, -0, 1000, -1000, 1e-40], 0);
+      const x = gaussianWith(rng, shape, [0, -0, 1000, -1000, 1e-40], 0);
       const xs = numbersOf(x);
       const numPairs = rotaryDim / 2;
       const factor = Math.fround(amplitude);

@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** One rounding of the product. */
 export const scaleRowsCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -9,8 +9,8 @@ export const scaleRowsCases: readonly KernelCase[] = lengths.flatMap((length): K
     dtypes: {},
     attributes: {},
     create(rng, { unit, tiny }) {
-      const x = seasoned(rng, [numTokens, length], specials, 0);
-      const scales = seasoned(rng, [numTokens, 1], [0.25], 0);
+      const x = gaussianWith(rng, [numTokens, length], specials, 0);
+      const scales = gaussianWith(rng, [numTokens, 1], [0.25], 0);
       const [xs, factors] = [numbersOf(x), numbersOf(scales)];
       const y = close(xs.length, (i) => {
         const factor = factors[Math.floor(i / length)];

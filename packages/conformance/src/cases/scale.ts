@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** One rounding of the product. */
 export const scaleCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -9,7 +9,7 @@ export const scaleCases: readonly KernelCase[] = lengths.flatMap((length): Kerne
     dtypes: {},
     attributes: { factor },
     create(rng, { unit, tiny }) {
-      const x = seasoned(rng, [3, length], specials, 0);
+      const x = gaussianWith(rng, [3, length], specials, 0);
       const xs = numbersOf(x);
       const y = close(xs.length, (i) => {
         const product = xs[i] * Math.fround(factor);

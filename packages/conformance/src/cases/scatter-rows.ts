@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { integersOf, ints, lengths, randomTensor, seasoned, specials } from '../values.js';
+import { integersOf, ints, lengths, randomTensor, gaussianWith, specials } from '../values.js';
 import { shuffledSlots } from './position-append.js';
 
 /** Copies: every bit of the rows that are named, NaN included. All other rows stay. */
@@ -11,7 +11,7 @@ export const scatterRowsCases: readonly KernelCase[] = lengths.flatMap((length):
     attributes: {},
     create(rng) {
       const numRows = numTokens + 3;
-      const x = seasoned(rng, [numTokens, length], specials, 0);
+      const x = gaussianWith(rng, [numTokens, length], specials, 0);
       const rows = shuffledSlots(rng, numTokens, numRows);
       const y = randomTensor(rng, 'f32', [numRows, length]);
       const [source, after] = [integersOf(x), integersOf(y)];

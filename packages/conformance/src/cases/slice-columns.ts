@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { exact, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { exact, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** Copies: every bit. */
 export const sliceColumnsCases: readonly KernelCase[] = [
@@ -22,7 +22,7 @@ function inside(begin: number, length: number): KernelCase {
     attributes: { begin, length },
     create(rng) {
       const rowLength = begin + length + (begin === 3 ? 0 : 6);
-      const x = seasoned(rng, [5, 2, rowLength], specials, 0);
+      const x = gaussianWith(rng, [5, 2, rowLength], specials, 0);
       const xs = numbersOf(x);
       const y = exact(
         Array.from({ length: 10 * length }, (_, i) => xs[Math.floor(i / length) * rowLength + begin + (i % length)]),
@@ -39,7 +39,7 @@ function padded(begin: number, rowLength: number, length: number): KernelCase {
     dtypes: {},
     attributes: { begin, length, pads: true },
     create(rng) {
-      const x = seasoned(rng, [5, 2, rowLength], specials, 0);
+      const x = gaussianWith(rng, [5, 2, rowLength], specials, 0);
       const xs = numbersOf(x);
       const at = (i: number): number => begin + (i % length);
       const y = exact(

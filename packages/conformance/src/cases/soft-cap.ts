@@ -1,5 +1,5 @@
 import type { KernelCase } from '../kernel-case.js';
-import { close, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { close, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 /** tanh is off by an elementary error and by its slope times the rounding of the quotient. */
 export const softCapCases: readonly KernelCase[] = lengths.flatMap((length): KernelCase[] =>
@@ -9,7 +9,7 @@ export const softCapCases: readonly KernelCase[] = lengths.flatMap((length): Ker
     dtypes: {},
     attributes: { cap },
     create(rng, { unit, elementary, tiny }) {
-      const x = seasoned(rng, [2, length], specials, 0);
+      const x = gaussianWith(rng, [2, length], specials, 0);
       const xs = numbersOf(x);
       const y = close(xs.length, (i) => {
         const e = Math.exp((-2 * Math.abs(xs[i])) / cap);

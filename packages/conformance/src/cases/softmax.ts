@@ -1,6 +1,6 @@
 import { underflow } from '../arithmetic.js';
 import type { KernelCase } from '../kernel-case.js';
-import { close, finiteSpecials, floats, gaussian, lengths, numbersOf, seasoned } from '../values.js';
+import { close, finiteSpecials, floats, gaussian, lengths, numbersOf, gaussianWith } from '../values.js';
 
 const contents: Readonly<Record<string, readonly number[]>> = {
   gaussian: [],
@@ -24,7 +24,7 @@ export const softmaxCases: readonly KernelCase[] = lengths.flatMap((length): Ker
           ? gaussian(rng, shape, 4, 0)
           : content === 'only minus infinity'
             ? floats(shape, new Array(3 * length).fill(-Infinity), 0)
-            : seasoned(rng, shape, values, 0);
+            : gaussianWith(rng, shape, values, 0);
       const xs = numbersOf(x);
       const rows = [0, 1, 2].map((row) => xs.subarray(row * length, (row + 1) * length));
       const y = close(xs.length, (i) => {

@@ -1,6 +1,6 @@
 import type { Rng } from '@winnow/tensor';
 import type { CaseTensor, KernelCase } from '../kernel-case.js';
-import { exact, floats, gaussian, lengths, numbersOf, seasoned, specials } from '../values.js';
+import { exact, floats, gaussian, lengths, numbersOf, gaussianWith, specials } from '../values.js';
 
 const numRows = 3;
 type Content = 'gaussian' | 'ties' | 'special' | 'NaN first';
@@ -8,7 +8,7 @@ type Content = 'gaussian' | 'ties' | 'special' | 'NaN first';
 function rowsOf(content: Content, length: number, rng: Rng): CaseTensor {
   const shape = [numRows, length];
   if (content === 'gaussian') return gaussian(rng, shape, 1, 0);
-  if (content === 'special') return seasoned(rng, shape, specials, 0);
+  if (content === 'special') return gaussianWith(rng, shape, specials, 0);
   const values = Array.from({ length: numRows * length }, (_, index) => {
     if (content === 'ties') return rng.nextInt(5) - 2;
     return index % length < 2 ? NaN : rng.nextGaussian();
