@@ -368,11 +368,19 @@ export class Scheduler {
     }
   }
 
+  /** Whether a request that waits fits by now: a session may have freed blocks after the batches were formed. */
+  #hasRoomAgain(): boolean {
+    return this.#queue.some(
+      ({ request, isWaitingForRoom }) => isWaitingForRoom && !this.#hasToWait(request, this.#nextPart(request).count),
+    );
+  }
+
   /**
    * No request can run: preempts a sequence, or rejects a request that can never run. Returns whether something
    * changed.
    */
   #preempt(): boolean {
+    if (this.#hasRoomAgain()) return true;
     const waiting = new Set(this.#queue.map(({ request }) => request.sequence));
     const choice = resolveFullPool(this.#pool.manager, this.#running, waiting, this.#runner.isUniform);
     if (choice === undefined) return false;

@@ -2,7 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, createRng } from '@winnow/tensor';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { tinyFolder, watchedBackend } from '../support/tiny-model.js';
@@ -243,8 +243,7 @@ describe('waiting for room', () => {
     const controller = new AbortController();
     const impatient = model.generate(tinyIds(250, 11), { ...greedy, maxTokens: 2, signal: controller.signal }).result();
     const outcome = impatient.catch((error: unknown) => error);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    expect(model.metrics().steps.numWaiting).toBe(2);
+    await vi.waitFor(() => expect(model.metrics().steps.numWaiting).toBe(2), { timeout: 5000, interval: 5 });
     controller.abort(new Error('no patience'));
     expect(await outcome).toMatchObject({ message: 'no patience' });
     expect(model.metrics().steps.numWaiting).toBe(1);
@@ -260,7 +259,7 @@ describe('waiting for room', () => {
       .generate(tinyIds(200, 3), greedy)
       .result()
       .catch((error: unknown) => error);
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await vi.waitFor(() => expect(model.metrics().steps.numWaiting).toBe(1), { timeout: 5000, interval: 5 });
     await model.dispose();
     expect(await outcome).toMatchObject({ code: 'released' });
   });

@@ -186,6 +186,7 @@ describe('contents of a file', () => {
     const file = join(folder, 'private.session');
     await session.save(file);
     expect((await stat(file)).mode & 0o777).toBe(0o600);
+    await rm(file);
   });
 
   test('it contains no data of other sessions', async () => {
