@@ -431,3 +431,59 @@ describe('tokens', () => {
     expect(() => parseGrammar('root ::= !a')).toThrow('expected <[id]> or <text>');
   });
 });
+
+describe('masks inside free text', () => {
+  const encoded = ['abc', 'é', 'aé"', '"', '":', 'a\\', '\\n', '😀', 'x😀y', '\n', 'ab cd', '€uro', 'e', 'zz}'].map(
+    (text) => [...new TextEncoder().encode(text)],
+  );
+  const broken = [
+    [0xc3],
+    [0x61, 0xe2, 0x82],
+    [0x80],
+    [0xe0, 0x80],
+    [0xed, 0xa0],
+    [0xf0, 0x9f, 0x98],
+    [0xf4, 0x90],
+    [0xff],
+    [0xc0, 0x80],
+  ];
+  const all = [
+    ...encoded,
+    ...broken,
+    [...new TextEncoder().encode('abcdefghijklmnopqrst"')],
+    [...new TextEncoder().encode('abcdefghijkl\n')],
+    [0xa9, 0x61],
+    [0xef, 0xbf, 0xbf, 0x22],
+    [0xc3, 0xa9, 0xe2],
+  ];
+  const trie = createTokenTrie({ vocabSize: all.length, tokenBytes: (id) => Uint8Array.from(all[id] as number[]) });
+
+  test.each([
+    ['root ::= "\\"" ([^"\\\\\\x00-\\x1f] | "\\\\" ["\\\\n])* "\\""', ['"']],
+    ['root ::= .* "}"', []],
+    ['root ::= .{0,30} "}"', ['e']],
+    ['root ::= .{0,3} "}"', ['e']],
+    ['root ::= @{2,20}(! [^"\\n] 0) "\\""', ['e']],
+    ['root ::= @{2,17}(! [^"\\n] 0) "\\""', ['e', 'e']],
+    ['root ::= @{0,18}([a-z] 1 | ! [a-z] 0) "\\n"', ['e']],
+    ['root ::= [^"\\n]+', ['e']],
+    ['root ::= [a-z ]* "}"?', []],
+    ['root ::= [a-z\\u00e9\\u20ac]* "é"?', ['e']],
+    ['root ::= [a-zé-\\U0001F600]*', []],
+    ['root ::= ([a-z] | [\\u0080-\\uffff])*', []],
+  ])('%s: a token is in the mask if and only if it is accepted', (source, before) => {
+    const tokens = createTokenGrammar({ grammar: parseGrammar(source), trie });
+    const matcher = tokens.start();
+    for (const text of before) {
+      expect(matcher.accept(all.findIndex((bytes) => bytes.length === 1 && bytes[0] === text.charCodeAt(0)))).toBe(
+        true,
+      );
+    }
+    const accepted = all.flatMap((_, id) => (matcher.fork().accept(id) ? [id] : []));
+    expect([accepted.length > 2, maskIds(matcher), matcher.mask().numTokens]).toEqual([
+      true,
+      accepted,
+      accepted.length,
+    ]);
+  });
+});

@@ -41,6 +41,9 @@ export class Automaton {
   #table = new Int32Array(0);
   #numEntries = 0;
   #epoch = 0;
+  /** Closed targets of the state that was last stepped from. */
+  readonly #closedTargets: { readonly targets: ReadonlyMap<number, StackSet>; readonly state: number }[] = [];
+  #closedFrom = deadState;
   #startState!: number;
 
   constructor(network: Network, maxStates: number = defaultMaxStates) {
@@ -109,9 +112,21 @@ export class Automaton {
       this.#known[state] as Configuration,
       this.#network.symbolOfClass[symbolClass] as number,
     );
-    const next = targets.size === 0 ? deadState : this.#numberOf(this.#closure.close(targets));
+    const next = this.#closed(state, targets);
     this.#table[place] = next;
     return next;
+  }
+
+  /** The state that closes these targets: many symbols lead from a state to the same ones. */
+  #closed(from: number, targets: ReadonlyMap<number, StackSet>): number {
+    if (targets.size === 0) return deadState;
+    if (this.#closedFrom !== from) this.#closedTargets.length = 0;
+    this.#closedFrom = from;
+    const known = this.#closedTargets.find((one) => isSameMap(one.targets, targets));
+    if (known !== undefined) return known.state;
+    const state = this.#numberOf(this.#closure.close(targets));
+    this.#closedTargets.push({ targets, state });
+    return state;
   }
 
   /** The state of a text that may have come to either of two states. */
@@ -134,6 +149,7 @@ export class Automaton {
     this.#counterStates = new CounterStates(this.#network, this.#budget);
     this.#closure = new Closure(this.#network, this.#stackSets, this.#counterStates, this.#budget);
     this.#known = [];
+    this.#closedFrom = deadState;
     this.#index = new Map();
     this.#table = new Int32Array(0);
     this.#numEntries = 0;
@@ -206,6 +222,12 @@ export class Automaton {
     adopted.set(set, result);
     return result;
   }
+}
+
+function isSameMap<Key, Value>(a: ReadonlyMap<Key, Value>, b: ReadonlyMap<Key, Value>): boolean {
+  if (a.size !== b.size) return false;
+  for (const [key, value] of a) if (b.get(key) !== value) return false;
+  return true;
 }
 
 function hashOf({ states, stacks, isAccepting }: Configuration): number {

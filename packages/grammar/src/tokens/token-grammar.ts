@@ -5,6 +5,7 @@ import type { Grammar } from '../grammar.js';
 import { compileNetwork, type Network } from '../network/network.js';
 import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
 import { finish, type Sliced } from '../sliced.js';
+import { freeTextOf, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
 import { FormatError, checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
 
@@ -126,7 +127,7 @@ class TokenMasks {
     if (ready !== undefined) return ready;
     const bits = new Uint32Array(this.#numWords);
     if (!automaton.isEnd(state)) {
-      this.#walk(state, bits);
+      this.#addTexts(state, bits);
       this.#addNamed(state, bits);
     }
     if (automaton.isAccepting(state)) for (const id of this.ends) setBit(bits, id);
@@ -152,16 +153,35 @@ class TokenMasks {
     for (const id of this.trie.tokens) if (!this.#symbols.has(id)) setBit(bits, id);
   }
 
-  /** One pass over the nodes. */
-  #walk(state: number, bits: Uint32Array): void {
-    const { numNodes, bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
+  /** Tokens by their bytes. Inside free text, only those with other characters need a walk. */
+  #addTexts(state: number, bits: Uint32Array): void {
+    const { automaton, trie } = this;
+    this.#numWalks++;
+    const text = freeTextOf(state, (from, byte) => automaton.step(from, automaton.classOfSymbol[byte] as number));
+    if (text === undefined) {
+      this.#walk(state, 0, trie.numNodes, bits);
+      return;
+    }
+    const { bits: known, exits, numBefore } = textRunOf(trie, text);
+    bits.set(known);
+    const { states } = text;
+    for (let i = 0; i < exits.length; i++) {
+      const [before, node] = [states[numBefore[i]!]!, exits[i]!];
+      const first = automaton.step(before, automaton.classOfSymbol[trie.bytes[node]!]!);
+      if (first !== deadState) this.#walk(before, node, trie.ends[node]!, bits);
+    }
+  }
+
+  /** One pass over nodes that the same text precedes. @param state after this text */
+  #walk(state: number, begin: number, end: number, bits: Uint32Array): void {
+    const { bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
     const automaton = this.automaton;
     const states = this.#trail;
     const { classOfSymbol, numClasses } = automaton;
     let { table } = automaton;
     let numVisited = 0;
-    states[0] = state;
-    for (let node = 0; node < numNodes;) {
+    if (begin < end) states[depths[begin]] = state;
+    for (let node = begin; node < end;) {
       numVisited++;
       const depth = depths[node];
       const from = states[depth];
@@ -183,7 +203,6 @@ class TokenMasks {
       }
       node++;
     }
-    this.#numWalks++;
     this.#numVisitedNodes += numVisited;
   }
 }
