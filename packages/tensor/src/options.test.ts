@@ -86,7 +86,7 @@ function thrownBy(task: () => void): unknown {
   return expect.unreachable();
 }
 
-test('nearestName knows what the writer may have meant', () => {
+test('nearestName suggests the likely name', () => {
   const known = ['dense', 'sparq', 'h2o-prefill', 'h2o', 'streaming'];
   expect(['h20', 'Streamin', 'sparkq', 'foo', ''].map((name) => nearestName(name, known))).toEqual([
     ...['h2o', 'streaming', 'sparq', undefined, undefined],

@@ -38,7 +38,7 @@ describe('budgets of lines', () => {
     expect(shown([])[1]).toEqual([5, 'packages/b/src/index.ts:1']);
   });
 
-  it('say what is over', () => {
+  it('name budgets that are exceeded', () => {
     const [, functions] = lineBudgets(root(), []).map(budgetLine);
     expect(functions).toBe('  OVER   lines of the longest function         5 of      3  packages/b/src/index.ts:1');
   });

@@ -3,7 +3,7 @@ import { wrapLine } from '../src/releases/wrap-lines.ts';
 
 const long = 'a'.repeat(100);
 
-test('short lines stay as they are', () => {
+test('short lines stay unchanged', () => {
   expect(wrapLine("type A = 'b' | 'c';")).toEqual(["type A = 'b' | 'c';"]);
 });
 

@@ -252,7 +252,7 @@ describe('parsing answers', () => {
   });
 });
 
-test('text is emitted as soon as it is certain', () => {
+test('text is emitted as early as possible', () => {
   const reader = createChatReader('hermes', () => 'id');
   expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);
   expect(reader.push(' <')).toEqual([]);

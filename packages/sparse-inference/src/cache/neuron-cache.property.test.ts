@@ -15,7 +15,7 @@ const cases: readonly (ModelOptions & { readonly name: string; readonly numRuns:
   { name: 'bundles', numRuns: 4, ...small, isBundle: true, failureRate: 0.05 },
   { name: 'memory out of reach', numRuns: 6, ...small, hasView: false },
   { name: 'memory out of reach that fails now and then', numRuns: 6, ...small, hasView: false, failureRate: 0.1 },
-  { name: 'warm as it is', numRuns: 3, ...small, warmEncoding: 'same' },
+  { name: 'warm tier without requantization', numRuns: 3, ...small, warmEncoding: 'same' },
   { name: 'no warm tier', numRuns: 3, ...small, warmSlots: 0, numWarm: 0, numHot: 0 },
   { name: 'a 4-bit copy', numRuns: 3, ...small, coldEncoding: 'q4_0', warmSlots: 8 },
   { name: 'a 4-bit copy, memory out of reach', numRuns: 3, ...small, coldEncoding: 'q4_0', hasView: false },
