@@ -240,11 +240,18 @@ export class Scheduler {
       const { signal } = queued.request;
       if (signal?.aborted === true) this.#settle(queued, signal.reason);
     }
-    const alone = this.#queue.find(({ runsAlone }) => runsAlone);
-    if (alone !== undefined) return nonEmpty([this.#fillBatch('prefill', [alone])]);
-    if (this.#runner.isUniform) return nonEmpty([this.#fillBatch('prefill', this.#queue)]);
-    const ofPhase = (phase: StepPhase): QueuedRequest[] => this.#queue.filter((queued) => phaseOf(queued) === phase);
+    const candidates = this.#candidates();
+    if (this.#runner.isUniform || candidates[0]?.runsAlone === true) {
+      return nonEmpty([this.#fillBatch('prefill', candidates)]);
+    }
+    const ofPhase = (phase: StepPhase): QueuedRequest[] => candidates.filter((queued) => phaseOf(queued) === phase);
     return nonEmpty([this.#fillBatch('decode', ofPhase('decode')), this.#fillBatch('prefill', ofPhase('prefill'))]);
+  }
+
+  /** The requests that the next step may run: one that runs alone, or all. */
+  #candidates(): readonly QueuedRequest[] {
+    const alone = this.#queue.find(({ runsAlone }) => runsAlone);
+    return alone === undefined ? this.#queue : [alone];
   }
 
   /** Admits as many candidates as the program of a phase can take; the others stay for the next step. */
@@ -368,9 +375,9 @@ export class Scheduler {
     }
   }
 
-  /** Whether a request that waits fits by now: a session may have freed blocks after the batches were formed. */
+  /** Whether a candidate that waits fits by now: a session may have freed blocks after the batches were formed. */
   #hasRoomAgain(): boolean {
-    return this.#queue.some(
+    return this.#candidates().some(
       ({ request, isWaitingForRoom }) => isWaitingForRoom && !this.#hasToWait(request, this.#nextPart(request).count),
     );
   }
