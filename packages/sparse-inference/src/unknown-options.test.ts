@@ -6,9 +6,11 @@ import {
   calibrate,
   createFeedForwardLowering,
   createNeuronCache,
+  NeuronPredictor,
   planNeuronTiers,
   readSidecar,
   type CalibrationSource,
+  type PredictedLayer,
   type Sidecar,
   type SidecarFile,
 } from './index.js';
@@ -21,6 +23,7 @@ const slotMemory = (): never => {
 };
 
 test.each<[name: string, call: () => unknown]>([
+  ['NeuronPredictor.create', () => NeuronPredictor.create({} as PredictedLayer, { ...unknown, backend })],
   ['calibrate', () => calibrate({ layers: [] } as object as CalibrationSource, { ...unknown, backend, samples: [] })],
   ['createFeedForwardLowering', () => createFeedForwardLowering({ layers: [] } as object as Sidecar, unknown)],
   ['createNeuronCache', () => createNeuronCache({ ...unknown, layers: [], slotMemory })],

@@ -3,6 +3,7 @@ import type { Backend } from '@winnow/ops';
 import type { H2oPrefillPolicy } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
 import { h2oMemorySets } from './h2o-memory-sets.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 export interface KeptMap {
   readonly layer: number | undefined;
@@ -24,12 +25,16 @@ export interface KeptMapOptions {
   readonly backend?: Backend | undefined;
 }
 
+const keptMapNames: OptionNames<KeptMapOptions> = { maxCells: true, backend: true };
+
 /** Runs a captured layer under the policy and counts which positions memory keeps. */
 export async function createKeptMaps(
   policy: H2oPrefillPolicy,
   capture: AttentionCapture,
-  { maxCells = 256, backend }: KeptMapOptions = {},
+  options: KeptMapOptions = {},
 ): Promise<KeptMap[]> {
+  checkOptions(options, keptMapNames);
+  const { maxCells = 256, backend } = options;
   const numTokens = capture.q.seqLen;
   const tokensPerCell = Math.ceil(numTokens / maxCells);
   const numCells = Math.ceil(numTokens / tokensPerCell);

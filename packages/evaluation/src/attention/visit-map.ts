@@ -2,6 +2,7 @@
 import type { Backend } from '@winnow/ops';
 import { attend, exactWeights, type AttentionPolicy, type KeyVisit } from '@winnow/sparse-attention';
 import type { AttentionCapture } from './capture.js';
+import { checkOptions, type OptionNames } from '@winnow/tensor';
 
 /** The map of one head; grids are row-major, queries by keys. */
 export interface VisitMap {
@@ -31,12 +32,15 @@ export interface VisitMapOptions {
   readonly backend?: Backend | undefined;
 }
 
+const visitMapNames: OptionNames<VisitMapOptions> = { heads: true, size: true, backend: true };
+
 /** Runs a policy over a captured layer and maps the selected heads. */
 export async function createVisitMaps(
   policy: AttentionPolicy,
   capture: AttentionCapture,
   options: VisitMapOptions,
 ): Promise<VisitMap[]> {
+  checkOptions(options, visitMapNames);
   const { q, k, v, scale, rotate, unrotatedQ, name } = capture;
   const { heads, backend } = options;
   const size = Math.max(1, Math.min(q.seqLen, options.size ?? 64));

@@ -2,6 +2,7 @@
 import type { Model } from '@winnow/engine';
 import type { Phase } from '../configuration.js';
 import { DivergenceCollector, type DivergenceReport } from './divergence.js';
+import { checkOptions } from '@winnow/tensor';
 
 /** Maximum bytes of base rows cached for further tested models; beyond that, the base runs again for each of them. */
 export const maxBaseBytes: number = 256 * 1024 * 1024;
@@ -32,8 +33,10 @@ function positionsOf(tokens: Int32Array): number[] {
 export async function createBaseRows(
   model: Model,
   tokens: Int32Array,
-  { signal, maxBytes = maxBaseBytes }: { readonly signal?: AbortSignal | undefined; readonly maxBytes?: number } = {},
+  options: { readonly signal?: AbortSignal | undefined; readonly maxBytes?: number } = {},
 ): Promise<BaseRows> {
+  checkOptions(options, { signal: true, maxBytes: true });
+  const { signal, maxBytes = maxBaseBytes } = options;
   const positions = positionsOf(tokens);
   const run = (onRow: (position: number, row: Float32Array) => void | Promise<void>, abort?: AbortSignal) =>
     model.logprobs(tokens, { positions, onRow, ...(abort === undefined ? {} : { signal: abort }) });

@@ -1,5 +1,5 @@
 /** Generates recall tasks from a seed: needles in plain sentences, and three questions about them. */
-import { createRng, type Rng } from '@winnow/tensor';
+import { checkOptions, createRng, type OptionNames, type Rng } from '@winnow/tensor';
 import { plainSentences } from '../text/sentences.js';
 import type { RankQuestion, RecallCase, RecallCaseOptions, RecallQuestion, TaskForm, TaskName } from './task-types.js';
 import { distinctKeys, shuffle, similarKeys, wordings, type Wording } from './wording.js';
@@ -13,8 +13,13 @@ interface Draft {
 
 const numQuestions = 3;
 
+const recallNames: OptionNames<RecallCaseOptions> = {
+  ...{ task: true, form: true, length: true, seed: true, countTokens: true },
+};
+
 /** Deterministic: the same options give the same case. */
 export function createRecallCase(options: RecallCaseOptions): RecallCase {
+  checkOptions(options, recallNames);
   const { task, form, length, seed, countTokens } = options;
   const rng = createRng(seed);
   if (form === 'general' && task === 'common-words') return { task, ...commonWords(rng, options) };

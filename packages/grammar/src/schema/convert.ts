@@ -83,6 +83,7 @@ export interface SchemaWriter {
 
 /** @param rules receives rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
+  checkOptions(options, jsonSchemaNames);
   const budget = new WorkBudget('JSON schema');
   const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;

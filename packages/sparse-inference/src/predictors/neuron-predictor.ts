@@ -3,7 +3,7 @@
  * a sparse block.
  */
 import { BoundProgram, type Backend } from '@winnow/ops';
-import { ArgumentError, ShapeError } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames, ShapeError } from '@winnow/tensor';
 import { blockRequest } from '../blocks/block-request.js';
 import { checkFeedForward, type FeedForwardWeights } from '../blocks/feed-forward-weights.js';
 import { inputRows } from '../blocks/input-rows.js';
@@ -29,6 +29,8 @@ export interface NeuronPredictorOptions {
   readonly oracle?: boolean;
 }
 
+const predictorNames: OptionNames<NeuronPredictorOptions> = { backend: true, weights: true, oracle: true };
+
 /**
  * Predicts the active neurons from the normalized hidden state that enters the block. `close` frees its memory on the
  * backend. One call at a time. Sources: `gate-threshold` is CATS (arXiv:2404.08763 section 3) with a threshold per
@@ -52,6 +54,7 @@ export class NeuronPredictor {
    * @throws {ShapeError} for weights of another block
    */
   static async create(layer: PredictedLayer, options: NeuronPredictorOptions): Promise<NeuronPredictor> {
+    checkOptions(options, predictorNames);
     const { backend, weights, oracle = false } = options;
     if (weights !== undefined) checkFeedForward(weights);
     else if (oracle || !isLowRank(layer.predictor.kind)) {
