@@ -31,7 +31,7 @@ describe('memory sizes', () => {
 
   it('counts whole blocks and the position of each slot', () => {
     expect(kvCacheBytes({ ...sizes, numLayers: 6, numTokens: 65, blockSize: 64 })).toBe(128 * (6 * 4096 + 4));
-    const mistral = { numLayers: 32, numKvHeads: 8, headDim: 128, keyDType: 'f16', valueDType: 'f16' } as const;
+    const mistral = { numLayers: 32, numKvHeads: 8, headDim: 128, dtype: 'f16' } as const;
     expect(kvCacheBytes({ ...mistral, numTokens: 8192, blockSize: 64 })).toBe(2 ** 30 + 4 * 8192);
   });
 
