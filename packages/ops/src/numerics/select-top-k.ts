@@ -34,20 +34,25 @@ export function selectTopK(
   }
 }
 
+/** Moves the hole at the root down to a leaf, and the entry up from there: half the comparisons of the usual order. */
 function siftDown(indices: Int32Array, values: Float32Array | Float64Array, root: number, size: number): void {
   const [index, value] = [indices[root], values[root]];
-  let parent = root;
-  for (;;) {
-    let child = 2 * parent + 1;
-    if (child >= size) break;
+  let hole = root;
+  for (let child = 2 * root + 1; child < size; child = 2 * hole + 1) {
     if (child + 1 < size && isWorse(values[child + 1], indices[child + 1], values[child], indices[child])) child++;
-    if (!isWorse(values[child], indices[child], value, index)) break;
-    indices[parent] = indices[child];
-    values[parent] = values[child];
-    parent = child;
+    indices[hole] = indices[child];
+    values[hole] = values[child];
+    hole = child;
   }
-  indices[parent] = index;
-  values[parent] = value;
+  while (hole > root) {
+    const parent = (hole - 1) >> 1;
+    if (!isWorse(value, index, values[parent], indices[parent])) break;
+    indices[hole] = indices[parent];
+    values[hole] = values[parent];
+    hole = parent;
+  }
+  indices[hole] = index;
+  values[hole] = value;
 }
 
 function isWorse(x: number, xIndex: number, y: number, yIndex: number): boolean {

@@ -158,8 +158,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/ops/src/numerics/select-top-k.ts',
-    find: 'let child = 2 * parent + 1;',
-    replace: 'let child = 2 * parent;',
+    find: 'child = 2 * hole + 1) {',
+    replace: 'child = 2 * hole + 2) {',
     tests: ['src/ops/sampling-ops.test.ts'],
   },
   {
