@@ -12,19 +12,19 @@ import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
-import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './access.js';
-import { ApiError, ClientClosedError, internalError, shuttingDown } from './api-error.js';
-import { Connections } from './connections.js';
-import { engineApiError, frameworkApiError } from './error-mapping.js';
-import { ModelRegistry } from './model-registry.js';
-import { openApiInfo, sharedSchemas } from './openapi.js';
+import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './http/access.js';
+import { ApiError, ClientClosedError, internalError, shuttingDown } from './http/api-error.js';
+import { Connections } from './http/connections.js';
+import { engineApiError, frameworkApiError } from './http/error-mapping.js';
+import { ModelRegistry } from './models/model-registry.js';
+import { openApiInfo, sharedSchemas } from './schemas/openapi.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
-import { addJsonParser, meaningfulBody } from './request-body.js';
+import { addJsonParser, meaningfulBody } from './http/request-body.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
 import { registerStatusRoutes } from './routes/status.js';
-import type { ServerContext } from './server-context.js';
-import { ServerMetrics } from './server-metrics.js';
+import type { ServerContext } from './requests/server-context.js';
+import { ServerMetrics } from './metrics/server-metrics.js';
 
 export interface ListenOptions {
   /** 0: any free port. Default 8080. */

@@ -2,12 +2,12 @@
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { EmbedOptions, TextEmbedding } from '@winnow/engine';
 import { ArgumentError, CapacityError, definedFields, encode } from '@winnow/tensor';
-import { badRequest, contextExceeded } from '../api-error.js';
-import { engineApiError } from '../error-mapping.js';
-import type { EmbeddingEntry } from '../model-registry.js';
-import { openScope } from '../request-scope.js';
+import { badRequest, contextExceeded } from '../http/api-error.js';
+import { engineApiError } from '../http/error-mapping.js';
+import type { EmbeddingEntry } from '../models/model-registry.js';
+import { openScope } from '../requests/request-scope.js';
 import type { EmbeddingList, EmbeddingRequest } from '../schemas/embeddings.js';
-import type { ServerContext } from '../server-context.js';
+import type { ServerContext } from '../requests/server-context.js';
 import { answers } from './answers.js';
 
 export function registerEmbeddingRoute(app: FastifyInstance, context: ServerContext): void {

@@ -1,17 +1,17 @@
 /** `/v1/chat/completions` and `/v1/completions` */
 import type { FastifyInstance, FastifyReply } from 'fastify';
 import type { Readable } from 'node:stream';
-import { internalError, type ApiError } from '../api-error.js';
-import { prepareChatRequest } from '../chat-request.js';
-import { chatCompletion, chatEvents } from '../chat-response.js';
-import { completion, completionEvents, prepareCompletion } from '../completion-response.js';
-import { engineApiError } from '../error-mapping.js';
-import { eventOf, eventStreamHeaders, openEventStream } from '../event-stream.js';
-import { startJob, type GenerationJob } from '../generation-job.js';
+import { internalError, type ApiError } from '../http/api-error.js';
+import { prepareChatRequest } from '../requests/chat-request.js';
+import { chatCompletion, chatEvents } from '../requests/chat-response.js';
+import { completion, completionEvents, prepareCompletion } from '../requests/completion-response.js';
+import { engineApiError } from '../http/error-mapping.js';
+import { eventOf, eventStreamHeaders, openEventStream } from '../http/event-stream.js';
+import { startJob, type GenerationJob } from '../requests/generation-job.js';
 import type { ChatCompletionRequest } from '../schemas/chat.js';
 import type { CompletionRequest } from '../schemas/completions.js';
 import { answers } from './answers.js';
-import type { ServerContext } from '../server-context.js';
+import type { ServerContext } from '../requests/server-context.js';
 
 /** The two kinds of responses to a request. */
 interface Answer<T> {

@@ -1,8 +1,8 @@
 /** `/v1/models`, `/health`, `/slots`, `/metrics` and the OpenAPI document. */
 import type { FastifyInstance } from 'fastify';
-import { modelNotFound } from '../api-error.js';
-import type { ModelEntry } from '../model-registry.js';
-import type { ServerContext } from '../server-context.js';
+import { modelNotFound } from '../http/api-error.js';
+import type { ModelEntry } from '../models/model-registry.js';
+import type { ServerContext } from '../requests/server-context.js';
 import type { ModelObject, SlotList } from '../schemas/status.js';
 import { answers, plainAnswer } from './answers.js';
 

@@ -33,19 +33,19 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/openai-client.test.ts'],
   },
   {
-    file: 'apps/server/src/error-mapping.ts',
+    file: 'apps/server/src/http/error-mapping.ts',
     find: "const failures = validation.filter(({ keyword }) => keyword !== 'anyOf');",
     replace: "const failures = validation.filter(({ keyword }) => keyword === 'anyOf');",
     tests: ['test/errors.test.ts'],
   },
   {
-    file: 'apps/server/src/chat-response.ts',
+    file: 'apps/server/src/requests/chat-response.ts',
     find: 'yield event(opened({}), [], finishReasonOf(value.finishReason, numToolCalls > 0));',
     replace: 'yield event(opened({}), [], finishReasonOf(value.finishReason, false));',
     tests: ['test/openai-client.test.ts', 'test/constrained.test.ts'],
   },
   {
-    file: 'apps/server/src/chat-request.ts',
+    file: 'apps/server/src/requests/chat-request.ts',
     find: 'if (tools.length === 0) return undefined;',
     replace: 'if (tools.length <= 1) return undefined;',
     tests: ['test/constrained.test.ts'],

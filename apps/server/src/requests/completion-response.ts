@@ -1,15 +1,15 @@
 /** Converts generations to the response to a completion request: complete, or as stream chunks. */
 import { definedFields } from '@winnow/tensor';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
-import { ApiError } from './api-error.js';
-import { engineApiError } from './error-mapping.js';
-import { doneEvent, eventOf } from './event-stream.js';
+import { ApiError } from '../http/api-error.js';
+import { engineApiError } from '../http/error-mapping.js';
+import { doneEvent, eventOf } from '../http/event-stream.js';
 import { checkPrompt, type GenerationJob } from './generation-job.js';
 import { AnswerTokens, CompletionLogprobWriter } from './logprobs.js';
-import type { GenerativeEntry } from './model-registry.js';
-import type { GenerativeModel } from './options.js';
+import type { GenerativeEntry } from '../models/model-registry.js';
+import type { GenerativeModel } from '../options.js';
 import { samplingOptionsOf } from './sampling.js';
-import type { Completion, CompletionChoice, CompletionRequest } from './schemas/completions.js';
+import type { Completion, CompletionChoice, CompletionRequest } from '../schemas/completions.js';
 import { usageOf } from './usage.js';
 
 const defaultMaxTokens = 16;

@@ -1,10 +1,10 @@
 /** The parts of the OpenAPI document besides the routes. */
 import type { TSchema } from 'typebox';
-import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './schemas/chat.js';
-import { ErrorBody, Usage } from './schemas/common.js';
-import { Completion, CompletionRequest } from './schemas/completions.js';
-import { EmbeddingList, EmbeddingRequest } from './schemas/embeddings.js';
-import { Health, ModelList, ModelObject, SlotList } from './schemas/status.js';
+import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './chat.js';
+import { ErrorBody, Usage } from './common.js';
+import { Completion, CompletionRequest } from './completions.js';
+import { EmbeddingList, EmbeddingRequest } from './embeddings.js';
+import { Health, ModelList, ModelObject, SlotList } from './status.js';
 
 export const openApiInfo = {
   openapi: '3.1.0',

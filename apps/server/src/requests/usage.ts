@@ -1,6 +1,6 @@
 /** Token counts of an answer. */
 import type { GenerationResult } from '@winnow/engine';
-import type { Usage } from './schemas/common.js';
+import type { Usage } from '../schemas/common.js';
 
 export function usageOf(results: readonly GenerationResult[]): Usage {
   const sum = (read: (result: GenerationResult) => number): number =>

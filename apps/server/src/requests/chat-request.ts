@@ -1,12 +1,12 @@
 /** Converts a chat request for the engine. */
 import { definedFields, isRecord } from '@winnow/tensor';
 import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
-import { ApiError, badRequest, missingParameter } from './api-error.js';
-import { engineApiError } from './error-mapping.js';
+import { ApiError, badRequest, missingParameter } from '../http/api-error.js';
+import { engineApiError } from '../http/error-mapping.js';
 import { checkPrompt } from './generation-job.js';
-import type { GenerativeEntry } from './model-registry.js';
+import type { GenerativeEntry } from '../models/model-registry.js';
 import { samplingOptionsOf } from './sampling.js';
-import type { ChatCompletionRequest, RequestMessage } from './schemas/chat.js';
+import type { ChatCompletionRequest, RequestMessage } from '../schemas/chat.js';
 
 type JsonSchema = NonNullable<ChatRequest['jsonSchema']>;
 type ToolCalls = NonNullable<ChatMessage['toolCalls']>;

@@ -1,8 +1,8 @@
 /** State shared by the routes of a server. */
 import type { FastifyRequest } from 'fastify';
-import type { ModelRegistry } from './model-registry.js';
-import type { ServerLimits } from './options.js';
-import type { ServerMetrics } from './server-metrics.js';
+import type { ModelRegistry } from '../models/model-registry.js';
+import type { ServerLimits } from '../options.js';
+import type { ServerMetrics } from '../metrics/server-metrics.js';
 
 export interface ServerContext {
   readonly registry: ModelRegistry;

@@ -1,6 +1,6 @@
 /** The lifetime of a request: until its client disconnects, it times out, or the server shuts down. */
 import type { FastifyReply } from 'fastify';
-import { ApiError, ClientClosedError } from './api-error.js';
+import { ApiError, ClientClosedError } from '../http/api-error.js';
 
 export interface RequestScope {
   readonly signal: AbortSignal;

@@ -1,6 +1,6 @@
 /** The server's own metrics, and those read from its models when scraped. */
 import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '@winnow/engine';
-import type { ModelEntry, ModelRegistry } from './model-registry.js';
+import type { ModelEntry, ModelRegistry } from '../models/model-registry.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
 
 /** Seconds: from one cached token to a long document on a small computer. */

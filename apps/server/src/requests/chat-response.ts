@@ -1,11 +1,11 @@
 /** Converts a generation to the response to a chat request: complete, or as stream chunks. */
 import type { ChatPart, FinishReason, GeneratedToken, GenerationResult } from '@winnow/engine';
 import type { PreparedChat } from './chat-request.js';
-import { doneEvent, eventOf } from './event-stream.js';
+import { doneEvent, eventOf } from '../http/event-stream.js';
 import type { GenerationJob } from './generation-job.js';
 import { AnswerTokens, chatLogprob } from './logprobs.js';
-import type { GenerativeModel } from './options.js';
-import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from './schemas/chat.js';
+import type { GenerativeModel } from '../options.js';
+import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from '../schemas/chat.js';
 import { usageOf } from './usage.js';
 
 /** A parsed part of a token, or of the end. */

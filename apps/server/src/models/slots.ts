@@ -1,5 +1,5 @@
 /** The slots of a model: limits running and waiting requests and rejects the rest. */
-import { ApiError, shuttingDown } from './api-error.js';
+import { ApiError, shuttingDown } from '../http/api-error.js';
 
 export type SlotState = 'idle' | 'prompt' | 'generating' | 'embedding' | 'blocked';
 

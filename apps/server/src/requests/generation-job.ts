@@ -1,11 +1,11 @@
 /** One request for generated text: its slot, its timing, and its generations. */
 import type { FastifyReply } from 'fastify';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
-import { ClientClosedError, contextExceeded } from './api-error.js';
-import type { GenerativeEntry } from './model-registry.js';
+import { ClientClosedError, contextExceeded } from '../http/api-error.js';
+import type { GenerativeEntry } from '../models/model-registry.js';
 import { openScope, type RequestScope } from './request-scope.js';
 import type { ServerContext } from './server-context.js';
-import type { Lease } from './slots.js';
+import type { Lease } from '../models/slots.js';
 
 export interface GenerationJob {
   readonly requestId: string;

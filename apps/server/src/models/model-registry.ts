@@ -1,13 +1,13 @@
 /** The models by id, each with its slots. */
 import { ArgumentError } from '@winnow/tensor';
-import { ApiError, missingParameter, modelNotFound } from './api-error.js';
+import { ApiError, missingParameter, modelNotFound } from '../http/api-error.js';
 import {
   defaultConcurrency,
   type GenerativeModel,
   type ServerLimits,
   type ServerOptions,
   type VectorModel,
-} from './options.js';
+} from '../options.js';
 import { Slots } from './slots.js';
 
 export interface GenerativeEntry {

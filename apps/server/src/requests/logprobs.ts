@@ -1,8 +1,8 @@
 /** Log-probabilities in the two formats of the API. */
 import type { FinishReason, GeneratedToken, TokenLogprob } from '@winnow/engine';
-import type { GenerativeModel } from './options.js';
-import type { ChatLogprobs } from './schemas/chat.js';
-import type { CompletionLogprobs } from './schemas/completions.js';
+import type { GenerativeModel } from '../options.js';
+import type { ChatLogprobs } from '../schemas/chat.js';
+import type { CompletionLogprobs } from '../schemas/completions.js';
 
 type Tokenizer = GenerativeModel['tokenizer'];
 type ChatTokenLogprob = ChatLogprobs['content'][number];
