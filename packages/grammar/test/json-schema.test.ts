@@ -251,6 +251,28 @@ test.each<[JsonSchema, readonly string[], readonly string[]]>([
   [{ type: 'number', maximum: 0.3 }, ['0.3', '0.2999999'], ['0.300000001', '1e3']],
   [{ type: 'integer' }, ['1e+30', '1.2345678910111214e+52', '100000000000000000000'], ['1.5', '1e-2']],
   [{ type: 'integer', format: 'int32' }, ['2147483647', '-2147483648'], ['2147483648', '-2147483649']],
+  [{ type: 'array', contains: { const: 0 } }, ['[0]', '[2, 0, "a"]'], ['[]', '[2]']],
+  [
+    { type: 'array', items: { type: 'integer' }, contains: { minimum: 5 }, minContains: 2, minItems: 3, maxItems: 4 },
+    ['[1, 5, 6]', '[5, 6, 7, 8]', '[7, 1, 7, 2]'],
+    ['[5, 6]', '[1, 2, 6]', '[5, 6, 1, 1, 1]', '[5, 6, "a"]'],
+  ],
+  [
+    { allOf: [{ contains: { type: 'null' } }, { contains: { type: 'string' } }], type: 'array' },
+    ['["a", null]'],
+    ['[null]'],
+  ],
+  [
+    { type: 'array', items: { enum: ['a', 'b', 1] }, uniqueItems: true, minItems: 1, maxItems: 2 },
+    ['["b", "a"]', '[1]'],
+    ['[]', '["a", "a"]', '["a", "b", 1]', '["c"]'],
+  ],
+  [
+    { type: 'array', items: { type: ['boolean', 'null'] }, uniqueItems: true },
+    ['[]', '[null, true, false]'],
+    ['[true, true]'],
+  ],
+  [{ enum: [[1, 1], [1, 2], [3]], uniqueItems: true, contains: { const: 1 } }, ['[1,2]'], ['[1,1]', '[3]']],
   [{ type: 'string', nullable: true, maxLength: 1 }, ['null', '"a"'], ['"ab"', '1']],
 ])('%j has exactly these of some texts', (schema, valid, invalid) => {
   const tokens = tokensOf(schema);

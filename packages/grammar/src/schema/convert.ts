@@ -19,6 +19,9 @@ import {
   itemOf,
   propertyOf,
   type Bound,
+  conjoined,
+  isSame,
+  type Contained,
   type Conjunction,
   type Facts,
   type JsonSchema,
@@ -264,6 +267,8 @@ class SchemaConverter {
     const comma = sequence(literal(','), this.#rules.space);
     const isFree = maxItems === Infinity;
     if (maxItems < minItems) return { kind: 'choice', alternatives: [] };
+    if (facts.unique !== undefined && maxItems > 1) return this.#uniqueItems(facts, facts.unique);
+    if (facts.contains !== undefined) return this.#containing(facts, facts.contains);
     const rest = (index: number): GrammarNode => {
       const item = this.valueOf(itemOf(facts, index));
       const min = Math.max(0, minItems - index);
@@ -282,6 +287,47 @@ class SchemaConverter {
       if (index >= minItems) tail = optional(tail);
     }
     return sequence(literal('['), this.#rules.space, tail, this.#rules.space, literal(']'));
+  }
+
+  /** Different items can be ensured where there are few values: each is written once. */
+  #uniqueItems(facts: Facts, path: string): GrammarNode {
+    const { prefix = [], minItems = 0, maxItems, contains } = facts;
+    const values = prefix.length === 0 && contains === undefined ? this.#valuesOf(itemOf(facts, 0)) : undefined;
+    if (values === undefined) fail(path, 'a grammar can compare items with one another only where an enum lists them');
+    const members = values.map((value) => optional(literal(JSON.stringify(value))));
+    return this.#unorderedItems(members, countsOf(minItems, maxItems));
+  }
+
+  /** All values that schemas accept; undefined when they are not listed. */
+  #valuesOf(conjunction: Conjunction): readonly unknown[] | undefined {
+    const found: unknown[] = [];
+    for (const facts of this.#resolver.resolve(conjunction)) {
+      const isListed = [...facts.kinds].every((kind) => kind === 'boolean' || kind === 'null');
+      if (facts.values === undefined && !isListed) return undefined;
+      const candidates = facts.values ?? [true, false, null];
+      found.push(...candidates.filter((value) => meets(value, facts, this.#resolver)));
+    }
+    return found.filter((value, index) => !found.slice(0, index).some(isSame(value)));
+  }
+
+  /** Items that are required, among others. */
+  #containing(facts: Facts, contains: readonly Contained[]): GrammarNode {
+    const { prefix = [], minItems = 0, maxItems } = facts;
+    const [{ path }] = contains as readonly [Contained];
+    if (prefix.length > 0) fail(path, 'constrained decoding supports contains only without prefixItems');
+    const own = itemOf(facts, 0);
+    const numRequired = contains.reduce((sum, { min }) => sum + min, 0);
+    const required = contains.map(({ value, min }) => repeat(this.valueOf(conjoined(own, value)), min));
+    const others = repeat(this.valueOf(own), Math.max(0, minItems - numRequired));
+    return this.#unorderedItems([...required, others], countsOf(0, maxItems));
+  }
+
+  #unorderedItems(members: readonly GrammarNode[], counts: CountRange): GrammarNode {
+    const { space } = this.#rules;
+    if (members.length === 0) return counts.min === 0 ? literal('[]') : { kind: 'choice', alternatives: [] };
+    const separator = sequence(literal(','), space);
+    const items: GrammarNode = { kind: 'unordered', separator, members, ...counts };
+    return sequence(literal('['), space, items, space, literal(']'));
   }
 
   *#objectNode(facts: Facts): Sliced<GrammarNode> {

@@ -38,6 +38,16 @@ export interface Facts {
   readonly items?: Conjunction;
   readonly minItems?: number;
   readonly maxItems?: number;
+  readonly contains?: readonly Contained[];
+  /** The place of the keyword that asks for different items. */
+  readonly unique?: string;
+}
+
+/** Items that an array must have: at least so many that the schema accepts. */
+export interface Contained {
+  readonly value: Conjunction;
+  readonly min: number;
+  readonly path: string;
 }
 
 /** What one schema says of properties. */
@@ -102,6 +112,9 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   if (a.divisors ?? b.divisors) result.divisors = joined(a.divisors, b.divisors);
   if (a.keys ?? b.keys) result.keys = conjoined(a.keys, b.keys);
   if (a.required ?? b.required) result.required = new Set([...(a.required ?? []), ...(b.required ?? [])]);
+  if (a.contains ?? b.contains) result.contains = joined(a.contains, b.contains);
+  const unique = a.unique ?? b.unique;
+  if (unique !== undefined) result.unique = unique;
   if (a.shapes ?? b.shapes) result.shapes = joined(a.shapes, b.shapes);
   if (a.prefix ?? b.prefix ?? a.items ?? b.items) {
     const length = Math.max(a.prefix?.length ?? 0, b.prefix?.length ?? 0);

@@ -9,7 +9,6 @@ import { matchesPattern } from './strings.js';
 
 /** Keywords that affect validity and that a grammar cannot enforce. All others that are not read are annotations. */
 const unsupported: ReadonlySet<string> = new Set([
-  'contains',
   'unevaluatedItems',
   'unevaluatedProperties',
   '$dynamicRef',
@@ -200,8 +199,13 @@ const arrayKeywords: Readonly<Record<string, KeywordReader>> = {
   additionalItems(facts, value, path, { schema }) {
     if (Array.isArray(schema['items'])) facts.items = [locate(value, path)];
   },
-  uniqueItems(_, value, path) {
-    if (value !== false) fail(path, 'a grammar cannot compare items with one another');
+  uniqueItems(facts, value, path) {
+    if (value === true) facts.unique = path;
+  },
+  contains(facts, value, path, { schema }) {
+    if (schema['maxContains'] !== undefined) fail(path, 'constrained decoding does not support maxContains');
+    const min = schema['minContains'] === undefined ? 1 : countOf(schema['minContains'], path);
+    if (min > 0) facts.contains = [{ value: [locate(value, path)], min, path }];
   },
 };
 

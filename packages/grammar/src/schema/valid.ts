@@ -17,7 +17,12 @@ export function meets(value: unknown, facts: Facts, resolver: Resolver): boolean
   if (typeof value === 'number') return isNumber(value, facts);
   if (Array.isArray(value)) {
     if (value.length < (facts.minItems ?? 0) || value.length > (facts.maxItems ?? Infinity)) return false;
-    return value.every((item, index) => isValid(item, itemOf(facts, index), resolver));
+    if (facts.unique !== undefined && value.some((item, index) => value.slice(0, index).some(isSame(item))))
+      return false;
+    const hasAll = (facts.contains ?? []).every(
+      (one) => value.filter((item) => isValid(item, one.value, resolver)).length >= one.min,
+    );
+    return hasAll && value.every((item, index) => isValid(item, itemOf(facts, index), resolver));
   }
   if (typeof value !== 'object' || value === null) return true;
   const names = Object.keys(value);
