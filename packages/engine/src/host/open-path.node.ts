@@ -4,7 +4,7 @@ import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { openGgufFile } from '@winnow/gguf/node';
 import { localFolder } from '@winnow/hub/node';
-import { ArgumentError, IoError } from '@winnow/tensor';
+import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
 import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
 import { openHubModel } from '../load/opened-model.js';
 
@@ -12,10 +12,17 @@ import { openHubModel } from '../load/opened-model.js';
 export const openPath: OpenPath = async (location, { signal }) => {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
-  if (await isFolder(path)) return openHubModel(localFolder(path), withSignal);
+  if (await isFolder(path)) return openFolder(path, withSignal);
   if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
+
+/** @throws {FormatError} for the folder of something else, whose files may be too many to list */
+async function openFolder(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
+  const folder = localFolder(path);
+  if (await folder.has('config.json')) return openHubModel(folder, options);
+  throw new FormatError({ source: path, field: 'config.json', message: 'missing: this is not the folder of a model' });
+}
 
 /** The settings and the tokenizer lie beside the file, or beside its folder `onnx`. */
 async function openOnnxPath(path: string, options: { signal?: AbortSignal }): ReturnType<OpenPath> {
