@@ -54,6 +54,18 @@ export const textMutants: readonly Mutant[] = [
     tests: ['test/gbnf.test.ts'],
   },
   {
+    file: 'packages/grammar/src/automaton/counter-states.ts',
+    find: 'const room = counter.max - (count[counter.members.length] as number);',
+    replace: 'const room = counter.max;',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/tokens/text-runs.ts',
+    find: 'numBefore.push(count);',
+    replace: 'numBefore.push(0);',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/network/writer.ts',
     find: 'const hasEmpty = max !== 1 && this.#canBeEmpty(item);',
     replace: 'const hasEmpty = false;',
