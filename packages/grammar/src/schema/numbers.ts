@@ -12,7 +12,9 @@ const scale = 10n ** BigInt(fractionDigits);
 /** Integers from 1e21 on, as JavaScript and others write them. */
 const largeInteger = '[1-9](?:\\.\\d{1,20})?[eE]\\+?(?:2[1-9]|[3-9]\\d|[12]\\d\\d|30[0-7])';
 /** Any number that a double represents without overflowing to infinity. */
-export const anyDecimal: string = `-?(?:(?:0|[1-9]\\d{0,${maxDigits - 1}})(?:\\.\\d{1,20})?(?:[eE](?:\\+?(?:\\d{1,2}|1\\d\\d|2[0-7]\\d)|-\\d{1,3}))?|${largeInteger})`;
+export const anyDecimal: string =
+  `-?(?:(?:0|[1-9]\\d{0,${maxDigits - 1}})(?:\\.\\d{1,20})?` +
+  `(?:[eE](?:\\+?(?:\\d{1,2}|1\\d\\d|2[0-7]\\d)|-\\d{1,3}))?|${largeInteger})`;
 const largeFrom = 10n ** 21n;
 /** Numbers between zero and a millionth. */
 const smallDecimal = '[1-9](?:\\.\\d{1,20})?[eE]-(?:[7-9]|[1-9]\\d|[12]\\d\\d)';

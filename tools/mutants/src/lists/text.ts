@@ -63,7 +63,7 @@ export const textMutants: readonly Mutant[] = [
     file: 'packages/grammar/src/tokens/text-runs.ts',
     find: 'numBefore.push(count);',
     replace: 'numBefore.push(0);',
-    tests: ['test/gbnf.test.ts'],
+    tests: ['test/tokens.test.ts'],
   },
   {
     file: 'packages/grammar/src/network/writer.ts',
