@@ -73,6 +73,7 @@ test.each([
   [{ head_dim: -2 }, /head_dim: expected a non-negative integer, got -2/],
   [{ num_attention_heads: 0 }, /num_attention_heads: expected a positive integer, got 0/],
   [{ num_key_value_heads: 0 }, /num_key_value_heads: expected a positive integer, got 0/],
+  [{ hidden_act: 'constructor' }, /hidden_act: expected silu, swish, .*, got "constructor"/],
   [{ rms_norm_eps: -1e-5 }, /norm epsilon: expected a positive number/],
   [{ rms_norm_eps: 0 }, /norm epsilon: expected a positive number/],
   [{ rms_norm_eps: 1e300 }, /norm epsilon: expected a positive number that f32 can hold/],

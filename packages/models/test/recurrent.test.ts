@@ -269,7 +269,7 @@ describe('lfm2 as a folder', () => {
   test.each([
     [{ conv_bias: true }, /conv_bias: expected false/],
     [{ conv_L_cache: 1 }, /conv_L_cache: expected at least 2, got 1/],
-    [{ full_attn_idxs: undefined }, /full_attn_idxs: expected a list, without layer_types/],
+    [{ full_attn_idxs: undefined }, /full_attn_idxs: expected an array, without layer_types/],
     [{ layer_types: ['conv', 'sliding_attention'] }, /layer_types: expected conv or full_attention/],
   ])('rejects %o', async (changes, message) => {
     const described = describeModel(modelFile('safetensors', { ...lfm2, ...changes }, lfm2Weights));

@@ -140,7 +140,7 @@ function adjustedFfnDim(fields: Fields, ffnDim: number): number {
 function convolutionLayers(fields: Fields, numLayers: number): boolean[] {
   if (!fields.has('layer_types')) {
     const attending = fields.raw('full_attn_idxs');
-    if (!Array.isArray(attending)) throw fields.refusal('full_attn_idxs', 'a list, without layer_types', attending);
+    if (!Array.isArray(attending)) throw fields.refusal('full_attn_idxs', 'an array, without layer_types', attending);
     return Array.from({ length: numLayers }, (_, layer) => !attending.includes(layer));
   }
   return layersOfType(fields, numLayers, 'conv');

@@ -88,7 +88,7 @@ export function expertsFromHub(
 
 function sparseLayers(fields: Fields): (layer: number) => boolean {
   const dense = fields.raw('mlp_only_layers') ?? [];
-  if (!Array.isArray(dense)) throw fields.refusal('mlp_only_layers', 'a list', dense);
+  if (!Array.isArray(dense)) throw fields.refusal('mlp_only_layers', 'an array', dense);
   const step = fields.count('decoder_sparse_step', 1);
   return (layer) => !dense.includes(layer) && (layer + 1) % step === 0;
 }

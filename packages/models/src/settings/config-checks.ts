@@ -6,22 +6,22 @@ import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
 
 /** Values of `hidden_act` and similar settings. */
-const activations: Readonly<Record<string, ActivationKind>> = {
-  silu: 'silu',
-  swish: 'silu',
-  relu: 'relu',
-  relu2: 'relu2',
-  gelu: 'gelu-erf',
-  gelu_new: 'gelu-tanh',
-  gelu_fast: 'gelu-tanh',
-  gelu_pytorch_tanh: 'gelu-tanh',
-};
+const activations: ReadonlyMap<string, ActivationKind> = new Map([
+  ['silu', 'silu'],
+  ['swish', 'silu'],
+  ['relu', 'relu'],
+  ['relu2', 'relu2'],
+  ['gelu', 'gelu-erf'],
+  ['gelu_new', 'gelu-tanh'],
+  ['gelu_fast', 'gelu-tanh'],
+  ['gelu_pytorch_tanh', 'gelu-tanh'],
+]);
 
 /** @param fallback the value when the file does not specify one */
 export function activationOf(fields: Fields, name: string, fallback = 'silu'): ActivationKind {
   const value = fields.string(name, fallback);
-  const kind = activations[value];
-  if (kind === undefined) throw fields.refusal(name, Object.keys(activations).join(', '), value);
+  const kind = activations.get(value);
+  if (kind === undefined) throw fields.refusal(name, [...activations.keys()].join(', '), value);
   return kind;
 }
 
@@ -55,7 +55,7 @@ export function vocabSizeOf(fields: Fields, table: StoredTensor | undefined, set
 }
 
 /**
- * Checks every count against the tensors of the file, before anything of that size is allocated.
+ * Compares the number of layers and the sizes with the tensors of the file, before anything of that size is allocated.
  * @throws {FormatError} when sizes are inconsistent, or larger than the file has room for
  */
 export function checked({ fields, store }: ModelFile, config: DecoderConfig): DecoderConfig {

@@ -1,5 +1,5 @@
 /** Which keys a query attended to: by the rule of its policy, or by the probabilities that the op reports. */
-import { sinksAndWindow, visibility } from '@winnow/ops';
+import { sinksAndWindow } from '@winnow/ops';
 import { streamingAttributes } from '../lowering/lower-policy.js';
 import { subquadraticKeys, type QueryKeys } from '../lowering/subquadratic.js';
 import type { AttentionPolicy } from '../policy/kinds.js';
@@ -19,10 +19,10 @@ export function isPositional({ kind }: AttentionPolicy): boolean {
 /** The keys of a query under a policy whose keys depend on positions only; bidirectional unless `causal`. */
 export function positionalKeys(policy: AttentionPolicy, position: number, seqLen: number, causal: boolean): QueryKeys {
   if (policy.kind === 'subquadratic') return subquadraticKeys(policy, position, seqLen, { causal });
-  const isVisible = visibility({ causal, window: 0 });
-  const isKey = policy.kind === 'streaming' ? sinksAndWindow(streamingAttributes(policy)) : isVisible;
+  const numVisible = causal ? position + 1 : seqLen;
+  const isKey = policy.kind === 'streaming' ? sinksAndWindow(streamingAttributes(policy)) : () => true;
   const tokens: number[] = [];
-  for (let j = 0; j < seqLen; j++) if (isVisible(position, j) && isKey(position, j)) tokens.push(j);
+  for (let j = 0; j < numVisible; j++) if (isKey(position, j)) tokens.push(j);
   return { tokens: Int32Array.from(tokens), blocks: noBlocks };
 }
 
