@@ -14,11 +14,11 @@ import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
 import { joinScaledAdapters } from './flags/scaled-adapters.js';
-import { CommandHost } from './command-host.js';
-import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors.js';
-import type { CliIo } from './io.js';
-import { Output } from './output.js';
-import { suggest, suggestionLine } from './suggestion.js';
+import { CommandHost } from './commands/command-host.js';
+import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
+import type { CliIo } from './terminal/io.js';
+import { Output } from './terminal/output.js';
+import { suggest, suggestionLine } from './errors/suggestion.js';
 
 const about = `
 MODEL is the path or URL of a .gguf file, a Hugging Face folder (a path, or a URL that ends in /), or a hub repository:

@@ -3,8 +3,8 @@
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { main } from './cli.js';
-import { exitCodes } from './errors.js';
-import type { Download } from './io.js';
+import { exitCodes } from './errors/errors.js';
+import type { Download } from './terminal/io.js';
 
 const interruptListeners = new Set<() => void>();
 process.on('SIGINT', () => {

@@ -13,7 +13,7 @@ import type {
   Prompt,
   Session,
 } from '@winnow/engine';
-import type { EngineApi } from '../src/io.js';
+import type { EngineApi } from '../src/terminal/io.js';
 
 export interface FakeOptions {
   readonly pieces?: readonly string[];

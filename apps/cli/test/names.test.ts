@@ -3,7 +3,7 @@ import type { GenerateOptions, LoadOptions } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { flagOf, optionsWithFlags } from '../src/flags/names.js';
+import { flagOf, optionsWithFlags } from '../src/errors/names.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, type CliRun } from './run-cli.js';
 import type { OptionNames } from '@winnow/tensor';

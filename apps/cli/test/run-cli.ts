@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
-import type { CliIo, Download, EngineApi, ServerApi } from '../src/io.js';
+import type { CliIo, Download, EngineApi, ServerApi } from '../src/terminal/io.js';
 
 export interface CliRun {
   readonly code: number;

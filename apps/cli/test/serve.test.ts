@@ -2,7 +2,7 @@
 import type { EmbeddingModel } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { expect, test } from 'vitest';
-import type { ServerApi } from '../src/io.js';
+import type { ServerApi } from '../src/terminal/io.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, TestHost, type CliSetup } from './run-cli.js';
 

@@ -193,7 +193,7 @@ test.each([
   [{ num_experts: 2 ** 40, num_experts_per_tok: 1 }, /number of experts: expected at most 65536/],
   [{ num_experts: 3 }, /mlp\.gate\.weight: expected shape \[3, 12\], got \[4, 12\]/],
   [{ moe_intermediate_size: 11 }, /experts\.0\.gate_proj\.weight: expected shape \[11, 12\]/],
-  [{ mlp_only_layers: 3 }, /mlp_only_layers: expected a list, got 3/],
+  [{ mlp_only_layers: 3 }, /mlp_only_layers: expected an array, got 3/],
   [{ decoder_sparse_step: 0 }, /decoder_sparse_step: expected a positive integer/],
   [{ norm_topk_prob: 1 }, /norm_topk_prob: expected true or false/],
 ])('rejects %o', async (changes, message) => {

@@ -2,12 +2,12 @@
 import { writeFile } from 'node:fs/promises';
 import type { ChatMessage } from '@winnow/engine';
 import { FormatError, IoError } from '@winnow/tensor';
-import { UsageError } from '../errors.js';
-import { formatBytes, formatTable } from '../format.js';
-import { summaryLine } from '../summary.js';
+import { UsageError } from '../errors/errors.js';
+import { formatBytes, formatTable } from '../terminal/format.js';
+import { summaryLine } from '../terminal/summary.js';
 import type { Conversation } from './conversation.js';
 import { checkedMessages } from './messages.js';
-import { decodeUtf8, readBytesOf } from '../read-text.js';
+import { decodeUtf8, readBytesOf } from '../terminal/read-text.js';
 
 export interface ChatHost {
   readonly conversation: Conversation;

@@ -1,6 +1,6 @@
 /** A conversation with a model: its messages, its cache, and one reply at a time. */
 import type { ChatMessage, GenerateOptions, GenerationResult, Model, SamplingOptions, Session } from '@winnow/engine';
-import { streamGeneration } from '../stream-generation.js';
+import { streamGeneration } from '../terminal/stream-generation.js';
 
 export interface ConversationOptions {
   readonly limits: GenerateOptions;

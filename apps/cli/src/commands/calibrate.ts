@@ -11,16 +11,16 @@ import {
   type SidecarConfig,
 } from '@winnow/sparse-inference';
 import { definedFields, invariant } from '@winnow/tensor';
-import { openCalculator } from '../calculator.js';
-import { cutParagraphs, cutText, type CalibrationText } from '../calibration-text.js';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { UsageError } from '../errors.js';
-import { formatBytes, formatJson } from '../format.js';
-import { displayName } from '../model-location.js';
-import { loadProgress, locateModel } from '../open-model.js';
-import { readText } from '../read-text.js';
-import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../sparse-files.js';
-import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../sparse-report.js';
+import { openCalculator } from '../models/calculator.js';
+import { cutParagraphs, cutText, type CalibrationText } from '../models/calibration-text.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
+import { formatBytes, formatJson } from '../terminal/format.js';
+import { displayName } from '../models/model-location.js';
+import { loadProgress, locateModel } from '../models/open-model.js';
+import { readText } from '../terminal/read-text.js';
+import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../models/sparse-files.js';
+import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../terminal/sparse-report.js';
 import { maxActiveOf } from '../flags/engine-options.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';

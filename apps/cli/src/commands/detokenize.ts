@@ -1,10 +1,10 @@
 /** `winnow detokenize`: token ids to text. */
 import type { Command } from 'commander';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { UsageError } from '../errors.js';
-import { formatJson } from '../format.js';
-import { openTokenizer } from '../open-model.js';
-import { readStdin } from '../read-text.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
+import { formatJson } from '../terminal/format.js';
+import { openTokenizer } from '../models/open-model.js';
+import { readStdin } from '../terminal/read-text.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addOutputOptions, type CommonFlags } from '../flags/load.js';

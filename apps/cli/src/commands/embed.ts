@@ -1,22 +1,22 @@
 /** `winnow embed`: texts to vectors. */
 import type { Command } from 'commander';
 import type { EmbeddingModel, TextEmbedding } from '@winnow/engine';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { UsageError } from '../errors.js';
-import { displayName } from '../model-location.js';
-import { npyFile } from '../npy.js';
-import { readText } from '../read-text.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
+import { displayName } from '../models/model-location.js';
+import { npyFile } from '../terminal/npy.js';
+import { readText } from '../terminal/read-text.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
 import {
   addEmbeddingOptions,
   embeddingLoadOptionsOf,
-  openEmbeddingModel,
   embedOptionsOf,
   type EmbeddingFlags,
 } from '../flags/embedding.js';
-import { writeOutputFile } from '../write-file.js';
+import { openEmbeddingModel } from '../models/open-embedding-model.js';
+import { writeOutputFile } from '../terminal/write-file.js';
 
 interface EmbedFlags extends EmbeddingFlags {
   readonly prompt?: readonly string[];

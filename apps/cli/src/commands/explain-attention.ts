@@ -8,14 +8,14 @@ import {
   resolvePolicy,
   type AttentionSpec,
 } from '@winnow/sparse-attention';
-import { withCalculator } from '../calculator.js';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { UsageError } from '../errors.js';
+import { withCalculator } from '../models/calculator.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
 import { attentionOf } from '../flags/engine-options.js';
-import { formatJson, formatPercent, formatTable } from '../format.js';
-import { createModelOpener, tokensOf } from '../model-evaluation.js';
-import { displayName } from '../model-location.js';
-import { readText } from '../read-text.js';
+import { formatJson, formatPercent, formatTable } from '../terminal/format.js';
+import { createModelOpener, tokensOf } from '../models/model-evaluation.js';
+import { displayName } from '../models/model-location.js';
+import { readText, type TextFlags } from '../terminal/read-text.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules, svgOption } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
@@ -26,10 +26,9 @@ import {
   chooseModel,
   textOptions,
   type LoadFlags,
-  type TextFlags,
 } from '../flags/load.js';
 import { parsePositions } from '../flags/parse-values.js';
-import { writeOutputFile } from '../write-file.js';
+import { writeOutputFile } from '../terminal/write-file.js';
 
 interface ExplainFlags extends LoadFlags, TextFlags {
   readonly out: string;

@@ -3,12 +3,12 @@ import type { Command } from 'commander';
 import type { ModelInfo } from '@winnow/engine';
 import { classifyNeurons } from '@winnow/sparse-inference';
 import { CapacityError, numElements } from '@winnow/tensor';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { formatBytes, formatCount, formatInteger, formatJson, formatPercent, formatTable } from '../format.js';
-import { displayName } from '../model-location.js';
-import { inspectModel } from '../open-model.js';
-import { openSidecar, sidecarSuffix } from '../sparse-files.js';
-import { describeSidecar } from '../sparse-report.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { formatBytes, formatCount, formatInteger, formatJson, formatPercent, formatTable } from '../terminal/format.js';
+import { displayName } from '../models/model-location.js';
+import { inspectModel } from '../models/open-model.js';
+import { openSidecar, sidecarSuffix } from '../models/sparse-files.js';
+import { describeSidecar } from '../terminal/sparse-report.js';
 import { describe } from '../flags/help.js';
 import { maxActiveOf } from '../flags/engine-options.js';
 import {

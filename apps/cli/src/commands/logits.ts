@@ -3,12 +3,12 @@ import type { Command } from 'commander';
 import type { Model } from '@winnow/engine';
 import { selectTopK } from '@winnow/ops';
 import { encode } from '@winnow/tensor';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { formatPercent, formatTable } from '../format.js';
-import { displayName } from '../model-location.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { formatPercent, formatTable } from '../terminal/format.js';
+import { displayName } from '../models/model-location.js';
 import { loadOptionsOf } from '../flags/engine-options.js';
-import { openModel } from '../open-model.js';
-import { shownText } from '../shown-text.js';
+import { openModel } from '../models/open-model.js';
+import { shownText } from '../terminal/shown-text.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {

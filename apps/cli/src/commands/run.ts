@@ -1,20 +1,20 @@
 /** `winnow run`: one prompt, one answer. */
 import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
-import type { CommandContext, CommandHost } from '../command-host.js';
+import type { CommandContext, CommandHost } from './command-host.js';
 import { constraintOf } from '../flags/constraint.js';
 import { limitsOf, loadOptionsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
-import { InterruptedError, UsageError } from '../errors.js';
-import { formatJson } from '../format.js';
-import { displayName, isModel } from '../model-location.js';
-import { openModel } from '../open-model.js';
-import { restoreSession } from '../restore-session.js';
-import { suggest } from '../suggestion.js';
-import { feedForwardTable } from '../feed-forward-table.js';
-import { profileByOp, profileTable, type Peaks } from '../profile-table.js';
-import { readText } from '../read-text.js';
-import { streamGeneration, type Streamed } from '../stream-generation.js';
-import { checkConstraint, summaryLine } from '../summary.js';
+import { InterruptedError, UsageError } from '../errors/errors.js';
+import { formatJson } from '../terminal/format.js';
+import { displayName, isModel } from '../models/model-location.js';
+import { openModel } from '../models/open-model.js';
+import { restoreSession } from '../models/restore-session.js';
+import { suggest } from '../errors/suggestion.js';
+import { feedForwardTable } from '../terminal/feed-forward-table.js';
+import { profileByOp, profileTable, type Peaks } from '../terminal/profile-table.js';
+import { readText, type TextFlags } from '../terminal/read-text.js';
+import { streamGeneration, type Streamed } from '../terminal/stream-generation.js';
+import { checkConstraint, summaryLine } from '../terminal/summary.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import {
@@ -26,7 +26,6 @@ import {
   textOptions,
   tokensOption,
   type LoadFlags,
-  type TextFlags,
 } from '../flags/load.js';
 import {
   addGenerationOptions,

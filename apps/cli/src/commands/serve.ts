@@ -3,12 +3,12 @@ import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, Model } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
-import type { CommandContext, CommandHost } from '../command-host.js';
+import type { CommandContext, CommandHost } from './command-host.js';
 import { executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
-import { exitCodes, UsageError } from '../errors.js';
-import { displayName } from '../model-location.js';
-import { isEncoderError, openModel } from '../open-model.js';
-import { suggest } from '../suggestion.js';
+import { exitCodes, UsageError } from '../errors/errors.js';
+import { displayName } from '../models/model-location.js';
+import { isEncoderError, openModel } from '../models/open-model.js';
+import { suggest } from '../errors/suggestion.js';
 import {
   addGroup,
   choiceOption,
@@ -22,7 +22,8 @@ import {
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
-import { poolingOption, openEmbeddingModel, type EmbeddingFlags } from '../flags/embedding.js';
+import { poolingOption, type EmbeddingFlags } from '../flags/embedding.js';
+import { openEmbeddingModel } from '../models/open-embedding-model.js';
 
 interface ServeFlags extends LoadFlags {
   readonly host: string;

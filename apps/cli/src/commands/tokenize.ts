@@ -1,15 +1,15 @@
 /** `winnow tokenize`: text to token ids. */
 import type { Command } from 'commander';
-import type { CommandContext, CommandHost } from '../command-host.js';
-import { UsageError } from '../errors.js';
-import { formatJson } from '../format.js';
-import { isPlainlyModel } from '../model-location.js';
-import { openTokenizer } from '../open-model.js';
-import { readText } from '../read-text.js';
-import { shownText } from '../shown-text.js';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
+import { formatJson } from '../terminal/format.js';
+import { isPlainlyModel } from '../models/model-location.js';
+import { openTokenizer } from '../models/open-model.js';
+import { readText, type TextFlags } from '../terminal/read-text.js';
+import { shownText } from '../terminal/shown-text.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
-import { addModelOption, addOutputOptions, textOptions, type CommonFlags, type TextFlags } from '../flags/load.js';
+import { addModelOption, addOutputOptions, textOptions, type CommonFlags } from '../flags/load.js';
 
 interface TokenizeFlags extends CommonFlags, TextFlags {
   readonly bos: boolean;

@@ -1,6 +1,6 @@
 /** Builders of flags: values are validated when they are parsed, and errors name the flag. */
 import { Option, type Command } from 'commander';
-import { UsageError } from '../errors.js';
+import { UsageError } from '../errors/errors.js';
 import { parseBytes, parseNumber, refuse, type NumberRule } from './parse-values.js';
 
 type RuleName = 'count' | 'fromZero' | 'orMinusOne' | 'temperature' | 'share' | 'shareOrZero' | 'positive' | 'any';

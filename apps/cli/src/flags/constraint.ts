@@ -2,10 +2,10 @@
 import type { GenerateOptions } from '@winnow/engine';
 import { jsonSchemaGrammar, parseGrammar, type JsonSchema } from '@winnow/grammar';
 import { FormatError } from '@winnow/tensor';
-import { UsageError } from '../errors.js';
-import type { CliIo } from '../io.js';
+import { UsageError } from '../errors/errors.js';
+import type { CliIo } from '../terminal/io.js';
 import type { ConstraintFlags } from './generation.js';
-import { readText } from '../read-text.js';
+import { readText } from '../terminal/read-text.js';
 
 /**
  * Checked before a model is loaded.

@@ -1,10 +1,8 @@
 /** Flags of embedding commands, and loading their model. */
-import { ArgumentError, definedFields, type DType } from '@winnow/tensor';
+import { definedFields, type DType } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
-import { loadProgress, locateModel, warnOf, type OpenContext } from '../open-model.js';
-import { suggest, type Suggestion } from '../suggestion.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from './builders.js';
 import {
   activationsOption,
@@ -79,39 +77,4 @@ export function embeddingLoadOptionsOf(flags: EmbeddingFlags): EmbeddingLoadOpti
     ...sparseOptionsOf(flags),
     isMatryoshka: flags.dimensions === undefined ? undefined : true, // requesting dimensions asserts it
   });
-}
-
-export async function openEmbeddingModel(
-  model: string | undefined,
-  options: EmbeddingLoadOptions,
-  context: OpenContext,
-): Promise<EmbeddingModel> {
-  const { io, progress, signal, warn } = context;
-  const location = await locateModel(model, context);
-  const engine = await io.engine();
-  try {
-    const loaded = await engine.loadEmbeddingModel(location, {
-      ...options,
-      signal,
-      onProgress: loadProgress(progress),
-    });
-    warnOf(loaded, warn);
-    return loaded;
-  } catch (error) {
-    throw isPoolingError(error) ? suggest(error, poolingSuggestion(model)) : error;
-  } finally {
-    progress.clear();
-  }
-}
-
-/** Whether a model declares no pooling. */
-function isPoolingError(error: unknown): error is ArgumentError {
-  return ArgumentError.isInstance(error) && error.argument === 'pooling' && error.actual === 'nothing';
-}
-
-function poolingSuggestion(model: string | undefined): Suggestion {
-  const flags = ['--pooling', 'last'];
-  return model === undefined
-    ? `winnow embed ${flags.join(' ')} -p TEXT`
-    : { argument: model, instead: [model, ...flags] };
 }

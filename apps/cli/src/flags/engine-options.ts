@@ -15,7 +15,7 @@ import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import type { MaxActiveRatio } from '@winnow/sparse-inference';
 import { ArgumentError, definedFields } from '@winnow/tensor';
-import { UsageError } from '../errors.js';
+import { UsageError } from '../errors/errors.js';
 import { numberRules } from './builders.js';
 import { type GenerationFlags } from './generation.js';
 import type { AttentionFlags, ExecutionFlags, LoadFlags, SparseFlags } from './load.js';

@@ -2,7 +2,7 @@
 import type { Command, Option } from 'commander';
 import type { KvDTypes, SidecarSource, WhenFull } from '@winnow/engine';
 import type { DType } from '@winnow/tensor';
-import { UsageError } from '../errors.js';
+import { UsageError } from '../errors/errors.js';
 import {
   addGroup,
   choiceOption,
@@ -72,12 +72,6 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, 
   readonly loraScaled?: readonly string[];
   readonly loraMode?: 'runtime' | 'merge';
   readonly profile?: boolean;
-}
-
-/** Flags for the text of a command. */
-export interface TextFlags {
-  readonly prompt?: string;
-  readonly file?: string;
 }
 
 export function modelOption(): Option {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { UsageError } from '../errors.js';
+import { UsageError } from '../errors/errors.js';
 import { numberRules } from './builders.js';
 import { parseBytes, parseIds, parseNumber, parsePositions, unescapeText } from './parse-values.js';
 

@@ -1,7 +1,7 @@
 /** Strict parsing of flag values: the whole string must be valid, and errors name the flag. */
 import type { KvDTypes } from '@winnow/engine';
 import { dtypes, isDType, type DType } from '@winnow/tensor';
-import { UsageError } from '../errors.js';
+import { UsageError } from '../errors/errors.js';
 
 export function refuse(flag: string, expected: string, actual: string): UsageError {
   return new UsageError(`${flag}: expected ${expected}, got '${actual}'`);

@@ -35,7 +35,7 @@ function checkPackage(entry: WorkspacePackage, layers: readonly (readonly string
   const source = join(entry.folder, 'src');
   const found = existsSync(source) ? foldersOf(source) : [];
   if (layers === undefined) {
-    if (found.length <= maxUnorderedFolders || entry.location.startsWith('apps/')) return [];
+    if (found.length <= maxUnorderedFolders) return [];
     return [`${entry.location}/src: ${found.length} folders without an order in "folders" of layers.json`];
   }
   const layerOf = new Map(layers.flatMap((names, layer) => names.map((name) => [name, layer] as const)));

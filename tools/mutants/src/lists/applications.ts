@@ -75,10 +75,10 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/calibrate.test.ts'],
   },
   {
-    file: 'apps/cli/src/profile-table.ts',
+    file: 'apps/cli/src/terminal/profile-table.ts',
     find: '.sort(([, a], [, b]) => b.timeMs - a.timeMs)',
     replace: '.sort(([, a], [, b]) => a.timeMs - b.timeMs)',
-    tests: ['src/profile-table.test.ts'],
+    tests: ['src/terminal/profile-table.test.ts'],
   },
   {
     file: 'apps/cli/src/chat/commands.ts',

@@ -22,17 +22,17 @@ import {
 } from '@winnow/evaluation';
 import { formatAttention, parseAttention } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
-import { withCalculator } from '../../calculator.js';
-import type { CommandContext, CommandHost } from '../../command-host.js';
+import { withCalculator } from '../../models/calculator.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './h2o.js';
 import { evaluateSidecar } from './sparse.js';
 import { registerEvalSts } from './sts.js';
 import { attentionOf } from '../../flags/engine-options.js';
-import { UsageError } from '../../errors.js';
-import { formatJson } from '../../format.js';
-import { createModelOpener, tokensOf } from '../../model-evaluation.js';
-import { displayName } from '../../model-location.js';
-import { readText } from '../../read-text.js';
+import { UsageError } from '../../errors/errors.js';
+import { formatJson } from '../../terminal/format.js';
+import { createModelOpener, tokensOf } from '../../models/model-evaluation.js';
+import { displayName } from '../../models/model-location.js';
+import { readText } from '../../terminal/read-text.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import {
@@ -45,7 +45,7 @@ import {
 } from '../../flags/load.js';
 import { refuse, parseNumber } from '../../flags/parse-values.js';
 import { parseKvDType } from '../../flags/parse-values.js';
-import { writeOutputFile } from '../../write-file.js';
+import { writeOutputFile } from '../../terminal/write-file.js';
 
 interface EvalFlags extends LoadFlags {
   readonly sparsity?: string;

@@ -14,17 +14,17 @@ import {
   type KeptMap,
 } from '@winnow/evaluation';
 import { clampBudgets } from '@winnow/sparse-attention';
-import { withCalculator } from '../../calculator.js';
-import type { CommandContext, CommandHost } from '../../command-host.js';
-import { formatJson, formatTable } from '../../format.js';
-import { createModelOpener, tokensOf } from '../../model-evaluation.js';
-import { displayName } from '../../model-location.js';
-import { readText } from '../../read-text.js';
+import { withCalculator } from '../../models/calculator.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { formatJson, formatTable } from '../../terminal/format.js';
+import { createModelOpener, tokensOf } from '../../models/model-evaluation.js';
+import { displayName } from '../../models/model-location.js';
+import { readText } from '../../terminal/read-text.js';
 import { addGroup, flag, numberOption, numberRules, svgOption } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, addLoadOptions, chooseModel, type LoadFlags } from '../../flags/load.js';
 import { parseNumber } from '../../flags/parse-values.js';
-import { writeOutputFile } from '../../write-file.js';
+import { writeOutputFile } from '../../terminal/write-file.js';
 
 interface EvalH2oFlags extends LoadFlags {
   readonly text?: string;

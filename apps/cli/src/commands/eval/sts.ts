@@ -1,20 +1,20 @@
 /** `winnow eval sts`: how well an embedding model ranks sentence pairs. */
 import type { Command } from 'commander';
 import { evaluateSts, formatSts, parseSentencePairs } from '@winnow/evaluation';
-import type { CommandContext, CommandHost } from '../../command-host.js';
-import { formatJson } from '../../format.js';
-import { displayName } from '../../model-location.js';
-import { readText } from '../../read-text.js';
+import type { CommandContext, CommandHost } from '../command-host.js';
+import { formatJson } from '../../terminal/format.js';
+import { displayName } from '../../models/model-location.js';
+import { readText } from '../../terminal/read-text.js';
 import { addGroup, flag } from '../../flags/builders.js';
 import { describe } from '../../flags/help.js';
 import { addModelOption, addOutputOptions, chooseModel } from '../../flags/load.js';
 import {
   addEmbeddingOptions,
   embeddingLoadOptionsOf,
-  openEmbeddingModel,
   embedOptionsOf,
   type EmbeddingFlags,
 } from '../../flags/embedding.js';
+import { openEmbeddingModel } from '../../models/open-embedding-model.js';
 
 interface EvalStsFlags extends EmbeddingFlags {
   readonly data: string;

@@ -1,5 +1,5 @@
 /** Ctrl-C for simple commands: the first one aborts the command, the second exits the process. */
-import { exitCodes, InterruptedError } from './errors.js';
+import { exitCodes, InterruptedError } from '../errors/errors.js';
 import type { CliIo } from './io.js';
 
 /**

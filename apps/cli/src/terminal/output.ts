@@ -1,6 +1,6 @@
 /** Writes to stdout and stderr: waits for a slow reader, and detects a closed one. */
 import { once } from 'node:events';
-import { OutputClosedError } from './errors.js';
+import { OutputClosedError } from '../errors/errors.js';
 import { fitLines } from './format.js';
 import type { OutputStream } from './io.js';
 

@@ -1,6 +1,6 @@
 /** Streams a generation and accumulates its output, so that an abort loses nothing. */
 import type { Generation, GenerationResult } from '@winnow/engine';
-import { OutputClosedError } from './errors.js';
+import { OutputClosedError } from '../errors/errors.js';
 
 export interface Streamed {
   readonly text: string;

@@ -1,7 +1,7 @@
 /** Errors of the command line, and the conversion of errors to one line and an exit code. */
 import { CommanderError } from 'commander';
 import { WinnowError } from '@winnow/tensor';
-import { flagOf, optionsWithFlags } from './flags/names.js';
+import { flagOf, optionsWithFlags } from './names.js';
 
 /** Exit codes. */
 export const exitCodes = {

@@ -1,6 +1,6 @@
 /** Formats a finished generation as one line, and checks constraints. */
 import type { GenerationResult } from '@winnow/engine';
-import { UnfinishedOutputError } from './errors.js';
+import { UnfinishedOutputError } from '../errors/errors.js';
 
 const reasons: Readonly<Record<GenerationResult['finishReason'], string>> = {
   eos: 'end token',

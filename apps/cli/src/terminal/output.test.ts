@@ -1,6 +1,6 @@
 import { Writable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { OutputClosedError } from './errors.js';
+import { OutputClosedError } from '../errors/errors.js';
 import { Output } from './output.js';
 
 describe('Output', () => {

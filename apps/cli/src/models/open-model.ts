@@ -1,13 +1,13 @@
 /** Opens a model from MODEL and flags, with progress. */
 import type { LoadOptions, LoadProgress, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import { ArgumentError, IoError, WinnowError } from '@winnow/tensor';
-import { loadOptionsOf } from './flags/engine-options.js';
-import { InterruptedError, withFlags } from './errors.js';
-import type { CliIo } from './io.js';
+import { loadOptionsOf } from '../flags/engine-options.js';
+import { InterruptedError, withFlags } from '../errors/errors.js';
+import type { CliIo } from '../terminal/io.js';
 import { checkModelPath, parseModelReference } from './model-location.js';
-import type { LoadFlags } from './flags/load.js';
-import type { Progress } from './progress.js';
-import { suggest } from './suggestion.js';
+import type { LoadFlags } from '../flags/load.js';
+import type { Progress } from '../terminal/progress.js';
+import { suggest } from '../errors/suggestion.js';
 
 export interface OpenContext {
   readonly io: CliIo;

@@ -1,9 +1,14 @@
 /** Reads text from flags, files and stdin. */
 import { createReadStream } from 'node:fs';
 import { IoError } from '@winnow/tensor';
-import { UsageError } from './errors.js';
+import { UsageError } from '../errors/errors.js';
 import type { CliIo } from './io.js';
-import type { TextFlags } from './flags/load.js';
+
+/** Flags for the text of a command. */
+export interface TextFlags {
+  readonly prompt?: string;
+  readonly file?: string;
+}
 
 /** The text of `-p`, of `-f`, or of stdin when it is not a terminal; undefined when there is none. */
 export async function readText(

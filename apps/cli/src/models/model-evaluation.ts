@@ -2,10 +2,10 @@
 import type { LoadOptions, Model, ModelLocation } from '@winnow/engine';
 import { defaultText, type OpenModel } from '@winnow/evaluation';
 import { createReferenceBackend } from '@winnow/ops';
-import { UsageError } from './errors.js';
-import { loadOptionsOf } from './flags/engine-options.js';
+import { UsageError } from '../errors/errors.js';
+import { loadOptionsOf } from '../flags/engine-options.js';
 import { locateModel, type OpenContext } from './open-model.js';
-import type { LoadFlags } from './flags/load.js';
+import type { LoadFlags } from '../flags/load.js';
 
 /** Reports once per op what falls back to the reference. */
 export async function createModelOpener(

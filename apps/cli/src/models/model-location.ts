@@ -3,10 +3,10 @@ import { readdirSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { ModelLocation } from '@winnow/engine';
-import { UsageError } from './errors.js';
-import { refuse } from './flags/parse-values.js';
-import type { HubRequest } from './io.js';
-import { suggest } from './suggestion.js';
+import { UsageError } from '../errors/errors.js';
+import { refuse } from '../flags/parse-values.js';
+import type { HubRequest } from '../terminal/io.js';
+import { suggest } from '../errors/suggestion.js';
 
 /** Display name of a model: its own name, except for the demo model, whose path depends on the installation. */
 export function displayName(model: string | undefined, ownName: string): string {

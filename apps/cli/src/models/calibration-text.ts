@@ -1,6 +1,6 @@
 /** Splits calibration text into samples of tokens. */
 import { defaultText } from '@winnow/evaluation';
-import { UsageError } from './errors.js';
+import { UsageError } from '../errors/errors.js';
 
 /** The part of a tokenizer in use. */
 type Encode = (text: string, addSpecialTokens: boolean) => ArrayLike<number>;

@@ -1,10 +1,10 @@
 /** The host of every command: output, progress, warnings, Ctrl-C. */
-import { abortable } from './interrupts.js';
-import type { CliIo } from './io.js';
-import type { OpenContext } from './open-model.js';
-import type { CommonFlags } from './flags/load.js';
-import type { Output } from './output.js';
-import { createProgress } from './progress.js';
+import { abortable } from '../terminal/interrupts.js';
+import type { CliIo } from '../terminal/io.js';
+import type { OpenContext } from '../models/open-model.js';
+import type { CommonFlags } from '../flags/load.js';
+import type { Output } from '../terminal/output.js';
+import { createProgress } from '../terminal/progress.js';
 
 export interface CommandContext extends OpenContext {
   readonly out: Output;

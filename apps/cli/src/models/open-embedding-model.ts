@@ -1,0 +1,40 @@
+/** Opens the model of an embedding command. */
+import { ArgumentError } from '@winnow/tensor';
+import type { EmbeddingLoadOptions, EmbeddingModel } from '@winnow/engine';
+import { suggest, type Suggestion } from '../errors/suggestion.js';
+import { loadProgress, locateModel, warnOf, type OpenContext } from './open-model.js';
+
+export async function openEmbeddingModel(
+  model: string | undefined,
+  options: EmbeddingLoadOptions,
+  context: OpenContext,
+): Promise<EmbeddingModel> {
+  const { io, progress, signal, warn } = context;
+  const location = await locateModel(model, context);
+  const engine = await io.engine();
+  try {
+    const loaded = await engine.loadEmbeddingModel(location, {
+      ...options,
+      signal,
+      onProgress: loadProgress(progress),
+    });
+    warnOf(loaded, warn);
+    return loaded;
+  } catch (error) {
+    throw isPoolingError(error) ? suggest(error, poolingSuggestion(model)) : error;
+  } finally {
+    progress.clear();
+  }
+}
+
+/** Whether a model declares no pooling. */
+function isPoolingError(error: unknown): error is ArgumentError {
+  return ArgumentError.isInstance(error) && error.argument === 'pooling' && error.actual === 'nothing';
+}
+
+function poolingSuggestion(model: string | undefined): Suggestion {
+  const flags = ['--pooling', 'last'];
+  return model === undefined
+    ? `winnow embed ${flags.join(' ')} -p TEXT`
+    : { argument: model, instead: [model, ...flags] };
+}
