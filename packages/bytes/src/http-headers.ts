@@ -19,6 +19,16 @@ export function validatorOf(headers: Headers): string | undefined {
   return headers.get('etag')?.replace(/^W\//, '') ?? headers.get('last-modified') ?? undefined;
 }
 
+/** Whether a response is a page of HTML by its type. */
+export function isPage(headers: Headers): boolean {
+  return /^\s*(text\/html|application\/xhtml\+xml)\b/i.test(headers.get('content-type') ?? '');
+}
+
+/** Whether bytes start a page of HTML, whatever the type of the response. */
+export function startsPage(bytes: Uint8Array): boolean {
+  return /^\uFEFF?\s*<(!doctype\s|html[\s>])/i.test(new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes));
+}
+
 /** Transient statuses: timeouts, too many requests, failures of servers and gateways. */
 export function isTransient(status: number): boolean {
   return [408, 425, 429, 500, 502, 503, 504].includes(status);

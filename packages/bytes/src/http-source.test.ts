@@ -1,7 +1,14 @@
 import type { RequestListener } from 'node:http';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { httpSource, readBytes, type ByteSource, type HttpSourceOptions } from './index.js';
+import {
+  HtmlPageError,
+  httpSource,
+  MAX_WHOLE_BYTES,
+  readBytes,
+  type ByteSource,
+  type HttpSourceOptions,
+} from './index.js';
 import { serveBytes, type TestServer } from '@winnow/test-utils';
 
 const content = Uint8Array.from({ length: 5000 }, (_, index) => (index * 31 + (index >> 8)) & 255);
@@ -71,11 +78,6 @@ describe('opening', () => {
     expect(await readBytes(source)).toEqual(new Uint8Array(0));
   });
 
-  it('rejects a server without range requests', async () => {
-    server.next.push(reply(200, {}, content));
-    expect(await message(open())).toMatch(/does not support range requests/);
-  });
-
   it.each([401, 403, 404, 410, 418])('reports HTTP status %d at once', async (status) => {
     server.next.push(reply(status));
     expect(await message(open())).toMatch(new RegExp(`HTTP status ${status}`));
@@ -88,6 +90,63 @@ describe('opening', () => {
     expect(await message(httpSource(`${gone.url}/x`, { retryDelayMs: 0, maxRetries: 2 }))).toMatch(
       /no response: .*gave up after 3 attempts/,
     );
+  });
+});
+
+describe('servers without ranges, and pages in place of files', () => {
+  it('reads a small file whole from a server without range requests', async () => {
+    server.next.push(reply(200, {}, content));
+    const source = await open();
+    expect(await readBytes(source)).toEqual(content);
+    expect(await readBytes(source, 100, 7)).toEqual(content.subarray(100, 107));
+    expect(server.requests).toHaveLength(1);
+    await source.close();
+    await expect(readBytes(source)).rejects.toThrow(ReleasedError);
+  });
+
+  it('reads it again when the connection is lost on the way', async () => {
+    const half: RequestListener = (_, response) => {
+      response.writeHead(200, { 'content-length': 5000 });
+      response.write(content.subarray(0, 2500), () => setTimeout(() => response.destroy(), 20));
+    };
+    server.next.push(half, reply(200, {}, content));
+    expect(await readBytes(await open())).toEqual(content);
+  });
+
+  it('rejects a large file of a server without range requests', async () => {
+    const tooLong = MAX_WHOLE_BYTES + 1;
+    server.next.push((_, response) => {
+      response.writeHead(200, { 'content-length': tooLong });
+      response.write('x');
+    });
+    expect(await message(open())).toMatch(new RegExp(`does not support range requests.* of ${tooLong} bytes`));
+    server.next.push((_, response) => {
+      response.writeHead(200); // no length
+      response.end(new Uint8Array(tooLong));
+    });
+    expect(await message(open())).toMatch(/does not support range requests/);
+  });
+
+  it.each([
+    ['by its type', reply(200, { 'content-type': 'text/html; charset=utf-8' }, 'hello')],
+    ['by its type, with ranges', reply(206, { 'content-type': 'text/html', 'content-range': 'bytes 0-0/9' }, 'h')],
+    ['by its start', reply(200, { 'content-type': 'application/json' }, '\n<!DOCTYPE html><p>')],
+    ['by another start', reply(200, {}, '<html lang="en">')],
+  ])('rejects a page of HTML %s', async (_, page) => {
+    server.next.push(page);
+    await expect(open()).rejects.toThrow(HtmlPageError);
+    server.next.push(page);
+    expect(await message(open())).toMatch(/answered with a page of HTML/);
+  });
+
+  it('tells a page from a file when both start with <', async () => {
+    const both = await serveBytes({
+      '/page': new TextEncoder().encode('<!doctype html><title>app</title>'),
+      '/template': new TextEncoder().encode('<|im_start|>{{ content }}'),
+    });
+    await expect(httpSource(`${both.url}/page`)).rejects.toThrow(HtmlPageError);
+    expect((await httpSource(`${both.url}/template`)).sizeBytes).toBe(25);
+    await both.close();
   });
 });
 

@@ -4,7 +4,7 @@
  */
 import { checkOptions, IoError, type OptionNames, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
-import { contentRangeOf, isTransient, retryAfterMs, validatorOf } from './http-headers.js';
+import { contentRangeOf, isPage, isTransient, retryAfterMs, startsPage, validatorOf } from './http-headers.js';
 import { checkCount, checkRange, messageOf } from './range.js';
 import { retry, TransientError, type RetryOptions } from './retry.js';
 
@@ -33,9 +33,23 @@ const httpSourceNames: OptionNames<HttpSourceOptions> = {
 const maxRetryAfterMs = 30_000;
 
 /**
- * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges.
- * Redirects are followed on each request. Closing aborts the reads in flight.
- * @throws {IoError} when the server does not respond, has no such file, or does not support ranges
+ * Largest file that is taken whole from a server that ignores `Range`. The largest tokenizers have 35 MB; weights would
+ * fill the memory before anything could be planned.
+ */
+export const MAX_WHOLE_BYTES: number = 64 * 1024 * 1024;
+
+/** Number of bytes of a response that tell a page of HTML from a file. */
+const pageStartBytes = 64;
+
+/** The server answered with a page of HTML, as servers of web apps do for every name that they do not have. */
+export class HtmlPageError extends IoError {}
+
+/**
+ * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges. From a
+ * server that does not, a file of up to `MAX_WHOLE_BYTES` comes whole, into memory. Redirects are followed on each
+ * request. Closing aborts the reads in flight.
+ * @throws {HtmlPageError} when the answer is a page of HTML
+ * @throws {IoError} when the server does not respond, has no such file, or sends a large file only as a whole
  */
 export async function httpSource(url: string | URL, options: HttpSourceOptions = {}): Promise<ByteSource> {
   checkOptions(options, httpSourceNames);
@@ -47,6 +61,17 @@ export async function httpSource(url: string | URL, options: HttpSourceOptions =
   return source;
 }
 
+/** The first character of a page of HTML. */
+const lessThan = 0x3c;
+
+/** What the first request found. */
+interface Probe {
+  readonly sizeBytes: number;
+  readonly validator: string | undefined;
+  /** The content, when the server sent all of it. */
+  readonly whole?: Uint8Array;
+}
+
 class HttpSource implements ByteSource {
   readonly name: string;
   readonly #options: HttpSourceOptions;
@@ -54,6 +79,8 @@ class HttpSource implements ByteSource {
   readonly #closing = new AbortController();
   #sizeBytes = 0;
   #validator: string | undefined;
+  /** The content, from a server that does not support ranges. */
+  #whole: Uint8Array | undefined;
   #isOpen = true;
 
   constructor(name: string, options: HttpSourceOptions, retries: RetryOptions) {
@@ -76,6 +103,7 @@ class HttpSource implements ByteSource {
     );
     this.#sizeBytes = found.sizeBytes;
     this.#validator = found.validator;
+    this.#whole = found.whole;
   }
 
   async read(byteOffset: number, target: Uint8Array, options?: { readonly signal?: AbortSignal }): Promise<void> {
@@ -84,6 +112,10 @@ class HttpSource implements ByteSource {
     const signal = this.#signalOf(options?.signal);
     signal.throwIfAborted();
     if (target.byteLength === 0) return;
+    if (this.#whole !== undefined) {
+      target.set(this.#whole.subarray(byteOffset, byteOffset + target.byteLength));
+      return;
+    }
     let filled = 0;
     const onBytes = (numBytes: number): void => {
       filled += numBytes;
@@ -99,6 +131,7 @@ class HttpSource implements ByteSource {
   async close(): Promise<void> {
     if (!this.#isOpen) return;
     this.#isOpen = false;
+    this.#whole = undefined;
     this.#closing.abort(new ReleasedError(this.name));
   }
 
@@ -145,25 +178,93 @@ class HttpSource implements ByteSource {
     throw new TransientError(`HTTP status ${response.status}`, waitMs);
   }
 
-  async #probe(signal: AbortSignal): Promise<{ sizeBytes: number; validator: string | undefined }> {
+  async #probe(signal: AbortSignal): Promise<Probe> {
     const response = await this.#send({ range: 'bytes=0-0' }, signal);
-    await discard(response);
-    const validator = validatorOf(response.headers);
-    const range = contentRangeOf(response.headers);
-    if (response.status === 206) {
+    const { status, headers } = response;
+    if (response.ok && isPage(headers)) {
+      await discard(response);
+      throw this.#pageError();
+    }
+    const validator = validatorOf(headers);
+    const range = contentRangeOf(headers);
+    if (status === 206) {
+      const first = await this.#firstBytes(response, 1, signal);
+      if (first[0] === lessThan) await this.#refusePage(signal);
       if (range?.sizeBytes !== undefined) return { sizeBytes: range.sizeBytes, validator };
       const head = await this.#send({ method: 'HEAD' }, signal);
       const length = Number(head.headers.get('content-length') ?? Number.NaN);
       if (head.ok && Number.isSafeInteger(length)) return { sizeBytes: length, validator };
       throw this.#fail('the server does not report the size of the file (neither Content-Range nor Content-Length)');
     }
-    // an empty file has no first byte
-    if (response.status === 416 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };
-    if (response.status === 200) {
-      if (response.headers.get('content-length') === '0') return { sizeBytes: 0, validator };
-      throw this.#fail('the server does not support range requests (status 200 with the whole file, expected 206)');
+    if (status === 200) {
+      const whole = await this.#readWhole(response, signal);
+      if (startsPage(whole.subarray(0, pageStartBytes))) throw this.#pageError();
+      return { sizeBytes: whole.byteLength, validator, whole };
     }
-    throw this.#fail(`HTTP status ${response.status}${reasonOf(response.status)}, expected 206`);
+    await discard(response);
+    // an empty file has no first byte
+    if (status === 416 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };
+    throw this.#fail(`HTTP status ${status}${reasonOf(status)}, expected 206`);
+  }
+
+  #pageError(): HtmlPageError {
+    const message = 'the server answered with a page of HTML instead of the file, as if there were no such file';
+    return new HtmlPageError({ source: this.name, message });
+  }
+
+  /** Looks at the start of a file whose first byte is that of a page. */
+  async #refusePage(signal: AbortSignal): Promise<void> {
+    const response = await this.#send({ range: `bytes=0-${pageStartBytes - 1}` }, signal);
+    if (startsPage(await this.#firstBytes(response, pageStartBytes, signal))) throw this.#pageError();
+  }
+
+  /** At most `limit` bytes of a body, of which the rest is not transferred. */
+  async #firstBytes(response: Response, limit: number, signal: AbortSignal): Promise<Uint8Array> {
+    const bytes = new Uint8Array(limit);
+    let filled = 0;
+    const take = (chunk: Uint8Array): boolean => {
+      const part = chunk.subarray(0, limit - filled);
+      bytes.set(part, filled);
+      filled += part.byteLength;
+      return filled < limit;
+    };
+    await readBody(response, take, signal);
+    return bytes.subarray(0, filled);
+  }
+
+  /** The whole file, from a server that ignores `Range`. */
+  async #readWhole(response: Response, signal: AbortSignal): Promise<Uint8Array> {
+    const { headers } = response;
+    // the length of a compressed body is not that of the file
+    const isPlain = (headers.get('content-encoding') ?? 'identity') === 'identity';
+    const announced = isPlain ? headers.get('content-length') : null;
+    const chunks: Uint8Array[] = [];
+    let numBytes = Number(announced ?? 0);
+    if (numBytes <= MAX_WHOLE_BYTES) {
+      numBytes = 0;
+      const take = (chunk: Uint8Array): boolean => {
+        chunks.push(chunk);
+        numBytes += chunk.byteLength;
+        return numBytes <= MAX_WHOLE_BYTES;
+      };
+      await readBody(response, take, signal);
+    } else await discard(response);
+    if (numBytes > MAX_WHOLE_BYTES) {
+      throw this.#fail(
+        `the server does not support range requests, which a file of more than ${MAX_WHOLE_BYTES} bytes needs ` +
+          `(status 200 with the whole file${announced === null ? '' : ` of ${announced} bytes`}, expected 206)`,
+      );
+    }
+    if (announced !== null && numBytes !== Number(announced)) {
+      throw new TransientError(`response too short, expected ${announced} bytes, got ${numBytes}`);
+    }
+    const whole = new Uint8Array(numBytes);
+    let at = 0;
+    for (const chunk of chunks) {
+      whole.set(chunk, at);
+      at += chunk.byteLength;
+    }
+    return whole;
   }
 
   /** Fills `target` from one response; `onBytes` is called with the number of bytes received. */
@@ -225,6 +326,25 @@ class HttpSource implements ByteSource {
     if (range.sizeBytes === undefined || range.sizeBytes === this.#sizeBytes) return undefined;
     return `the file changed while it was read, expected ${this.#sizeBytes} bytes, got ${range.sizeBytes}`;
   }
+}
+
+/** Passes the chunks of a body to `take` until it returns false or the body ends. */
+async function readBody(response: Response, take: (chunk: Uint8Array) => boolean, signal: AbortSignal): Promise<void> {
+  const reader = response.body?.getReader();
+  if (reader === undefined) return;
+  let numRead = 0;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      numRead += value.byteLength;
+      if (!take(value)) break;
+    }
+  } catch (error) {
+    signal.throwIfAborted();
+    throw new TransientError(`connection lost after ${numRead} bytes: ${messageOf(error)}`, 0, { cause: error });
+  }
+  await reader.cancel().catch(() => undefined);
 }
 
 async function discard(response: Response): Promise<void> {

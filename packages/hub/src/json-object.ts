@@ -1,5 +1,5 @@
 /** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
-import { readBytes } from '@winnow/bytes';
+import { HtmlPageError, readBytes, type ByteSource } from '@winnow/bytes';
 import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 import type { HubFiles } from './hub/files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
@@ -182,7 +182,20 @@ export function parseJsonObject(text: string, source: string): JsonObject {
 }
 
 /**
- * Reads a text file; `undefined` when there is none.
+ * Why a folder seems to lack a file: the message of the server that answered with a page of HTML, as servers of web
+ * apps do for every name that they do not have. `undefined` for any other reason.
+ */
+export async function pageInsteadOf(files: HubFiles, name: string): Promise<string | undefined> {
+  try {
+    await (await files.open(name)).close();
+  } catch (error) {
+    if (error instanceof HtmlPageError) return error.message;
+  }
+  return undefined;
+}
+
+/**
+ * Reads a text file; `undefined` when there is none, or a page of HTML in its place.
  * @throws {FormatError} when it is larger than `maxBytes` or not UTF-8
  * @throws {IoError} when it cannot be read
  */
@@ -193,7 +206,13 @@ export async function readTextFile(
   options: { signal?: AbortSignal } = {},
 ): Promise<string | undefined> {
   if (!(await files.has(name))) return undefined;
-  const source = await files.open(name);
+  let source: ByteSource;
+  try {
+    source = await files.open(name);
+  } catch (error) {
+    if (error instanceof HtmlPageError) return undefined;
+    throw error;
+  }
   try {
     if (source.sizeBytes > maxBytes) {
       throw new FormatError({

@@ -38,7 +38,8 @@ export function urlFolder(base: URL, request: typeof fetch, signal?: AbortSignal
         const reason = cause instanceof Error ? cause.message : String(cause);
         throw new IoError({ source: url.href, message: `no answer: ${reason}` }, { cause });
       }
-      if (response.ok) return true;
+      // servers of web apps answer with a page for every name that they do not have
+      if (response.ok) return !/^\s*text\/html\b/i.test(response.headers.get('content-type') ?? '');
       if (response.status === 404 || response.status === 410) return false;
       throw new IoError({ source: url.href, message: `expected an answer of 200 or 404, got ${response.status}` });
     },

@@ -1,7 +1,7 @@
 /** An open model: its parts are read on demand, and the weights stay in the file. */
 import type { TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
-import { openHubFolder, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
+import { openHubFolder, pageInsteadOf, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
 import { Fields, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
@@ -110,7 +110,8 @@ async function openWeightFiles(
   options: { signal?: AbortSignal },
 ): Promise<SafetensorsFile | ShardedSafetensors> {
   if (weightFiles === undefined) {
-    throw new FormatError({ source: name, field: 'model.safetensors', message: 'missing: no weights found' });
+    const message = (await pageInsteadOf(files, 'model.safetensors')) ?? 'missing: no weights found';
+    throw new FormatError({ source: name, field: 'model.safetensors', message });
   }
   if (weightFiles.kind === 'single') return openSafetensors(await files.open(weightFiles.name), options);
   const { indexJson, indexName } = weightFiles;

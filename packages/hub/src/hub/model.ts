@@ -2,7 +2,7 @@
 import { checkOptions, FormatError } from '@winnow/tensor';
 import { DEFAULT_TEMPLATE, readChatTemplates } from '../chat-template.js';
 import type { HubFiles } from './files.js';
-import { readJsonFile, type JsonObject } from '../json-object.js';
+import { pageInsteadOf, readJsonFile, type JsonObject } from '../json-object.js';
 import { MAX_CONFIG_BYTES, MAX_TOKENIZER_JSON_BYTES } from '../limits.js';
 import { readSentenceTransformers, type SentenceTransformers } from '../sentence-transformers.js';
 import { findWeightFiles, type WeightFiles } from '../weight-files.js';
@@ -41,6 +41,8 @@ export async function openHubFolder(files: HubFiles, options: { signal?: AbortSi
   const read = (name: string): Promise<JsonObject | undefined> => readJsonFile(files, name, MAX_CONFIG_BYTES, options);
   const config = await read('config.json');
   if (config === undefined) {
+    const page = await pageInsteadOf(files, 'config.json');
+    if (page !== undefined) throw new FormatError({ source: files.name, field: 'config.json', message: page });
     const names = await files.list();
     const found = names.length === 0 ? 'no files' : `${names.slice(0, 8).join(', ')}${names.length > 8 ? ', ...' : ''}`;
     throw new FormatError({ source: files.name, field: 'config.json', message: `missing, found ${found}` });
