@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach } from 'vitest';
 
 /** Files share one process: install the hooks once. */
@@ -41,7 +42,7 @@ async function seedProperties() {
   if (process.env.WINNOW_TEST === 'full' || !existsSync(manifest)) return;
   const { module } = JSON.parse(readFileSync(manifest, 'utf8'));
   // the module that tests import: what `require` finds is another one, with parameters of its own
-  const { configureGlobal } = await import(join(dirname(manifest), module));
+  const { configureGlobal } = await import(pathToFileURL(join(dirname(manifest), module)).href);
   configureGlobal({ seed: 1 });
 }
 

@@ -115,7 +115,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
 /** Commander's messages in our format, with a pointer to the help. */
 function usageOf(error: CommanderError, argv: readonly string[], program: Command): CommanderError {
   const command = program.commands.find((entry) => entry.name() === argv[0]);
-  const where = command === undefined ? 'winnow --help' : `winnow ${command.name()} --help`;
+  const where = command === undefined ? ['--help'] : [command.name(), '--help'];
   const text = error.message.replace(/^error: /, '').replaceAll(/\s*\n\s*/g, ' ');
   return suggest(new CommanderError(exitCodes.usage, error.code, text), where);
 }

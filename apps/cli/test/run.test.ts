@@ -186,6 +186,22 @@ test('--profile prints a table, --display-prompt the prompt', async () => {
   expect(stderr).toContain('matmul  2     4.0  100.0%  2.00     1.00  -');
 });
 
+test('--display-prompt stays on the screen when progress is erased', async () => {
+  const host = new TestHost(createFakeEngine().api, { isStdoutTerminal: true, isStderrTerminal: true });
+  const screen: string[] = [];
+  for (const stream of [host.io.stdout, host.io.stderr]) {
+    const write = stream.write.bind(stream) as (...rest: unknown[]) => boolean;
+    stream.write = ((...rest: unknown[]) => {
+      screen.push(String(rest[0]));
+      return write(...rest);
+    }) as typeof stream.write;
+  }
+  await host.run(['run', '-p', 'Hi: ', '--display-prompt']);
+  const erased = screen.findLastIndex((text) => text.includes('\u001B[K'));
+  expect(erased).toBeGreaterThanOrEqual(0);
+  expect(screen.slice(erased + 1).join('')).toContain('Hi: Hello world');
+});
+
 test.each([
   [new FormatError({ source: 'm.gguf', byteOffset: 8, field: 'version', message: 'expected 3, got 9' }), 3],
   [new CapacityError({ resource: 'memory plan', needed: 9, available: 4, unit: 'bytes' }), 4],

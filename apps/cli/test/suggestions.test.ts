@@ -59,10 +59,11 @@ describe('models', () => {
     const expected = 'a generative architecture';
     const loadError = new ArgumentError({ argument: 'model', expected, actual: 'bert, an encoder, which only embeds' });
     const { api } = createFakeEngine({ loadError });
-    const served = await runCli(api, ['serve', 'bge', '--port', '0']);
+    const keys = ['--api-key', 'secret', '--api-key=secret']; // the line may end up in a log
+    const served = await runCli(api, ['serve', 'bge', '--port', '0', ...keys]);
     expect(served.stderr).toBe(
       'winnow: MODEL: expected a generative architecture, got bert, an encoder, which only embeds\n' +
-        '  try: winnow serve --embedding-model bge --port 0\n',
+        '  try: winnow serve --embedding-model bge --port 0 --api-key KEY --api-key=KEY\n',
     );
     expect((await runCli(api, ['run', 'bge', '-p', 'x'])).stderr).toContain('\n  try: winnow embed bge -p TEXT\n');
   });

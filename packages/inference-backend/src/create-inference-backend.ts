@@ -3,8 +3,6 @@ import { type GenerateOptions, type Generation, type GenerationResult, type Mode
 import type {
   InferenceBackend,
   InferenceMetrics,
-  InferenceOptions,
-  InferencePrompt,
   InferenceResult,
   InferenceStream,
   InferenceToken,
@@ -34,6 +32,7 @@ export function createInferenceBackend(model: Model, options: InferenceBackendOp
   return new ModelBackend(model, options.defaults);
 }
 
+/** Its functions are properties, so that a backend can be spread into another one, and they can be passed on alone. */
 class ModelBackend implements InferenceBackend {
   readonly name: string;
   readonly vocabSize: number;
@@ -59,22 +58,20 @@ class ModelBackend implements InferenceBackend {
     this.#defaults = defaults;
   }
 
-  async generate(prompt: InferencePrompt, options?: InferenceOptions): Promise<InferenceResult> {
+  readonly generate: InferenceBackend['generate'] = async (prompt, options) => {
     return this.generateStream(prompt, options).result();
-  }
+  };
 
-  generateStream(prompt: InferencePrompt, options: InferenceOptions = {}): InferenceStream {
+  readonly generateStream: InferenceBackend['generateStream'] = (prompt, options = {}) => {
     return new CountedStream(this.#model.generate(prompt, { ...this.#defaults, ...options }), this.#counts);
-  }
+  };
 
-  async logits(prompt: InferencePrompt, options: Pick<InferenceOptions, 'signal'> = {}): Promise<Float32Array> {
+  readonly logits: InferenceBackend['logits'] = async (prompt, options = {}) => {
     const [row] = await this.#model.logprobs(this.#model.encodePrompt(prompt), options);
     return row as Float32Array;
-  }
+  };
 
-  metrics(): InferenceMetrics {
-    return { ...this.#counts };
-  }
+  readonly metrics = (): InferenceMetrics => ({ ...this.#counts });
 }
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] };

@@ -33,6 +33,13 @@ test('a generation counts once, however its tokens and its result are read', asy
   expect(backend.metrics()).toMatchObject({ numGenerations: 1, numActive: 0, numFailed: 0, numGeneratedTokens: 3 });
 });
 
+test('a backend can be spread, and its functions be passed on alone', async () => {
+  await using model = await loadModel(demoModelUrl, { context: 128, threads: 1 });
+  const { generate, metrics } = { ...createInferenceBackend(model) };
+  expect((await generate('Once upon', { maxTokens: 2 })).tokens).toHaveLength(2);
+  expect(metrics().numGenerations).toBe(1);
+});
+
 test('unknown options are errors that name the nearest one', async () => {
   await using model = await loadModel(demoModelUrl, { context: 64, threads: 1 });
   const create = (options: object): unknown => createInferenceBackend(model, options);

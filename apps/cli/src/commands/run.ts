@@ -109,14 +109,17 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   const isStreaming = flags.json !== true;
   using session =
     flags.loadSession === undefined ? model.createSession() : await restoreSession(model, flags.loadSession, signal);
-  if (isStreaming && flags.displayPrompt === true) await out.write(shownPrompt(model, input));
+  // comes with the first piece: on a terminal, the progress would erase its last line
+  let shown = isStreaming && flags.displayPrompt === true ? shownPrompt(model, input) : '';
   progress.wait('prompt');
   const generation = prompt === undefined ? session.resume(options) : session.generate(prompt, options);
   const streamed = await streamGeneration(generation, async (piece) => {
     progress.clear();
-    if (isStreaming) await out.write(piece);
+    if (isStreaming) await out.write(shown + piece);
+    shown = '';
   });
   progress.clear();
+  if (shown !== '') await out.write(shown);
   // Also after Ctrl-C, so that no computation is lost.
   if (flags.saveSession !== undefined) await session.save(flags.saveSession);
   if (isStreaming) {

@@ -34,7 +34,5 @@ function isPoolingError(error: unknown): error is ArgumentError {
 
 function poolingSuggestion(model: string | undefined): Suggestion {
   const flags = ['--pooling', 'last'];
-  return model === undefined
-    ? `winnow embed ${flags.join(' ')} -p TEXT`
-    : { argument: model, instead: [model, ...flags] };
+  return model === undefined ? ['embed', ...flags, '-p', 'TEXT'] : { argument: model, instead: [model, ...flags] };
 }

@@ -72,7 +72,9 @@ export async function openModel(model: string | undefined, options: LoadOptions,
     warnOf(loaded, warn);
     return loaded;
   } catch (error) {
-    throw isEncoderError(error) ? suggest(error, `winnow embed ${model ?? ''} -p TEXT`) : error;
+    throw isEncoderError(error)
+      ? suggest(error, ['embed', ...(model === undefined ? [] : [model]), '-p', 'TEXT'])
+      : error;
   } finally {
     progress.clear();
   }
