@@ -135,6 +135,15 @@ it('tokenizerFromJson: delegates unsupported components to the library', () => {
   expect(tokenizer.decode(tokenizer.encode('ab'), { skipSpecialTokens: true })).toBe('ab');
 });
 
+it.each([0, -1, 0.5, 1e300, '2', null])('tokenizerFromJson: rejects pieces of %j characters', (length) => {
+  const step = { type: 'FixedLength', length };
+  const nested = { type: 'Sequence', pretokenizers: [{ type: 'Whitespace' }, step] };
+  const open = (parts: Json) => () => tokenizerFromJson({ ...llamaLike(), ...parts });
+  expect(open({ pre_tokenizer: step })).toThrow(FormatError);
+  expect(open({ pre_tokenizer: step })).toThrow(/pre_tokenizer\.length: expected a/);
+  expect(open({ pre_tokenizer: nested })).toThrow(/pre_tokenizer\.pretokenizers\[1\]\.length: expected a/);
+});
+
 it.each<[string, Json, RegExp]>([
   ['no model', { model: undefined }, /model: expected an object, found nothing/],
   ['no vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] }, added_tokens: [] }, /at least one token/],

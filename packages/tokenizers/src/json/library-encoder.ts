@@ -5,7 +5,7 @@ import type { TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
 import type { JsonObject } from './value.js';
-import { type UnsupportedComponent, jsonError } from './value.js';
+import { type UnsupportedComponent, asNumber, jsonError } from './value.js';
 
 /** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(
@@ -42,12 +42,29 @@ class LibraryEncoder implements TextEncoderModel {
 }
 
 function openLibrary(source: JsonObject, config: JsonObject, cause: UnsupportedComponent): LibraryTokenizer {
+  checkComponents(source['pre_tokenizer'], 'pre_tokenizer', 0);
   try {
     const defaults = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
     return openLibraryTokenizer({ ...defaults, ...source }, config);
   } catch (error) {
     throw jsonError(cause.field, `not supported: ${cause.message} (${String(error)})`);
   }
+}
+
+/** Checks the fields on which the library depends without checking them itself. */
+function checkComponents(value: unknown, field: string, depth: number): void {
+  if (!isRecord(value)) return;
+  if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
+  if (value['type'] === 'FixedLength') {
+    const length = asNumber(value['length'], `${field}.length`);
+    // The library advances by this many code units, so it would never finish with 0 or less.
+    if (!Number.isSafeInteger(length) || length < 1) {
+      throw jsonError(`${field}.length`, `expected a positive integer, found ${length}`);
+    }
+  }
+  const steps = value['pretokenizers'];
+  if (!Array.isArray(steps)) return;
+  steps.forEach((step, index) => checkComponents(step, `${field}.pretokenizers[${index}]`, depth + 1));
 }
 
 function withoutSpecialTokens(root: JsonObject): JsonObject {
