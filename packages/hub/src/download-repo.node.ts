@@ -6,7 +6,7 @@ import { downloadFile, getHFHubCachePath, listFiles, modelInfo, type ListFileEnt
 import { ArgumentError, CapacityError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
 import { isSafeFileName } from './file-name.js';
 import { HubError, onDisk } from './hub/error.node.js';
-import { createHubFetch, createRangeFetch, messageOf } from './hub/fetch.node.js';
+import { createAnswerFetch, createHubFetch, createRangeFetch, messageOf } from './hub/fetch.node.js';
 import { MAX_FILES } from './limits.js';
 import { localFolder } from './local-folder.node.js';
 import { isCommit, RepoCache, sizeIfFile, type RepoFile } from './repo-cache.node.js';
@@ -159,7 +159,10 @@ function contextOf(options: DownloadRepoOptions): Context {
 async function resolveCommit(context: Context, request: typeof fetch): Promise<string> {
   const { repo, revision, endpoint } = context;
   const { sha } = await answer(context, () =>
-    modelInfo({ name: repo, revision, hubUrl: endpoint, additionalFields: ['sha'], fetch: request }),
+    modelInfo({
+      ...{ name: repo, revision, hubUrl: endpoint, additionalFields: ['sha'] },
+      fetch: createAnswerFetch(request, repo),
+    }),
   );
   if (typeof sha !== 'string' || !isCommit(sha)) {
     throw new HubError({ source: repo, reason: 'server', message: 'the hub returned no commit for the revision' });
@@ -170,11 +173,12 @@ async function resolveCommit(context: Context, request: typeof fetch): Promise<s
 async function listRepo(context: Context, request: typeof fetch, commit: string): Promise<RepoFile[]> {
   const { repo, endpoint } = context;
   let numRequests = 0;
+  const bounded = createAnswerFetch(request, repo);
   const counted: typeof fetch = (input, init) => {
     if (++numRequests > maxListRequests) {
       throw new HubError({ source: repo, reason: 'server', message: 'the file listing does not end' });
     }
-    return request(input, init);
+    return bounded(input, init);
   };
   return answer(context, async () => {
     const files: RepoFile[] = [];

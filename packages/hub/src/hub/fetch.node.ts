@@ -1,5 +1,6 @@
 /** The `fetch` passed to the hub library: token, abort, errors with reasons, and validated range responses. */
 import { HubError } from './error.node.js';
+import { hubLimits, type HubLimits } from './limits.node.js';
 
 /** Options of `createHubFetch`. */
 export interface HubFetchOptions {
@@ -10,23 +11,30 @@ export interface HubFetchOptions {
   readonly accessToken: string | undefined;
   readonly fetch: typeof fetch;
   readonly signal: AbortSignal | undefined;
+  /** Default: `hubLimits`. */
+  readonly limits?: HubLimits;
 }
 
 /**
  * Sends the token to the endpoint's own origin only (a redirect to a storage host loses it, by the rules of `fetch`),
- * and turns every failure into a `HubError`. A fired signal rejects with its reason.
+ * and turns every failure into a `HubError`. A fired signal rejects with its reason. An answer whose headers do not
+ * end in time is a failure, and a body that goes silent ends with an error.
  */
 export function createHubFetch(options: HubFetchOptions): typeof fetch {
   const { repo, endpoint, accessToken, signal } = options;
+  const { silenceMs } = options.limits ?? hubLimits;
   const { origin } = new URL(endpoint);
   return async (input, init) => {
     signal?.throwIfAborted();
     const url = new URL(input instanceof Request ? input.url : input);
     const headers = new Headers(init?.headers);
     if (accessToken !== undefined && url.origin === origin) headers.set('authorization', `Bearer ${accessToken}`);
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(silenceError(silenceMs)), silenceMs);
     let response: Response;
     try {
-      response = await options.fetch(url, { ...init, headers, ...(signal === undefined ? {} : { signal }) });
+      const either = signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]);
+      response = await options.fetch(url, { ...init, headers, signal: either });
     } catch (cause) {
       signal?.throwIfAborted();
       throw new HubError(
@@ -37,13 +45,93 @@ export function createHubFetch(options: HubFetchOptions): typeof fetch {
         },
         { cause },
       );
+    } finally {
+      clearTimeout(timer);
     }
     if (!response.ok) {
       await response.body?.cancel().catch(() => undefined);
       throw statusError(repo, url, response, accessToken !== undefined);
     }
-    return response;
+    return response.body === null ? response : withBody(response, endSilence(response.body, silenceMs));
   };
+}
+
+/** Wraps a `fetch` for short answers in JSON: each is read whole, within the limits of bytes and time. */
+export function createAnswerFetch(request: typeof fetch, repo: string, limits: HubLimits = hubLimits): typeof fetch {
+  const { answerBytes, answerMs } = limits;
+  return async (input, init) => {
+    const response = await request(input, init);
+    const { host } = new URL(input instanceof Request ? input.url : input);
+    const refuse = (message: string): HubError => new HubError({ source: repo, reason: 'server', message });
+    const reader = response.body?.getReader();
+    const chunks: Uint8Array<ArrayBuffer>[] = [];
+    let numBytes = 0;
+    const timer = setTimeout(() => void reader?.cancel().catch(() => undefined), answerMs);
+    const start = performance.now();
+    try {
+      for (;;) {
+        const next = await reader?.read();
+        if (performance.now() - start >= answerMs)
+          throw refuse(`the answer of ${host} takes over ${seconds(answerMs)}`);
+        if (next?.value === undefined) break;
+        numBytes += next.value.byteLength;
+        if (numBytes > answerBytes) throw refuse(`the answer of ${host} is longer than ${answerBytes} bytes`);
+        chunks.push(next.value);
+      }
+    } catch (cause) {
+      void reader?.cancel().catch(() => undefined);
+      if (cause instanceof SilenceError) {
+        throw new HubError({ source: repo, reason: 'network', message: `${host}: ${cause.message}` }, { cause });
+      }
+      throw cause;
+    } finally {
+      clearTimeout(timer);
+    }
+    return withBody(response, new Blob(chunks).stream());
+  };
+}
+
+/** A connection delivered nothing for too long. */
+class SilenceError extends Error {}
+
+function silenceError(silenceMs: number): SilenceError {
+  return new SilenceError(`no bytes for ${seconds(silenceMs)}`);
+}
+
+function seconds(ms: number): string {
+  return `${ms / 1000} s`;
+}
+
+function withBody({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array<ArrayBuffer>>): Response {
+  return new Response(body, { status, statusText, headers });
+}
+
+/** The same bytes, which end with an error when none arrive for `silenceMs`. */
+function endSilence(
+  body: ReadableStream<Uint8Array<ArrayBuffer>>,
+  silenceMs: number,
+): ReadableStream<Uint8Array<ArrayBuffer>> {
+  const reader = body.getReader();
+  return new ReadableStream<Uint8Array<ArrayBuffer>>(
+    {
+      async pull(controller) {
+        const { promise: silence, reject } = Promise.withResolvers<never>();
+        const timer = setTimeout(() => reject(silenceError(silenceMs)), silenceMs);
+        try {
+          const { value } = await Promise.race([reader.read(), silence]);
+          if (value === undefined) controller.close();
+          else controller.enqueue(value);
+        } catch (error) {
+          void reader.cancel().catch(() => undefined); // closes the connection
+          throw error;
+        } finally {
+          clearTimeout(timer);
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 }, // the time counts only while somebody waits for bytes
+  );
 }
 
 /**
