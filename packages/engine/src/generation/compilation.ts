@@ -1,5 +1,6 @@
 /** A computation in slices that several callers wait for, with turns of the event loop between slices. */
 import type { Sliced } from '@winnow/grammar';
+import { hostTurn } from '../runtime/gather.js';
 
 export class Compilation<Result> {
   readonly result: Promise<Result>;
@@ -32,7 +33,7 @@ export class Compilation<Result> {
     for (;;) {
       const step = work.next();
       if (step.done === true) return step.value;
-      await new Promise((resolve) => setTimeout(resolve));
+      await hostTurn();
       if (this.#numWaiting === 0) throw new DOMException('Nobody waits for the compilation.', 'AbortError');
     }
   }

@@ -110,11 +110,18 @@ export class Constraints {
     let compilation = this.#grammars.get(key);
     if (compilation === undefined) {
       compilation = new Compilation(this.#compile(options));
-      compilation.result.catch(() => this.#grammars.remove(key));
-      this.#grammars.set(key, compilation);
-      this.#grammars.evict(maxGrammars);
+      this.#keep(key, compilation);
     }
     return compilation.wait(signal);
+  }
+
+  #keep(key: string, compilation: Compilation<TokenGrammar>): void {
+    const grammars = this.#grammars;
+    grammars.set(key, compilation);
+    grammars.evict(maxGrammars);
+    compilation.result.catch(() => {
+      if (grammars.get(key) === compilation) grammars.remove(key); // it may have been evicted and started again
+    });
   }
 
   *#compile(options: ConstraintOptions): Sliced<TokenGrammar> {

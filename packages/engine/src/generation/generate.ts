@@ -14,9 +14,9 @@ import type {
 } from './generation.js';
 import type { LoadedModel } from './loaded-model.js';
 import { checkOverflow, chunkLimit, dropsTokens, makeRoom, type OverflowPolicy } from './overflow.js';
-import { fitPrompt } from './prompt-fit.js';
+import { fitPrompt, type FittedPrompt } from './prompt-fit.js';
 import { Sampler, type Choice } from './sampler.js';
-import { resolveSampling } from './sampling-options.js';
+import { resolveSampling, type Sampling } from './sampling-options.js';
 import { lastingOptions, tokensOf, type GenerationState } from './state.js';
 import { TextStream } from './text-stream.js';
 import { TopReader } from './top-reader.js';
@@ -31,6 +31,17 @@ interface Limits {
   readonly maxTokens: number;
   readonly numTopLogprobs: number;
   readonly overflow: OverflowPolicy;
+}
+
+/** What a generation needs besides its grammar; the options are valid and the prompt fits. */
+interface CheckedStart {
+  readonly options: GenerateOptions;
+  readonly limits: Limits;
+  readonly sampling: Sampling;
+  /** The prompt and, when resumed, the tokens that were generated. */
+  readonly allTokens: Int32Array;
+  readonly fitted: FittedPrompt;
+  readonly text: TextStream;
 }
 
 export class GenerationRun {
@@ -55,15 +66,19 @@ export class GenerationRun {
   #numEvicted = 0;
   #numSteps = 0;
 
-  /** @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit */
+  /**
+   * Checks everything else before it compiles the grammar, which takes longest.
+   * @throws {ArgumentError | CapacityError} for invalid options, and a prompt that does not fit
+   */
   static async create(
     model: LoadedModel,
     sequence: Sequence,
     start: GenerationStart,
     given: GenerateOptions,
   ): Promise<GenerationRun> {
-    const constraint = await model.constraints.start(optionsOf(start, given), given.signal);
-    return new GenerationRun(model, sequence, start, given, constraint);
+    const checked = check(model, start, given);
+    const constraint = await model.constraints.start(checked.options, given.signal);
+    return new GenerationRun(model, sequence, start, given, checked, constraint);
   }
 
   private constructor(
@@ -71,26 +86,25 @@ export class GenerationRun {
     sequence: Sequence,
     start: GenerationStart,
     given: GenerateOptions,
+    { options, limits, sampling, allTokens, fitted, text }: CheckedStart,
     constraint: Constraint | undefined,
   ) {
     const { resumed } = start;
-    const options = optionsOf(start, given);
     this.#model = model;
     this.#sequence = sequence;
     this.#options = options;
-    this.#limits = limitsOf(model, options);
-    const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
+    this.#limits = limits;
     this.#constraint = constraint;
     this.#sampler = new Sampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
-    const all = resumed === undefined ? start.prompt : tokensOf(resumed);
-    const { tokens, numDropped } = fitPrompt(all, model.contextSize, this.#limits.overflow);
+    const { tokens, numDropped } = fitted;
     this.#prompt = tokens;
     this.#numDropped = numDropped;
     this.#numResumed = resumed?.chosen.length ?? 0;
-    this.#text = textAfter(model, tokens, options, resumed);
-    this.#top = new TopReader(this.#limits.numTopLogprobs);
+    this.#text = text;
+    this.#top = new TopReader(limits.numTopLogprobs);
     const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
-    if (numConstrained > 0) for (const tokenId of all.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
+    if (numConstrained > 0)
+      for (const tokenId of allTokens.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
     this.#state = {
       prompt: tokens,
       numConstrained: this.#constraint === undefined ? 0 : numConstrained,
@@ -259,6 +273,17 @@ const firstRow: readonly number[] = [0];
 function decodeRequest(sequence: Sequence, signal: AbortSignal | undefined, read: StepRequest['read']): StepRequest {
   const tokens = new Int32Array(1);
   return { sequence, phase: 'decode', tokens, offset: 0, count: 1, outputRows: firstRow, signal, read };
+}
+
+/** @throws {ArgumentError | CapacityError} */
+function check(model: LoadedModel, start: GenerationStart, given: GenerateOptions): CheckedStart {
+  const { resumed } = start;
+  const options = optionsOf(start, given);
+  const limits = limitsOf(model, options);
+  const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
+  const allTokens = resumed === undefined ? start.prompt : tokensOf(resumed);
+  const fitted = fitPrompt(allTokens, model.contextSize, limits.overflow);
+  return { options, limits, sampling, allTokens, fitted, text: textAfter(model, fitted.tokens, options, resumed) };
 }
 
 function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions): Limits {

@@ -2,16 +2,18 @@
 import { CapacityError } from '@winnow/tensor';
 import { checkOverflow, dropsTokens, type OverflowPolicy } from './overflow.js';
 
+/** The tokens of a prompt that are used, and how many were dropped. */
+export interface FittedPrompt {
+  readonly tokens: Int32Array;
+  readonly numDropped: number;
+}
+
 /**
  * Makes the prompt leave room for one new token; policies that drop cached tokens leave it unchanged.
  * @throws {CapacityError} when it does not fit and the policy is `stop` or `error`, or the context has no room for any
  *   prompt
  */
-export function fitPrompt(
-  tokens: Int32Array,
-  contextSize: number,
-  policy: OverflowPolicy,
-): { tokens: Int32Array; numDropped: number } {
+export function fitPrompt(tokens: Int32Array, contextSize: number, policy: OverflowPolicy): FittedPrompt {
   checkOverflow(policy);
   const maxTokens = contextSize - 1;
   if (tokens.length <= maxTokens || (dropsTokens(policy) && maxTokens > 0)) return { tokens, numDropped: 0 };

@@ -18,7 +18,7 @@ export async function gather(isComplete: () => boolean): Promise<void> {
 }
 
 /** Yields to the host's event loop, without the delay of timers. */
-function hostTurn(): Promise<void> {
+export function hostTurn(): Promise<void> {
   const { MessageChannel } = globalThis as unknown as { MessageChannel: new () => Channel };
   const { port1, port2 } = new MessageChannel();
   return new Promise((resolve) => {

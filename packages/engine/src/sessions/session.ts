@@ -152,16 +152,12 @@ export class ModelSession implements Session {
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     this.#checkIdle();
     this.#isBusy = true;
-    this.#model.scheduler.enter(this.#sequence);
     try {
       this.#owner.checkOpen();
       options.signal?.throwIfAborted();
       const run = await GenerationRun.create(this.#model, this.#sequence, begin(), options);
-      return yield* run.tokens((state) => {
-        this.#state = state;
-      });
+      return yield* this.#scheduled(run);
     } finally {
-      this.#model.scheduler.leave(this.#sequence);
       this.#isBusy = false;
     }
   }
@@ -224,6 +220,20 @@ export class ModelSession implements Session {
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     checkOptions(options, generateOptionNames);
     return yield* this.run(begin, options);
+  }
+
+  /** Steps of other sessions wait for this one only from here on, not while its grammar is compiled. */
+  async *#scheduled(run: GenerationRun): AsyncGenerator<GeneratedToken, GenerationResult, void> {
+    const { scheduler } = this.#model;
+    scheduler.enter(this.#sequence);
+    try {
+      await undefined; // generations that start together all enter before the first step
+      return yield* run.tokens((state) => {
+        this.#state = state;
+      });
+    } finally {
+      scheduler.leave(this.#sequence);
+    }
   }
 
   #fromState(): GenerationStart {

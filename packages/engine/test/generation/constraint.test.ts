@@ -2,8 +2,9 @@
 import { memorySink } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadModel, type JsonSchema, type Model } from '../../src/index.js';
+import { Scheduler } from '../../src/runtime/scheduler.js';
 
 let model: Model;
 beforeAll(async () => {
@@ -70,6 +71,28 @@ describe('constrained generation', () => {
       expect(bound.text).toBe(free.text);
     }
   });
+});
+
+test('a generation takes part in the steps of others only after its grammar was compiled', async () => {
+  const enter = vi.spyOn(Scheduler.prototype, 'enter');
+  try {
+    const refused = model.generate(prompt, { maxTokens: 1, grammar: 'root ::= missing' }).result();
+    await expect(refused).rejects.toThrow('missing');
+    expect(enter).not.toHaveBeenCalled();
+    await model.generate(prompt, { maxTokens: 1, grammar: 'root ::= "a"' }).result();
+    expect(enter).toHaveBeenCalledTimes(1);
+  } finally {
+    enter.mockRestore();
+  }
+});
+
+test.each([
+  ['temperature', { temperature: -1 }],
+  ['maxTokens', { maxTokens: -1 }],
+  ['showTokens', { showTokens: ['no such token'] }],
+])('an invalid %s is refused before the grammar is compiled', async (argument, options) => {
+  const refused = model.generate(prompt, { ...options, grammar: 'root ::= missing' }).result();
+  await expect(refused).rejects.toMatchObject({ argument });
 });
 
 describe('where constrained text begins and ends', () => {
