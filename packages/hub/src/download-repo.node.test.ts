@@ -1,5 +1,7 @@
+import { spawnSync } from 'node:child_process';
 import { mkdir, readdir, readFile, readlink, rm, stat, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { partPath } from '@winnow/bytes/node';
 import { scanCacheDir } from '@huggingface/hub';
 import { describe, expect, it, vi } from 'vitest';
 import { gitSha1, sha256 } from '../test/fake-hub.js';
@@ -182,6 +184,25 @@ describe('an interrupted download', () => {
     hub.ignoresRange = true;
     const { path } = await get();
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
+  });
+});
+
+describe('a killed download', () => {
+  it('removes the parts that a killed process left beside its files', async () => {
+    const { pid } = spawnSync(process.execPath, ['-e', '']);
+    const snapshot = join(repoPath, 'snapshots', commitA);
+    const targets = [
+      join(snapshot, 'config.json'),
+      join(repoPath, 'refs', 'main'),
+      join(repoPath, '.winnow', `${commitA}.json`),
+    ];
+    for (const target of targets) {
+      await mkdir(dirname(target), { recursive: true });
+      await writeFile((await partPath(target)).replace(`-${process.pid}-`, `-${pid}-`), 'half');
+    }
+    await get();
+    const left = await readdir(repoPath, { recursive: true });
+    expect(left.filter((name) => name.endsWith('.part'))).toEqual([]);
   });
 });
 

@@ -7,10 +7,9 @@
  *   models--org--name/.winnow/<commit>.json   Winnow's own: the files of the commit, to detect missing ones offline
  */
 import { isRecord } from '@winnow/tensor';
-import { randomUUID } from 'node:crypto';
 import { copyFile, readFile, realpath, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
-import { makeFolder } from '@winnow/bytes/node';
+import { makeFolder, partPath } from '@winnow/bytes/node';
 import { getRepoFolderName } from '@huggingface/hub';
 import { isSafeFileName } from './file-name.js';
 import { onDisk } from './hub/error.node.js';
@@ -92,7 +91,7 @@ export class RepoCache {
       const existing = await realpath(target).catch(() => undefined);
       if (existing !== undefined && existing === (await realpath(blob))) return;
       await makeFolder(dirname(target));
-      const temporary = `${target}.${randomUUID()}.part`;
+      const temporary = await partPath(target);
       try {
         try {
           await symlink(relative(dirname(target), blob), temporary);
@@ -142,7 +141,7 @@ async function readIfThere(path: string): Promise<string | undefined> {
 async function writeWhole(path: string, text: string): Promise<void> {
   await onDisk(path, async () => {
     await makeFolder(dirname(path));
-    const temporary = `${path}.${randomUUID()}.part`;
+    const temporary = await partPath(path);
     try {
       await writeFile(temporary, text);
       await rename(temporary, path);

@@ -1,9 +1,9 @@
 /** A file as a sink: written to a temporary file, which is renamed to its destination on `close`. */
-import { randomUUID } from 'node:crypto';
 import { open, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { checkOptions, IoError, ReleasedError, type OptionNames } from '@winnow/tensor';
 import type { ByteSink } from '../byte-sink.js';
 import { fileError } from './error.node.js';
+import { partPath } from './part.node.js';
 import { checkCount } from '../range.js';
 
 export interface FileSinkOptions {
@@ -14,15 +14,15 @@ export interface FileSinkOptions {
 const fileSinkOptionNames: OptionNames<FileSinkOptions> = { mode: true };
 
 /**
- * A sink for `path`. The bytes go to a new file `<path>.<random>.part` in the same folder; `close` flushes it to the
- * disk and renames it to `path`, replacing an existing file, and `abort` or any failure removes it. So `path` is always
- * absent, the old file or the complete new one.
+ * A sink for `path`. The bytes go to a new file `<path>.<...>.part` in the same folder; `close` flushes it to the disk
+ * and renames it to `path`, replacing an existing file, and `abort` or any failure removes it. So `path` is always
+ * absent, the old file or the complete new one. Parts that killed processes left are removed by the next sink of `path`.
  * @throws {IoError} when the folder is missing or not writable, or `path` is a folder, a device or a pipe: the rename
  * would replace it
  */
 export async function fileSink(path: string, options: FileSinkOptions = {}): Promise<ByteSink> {
   checkOptions(options, fileSinkOptionNames);
-  const temporary = `${path}.${randomUUID()}.part`;
+  const temporary = await partPath(path);
   let handle: FileHandle;
   try {
     const existing = await stat(path).catch(() => undefined);

@@ -1,0 +1,56 @@
+/** Names of files that are still being written, and the end of those whose writer was killed. */
+import { createHash, randomUUID } from 'node:crypto';
+import { readlinkSync } from 'node:fs';
+import { lstat, readdir, rm } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+
+/** Age at which an unfinished file is stale whoever wrote it: no writer pauses for a day. */
+const staleMs = 24 * 60 * 60 * 1000;
+
+/** Where the number of a process has a meaning: another machine or container that shares the folder has others. */
+const place = createHash('sha256').update(`${hostname()} ${namespace()}`).digest('hex').slice(0, 8);
+
+function namespace(): string {
+  try {
+    return readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return ''; // systems other than Linux have none
+  }
+}
+
+/**
+ * The path of a new file beside `path`, to be renamed to it when complete: `<path>.<place>-<process>-<random>.part`.
+ * Those that killed processes left for the same `path` are removed first, folders included.
+ */
+export async function partPath(path: string): Promise<string> {
+  await removeStaleParts(path);
+  return `${path}.${place}-${process.pid}-${randomUUID().slice(0, 8)}.part`;
+}
+
+async function removeStaleParts(path: string): Promise<void> {
+  const [folder, prefix] = [dirname(path), `${basename(path)}.`];
+  const names = await readdir(folder).catch(() => []); // opening the file reports a folder that cannot be read
+  for (const name of names) {
+    if (!name.startsWith(prefix)) continue;
+    const [, writerPlace, pid] = /^([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{8}\.part$/.exec(name.slice(prefix.length)) ?? [];
+    if (pid === undefined) continue;
+    const part = join(folder, name);
+    const isDead = writerPlace === place && !isAlive(Number(pid));
+    if (isDead || (await isOld(part))) await rm(part, { force: true, recursive: true }).catch(() => undefined);
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0); // sends nothing
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}
+
+async function isOld(path: string): Promise<boolean> {
+  const found = await lstat(path).catch(() => undefined);
+  return found !== undefined && performance.timeOrigin + performance.now() - found.mtimeMs > staleMs;
+}
