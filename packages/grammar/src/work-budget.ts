@@ -4,7 +4,7 @@
  */
 import { CapacityError } from '@winnow/tensor';
 
-/** Steps of compiling, each a few tens of nanoseconds: well below a second. */
+/** Steps of compiling. With the limits of states and rules, they bound the time to a few seconds. */
 export const maxCompileSteps = 15_000_000;
 
 /** Steps of a slice. */

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkDocuments, writeDocuments } from './documents/documents.ts';
 import { checkExamples, linkedPackages } from './documents/examples.ts';
-import { checkDrawings, checkLinks } from './documents/links.ts';
+import { checkDrawings, checkLinks, checkNamedFiles } from './documents/links.ts';
 import { checkApi } from './releases/api.ts';
 import { checkChangesets } from './releases/changesets.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from './releases/publish.ts';
@@ -101,7 +101,7 @@ async function checkGuides(): Promise<void> {
 }
 
 async function checkAllDocuments(): Promise<void> {
-  await attempt('links', () => [...checkLinks(root), ...checkDrawings(root)]);
+  await attempt('links', () => [...checkLinks(root), ...checkDrawings(root), ...checkNamedFiles(root)]);
   await attempt('documents', () => checkDocuments(readWorkspace(root)));
 }
 

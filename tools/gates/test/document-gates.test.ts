@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { checkDocuments, writeDocuments } from '../src/documents/documents.ts';
 import { drawLayers } from '../src/documents/layers-picture.ts';
-import { checkDrawings, checkLinks } from '../src/documents/links.ts';
+import { checkDrawings, checkLinks, checkNamedFiles } from '../src/documents/links.ts';
 import { parseDocument } from '../src/documents/markdown.ts';
 import { readWorkspace } from '../src/workspace/workspace.ts';
 import { addFiles, createFolder, workspaceFiles, type Files } from './fixture.ts';
@@ -73,6 +73,18 @@ describe('drawings', () => {
       'CONTRIBUTING.md: Walk: no such function',
     ]);
   });
+});
+
+it('files that a recipe names exist, by the end of their path', () => {
+  const root = createFolder({
+    'CONTRIBUTING.md': 'See `low/src/a.ts`, `src/<op>.ts` and `*.node.ts`.\n',
+    'docs/recipes/add.md': 'See `src/a.ts`, `c/a.ts`, `gone.json` and `b.generated.ts`.\n',
+    'packages/low/src/a.ts': '',
+  });
+  expect(checkNamedFiles(root)).toEqual([
+    'docs/recipes/add.md: c/a.ts: no such file',
+    'docs/recipes/add.md: gone.json: no such file',
+  ]);
 });
 
 const readme =

@@ -68,6 +68,21 @@ export function checkDrawings(root: string): string[] {
   ];
 }
 
+/** Files in code spans, such as `blocks/experts.ts`; not patterns, nor files that a build generates. */
+const namedFile = /`((?:[\w.-]+\/)*[\w-][\w.-]*\.(?:ts|mjs|json|md|txt))`/g;
+
+/** @returns one line per file that a recipe or `CONTRIBUTING.md` names, in full or by the end of its path, and that is not there */
+export function checkNamedFiles(root: string): string[] {
+  const files = listFiles(root).map((path) => `/${path}`);
+  const recipes = listFiles(join(root, 'docs', 'recipes')).map((path) => `docs/recipes/${path}`);
+  return ['CONTRIBUTING.md', ...recipes].flatMap((document) => {
+    const names = [...readFileSync(join(root, document), 'utf8').matchAll(namedFile)].map(([, name = '']) => name);
+    return names
+      .filter((name) => !name.includes('.generated.') && !files.some((path) => path.endsWith(`/${name}`)))
+      .map((name) => `${document}: ${name}: no such file`);
+  });
+}
+
 function checkChains(root: string, drawings: readonly string[]): string[] {
   const lines = drawings.flatMap((drawing) => drawing.split('\n')).filter((line) => line.includes(' → '));
   const names = new Set(lines.flatMap((line) => line.match(drawnFunctions) ?? []));
