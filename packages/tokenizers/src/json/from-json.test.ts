@@ -144,6 +144,24 @@ it.each([0, -1, 0.5, 1e300, '2', null])('tokenizerFromJson: rejects pieces of %j
   expect(open({ pre_tokenizer: nested })).toThrow(/pre_tokenizer\.pretokenizers\[1\]\.length: expected a/);
 });
 
+it('tokenizerFromJson: an expression that backtracks without end takes linear time', () => {
+  const split = { type: 'Split', pattern: { Regex: '(a+)+$' }, behavior: 'Isolated', invert: false };
+  const replace = { type: 'Replace', pattern: { Regex: '(b+)+$' }, content: 'a' };
+  const tokenizer = tokenizerFromJson({ ...llamaLike(), normalizer: replace, pre_tokenizer: split });
+  const text = `${'ab'.repeat(20_000)}${'a'.repeat(30_000)}!`;
+  expect(tokenizer.decode(tokenizer.encode(text), { skipSpecialTokens: true })).toContain('!');
+  expect([...tokenizer.encode('abb')]).toEqual([...tokenizer.encode('aa')]);
+});
+
+it('tokenizerFromJson: rejects an expression that backtracks for the library', () => {
+  const split = { type: 'Split', pattern: { Regex: '(a+)+$' }, behavior: 'Isolated', invert: false };
+  const fixed = { type: 'FixedLength', length: 2 };
+  const file = { ...llamaLike(), pre_tokenizer: { type: 'Sequence', pretokenizers: [fixed, split] } };
+  expect(() => tokenizerFromJson(file)).toThrow(
+    /pre_tokenizer\.pretokenizers\[1\]\.pattern\.Regex: expected an expression/,
+  );
+});
+
 it.each<[string, Json, RegExp]>([
   ['no model', { model: undefined }, /model: expected an object, found nothing/],
   ['no vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] }, added_tokens: [] }, /at least one token/],

@@ -4,6 +4,7 @@ import type { IdList } from '../tables/id-list.js';
 import type { TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
+import { readPattern } from './pattern.js';
 import type { JsonObject } from './value.js';
 import { type UnsupportedComponent, asNumber, jsonError } from './value.js';
 
@@ -42,7 +43,8 @@ class LibraryEncoder implements TextEncoderModel {
 }
 
 function openLibrary(source: JsonObject, config: JsonObject, cause: UnsupportedComponent): LibraryTokenizer {
-  checkComponents(source['pre_tokenizer'], 'pre_tokenizer', 0);
+  checkComponents(source['normalizer'], 'normalizer', 0, cause);
+  checkComponents(source['pre_tokenizer'], 'pre_tokenizer', 0, cause);
   try {
     const defaults = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null, added_tokens: [] };
     return openLibraryTokenizer({ ...defaults, ...source }, config);
@@ -52,7 +54,7 @@ function openLibrary(source: JsonObject, config: JsonObject, cause: UnsupportedC
 }
 
 /** Checks the fields on which the library depends without checking them itself. */
-function checkComponents(value: unknown, field: string, depth: number): void {
+function checkComponents(value: unknown, field: string, depth: number, cause: UnsupportedComponent): void {
   if (!isRecord(value)) return;
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
   if (value['type'] === 'FixedLength') {
@@ -62,9 +64,16 @@ function checkComponents(value: unknown, field: string, depth: number): void {
       throw jsonError(`${field}.length`, `expected a positive integer, found ${length}`);
     }
   }
-  const steps = value['pretokenizers'];
-  if (!Array.isArray(steps)) return;
-  steps.forEach((step, index) => checkComponents(step, `${field}.pretokenizers[${index}]`, depth + 1));
+  const pattern = value['pattern'];
+  if (isRecord(pattern) && !(readPattern(pattern, `${field}.pattern`) instanceof RegExp)) {
+    const message = `expected an expression that cannot backtrack, since the library runs it (${cause.message})`;
+    throw jsonError(`${field}.pattern.Regex`, message);
+  }
+  for (const name of ['normalizers', 'pretokenizers']) {
+    const steps = value[name];
+    if (!Array.isArray(steps)) continue;
+    steps.forEach((step, index) => checkComponents(step, `${field}.${name}[${index}]`, depth + 1, cause));
+  }
 }
 
 function withoutSpecialTokens(root: JsonObject): JsonObject {

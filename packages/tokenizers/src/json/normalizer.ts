@@ -3,7 +3,7 @@ import { bytesOfBase64 } from '@winnow/tensor';
 import { charBit, charClass } from '../text/char-class.js';
 import { Charsmap } from '../text/charsmap.js';
 import type { CharsmapMatch } from '../text/charsmap.js';
-import { readPattern } from './pattern.js';
+import { readPattern, replaceMatches } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
 
 /** Maps text to normalized text. */
@@ -44,7 +44,7 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
     case 'Replace': {
       const pattern = readPattern(config['pattern'], `${field}.pattern`);
       const content = asString(config['content'], `${field}.content`);
-      return (text) => text.replace(pattern, () => content);
+      return (text) => replaceMatches(text, pattern, content);
     }
     case 'BertNormalizer':
       return bertNormalizer(

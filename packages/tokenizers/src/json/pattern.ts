@@ -1,18 +1,66 @@
 /** Patterns of tokenizer.json: literal strings, or Oniguruma expressions translated by the library. */
+import { neverBacktracks, parseExpression } from '../pattern/expression.js';
+import { LinearPattern, type Pattern } from '../pattern/linear-pattern.js';
 import { asObject, jsonError } from './value.js';
 import { translateOniguruma } from './library.js';
 
-/** The global regular expression of `{ String }` or `{ Regex }`. @throws FormatError */
-export function readPattern(value: unknown, field: string): RegExp {
+const SPACES = '\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+';
+const LEAD = '[^\\r\\n\\p{L}\\p{N}]?';
+const UPPER = '[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]';
+const LOWER = '[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]';
+const CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)";
+const GPT2_CONTRACTIONS = "'s|'t|'re|'ve|'m|'ll|'d";
+
+/** Expressions of published tokenizers on which the engine of the host takes linear time. */
+const trusted: ReadonlySet<string> = new Set([
+  // GPT-2, CLIP
+  `${GPT2_CONTRACTIONS}| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+`,
+  `${GPT2_CONTRACTIONS}|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+`,
+  `<\\|startoftext\\|>|<\\|endoftext\\|>|${GPT2_CONTRACTIONS}|[\\p{L}]+|[\\p{N}]|[^\\s\\p{L}\\p{N}]+`,
+  // Llama 3, Qwen 2, Qwen 3.5
+  `${CONTRACTIONS}|${LEAD}\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
+  `${CONTRACTIONS}|${LEAD}\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|${SPACES}`,
+  `${CONTRACTIONS}|${LEAD}[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|${SPACES}`,
+  // GPT-4o and Llama 4, Mistral
+  `${LEAD}${UPPER}*${LOWER}+${CONTRACTIONS}?|${LEAD}${UPPER}+${LOWER}*${CONTRACTIONS}?|` +
+    `\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
+  `${LEAD}${UPPER}*${LOWER}+|${LEAD}${UPPER}+${LOWER}*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|${SPACES}`,
+  // DeepSeek V3
+  '[!"#$%&\'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|' +
+    ' ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+',
+  // Bloom
+  ' ?[^(\\s|[.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c])]+',
+]);
+
+/** The global pattern of `{ String }` or `{ Regex }`, which takes linear time. @throws FormatError */
+export function readPattern(value: unknown, field: string): Pattern {
   const pattern = asObject(value, field);
   if (typeof pattern['String'] === 'string') {
     if (pattern['String'] === '') throw jsonError(`${field}.String`, 'expected a string with at least one character');
     return new RegExp(pattern['String'].replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'gu');
   }
-  if (typeof pattern['Regex'] !== 'string') throw jsonError(field, 'expected an object with "String" or "Regex"');
+  const source = pattern['Regex'];
+  if (typeof source !== 'string') throw jsonError(field, 'expected an object with "String" or "Regex"');
   try {
-    return translateOniguruma(pattern['Regex']);
+    const translated = translateOniguruma(source);
+    if (trusted.has(source) || neverBacktracks(parseExpression(translated.source))) return translated;
+    return new LinearPattern(translated.source);
   } catch (cause) {
     throw jsonError(`${field}.Regex`, `cannot translate the expression: ${String(cause)}`);
   }
+}
+
+/** The text with every match replaced, like `String.replaceAll`. */
+export function replaceMatches(text: string, pattern: Pattern, content: string): string {
+  if (pattern instanceof RegExp) return text.replace(pattern, () => content);
+  let out = '';
+  let done = 0;
+  pattern.lastIndex = 0;
+  for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
+    const end = match.index + match[0].length;
+    out += text.slice(done, match.index) + content;
+    done = end;
+    if (match[0] === '') pattern.lastIndex += (text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1;
+  }
+  return out + text.slice(done);
 }

@@ -1,4 +1,5 @@
 /** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
+import type { Pattern } from '../pattern/linear-pattern.js';
 import { compilePattern } from '../text/split.js';
 import { readPattern } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
@@ -132,7 +133,7 @@ function readBehavior(value: unknown, field: string, fallback: Behavior): Behavi
   return name as Behavior;
 }
 
-function splitStep(pattern: RegExp, behavior: Behavior, invert: boolean): PieceStep {
+function splitStep(pattern: Pattern, behavior: Behavior, invert: boolean): PieceStep {
   return (piece, _, emit) => {
     // Start of the current piece and whether it is a match; matches and gaps alternate, or two matches touch.
     let start = 0;
