@@ -70,8 +70,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/bytes/src/http-source.ts',
-    find: 'if (response.status === 416 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };',
-    replace: 'if (response.status === 417 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };',
+    find: 'if (status === 416 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };',
+    replace: 'if (status === 417 && range?.sizeBytes === 0) return { sizeBytes: 0, validator };',
     tests: ['src/http-source.test.ts'],
   },
   {
