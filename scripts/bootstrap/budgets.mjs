@@ -1,4 +1,4 @@
-/** How long people wait at most, on two cores that do nothing else. Printed beside what a run took; nothing fails by time. */
+/** How long people wait at most, on two cores that do nothing else. Printed next to what a run took; nothing fails by time. */
 export const budgetsMs = { test: 300_000, check: 420_000, checkOfPackage: 20_000 };
 
 /** A row of the table that `gates budgets` begins. */

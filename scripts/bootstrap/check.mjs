@@ -52,7 +52,7 @@ function testTimeMs(tasks) {
   return Math.max(...ran.map(({ execution }) => execution.endTime)) - begin;
 }
 
-/** Lines of files, functions and kernels beside their limits, then the times. Gates hold the former; nothing fails by time. */
+/** Lines of files, functions and kernels compared with their limits, then the times. Gates hold the former; nothing fails by time. */
 async function printBudgets(tools, selected, times, print) {
   print('budgets:');
   const main = join(root, 'tools', 'gates', 'src', 'main.ts');
@@ -104,7 +104,7 @@ export async function taskCheck(tools, rest) {
   for (const file of runSummaries().filter((name) => !before.has(name))) {
     const { tasks: ran } = JSON.parse(readFileSync(join(runsFolder, file), 'utf8'));
     printTable(ran, print);
-    times.push(['seconds of tests, beside others', testTimeMs(ran), budgetsMs.test]);
+    times.push(['seconds of tests, with other tasks', testTimeMs(ran), budgetsMs.test]);
     rmSync(join(runsFolder, file), { force: true });
   }
   const code = exitCodeOf(outcome) || codeOfScripts;

@@ -108,7 +108,7 @@ export function closingLine({ passed, failed, skipped }) {
 }
 
 /**
- * The arguments of turbo for the tests of the filtered packages, or of all: those that take longest first, beside builds, which
+ * The arguments of turbo for the tests of the filtered packages, or of all: those that take longest first, together with builds, which
  * fill the cores while kernels compile.
  */
 function testRuns(filters, flags) {

@@ -63,7 +63,7 @@ async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promis
     throw new CommanderError(exitCodes.usage, 'winnow.noCommand', 'expected a command, got none');
   }
   try {
-    await program.parseAsync(joinScaledAdapters(withoutVainHelp(argv, program)), { from: 'user' });
+    await program.parseAsync(joinScaledAdapters(withoutUnknownTopic(argv, program)), { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error;
     if (error.exitCode !== 0) throw usageOf(error, argv, program);
@@ -72,10 +72,10 @@ async function dispatch(argv: readonly string[], io: CliIo, out: Output): Promis
 }
 
 /** `help rnu` is the unknown command `rnu`, whose error names the nearest one. */
-function withoutVainHelp(argv: readonly string[], program: Command): readonly string[] {
+function withoutUnknownTopic(argv: readonly string[], program: Command): readonly string[] {
   const [first, name] = argv;
-  const isVain = first === 'help' && name !== undefined && !program.commands.some((entry) => entry.name() === name);
-  return isVain && name !== 'help' && !name.startsWith('-') ? argv.slice(1) : argv;
+  const isUnknown = first === 'help' && name !== undefined && !program.commands.some((entry) => entry.name() === name);
+  return isUnknown && name !== 'help' && !name.startsWith('-') ? argv.slice(1) : argv;
 }
 
 function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void): Command {

@@ -19,7 +19,7 @@ import { engineApiError, frameworkApiError } from './http/error-mapping.js';
 import { ModelRegistry } from './models/model-registry.js';
 import { openApiInfo, sharedSchemas } from './schemas/openapi.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
-import { addJsonParser, meaningfulBody } from './http/request-body.js';
+import { addJsonParser, withoutNoOpFields } from './http/request-body.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
 import { registerStatusRoutes } from './routes/status.js';
@@ -246,7 +246,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
   });
 
   app.addHook('preValidation', async (request) => {
-    request.body = meaningfulBody(request.body);
+    request.body = withoutNoOpFields(request.body);
   });
 
   function record(

@@ -13,7 +13,7 @@ function isSmall(opcode: i32): bool {
   return workOf(opcode) < <f64>load<i32>(layout.MIN_WORK);
 }
 
-/** Runs records `[begin, end)` of the job in the control words, and sets a flag there if the job is cancelled midway. */
+/** Runs records `[begin, end)` of the job in the control words, and sets a flag there if the job is canceled midway. */
 function runRecords(thread: i32): void {
   const job = <usize>load<u32>(layout.JOB);
   const begin = load<i32>(layout.JOB, 4);

@@ -34,10 +34,7 @@ export class WorkBudget {
     if (this.#numSteps > this.#maxSteps) this.refuse('work', this.#numSteps, this.#maxSteps, 'steps');
   }
 
-  /**
-   * Whether so much was done since the last time that this was true that a computation in slices should yield: a few
-   * milliseconds.
-   */
+  /** Whether a slice of work, a few milliseconds, is done, so that the caller should yield. If so, the next slice starts. */
   isSliceOver(): boolean {
     if (this.#numSteps - this.#sliceStart < sliceSteps) return false;
     this.#sliceStart = this.#numSteps;

@@ -154,7 +154,7 @@ test.each<[string, JsonSchema, string[], string[]]>([
     ['"ab"', '6'],
   ],
   [
-    'anyOf beside properties',
+    'anyOf with properties',
     {
       type: 'object',
       properties: { a: { type: 'integer' } },

@@ -1,5 +1,5 @@
 /**
- * Drives a block manager with random commands beside a naive model. The pool's tensors are simulated: each physical slot
+ * Drives a block manager with random commands alongside a naive model. The pool's tensors are simulated: each physical slot
  * holds a string that names its contents, so that a wrong share, a missed copy or a stale slot gives a wrong string.
  */
 import { CapacityError, type Rng } from '@winnow/tensor';

@@ -35,7 +35,7 @@ export const memories: Suite = {
   },
 };
 
-/** The model as large memories hold it, and beside itself in small ones where there is room. */
+/** The model as large memories hold it, and next to a copy in small ones where there is room. */
 async function* measureModel(context: SuiteContext, { name, dtype }: ModelCase): AsyncIterable<Figure> {
   const { options, say } = context;
   const path = await syntheticModel(modelShape(name), dtype, options.modelsFolder, say);

@@ -203,7 +203,7 @@ export function addPlanOptions(command: Command): Command {
       listOption('--lora-scaled <file scale>', 'LoRA adapter with a scale; may be repeated'),
       choiceOption(
         '--lora-mode <mode>',
-        'compute adapters beside the weights, or merge them into the weights while loading',
+        'compute adapters alongside the weights, or merge them into the weights while loading',
         ['runtime', 'merge'],
         'runtime',
       ),

@@ -71,13 +71,13 @@ export function isKnownParameter(name: string): boolean {
 }
 
 /** Copies a request body without fields that have no effect; a value that is not an object is returned unchanged. */
-export function meaningfulBody(body: unknown): unknown {
+export function withoutNoOpFields(body: unknown): unknown {
   if (!isRecord(body)) return body;
-  const entries = Object.entries(body).filter(([name, value]) => value !== null && !asksForNothing(name, value));
+  const entries = Object.entries(body).filter(([name, value]) => value !== null && !isNoOp(name, value));
   return Object.fromEntries(entries);
 }
 
-function asksForNothing(name: string, value: unknown): boolean {
+function isNoOp(name: string, value: unknown): boolean {
   if (!isKnownParameter(name)) return false;
   const neutral = unsupportedParameters[name];
   return neutral !== undefined && JSON.stringify(value) === JSON.stringify(neutral);

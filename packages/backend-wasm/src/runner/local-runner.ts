@@ -15,7 +15,7 @@ export class LocalRunner implements Runner {
   readonly #exports: WasmExports;
   readonly #control: Int32Array;
   #lastYield: number;
-  #isCancelled = false;
+  #isCanceled = false;
 
   constructor(module: WasmModule, memory: WasmMemory, host: WasmHost) {
     this.#host = host;
@@ -35,22 +35,22 @@ export class LocalRunner implements Runner {
   }
 
   cancel(): void {
-    this.#isCancelled = true;
+    this.#isCanceled = true;
   }
 
   /** There are no workers that could die. */
   fail(): void {}
 
   async dispose(): Promise<void> {
-    this.#isCancelled = true;
+    this.#isCanceled = true;
   }
 
   async #runRecords({ begin, end }: Job): Promise<boolean> {
-    this.#isCancelled = false;
+    this.#isCanceled = false;
     for (let record = begin; record < end; record++) {
       this.#run(record, record + 1);
       if (this.#host.now() - this.#lastYield > maxBusyMs) await this.#yieldToHost();
-      if (this.#isCancelled) return record + 1 === end;
+      if (this.#isCanceled) return record + 1 === end;
     }
     return true;
   }

@@ -49,7 +49,7 @@ export function assignVariants<Case extends NamedCase>(
   const covered = new Set<string>();
   const pairsOf = (each: Case, variant: string): string[] => [...kindsOf(each)].map((kind) => `${kind} on ${variant}`);
   for (const [at, [each, own]] of [...assigned].entries()) {
-    // ties take turns
+    // equally good variants alternate
     const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as string);
     const numNew = (variant: string): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
     const [first] = inTurn.toSorted((a, b) => numNew(b) - numNew(a));

@@ -34,7 +34,8 @@ export class Compilation<Result> {
       const step = work.next();
       if (step.done === true) return step.value;
       await hostTurn();
-      if (this.#numWaiting === 0) throw new DOMException('Nobody waits for the compilation.', 'AbortError');
+      if (this.#numWaiting === 0)
+        throw new DOMException('All requests that waited for the compilation were aborted.', 'AbortError');
     }
   }
 }

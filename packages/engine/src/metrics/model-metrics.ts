@@ -23,7 +23,7 @@ export interface CacheMetrics {
   readonly numReclaimedBlocks: number;
   /** Rows of recurrent states, for models that have them. */
   readonly numStates: number;
-  /** Recurrent states kept beside cached blocks. */
+  /** Recurrent states that are cached with blocks. */
   readonly numStateSnapshots: number;
 }
 

@@ -159,7 +159,7 @@ function checkContextSize({ contextLength, maxPositions }: DecoderConfig, asked:
 /** The tiers of the KV cache, if offload is needed. */
 interface OffloadSizes {
   readonly tiers: SizedTiers | undefined;
-  /** Bytes of a block beside keys and values, over all layers. */
+  /** Bytes of a block besides keys and values, over all layers. */
   readonly sideBytes: number;
   readonly numCacheBlocks: number;
   readonly numContextBlocks: number;

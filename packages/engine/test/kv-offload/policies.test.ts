@@ -223,7 +223,7 @@ describe('page-topk', () => {
   });
 });
 
-describe('page-topk beside the pool', () => {
+describe('page-topk with pages outside the pool', () => {
   test('concurrent sessions, some within the pool; saved and restored', async () => {
     const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
     const prompts = [ids(400), [...ids(300), 5, 6, 7], ids(350, 11), ids(40, 13)];

@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => wasm.dispose());
 
 const tokens = Array.from({ length: 24 }, (_, i) => 3 + ((i * 29) % 190));
-/** The prompt of one sequence, then one of its tokens beside the prompt of another sequence. */
+/** The prompt of one sequence, then one of its tokens together with the prompt of another sequence. */
 const steps: readonly (readonly Part[])[] = [
   [{ tokens, begin: 0, firstBlock: 0, from: -1, to: 0 }],
   [

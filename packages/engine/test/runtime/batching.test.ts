@@ -112,7 +112,7 @@ describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
     expect([after.numSessions, after.cache.numUsedBlocks]).toEqual([0, 0]);
   });
 
-  test('log-probabilities beside generations agree to four digits', async () => {
+  test('log-probabilities in a batch with generations agree to four digits', async () => {
     const tokens = ids(100, 23);
     const positions = [0, 40, 63, 64, 99];
     const expected = await model.logprobs(tokens, { positions });

@@ -12,7 +12,7 @@ const maxAlternatives = 1000;
 export class Resolver {
   readonly budget: WorkBudget;
   readonly #root: JsonSchema;
-  /** Drafts up to 7 ignore the keywords beside `$ref`. */
+  /** Drafts up to 7 ignore the keywords next to `$ref`. */
   readonly #ignoresSiblings: boolean;
   readonly #anchors = new Map<string, Located>();
   /** Alternatives by the location of a schema. */

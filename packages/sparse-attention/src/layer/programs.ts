@@ -32,7 +32,7 @@ export interface AttendVariant {
 export interface LayerProgramsOptions {
   readonly backend: Backend;
   readonly shape: LayerShape;
-  /** What its policies keep beside keys and values is maintained. */
+  /** What its policies store besides keys and values is maintained. */
   readonly lowering: LowerPolicyOptions;
 }
 

@@ -93,7 +93,7 @@ describeBackends('SparQ', (backend, isReference) => {
   });
 });
 
-describeBackends('SparQ beside dense attention', (backend, isReference) => {
+describeBackends('SparQ compared with dense attention', (backend, isReference) => {
   const bound = isReference ? 4 * roundingBound(v) : 2 * wasmBound({ q, k, v });
 
   it('k >= S and r = d equals dense with alpha = 1, and so does S < k with any rank', async () => {

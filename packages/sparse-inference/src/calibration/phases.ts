@@ -121,7 +121,7 @@ export function labelsOf(layer: LayerState, contributions: Float32Array): Uint8A
       counts[id] += 1;
     }
   }
-  layer.numbers.set('labelledTokens', layer.number('labelledTokens') + contributions.length / ffnDim);
+  layer.numbers.set('labeledTokens', layer.number('labeledTokens') + contributions.length / ffnDim);
   return labels;
 }
 

@@ -55,7 +55,7 @@ export function verifyPhase(context: PhaseContext, scores: LayerScores, numToken
 
 function sparseLayerOf(layer: LayerState, rank: number): Omit<SparseLayer, 'report'> {
   const { layer: index, hiddenDim, ffnDim, activation, isGated } = layer.shape;
-  const numTokens = Math.max(1, layer.number('labelledTokens'));
+  const numTokens = Math.max(1, layer.number('labeledTokens'));
   return {
     layer: index,
     hiddenDim,

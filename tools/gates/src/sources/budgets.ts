@@ -1,4 +1,4 @@
-/** Budgets of lines as a table: how near files, functions, kernels and READMEs are to their limits. Other gates hold them. */
+/** Budgets of lines as a table: how near files, functions, kernels and READMEs are to their limits. Other gates enforce them. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseFile, walk } from '../workspace/imports.ts';
