@@ -1,6 +1,6 @@
 /** Converts between file paths. */
-import { rmdir, stat } from 'node:fs/promises';
-import { basename, dirname, join } from 'node:path';
+import { rm, stat } from 'node:fs/promises';
+import { basename, dirname, join, resolve } from 'node:path';
 import { fileSink, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { openHubFolder } from '@winnow/hub';
@@ -11,6 +11,7 @@ import { ArgumentError, checkOptions, FormatError, IoError, type OptionNames } f
 import { convertToFolder } from './to-folder.js';
 import { convertToGguf } from './to-gguf.js';
 import { convertNames, type ConvertOptions, type ConvertResult, type ConvertSource } from './conversion.js';
+import { replaceFolder } from './replace-folder.node.js';
 import type { ConvertTarget } from './write-files.js';
 
 export interface ConvertFilesOptions extends ConvertOptions {
@@ -22,7 +23,8 @@ const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, o
 
 /**
  * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is a GGUF file, any
- * other is a folder, which is created. Files appear only when all of them are complete.
+ * other is a folder, which is created. Files appear only when all of them are complete; a killed process leaves the old
+ * model, the new one or none, and never files of both.
  * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options
  * @throws {FormatError} for a model that is not supported or that the target format cannot represent
  * @throws {IoError} when reading or writing fails, a full disk included
@@ -51,7 +53,10 @@ export async function convertFiles(
         actual: destination,
       });
     }
-    return await inNewFolder(destination, (target) => convertToFolder(opened, target, convertOptions), overwrite);
+    if ((await kindOf(destination)) === 'file') throw existing(destination);
+    return await replaceFolder(resolve(destination), (aside) =>
+      convertToFolder(opened, fileTarget(destination, overwrite, aside), convertOptions),
+    );
   } finally {
     await opened.file.store.close();
   }
@@ -73,35 +78,21 @@ async function kindOf(path: string): Promise<'file' | 'folder' | undefined> {
   }
 }
 
-function fileTarget(folder: string, overwrite: boolean): ConvertTarget {
+/** @param aside the folder where the files are written, when it is not yet the one where they will be */
+function fileTarget(folder: string, overwrite: boolean, aside = folder): ConvertTarget {
   return {
     async open(name) {
-      const path = join(folder, name);
-      if (!overwrite && (await kindOf(path)) !== undefined) throw existing(path);
+      if (!overwrite && (await kindOf(join(folder, name))) !== undefined) throw existing(join(folder, name));
+      const path = join(aside, name);
       await makeFolder(dirname(path));
       return fileSink(path);
     },
+    async beforeVisible(names) {
+      // an old first part would open the new ones as its own
+      const [first, ...others] = names;
+      if (first !== undefined && others.length > 0) await rm(join(aside, first), { force: true });
+    },
   };
-}
-
-/** Removes a folder that was created but stayed empty. */
-async function inNewFolder<T>(
-  path: string,
-  write: (target: ConvertTarget) => Promise<T>,
-  overwrite: boolean,
-): Promise<T> {
-  const kind = await kindOf(path);
-  if (kind === 'file') throw existing(path);
-  await makeFolder(path);
-  try {
-    return await write(fileTarget(path, overwrite));
-  } catch (error) {
-    if (kind === undefined) {
-      await rmdir(join(path, '1_Pooling')).catch(() => undefined);
-      await rmdir(path).catch(() => undefined);
-    }
-    throw error;
-  }
 }
 
 async function openSource(path: string, signal: AbortSignal | undefined): Promise<ConvertSource> {

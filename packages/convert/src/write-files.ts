@@ -6,6 +6,8 @@ import type { WriteProgress } from './conversion.js';
 export interface ConvertTarget {
   /** @param name of the file, relative to the target */
   open(name: string): Promise<ByteSink>;
+  /** Called when all files are complete, before the first becomes visible. The first name becomes visible last. */
+  beforeVisible?(names: readonly string[]): Promise<void>;
 }
 
 /** Number of bytes read and written at a time. */
@@ -39,7 +41,8 @@ export async function writeTogether<T>(target: ConvertTarget, write: (files: Fil
         };
       },
     });
-    for (const sink of sinks) await sink.close();
+    await target.beforeVisible?.(names);
+    for (const sink of sinks.toReversed()) await sink.close();
     return result;
   } catch (error) {
     for (const sink of sinks) await sink.abort();

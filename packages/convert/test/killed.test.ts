@@ -1,0 +1,116 @@
+/** A conversion is killed between its renames: what remains is the old model, the new one or none. */
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { convertFiles, type ConvertFilesOptions } from '../src/index.node.js';
+
+const demo = fileURLToPath(new URL('../../demo-model/model', import.meta.url));
+/** Makes Node resolve `.js` imports to TypeScript sources. */
+const resolveSources = `
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    try {
+      return next(specifier, context);
+    } catch (error) {
+      if (!specifier.endsWith('.js')) throw error;
+      return next(specifier.slice(0, -3) + '.ts', context);
+    }
+  },
+});`;
+
+/** Converts, and kills itself in place of the rename of the given number. Prints the number of renames at the end. */
+const program = `
+import { syncBuiltinESMExports } from 'node:module';
+import files from 'node:fs/promises';
+const [source, destination, options, last] = process.argv.slice(1);
+const { rename } = files;
+let numRenames = 0;
+files.rename = (...paths) => {
+  if (++numRenames === Number(last)) process.kill(process.pid, 'SIGKILL');
+  return rename(...paths);
+};
+syncBuiltinESMExports();
+const { convertFiles } = await import(${JSON.stringify(new URL('../src/index.node.ts', import.meta.url).href)});
+await convertFiles(source, destination, JSON.parse(options));
+process.stdout.write(String(numRenames));`;
+
+let folder: string;
+beforeEach(() => (folder = mkdtempSync(join(tmpdir(), 'winnow-killed-'))));
+afterEach(() => rmSync(folder, { recursive: true }));
+
+function convertAndDie(source: string, destination: string, options: ConvertFilesOptions, last: number): string {
+  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
+  const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, '--input-type=module'];
+  const values = [source, destination, JSON.stringify(options), String(last)];
+  const child = spawnSync(process.execPath, [...argv, '-e', program, ...values], { encoding: 'utf8' });
+  expect(child.stderr).toBe('');
+  expect(child.signal).toBe(last === 0 ? null : 'SIGKILL');
+  return child.stdout;
+}
+
+/** One value for the files of a model. */
+function stateOf(path: string, pattern: RegExp): string {
+  if (!existsSync(path)) return 'none';
+  const hash = createHash('sha256');
+  const names = readdirSync(path).filter((name) => pattern.test(name));
+  for (const name of names.toSorted()) hash.update(`${name}\n`).update(readFileSync(join(path, name)));
+  return names.length === 0 ? 'none' : hash.digest('hex');
+}
+
+describe.skipIf(process.platform === 'win32')('overwriting', () => {
+  test('a folder', { timeout: 120_000 }, async () => {
+    const [source, place] = [join(folder, 'demo.gguf'), join(folder, 'place')];
+    await convertFiles(demo, source);
+    const older = { type: 'f16', splitSizeBytes: 1_000_000 } as const;
+    const newer = { type: 'bf16', splitSizeBytes: 1_000_000, overwrite: true } as const;
+    const state = (): string => stateOf(place, /safetensors|^config/);
+    await convertFiles(source, place, older);
+    const before = state();
+    mkdirSync(join(place, 'notes'));
+    writeFileSync(join(place, 'notes', 'mine.txt'), 'mine');
+    const copy = join(folder, 'copy');
+    await convertFiles(source, copy, newer);
+    const after = stateOf(copy, /safetensors|^config/);
+    expect(after).not.toBe(before);
+
+    const seen = new Set<string>();
+    const numRenames = Number(convertAndDie(source, join(folder, 'count'), newer, 0)) + 2; // a folder is replaced
+    for (const last of [2, numRenames - 2, numRenames - 1, numRenames]) {
+      convertAndDie(source, place, newer, last);
+      seen.add(state());
+      await expect(convertFiles(join(folder, 'missing'), place, newer)).rejects.toThrow(/no such file/);
+    }
+    expect([...seen].filter((one) => one !== before && one !== after)).toEqual(['none']);
+    await convertFiles(source, place, newer);
+    expect(state()).toBe(after);
+    expect(readFileSync(join(place, 'notes', 'mine.txt'), 'utf8')).toBe('mine');
+    expect(readdirSync(folder).toSorted()).toEqual(['copy', 'count', 'demo.gguf', 'place']);
+  });
+
+  test('the parts of a GGUF file', { timeout: 120_000 }, async () => {
+    const path = join(folder, 'model.gguf');
+    const options = { splitSizeBytes: 1_000_000, overwrite: true } as const;
+    const { files } = await convertFiles(demo, path, { ...options, type: 'f16' });
+    expect(files.length).toBeGreaterThan(2);
+    const first = join(folder, files[0] as string);
+    convertAndDie(demo, path, { ...options, type: 'bf16' }, 2);
+    expect(existsSync(first)).toBe(false); // nothing opens the others without it
+    await convertFiles(demo, path, { ...options, type: 'bf16' });
+    expect(readdirSync(folder).toSorted()).toEqual(files.toSorted());
+  });
+});
+
+test('files of an earlier model do not stay, and other files do', async () => {
+  const [source, place] = [join(folder, 'demo.gguf'), join(folder, 'place')];
+  await convertFiles(demo, source);
+  await convertFiles(source, place, { splitSizeBytes: 1_000_000 });
+  writeFileSync(join(place, 'README.md'), 'mine');
+  const { files } = await convertFiles(source, place, { overwrite: true });
+  expect(readdirSync(place).toSorted()).toEqual([...files, 'README.md'].toSorted());
+  expect(readFileSync(join(place, 'README.md'), 'utf8')).toBe('mine');
+});
