@@ -1,6 +1,6 @@
 /**
- * The grammar AST: rules over characters. GBNF is parsed to it, JSON schemas are converted to it, and compile.ts
- * compiles it.
+ * The grammar AST: rules over characters. GBNF is parsed to it, JSON schemas are converted to it, and it is compiled to
+ * a network.
  */
 
 /** First and last code point of a range, both included. */

@@ -88,6 +88,14 @@ describe('GBNF', () => {
     expect(refusal).toMatchObject({ source: 'grammar', resource: 'work' });
   });
 
+  test('a grammar that names too many tokens is rejected', { timeout }, () => {
+    const vocabSize = 70_000;
+    const many = createTokenTrie({ vocabSize, tokenBytes: (id) => Uint8Array.of(id & 0xff) });
+    const rules = Array.from({ length: vocabSize }, (_, id) => `<[${id}]>`).join(' | ');
+    const refusal = refusalOf(() => createTokenGrammar({ grammar: parseGrammar(`root ::= ${rules}`), trie: many }));
+    expect(refusal).toMatchObject({ source: 'grammar', field: 'root', resource: 'work' });
+  });
+
   test('repetition operators nested too deeply are rejected', { timeout }, () => {
     expect(refusalOf(() => start(parseGrammar(`root ::= "a"${'?'.repeat(100_000)}`)))).toMatchObject({
       unit: 'levels',

@@ -44,3 +44,9 @@ test.each(['hostname', 'idn-hostname'])('format %s: no name that needs decoding,
     expect([name, matches(tokens, `"${name}"`)]).toEqual([name, false]);
   }
 });
+
+test.each(['constructor', 'toString', '__proto__'])('format %s is unknown, and constrains nothing', (format) => {
+  const tokens = tokensOf({ type: 'string', format });
+  expect(matches(tokens, '"any text"')).toBe(true);
+  expect(matches(tokens, '1')).toBe(false);
+});

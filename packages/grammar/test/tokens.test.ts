@@ -42,6 +42,15 @@ describe('tokens', () => {
     }
   });
 
+  test('a token without bytes, or with too many, is not among those that a grammar does not name', () => {
+    const bytes = [new Uint8Array(0), Uint8Array.of(0x61), new Uint8Array(0x1_0000), Uint8Array.of(0x62), undefined];
+    const odd = createTokenTrie({ vocabSize: bytes.length, tokenBytes: (id) => bytes[id] });
+    const grammar = parseGrammar('root ::= !<[3]>');
+    const start = (): GrammarMatcher => createTokenGrammar({ grammar, trie: odd }).start();
+    expect(maskIds(start())).toEqual([1]);
+    expect(bytes.map((_, id) => start().accept(id))).toEqual([false, true, false, false, false]);
+  });
+
   test('tokens that the vocabulary does not have are rejected', () => {
     expect(() => matcherOf('root ::= <none>')).toThrow('<none>');
     expect(() => matcherOf('root ::= <[99]>')).toThrow('<[99]>');

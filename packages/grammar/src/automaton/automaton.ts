@@ -26,6 +26,12 @@ const hardFactor = 4;
 /** Steps of one mask or one token, each a few tens of nanoseconds. */
 const maxStepsPerCall = 2_000_000;
 
+/** Network states with their stacks, and the state that they form with all that follows without a byte. */
+interface ClosedTargets {
+  readonly targets: ReadonlyMap<number, StackSet>;
+  readonly state: number;
+}
+
 export class Automaton {
   readonly classOfSymbol: Uint16Array; // [257 + number of token ids]
   readonly numClasses: number;
@@ -41,8 +47,8 @@ export class Automaton {
   #table = new Int32Array(0);
   #numEntries = 0;
   #epoch = 0;
-  /** Closed targets of the state that was last stepped from. */
-  readonly #closedTargets: { readonly targets: ReadonlyMap<number, StackSet>; readonly state: number }[] = [];
+  /** Closed targets of the state that was last stepped from, by their hash. */
+  readonly #closedTargets = new Map<number, ClosedTargets[]>();
   #closedFrom = deadState;
   #startState!: number;
 
@@ -120,12 +126,16 @@ export class Automaton {
   /** The state that closes these targets: many symbols lead from a state to the same ones. */
   #closed(from: number, targets: ReadonlyMap<number, StackSet>): number {
     if (targets.size === 0) return deadState;
-    if (this.#closedFrom !== from) this.#closedTargets.length = 0;
+    if (this.#closedFrom !== from) this.#closedTargets.clear();
     this.#closedFrom = from;
-    const known = this.#closedTargets.find((one) => isSameMap(one.targets, targets));
-    if (known !== undefined) return known.state;
+    const hash = hashOfTargets(targets);
+    const candidates = this.#closedTargets.get(hash) ?? [];
+    for (const known of candidates) {
+      if (isSameMap(known.targets, targets)) return known.state;
+      this.#budget.spend(1);
+    }
     const state = this.#numberOf(this.#closure.close(targets));
-    this.#closedTargets.push({ targets, state });
+    this.#closedTargets.set(hash, [...candidates, { targets, state }]);
     return state;
   }
 
@@ -222,6 +232,13 @@ export class Automaton {
     adopted.set(set, result);
     return result;
   }
+}
+
+/** The same in any order. */
+function hashOfTargets(targets: ReadonlyMap<number, StackSet>): number {
+  let sum = 0;
+  for (const [target, { id }] of targets) sum += Math.imul(Math.imul(target, 0x01000193) ^ id, 0x9e3779b1) | 0;
+  return sum | 0;
 }
 
 function isSameMap<Key, Value>(a: ReadonlyMap<Key, Value>, b: ReadonlyMap<Key, Value>): boolean {

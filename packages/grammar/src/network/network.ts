@@ -238,5 +238,6 @@ function symbolClasses(moves: Int32Array, numSymbols: number): Pick<Network, 'cl
     if (begins[symbol] === 1) symbolOfClass.push(symbol);
     classOfSymbol[symbol] = symbolOfClass.length - 1;
   }
+  invariant(symbolOfClass.length <= 2 ** 16, 'classes have 16 bits: the budget allows far fewer named tokens');
   return { classOfSymbol, symbolOfClass };
 }

@@ -115,7 +115,7 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
   },
   format(facts, value, path) {
     if (typeof value !== 'string') fail(path, `expected a string, got ${JSON.stringify(value)}`);
-    const bits = integerFormats[value];
+    const bits = integerFormats.get(value);
     if (bits !== undefined) return restrictInteger(facts, bits, path);
     const source = formats.get(value);
     if (source === undefined) return; // an annotation
@@ -124,7 +124,10 @@ const textKeywords: Readonly<Record<string, KeywordReader>> = {
 };
 
 /** Bits of OpenAPI's formats of integers. */
-const integerFormats: Readonly<Record<string, number>> = { int32: 32, int64: 64 };
+const integerFormats: ReadonlyMap<string, number> = new Map([
+  ['int32', 32],
+  ['int64', 64],
+]);
 
 function restrictInteger(facts: Writable, bits: number, path: string): void {
   facts.kinds = new Set([...facts.kinds].filter((kind) => kind !== 'decimal'));

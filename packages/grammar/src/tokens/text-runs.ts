@@ -4,6 +4,7 @@
  * alone, and is computed once per set of characters.
  */
 import { LruMap } from '@winnow/tensor';
+import { deadState } from '../automaton/automaton.js';
 import type { TokenTrie } from './token-trie.js';
 
 /** Tokens by the characters of free text. */
@@ -26,7 +27,7 @@ export interface FreeText {
   readonly states: readonly number[]; // [numCharacters + 1]
 }
 
-/** A step by one byte: the next state, or a negative number when there is none. */
+/** A step by one byte: the next state, or `deadState`. */
 type Step = (state: number, byte: number) => number;
 
 /** Fewer different characters are not worth it. */
@@ -37,13 +38,13 @@ const numCharacters = 16;
 /** Undefined where few characters lead to the same state, or only few times. */
 export function freeTextOf(state: number, step: Step): FreeText | undefined {
   const next = step(state, 0x65); // e
-  if (next < 0) return undefined;
+  if (next === deadState) return undefined;
   const ascii = Uint8Array.from({ length: 128 }, (_, code) => (step(state, code) === next ? 1 : 0));
   if (ascii.reduce((sum, is) => sum + is, 0) < minCharacters) return undefined;
   const hasOthers = takesOthers(state, next, step);
   const states = [state];
   for (let from = state, to = next; states.push(to) <= numCharacters; from = to, to = step(from, 0x65)) {
-    if (to < 0) return undefined;
+    if (to === deadState) return undefined;
     if (from === to) continue;
     if (!ascii.every((is, code) => is === 0 || step(from, code) === to)) return undefined;
     if (hasOthers && !takesOthers(from, to, step)) return undefined;
@@ -59,18 +60,18 @@ function takesOthers(state: number, next: number, step: Step): boolean {
   };
   /** Whether exactly these bytes may continue. */
   const continues = (from: number, first: number, last: number, to: number): boolean =>
-    from >= 0 &&
+    from !== deadState &&
     leadsTo(from, first, last, to) &&
-    leadsTo(from, 0x80, first - 1, -1) &&
-    leadsTo(from, last + 1, 0xbf, -1);
+    leadsTo(from, 0x80, first - 1, deadState) &&
+    leadsTo(from, last + 1, 0xbf, deadState);
   const [one, two, three] = [step(state, 0xc2), step(state, 0xe1), step(state, 0xf1)]; // bytes that are missing
   return (
-    leadsTo(state, 0x80, 0xc1, -1) &&
+    leadsTo(state, 0x80, 0xc1, deadState) &&
     leadsTo(state, 0xc2, 0xdf, one) &&
     leadsTo(state, 0xe1, 0xec, two) &&
     leadsTo(state, 0xee, 0xef, two) &&
     leadsTo(state, 0xf1, 0xf3, three) &&
-    leadsTo(state, 0xf5, 0xff, -1) &&
+    leadsTo(state, 0xf5, 0xff, deadState) &&
     continues(one, 0x80, 0xbf, next) &&
     continues(two, 0x80, 0xbf, one) &&
     continues(three, 0x80, 0xbf, two) &&

@@ -53,7 +53,11 @@ export interface TokenGrammarOptions {
 }
 
 const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
-  ...{ grammar: true, trie: true, endTokens: true, tokenId: true, maxMaskBytes: true },
+  grammar: true,
+  trie: true,
+  endTokens: true,
+  tokenId: true,
+  maxMaskBytes: true,
 };
 
 const defaultMaskBytes = 16 * 2 ** 20;
@@ -239,7 +243,7 @@ class TokenMatcher implements GrammarMatcher {
   #afterBytes(state: number, tokenId: number): number {
     const { automaton, trie } = this.#masks;
     const bytes = trie.bytesOf(tokenId);
-    if (bytes === undefined || bytes.length === 0) return deadState;
+    if (bytes === undefined) return deadState;
     let next = state;
     for (const byte of bytes) {
       next = automaton.step(next, automaton.classOfSymbol[byte] as number);

@@ -50,8 +50,9 @@ export function* createTokenTrieSliced({ vocabSize, tokenBytes }: TokenBytes): S
   for (let id = 0; id < vocabSize; id++) {
     if (id % tokensPerSlice === tokensPerSlice - 1) yield;
     const bytes = tokenBytes(id);
-    texts.push(bytes);
-    if (bytes === undefined || bytes.length === 0 || bytes.length > maxTokenBytes) continue;
+    const isInTrie = bytes !== undefined && bytes.length > 0 && bytes.length <= maxTokenBytes;
+    texts.push(isInTrie ? bytes : undefined);
+    if (!isInTrie) continue;
     const key = bytes[0]! * 257 + (bytes.length === 1 ? 0 : bytes[1]! + 1);
     (groups[key] ??= []).push(id);
   }
