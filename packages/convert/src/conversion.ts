@@ -27,7 +27,11 @@ export interface ConvertOptions {
 }
 
 export const convertNames: OptionNames<ConvertOptions> = {
-  ...{ type: true, allowRequantize: true, splitSizeBytes: true, signal: true, onProgress: true },
+  type: true,
+  allowRequantize: true,
+  splitSizeBytes: true,
+  signal: true,
+  onProgress: true,
 };
 
 export interface ConvertResult {

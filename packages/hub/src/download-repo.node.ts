@@ -46,8 +46,18 @@ export interface DownloadRepoOptions extends FileSelection {
 }
 
 const downloadNames: OptionNames<DownloadRepoOptions> = {
-  ...{ repo: true, revision: true, files: true, ignore: true, gguf: true, cacheDir: true, endpoint: true },
-  ...{ accessToken: true, fetch: true, offline: true, signal: true, onProgress: true },
+  repo: true,
+  revision: true,
+  files: true,
+  ignore: true,
+  gguf: true,
+  cacheDir: true,
+  endpoint: true,
+  accessToken: true,
+  fetch: true,
+  offline: true,
+  signal: true,
+  onProgress: true,
 };
 
 /** A downloaded repository. */

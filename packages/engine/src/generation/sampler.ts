@@ -4,7 +4,7 @@ import { BackendError, createRng, type Rng, type RngState } from '@winnow/tensor
 import { createPenalties, type Penalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
-import { createBestReader, keepAllowed, type BestReader } from './token-mask.js';
+import { BestReader, keepAllowed } from './token-mask.js';
 
 /** A token with its log-probability before penalties, truncation and temperature. */
 export interface Choice {
@@ -36,7 +36,7 @@ export class Sampler {
   readonly #readsAll: boolean;
   readonly #rng: Rng;
   readonly #penalties: Penalties;
-  readonly #readBest: BestReader;
+  readonly #best: BestReader;
   readonly #ids: Int32Array;
   readonly #allowedIds: Int32Array;
   readonly #logits: Float32Array;
@@ -63,7 +63,7 @@ export class Sampler {
     this.#logits = new Float32Array(numCandidates);
     this.#rawLogits = isActive ? new Float32Array(vocabSize) : undefined;
     this.#weights = new Float64Array(numCandidates);
-    this.#readBest = createBestReader(isMasked && this.#isGreedy && !isActive ? numTop : 0);
+    this.#best = new BestReader(isMasked && this.#isGreedy && !isActive ? numTop : 0);
   }
 
   /** Counts a token of the prompt for the penalties. Chosen tokens are counted by `choose`. */
@@ -111,7 +111,7 @@ export class Sampler {
       await read('topValues', this.#logits);
       return this.#isGreedy ? 1 : Math.min(this.#sampling.topK, this.#numTop);
     }
-    if (mask !== undefined && (await this.#readBest(read, mask, this.#ids, this.#logits))) return 1;
+    if (mask !== undefined && (await this.#best.read(read, mask, this.#ids, this.#logits))) return 1;
     await read('logits', this.#logits);
     return this.#selectCandidates(mask);
   }

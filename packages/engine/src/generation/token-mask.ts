@@ -24,30 +24,31 @@ export function isAllowed(mask: Uint32Array, id: number): boolean {
   return (((mask[id >> 5] as number) >>> (id & 31)) & 1) === 1;
 }
 
-/** Returns false if none of the top tokens of the step is allowed. */
-export type BestReader = (
-  read: ReadOutput,
-  mask: Uint32Array,
-  ids: Int32Array,
-  logits: Float32Array,
-) => Promise<boolean>;
-
 /**
- * Selects the most probable allowed token among the top tokens of the step, which usually saves reading all logits.
- * False when none of them is allowed.
- * @param numTop entries of the `topValues` and `topIndices` outputs; 0: never looks
+ * Selects the most probable allowed token among the top tokens of a step, which usually saves reading all logits.
  */
-export function createBestReader(numTop: number): BestReader {
-  const topIds = new Int32Array(numTop);
-  const topLogits = new Float32Array(numTop);
-  return async (read, mask, ids, logits) => {
-    if (numTop === 0) return false;
-    await read('topIndices', topIds);
-    await read('topValues', topLogits);
-    const rank = topIds.findIndex((id) => isAllowed(mask, id));
+export class BestReader {
+  readonly #topIds: Int32Array;
+  readonly #topLogits: Float32Array;
+
+  /** @param numTop entries of the `topValues` and `topIndices` outputs; 0: never looks */
+  constructor(numTop: number) {
+    this.#topIds = new Int32Array(numTop);
+    this.#topLogits = new Float32Array(numTop);
+  }
+
+  /**
+   * Puts the token and its logit first.
+   * @returns false when none of the top tokens is allowed
+   */
+  async read(read: ReadOutput, mask: Uint32Array, ids: Int32Array, logits: Float32Array): Promise<boolean> {
+    if (this.#topIds.length === 0) return false;
+    await read('topIndices', this.#topIds);
+    await read('topValues', this.#topLogits);
+    const rank = this.#topIds.findIndex((id) => isAllowed(mask, id));
     if (rank < 0) return false;
-    ids[0] = topIds[rank] as number;
-    logits[0] = topLogits[rank] as number;
+    ids[0] = this.#topIds[rank] as number;
+    logits[0] = this.#topLogits[rank] as number;
     return true;
-  };
+  }
 }

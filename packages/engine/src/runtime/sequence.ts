@@ -25,9 +25,22 @@ export interface StepPart {
 }
 
 const noSlots: AppendedSlots = {
-  ...{ newBlocks: [], copies: [], clearedSlots: [], droppedPages: [] },
-  ...{ slots: new Int32Array(0), positions: new Int32Array(0) },
+  newBlocks: [],
+  copies: [],
+  clearedSlots: [],
+  droppedPages: [],
+  slots: new Int32Array(0),
+  positions: new Int32Array(0),
 };
+
+interface SequenceParts {
+  readonly pool: KvPool;
+  readonly salt: string;
+  readonly view: SequenceView;
+  readonly state: StateSlot | undefined;
+  readonly heavyHitters: HeavyHitters | undefined;
+  readonly evictions: EvictionLog;
+}
 
 export class Sequence {
   /** The recurrent state, for models that have one. */
@@ -45,14 +58,7 @@ export class Sequence {
   #lost: DeviceLostError | undefined;
   readonly #contentIdAt: ContentIdAt = (numTokens) => this.#pool.manager.contentId(this.#view.id, numTokens);
 
-  private constructor(
-    pool: KvPool,
-    salt: string,
-    view: SequenceView,
-    state: StateSlot | undefined,
-    heavyHitters: HeavyHitters | undefined,
-    evictions: EvictionLog,
-  ) {
+  private constructor({ pool, salt, view, state, heavyHitters, evictions }: SequenceParts) {
     this.#pool = pool;
     this.#salt = salt;
     this.#view = view;
@@ -66,7 +72,8 @@ export class Sequence {
   static create(pool: KvPool, salt = ''): Sequence {
     const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
     const view = pool.manager.createSequence({ salt });
-    return new Sequence(pool, salt, view, pool.states?.createSlot(), heavyHitters, new EvictionLog());
+    const state = pool.states?.createSlot();
+    return new Sequence({ pool, salt, view, state, heavyHitters, evictions: new EvictionLog() });
   }
 
   /**
@@ -80,7 +87,8 @@ export class Sequence {
     try {
       const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
       const view = pool.manager.restoreSequence({ ...contents, salt });
-      return new Sequence(pool, salt, view, state, heavyHitters, new EvictionLog(view.numEvicted === 0));
+      const evictions = new EvictionLog(view.numEvicted === 0);
+      return new Sequence({ pool, salt, view, state, heavyHitters, evictions });
     } catch (error) {
       state?.free();
       throw error;
@@ -230,17 +238,14 @@ export class Sequence {
 
   /** A second sequence with the same contents. */
   fork(): Sequence {
-    const view = this.#pool.manager.fork(this.#view.id);
-    const fork = new Sequence(
-      ...([
-        this.#pool,
-        this.#salt,
-        view,
-        this.state?.fork(),
-        this.heavyHitters?.fork(),
-        this.#evictions.fork(),
-      ] as const),
-    );
+    const fork = new Sequence({
+      pool: this.#pool,
+      salt: this.#salt,
+      view: this.#pool.manager.fork(this.#view.id),
+      state: this.state?.fork(),
+      heavyHitters: this.heavyHitters?.fork(),
+      evictions: this.#evictions.fork(),
+    });
     fork.#preempted = this.#preempted;
     fork.#lost = this.#lost;
     return fork;
