@@ -166,7 +166,7 @@ describe('winnow eval h2o', () => {
   const flags = ['--tokens', '96', '--chunk', '32', '--locals', '0,8', '--heavies', '8,24'];
 
   test('a table over both budgets, and the map of the last pair', async () => {
-    const out = join(folder, 'kept.svg');
+    const out = join(folder, 'cached.svg');
     const { code, stdout, stderr } = await run(['eval', 'h2o', ...flags, '--json', '-q', '--out', out]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const { cells, heavySets, ...rest } = JSON.parse(stdout) as {
@@ -190,7 +190,7 @@ describe('winnow eval h2o', () => {
     expect(heavySets).toHaveLength(6);
     for (const { betweenRuns } of heavySets) expect(betweenRuns).toBeLessThanOrEqual(1);
     const svg = await readFile(out, 'utf8');
-    expect(svg).toContain('kept by h2o of chunks of 32, L=8, H=23'); // clamped to less than a chunk
+    expect(svg).toContain('cached by h2o of chunks of 32, L=8, H=23'); // clamped to less than a chunk
     expect(svg.match(/layer \d, head 0/g)).toHaveLength(6);
   });
 

@@ -26,7 +26,7 @@ export {
   type CaptureOptions,
   type CaptureResult,
 } from './attention/capture.js';
-export { createKeptMaps, type KeptMap } from './attention/kept-map.js';
+export { createCachedMaps, type CachedMap } from './attention/cached-map.js';
 export { measureHeavySets, type HeavySetReport } from './attention/heavy-sets.js';
 export {
   measureCertificates,

@@ -5,7 +5,7 @@ import { UnknownOptionError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import {
   createBaseRows,
-  createKeptMaps,
+  createCachedMaps,
   createRecallCase,
   createVisitMaps,
   evaluateModel,
@@ -26,7 +26,7 @@ const h2o = parsePolicy('h2o') as H2oPrefillPolicy;
 
 test.each<[name: string, call: () => unknown]>([
   ['createBaseRows', () => createBaseRows({} as Model, new Int32Array(1), unknown)],
-  ['createKeptMaps', () => createKeptMaps(h2o, capture, unknown)],
+  ['createCachedMaps', () => createCachedMaps(h2o, capture, unknown)],
   ['createRecallCase', () => createRecallCase(unknown as RecallCaseOptions)],
   ['createVisitMaps', () => createVisitMaps({ kind: 'dense' }, capture, { ...unknown, heads: [] })],
   ['evaluateModel', () => evaluateModel(unknown as EvaluateOptions)],

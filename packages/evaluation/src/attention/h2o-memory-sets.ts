@@ -8,9 +8,9 @@ import type { AttentionCapture } from './capture.js';
 export interface H2oMemorySet {
   /** Tokens so far: the chunk's end. */
   readonly end: number;
-  /** Positions kept per KV head, ascending. */
-  readonly kept: readonly Int32Array[];
-  /** Whether a position is kept for its score, that is, neither a sink nor one of the last tokens. */
+  /** Positions cached per KV head, ascending. */
+  readonly cached: readonly Int32Array[];
+  /** Whether a position is cached for its score, that is, neither a sink nor one of the last tokens. */
   readonly isHeavy: (position: number) => boolean;
 }
 
@@ -40,7 +40,7 @@ export async function h2oMemorySets(
     await layer.prefill(q.slice(begin, end), k.slice(begin, end), v.slice(begin, end));
     sets.push({
       end,
-      kept: (await layer.heavyHitters()).map(({ positions }) => positions),
+      cached: (await layer.heavyHitters()).map(({ positions }) => positions),
       isHeavy: (position) => position >= sinks && position < end - local,
     });
   }

@@ -50,8 +50,8 @@ it('heavy positions are neither sinks nor local tokens', async () => {
   const [capture] = syntheticCaptures(96, 1);
   const sets = await h2oMemorySets(policyOf('h2o:chunk=32,local=4,heavy=8,sinks=3'), capture!);
   expect(sets.map(({ end }) => end)).toEqual([32, 64]);
-  for (const { end, kept, isHeavy } of sets) {
-    for (const positions of kept) {
+  for (const { end, cached, isHeavy } of sets) {
+    for (const positions of cached) {
       const others = [...positions].filter((position) => !isHeavy(position));
       expect(others).toEqual([0, 1, 2, end - 4, end - 3, end - 2, end - 1]);
       expect(positions).toHaveLength(others.length + 8);

@@ -29,7 +29,7 @@ export async function measureHeavySets(
 ): Promise<HeavySetReport> {
   const heavySets = async (dtype: DType): Promise<Int32Array[][]> => {
     const sets = await h2oMemorySets(policy, capture, { dtype, backend });
-    return sets.map(({ kept, isHeavy }) => kept.map((positions) => positions.filter(isHeavy)));
+    return sets.map(({ cached, isHeavy }) => cached.map((positions) => positions.filter(isHeavy)));
   };
   const exact = await heavySets('f32');
   const rounded = await heavySets('q8_0');

@@ -1,17 +1,17 @@
-/** `winnow eval h2o`: the quality of heavy-hitter memory over its two budgets, and what it keeps. */
+/** `winnow eval h2o`: the quality of heavy-hitter memory over its two budgets, and what it caches. */
 import type { Command } from 'commander';
 import {
   baseConfiguration,
   captureAttention,
   createBaseRows,
-  createKeptMaps,
+  createCachedMaps,
   h2oPolicy,
   measureH2oGrid,
   measureHeavySets,
   openOptionsOf,
   type H2oGridCell,
   type HeavySetReport,
-  type KeptMap,
+  type CachedMap,
 } from '@winnow/evaluation';
 import { clampBudgets } from '@winnow/sparse-attention';
 import { withCalculator } from '../../models/calculator.js';
@@ -38,12 +38,12 @@ interface EvalH2oFlags extends LoadFlags {
 
 const examples = `
 Examples:
-  $ winnow eval h2o --tokens 1024 --chunk 128 --out kept.svg
+  $ winnow eval h2o --tokens 1024 --chunk 128 --out cached.svg
   $ winnow eval h2o model.gguf --text book.txt --tokens 8192 --chunk 1024 --locals 64,256 --heavies 64,256,512 --json
 
 The table shows perplexity under h2o divided by that of dense attention, for L local tokens (rows) and H heavy hitters
 (columns). For the last pair of budgets it also reports the overlap (Jaccard) with the heavy hitters of a q8_0 cache, and
---out draws the positions kept per layer and KV head.
+--out draws the positions cached per layer and KV head.
 `;
 
 /** @param evaluation the parent command */
@@ -56,10 +56,10 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
       flag('--text <path>', 'text to evaluate on, - for stdin (default: a built-in text)'),
       numberOption('--tokens <n>', 'number of tokens of the text', count).default(1024),
       numberOption('--chunk <n>', 'tokens per chunk', count).default(128),
-      numberOption('--sinks <n>', 'number of first tokens that are always kept', fromZero).default(0),
-      flag('--locals <list>', 'numbers of recent tokens to keep (default: 0, 1/8 and 1/4 of a chunk)'),
-      flag('--heavies <list>', 'numbers of heavy hitters to keep (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
-      svgOption('write an SVG of the positions that are kept'),
+      numberOption('--sinks <n>', 'number of first tokens that are always cached', fromZero).default(0),
+      flag('--locals <list>', 'numbers of recent tokens to cache (default: 0, 1/8 and 1/4 of a chunk)'),
+      flag('--heavies <list>', 'numbers of heavy hitters to cache (default: 0, 1/8, 1/4 and 1/2 of a chunk)'),
+      svgOption('write an SVG of the positions that are cached'),
     ],
   });
   addOutputOptions(addLoadOptions(command), 'print one JSON object');
@@ -69,9 +69,14 @@ export function registerEvalH2o(evaluation: Command, host: CommandHost): void {
   );
 }
 
-async function writePicture(path: string, title: string, maps: readonly KeptMap[], signal: AbortSignal): Promise<void> {
-  const { drawKeptMaps } = await import('@winnow/evaluation/plots');
-  await writeOutputFile(path, drawKeptMaps({ title, maps }), signal);
+async function writePicture(
+  path: string,
+  title: string,
+  maps: readonly CachedMap[],
+  signal: AbortSignal,
+): Promise<void> {
+  const { drawCachedMaps } = await import('@winnow/evaluation/plots');
+  await writeOutputFile(path, drawCachedMaps({ title, maps }), signal);
 }
 
 async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, context: CommandContext): Promise<void> {
@@ -99,18 +104,18 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   });
   const { captures, skippedLayers } = await captureAttention(model, tokens, { signal });
   const heavySets: HeavySetReport[] = [];
-  const maps: KeptMap[] = [];
+  const maps: CachedMap[] = [];
   await withCalculator(flags, async (backend) => {
     for (const capture of captures) {
       heavySets.push(await measureHeavySets(drawn, capture, backend));
-      if (flags.out !== undefined) maps.push(...(await createKeptMaps(drawn, capture, { backend })));
+      if (flags.out !== undefined) maps.push(...(await createCachedMaps(drawn, capture, { backend })));
     }
   });
   progress.clear();
   const name = displayName(modelName, model.name);
-  const kept = clampBudgets(drawn);
+  const drawnBudgets = clampBudgets(drawn);
   if (flags.out !== undefined) {
-    const title = `${name}, ${tokens.length} tokens: kept by h2o of chunks of ${chunk}, L=${kept.local}, H=${kept.heavy}, ${sinks} sinks`;
+    const title = `${name}, ${tokens.length} tokens: cached by h2o of chunks of ${chunk}, L=${drawnBudgets.local}, H=${drawnBudgets.heavy}, ${sinks} sinks`;
     await writePicture(flags.out, title, maps, signal);
   }
   if (flags.json === true) {
@@ -124,7 +129,7 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   const head = `${name} on ${model.backend}, ${tokens.length} tokens, chunks of ${chunk}, ${sinks} sinks`;
   await out.writeTables(
     `${head}\n\nPerplexity divided by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
-      `Heavy hitters of L=${kept.local}, H=${kept.heavy}: Jaccard similarity\n` +
+      `Heavy hitters of L=${drawnBudgets.local}, H=${drawnBudgets.heavy}: Jaccard similarity\n` +
       formatTable([['layer', 'f32 and q8_0 cache', 'least', 'heads of a layer'], ...sets]),
   );
 }

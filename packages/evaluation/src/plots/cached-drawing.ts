@@ -1,13 +1,13 @@
 /**
- * Draws kept positions as one SVG: a row per layer and KV head, positions to the right. Runs of equal color are one
+ * Draws cached positions as one SVG: a row per layer and KV head, positions to the right. Runs of equal color are one
  * rectangle.
  */
-import type { KeptMap } from '../attention/kept-map.js';
+import type { CachedMap } from '../attention/cached-map.js';
 import { escapeXml } from './escape-xml.js';
 
-export interface DrawKeptOptions {
+export interface DrawCachedOptions {
   readonly title: string;
-  readonly maps: readonly KeptMap[];
+  readonly maps: readonly CachedMap[];
 }
 
 const left = 96;
@@ -20,7 +20,7 @@ const bounds = [0, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1] as const;
 const colors = ['#f4f4f4', '#d4e4f2', '#9ecae1', '#4a98c9', '#1764ab', '#08306b'] as const;
 
 /** Returns a complete SVG document. */
-export function drawKeptMaps({ title, maps }: DrawKeptOptions): string {
+export function drawCachedMaps({ title, maps }: DrawCachedOptions): string {
   const width = left + chartWidth + 24;
   const height = top + maps.length * rowHeight + 40;
   const { shares, tokensPerCell } = maps[0] ?? { shares: new Float32Array(1), tokensPerCell: 1 };
@@ -54,10 +54,10 @@ function legend(): string {
     const x = left + i * 84;
     return `<rect x="${x}" y="34" width="10" height="10" fill="${color}"/><text x="${x + 14}" y="43">${text}</text>`;
   });
-  return `<g><text x="12" y="43">kept in memory</text>${items.join('')}</g>`;
+  return `<g><text x="12" y="43">cached</text>${items.join('')}</g>`;
 }
 
-function drawRow({ layer, head, shares }: KeptMap, y: number, layerAbove: number | undefined): string {
+function drawRow({ layer, head, shares }: CachedMap, y: number, layerAbove: number | undefined): string {
   const paths = new Map<number, string[]>();
   const scale = chartWidth / shares.length;
   for (let begin = 0; begin < shares.length;) {
@@ -77,7 +77,7 @@ function drawRow({ layer, head, shares }: KeptMap, y: number, layerAbove: number
   return `<text x="${left - 6}" y="${y + rowHeight - 3}" text-anchor="end">${caption}</text>${runs.join('')}`;
 }
 
-/** Index of the color; -1 where no token could be kept. */
+/** Index of the color; -1 where no token could be cached. */
 function levelOf(share: number): number {
   return Number.isNaN(share) ? -1 : bounds.findIndex((bound) => share <= bound + 1e-6);
 }

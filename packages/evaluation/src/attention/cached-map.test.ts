@@ -1,9 +1,9 @@
 import { createRng, Tensor3 } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { drawKeptMaps } from '../plots/kept-drawing.js';
+import { drawCachedMaps } from '../plots/cached-drawing.js';
 import { h2oPolicy } from '../suite/h2o-grid.js';
 import type { AttentionCapture } from './capture.js';
-import { createKeptMaps } from './kept-map.js';
+import { createCachedMaps } from './cached-map.js';
 
 /** 64 tokens of two KV heads, which attend to positions 5 and 9. */
 function planted(): AttentionCapture {
@@ -20,9 +20,9 @@ function planted(): AttentionCapture {
   return { name: 'planted', layer: 2, q, unrotatedQ: q, k, v, scale: 0.2, rotate: undefined };
 }
 
-describe('kept positions', () => {
-  it('planted tokens are always kept, the last ones of each chunk once', async () => {
-    const maps = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
+describe('cached positions', () => {
+  it('planted tokens are always cached, the last ones of each chunk once', async () => {
+    const maps = await createCachedMaps(h2oPolicy(16, 2, 1, 0), planted());
     expect(maps.map(({ layer, head, tokensPerCell }) => [layer, head, tokensPerCell])).toEqual([
       [2, 0, 1],
       [2, 1, 1],
@@ -34,14 +34,14 @@ describe('kept positions', () => {
       expect(shares[47]).toBe(1); // local in the only set that can contain it
       expect(shares[63]).toBeNaN(); // no set follows the last chunk
       // every set has L + H = 3 tokens
-      const kept = shares.reduce((sum, share, t) => sum + (t < 48 ? share * (3 - Math.floor(t / 16)) : 0), 0);
-      expect(kept).toBeCloseTo(9, 4);
+      const cached = shares.reduce((sum, share, t) => sum + (t < 48 ? share * (3 - Math.floor(t / 16)) : 0), 0);
+      expect(cached).toBeCloseTo(9, 4);
     }
   });
 
   it('cells are means over their tokens', async () => {
-    const fine = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted());
-    const coarse = await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted(), { maxCells: 16 });
+    const fine = await createCachedMaps(h2oPolicy(16, 2, 1, 0), planted());
+    const coarse = await createCachedMaps(h2oPolicy(16, 2, 1, 0), planted(), { maxCells: 16 });
     expect(coarse[0].tokensPerCell).toBe(4);
     for (let cell = 0; cell < 12; cell++) {
       const mean = fine[0].shares.subarray(4 * cell, 4 * cell + 4).reduce((sum, x) => sum + x / 4, 0);
@@ -49,8 +49,8 @@ describe('kept positions', () => {
     }
   });
 
-  it('are drawn: a row per head, dark where always kept', async () => {
-    const svg = drawKeptMaps({ title: 'a < b', maps: await createKeptMaps(h2oPolicy(16, 2, 1, 0), planted()) });
+  it('are drawn: a row per head, dark where always cached', async () => {
+    const svg = drawCachedMaps({ title: 'a < b', maps: await createCachedMaps(h2oPolicy(16, 2, 1, 0), planted()) });
     expect(svg).toContain('<title>a &lt; b</title>');
     expect(svg).toContain('layer 2, head 0');
     expect(svg.match(/head \d/g)).toHaveLength(2);
