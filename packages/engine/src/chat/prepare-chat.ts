@@ -69,7 +69,7 @@ export interface ChatTurn {
  * around them is free.
  * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
  *   same names, and for a choice that is not among the tools
- * @throws {FormatError} for schemas that cannot be enforced; `source` names the tool
+ * @throws {FormatError} for schemas that cannot be enforced and parameters that are not an object; `source` names the tool
  * @throws {CapacityError} for schemas that are too large, likewise
  */
 export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
@@ -135,9 +135,23 @@ function optionsOf(
   }
 }
 
-/** Arguments are an object, whether the schema says so or not. */
+/**
+ * Arguments are an object, whether the schema says so or not.
+ * @throws {FormatError} when it says that they are something else
+ */
 function typedAsObject(parameters: JsonSchema = { additionalProperties: false }): JsonSchema {
-  return typeof parameters === 'boolean' ? { type: 'object', not: !parameters } : { type: 'object', ...parameters };
+  if (typeof parameters === 'boolean') return { type: 'object', not: !parameters };
+  const { $ref, ...rest } = parameters;
+  const { type = 'object', allOf = [] } = rest;
+  if (type === 'object' || (Array.isArray(type) && type.includes('object'))) {
+    const typed = { ...rest, type: 'object', nullable: false };
+    // old drafts ignore a type next to a reference
+    return $ref === undefined || !Array.isArray(allOf)
+      ? typed
+      : { ...typed, allOf: [...(allOf as unknown[]), { $ref }] };
+  }
+  const message = `expected object, got ${JSON.stringify(type)}`;
+  throw new FormatError({ source: 'JSON schema', field: '#/type', message });
 }
 
 /** The same error of a schema, whose source names the tool. */
