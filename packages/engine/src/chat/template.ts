@@ -2,6 +2,7 @@
 import { Template } from '@huggingface/jinja';
 import type { JsonSchema } from '@winnow/grammar';
 import { ArgumentError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
+import { StepBudgetError, renderTemplate } from './jinja.js';
 
 /** A function that the model may call. */
 export interface ChatTool {
@@ -47,7 +48,7 @@ export interface ChatTemplate {
   /**
    * The prompt as text, including special tokens. Message contents that contain the text of a special token produce
    * that token.
-   * @throws {FormatError} when the template is not valid Jinja
+   * @throws {FormatError} when the template is not valid Jinja, or takes millions of steps
    * @throws {ArgumentError} when the template rejects the conversation or cannot be rendered
    */
   render(messages: readonly ChatMessage[], options?: RenderOptions): string;
@@ -82,13 +83,14 @@ class JinjaTemplate implements ChatTemplate {
     checkOptions(options, renderOptionNames);
     this.#parsed ??= this.#parse();
     try {
-      return this.#parsed.render({
+      return renderTemplate(this.#parsed, {
         ...this.#specialTokens,
         ...options.variables,
         messages: messages.map(templateMessage),
         add_generation_prompt: options.addGenerationPrompt ?? true,
       });
     } catch (cause) {
+      if (cause instanceof StepBudgetError) throw this.#formatError(cause);
       const expected = "a conversation that the model's chat template accepts";
       throw new ArgumentError({ argument: 'messages', expected, actual: messageOf(cause) });
     }
@@ -98,8 +100,12 @@ class JinjaTemplate implements ChatTemplate {
     try {
       return new Template(this.source);
     } catch (cause) {
-      throw new FormatError({ source: this.#origin, field: 'chat_template', message: messageOf(cause) }, { cause });
+      throw this.#formatError(cause);
     }
+  }
+
+  #formatError(cause: unknown): FormatError {
+    return new FormatError({ source: this.#origin, field: 'chat_template', message: messageOf(cause) }, { cause });
   }
 }
 
