@@ -18,6 +18,7 @@ import { CommandHost } from './commands/command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
 import type { CliIo } from './terminal/io.js';
 import { Output } from './terminal/output.js';
+import { printable } from './terminal/printable.js';
 import { suggest, suggestionLine } from './errors/suggestion.js';
 
 const about = `
@@ -47,7 +48,7 @@ export async function main(argv: readonly string[], io: CliIo): Promise<number> 
     await out.flush().catch(() => {});
     if (!(error instanceof OutputClosedError)) {
       io.stderr.write(`winnow: ${errorLine(error)}\n${suggestionLine(error, argv)}`);
-      if (isDebugging(io) && error instanceof Error) io.stderr.write(`${error.stack}\n`);
+      if (isDebugging(io) && error instanceof Error) io.stderr.write(`${printable(String(error.stack))}\n`);
     }
     return exitCodeOf(error);
   }

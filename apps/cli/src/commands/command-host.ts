@@ -4,6 +4,7 @@ import type { CliIo } from '../terminal/io.js';
 import type { OpenContext } from '../models/open-model.js';
 import type { CommonFlags } from '../flags/load.js';
 import type { Output } from '../terminal/output.js';
+import { printable } from '../terminal/printable.js';
 import { createProgress } from '../terminal/progress.js';
 
 export interface CommandContext extends OpenContext {
@@ -28,7 +29,7 @@ export class CommandHost {
     const warn = (text: string): void => {
       if (flags.quiet === true) return;
       progress.clear();
-      io.stderr.write(`winnow: ${text}\n`);
+      io.stderr.write(`winnow: ${printable(text)}\n`);
     };
     return abortable(io, async (signal, releaseInterrupts) => {
       try {

@@ -20,6 +20,7 @@ import {
   sizeOption,
   withAliases,
 } from '../flags/builders.js';
+import { printable } from '../terminal/printable.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
 import { poolingOption, type EmbeddingFlags } from '../flags/embedding.js';
@@ -178,7 +179,8 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       apiKeys,
       onRequest: (record) => warn(requestLine(record)),
       onError: (error) => {
-        io.stderr.write(`winnow: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}\n`);
+        const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+        io.stderr.write(`winnow: ${printable(text)}\n`);
       },
     });
     const url = await server.listen({ port: flags.port, host: flags.host });

@@ -1,6 +1,7 @@
 /** Errors of the command line, and the conversion of errors to one line and an exit code. */
 import { CommanderError } from 'commander';
 import { WinnowError } from '@winnow/tensor';
+import { printable } from '../terminal/printable.js';
 import { flagOf, optionsWithFlags } from './names.js';
 
 /** Exit codes. */
@@ -80,9 +81,10 @@ export function withFlags(text: string): string {
   return text.replaceAll(optionPaths, flagOf).replace(/^(model|location): /, 'MODEL: ');
 }
 
-/** Formats an error as one line; unexpected failures are marked as such. */
+/** Formats an error, which may quote a file, as one line of plain text; unexpected failures are marked as such. */
 export function errorLine(error: unknown): string {
-  const text = (error instanceof Error ? error.message : String(error)).replaceAll(/\s*[\r\n]+\s*/g, ' ').trim();
+  const message = error instanceof Error ? error.message : String(error);
+  const text = printable(message.replaceAll(/\s*[\r\n]+\s*/g, ' ').trim());
   if (WinnowError.isInstance(error) && (error.code === 'argument' || error.code === 'capacity')) {
     return withFlags(text);
   }

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { OutputClosedError } from '../errors/errors.js';
 import { fitLines } from './format.js';
 import type { OutputStream } from './io.js';
+import { printable } from './printable.js';
 
 export class Output {
   readonly isTerminal: boolean;
@@ -19,18 +20,24 @@ export class Output {
   }
 
   /**
-   * Resolves when the stream accepts more data.
+   * Resolves when the stream accepts more data. A terminal gets text without control characters, a file or a program all
+   * of them.
    * @throws {OutputClosedError} when its reader has closed it
    */
   async write(data: string | Uint8Array): Promise<void> {
     this.#check();
     if (data.length === 0) return;
-    if (!this.#stream.write(data)) await this.#drained();
+    const shown = this.isTerminal && typeof data === 'string' ? printable(data) : data;
+    if (!this.#stream.write(shown)) await this.#drained();
     this.#check();
   }
 
-  /** Writes tables: on a terminal, lines end at its right edge instead of wrapping. */
-  writeTables(text: string): Promise<void> {
+  /**
+   * Writes tables: on a terminal, lines end at its right edge instead of wrapping. They have no control characters
+   * anywhere, because `| less` ends on a terminal, too.
+   */
+  writeTables(tables: string): Promise<void> {
+    const text = printable(tables);
     return this.write(this.isTerminal ? fitLines(text, this.#stream.columns ?? 80) : text);
   }
 

@@ -5,6 +5,7 @@
 import { SingleBar } from 'cli-progress';
 import { formatBytes } from './format.js';
 import type { OutputStream } from './io.js';
+import { printable } from './printable.js';
 
 /** What is counted. */
 export type Unit = 'bytes' | 'tokens' | 'texts' | 'layers' | 'steps';
@@ -67,7 +68,7 @@ class Bars implements Progress {
 
   wait(label: string): void {
     this.clear();
-    this.#stream.write(`${label} ...`);
+    this.#stream.write(`${printable(label)} ...`);
     this.#isWaiting = true;
   }
 
@@ -85,7 +86,8 @@ class Bars implements Progress {
     this.#start = { value, ms: this.#now() };
     const columns = this.#stream.columns ?? 100;
     const width = Math.max(minLabelWidth, columns - barWidth - restWidth);
-    const shown = label.length <= width ? label : `${label.slice(0, width - 3)}...`;
+    const text = printable(label);
+    const shown = text.length <= width ? text : `${text.slice(0, width - 3)}...`;
     this.#bar = new SingleBar({
       stream: this.#stream,
       format: `${shown} [{bar}] {percentage}%  {amount}{pace}`,
