@@ -5,7 +5,7 @@ import { opSpec } from '../ops/registry.js';
 import { ProgramBuilder } from '../program/program-builder.js';
 import type { Program } from '../program/program.js';
 import { createScalarBlock } from '../program/scalars.js';
-import { createReferenceBackend } from './backend.js';
+import { createReferenceBackend, type ReferenceBackendOptions } from './backend.js';
 
 const width = 4;
 
@@ -41,13 +41,12 @@ function scalarsOf(program: Program, tokens: readonly number[]): Int32Array {
   return block.words;
 }
 
-/** A clock that advances by `stepMs` at every reading, and a count of yields to the host. */
-function fakeHost(stepMs: number): { now: () => number; yieldToHost: () => Promise<void>; turns: () => number } {
+/** A clock that advances by `stepMs` at every reading, and a host that counts yields to it. */
+function fakeHost(stepMs: number): { host: Required<ReferenceBackendOptions>; turns: () => number } {
   let time = 0;
   let turns = 0;
   return {
-    now: () => (time += stepMs),
-    yieldToHost: async () => void turns++,
+    host: { now: () => (time += stepMs), yieldToHost: async () => void turns++ },
     turns: () => turns,
   };
 }
@@ -105,19 +104,19 @@ describe('run and read', () => {
 describe('the host', () => {
   it('yields whenever ops took more than 8 ms, by the given clock', async () => {
     const program = sums(99);
-    const host = fakeHost(1);
+    const { host, turns } = fakeHost(1);
     const { executable } = await prepare(createReferenceBackend(host), program);
     await executable.run(scalarsOf(program, [1]));
     // one clock reading per record and one more after each yield: a yield after every 9th reading
-    expect(host.turns()).toBe(Math.floor(100 / 9));
+    expect(turns()).toBe(Math.floor(100 / 9));
   });
 
   it('yields also between many short runs', async () => {
     const program = sums(1);
-    const host = fakeHost(1);
+    const { host, turns } = fakeHost(1);
     const { executable } = await prepare(createReferenceBackend(host), program);
     for (let i = 0; i < 50; i++) await executable.run(scalarsOf(program, [1]));
-    expect(host.turns()).toBeGreaterThanOrEqual(10);
+    expect(turns()).toBeGreaterThanOrEqual(10);
   });
 
   it('keeps ticking during a long program with the real clock', async () => {
@@ -162,7 +161,7 @@ describe('abort', () => {
     const controller = new AbortController();
     const reason = new Error('enough');
     let turns = 0;
-    const host = fakeHost(10);
+    const { host } = fakeHost(10);
     const yieldToHost = async (): Promise<void> => {
       if (++turns === 7) controller.abort(reason);
     };
@@ -297,7 +296,7 @@ describe('profile', () => {
     b.setLayer(2);
     b.output('y', b.activation('matmul', { x, weight: b.rows(table, 0, 2) }));
     const program = b.build();
-    const { executable } = await prepare(createReferenceBackend(fakeHost(1)), program, { profile: true });
+    const { executable } = await prepare(createReferenceBackend(fakeHost(1).host), program, { profile: true });
     await executable.run(scalarsOf(program, [1, 2, 3]));
     await executable.run(scalarsOf(program, [1]));
     const [lookup, matmul] = executable.profile();
