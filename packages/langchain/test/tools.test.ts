@@ -189,7 +189,8 @@ test('invalid tools, unknown choices and unknown keywords are rejected', async (
   const bound = create().bindTools([adderTool]);
   await expect(bound.invoke('a', { tool_choice: 'other' })).rejects.toSatisfy(ArgumentError.isInstance);
   await expect(bound.invoke('a', { tool_choice: { type: 'x' } })).rejects.toSatisfy(ArgumentError.isInstance);
-  const unique = { type: 'function', function: { name: 'n', parameters: { uniqueItems: true } } };
+  const list = { type: 'array', uniqueItems: true };
+  const unique = { type: 'function', function: { name: 'n', parameters: { properties: { list } } } };
   await expect(create().bindTools([unique], one).invoke('a')).rejects.toSatisfy(FormatError.isInstance);
 });
 
