@@ -26,7 +26,11 @@ export interface HttpSourceOptions {
 }
 
 const httpSourceNames: OptionNames<HttpSourceOptions> = {
-  ...{ fetch: true, headers: true, signal: true, maxRetries: true, retryDelayMs: true },
+  fetch: true,
+  headers: true,
+  signal: true,
+  maxRetries: true,
+  retryDelayMs: true,
 };
 
 /** Longest `Retry-After` that is respected; a longer one is reported as an error. */

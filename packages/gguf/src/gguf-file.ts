@@ -17,8 +17,16 @@ export interface OpenGgufOptions {
 
 export const openGgufNames: OptionNames<OpenGgufOptions> = {
   limits: {
-    ...{ maxTensors: true, maxMetadataPairs: true, maxKeyBytes: true, maxTensorNameBytes: true, maxStringBytes: true },
-    ...{ maxArrayLength: true, maxArrayNesting: true, maxNestedArrays: true, maxDims: true, maxHeaderBytes: true },
+    maxTensors: true,
+    maxMetadataPairs: true,
+    maxKeyBytes: true,
+    maxTensorNameBytes: true,
+    maxStringBytes: true,
+    maxArrayLength: true,
+    maxArrayNesting: true,
+    maxNestedArrays: true,
+    maxDims: true,
+    maxHeaderBytes: true,
   },
   signal: true,
 };

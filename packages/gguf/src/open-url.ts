@@ -9,7 +9,10 @@ export interface OpenGgufUrlOptions extends OpenGgufOptions, HttpSourceOptions {
 
 const openGgufUrlNames: OptionNames<OpenGgufUrlOptions> = {
   ...openGgufNames,
-  ...{ fetch: true, headers: true, maxRetries: true, retryDelayMs: true },
+  fetch: true,
+  headers: true,
+  maxRetries: true,
+  retryDelayMs: true,
 };
 
 /**

@@ -45,7 +45,11 @@ export interface WriteGgufOptions {
 }
 
 const writeGgufNames: OptionNames<WriteGgufOptions> = {
-  ...{ metadata: true, tensors: true, alignment: true, version: true, signal: true },
+  metadata: true,
+  tensors: true,
+  alignment: true,
+  version: true,
+  signal: true,
 };
 
 /**

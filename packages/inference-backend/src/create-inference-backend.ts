@@ -16,9 +16,24 @@ export interface InferenceBackendOptions {
 
 const optionNames: OptionNames<InferenceBackendOptions> = {
   defaults: {
-    ...{ maxTokens: true, stop: true, ignoreEos: true, grammar: true, jsonSchema: true, showTokens: true, seed: true },
-    ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
-    ...{ frequencyPenalty: true, penaltyWindow: true, numTopLogprobs: true, overflow: true, promptPhase: true },
+    maxTokens: true,
+    stop: true,
+    ignoreEos: true,
+    grammar: true,
+    jsonSchema: true,
+    showTokens: true,
+    seed: true,
+    temperature: true,
+    topK: true,
+    topP: true,
+    minP: true,
+    repetitionPenalty: true,
+    presencePenalty: true,
+    frequencyPenalty: true,
+    penaltyWindow: true,
+    numTopLogprobs: true,
+    overflow: true,
+    promptPhase: true,
     onPromptProgress: true,
   },
 };

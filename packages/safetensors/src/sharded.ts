@@ -18,7 +18,10 @@ export interface OpenShardedSafetensorsOptions {
 }
 
 const openShardedNames: OptionNames<OpenShardedSafetensorsOptions> = {
-  ...{ name: true, maxParallel: true, checkTotalSize: true, signal: true },
+  name: true,
+  maxParallel: true,
+  checkTotalSize: true,
+  signal: true,
 };
 
 /** A tensor that a shard contains although the index does not list it there. */

@@ -59,9 +59,18 @@ export interface WasmBackendOptions {
 }
 
 export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
-  ...{ numThreads: true, host: true, relaxedSimd: true, int8Dot: true, sharedMemory: true, maxMemoryBytes: true },
-  ...{ bytesPerMemory: true, reservedBytes: true, activations: true, usesMessages: true, minSharedWork: true },
-  ...{ maxCallerMs: true },
+  numThreads: true,
+  host: true,
+  relaxedSimd: true,
+  int8Dot: true,
+  sharedMemory: true,
+  maxMemoryBytes: true,
+  bytesPerMemory: true,
+  reservedBytes: true,
+  activations: true,
+  usesMessages: true,
+  minSharedWork: true,
+  maxCallerMs: true,
 };
 
 /** Options with every default filled in. */

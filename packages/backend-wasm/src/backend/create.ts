@@ -26,7 +26,10 @@ export interface MeasurePeaksOptions extends PeakOptions {
 }
 
 const measurePeaksNames: OptionNames<MeasurePeaksOptions> = {
-  ...{ host: true, numThreads: true, memoryBytes: true, probeMs: true },
+  host: true,
+  numThreads: true,
+  memoryBytes: true,
+  probeMs: true,
 };
 
 /**

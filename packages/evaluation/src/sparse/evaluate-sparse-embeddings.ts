@@ -26,8 +26,14 @@ export interface EvaluateSparseEmbeddingsOptions {
 }
 
 const evaluateNames: OptionNames<EvaluateSparseEmbeddingsOptions> = {
-  ...{ dense: true, sparse: true, sidecar: true, backend: true, texts: true, pairs: true },
-  ...{ signal: true, onProgress: true },
+  dense: true,
+  sparse: true,
+  sidecar: true,
+  backend: true,
+  texts: true,
+  pairs: true,
+  signal: true,
+  onProgress: true,
 };
 
 export interface SparseEmbeddingsEvaluation {

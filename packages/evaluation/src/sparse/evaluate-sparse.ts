@@ -23,8 +23,14 @@ export interface EvaluateSparseOptions {
 }
 
 const evaluateNames: OptionNames<EvaluateSparseOptions> = {
-  ...{ dense: true, sparse: true, sidecar: true, backend: true, tokens: true, sampleTokens: true },
-  ...{ signal: true, onProgress: true },
+  dense: true,
+  sparse: true,
+  sidecar: true,
+  backend: true,
+  tokens: true,
+  sampleTokens: true,
+  signal: true,
+  onProgress: true,
 };
 
 export interface SparseEvaluation {

@@ -47,9 +47,22 @@ export interface EvaluateOptions {
 }
 
 const evaluateNames: OptionNames<EvaluateOptions> = {
-  ...{ open: true, configurations: true, parts: true, tokens: true, attentionTokens: true, layers: true },
-  ...{ tasks: true, taskForm: true, taskLengths: true, numCases: true, speedLengths: true, seed: true },
-  ...{ maxBaseBytes: true, backend: true, signal: true, onProgress: true },
+  open: true,
+  configurations: true,
+  parts: true,
+  tokens: true,
+  attentionTokens: true,
+  layers: true,
+  tasks: true,
+  taskForm: true,
+  taskLengths: true,
+  numCases: true,
+  speedLengths: true,
+  seed: true,
+  maxBaseBytes: true,
+  backend: true,
+  signal: true,
+  onProgress: true,
 };
 
 export interface ConfigurationReport {

@@ -14,7 +14,11 @@ interface Draft {
 const numQuestions = 3;
 
 const recallNames: OptionNames<RecallCaseOptions> = {
-  ...{ task: true, form: true, length: true, seed: true, countTokens: true },
+  task: true,
+  form: true,
+  length: true,
+  seed: true,
+  countTokens: true,
 };
 
 /** Deterministic: the same options give the same case. */

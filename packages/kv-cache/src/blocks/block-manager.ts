@@ -46,8 +46,12 @@ export interface BlockManagerOptions {
 }
 
 const blockManagerNames: OptionNames<BlockManagerOptions> = {
-  ...{ numBlocks: true, blockSize: true, maxBlocksPerSequence: true, prefixSharing: true },
-  ...{ onContentDropped: true, hash: true },
+  numBlocks: true,
+  blockSize: true,
+  maxBlocksPerSequence: true,
+  prefixSharing: true,
+  onContentDropped: true,
+  hash: true,
 };
 
 export interface CreateSequenceOptions {

@@ -25,7 +25,12 @@ export interface PageStoreOptions {
 }
 
 const pageStoreNames: OptionNames<PageStoreOptions> = {
-  ...{ pageBytes: true, blockSize: true, warmBytes: true, records: true, maxInFlightBytes: true, onMove: true },
+  pageBytes: true,
+  blockSize: true,
+  warmBytes: true,
+  records: true,
+  maxInFlightBytes: true,
+  onMove: true,
 };
 
 export interface PageMove {

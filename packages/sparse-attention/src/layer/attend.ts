@@ -16,8 +16,18 @@ export interface OneShotOptions
     > {}
 
 const attendNames: OptionNames<OneShotOptions> = {
-  ...{ backend: true, scale: true, causal: true, rotate: true, allowsLargeMemory: true, notice: true },
-  ...{ maxTokens: true, out: true, onVisit: true, mass: true, massStride: true, signal: true },
+  backend: true,
+  scale: true,
+  causal: true,
+  rotate: true,
+  allowsLargeMemory: true,
+  notice: true,
+  maxTokens: true,
+  out: true,
+  onVisit: true,
+  mass: true,
+  massStride: true,
+  signal: true,
 };
 
 /** Result of `attend`. */

@@ -58,8 +58,15 @@ const layerNames: OptionNames<AttentionLayerOptions> = {
     scale: true,
     dtype: { keys: true, values: true },
   },
-  ...{ maxTokens: true, backend: true, prefill: true, decode: true, capacity: true },
-  ...{ causal: true, rotate: true, allowsLargeMemory: true, notice: true },
+  maxTokens: true,
+  backend: true,
+  prefill: true,
+  decode: true,
+  capacity: true,
+  causal: true,
+  rotate: true,
+  allowsLargeMemory: true,
+  notice: true,
 };
 
 /** Counters of a layer. */

@@ -28,7 +28,13 @@ export interface SyntheticOptions {
 }
 
 const syntheticNames: OptionNames<SyntheticOptions> = {
-  ...{ kind: true, seqLen: true, numHeads: true, numKvHeads: true, headDim: true, rank: true, seed: true },
+  kind: true,
+  seqLen: true,
+  numHeads: true,
+  numKvHeads: true,
+  headDim: true,
+  rank: true,
+  seed: true,
 };
 
 /** Queries, keys and values of one layer, `[seqLen, heads, headDim]`; queries and keys after RoPE (base 10000). */

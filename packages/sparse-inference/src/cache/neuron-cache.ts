@@ -43,8 +43,14 @@ export interface NeuronCacheOptions {
 
 const neuronCacheNames: OptionNames<NeuronCacheOptions> = {
   reads: neuronReadNames,
-  ...{ layers: true, slotMemory: true, warmEncoding: true, coldEncoding: true, verify: true, itemName: true },
-  ...{ signal: true, onProgress: true },
+  layers: true,
+  slotMemory: true,
+  warmEncoding: true,
+  coldEncoding: true,
+  verify: true,
+  itemName: true,
+  signal: true,
+  onProgress: true,
 };
 
 export interface NeuronCacheStatistics extends NeuronLayerStatistics {

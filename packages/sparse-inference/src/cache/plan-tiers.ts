@@ -38,7 +38,12 @@ export interface NeuronTierOptions {
 }
 
 const neuronTierNames: OptionNames<NeuronTierOptions> = {
-  ...{ budgetBytes: true, layers: true, hotFrequency: true, hotLimitBytes: true, coldCost: true, stagingBytes: true },
+  budgetBytes: true,
+  layers: true,
+  hotFrequency: true,
+  hotLimitBytes: true,
+  coldCost: true,
+  stagingBytes: true,
 };
 
 export interface PlannedLayer {

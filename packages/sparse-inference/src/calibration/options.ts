@@ -64,9 +64,21 @@ export interface CalibrateOptions {
 }
 
 const calibrateNames: OptionNames<CalibrateOptions> = {
-  ...{ backend: true, samples: true, predictor: true, targetRecall: true, targetSparsity: true, energyShare: true },
-  ...{ rank: true, seed: true, epochs: true, learningRate: true, memoryBytes: true, checkpoint: true },
-  ...{ onProgress: true, onNotice: true, signal: true },
+  backend: true,
+  samples: true,
+  predictor: true,
+  targetRecall: true,
+  targetSparsity: true,
+  energyShare: true,
+  rank: true,
+  seed: true,
+  epochs: true,
+  learningRate: true,
+  memoryBytes: true,
+  checkpoint: true,
+  onProgress: true,
+  onNotice: true,
+  signal: true,
 };
 
 /** Options with their defaults. */
