@@ -30,7 +30,7 @@ export { createStates, finishStates, hadamardSize } from '@winnow/ops';
 export { checksum64 } from './checksum.js';
 export { PageError } from './pages/error.js';
 export { memoryPageFile, type PageFile } from './pages/file.js';
-export { openPageRecords, type DamagedRecord, type PageRecords, type PageRecordsOptions } from './pages/records.js';
+export { openPageFrames, type DamagedFrame, type PageFrames, type PageFramesOptions } from './pages/frames.js';
 export {
   createPageStore,
   type PageMove,
@@ -47,4 +47,4 @@ export {
   type SessionSection,
   type WriteSessionOptions,
 } from './sessions/writer.js';
-export type { RecordShape } from './pages/record.js';
+export type { PageFrameShape } from './pages/frame.js';

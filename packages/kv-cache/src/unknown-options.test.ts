@@ -10,7 +10,7 @@ import {
   KvPool,
   KvStorage,
   memoryPageFile,
-  openPageRecords,
+  openPageFrames,
   openSession,
   Rotation,
   StreamedAttention,
@@ -33,7 +33,7 @@ test.each<[name: string, call: () => unknown]>([
   ['KvStorage.create', () => KvStorage.create(sizes, blocks)],
   ['memoryPageFile', () => memoryPageFile(unknown)],
   ['openPageFile', () => openPageFile('never-created', unknown)],
-  ['openPageRecords', () => openPageRecords(memoryPageFile(), { ...unknown, ...pages })],
+  ['openPageFrames', () => openPageFrames(memoryPageFile(), { ...unknown, ...pages })],
   ['openSession', () => openSession(memorySource(new Uint8Array(8)), unknown)],
   ['Rotation.create', () => Rotation.create({ ...unknown, dim: 4 })],
   [

@@ -2,17 +2,17 @@
 import { createHash } from 'node:crypto';
 import { memorySink } from '@winnow/bytes';
 import { expect, it } from 'vitest';
-import { bytesSection, memoryPageFile, openPageRecords, writeSession } from '../src/index.js';
+import { bytesSection, memoryPageFile, openPageFrames, writeSession } from '../src/index.js';
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 const ramp = (count: number): Uint8Array => Uint8Array.from({ length: count }, (_, i) => (i * 7) % 251);
 
 it('a page file', async () => {
   const file = memoryPageFile();
-  const records = await openPageRecords(file, { pageBytes: 600, blockSize: 4 });
-  await records.write(3, ramp(600), [8, 9, -1, 11]);
-  await records.write(2 ** 33 + 1, ramp(600).reverse(), [0, 1, 2, 3]);
-  await records.write(3, ramp(600).fill(5), [8, 9, 10, 11]);
+  const frames = await openPageFrames(file, { pageBytes: 600, blockSize: 4 });
+  await frames.write(3, ramp(600), [8, 9, -1, 11]);
+  await frames.write(2 ** 33 + 1, ramp(600).reverse(), [0, 1, 2, 3]);
+  await frames.write(3, ramp(600).fill(5), [8, 9, 10, 11]);
   const bytes = new Uint8Array(file.sizeBytes);
   await file.read(0, bytes);
   expect(bytes).toHaveLength(3 * 1024);

@@ -5,7 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { openPageRecords } from '../src/index.js';
+import { openPageFrames } from '../src/index.js';
 import { openPageFile } from '../src/index.node.js';
 
 /** Makes Node resolve `.js` imports to TypeScript sources. */
@@ -31,7 +31,7 @@ const sourceUrl = (file: string): string => JSON.stringify(new URL(`../src/${fil
 
 /** Writes versions of the pages until it kills itself between two writes; prints each version that is complete. */
 const program = `
-const { openPageRecords } = await import(${sourceUrl('index.ts')});
+const { openPageFrames } = await import(${sourceUrl('index.ts')});
 const { openPageFile } = await import(${sourceUrl('index.node.ts')});
 const { open: openHandle } = await import('node:fs/promises');
 // in small pieces: a single large write is hardly ever interrupted
@@ -51,13 +51,13 @@ const open = async (path, flags) => {
     close: () => file.close(),
   };
 };
-const records = await openPageRecords(await openPageFile(process.argv[1], { open }), { pageBytes: ${pageBytes}, blockSize: 2 });
+const frames = await openPageFrames(await openPageFile(process.argv[1], { open }), { pageBytes: ${pageBytes}, blockSize: 2 });
 const page = new Int32Array(${pageBytes / 4});
 for (let version = 1; ; version++) {
   await Promise.all(
     Array.from({ length: ${numPages} }, async (_, pageId) => {
       page.fill(version * 100 + pageId);
-      await records.write(pageId, new Uint8Array(page.buffer), [2 * pageId, 2 * pageId + 1]);
+      await frames.write(pageId, new Uint8Array(page.buffer), [2 * pageId, 2 * pageId + 1]);
       process.stdout.write(pageId + ' ' + version + '\\n');
     }),
   );
@@ -99,22 +99,22 @@ it('every page is old, new or reported', { timeout: 120_000 }, async () => {
       const [pageId, version] = line.split(' ').map(Number);
       complete.set(pageId, version);
     }
-    const records = await openPageRecords(await openPageFile(path, { keep: true }), { pageBytes, blockSize: 2 });
+    const frames = await openPageFrames(await openPageFile(path, { keep: true }), { pageBytes, blockSize: 2 });
     const page = new Int32Array(pageBytes / 4);
     for (let pageId = 0; pageId < numPages; pageId++) {
-      expect(records.has(pageId)).toBe(true);
-      await records.read(pageId, new Uint8Array(page.buffer));
+      expect(frames.has(pageId)).toBe(true);
+      await frames.read(pageId, new Uint8Array(page.buffer));
       const version = Math.floor(page[0] / 100);
       expect(page.every((value) => value === version * 100 + pageId)).toBe(true);
       // every version reported complete is there; at most the version in progress is newer
       expect(version).toBeGreaterThanOrEqual(complete.get(pageId) as number);
-      expect([...(records.positions(pageId) as Int32Array)]).toEqual([2 * pageId, 2 * pageId + 1]);
+      expect([...(frames.positions(pageId) as Int32Array)]).toEqual([2 * pageId, 2 * pageId + 1]);
     }
-    for (const { hasIntactVersion, pageId } of records.damaged) {
+    for (const { hasIntactVersion, pageId } of frames.damaged) {
       expect(pageId === undefined || hasIntactVersion).toBe(true);
     }
-    numTorn += records.damaged.length;
-    await records.close();
+    numTorn += frames.damaged.length;
+    await frames.close();
   }
   // the processes were killed while writing
   expect(numTorn).toBeGreaterThan(0);

@@ -1,7 +1,7 @@
 /** Reads pages with their checksums, and the same file sequentially: from the disk, not from the page cache. */
 import { open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createPageStore, openPageRecords } from '@winnow/kv-cache';
+import { createPageStore, openPageFrames } from '@winnow/kv-cache';
 import { openPageFile } from '@winnow/kv-cache/node';
 import type { Contender } from '../harness/measure.js';
 import { dropFromPageCache } from '../harness/page-cache.js';
@@ -21,8 +21,8 @@ export interface ColdRead {
 export async function coldRead(folder: string, pageBytes: number, numPages: number): Promise<ColdRead> {
   const path = join(folder, `cold-read-${process.pid}.pages`);
   const file = await openPageFile(path);
-  const records = await openPageRecords(file, { pageBytes, blockSize: slotsPerPage });
-  const store = createPageStore({ pageBytes, blockSize: slotsPerPage, warmBytes: 0, records });
+  const frames = await openPageFrames(file, { pageBytes, blockSize: slotsPerPage });
+  const store = createPageStore({ pageBytes, blockSize: slotsPerPage, warmBytes: 0, frames });
   const positions = Int32Array.from({ length: slotsPerPage }, (_, index) => index);
   const page = new Uint8Array(pageBytes);
   for (let id = 0; id < numPages; id++) {
@@ -30,9 +30,9 @@ export async function coldRead(folder: string, pageBytes: number, numPages: numb
     await store.put(id, page, positions);
   }
   await store.flush();
-  const { recordBytes } = records;
+  const { frameBytes } = frames;
   const raw = await open(path, 'r');
-  const buffers = Array.from({ length: numAtOnce }, () => new Uint8Array(recordBytes));
+  const buffers = Array.from({ length: numAtOnce }, () => new Uint8Array(frameBytes));
   const pages = Array.from({ length: numAtOnce }, () => new Uint8Array(pageBytes));
   const timed = async (read: (id: number, slot: number) => Promise<unknown>): Promise<number> => {
     await dropFromPageCache(path);
@@ -48,7 +48,7 @@ export async function coldRead(folder: string, pageBytes: number, numPages: numb
     sizeBytes: numPages * pageBytes,
     contenders: {
       pages: { run: () => timed((id, slot) => store.read(id, pages[slot]!)) },
-      disk: { run: () => timed((id, slot) => readRaw(raw, buffers[slot]!, id * recordBytes)) },
+      disk: { run: () => timed((id, slot) => readRaw(raw, buffers[slot]!, id * frameBytes)) },
     },
     async dispose() {
       await store.close();

@@ -5,11 +5,11 @@
  */
 import {
   createPageStore,
-  openPageRecords,
+  openPageFrames,
   PageError,
   type PageFile,
   type PageMove,
-  type PageRecords,
+  type PageFrames,
   type PageStatistics,
   type PageStore,
 } from '@winnow/kv-cache';
@@ -245,10 +245,10 @@ async function openPageStores(options: OffloadStoreOptions): Promise<PageStores>
       const own = buffers.filter((buffer) => buffer.rowBytes === rowBytes);
       const share = (own.length * rowBytes) / totalRowBytes;
       const [pageBytes, pageSlots] = [runBlocks * rowBytes, runBlocks * blockSize];
-      const records = cold && (await openRecords(await cold.create('kv'), pageBytes, pageSlots));
+      const frames = cold && (await openFrames(await cold.create('kv'), pageBytes, pageSlots));
       const store = createPageStore({
         ...{ pageBytes, blockSize: pageSlots, warmBytes: Math.floor(warmBytes * share), onMove },
-        ...(records === undefined ? {} : { records }),
+        ...(frames === undefined ? {} : { frames }),
       });
       stores.push(store);
       for (const buffer of own) byBuffer.set(buffer, store);
@@ -260,9 +260,9 @@ async function openPageStores(options: OffloadStoreOptions): Promise<PageStores>
   }
 }
 
-async function openRecords(file: PageFile, pageBytes: number, blockSize: number): Promise<PageRecords> {
+async function openFrames(file: PageFile, pageBytes: number, blockSize: number): Promise<PageFrames> {
   try {
-    return await openPageRecords(file, { pageBytes, blockSize });
+    return await openPageFrames(file, { pageBytes, blockSize });
   } catch (error) {
     await file.close();
     throw error;

@@ -10,7 +10,7 @@ import {
   finishStates,
   KvPool,
   memoryPageFile,
-  openPageRecords,
+  openPageFrames,
   PageError,
   StreamedAttention,
   type KvCache,
@@ -39,8 +39,8 @@ async function setUp(backend: Backend, file: PageFile, warmBytes = 0): Promise<S
   const q = gaussians(rng, numHeads * 32);
   const expected = await cache.attend(q, { position: 45 });
   const { pageBytes } = pool.storage.shape;
-  const records = await openPageRecords(file, { pageBytes, blockSize });
-  const store = createPageStore({ pageBytes, blockSize, warmBytes, records });
+  const frames = await openPageFrames(file, { pageBytes, blockSize });
+  const store = createPageStore({ pageBytes, blockSize, warmBytes, frames });
   const { sequence } = cache;
   const pages = sequence.blocks
     .slice(0, 10)
@@ -134,8 +134,8 @@ describe.each(testBackends)('damaged pages on $name', ({ backend }) => {
     await using streamed = await StreamedAttention.create({ ...sizes, backend, store, chunkPages: 2 });
     const pages = cache.sequence.detachedPages;
     const bad = pages.slice(4, 6);
-    const recordBytes = file.sizeBytes / 10;
-    for (const { pageId } of bad) await file.write((pageId - 100) * recordBytes + 200, Uint8Array.of(255, 254, 253));
+    const frameBytes = file.sizeBytes / 10;
+    for (const { pageId } of bad) await file.write((pageId - 100) * frameBytes + 200, Uint8Array.of(255, 254, 253));
     const states = createStates(numHeads, 32);
     await cache.attendPartial(q, states, { position: 45 });
     const before = finishStates(states);

@@ -7,7 +7,7 @@ import { faultyOpen, noFaults } from '../../test/faulty-file.js';
 import {
   createPageStore,
   memoryPageFile,
-  openPageRecords,
+  openPageFrames,
   PageError,
   type PageFile,
   type PageMove,
@@ -24,7 +24,7 @@ async function storeOver(file: PageFile | undefined, options: Partial<PageStoreO
   return createPageStore({
     ...shape,
     warmBytes: 4 * 256,
-    ...(file === undefined ? {} : { records: await openPageRecords(file, shape) }),
+    ...(file === undefined ? {} : { frames: await openPageFrames(file, shape) }),
     ...options,
   });
 }
@@ -114,9 +114,9 @@ describe('missing or full tiers', () => {
     await store.close();
   });
 
-  it('rejects pages and records of another size, and unknown pages', async () => {
-    const records = await openPageRecords(memoryPageFile(), { pageBytes: 128, blockSize: 2 });
-    expect(() => createPageStore({ ...shape, warmBytes: 1000, records })).toThrow(ArgumentError);
+  it('rejects pages and frames of another size, and unknown pages', async () => {
+    const frames = await openPageFrames(memoryPageFile(), { pageBytes: 128, blockSize: 2 });
+    expect(() => createPageStore({ ...shape, warmBytes: 1000, frames })).toThrow(ArgumentError);
     const store = await storeOver(memoryPageFile());
     await expect(store.put(0, new Uint8Array(3), [0, 1])).rejects.toThrow(ArgumentError);
     await expect(store.read(0, pageOf(0))).rejects.toThrow(ArgumentError);

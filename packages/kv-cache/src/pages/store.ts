@@ -5,7 +5,7 @@
  */
 import { ArgumentError, CapacityError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
-import { checkPage, type PageRecords } from './records.js';
+import { checkPage, type PageFrames } from './frames.js';
 
 export interface PageStoreOptions {
   readonly pageBytes: number;
@@ -14,7 +14,7 @@ export interface PageStoreOptions {
   /** Budget of the warm tier; rounded down to whole pages. */
   readonly warmBytes: number;
   /** The cold tier, which the store closes. Default: none; then `put` fails when the warm tier is full. */
-  readonly records?: PageRecords;
+  readonly frames?: PageFrames;
   /**
    * Maximum number of bytes that are read or written at a time, and that are prefetched. Default 8 MiB, at least one
    * page.
@@ -28,7 +28,7 @@ const pageStoreNames: OptionNames<PageStoreOptions> = {
   pageBytes: true,
   blockSize: true,
   warmBytes: true,
-  records: true,
+  frames: true,
   maxInFlightBytes: true,
   onMove: true,
 };
@@ -101,7 +101,7 @@ interface WarmPage {
   writing: Promise<void> | undefined;
 }
 
-/** @throws {ArgumentError} when the records have another size */
+/** @throws {ArgumentError} when the frames have another size */
 export function createPageStore(options: PageStoreOptions): PageStore {
   checkOptions(options, pageStoreNames);
   return new TieredPageStore(options);
@@ -110,7 +110,7 @@ export function createPageStore(options: PageStoreOptions): PageStore {
 class TieredPageStore implements PageStore {
   readonly pageBytes: number;
   readonly blockSize: number;
-  readonly #records: PageRecords | undefined;
+  readonly #frames: PageFrames | undefined;
   readonly #onMove: ((move: PageMove) => void) | undefined;
   readonly #warmCapacity: number;
   readonly #maxInFlight: number;
@@ -129,15 +129,15 @@ class TieredPageStore implements PageStore {
   /** Number of places in the warm tier that are reserved for incoming pages. */
   #numReserved = 0;
 
-  constructor({ pageBytes, blockSize, warmBytes, records, maxInFlightBytes = 2 ** 23, onMove }: PageStoreOptions) {
-    if (records !== undefined && (records.pageBytes !== pageBytes || records.blockSize !== blockSize)) {
+  constructor({ pageBytes, blockSize, warmBytes, frames, maxInFlightBytes = 2 ** 23, onMove }: PageStoreOptions) {
+    if (frames !== undefined && (frames.pageBytes !== pageBytes || frames.blockSize !== blockSize)) {
       const expected = `pages of ${pageBytes} bytes and ${blockSize} slots`;
-      const actual = `${records.pageBytes} and ${records.blockSize}`;
-      throw new ArgumentError({ argument: 'records', expected, actual });
+      const actual = `${frames.pageBytes} and ${frames.blockSize}`;
+      throw new ArgumentError({ argument: 'frames', expected, actual });
     }
     this.pageBytes = pageBytes;
     this.blockSize = blockSize;
-    this.#records = records;
+    this.#frames = frames;
     this.#onMove = onMove;
     this.#warmCapacity = Math.floor(warmBytes / pageBytes);
     this.#maxInFlight = Math.max(1, Math.floor(maxInFlightBytes / pageBytes));
@@ -146,18 +146,18 @@ class TieredPageStore implements PageStore {
 
   tierOf(pageId: number): 'warm' | 'cold' | undefined {
     if (this.#warm.has(pageId)) return 'warm';
-    return this.#records?.has(pageId) === true ? 'cold' : undefined;
+    return this.#frames?.has(pageId) === true ? 'cold' : undefined;
   }
 
   positions(pageId: number): Int32Array | undefined {
-    return this.#warm.get(pageId)?.positions ?? this.#records?.positions(pageId);
+    return this.#warm.get(pageId)?.positions ?? this.#frames?.positions(pageId);
   }
 
   async put(pageId: number, page: Uint8Array, positions: ArrayLike<number>): Promise<void> {
     checkPage(page, this.pageBytes);
     const fresh = { bytes: page.slice(), positions: Int32Array.from(positions), isDirty: true, writing: undefined };
     if (this.#warmCapacity === 0) {
-      if (this.#records === undefined) throw this.#fullWarm();
+      if (this.#frames === undefined) throw this.#fullWarm();
       await this.#writeCold(pageId, fresh);
       this.#prefetched.delete(pageId);
       return;
@@ -177,7 +177,7 @@ class TieredPageStore implements PageStore {
       target.set(bytes);
       return;
     }
-    if (this.#records?.has(pageId) !== true) {
+    if (this.#frames?.has(pageId) !== true) {
       throw new ArgumentError({ argument: 'pageId', expected: 'a stored page', actual: String(pageId) });
     }
     const prefetched = this.#prefetched.get(pageId);
@@ -214,7 +214,7 @@ class TieredPageStore implements PageStore {
   async demote(pageId: number): Promise<void> {
     const page = this.#warm.get(pageId);
     if (page === undefined) return;
-    if (this.#records === undefined) throw this.#fullWarm();
+    if (this.#frames === undefined) throw this.#fullWarm();
     if (page.isDirty) await this.#clean(pageId, page);
     this.#dropWarm(pageId, page);
   }
@@ -223,25 +223,25 @@ class TieredPageStore implements PageStore {
     for (const pageId of pageIds) {
       this.#warm.delete(pageId);
       this.#prefetched.delete(pageId);
-      this.#records?.delete(pageId);
+      this.#frames?.delete(pageId);
     }
   }
 
   async flush(): Promise<void> {
-    if (this.#records === undefined) return;
+    if (this.#frames === undefined) return;
     const dirty = [...this.#warm].filter(([, page]) => page.isDirty);
     const results = await Promise.allSettled(dirty.map(([pageId, page]) => this.#clean(pageId, page)));
     for (const result of results) if (result.status === 'rejected') throw result.reason;
-    await this.#records.sync();
+    await this.#frames.sync();
   }
 
   statistics(): PageStatistics {
     return {
       ...this.#counters,
       numWarmPages: this.#warm.size,
-      numColdPages: this.#records?.numPages ?? 0,
+      numColdPages: this.#frames?.numPages ?? 0,
       warmBytes: this.#warm.size * this.pageBytes,
-      coldBytes: this.#records?.usedBytes ?? 0,
+      coldBytes: this.#frames?.usedBytes ?? 0,
       peakInFlightBytes: this.#limiter.peak * this.pageBytes,
     };
   }
@@ -251,7 +251,7 @@ class TieredPageStore implements PageStore {
     this.#prefetched.clear();
     this.#warm.clear();
     await this.#limiter.idle();
-    await this.#records?.close();
+    await this.#frames?.close();
   }
 
   #touch(pageId: number, page: WarmPage): void {
@@ -260,14 +260,14 @@ class TieredPageStore implements PageStore {
   }
 
   async #readCold(pageId: number, target: Uint8Array): Promise<void> {
-    await this.#limiter.run(() => (this.#records as PageRecords).read(pageId, target));
+    await this.#limiter.run(() => (this.#frames as PageFrames).read(pageId, target));
     this.#counters.bytesRead += this.pageBytes;
   }
 
   async #writeCold(pageId: number, page: WarmPage, isWanted = (): boolean => true): Promise<void> {
     await this.#limiter.run(async () => {
-      if (this.#records === undefined || !isWanted()) return;
-      await this.#records.write(pageId, page.bytes, page.positions);
+      if (this.#frames === undefined || !isWanted()) return;
+      await this.#frames.write(pageId, page.bytes, page.positions);
       this.#counters.bytesWritten += this.pageBytes;
       page.isDirty = false;
     });
@@ -304,7 +304,7 @@ class TieredPageStore implements PageStore {
         continue;
       }
       const [pageId, page] = victim;
-      if (page.isDirty && this.#records === undefined) throw this.#fullWarm();
+      if (page.isDirty && this.#frames === undefined) throw this.#fullWarm();
       if (page.isDirty) await this.#clean(pageId, page);
       if (!page.isDirty) this.#dropWarm(pageId, page);
     }
@@ -322,7 +322,7 @@ class TieredPageStore implements PageStore {
     if (this.#warm.has(pageId) || this.#warmCapacity === 0) return;
     if (this.#isWarmFull()) this.#replaceClean();
     if (this.#isWarmFull()) return;
-    const positions = (this.#records as PageRecords).positions(pageId);
+    const positions = (this.#frames as PageFrames).positions(pageId);
     if (positions === undefined) return; // deleted meanwhile
     this.#warm.set(pageId, { bytes: bytes.slice(), positions, isDirty: false, writing: undefined });
     this.#counters.promotions++;

@@ -1,30 +1,30 @@
 /**
- * Pages in a file, one record each. A page that is rewritten goes to a free record; the old record becomes free when
- * the new one is complete. So after an interrupted write, the file holds the old page, the new one, or a record that is
+ * Pages in a file, each in a frame of fixed size with a header. A page that is rewritten goes to a free frame; the old frame becomes free when
+ * the new one is complete. So after an interrupted write, the file holds the old page, the new one, or a frame that is
  * known to be damaged. Nothing is flushed to the device before `sync`.
  */
 import { ArgumentError, CapacityError, checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { PageError } from './error.js';
 import type { PageFile } from './file.js';
 import {
-  openRecord,
+  openFrame,
   pageOffset,
-  recordBytesOf,
-  sealRecord,
-  type RecordHeader,
-  type RecordShape,
-  type RecordState,
-} from './record.js';
+  frameBytesOf,
+  sealFrame,
+  type FrameHeader,
+  type PageFrameShape,
+  type FrameState,
+} from './frame.js';
 
-export interface PageRecordsOptions extends RecordShape {
+export interface PageFramesOptions extends PageFrameShape {
   /** Maximum size of the file. Default: no limit. */
   readonly maxBytes?: number;
 }
 
-const recordsNames: OptionNames<PageRecordsOptions> = { pageBytes: true, blockSize: true, maxBytes: true };
+const framesNames: OptionNames<PageFramesOptions> = { pageBytes: true, blockSize: true, maxBytes: true };
 
-/** A record that cannot be used, found on opening. */
-export interface DamagedRecord {
+/** A frame that cannot be used, found on opening. */
+export interface DamagedFrame {
   readonly byteOffset: number;
   readonly reason: string;
   /** Defined if its header is intact. */
@@ -34,14 +34,14 @@ export interface DamagedRecord {
   readonly hasIntactVersion: boolean;
 }
 
-export interface PageRecords extends RecordShape {
-  readonly recordBytes: number;
+export interface PageFrames extends PageFrameShape {
+  readonly frameBytes: number;
   readonly pageIds: readonly number[];
   readonly numPages: number;
   /** Bytes of the file that hold pages. */
   readonly usedBytes: number;
   /** Found when the file was opened. */
-  readonly damaged: readonly DamagedRecord[];
+  readonly damaged: readonly DamagedFrame[];
   has(pageId: number): boolean;
   /** Position of each slot of a stored page. */
   positions(pageId: number): Int32Array | undefined;
@@ -58,9 +58,9 @@ export interface PageRecords extends RecordShape {
   close(): Promise<void>;
 }
 
-/** The record of a page. */
+/** The frame of a page. */
 interface Entry {
-  readonly record: number;
+  readonly frame: number;
   readonly generation: number;
   readonly positions: Int32Array;
   numReaders: number;
@@ -74,42 +74,42 @@ interface PendingWrites {
 }
 
 /**
- * Opens a page file and checks every record that it holds.
+ * Opens a page file and checks every frame that it holds.
  * @throws {FormatError} when its pages have another size
  * @throws {IoError} when it cannot be read
  */
-export async function openPageRecords(file: PageFile, options: PageRecordsOptions): Promise<PageRecords> {
-  checkOptions(options, recordsNames);
-  const records = new FilePageRecords(file, options);
-  await records.scan();
-  return records;
+export async function openPageFrames(file: PageFile, options: PageFramesOptions): Promise<PageFrames> {
+  checkOptions(options, framesNames);
+  const frames = new FilePageFrames(file, options);
+  await frames.scan();
+  return frames;
 }
 
-class FilePageRecords implements PageRecords {
+class FilePageFrames implements PageFrames {
   readonly pageBytes: number;
   readonly blockSize: number;
-  readonly recordBytes: number;
+  readonly frameBytes: number;
   readonly #file: PageFile;
   readonly #pageOffset: number;
-  readonly #maxRecords: number;
+  readonly #maxFrames: number;
   readonly #entries = new Map<number, Entry>();
   readonly #pendingWrites = new Map<number, PendingWrites>();
-  readonly #freeRecords: number[] = [];
+  readonly #freeFrames: number[] = [];
   readonly #buffers: Uint8Array[] = [];
-  #damaged: readonly DamagedRecord[] = [];
-  #numRecords = 0;
+  #damaged: readonly DamagedFrame[] = [];
+  #numFrames = 0;
   #generation = 0;
 
-  constructor(file: PageFile, { pageBytes, blockSize, maxBytes = Infinity }: PageRecordsOptions) {
+  constructor(file: PageFile, { pageBytes, blockSize, maxBytes = Infinity }: PageFramesOptions) {
     this.#file = file;
     this.pageBytes = pageBytes;
     this.blockSize = blockSize;
-    this.recordBytes = recordBytesOf(this);
+    this.frameBytes = frameBytesOf(this);
     this.#pageOffset = pageOffset(blockSize);
-    this.#maxRecords = Math.floor(maxBytes / this.recordBytes);
+    this.#maxFrames = Math.floor(maxBytes / this.frameBytes);
   }
 
-  get damaged(): readonly DamagedRecord[] {
+  get damaged(): readonly DamagedFrame[] {
     return this.#damaged;
   }
 
@@ -122,7 +122,7 @@ class FilePageRecords implements PageRecords {
   }
 
   get usedBytes(): number {
-    return (this.#numRecords - this.#freeRecords.length) * this.recordBytes;
+    return (this.#numFrames - this.#freeFrames.length) * this.frameBytes;
   }
 
   has(pageId: number): boolean {
@@ -133,33 +133,33 @@ class FilePageRecords implements PageRecords {
     return this.#entries.get(pageId)?.positions;
   }
 
-  /** Reads every record of an existing file; the newest intact version of each page counts. */
+  /** Reads every frame of an existing file; the newest intact version of each page counts. */
   async scan(): Promise<void> {
-    const broken: Omit<DamagedRecord, 'hasIntactVersion'>[] = [];
-    this.#numRecords = Math.ceil(this.#file.sizeBytes / this.recordBytes);
+    const broken: Omit<DamagedFrame, 'hasIntactVersion'>[] = [];
+    this.#numFrames = Math.ceil(this.#file.sizeBytes / this.frameBytes);
     const buffer = this.#takeBuffer();
-    for (let record = 0; record < this.#numRecords; record++) {
-      const { byteOffset } = this.#placeOf(record);
+    for (let frame = 0; frame < this.#numFrames; frame++) {
+      const { byteOffset } = this.#placeOf(frame);
       buffer.fill(0);
-      const numBytes = Math.min(this.recordBytes, this.#file.sizeBytes - byteOffset);
+      const numBytes = Math.min(this.frameBytes, this.#file.sizeBytes - byteOffset);
       await this.#file.read(byteOffset, buffer.subarray(0, numBytes));
-      const state = openRecord(buffer, this);
+      const state = openFrame(buffer, this);
       if (state.kind === 'foreign') {
-        throw new FormatError({ ...this.#placeOf(record), field: 'page record', message: state.reason });
+        throw new FormatError({ ...this.#placeOf(frame), field: 'page frame', message: state.reason });
       }
       if (state.kind === 'valid') {
-        this.#adopt(record, state.header);
+        this.#adopt(frame, state.header);
         continue;
       }
-      this.#freeRecords.push(record);
+      this.#freeFrames.push(frame);
       if (state.kind === 'empty') continue;
       const positions = filledOf(state.header?.positions ?? []);
       broken.push({ byteOffset, reason: state.reason, pageId: state.header?.pageId, positions });
     }
     this.#buffers.push(buffer);
-    this.#damaged = broken.map((record) => ({
-      ...record,
-      hasIntactVersion: record.pageId !== undefined && this.#entries.has(record.pageId),
+    this.#damaged = broken.map((frame) => ({
+      ...frame,
+      hasIntactVersion: frame.pageId !== undefined && this.#entries.has(frame.pageId),
     }));
   }
 
@@ -168,17 +168,17 @@ class FilePageRecords implements PageRecords {
     if (!Number.isSafeInteger(pageId) || pageId < 0) {
       throw new ArgumentError({ argument: 'pageId', expected: 'a non-negative integer', actual: String(pageId) });
     }
-    const record = this.#takeRecord();
+    const frame = this.#takeFrame();
     const generation = ++this.#generation;
     const writes = this.#beginWrite(pageId);
-    const entry = { record, generation, positions: Int32Array.from(positions), numReaders: 0, isCurrent: true };
+    const entry = { frame, generation, positions: Int32Array.from(positions), numReaders: 0, isCurrent: true };
     const buffer = this.#takeBuffer();
     buffer.set(page, this.#pageOffset);
-    sealRecord(buffer, this, { pageId, generation, positions: entry.positions });
+    sealFrame(buffer, this, { pageId, generation, positions: entry.positions });
     try {
-      await this.#file.write(record * this.recordBytes, buffer);
+      await this.#file.write(frame * this.frameBytes, buffer);
     } catch (error) {
-      this.#freeRecords.push(record);
+      this.#freeFrames.push(frame);
       throw error;
     } finally {
       this.#buffers.push(buffer);
@@ -186,7 +186,7 @@ class FilePageRecords implements PageRecords {
     }
     const old = this.#entries.get(pageId);
     if (writes.deletedAt > generation || (old !== undefined && old.generation > generation)) {
-      this.#freeRecords.push(record); // deleted or rewritten meanwhile
+      this.#freeFrames.push(frame); // deleted or rewritten meanwhile
       return;
     }
     this.#entries.set(pageId, entry);
@@ -203,8 +203,8 @@ class FilePageRecords implements PageRecords {
     entry.numReaders++;
     try {
       // read directly into the target
-      await this.#readParts(entry.record * this.recordBytes, buffer.subarray(0, this.#pageOffset), target);
-      const reason = reasonAgainst(openRecord(buffer, this, target), pageId, entry.generation);
+      await this.#readParts(entry.frame * this.frameBytes, buffer.subarray(0, this.#pageOffset), target);
+      const reason = reasonAgainst(openFrame(buffer, this, target), pageId, entry.generation);
       if (reason !== undefined) throw this.#pageError(pageId, entry, reason);
     } catch (error) {
       target.fill(0);
@@ -212,7 +212,7 @@ class FilePageRecords implements PageRecords {
       throw this.#pageError(pageId, entry, error instanceof Error ? error.message : String(error), error);
     } finally {
       this.#buffers.push(buffer);
-      if (--entry.numReaders === 0 && !entry.isCurrent) this.#freeRecords.push(entry.record);
+      if (--entry.numReaders === 0 && !entry.isCurrent) this.#freeFrames.push(entry.frame);
     }
   }
 
@@ -233,29 +233,29 @@ class FilePageRecords implements PageRecords {
     return this.#file.close();
   }
 
-  #placeOf(record: number): { source: string; byteOffset: number } {
-    return { source: this.#file.name, byteOffset: record * this.recordBytes };
+  #placeOf(frame: number): { source: string; byteOffset: number } {
+    return { source: this.#file.name, byteOffset: frame * this.frameBytes };
   }
 
-  #pageError(pageId: number, { record, positions }: Entry, message: string, cause?: unknown): PageError {
-    const fields = { ...this.#placeOf(record), pageIds: [pageId], positions: filledOf(positions), message };
+  #pageError(pageId: number, { frame, positions }: Entry, message: string, cause?: unknown): PageError {
+    const fields = { ...this.#placeOf(frame), pageIds: [pageId], positions: filledOf(positions), message };
     return new PageError(fields, { cause });
   }
 
   #takeBuffer(): Uint8Array {
-    return this.#buffers.pop() ?? new Uint8Array(this.recordBytes);
+    return this.#buffers.pop() ?? new Uint8Array(this.frameBytes);
   }
 
-  #takeRecord(): number {
-    const free = this.#freeRecords.pop();
+  #takeFrame(): number {
+    const free = this.#freeFrames.pop();
     if (free !== undefined) return free;
-    if (this.#numRecords >= this.#maxRecords) {
-      const available = this.#maxRecords * this.recordBytes;
-      const needed = available + this.recordBytes;
+    if (this.#numFrames >= this.#maxFrames) {
+      const available = this.#maxFrames * this.frameBytes;
+      const needed = available + this.frameBytes;
       const resource = `kv cache: cold tier ${this.#file.name}`;
       throw new CapacityError({ resource, needed, available, unit: 'bytes' });
     }
-    return this.#numRecords++;
+    return this.#numFrames++;
   }
 
   #beginWrite(pageId: number): PendingWrites {
@@ -265,21 +265,21 @@ class FilePageRecords implements PageRecords {
     return writes;
   }
 
-  /** Adopts a valid record of the file unless a newer version of the page is known. */
-  #adopt(record: number, { pageId, generation, positions }: RecordHeader): void {
+  /** Adopts a valid frame of the file unless a newer version of the page is known. */
+  #adopt(frame: number, { pageId, generation, positions }: FrameHeader): void {
     this.#generation = Math.max(this.#generation, generation);
     const known = this.#entries.get(pageId);
     if (known !== undefined && known.generation > generation) {
-      this.#freeRecords.push(record);
+      this.#freeFrames.push(frame);
       return;
     }
     if (known !== undefined) this.#retire(known);
-    this.#entries.set(pageId, { record, generation, positions, numReaders: 0, isCurrent: true });
+    this.#entries.set(pageId, { frame, generation, positions, numReaders: 0, isCurrent: true });
   }
 
   #retire(entry: Entry): void {
     entry.isCurrent = false;
-    if (entry.numReaders === 0) this.#freeRecords.push(entry.record);
+    if (entry.numReaders === 0) this.#freeFrames.push(entry.frame);
   }
 
   async #readParts(begin: number, header: Uint8Array, page: Uint8Array): Promise<void> {
@@ -294,13 +294,13 @@ class FilePageRecords implements PageRecords {
   }
 }
 
-/** Why a record is not the expected version of a page. */
-function reasonAgainst(state: RecordState, pageId: number, generation: number): string | undefined {
-  if (state.kind === 'empty') return 'the record is empty';
+/** Why a frame is not the expected version of a page. */
+function reasonAgainst(state: FrameState, pageId: number, generation: number): string | undefined {
+  if (state.kind === 'empty') return 'the frame is empty';
   if (state.kind !== 'valid') return state.reason;
   const { header } = state;
   if (header.pageId === pageId && header.generation === generation) return undefined;
-  return `the record holds page ${header.pageId}, generation ${header.generation}`;
+  return `the frame holds page ${header.pageId}, generation ${header.generation}`;
 }
 
 function filledOf(positions: Iterable<number>): number[] {
