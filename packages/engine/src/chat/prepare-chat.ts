@@ -145,10 +145,11 @@ function typedAsObject(parameters: JsonSchema = { additionalProperties: false })
   const { type = 'object', allOf = [] } = rest;
   if (type === 'object' || (Array.isArray(type) && type.includes('object'))) {
     const typed = { ...rest, type: 'object', nullable: false };
-    // old drafts ignore a type next to a reference
-    return $ref === undefined || !Array.isArray(allOf)
+    const others: JsonSchema[] = Array.isArray(type) ? [{ type }] : [];
+    if ($ref !== undefined) others.push({ $ref }); // old drafts ignore a type next to a reference
+    return others.length === 0 || !Array.isArray(allOf)
       ? typed
-      : { ...typed, allOf: [...(allOf as unknown[]), { $ref }] };
+      : { ...typed, allOf: [...(allOf as unknown[]), ...others] };
   }
   const message = `expected object, got ${JSON.stringify(type)}`;
   throw new FormatError({ source: 'JSON schema', field: '#/type', message });

@@ -35,9 +35,10 @@ const oldDraft = 'http://json-schema.org/draft-07/schema#';
 test.each<[string, JsonSchema, string]>([
   ['a type', { type: 'string' }, '#/type'],
   ['types', { type: ['string', 'null'] }, '#/type'],
+  ['a type that does not exist', { type: ['object', 'text'] }, '#/allOf/0/type'],
   ['a reference', { $ref: '#/definitions/text', definitions }, '#'],
   ['a reference of an old draft', { $schema: oldDraft, $ref: '#/definitions/text', definitions }, '#'],
-])('parameters that are not an object are refused: %s', (_name, parameters, field) => {
+])('parameters without objects, or with an invalid type, are refused: %s', (_name, parameters, field) => {
   const refusal = expect.objectContaining({ code: 'format', source: 'parameters of tool a', field }) as unknown;
   expect(() => prepare(parameters)).toThrow(refusal as Error);
 });
