@@ -18,7 +18,7 @@ import { CommandHost } from './commands/command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
 import type { CliIo } from './terminal/io.js';
 import { Output } from './terminal/output.js';
-import { printable } from './terminal/printable.js';
+import { printable } from './errors/printable.js';
 import { suggest, suggestionLine } from './errors/suggestion.js';
 
 const about = `

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { printable } from '../src/terminal/printable.js';
+import { printable } from '../src/errors/printable.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli } from './run-cli.js';
 

@@ -17,8 +17,10 @@ import { makeFolder, partPath } from '@winnow/bytes/node';
 import { IoError } from '@winnow/tensor';
 
 /** Files that `convertToFolder` may write: those of an earlier model must not stay beside the new ones. */
-const ownFiles =
-  /^(?:(?:config|tokenizer|tokenizer_config|modules|1_Pooling\/config|model\.safetensors\.index)\.json|model(?:-\d{5}-of-\d{5})?\.safetensors)$/;
+const ownFiles: readonly RegExp[] = [
+  /^(?:config|tokenizer|tokenizer_config|modules|1_Pooling\/config|model\.safetensors\.index)\.json$/,
+  /^model(?:-\d{5}-of-\d{5})?\.safetensors$/,
+];
 
 /**
  * Runs `write` in a new folder beside `path` and then renames it to `path`. Other files of a folder at `path` are kept;
@@ -86,7 +88,8 @@ async function keepOthers(from: string, to: string): Promise<void> {
     const source = join(entry.parentPath, entry.name);
     const name = source.slice(from.length + 1);
     const target = join(to, name);
-    if (entry.isDirectory() || ownFiles.test(name.replaceAll(sep, '/')) || (await isThere(target))) continue;
+    const isOwn = ownFiles.some((pattern) => pattern.test(name.replaceAll(sep, '/')));
+    if (entry.isDirectory() || isOwn || (await isThere(target))) continue;
     await mkdir(dirname(target), { recursive: true });
     if (entry.isSymbolicLink()) await symlink(await readlink(source), target);
     else await link(source, target).catch(() => copyFile(source, target));

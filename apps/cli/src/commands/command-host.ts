@@ -4,7 +4,7 @@ import type { CliIo } from '../terminal/io.js';
 import type { OpenContext } from '../models/open-model.js';
 import type { CommonFlags } from '../flags/load.js';
 import type { Output } from '../terminal/output.js';
-import { printable } from '../terminal/printable.js';
+import { printable } from '../errors/printable.js';
 import { createProgress } from '../terminal/progress.js';
 
 export interface CommandContext extends OpenContext {

@@ -20,7 +20,7 @@ import {
   sizeOption,
   withAliases,
 } from '../flags/builders.js';
-import { printable } from '../terminal/printable.js';
+import { printable } from '../errors/printable.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
 import { poolingOption, type EmbeddingFlags } from '../flags/embedding.js';

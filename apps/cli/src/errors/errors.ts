@@ -1,7 +1,7 @@
 /** Errors of the command line, and the conversion of errors to one line and an exit code. */
 import { CommanderError } from 'commander';
 import { WinnowError } from '@winnow/tensor';
-import { printable } from '../terminal/printable.js';
+import { printable } from './printable.js';
 import { flagOf, optionsWithFlags } from './names.js';
 
 /** Exit codes. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { OutputClosedError } from '../errors/errors.js';
 import { fitLines } from './format.js';
 import type { OutputStream } from './io.js';
-import { printable } from './printable.js';
+import { printable } from '../errors/printable.js';
 
 export class Output {
   readonly isTerminal: boolean;

@@ -5,7 +5,7 @@
 import { SingleBar } from 'cli-progress';
 import { formatBytes } from './format.js';
 import type { OutputStream } from './io.js';
-import { printable } from './printable.js';
+import { printable } from '../errors/printable.js';
 
 /** What is counted. */
 export type Unit = 'bytes' | 'tokens' | 'texts' | 'layers' | 'steps';
