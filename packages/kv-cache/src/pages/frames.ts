@@ -1,7 +1,7 @@
 /**
- * Pages in a file, each in a frame of fixed size with a header. A page that is rewritten goes to a free frame; the old frame becomes free when
- * the new one is complete. So after an interrupted write, the file holds the old page, the new one, or a frame that is
- * known to be damaged. Nothing is flushed to the device before `sync`.
+ * Pages in a file, each in a frame of fixed size with a header. A page that is rewritten goes to a free frame; the old
+ * frame becomes free when the new one is complete. So after an interrupted write, the file holds the old page, the new
+ * one, or a frame that is known to be damaged. Nothing is flushed to the device before `sync`.
  */
 import { ArgumentError, CapacityError, checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { PageError } from './error.js';

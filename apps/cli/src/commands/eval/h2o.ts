@@ -113,9 +113,9 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   });
   progress.clear();
   const name = displayName(modelName, model.name);
-  const drawnBudgets = clampBudgets(drawn);
+  const { local, heavy } = clampBudgets(drawn);
   if (flags.out !== undefined) {
-    const title = `${name}, ${tokens.length} tokens: cached by h2o of chunks of ${chunk}, L=${drawnBudgets.local}, H=${drawnBudgets.heavy}, ${sinks} sinks`;
+    const title = `${name}, ${tokens.length} tokens: cached by h2o of chunks of ${chunk}, L=${local}, H=${heavy}, ${sinks} sinks`;
     await writePicture(flags.out, title, maps, signal);
   }
   if (flags.json === true) {
@@ -129,7 +129,7 @@ async function evaluate(modelName: string | undefined, flags: EvalH2oFlags, cont
   const head = `${name} on ${model.backend}, ${tokens.length} tokens, chunks of ${chunk}, ${sinks} sinks`;
   await out.writeTables(
     `${head}\n\nPerplexity divided by that of dense attention; mean KLD\n${formatTable(gridRows(cells, locals, heavies))}\n` +
-      `Heavy hitters of L=${drawnBudgets.local}, H=${drawnBudgets.heavy}: Jaccard similarity\n` +
+      `Heavy hitters of L=${local}, H=${heavy}: Jaccard similarity\n` +
       formatTable([['layer', 'f32 and q8_0 cache', 'least', 'heads of a layer'], ...sets]),
   );
 }
