@@ -83,6 +83,7 @@ const tokenizer: ModelTokenizer['tokenizer'] = {
   sepId: undefined,
   clsId: undefined,
   maskId: undefined,
+  maxTokenBytes: undefined,
   addBos: true,
   addEos: false,
   encode: (text, { addSpecialTokens = true } = {}) =>

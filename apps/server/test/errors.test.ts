@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import type { Model } from '@winnow/engine';
 import { BackendError, CapacityError } from '@winnow/tensor';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
 import { failing, scripted } from './fake-models.js';
 
@@ -215,6 +215,20 @@ describe('prompts that are too long', () => {
       param: 'prompt[1]',
     });
     expect(model.metrics().steps.numSteps).toBe(before);
+  });
+
+  test('are rejected by their length before they are tokenized', async () => {
+    const encode = vi.spyOn(model.tokenizer, 'encode');
+    try {
+      const long = ' '.repeat(30_000);
+      const messages = [{ role: 'user', content: `a${long}a` }];
+      const expected = { status: 400, code: 'context_length_exceeded' };
+      expect(await post('/v1/chat/completions', { ...chat, messages })).toMatchObject(expected);
+      expect(await post('/v1/completions', { ...text, prompt: long })).toMatchObject(expected);
+      expect(encode).not.toHaveBeenCalled();
+    } finally {
+      encode.mockRestore();
+    }
   });
 
   test('one token less than the context gives the one token that fits', async () => {

@@ -1,6 +1,7 @@
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
+export { checkTextLength } from './chat/encode-prompt.js';
 export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
 export type { ChatPart, ChatReader } from './chat/reader.js';
 export type { ToolFormat } from './chat/tool-format.js';

@@ -86,7 +86,7 @@ export function modelNotFound(model: string): ApiError {
 export function contextExceeded(param: string, needed: number, available: number): ApiError {
   const message =
     `This model's context is ${available} tokens, including at least one for the answer; ` +
-    `your request has ${needed} tokens. Please shorten it.`;
+    `your request has at least ${needed} tokens. Please shorten it.`;
   return new ApiError({ status: 400, message, param, code: 'context_length_exceeded' });
 }
 

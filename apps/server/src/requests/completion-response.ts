@@ -1,5 +1,6 @@
 /** Converts generations to the response to a completion request: complete, or as stream chunks. */
 import { definedFields } from '@winnow/tensor';
+import { checkTextLength } from '@winnow/engine';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ApiError } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
@@ -43,6 +44,7 @@ export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntr
 
 function encode(input: string | number[], { model }: GenerativeEntry, param: string): Int32Array {
   try {
+    if (typeof input === 'string') checkTextLength(input, model.tokenizer, model.contextSize);
     return model.encodePrompt(input);
   } catch (error) {
     const known = engineApiError(error, param);

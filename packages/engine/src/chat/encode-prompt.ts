@@ -1,5 +1,5 @@
 /** Encodes prompts of all kinds as token ids. */
-import { ArgumentError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './template.js';
 
@@ -62,18 +62,38 @@ function encodeText(
   return encodeConversation(prompt, tokenizer, chatTemplate);
 }
 
-/** @throws {ArgumentError} without a chat template, or when the template rejects the conversation */
+/**
+ * Rejects a text that is too long for a context by its length, before the cost of encoding it.
+ * @throws {CapacityError} when the text has at least `contextSize` tokens for sure
+ */
+export function checkTextLength(text: string, tokenizer: Tokenizer, contextSize: number): void {
+  const { maxTokenBytes } = tokenizer;
+  if (maxTokenBytes === undefined) return;
+  // UTF-8 has at least one byte per code unit.
+  const needed = Math.ceil(text.length / maxTokenBytes);
+  if (needed < contextSize) return;
+  throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
+}
+
+/**
+ * @param contextSize texts that are longer for sure are rejected before they are encoded
+ * @throws {CapacityError} for such a text
+ * @throws {ArgumentError} without a chat template, or when the template rejects the conversation
+ */
 export function encodeConversation(
   messages: readonly ChatMessage[],
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
   variables: Readonly<Record<string, unknown>> = {},
+  contextSize: number = Infinity,
 ): Int32Array {
   if (chatTemplate === undefined) {
     const expected = 'text or token ids, since this model has no chat template';
     throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
   }
-  const ids = tokenizer.encode(chatTemplate.render(messages, { variables }), { addSpecialTokens: false });
+  const text = chatTemplate.render(messages, { variables });
+  checkTextLength(text, tokenizer, contextSize);
+  const ids = tokenizer.encode(text, { addSpecialTokens: false });
   const { addBos, bosId } = tokenizer;
   return addBos && bosId !== undefined && ids[0] !== bosId ? withFirst(bosId, ids) : ids;
 }

@@ -50,6 +50,8 @@ export interface ChatModel {
   readonly chatTemplate: ChatTemplate | undefined;
   readonly tokenizer: Tokenizer;
   readonly config: { readonly vocabSize: number };
+  /** Longer prompts may be rejected before they are encoded. Default: no limit. */
+  readonly contextSize?: number;
 }
 
 export interface ChatTurn {
@@ -70,11 +72,11 @@ export interface ChatTurn {
  * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
  *   same names, and for a choice that is not among the tools
  * @throws {FormatError} for schemas that cannot be enforced and parameters that are not an object; `source` names the tool
- * @throws {CapacityError} for schemas that are too large, likewise
+ * @throws {CapacityError} for schemas that are too large, likewise, and for a text that exceeds the context by its length
  */
 export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
   checkOptions(request, chatRequestNames);
-  const { chatTemplate, tokenizer, config } = model;
+  const { chatTemplate, tokenizer, config, contextSize } = model;
   const { toolChoice = 'auto', templateVariables = {}, jsonSchema } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
   checkTools(request.tools ?? [], toolChoice);
@@ -85,7 +87,7 @@ export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
     known === undefined || tools.length === 0
       ? templateVariables
       : { tools: tools.map(templateTool), ...templateVariables };
-  const prompt = encodeConversation(messages, tokenizer, chatTemplate, variables);
+  const prompt = encodeConversation(messages, tokenizer, chatTemplate, variables, contextSize);
   checkTokens(prompt, config.vocabSize);
   const ids = new CallIds(request.messages);
   const createId = request.createId ?? (() => ids.next());

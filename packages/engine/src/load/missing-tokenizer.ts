@@ -22,6 +22,7 @@ export function createMissingTokenizer(source: string, field: string, vocabSize:
     sepId: undefined,
     clsId: undefined,
     maskId: undefined,
+    maxTokenBytes: undefined,
     addBos: false,
     addEos: false,
     encode: refuse,

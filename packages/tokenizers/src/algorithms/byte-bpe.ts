@@ -93,3 +93,17 @@ export class ByteBpe implements WordModel {
     return text;
   }
 }
+
+/**
+ * Most bytes that one id of byte-level BPE stands for; undefined when some bytes have no id and are dropped.
+ * @param isPlain whether a token is written as the text that it stands for, and not in the byte-level mapping
+ */
+export function maxBytesOfTokens(
+  texts: readonly string[],
+  idByText: ReadonlyMap<string, number>,
+  isPlain: (id: number) => boolean,
+): number | undefined {
+  if (!byteLevelCharacters().every((character) => idByText.has(character))) return undefined;
+  const encoder = new TextEncoder();
+  return texts.reduce((max, text, id) => Math.max(max, isPlain(id) ? encoder.encode(text).length : text.length), 1);
+}

@@ -1,7 +1,7 @@
 /** Builds a tokenizer from a GGUF vocabulary; it produces the same ids as llama.cpp. */
 import type { MergePair } from '../algorithms/bpe-rules.js';
 import { BpeRules } from '../algorithms/bpe-rules.js';
-import { ByteBpe } from '../algorithms/byte-bpe.js';
+import { ByteBpe, maxBytesOfTokens } from '../algorithms/byte-bpe.js';
 import { CharBpe, ScoreRules } from '../algorithms/char-bpe.js';
 import { SymbolTable, findByteIds } from '../algorithms/symbols.js';
 import { Unigram } from '../algorithms/unigram.js';
@@ -39,6 +39,8 @@ interface Kind {
   readonly addBos: boolean;
   readonly addEos: boolean;
   readonly stripLeadingSpace: boolean;
+  /** Byte-level BPE, of which no byte of a text is dropped. */
+  readonly byteLevel?: boolean;
   /** Bytes of a normal token. */
   readonly bytesOf: (text: string) => Uint8Array;
   /** Encodes text between special tokens. */
@@ -75,8 +77,19 @@ export function tokenizerFromGguf(vocabulary: GgufVocabulary): Tokenizer {
     prefix,
     suffix,
     stripLeadingSpace: kind.stripLeadingSpace,
+    maxTokenBytes: kind.byteLevel === true ? maxTokenBytesOf(texts, idByText, bits) : undefined,
     encoder: fragmentEncoder(splitter, kind),
   });
+}
+
+/** Undefined for a file with tokens that strip the whitespace around them. */
+function maxTokenBytesOf(
+  texts: readonly string[],
+  idByText: ReadonlyMap<string, number>,
+  bits: Uint8Array,
+): number | undefined {
+  if (bits.some((flags) => (flags & (attribute.leftStrip | attribute.rightStrip)) !== 0)) return undefined;
+  return maxBytesOfTokens(texts, idByText, (id) => (bits[id]! & attribute.normal) === 0);
 }
 
 function fragmentEncoder(splitter: SpecialTokenSplitter, kind: Kind): TextEncoderModel {
@@ -205,7 +218,12 @@ function createBpe({ vocabulary, texts, idByText }: Context): Kind {
     numMerges: merges.length,
     ignoreMerges: rules.ignoreMerges ?? false,
   });
-  return { ...common, bytesOf: byteLevelDecode, encode: (text, _, out) => encodeWords(text, splitter, model, out) };
+  return {
+    ...common,
+    byteLevel: true,
+    bytesOf: byteLevelDecode,
+    encode: (text, _, out) => encodeWords(text, splitter, model, out),
+  };
 }
 
 function characterBpe(

@@ -239,3 +239,23 @@ function replaceAt(value: unknown, path: readonly (string | number)[], replaceme
   copy[path[0]!] = replaceAt(copy[path[0]!], path.slice(1), replacement);
   return copy;
 }
+
+it('maxTokenBytes: a text has at least as many tokens as its bytes require', () => {
+  const tokenizers = [demo, cases['punctuationRuns'], cases['splitContiguous']].map((file) => tokenizerFromJson(file));
+  const texts = ['\n'.repeat(999), ' '.repeat(999), 'the '.repeat(99), '\ud800a', ...mixedTexts(8)];
+  for (const tokenizer of tokenizers) {
+    for (const text of texts) {
+      for (const parseSpecialTokens of [false, true]) {
+        const numIds = tokenizer.encode(text, { addSpecialTokens: false, parseSpecialTokens }).length;
+        expect(numIds * tokenizer.maxTokenBytes!).toBeGreaterThanOrEqual(new TextEncoder().encode(text).length);
+      }
+    }
+  }
+});
+
+it('maxTokenBytes: unknown for tokenizers that drop text or fuse it', () => {
+  expect(tokenizerFromJson(llamaLike(), config).maxTokenBytes).toBeUndefined();
+  for (const name of ['bert', 'unigramBytes', 'splitRemoved', 'added']) {
+    expect(tokenizerFromJson(cases[name]).maxTokenBytes, name).toBeUndefined();
+  }
+});

@@ -3,6 +3,7 @@
  * tokenizers.
  */
 import { isRecord } from '@winnow/tensor';
+import { maxBytesOfTokens } from '../algorithms/byte-bpe.js';
 import { END_OF_GENERATION } from '../gguf/gguf-attributes.js';
 import type { IdList } from '../tables/id-list.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
@@ -40,7 +41,7 @@ export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unkn
   const modelConfig = asObject(root['model'], 'model');
   const vocabulary = readVocabulary(root, modelConfig);
   const template = readPostProcessor(root['post_processor'], 'post_processor', vocabulary.texts.length);
-  const { encoder, kind, unkId } = createEncoder(root, modelConfig, config, vocabulary);
+  const { encoder, kind, unkId, maxTokenBytes } = createEncoder(root, modelConfig, config, vocabulary);
   const ids = resolveIds(config, vocabulary, template, unkId);
   const decoder = readDecoder(root['decoder']);
   const special = vocabulary.special;
@@ -58,6 +59,7 @@ export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unkn
     eosIds: endingIds(vocabulary, ids.eosId),
     ...surroundings(config, template, ids),
     stripLeadingSpace: decoder.stripLeadingSpace,
+    maxTokenBytes,
     encoder,
   });
 }
@@ -72,7 +74,12 @@ function createEncoder(
   modelConfig: JsonObject,
   config: JsonObject,
   vocabulary: JsonVocabulary,
-): { encoder: TextEncoderModel; kind: Tokenizer['kind']; unkId: number | undefined } {
+): {
+  encoder: TextEncoderModel;
+  kind: Tokenizer['kind'];
+  unkId: number | undefined;
+  maxTokenBytes: number | undefined;
+} {
   try {
     const normalizer = readNormalizer(root['normalizer'], 'normalizer');
     const preTokenizer = readPreTokenizer(root['pre_tokenizer'], 'pre_tokenizer');
@@ -81,6 +88,7 @@ function createEncoder(
       encoder: new JsonEncoder(vocabulary, normalizer, preTokenizer, model),
       kind: model.kind,
       unkId: model.unkId,
+      maxTokenBytes: normalizer === undefined ? maxTokenBytesOf(vocabulary, preTokenizer) : undefined,
     };
   } catch (error) {
     if (!(error instanceof UnsupportedComponent)) throw error;
@@ -89,8 +97,15 @@ function createEncoder(
       encoder: createLibraryEncoder(root, config, error),
       kind: 'library',
       unkId: typeof unkText === 'string' ? vocabulary.idByText.get(unkText) : undefined,
+      maxTokenBytes: undefined,
     };
   }
+}
+
+function maxTokenBytesOf(vocabulary: JsonVocabulary, { byteLevel, keepsText }: PreTokenizer): number | undefined {
+  const strips = vocabulary.added.some(({ leftStrip, rightStrip }) => leftStrip || rightStrip);
+  if (!byteLevel || !keepsText || strips) return undefined;
+  return maxBytesOfTokens(vocabulary.texts, vocabulary.modelIds, (id) => vocabulary.isAdded[id] === 1);
 }
 
 /** Splits at added tokens, then runs normalizer, pre-tokenizer and model on the text between them. */

@@ -12,6 +12,8 @@ export interface PreTokenizer {
   readonly steps: readonly PieceStep[];
   /** Whether the last step applies the byte-level mapping; the pieces here are still plain text. */
   readonly byteLevel: boolean;
+  /** Whether the pieces together hold all of the text. */
+  readonly keepsText: boolean;
 }
 
 const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
@@ -22,9 +24,9 @@ const PUNCTUATION = '[\\p{P}!-\\/:-@\\[-`\\{-~]';
 /** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
 export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
   const steps: PieceStep[] = [];
-  const last = { byteLevel: false };
+  const last = { byteLevel: false, keepsText: true };
   if (value !== null && value !== undefined) addSteps(asObject(value, field), field, steps, last, 0);
-  return { steps, byteLevel: last.byteLevel };
+  return { steps, ...last };
 }
 
 /** Pieces of a text after all steps. */
@@ -42,12 +44,13 @@ function addSteps(
   config: JsonObject,
   field: string,
   steps: PieceStep[],
-  last: { byteLevel: boolean },
+  last: { byteLevel: boolean; keepsText: boolean },
   depth: number,
 ): void {
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
   // The byte-level mapping is applied when words are encoded, so it must be the last step.
   if (last.byteLevel) throw new UnsupportedComponent(field, 'a step after ByteLevel');
+  if (mayDropText(config)) last.keepsText = false;
   const flag = (name: string, fallback: boolean): boolean =>
     optionalBoolean(config[name], `${field}.${name}`) ?? fallback;
   switch (config['type']) {
@@ -95,6 +98,12 @@ function addSteps(
     default:
       throw new UnsupportedComponent(field, config['type']);
   }
+}
+
+/** Steps that drop what they match, such as whitespace, or replace it with text that a file may leave empty. */
+function mayDropText({ type, behavior }: JsonObject): boolean {
+  const keeps = ['Sequence', 'ByteLevel', 'Digits', 'Split', 'Punctuation'];
+  return behavior === 'Removed' || !keeps.some((name) => name === type);
 }
 
 function readMetaspace(config: JsonObject, field: string): PieceStep {

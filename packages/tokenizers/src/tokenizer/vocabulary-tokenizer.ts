@@ -31,6 +31,7 @@ export interface TokenizerParts {
   readonly special: Uint8Array;
   readonly ids: SpecialIds;
   readonly eosIds: readonly number[];
+  readonly maxTokenBytes?: number | undefined;
   /** Ids that `addSpecialTokens` puts before and after a text. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
@@ -58,6 +59,7 @@ export class VocabularyTokenizer implements Tokenizer {
   readonly sepId: number | undefined;
   readonly clsId: number | undefined;
   readonly maskId: number | undefined;
+  readonly maxTokenBytes: number | undefined;
   readonly addBos: boolean;
   readonly addEos: boolean;
   readonly #parts: TokenizerParts;
@@ -77,6 +79,7 @@ export class VocabularyTokenizer implements Tokenizer {
     this.sepId = parts.ids.sepId;
     this.clsId = parts.ids.clsId;
     this.maskId = parts.ids.maskId;
+    this.maxTokenBytes = parts.maxTokenBytes;
     this.addBos = parts.prefix.length > 0;
     this.addEos = parts.suffix.length > 0;
   }
