@@ -16,8 +16,9 @@ export type Expression =
 
 const MAX_DEPTH = 64;
 const QUANTIFIER = /(?:([*+?])|\{(\d+)(,?)(\d*)\})(\??)/y;
-const ATOM =
-  /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|[pP]\{[^}]*\}|u\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[a-zA-Z]|[^1-9kbB])|[^\\[\](){}*+?|^$]/uy;
+const SURROGATES = /\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}/;
+const ESCAPE = /\\(?:[pP]\{[^}]*\}|u\{[0-9a-fA-F]+\}|u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|c[a-zA-Z]|[^1-9kbB])/;
+const ATOM = new RegExp(`${SURROGATES.source}|${ESCAPE.source}|[^\\\\[\\](){}*+?|^$]`, 'uy');
 const CLASS = /\[(?:[^\\\]]|\\.)*\]/suy;
 const GROUP = /\((?:\?(:|=|!|<=|<!|<[^>=!]+>))?/y;
 
