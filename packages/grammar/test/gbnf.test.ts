@@ -144,75 +144,71 @@ test('GBNF: states are evicted when there are many, and matchers continue', () =
   expect(early.accept(0x62) && early.isComplete).toBe(true);
 });
 
+const numRules = 4;
+const leaf = fc.oneof(
+  fc.constantFrom('a', 'b', 'ab', 'é', '😀', '').map(literal),
+  fc.constantFrom<GrammarNode>(
+    { kind: 'class', ranges: [[0x61, 0x62]] },
+    {
+      kind: 'class',
+      ranges: [
+        [0x62, 0x63],
+        [0xe8, 0xff],
+        [0x1f5ff, 0x1f601],
+      ],
+    },
+  ),
+);
+const countsWithin = (most: number): fc.Arbitrary<{ min: number; max?: number }> =>
+  fc
+    .tuple(fc.integer({ min: 0, max: most }), fc.option(fc.integer({ min: 0, max: most })))
+    .map(([min, more]) => ({ min, ...(more === null ? {} : { max: min + more }) }));
+const nonEmpty = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<GrammarNode> =>
+  fc
+    .tuple(fc.constantFrom('a', 'b', 'é'), rest)
+    .map(([text, after]) => ({ kind: 'sequence', items: [literal(text), after] }));
+const state = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<AutomatonState> =>
+  fc.record({
+    isAccepting: fc.boolean(),
+    edges: fc.array(fc.record({ item: nonEmpty(rest), target: fc.nat(2) }), { maxLength: 2 }),
+  });
+const unordered = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<GrammarNode> =>
+  fc
+    .tuple(leaf, fc.array(fc.tuple(nonEmpty(rest), fc.option(countsWithin(2))), { maxLength: 3 }), countsWithin(2))
+    .map(([separator, members, counts]) => ({
+      ...{ kind: 'unordered', separator, ...counts },
+      members: members.map(([item, own]) => (own === null ? item : { kind: 'repeat', item, ...own })),
+    }));
+const automaton = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<GrammarNode> =>
+  fc.tuple(fc.array(state(rest), { minLength: 1, maxLength: 3 }), countsWithin(3)).map(([states, counts]) => ({
+    ...{ kind: 'automaton', ...counts },
+    states: states.map(({ edges, isAccepting }) => ({
+      isAccepting,
+      edges: edges.map(({ item, target }) => ({ item, target: target % states.length })),
+    })),
+  }));
+const node = (own: number): fc.Arbitrary<GrammarNode> =>
+  fc.letrec<{ node: GrammarNode }>((tie) => ({
+    node: fc.oneof(
+      { depthSize: 'small' },
+      leaf,
+      own + 1 < numRules
+        ? fc.integer({ min: own + 1, max: numRules - 1 }).map((i) => ({ kind: 'rule', name: `r${i}` }))
+        : leaf,
+      fc
+        .tuple(fc.constantFrom('a', 'b', 'é'), fc.integer({ min: 0, max: numRules - 1 }))
+        .map(([text, i]) => ({ kind: 'sequence', items: [literal(text), { kind: 'rule', name: `r${i}` }] })),
+      fc.array(tie('node'), { maxLength: 3 }).map((items) => ({ kind: 'sequence', items })),
+      fc.array(tie('node'), { minLength: 1, maxLength: 3 }).map((alternatives) => ({ kind: 'choice', alternatives })),
+      fc.tuple(tie('node'), countsWithin(2)).map(([item, counts]) => ({ kind: 'repeat', item, ...counts })),
+      unordered(tie('node')),
+      automaton(tie('node')),
+    ) as fc.Arbitrary<GrammarNode>,
+  })).node;
 /** Rules r0 .. r3; a rule refers to later ones anywhere and to any rule after a character, so there is no left recursion. */
-const grammars: fc.Arbitrary<Grammar> = (() => {
-  const numRules = 4;
-  const leaf = fc.oneof(
-    fc.constantFrom('a', 'b', 'ab', 'é', '😀', '').map(literal),
-    fc.constantFrom<GrammarNode>(
-      { kind: 'class', ranges: [[0x61, 0x62]] },
-      {
-        kind: 'class',
-        ranges: [
-          [0x62, 0x63],
-          [0xe8, 0xff],
-          [0x1f5ff, 0x1f601],
-        ],
-      },
-    ),
-  );
-  const countsWithin = (most: number): fc.Arbitrary<{ min: number; max?: number }> =>
-    fc
-      .tuple(fc.integer({ min: 0, max: most }), fc.option(fc.integer({ min: 0, max: most })))
-      .map(([min, more]) => ({ min, ...(more === null ? {} : { max: min + more }) }));
-  const nonEmpty = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<GrammarNode> =>
-    fc
-      .tuple(fc.constantFrom('a', 'b', 'é'), rest)
-      .map(([text, after]) => ({ kind: 'sequence', items: [literal(text), after] }));
-  const state = (rest: fc.Arbitrary<GrammarNode>): fc.Arbitrary<AutomatonState> =>
-    fc.record({
-      isAccepting: fc.boolean(),
-      edges: fc.array(fc.record({ item: nonEmpty(rest), target: fc.nat(2) }), { maxLength: 2 }),
-    });
-  const node = (own: number): fc.Arbitrary<GrammarNode> =>
-    fc.letrec<{ node: GrammarNode }>((tie) => ({
-      node: fc.oneof(
-        { depthSize: 'small' },
-        leaf,
-        own + 1 < numRules
-          ? fc.integer({ min: own + 1, max: numRules - 1 }).map((i) => ({ kind: 'rule', name: `r${i}` }))
-          : leaf,
-        fc
-          .tuple(fc.constantFrom('a', 'b', 'é'), fc.integer({ min: 0, max: numRules - 1 }))
-          .map(([text, i]) => ({ kind: 'sequence', items: [literal(text), { kind: 'rule', name: `r${i}` }] })),
-        fc.array(tie('node'), { maxLength: 3 }).map((items) => ({ kind: 'sequence', items })),
-        fc.array(tie('node'), { minLength: 1, maxLength: 3 }).map((alternatives) => ({ kind: 'choice', alternatives })),
-        fc.tuple(tie('node'), countsWithin(2)).map(([item, counts]) => ({ kind: 'repeat', item, ...counts })),
-        fc
-          .tuple(
-            leaf,
-            fc.array(fc.tuple(nonEmpty(tie('node')), fc.option(countsWithin(2))), { maxLength: 3 }),
-            countsWithin(2),
-          )
-          .map(([separator, members, counts]) => ({
-            ...{ kind: 'unordered', separator, ...counts },
-            members: members.map(([item, own]) => (own === null ? item : { kind: 'repeat', item, ...own })),
-          })),
-        fc
-          .tuple(fc.array(state(tie('node')), { minLength: 1, maxLength: 3 }), countsWithin(3))
-          .map(([states, counts]) => ({
-            ...{ kind: 'automaton', ...counts },
-            states: states.map(({ edges, isAccepting }) => ({
-              isAccepting,
-              edges: edges.map(({ item, target }) => ({ item, target: target % states.length })),
-            })),
-          })),
-      ) as fc.Arbitrary<GrammarNode>,
-    })).node;
-  return fc
-    .tuple(...Array.from({ length: numRules }, (_, own) => node(own)))
-    .map((nodes) => ({ root: 'r0', rules: new Map(nodes.map((rule, own) => [`r${own}`, rule])) }));
-})();
+const grammars: fc.Arbitrary<Grammar> = fc
+  .tuple(...Array.from({ length: numRules }, (_, own) => node(own)))
+  .map((nodes) => ({ root: 'r0', rules: new Map(nodes.map((rule, own) => [`r${own}`, rule])) }));
 
 describe('random grammars', () => {
   const texts = fc.array(fc.constantFrom('a', 'b', 'c', 'é', '😀'), { maxLength: 6 }).map((chars) => chars.join(''));
