@@ -14,7 +14,7 @@ import { turbo } from './turbo.mjs';
 const reportPath = join('node_modules', '.vitest-report.json');
 
 /** Their tests take longest. Turbo starts packages layer by layer, so that one of these would end the run alone. */
-const longest = ['@winnow/backend-wasm', '@winnow/engine', '@winnow/browser-tests', '@winnow/bench', '@winnow/cli'];
+const longest = ['@winnow/backend-wasm', '@winnow/engine', '@winnow/browser-tests'];
 
 function testedFolders() {
   return workspaceFolders().filter((folder) => {
