@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { testCoverage } from '@winnow/test-utils';
+import { sourceArguments, testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 
 const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [6, 3];
@@ -17,30 +17,11 @@ interface Soak {
   readonly numUsedBlocks: number;
 }
 
-/** Sources import each other as `.js`. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    const isSource = specifier.startsWith('.') && specifier.endsWith('.js') && context.parentURL?.endsWith('.ts');
-    return next(isSource ? specifier.slice(0, -3) + '.ts' : specifier, context);
-  },
-});`;
-
 async function soak(): Promise<Soak> {
   const script = fileURLToPath(new URL('./soak-child.ts', import.meta.url));
   const child = spawn(
     process.execPath,
-    [
-      '--expose-gc',
-      '--no-warnings',
-      '--conditions=@winnow/source',
-      '--import',
-      `data:text/javascript,${encodeURIComponent(resolveSources)}`,
-      script,
-      `--warm=${numWarmRounds}`,
-      `--rounds=${numRounds}`,
-    ],
+    ['--expose-gc', ...sourceArguments, script, `--warm=${numWarmRounds}`, `--rounds=${numRounds}`],
     { stdio: ['ignore', 'pipe', 'pipe'] },
   );
   const texts = { stdout: '', stderr: '' };

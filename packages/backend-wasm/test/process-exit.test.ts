@@ -1,21 +1,8 @@
 /** A process that only creates and disposes a backend, with the sources run by Node itself. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { sourceArguments } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
-
-/** Makes Node resolve `.js` imports to TypeScript sources. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    try {
-      return next(specifier, context);
-    } catch (error) {
-      if (!specifier.endsWith('.js')) throw error;
-      return next(specifier.slice(0, -3) + '.ts', context);
-    }
-  },
-});`;
 
 const program = `
 const { createWasmBackend } = await import(${JSON.stringify(new URL('../src/index.ts', import.meta.url).href)});
@@ -26,16 +13,7 @@ await backend.dispose();
 process.stdout.write('disposed');`;
 
 test('a process that disposes a backend right after creating it exits by itself, and not before', async () => {
-  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
-  const argv = [
-    '--conditions=@winnow/source',
-    '--no-warnings',
-    '--import',
-    hooks,
-    '--input-type=module',
-    '-e',
-    program,
-  ];
+  const argv = [...sourceArguments, '--input-type=module', '-e', program];
   const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
   let output = '';
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));

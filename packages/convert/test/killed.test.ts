@@ -5,24 +5,11 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, 
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { sourceArguments } from '@winnow/test-utils';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { convertFiles, type ConvertFilesOptions } from '../src/index.node.js';
 
 const demo = fileURLToPath(new URL('../../demo-model/model', import.meta.url));
-/** Makes Node resolve `.js` imports to TypeScript sources. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    try {
-      return next(specifier, context);
-    } catch (error) {
-      if (!specifier.endsWith('.js')) throw error;
-      return next(specifier.slice(0, -3) + '.ts', context);
-    }
-  },
-});`;
-
 /** Converts, and kills itself in place of the rename of the given number. Prints the number of renames at the end. */
 const program = `
 import { syncBuiltinESMExports } from 'node:module';
@@ -44,8 +31,7 @@ beforeEach(() => (folder = mkdtempSync(join(tmpdir(), 'winnow-killed-'))));
 afterEach(() => rmSync(folder, { recursive: true }));
 
 function convertAndDie(source: string, destination: string, options: ConvertFilesOptions, last: number): string {
-  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
-  const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, '--input-type=module'];
+  const argv = [...sourceArguments, '--input-type=module'];
   const values = [source, destination, JSON.stringify(options), String(last)];
   const child = spawnSync(process.execPath, [...argv, '-e', program, ...values], { encoding: 'utf8' });
   expect(child.stderr).toBe('');

@@ -4,23 +4,10 @@ import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { sourceArguments } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openPageFrames } from '../src/index.js';
 import { openPageFile } from '../src/index.node.js';
-
-/** Makes Node resolve `.js` imports to TypeScript sources. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    try {
-      return next(specifier, context);
-    } catch (error) {
-      if (!specifier.endsWith('.js')) throw error;
-      return next(specifier.slice(0, -3) + '.ts', context);
-    }
-  },
-});`;
 
 const pageBytes = 1024 * 1024;
 const numPages = 6;
@@ -74,10 +61,7 @@ it('every page is old, new or reported', { timeout: 120_000 }, async () => {
   for (let round = 0; round < 5; round++) {
     const path = join(folder, `${round}.pages`);
     const argv = [
-      '--conditions=@winnow/source',
-      '--no-warnings',
-      '--import',
-      `data:text/javascript,${encodeURIComponent(resolveSources)}`,
+      ...sourceArguments,
       '--input-type=module',
       '-e',
       program,

@@ -1,3 +1,4 @@
 export { repoRoot, sharedDataPath } from './shared-data.js';
 export { serveBytes, type TestServer } from './serve-bytes.js';
 export { sampled, testCoverage } from './coverage.js';
+export { sourceArguments } from './source-process.js';

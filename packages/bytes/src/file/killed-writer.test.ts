@@ -3,22 +3,9 @@ import { spawnSync } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { sourceArguments } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { fileSink } from '../index.node.js';
-
-/** Makes Node resolve `.js` imports to TypeScript sources. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    try {
-      return next(specifier, context);
-    } catch (error) {
-      if (!specifier.endsWith('.js')) throw error;
-      return next(specifier.slice(0, -3) + '.ts', context);
-    }
-  },
-});`;
 
 const program = `
 const { fileSink } = await import(${JSON.stringify(new URL('../index.node.ts', import.meta.url).href)});
@@ -35,8 +22,7 @@ beforeEach(async () => {
 afterEach(() => rm(folder, { recursive: true }));
 
 function writeAndDie(): void {
-  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
-  const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, '--input-type=module'];
+  const argv = [...sourceArguments, '--input-type=module'];
   const { signal, stderr } = spawnSync(process.execPath, [...argv, '-e', program, path], { encoding: 'utf8' });
   expect([signal, stderr]).toEqual(['SIGKILL', '']);
 }

@@ -10,7 +10,7 @@ import { demoModelUrl } from '@winnow/demo-model';
 import { bytesSection, openSession, writeSession } from '@winnow/kv-cache';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError, CapacityError, createRng, FormatError, IoError } from '@winnow/tensor';
-import { sampled, testCoverage } from '@winnow/test-utils';
+import { sampled, sourceArguments, testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Session } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
@@ -20,20 +20,6 @@ const path = archPath('llama', 'model.gguf') as string;
 const greedy = { temperature: 0, ignoreEos: true } as const;
 const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 5 } as const;
 const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, index) => (index * step) % 300);
-
-/** Makes Node resolve `.js` imports to TypeScript sources. */
-const resolveSources = `
-import { registerHooks } from 'node:module';
-registerHooks({
-  resolve(specifier, context, next) {
-    try {
-      return next(specifier, context);
-    } catch (error) {
-      if (!specifier.endsWith('.js')) throw error;
-      return next(specifier.slice(0, -3) + '.ts', context);
-    }
-  },
-});`;
 
 let folder: string;
 beforeAll(async () => {
@@ -306,8 +292,7 @@ describe('files', () => {
 test('the last save of a killed process can be resumed', async () => {
   const file = join(folder, 'killed.session');
   const script = join(import.meta.dirname, 'save-often.ts');
-  const hooks = `data:text/javascript,${encodeURIComponent(resolveSources)}`;
-  const argv = ['--conditions=@winnow/source', '--no-warnings', '--import', hooks, script, file];
+  const argv = [...sourceArguments, script, file];
   const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
   const exit = new Promise<NodeJS.Signals | null>((resolve) => child.once('exit', (_code, signal) => resolve(signal)));
   let text = '';
