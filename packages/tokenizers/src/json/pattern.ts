@@ -1,5 +1,5 @@
 /** Patterns of tokenizer.json: literal strings, or Oniguruma expressions translated by the library. */
-import { neverBacktracks, parseExpression } from '../pattern/expression.js';
+import { parseExpression, takesLinearTime } from '../pattern/expression.js';
 import { LinearPattern, type Pattern } from '../pattern/linear-pattern.js';
 import { asObject, jsonError } from './value.js';
 import { translateOniguruma } from './library.js';
@@ -43,8 +43,9 @@ export function readPattern(value: unknown, field: string): Pattern {
   if (typeof source !== 'string') throw jsonError(field, 'expected an object with "String" or "Regex"');
   try {
     const translated = translateOniguruma(source);
-    if (trusted.has(source) || neverBacktracks(parseExpression(translated.source))) return translated;
-    return new LinearPattern(translated.source);
+    if (trusted.has(source)) return translated;
+    const expression = parseExpression(translated.source);
+    return takesLinearTime(expression) ? translated : new LinearPattern(expression);
   } catch (cause) {
     throw jsonError(`${field}.Regex`, `cannot translate the expression: ${String(cause)}`);
   }

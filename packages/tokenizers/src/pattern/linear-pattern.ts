@@ -2,7 +2,8 @@
  * Matches regular expressions in time proportional to the text, with the results of the backtracking engine of the
  * host: for the expressions of files, which may be hostile.
  */
-import { parseExpression, type Expression } from './expression.js';
+import { CapacityError } from '@winnow/tensor';
+import type { Expression } from './expression.js';
 
 /** The part of `RegExp` with flag `g` that splitting and replacing need. */
 export interface Pattern {
@@ -35,9 +36,9 @@ export class LinearPattern implements Pattern {
   #text: string | undefined;
   #table: Uint8Array = new Uint8Array(0);
 
-  /** @param source with flag `u` @throws SyntaxError for unsupported syntax and expressions that are too large */
-  constructor(source: string) {
-    this.#program = new Program(parseExpression(source), new Classes(), { left: MAX_STATES });
+  /** @throws SyntaxError for expressions that are too large */
+  constructor(expression: Expression) {
+    this.#program = new Program(expression, new Classes(), { left: MAX_STATES });
   }
 
   exec(text: string): { readonly index: number; readonly 0: string } | null {
@@ -82,7 +83,15 @@ class Program {
   fill(text: string): Uint8Array {
     const numStates = this.#states.length;
     const size = (text.length + 1) * numStates;
-    if (size > MAX_TABLE_BYTES) throw new RangeError('the text is too long for the expression');
+    if (size > MAX_TABLE_BYTES) {
+      throw new CapacityError({
+        resource: 'tokenizer: a text for its regular expression',
+        needed: text.length,
+        available: Math.floor(MAX_TABLE_BYTES / numStates) - 1,
+        unit: 'characters',
+        hint: 'encode the text in parts',
+      });
+    }
     const table = new Uint8Array(size);
     const aheads = this.#aheads.map((program) => ({ program, table: program.fill(text) }));
     for (let at = text.length; at >= 0; at--) {
