@@ -188,6 +188,31 @@ it('examples: catches an example that throws', async () => {
   );
 });
 
+it('examples: compares what is printed with the comment of the line', async () => {
+  const truths = [
+    `${use}console.log(double(2), [double(1)], 'a.b'); // 4 [ 2 ] ...b`,
+    'for (const n of [1, 1]) console.log(n); // 1',
+    "console.log(\n  'a\\n  b',\n); // a b",
+    'const text = 3; // not printed',
+    'console.log(text);',
+  ];
+  expect(await check(block(truths.join('\n')))).toBe('');
+  const wrong = [
+    'console.log(4 / 3); // 1.33',
+    'for (const n of [1, 2]) console.log(n); // 1',
+    'for (const n of []) console.log(n); // 1',
+    "console.log('axb'); // a.b",
+    "console.log(new Error('a').name); // Error: a",
+  ];
+  expect((await check(block(wrong[0]!) + block(wrong.slice(1).join('\n')))).split('\n')).toEqual([
+    'README.md:4: the comment says "1.33", the line prints "1.3333333333333333"',
+    'README.md:9: the comment says "1", the line prints "2"',
+    'README.md:10: the comment says "1", nothing is printed',
+    'README.md:11: the comment says "a.b", the line prints "axb"',
+    'README.md:12: the comment says "Error: a", the line prints "Error"',
+  ]);
+});
+
 it('examples: keeps type errors of examples and of our packages, and leaves out those of others', () => {
   const output = [
     "../node_modules/.pnpm/ai@7.0.0/node_modules/ai/dist/index.d.ts(6,1): error TS2304: Cannot find name 'FileList'.",

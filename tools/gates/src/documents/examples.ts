@@ -1,7 +1,7 @@
 /**
  * Examples of a README or guide: every block marked `ts` is type-checked and run with the built packages. `ts
  * continued` continues the program of the previous block, `ts served` finds `winnow serve` at its address, and a block
- * with `no-run` is only type-checked.
+ * with `no-run` is only type-checked. What a program prints is compared with its comments (claims.ts).
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { transform } from 'esbuild';
 import { programOf, runProgram } from '../workspace/run.ts';
 import { readJson, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
+import { checkClaims, recordClaims, type Print } from './claims.ts';
 
 const gatesFolder = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const runLimitMs = 120_000;
@@ -86,13 +87,13 @@ export async function checkExamples(
   documents: readonly string[],
   linked: readonly WorkspacePackage[],
 ): Promise<string[]> {
-  const programs: { readonly name: string; readonly place: string; readonly example: Example }[] = [];
+  const programs: Program[] = [];
   for (const document of documents) {
     const file = basename(document);
     if (!existsSync(document)) return [`${file} is missing`];
     for (const [index, example] of extractExamples(readFileSync(document, 'utf8')).entries()) {
       const name = `${basename(file, '.md')}.line-${example.line}${example.run ? '' : `.${index}`}`;
-      programs.push({ name, place: `${file}:${example.line}`, example });
+      programs.push({ name, document: file, example });
     }
   }
   if (programs.length === 0) return [`${documents.join(', ')}: no \`\`\`ts block, so there is nothing to check`];
@@ -110,24 +111,47 @@ export async function checkExamples(
   }
   const problems = typeCheck(scratch);
   if (problems.length > 0) return problems;
-  const server = programs.some(({ example }) => example.served && example.run)
-    ? await startServer(workspace)
-    : undefined;
+  const runnable = programs.filter(({ example }) => example.run);
+  const server = runnable.some(({ example }) => example.served) ? await startServer(workspace) : undefined;
   try {
-    for (const { name, place, example } of programs) {
-      if (!example.run) continue;
-      const { code } = await transform(example.code, { loader: 'ts', format: 'esm', target: 'es2024' });
-      const file = join(scratch, `${name}.mjs`);
-      writeFileSync(file, example.served && server ? code.replaceAll(documentedAddress, server.url) : code);
-      const outcome = runProgram(process.execPath, [file], { cwd: workspace.root, timeoutMs: runLimitMs });
-      if (outcome.code !== 0) {
-        problems.push(`the example at ${place} ends with code ${outcome.code}:\n${outcome.output.trim()}`);
-      }
-    }
+    for (const program of runnable) problems.push(...(await runExample(program, scratch, workspace.root, server?.url)));
   } finally {
     server?.stop();
   }
   return problems;
+}
+
+interface Program {
+  /** Name of its files in the scratch folder, without extension. */
+  readonly name: string;
+  readonly document: string;
+  readonly example: Example;
+}
+
+/** Runs an example in `root` and compares what it prints with its comments. */
+async function runExample(
+  { name, document, example }: Program,
+  scratch: string,
+  root: string,
+  serverUrl: string | undefined,
+): Promise<string[]> {
+  const report = join(scratch, `${name}.printed`);
+  writeFileSync(report, '');
+  const recorded = recordClaims(example.code, example.line, report);
+  const { code } = await transform(recorded.code, { loader: 'ts', format: 'esm', target: 'es2024' });
+  const file = join(scratch, `${name}.mjs`);
+  const isServed = example.served && serverUrl !== undefined;
+  writeFileSync(file, isServed ? code.replaceAll(documentedAddress, serverUrl) : code);
+  const outcome = runProgram(process.execPath, [file], { cwd: root, timeoutMs: runLimitMs });
+  if (outcome.code !== 0) {
+    return [`the example at ${document}:${example.line} ends with code ${outcome.code}:\n${outcome.output.trim()}`];
+  }
+  const prints = readFileSync(report, 'utf8').split('\n').slice(0, -1);
+  return checkClaims(
+    document,
+    recorded.claims,
+    prints.map((print) => JSON.parse(print) as Print),
+  );
 }
 
 /**
