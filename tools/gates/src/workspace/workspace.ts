@@ -5,6 +5,7 @@ import { parse } from 'yaml';
 
 export interface Manifest {
   readonly name: string;
+  readonly version?: string;
   readonly private?: boolean;
   readonly description?: string;
   readonly type?: string;

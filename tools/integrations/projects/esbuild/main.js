@@ -1,0 +1,3 @@
+import { generate } from './generate.js';
+
+generate().then((text) => console.log(JSON.stringify(text)));

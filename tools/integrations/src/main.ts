@@ -1,0 +1,47 @@
+/**
+ * `pnpm test:integrations [NAMES]`: packs the public packages, installs them into fresh projects, builds and runs these.
+ */
+import { missingChromium } from '@winnow/browser-tests/chromium';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { packAll } from './archives.ts';
+import { readProjects, selectProjects, type Project } from './project.ts';
+import { runProject, type Result } from './run.ts';
+import { resultLines } from './table.ts';
+
+const here = join(dirname(fileURLToPath(import.meta.url)), '..');
+const root = join(here, '..', '..');
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { keep: { type: 'boolean', default: false } },
+});
+
+async function runAll(projects: readonly Project[], folder: string): Promise<Result[]> {
+  const target = join(folder, 'archives');
+  mkdirSync(target);
+  const archives = packAll(root, target);
+  const results: Result[] = [];
+  for (const project of projects) {
+    process.stderr.write(`${project.name} ...\n`);
+    results.push(await runProject(project, { archives, folder, keep: values.keep }));
+  }
+  return results;
+}
+
+async function main(): Promise<number> {
+  const projects = selectProjects(readProjects(join(here, 'projects')), positionals);
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-integrations-'));
+  try {
+    const results = await runAll(projects, folder);
+    for (const line of resultLines(results, missingChromium)) process.stdout.write(`${line}\n`);
+    return results.some(({ status }) => status === 'failed') ? 1 : 0;
+  } finally {
+    if (values.keep) process.stderr.write(`the projects are in ${folder}\n`);
+    else rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+process.exitCode = await main();
