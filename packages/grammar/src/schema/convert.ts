@@ -52,7 +52,7 @@ const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true };
 
 /**
  * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
- * texts: unusual forms of numbers and formats, such as more than 19 digits. Members come in any order.
+ * texts: unusual forms of numbers and formats, such as more than 21 digits. Members come in any order.
  * @throws {FormatError} for keywords that cannot be enforced, with their JSON pointer as `field`, and for schemas
  *   without valid values
  * @throws {CapacityError} for schemas whose grammar would be too large
