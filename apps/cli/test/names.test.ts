@@ -61,7 +61,8 @@ const programOnly = [
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
   ...['--model', '--prompt', '--file', '--tokens', '--chat', '--no-chat', '--system', '--escape', '--json', '--quiet'],
-  ...['--display-prompt', '--summary', '--load-session', '--save-session', '--help', '--help-all'],
+  ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
+  ...['--help', '--help-all'],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 

@@ -1,7 +1,7 @@
 /** The built program as a process: streams, signals, exit codes. Requires a build. */
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcessWithoutNullStreams } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -17,6 +17,10 @@ beforeAll(() => {
 
 function start(argv: readonly string[], env: Record<string, string> = {}) {
   const child = spawn(process.execPath, [program, ...argv], { stdio: 'pipe', env: { ...process.env, ...env } });
+  return { child, ...collect(child) };
+}
+
+function collect(child: ChildProcessWithoutNullStreams) {
   const texts = { stdout: '', stderr: '' };
   child.stdout.setEncoding('utf8').on('data', (text: string) => {
     texts.stdout += text;
@@ -25,7 +29,7 @@ function start(argv: readonly string[], env: Record<string, string> = {}) {
     texts.stderr += text;
   });
   const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, ...texts }));
-  return { child, texts, ended };
+  return { texts, ended };
 }
 
 function runProcess(argv: readonly string[], stdin = '', env: Record<string, string> = {}) {
@@ -189,3 +193,30 @@ test.skipIf(process.platform === 'win32')(
     expect(stdout).toContain('user: Once upon a time\nassistant: ');
   },
 );
+
+test.skipIf(process.platform === 'win32')(
+  'the process: a session that does not fit on the disk is reported after the output and leaves the old file',
+  async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'winnow-cli-'));
+    try {
+      const file = join(folder, 'story');
+      writeFileSync(file, 'old');
+      const argv = ['run', '-p', 'Hi', '-n', '2', '--json', '--save-session', file];
+      // files of this process may have 4 KiB
+      const child = spawn('sh', ['-c', 'ulimit -f 8 && exec "$@"', 'sh', process.execPath, program, ...argv]);
+      const { code, stdout, stderr } = await collect(child).ended;
+      expect(JSON.parse(stdout)).toMatchObject({ finishReason: 'length' });
+      expect([code, stderr]).toEqual([1, expect.stringMatching(/^winnow: --save-session: nothing was saved: .*\n$/)]);
+      expect([readdirSync(folder), readFileSync(file, 'utf8')]).toEqual([['story'], 'old']);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  },
+);
+
+test.skipIf(process.platform !== 'linux')('the process: output that does not fit on the disk is an error', async () => {
+  const argv = ['run', '-p', 'Hi', '-n', '2', '--json'];
+  const child = spawn('sh', ['-c', 'exec "$@" > /dev/full', 'sh', process.execPath, program, ...argv]);
+  const { code, stderr } = await collect(child).ended;
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^winnow: .*ENOSPC.*\n$/)]);
+});

@@ -101,6 +101,43 @@ test('--attention, --prefill, --decode: the policy of each phase', async () => {
   });
 });
 
+test('--session-key-file: only sessions signed with the key are loaded', async () => {
+  const [file, plain, key, other] = ['signed', 'plain', 'key', 'other'].map((name) => join(folder, name)) as string[];
+  writeFileSync(key!, Buffer.alloc(32, 7));
+  writeFileSync(other!, Buffer.alloc(32, 8));
+  await runJson(['-p', 'Once', '-n', '2', '--save-session', file!, '--session-key-file', key!]);
+  await runJson(['-p', 'Once', '-n', '2', '--save-session', plain!]);
+  await runJson(['--load-session', file!, '-n', '2', '--session-key-file', key!]);
+  const load = async (...argv: string[]): Promise<readonly [number, string]> => {
+    const { code, stderr } = await runCli(engine, ['run', '-n', '2', ...argv]);
+    return [code, stderr];
+  };
+  expect(await load('--load-session', file!, '--session-key-file', other!)).toEqual([
+    ...[3, expect.stringContaining('mac: expected a MAC by the given key, got one by another key')],
+  ]);
+  expect(await load('--load-session', plain!, '--session-key-file', key!)).toEqual([
+    ...[3, expect.stringContaining('got none: the session was saved without a key')],
+  ]);
+  writeFileSync(other!, 'short');
+  expect(await load('-p', 'x', '--save-session', plain!, '--session-key-file', other!)).toEqual([
+    ...[2, expect.stringMatching(/--session-key-file: expected a file of at least 16 bytes, got 5 bytes in .*other/)],
+  ]);
+  expect(await load('-p', 'x', '--session-key-file', key!)).toEqual([
+    ...[2, 'winnow: --session-key-file: requires --load-session or --save-session\n'],
+  ]);
+});
+
+test('a stdout that is closed before the text ends: nothing is saved, and stderr says so', async () => {
+  const held: { host?: TestHost } = {};
+  const fake = createFakeEngine({ beforePiece: (index) => void (index === 1 && held.host?.io.stdout.destroy()) });
+  held.host = new TestHost(fake.api);
+  const { code, stderr } = await held.host.run(['run', '-p', 'Hi', '--save-session', 'b']);
+  expect([code, fake.saved]).toEqual([1, []]);
+  expect(stderr).toBe(
+    'winnow: --save-session: nothing was saved: stdout was closed before the text ended, so b was not written\n',
+  );
+});
+
 describe('flags', () => {
   test('a loaded session resumes with the requested options only', async () => {
     const fake = createFakeEngine();

@@ -53,7 +53,7 @@ export type { Model } from './sessions/model.js';
 export type { ModelLocation, OpenOptions } from './load/location.js';
 export type { OverflowPolicy } from './generation/overflow.js';
 export type { Prompt } from './chat/encode-prompt.js';
-export type { SaveOptions, Session, SessionOptions } from './sessions/session.js';
+export type { RestoreOptions, SaveOptions, Session, SessionOptions } from './sessions/session.js';
 export type { SessionSize } from './sessions/file.js';
 export type { SessionSource, SessionTarget } from './sessions/location.js';
 export type { SidecarSource, SparsityOptions } from './sparsity/options.js';

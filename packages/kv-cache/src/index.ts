@@ -39,7 +39,7 @@ export {
   type PageStoreOptions,
 } from './pages/store.js';
 export type { JsonValue, SessionHeader, SessionOptionValue } from './sessions/layout.js';
-export { checkSession, openSession, type SessionFile } from './sessions/reader.js';
+export { checkSession, openSession, type OpenSessionOptions, type SessionFile } from './sessions/reader.js';
 export {
   bytesSection,
   writeSession,

@@ -13,7 +13,7 @@ import { LineReader } from '../terminal/line-reader.js';
 import { displayName } from '../models/model-location.js';
 import { checkConstraint } from '../terminal/summary.js';
 import { openModel } from '../models/open-model.js';
-import { restoreSession } from '../models/restore-session.js';
+import { SessionFiles } from '../models/session-files.js';
 import { addGroup, flag } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addAttentionOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
@@ -54,6 +54,7 @@ export function registerChat(program: Command, host: CommandHost): void {
 async function chat(modelName: string | undefined, flags: ChatFlags, context: CommandContext): Promise<void> {
   const { io, warn, signal } = context;
   const constraint = await constraintOf(flags, io, signal);
+  const files = await SessionFiles.create(flags, signal);
   await using model = await openModel(modelName, loadOptionsOf(flags), context);
   if (model.chatTemplate === undefined) {
     throw new UsageError(
@@ -63,8 +64,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   context.releaseInterrupts();
   const name = displayName(modelName, model.name);
   const seed = seedOf(flags, io.randomSeed);
-  const session =
-    flags.loadSession === undefined ? model.createSession() : await restoreSession(model, flags.loadSession, signal);
+  using session = await files.open(model, signal);
   const conversation = new Conversation(model, session, {
     limits: { ...limitsOf(flags), ...constraint },
     sampling: samplingOf(flags, model.defaultSampling, seed),
@@ -76,15 +76,16 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   if (flags.loadSession !== undefined && flags.system !== undefined) conversation.system = flags.system;
   const isTerminal = io.stdin.isTTY === true && io.stdout.isTTY === true;
   if (isTerminal) warn(`${name}, ${model.contextSize} tokens of context; /help lists the commands`);
+  let failure: unknown;
   try {
     await new ChatLoop(conversation, isTerminal, context).run();
-  } finally {
-    if (flags.saveSession !== undefined) {
-      const messages = conversation.transcript().map(({ role, content }) => ({ role, content }));
-      await session.save(flags.saveSession, { metadata: { messages } });
-    }
-    session.dispose();
+  } catch (error) {
+    failure = error;
   }
+  // also after a failure, so that no computation is lost
+  const messages = conversation.transcript().map(({ role, content }) => ({ role, content }));
+  failure = (await files.save(session, { metadata: { messages } })) ?? failure;
+  if (failure !== undefined) throw failure;
 }
 
 /** The messages of a saved chat session. */

@@ -8,7 +8,7 @@ import { InterruptedError, UsageError } from '../errors/errors.js';
 import { formatJson } from '../terminal/format.js';
 import { displayName, isModel } from '../models/model-location.js';
 import { openModel } from '../models/open-model.js';
-import { restoreSession } from '../models/restore-session.js';
+import { SessionFiles } from '../models/session-files.js';
 import { suggest } from '../errors/suggestion.js';
 import { feedForwardTable } from '../terminal/feed-forward-table.js';
 import { profileByOp, profileTable, type Peaks } from '../terminal/profile-table.js';
@@ -92,6 +92,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   }
   const input = await promptOf(modelName, flags, context);
   const constraint = await constraintOf(flags, io, signal);
+  const files = await SessionFiles.create(flags, signal);
   await using model = await openModel(modelName, loadOptionsOf(flags), context);
   const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
   const sampling =
@@ -107,8 +108,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
       progress.show('prompt', processedTokens, totalTokens, 'tokens'),
   };
   const isStreaming = flags.json !== true;
-  using session =
-    flags.loadSession === undefined ? model.createSession() : await restoreSession(model, flags.loadSession, signal);
+  using session = await files.open(model, signal);
   // comes with the first piece: on a terminal, the progress would erase its last line
   let shown = isStreaming && flags.displayPrompt === true ? shownPrompt(model, input) : '';
   progress.wait('prompt');
@@ -117,11 +117,13 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
     progress.clear();
     if (isStreaming) await out.write(shown + piece);
     shown = '';
+  }).catch((error: unknown) => {
+    throw files.withoutSave(error);
   });
   progress.clear();
   if (shown !== '') await out.write(shown);
   // Also after Ctrl-C, so that no computation is lost.
-  if (flags.saveSession !== undefined) await session.save(flags.saveSession);
+  const unsaved = await files.save(session);
   if (isStreaming) {
     if (out.isTerminal && !endsLine(streamed.text)) await out.write('\n');
     if (flags.profile === true) {
@@ -137,6 +139,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
       }),
     );
   }
+  if (unsaved !== undefined) throw unsaved;
   if (streamed.error !== undefined) throw signal.aborted ? new InterruptedError() : streamed.error;
   if (streamed.result) report(streamed.result, model, flags, context, warn);
 }

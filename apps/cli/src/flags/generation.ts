@@ -40,6 +40,7 @@ export interface GenerationFlags extends ConstraintFlags {
 export interface SessionFlags {
   readonly loadSession?: string;
   readonly saveSession?: string;
+  readonly sessionKeyFile?: string;
 }
 
 const overflowPolicies = ['stop', 'error', 'slide', 'evict', 'truncate-start', 'truncate-middle'] as const;
@@ -131,6 +132,7 @@ export function addSessionOptions(command: Command, load: string): Command {
     advanced: [
       flag('--load-session <file>', load),
       flag('--save-session <file>', 'write the session to a file at the end, also after Ctrl-C'),
+      flag('--session-key-file <file>', 'secret key: sign saved sessions, and load only those signed with it'),
     ],
   });
 }

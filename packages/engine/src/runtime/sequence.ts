@@ -77,11 +77,13 @@ export class Sequence {
   }
 
   /**
-   * A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. The
-   * contents of a file are not trusted, so it shares blocks only with its forks.
+   * A sequence with saved contents; the caller fills its blocks and the state's `to` row, then calls `commit`. It shares
+   * blocks with its forks and with sequences restored from the same authenticated contents, since a file that is not
+   * authenticated may be forged.
+   * @param mac of the file, if it was verified
    */
-  static restore(pool: KvPool, contents: SequenceContents): Sequence {
-    const salt = `restored ${pool.numRestored++}`;
+  static restore(pool: KvPool, contents: SequenceContents, mac: string | undefined): Sequence {
+    const salt = mac === undefined ? `restored ${pool.numRestored++}` : `restored, MAC ${mac}`;
     const state = pool.states?.createSlot();
     if (contents.tokens.length > 0) state?.prepare();
     try {

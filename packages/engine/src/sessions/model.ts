@@ -54,7 +54,7 @@ export interface Model {
   createSession(options?: SessionOptions): Session;
   /**
    * Opens a session that `save` wrote.
-   * @throws {FormatError} for a damaged file, or one of another model or with different cache options
+   * @throws {FormatError} for a damaged file, or one of another model, of another key or with different cache options
    * @throws {CapacityError} when `maxSessions` are open or the cache has no room
    * @throws {IoError} when reading fails
    */
@@ -152,13 +152,12 @@ export class GenerativeModel implements Model, SessionOwner {
 
   readonly restoreSession: Model['restoreSession'] = async (location, options = {}) => {
     checkOptions(options, restoreOptionNames);
-    const { signal } = options;
     this.checkRoom();
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     const { loaded } = this.#parts;
     const source = await openSessionSource(location, loaded.files);
     try {
-      const start = await restoreSession(loaded, source, signal);
+      const start = await restoreSession(loaded, source, options);
       try {
         this.checkRoom();
         return this.openSession(start);

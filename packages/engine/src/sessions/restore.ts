@@ -1,6 +1,6 @@
 /** Restores sessions from files. */
 import type { ByteSource } from '@winnow/bytes';
-import { checkSession, openSession, type JsonValue, type SessionFile } from '@winnow/kv-cache';
+import { checkSession, openSession, type JsonValue, type OpenSessionOptions, type SessionFile } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import { FormatError, WinnowError } from '@winnow/tensor';
 import type { KvBuffer } from '../memory/kv-memory.js';
@@ -12,17 +12,17 @@ import { placeSaved, type Placement } from './placement.js';
 
 /**
  * Reads a session into new blocks. The source stays open.
- * @throws {FormatError} for a damaged file, and for one of another model or with different options
+ * @throws {FormatError} for a damaged file, for one of another key, and for one of another model or with different options
  * @throws {CapacityError} when the cache has no room
  */
 export async function restoreSession(
   model: SessionModel,
   source: ByteSource,
-  signal: AbortSignal | undefined,
+  options: OpenSessionOptions,
 ): Promise<SessionParts & { readonly sequence: Sequence }> {
-  const file = await openSession(source, signal === undefined ? {} : { signal });
+  const file = await openSession(source, options);
   checkSession(file, model.sessionKey, source.name);
-  return new SessionRestorer(model, source, file, signal).restore();
+  return new SessionRestorer(model, source, file, options.signal).restore();
 }
 
 /** Bytes copied from the file to the cache at a time. */
@@ -135,7 +135,7 @@ class SessionRestorer {
   #createSequence(tokens: Int32Array, { positions, detachedPages }: Placement): Sequence {
     const { pool } = this.#model;
     try {
-      return Sequence.restore(pool, { tokens, positions, detachedPages });
+      return Sequence.restore(pool, { tokens, positions, detachedPages }, this.#file.mac);
     } catch (error) {
       pool.tiers?.drop(detachedPages.map(({ pageId }) => pageId));
       if (WinnowError.isInstance(error) && error.code === 'argument') this.#fail('section "positions"', error.message);

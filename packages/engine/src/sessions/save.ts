@@ -1,6 +1,12 @@
 /** Saves sessions to files. */
 import type { ByteSink } from '@winnow/bytes';
-import { bytesSection, writeSession, type JsonValue, type SessionSection } from '@winnow/kv-cache';
+import {
+  bytesSection,
+  writeSession,
+  type JsonValue,
+  type SessionSection,
+  type WriteSessionOptions,
+} from '@winnow/kv-cache';
 import { snapshotOf } from '../generation/state.js';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
@@ -26,7 +32,7 @@ export async function saveSession(
   sequence: Sequence,
   parts: () => SessionParts,
   sink: ByteSink,
-  signal: AbortSignal | undefined,
+  options: WriteSessionOptions,
 ): Promise<SessionSize> {
   try {
     const draft = await scheduler.exclusive(async () => {
@@ -35,10 +41,10 @@ export async function saveSession(
       const made = await draftOf(pool, sequence, parts());
       if (made.isStill) return made;
       // contents with gaps may be overwritten anywhere, so no step may run until they are saved
-      const sizeBytes = await writeDraft(made, sessionKey, sink, signal);
+      const sizeBytes = await writeDraft(made, sessionKey, sink, options);
       return { ...made, sizeBytes };
     });
-    const sizeBytes = draft.sizeBytes ?? (await writeDraft(draft, sessionKey, sink, signal));
+    const sizeBytes = draft.sizeBytes ?? (await writeDraft(draft, sessionKey, sink, options));
     const size = { numTokens: draft.numTokens, sizeBytes };
     pool.report({ kind: 'saved', ...size });
     return size;
@@ -104,10 +110,10 @@ async function writeDraft(
   { sections, metadata, release }: Draft,
   key: SessionKey,
   sink: ByteSink,
-  signal: AbortSignal | undefined,
+  options: WriteSessionOptions,
 ): Promise<number> {
   try {
-    return await writeSession(sink, { ...key, metadata, sections }, signal === undefined ? {} : { signal });
+    return await writeSession(sink, { ...key, metadata, sections }, options);
   } finally {
     release();
   }

@@ -20,10 +20,20 @@ import type { Prompt } from '../chat/encode-prompt.js';
 export interface SaveOptions {
   /** Metadata of the caller to store in the file, such as the messages of a conversation. Default: none. */
   readonly metadata?: JsonValue;
+  /**
+   * Appends a MAC (HMAC-SHA-256) with this secret key of at least 16 bytes, so that `restoreSession` with the same key
+   * accepts files of its holders alone. Default: none.
+   */
+  readonly key?: Uint8Array;
   readonly signal?: AbortSignal;
 }
 
 export interface RestoreOptions {
+  /**
+   * The key that the session was saved with. The whole file is verified before any of it is used; sessions restored from the
+   * same file then share cached prefixes. Default: none, so anyone who can write the file is trusted with this session.
+   */
+  readonly key?: Uint8Array;
   readonly signal?: AbortSignal;
 }
 
@@ -38,8 +48,8 @@ export interface SessionOptions {
 }
 
 export const sessionOptionNames: OptionNames<SessionOptions> = { cacheSalt: true };
-const saveOptionNames: OptionNames<SaveOptions> = { metadata: true, signal: true };
-export const restoreOptionNames: OptionNames<RestoreOptions> = { signal: true };
+const saveOptionNames: OptionNames<SaveOptions> = { metadata: true, key: true, signal: true };
+export const restoreOptionNames: OptionNames<RestoreOptions> = { key: true, signal: true };
 
 /** One conversation with its own cache. */
 export interface Session {
@@ -171,12 +181,13 @@ export class ModelSession implements Session {
 
   async save(target: SessionTarget, options: SaveOptions = {}): Promise<SessionSize> {
     checkOptions(options, saveOptionNames);
-    const { signal, metadata = null } = options;
+    const { key, signal, metadata = null } = options;
     if (this.#isDisposed) throw new ReleasedError('session');
     this.#owner.checkOpen();
     signal?.throwIfAborted();
     const sink = await openSessionTarget(target, this.#model.files);
-    return saveSession(this.#model, this.#sequence, () => ({ state: this.#state, metadata }), sink, signal);
+    const writing = { ...(key === undefined ? {} : { key }), ...(signal === undefined ? {} : { signal }) };
+    return saveSession(this.#model, this.#sequence, () => ({ state: this.#state, metadata }), sink, writing);
   }
 
   truncate(numTokens: number): void {

@@ -18,6 +18,12 @@ export const minChunkBytes = 64;
 export const defaultChunkBytes: number = 1024 * 1024;
 export const maxNameLength = 200;
 
+/** The last section of an authenticated file. */
+export const macSectionName = 'mac';
+export const macBytes = 32;
+/** Bytes per digest that the MAC covers. */
+export const macPieceBytes: number = 1024 * 1024;
+
 /** Values of session options: JSON values that can be compared exactly. */
 export type SessionOptionValue = string | number | boolean | null;
 

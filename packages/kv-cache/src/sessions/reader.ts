@@ -2,10 +2,13 @@
 import type { ByteSource } from '@winnow/bytes';
 import { ArgumentError, checkOptions, FormatError, isRecord } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
+import { verifySource } from './authentication.js';
 import {
   checksumBytes,
   checksumOf,
   chunkSeed,
+  macBytes,
+  macSectionName,
   maxChunkBytes,
   maxHeaderBytes,
   maxNameLength,
@@ -20,7 +23,15 @@ import {
   type SessionOptionValue,
 } from './layout.js';
 
+export interface OpenSessionOptions {
+  /** The key that the file was written with: all of it is verified before anything is used. Default: none is needed. */
+  readonly key?: Uint8Array;
+  readonly signal?: AbortSignal;
+}
+
 export interface SessionFile extends SessionHeader {
+  /** The verified MAC in hexadecimal digits; undefined when opened without a key. */
+  readonly mac: string | undefined;
   /**
    * Fills `target` with a section's bytes from `byteOffset` on, checking every chunk on the way. One chunk is kept in
    * memory, so reading in order is cheap.
@@ -45,14 +56,38 @@ type Fail = (byteOffset: number, field: string, message: string) => never;
 
 /**
  * Opens a session file and checks its header; sections are checked when they are read.
- * @throws {FormatError} with offset and field, for anything other than a complete session file of this version
+ * @throws {FormatError} with offset and field, for anything other than a complete session file of this version; with a key
+ * also for a file that was not written with this key
+ * @throws {ArgumentError} for a short key, and with a key on a host without Web Crypto
  * @throws {IoError} when reading fails
  */
-export async function openSession(source: ByteSource, options: { signal?: AbortSignal } = {}): Promise<SessionFile> {
-  checkOptions(options, { signal: true });
-  const fail: Fail = (byteOffset, field, message) => {
-    throw new FormatError({ source: source.name, byteOffset, field, message });
+export async function openSession(source: ByteSource, options: OpenSessionOptions = {}): Promise<SessionFile> {
+  checkOptions(options, { key: true, signal: true });
+  const { key, signal } = options;
+  const reading = signal === undefined ? {} : { signal };
+  if (key === undefined) return openSource(source, undefined, reading);
+  await readPreamble(source, failOf(source), reading);
+  const verified = await verifySource(source, key, reading);
+  if (verified !== undefined) return openSource(verified.source, verified.mac, reading);
+  const { sections } = await openSource(source, undefined, reading);
+  const last = sections.at(-1);
+  const hasMac = last?.name === macSectionName && last.sizeBytes === macBytes;
+  const found = hasMac ? 'one by another key, or of other contents' : 'none: the session was saved without a key';
+  return failOf(source)(source.sizeBytes, 'mac', `expected a MAC by the given key, got ${found}`);
+}
+
+function failOf({ name }: ByteSource): Fail {
+  return (byteOffset, field, message) => {
+    throw new FormatError({ source: name, byteOffset, field, message });
   };
+}
+
+async function openSource(
+  source: ByteSource,
+  mac: string | undefined,
+  options: { signal?: AbortSignal },
+): Promise<SessionFile> {
+  const fail = failOf(source);
   const { jsonBytes, headerBytes, headerChecksum } = await readPreamble(source, fail, options);
   const bytes = new Uint8Array(headerBytes);
   await source.read(preambleBytes, bytes, options);
@@ -62,7 +97,7 @@ export async function openSession(source: ByteSource, options: { signal?: AbortS
   }
   const header = parseHeader(bytes.subarray(0, jsonBytes), (field, message) => fail(preambleBytes, field, message));
   const sections = locateSections(header, preambleBytes + headerBytes, source.sizeBytes, fail);
-  return new StoredSession(source, header, sections, checksum);
+  return new StoredSession({ source, header, sections, checksum, mac });
 }
 
 /** Checks magic, version and sizes. */
@@ -110,8 +145,18 @@ function locateSections(
   return located;
 }
 
+interface OpenedSession {
+  readonly source: ByteSource;
+  readonly header: SessionHeader;
+  readonly sections: ReadonlyMap<string, StoredSection>;
+  /** Of the header. */
+  readonly checksum: Uint32Array;
+  readonly mac: string | undefined;
+}
+
 /** Reads sections through a buffer of one chunk. */
 class StoredSession implements SessionFile {
+  readonly mac: string | undefined;
   readonly modelHash: string;
   readonly options: SessionHeader['options'];
   readonly metadata: SessionHeader['metadata'];
@@ -125,20 +170,16 @@ class StoredSession implements SessionFile {
   #buffered = '';
   readonly #turns = new Limiter(1);
 
-  constructor(
-    source: ByteSource,
-    header: SessionHeader,
-    located: ReadonlyMap<string, StoredSection>,
-    headerChecksum: Uint32Array,
-  ) {
+  constructor({ source, header, sections, checksum, mac }: OpenedSession) {
+    this.mac = mac;
     this.modelHash = header.modelHash;
     this.options = header.options;
     this.metadata = header.metadata;
     this.chunkBytes = header.chunkBytes;
     this.sections = header.sections;
     this.#source = source;
-    this.#located = located;
-    this.#headerChecksum = headerChecksum;
+    this.#located = sections;
+    this.#headerChecksum = checksum;
     this.#buffer = new Uint8Array(Math.min(header.chunkBytes + checksumBytes, source.sizeBytes));
   }
 

@@ -1,6 +1,7 @@
 /** Writes a session file: named sections of bytes, chunk by chunk, with one chunk in memory. */
 import type { ByteSink } from '@winnow/bytes';
 import { ArgumentError } from '@winnow/tensor';
+import { SessionMac } from './authentication.js';
 import {
   checksumBytes,
   checksumOf,
@@ -40,6 +41,8 @@ export interface SessionContents {
 export interface WriteSessionOptions {
   /** Bytes per checksum. Default 1 MiB. */
   readonly chunkBytes?: number;
+  /** Appends a MAC with this secret key of at least 16 bytes (HMAC-SHA-256), which `openSession` verifies. Default: none. */
+  readonly key?: Uint8Array;
   readonly signal?: AbortSignal;
 }
 
@@ -62,14 +65,20 @@ export function bytesSection(name: string, bytes: ArrayBufferView): SessionSecti
 export async function writeSession(
   sink: ByteSink,
   contents: SessionContents,
-  { chunkBytes = defaultChunkBytes, signal }: WriteSessionOptions = {},
+  { chunkBytes = defaultChunkBytes, key, signal }: WriteSessionOptions = {},
 ): Promise<number> {
   try {
-    const header = encodeHeader(contents, chunkBytes);
+    const mac = key === undefined ? undefined : await SessionMac.create(key);
+    const sections = mac === undefined ? contents.sections : [...contents.sections, mac.section];
+    const write = async (bytes: Uint8Array): Promise<void> => {
+      await mac?.update(bytes);
+      await sink.write(bytes);
+    };
+    const header = encodeHeader({ ...contents, sections }, chunkBytes);
     const headerChecksum = checksumOf(header.bytes, 0);
-    await sink.write(encodePreamble(header.jsonBytes, header.fileBytes, headerChecksum));
-    await sink.write(header.bytes);
-    for (const [index, { sizeBytes, read }] of contents.sections.entries()) {
+    await write(encodePreamble(header.jsonBytes, header.fileBytes, headerChecksum));
+    await write(header.bytes);
+    for (const [index, { sizeBytes, read }] of sections.entries()) {
       const stored = new Uint8Array(Math.min(chunkBytes, sizeBytes) + checksumBytes);
       for (let byteOffset = 0; byteOffset < sizeBytes; byteOffset += chunkBytes) {
         signal?.throwIfAborted();
@@ -78,7 +87,7 @@ export async function writeSession(
         await read(byteOffset, chunk);
         const sum = checksumOf(chunk, chunkSeed(headerChecksum, index, byteOffset / chunkBytes));
         stored.set(new Uint8Array(sum.buffer), length);
-        await sink.write(stored.subarray(0, length + checksumBytes));
+        await write(stored.subarray(0, length + checksumBytes));
       }
     }
     signal?.throwIfAborted();
