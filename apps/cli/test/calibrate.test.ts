@@ -42,11 +42,11 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
       /^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +active neurons\n/,
     );
     for (let layer = 0; layer < 6; layer++) {
-      expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+ % .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
+      expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+% .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
     }
-    expect(stdout).toMatch(/neurons skipped +\d\d\.\d %/);
+    expect(stdout).toMatch(/neurons skipped +\d\d\.\d%/);
     expect(stdout).toMatch(/perplexity ratio +\d\.\d{4} \(mean KLD \d\.\d{4}, decoding \d+ tokens\)/);
-    expect(stdout).toMatch(/target recall 95\.0 %: (met|missed) with \d\d\.\d %, worst layer \d\d\.\d %/);
+    expect(stdout).toMatch(/target recall 95\.0%: (met|missed) with \d\d\.\d%, worst layer \d\d\.\d%/);
     expect(stdout).toMatch(/written: .*demo\.sparse\.safetensors, \d+ kB\n$/);
     expect(readdirSync(folder)).toEqual(['demo.sparse.safetensors']);
     calibration = Promise.resolve(readFileSync(path));
@@ -94,12 +94,10 @@ describe('winnow calibrate: other models', { timeout: 120_000 }, () => {
     const dense = await runCli(engine, argv);
     expect(dense).toMatchObject({ code: 0, stderr: '' });
     expect(dense.stdout).toMatch(/^0 +low-rank-product 32 .* dense +█/m);
-    expect(dense.stdout).toMatch(
-      /layers run dense, with all neurons: more than \d\d\.\d % .*\(--sparsity-max-active\)/,
-    );
-    expect(dense.stdout).toMatch(/neurons skipped +0\.0 %; (29|3\d)\.\d % if no layer ran dense\nrecall +100\.0 %/);
-    expect(dense.stdout).toMatch(/FFN bytes per token +.*\(100\.0 %\)/);
-    expect(dense.stdout).toMatch(/target sparsity 30\.0 %: missed with 0\.0 %\n/);
+    expect(dense.stdout).toMatch(/layers run dense, with all neurons: more than \d\d\.\d% .*\(--sparsity-max-active\)/);
+    expect(dense.stdout).toMatch(/neurons skipped +0\.0%; (29|3\d)\.\d% if no layer ran dense\nrecall +100\.0%/);
+    expect(dense.stdout).toMatch(/FFN bytes per token +.*\(100\.0%\)/);
+    expect(dense.stdout).toMatch(/target sparsity 30\.0%: missed with 0\.0%\n/);
     const sparse = await runCli(engine, [...argv, '--sparsity-max-active', '1', '--json']);
     const { summary, layers } = JSON.parse(sparse.stdout) as {
       readonly summary: Readonly<Record<string, number>>;
@@ -170,7 +168,7 @@ describe('a finished calibration', { timeout: 120_000 }, () => {
     const path = await calibrated('inspected');
     const { code, stdout } = await runCli(engine, ['inspect', path]);
     expect(code).toBe(0);
-    expect(stdout).toMatch(/^calibration\n {2}name .*\n {2}model .*\n {2}target +recall 95\.0 %\n/);
+    expect(stdout).toMatch(/^calibration\n {2}name .*\n {2}model .*\n {2}target +recall 95\.0%\n/);
     expect(stdout).toMatch(/\nlayers\n {2}layer +predictor/);
     expect(stdout).toMatch(/\n {2}layer +hot +warm +cold\n {2}0 +\d+ +\d+ +\d+ +█+▒+·+\n/);
   });

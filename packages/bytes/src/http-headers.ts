@@ -20,7 +20,7 @@ export function validatorOf(headers: Headers): string | undefined {
 }
 
 /** Whether a response is a page of HTML by its type. */
-export function isPage(headers: Headers): boolean {
+export function isHtml(headers: Headers): boolean {
   return /^\s*(text\/html|application\/xhtml\+xml)\b/i.test(headers.get('content-type') ?? '');
 }
 

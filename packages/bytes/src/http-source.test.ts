@@ -1,14 +1,8 @@
 import type { RequestListener } from 'node:http';
 import { IoError, ReleasedError } from '@winnow/tensor';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import {
-  HtmlPageError,
-  httpSource,
-  MAX_WHOLE_BYTES,
-  readBytes,
-  type ByteSource,
-  type HttpSourceOptions,
-} from './index.js';
+import { HtmlPageError, httpSource, readBytes, type ByteSource, type HttpSourceOptions } from './index.js';
+import { MAX_WHOLE_BYTES } from './http-source.js';
 import { serveBytes, type TestServer } from '@winnow/test-utils';
 
 const content = Uint8Array.from({ length: 5000 }, (_, index) => (index * 31 + (index >> 8)) & 255);

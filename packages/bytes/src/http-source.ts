@@ -4,7 +4,7 @@
  */
 import { checkOptions, IoError, type OptionNames, ReleasedError } from '@winnow/tensor';
 import type { ByteSource } from './byte-source.js';
-import { contentRangeOf, isPage, isTransient, retryAfterMs, startsPage, validatorOf } from './http-headers.js';
+import { contentRangeOf, isHtml, isTransient, retryAfterMs, startsPage, validatorOf } from './http-headers.js';
 import { checkCount, checkRange, messageOf } from './range.js';
 import { retry, TransientError, type RetryOptions } from './retry.js';
 
@@ -185,7 +185,7 @@ class HttpSource implements ByteSource {
   async #probe(signal: AbortSignal): Promise<Probe> {
     const response = await this.#send({ range: 'bytes=0-0' }, signal);
     const { status, headers } = response;
-    if (response.ok && isPage(headers)) {
+    if (response.ok && isHtml(headers)) {
       await discard(response);
       throw this.#pageError();
     }

@@ -52,7 +52,7 @@ function replacedPath(path: string): string {
   return `${path}.winnow-replaced`;
 }
 
-/** Ends what a killed process began: the old folder returns, or what is left of it goes. */
+/** Recovers from a killed process: restores the old folder, or removes it if the new one is in place. */
 async function bringBack(path: string): Promise<void> {
   const replaced = replacedPath(path);
   if (!(await isThere(replaced))) return;

@@ -39,7 +39,7 @@ const optionNames: OptionNames<InferenceBackendOptions> = {
 };
 
 /**
- * The caller owns the model and disposes it. Generations share its sessions, steps and cache.
+ * The caller owns the model and disposes of it. Generations share its sessions, steps and cache.
  * @throws {UnknownOptionError} for an option that does not exist; calls check theirs, too
  */
 export function createInferenceBackend(model: Model, options: InferenceBackendOptions = {}): InferenceBackend {

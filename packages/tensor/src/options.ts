@@ -93,20 +93,22 @@ function nearestOf(path: string, name: string, own: readonly string[], all: read
   const lastOf = (text: string): string => text.slice(text.lastIndexOf('.') + 1);
   const namesake = [...own, ...all].find((known) => plain(lastOf(known)) === plain(name));
   if (namesake !== undefined) return namesake;
-  const maxEdits = Math.max(2, Math.floor(name.length * 0.4));
-  let [nearest, fewest]: [string | undefined, number] = [undefined, maxEdits + 1];
-  for (const known of [...own, ...all]) {
-    const edits = Math.min(numEdits(plain(name), plain(lastOf(known))), numEdits(plain(path), plain(known)));
-    if (edits < fewest) [nearest, fewest] = [known, edits];
-  }
-  return nearest;
+  const editsTo = (known: string): number =>
+    Math.min(numEdits(plain(name), plain(lastOf(known))), numEdits(plain(path), plain(known)));
+  return closest([...own, ...all], Math.max(2, Math.floor(name.length * 0.4)), editsTo);
 }
 
-/** The known name that differs from `name` in the fewest letters, if any is near: what the writer may have meant. */
+/** The known name with the fewest edits from `name`, if any is near. */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
-  let [nearest, fewest]: [string | undefined, number] = [undefined, Math.max(1, Math.floor(name.length * 0.4)) + 1];
+  const maxEdits = Math.max(1, Math.floor(name.length * 0.4));
+  return closest(known, maxEdits, (candidate) => numEdits(name.toLowerCase(), candidate.toLowerCase()));
+}
+
+/** The candidate with the fewest edits, if it takes at most `maxEdits`. */
+function closest(known: readonly string[], maxEdits: number, editsTo: (known: string) => number): string | undefined {
+  let [nearest, fewest]: [string | undefined, number] = [undefined, maxEdits + 1];
   for (const candidate of known) {
-    const edits = numEdits(name.toLowerCase(), candidate.toLowerCase());
+    const edits = editsTo(candidate);
     if (edits < fewest) [nearest, fewest] = [candidate, edits];
   }
   return nearest;

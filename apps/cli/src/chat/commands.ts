@@ -1,13 +1,13 @@
 /** The /commands of the chat. */
-import { writeFile } from 'node:fs/promises';
 import type { ChatMessage } from '@winnow/engine';
-import { FormatError, IoError } from '@winnow/tensor';
+import { FormatError } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import { formatBytes, formatTable } from '../terminal/format.js';
 import { summaryLine } from '../terminal/summary.js';
 import type { Conversation } from './conversation.js';
 import { checkedMessages } from './messages.js';
 import { decodeUtf8, readBytesOf } from '../terminal/read-text.js';
+import { writeOutputFile } from '../terminal/write-file.js';
 
 export interface ChatHost {
   readonly conversation: Conversation;
@@ -110,11 +110,7 @@ function needFile(command: string, argument: string): string {
 
 async function save(path: string, conversation: Conversation): Promise<void> {
   const content = { model: conversation.name, messages: conversation.transcript() };
-  try {
-    await writeFile(path, `${JSON.stringify(content, undefined, 2)}\n`);
-  } catch (cause) {
-    throw new IoError({ source: path, message: `cannot be written (${codeOf(cause)})` }, { cause });
-  }
+  await writeOutputFile(path, `${JSON.stringify(content, undefined, 2)}\n`);
 }
 
 /** @throws {FormatError} for a file that is not a saved conversation */
@@ -127,10 +123,6 @@ async function load(path: string): Promise<ChatMessage[]> {
     throw new FormatError({ source: path, field: 'file', message: 'expected JSON, as /save writes it' }, { cause });
   }
   return checkedMessages((content as { messages?: unknown } | null)?.messages, path);
-}
-
-function codeOf(cause: unknown): string {
-  return (cause as NodeJS.ErrnoException).code ?? String(cause);
 }
 
 function statsText(conversation: Conversation): string {

@@ -15,12 +15,12 @@ import { openCalculator } from '../models/calculator.js';
 import { cutParagraphs, cutText, type CalibrationText } from '../models/calibration-text.js';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
-import { formatBytes, formatJson } from '../terminal/format.js';
+import { formatBytes, formatJson, formatPercent } from '../terminal/format.js';
 import { displayName } from '../models/model-location.js';
 import { loadProgress, locateModel } from '../models/open-model.js';
 import { readText } from '../terminal/read-text.js';
 import { checkpointFile, checkWritable, sidecarSuffix, writeSidecar } from '../models/sparse-files.js';
-import { formatReports, formatSummary, percent, summarize, type SparseSummary } from '../terminal/sparse-report.js';
+import { formatReports, formatSummary, summarize, type SparseSummary } from '../terminal/sparse-report.js';
 import { maxActiveOf } from '../flags/engine-options.js';
 import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
@@ -222,10 +222,10 @@ function met({ target }: SidecarConfig, { skippedRatio, recall, leastRecall }: S
   const asPrinted = (share: number): number => Math.round(1000 * share);
   const verdict = (share: number, wanted: number): string => (asPrinted(share) >= asPrinted(wanted) ? 'met' : 'missed');
   if ('recall' in target) {
-    const worst = `worst layer ${percent(leastRecall)}`;
-    return `target recall ${percent(target.recall)}: ${verdict(leastRecall, target.recall)} with ${percent(recall)}, ${worst}`;
+    const worst = `worst layer ${formatPercent(leastRecall)}`;
+    return `target recall ${formatPercent(target.recall)}: ${verdict(leastRecall, target.recall)} with ${formatPercent(recall)}, ${worst}`;
   }
-  return `target sparsity ${percent(target.sparsity)}: ${verdict(skippedRatio, target.sparsity)} with ${percent(skippedRatio)}`;
+  return `target sparsity ${formatPercent(target.sparsity)}: ${verdict(skippedRatio, target.sparsity)} with ${formatPercent(skippedRatio)}`;
 }
 
 /** A model with traced FFN blocks, and text for it. */

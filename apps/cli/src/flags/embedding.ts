@@ -1,4 +1,4 @@
-/** Flags of embedding commands, and loading their model. */
+/** Flags of embedding commands, and the engine's options for them. */
 import { definedFields, type DType } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';

@@ -1,4 +1,4 @@
-/** Flags for loading a model, named like the options of `loadModel` (`names.ts`). llama.cpp's names are aliases. */
+/** Flags for loading a model, named like the options of `loadModel` (`errors/names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
 import type { KvDTypes, SidecarSource, WhenFull } from '@winnow/engine';
 import type { DType } from '@winnow/tensor';
@@ -74,7 +74,7 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, 
   readonly profile?: boolean;
 }
 
-export function modelOption(): Option {
+function modelOption(): Option {
   return flag('-m, --model <model>', 'the model, instead of the MODEL argument');
 }
 
@@ -150,7 +150,7 @@ export function batchSizeOptions(description: string): Option[] {
 }
 
 /** Flags of the KV cache and of the context. */
-export function addContextOptions(command: Command): Command {
+function addContextOptions(command: Command): Command {
   const { fromZero } = numberRules;
   return addGroup(command, {
     heading: 'Context and KV cache',

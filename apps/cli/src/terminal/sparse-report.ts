@@ -8,7 +8,7 @@ import {
   type Sidecar,
   type SparseLayer,
 } from '@winnow/sparse-inference';
-import { formatBytes, formatTable } from './format.js';
+import { formatBytes, formatPercent, formatTable } from './format.js';
 
 const barWidth = 24;
 
@@ -77,13 +77,13 @@ export function formatReports(
     return [
       String(layer),
       'rank' in predictor ? `${predictor.kind} ${predictor.rank}` : predictor.kind,
-      percent(report.trueRatio),
-      percent(report.activeRatio),
-      ...(hasInputs ? [percent(report.inputRatio)] : []),
-      percent(report.recall),
-      percent(report.precision),
+      formatPercent(report.trueRatio),
+      formatPercent(report.activeRatio),
+      ...(hasInputs ? [formatPercent(report.inputRatio)] : []),
+      formatPercent(report.recall),
+      formatPercent(report.precision),
       report.cosine.toFixed(4),
-      percent(report.sparseBytes / Math.max(1, report.denseBytes)),
+      formatPercent(report.sparseBytes / Math.max(1, report.denseBytes)),
       isDense[index] === true ? 'dense' : 'sparse',
       bar(report.activeRatio),
     ];
@@ -91,7 +91,9 @@ export function formatReports(
   const table = formatTable([[...head, 'recall', 'precision', 'cosine', 'bytes', 'runs', 'active neurons'], ...rows]);
   const limits = layers.filter((_, index) => isDense[index]).map((layer) => maxRatioOf(layer, maxRatio));
   if (limits.length === 0) return table;
-  const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map(percent))].join(' to ');
+  const shares = [...new Set([Math.min(...limits), Math.max(...limits)].map((share) => formatPercent(share)))].join(
+    ' to ',
+  );
   const rule = `more than ${shares} of their neurons are active (--sparsity-max-active)`;
   return `${table}${limits.length} of ${layers.length} layers run dense, with all neurons: ${rule}\n`;
 }
@@ -100,13 +102,13 @@ export function formatReports(
 export function formatSummary(summary: SparseSummary): string {
   const { skippedRatio, predictedSkippedRatio, numDenseLayers } = summary;
   const { recall, precision, cosine, energy, denseBytes, sparseBytes } = summary;
-  const share = percent(sparseBytes / Math.max(1, denseBytes));
-  const predicted = numDenseLayers === 0 ? '' : `; ${percent(predictedSkippedRatio)} if no layer ran dense`;
+  const share = formatPercent(sparseBytes / Math.max(1, denseBytes));
+  const predicted = numDenseLayers === 0 ? '' : `; ${formatPercent(predictedSkippedRatio)} if no layer ran dense`;
   return formatTable([
-    ['neurons skipped', `${percent(skippedRatio)}${predicted}`],
-    ['recall', percent(recall)],
-    ['precision', percent(precision)],
-    ['energy of computed neurons', percent(energy)],
+    ['neurons skipped', `${formatPercent(skippedRatio)}${predicted}`],
+    ['recall', formatPercent(recall)],
+    ['precision', formatPercent(precision)],
+    ['energy of computed neurons', formatPercent(energy)],
     ['FFN output, cosine to dense', cosine.toFixed(4)],
     ['FFN bytes per token', `${formatBytes(Math.round(sparseBytes))} of ${formatBytes(denseBytes)} (${share})`],
   ]);
@@ -118,14 +120,14 @@ export function describeSidecar(name: string, sidecar: Sidecar, maxRatio: MaxAct
   const reports = layers.map(({ report }) => report);
   const target =
     'recall' in config.target
-      ? `recall ${percent(config.target.recall)}`
-      : `${percent(config.target.sparsity)} skipped`;
+      ? `recall ${formatPercent(config.target.recall)}`
+      : `${formatPercent(config.target.sparsity)} skipped`;
   const head = formatTable([
     ['name', name],
     ['model', modelHash],
     ['target', target],
     ['text', `${config.numTokens} tokens in ${config.numSamples} samples, seed ${config.seed}`],
-    ['needed neurons', `those that carry ${percent(config.energyShare)} of the output energy`],
+    ['needed neurons', `those that carry ${formatPercent(config.energyShare)} of the output energy`],
   ]);
   const classes = layers.map(({ layer, frequencies }) => {
     const { hot, warm, cold } = classifyNeurons(frequencies);
@@ -136,7 +138,7 @@ export function describeSidecar(name: string, sidecar: Sidecar, maxRatio: MaxAct
     section('layers', formatReports(layers, reports, maxRatio)),
     section('means', formatSummary(summarize(layers, reports, maxRatio))),
     section(
-      'neurons by activation frequency: half of the activity, the rest, the rarest 5 %',
+      'neurons by activation frequency: half of the activity, the rest, the rarest 5%',
       formatTable([['layer', 'hot', 'warm', 'cold', ''], ...classes]),
     ),
   ].join('\n');
@@ -144,10 +146,6 @@ export function describeSidecar(name: string, sidecar: Sidecar, maxRatio: MaxAct
 
 function section(title: string, body: string): string {
   return `${title}\n${body.replaceAll(/^/gm, '  ').trimEnd()}\n`;
-}
-
-export function percent(share: number): string {
-  return `${(100 * share).toFixed(1)} %`;
 }
 
 /** `█████▌`, 24 characters at full width. */

@@ -1,3 +1,4 @@
+/** Writes output files. */
 import { writeFile } from 'node:fs/promises';
 import { IoError } from '@winnow/tensor';
 
@@ -5,12 +6,12 @@ import { IoError } from '@winnow/tensor';
 export async function writeOutputFile(
   path: string,
   content: string | Iterable<string | Uint8Array>,
-  signal: AbortSignal,
+  signal?: AbortSignal,
 ): Promise<void> {
   try {
-    await writeFile(path, content, { signal });
+    await writeFile(path, content, signal === undefined ? {} : { signal });
   } catch (cause) {
-    signal.throwIfAborted();
+    signal?.throwIfAborted();
     throw new IoError({ source: path, message: `cannot be written (${(cause as Error).message})` }, { cause });
   }
 }

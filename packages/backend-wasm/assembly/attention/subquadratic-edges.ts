@@ -90,7 +90,7 @@ export function isGlobal(position: i32): bool {
 }
 
 /** Whether the cache holds a position. */
-export function isThere(position: i32): bool {
+export function isCached(position: i32): bool {
   return cache.indexOfPosition(tile.sequence, position) >= 0;
 }
 
@@ -252,7 +252,7 @@ export function completeLandmarks(panel: i32, row: i32): void {
   biasLandmarks(row, numLandmarks);
   for (let i = 0; i < numSharedGlobals; i++) {
     const at = row + numLandmarks + i;
-    if (!isThere(globalAt(i))) panels.dropRow(at);
+    if (!isCached(globalAt(i))) panels.dropRow(at);
     else panels.hideRow(panel, at, globalAt(i), local + 1, i32.MAX_VALUE);
   }
 }
@@ -280,7 +280,7 @@ export function attendLandmarks(panel: i32): void {
 export function countShared(position: i32): i32 {
   let count = gatherPivot(pivotOf(position));
   for (let i = 0; i < numSharedGlobals; i++) {
-    if (position - globalAt(i) > local && isThere(globalAt(i))) count += 1;
+    if (position - globalAt(i) > local && isCached(globalAt(i))) count += 1;
   }
   return count;
 }

@@ -153,7 +153,7 @@ function hideWindow(panel: i32, back: i32): void {
 function hideGlobals(panel: i32, row: i32): void {
   for (let g = 0; row < sharedRows; g++) {
     const global = edges.globalAt(g);
-    if (!edges.isThere(global)) continue;
+    if (!edges.isCached(global)) continue;
     if (firstPosition - global <= edges.local) panels.hideRow(panel, row, global, edges.local + 1, i32.MAX_VALUE);
     row += 1;
   }

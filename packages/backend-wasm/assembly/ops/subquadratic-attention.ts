@@ -194,7 +194,7 @@ function attendWindow(panel: i32, span: i32, spanEnd: i32): void {
       landmarkPanels |= 1 << panel;
     }
     panels.hideOutside(panel, begin, stop, back, ahead);
-    for (let j = begin; hasHoles && j < stop; j++) if (!edges.isThere(j)) panels.dropRow(j - begin);
+    for (let j = begin; hasHoles && j < stop; j++) if (!edges.isCached(j)) panels.dropRow(j - begin);
     if (isMeasuring) {
       addMassOfRows(panel, count, tile.kvHead, 0, begin);
       continue;
@@ -223,7 +223,7 @@ function countWindow(position: i32): i32 {
   const end = min<i32>(tile.context, position + ahead + 1);
   if (!hasHoles) return max<i32>(0, end - begin);
   let count = 0;
-  for (let j = begin; j < end; j++) if (edges.isThere(j)) count += 1;
+  for (let j = begin; j < end; j++) if (edges.isCached(j)) count += 1;
   return count;
 }
 

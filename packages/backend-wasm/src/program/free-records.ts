@@ -67,8 +67,8 @@ function overlaps(program: Program, a: TensorRef, b: TensorRef): boolean {
 const maxAhead = 16;
 
 /**
- * One more than the number of records from this one to the next product of 8-bit activations with repacked weights, of
- * which threads that wait may read some; 0 when there is none soon.
+ * Distance plus one to the next GEMM of 8-bit activations with repacked weights, which waiting threads prefetch; 0 when
+ * none is near.
  */
 export function aheadOf(program: Program, plans: readonly { readonly flags: number }[], index: number): number {
   const wanted = planFlags.int8 | planFlags.repacked;

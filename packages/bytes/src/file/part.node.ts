@@ -1,11 +1,11 @@
-/** Names of files that are still being written, and the end of those whose writer was killed. */
+/** Names of unfinished files, and the removal of those that killed processes left behind. */
 import { createHash, randomUUID } from 'node:crypto';
 import { readlinkSync } from 'node:fs';
 import { lstat, readdir, rm } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 
-/** Age at which an unfinished file is stale whoever wrote it: no writer pauses for a day. */
+/** Age at which an unfinished file is stale, whichever process wrote it: no writer pauses for a day. */
 const staleMs = 24 * 60 * 60 * 1000;
 
 /** Where the number of a process has a meaning: another machine or container that shares the folder has others. */

@@ -7,7 +7,7 @@ import * as library from '@huggingface/jinja';
  */
 const maxTemplateSteps = 1 << 20;
 /** Copying this many characters counts as a step. */
-const CHARACTERS_PER_STEP = 256;
+const charactersPerStep = 256;
 
 /** The template took more than `maxTemplateSteps` steps. */
 export class StepBudgetError extends Error {
@@ -45,7 +45,7 @@ interface Library {
 const { Environment, Interpreter } = library as unknown as Library;
 const clock = new library.Template('{{ strftime_now(format) }}');
 
-/** Text of a template. @throws StepBudgetError, and the errors of the template and of the library */
+/** Text of a template. @throws {StepBudgetError}, and the errors of the template and of the library */
 export function renderTemplate(template: library.Template, variables: Readonly<Record<string, unknown>>): string {
   const budget = new StepBudget();
   const environment = new Environment();
@@ -73,7 +73,7 @@ class StepBudget {
 /** Counts every evaluation, with the size of its value where the parent goes through all of it. */
 class BudgetInterpreter extends Interpreter {
   readonly #budget: StepBudget;
-  /** Values of these are looked up in, which takes the same time for every size. */
+  /** Operands of indexing, member access and length, which take constant time whatever their size. */
   readonly #lookedUp = new WeakSet<object>();
 
   constructor(environment: Environment, budget: StepBudget) {
@@ -100,7 +100,7 @@ function lookedUpIn({ type, object, property, operand, filter }: Statement): obj
 }
 
 function sizeOf({ value }: Value): number {
-  if (typeof value === 'string') return Math.floor(value.length / CHARACTERS_PER_STEP);
+  if (typeof value === 'string') return Math.floor(value.length / charactersPerStep);
   if (Array.isArray(value)) return value.length;
   return value instanceof Map ? value.size : 0;
 }

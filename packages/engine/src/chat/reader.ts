@@ -104,6 +104,7 @@ function heldBack(text: string, marker: string): number {
 class TailReader implements ChatReader {
   readonly #format: TailFormat;
   readonly #marker: string;
+  readonly #begin: RegExp;
   readonly #createId: () => string;
   #rest = '';
   /** No text yet. */
@@ -113,6 +114,7 @@ class TailReader implements ChatReader {
   constructor(format: TailFormat, createId: () => string) {
     this.#format = format;
     this.#marker = format === 'llama' ? pythonTag : '[TOOL_CALLS]';
+    this.#begin = new RegExp(formatFacts[format].begin, 'u');
     this.#createId = createId;
   }
 
@@ -140,9 +142,7 @@ class TailReader implements ChatReader {
   /** Llama may leave its tag out, but only where an answer begins. */
   #beginOfCall(): number | undefined {
     const needsTag = this.#format === 'llama' && !this.#isFirst;
-    const at = needsTag
-      ? this.#rest.indexOf(pythonTag)
-      : this.#rest.search(new RegExp(formatFacts[this.#format].begin, 'u'));
+    const at = needsTag ? this.#rest.indexOf(pythonTag) : this.#rest.search(this.#begin);
     return at < 0 ? undefined : at;
   }
 }

@@ -89,7 +89,7 @@ export function makeRoom(
       };
   const before = view.numEvicted;
   sequence.evict(isByBlocks ? expiredBlocks(view, blockSize, expiry) : expiredSlots(view, expiry));
-  // what is outside the pool goes by whole pages
+  // offloaded positions are dropped in whole pages
   const end = view.numTokens - expiry.window + 1;
   const isExpired = (position: number): boolean => position < 0 || (position >= expiry.numSinks && position < end);
   const pages = view.detachedPages.filter(({ positions }) => positions.every(isExpired));

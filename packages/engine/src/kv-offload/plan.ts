@@ -43,7 +43,7 @@ const maxChunkRuns = 8;
 /** Steps of at most this many tokens use split-KV attention. */
 const maxSplitTokens = 8;
 const numSplitParts = 4;
-/** The same for selected pages, which are stored and read one by one. */
+/** Maximum number of runs in a chunk of selected pages, which are stored and read one by one. */
 const maxChosenChunkRuns = 64;
 /**
  * Maximum size of the selected pages that are attended to at once, and maximum number of pages per query and KV head.
@@ -274,7 +274,7 @@ function streamPrograms(shape: StreamShape, numRows: number, chunkBlocks: number
 }
 
 /** Maximum number of new blocks per step: those of a chunk, and one for each further sequence. */
-export function countStepBlocks(maxTokens: number, maxSequences: number, blockSize: number): number {
+function countStepBlocks(maxTokens: number, maxSequences: number, blockSize: number): number {
   return Math.ceil(maxTokens / blockSize) + maxSequences;
 }
 

@@ -1,5 +1,5 @@
 /** Where a model comes from, and how its files are fetched. */
-import { httpSource, type ByteSource } from '@winnow/bytes';
+import { httpSource, isHtml, type ByteSource } from '@winnow/bytes';
 import type { HubFiles } from '@winnow/hub';
 import { IoError } from '@winnow/tensor';
 
@@ -39,7 +39,7 @@ export function urlFolder(base: URL, request: typeof fetch, signal?: AbortSignal
         throw new IoError({ source: url.href, message: `no answer: ${reason}` }, { cause });
       }
       // servers of web apps answer with a page for every name that they do not have
-      if (response.ok) return !/^\s*text\/html\b/i.test(response.headers.get('content-type') ?? '');
+      if (response.ok) return !isHtml(response.headers);
       if (response.status === 404 || response.status === 410) return false;
       throw new IoError({ source: url.href, message: `expected an answer of 200 or 404, got ${response.status}` });
     },

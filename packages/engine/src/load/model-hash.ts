@@ -10,8 +10,8 @@ import type { WeightTierPlan } from '../weight-offload/plan.js';
 const sampleBytes = 64;
 
 /**
- * Call it when the weights are loaded and no program is prepared, which may arrange them in its own way. Two
- * fine-tunings with the same header differ in the samples. Not for secrets: a forger can make two models with one name.
+ * Call it after the weights are loaded and before any program is prepared, since preparing may repack them. Fine-tunings
+ * with the same header differ in the samples. Not secure against forgery.
  * @param weights of the model; those that are neither in a buffer nor in tiers are not in use
  */
 export async function modelHash(

@@ -72,11 +72,11 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
     const next = options.plan(tiered, false);
     return { description: tiered, plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
   };
-  let goesBytes = 0; // bytes that accompany the slots: their tables, outputs for the host
+  let overheadBytes = 0; // of the slots: their tables, outputs for the host
   for (let round = 0; round < maxRounds; round++) {
     let tiers: WeightTierPlan;
     try {
-      tiers = planWeightTiers(candidates, limitBytes - otherBytes - goesBytes, asked);
+      tiers = planWeightTiers(candidates, limitBytes - otherBytes - overheadBytes, asked);
     } catch (error) {
       if (!CapacityError.isInstance(error)) throw error;
       const least = planWith(planWeightTiers(candidates, error.needed, asked));
@@ -85,7 +85,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
     const fitted = planWith(tiers);
     const { totalBytes } = fitted.plan.memory;
     if (totalBytes <= limitBytes) return fitted;
-    goesBytes = Math.max(goesBytes, totalBytes - otherBytes - tiers.plannedBytes);
+    overheadBytes = Math.max(overheadBytes, totalBytes - otherBytes - tiers.plannedBytes);
   }
   throw new Error('Winnow internal error: the plan of the weights does not settle');
 }

@@ -61,7 +61,7 @@ export const choiceNames = {
   predictedCount: (layer: number): string => `choice.${layer}.predictedCount`,
 } as const;
 
-export function boundaryName(layer: number, pass: number): string {
+function boundaryName(layer: number, pass: number): string {
   return `${slotPrefix}${layer}.pass.${pass}`;
 }
 

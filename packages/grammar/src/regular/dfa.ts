@@ -82,7 +82,7 @@ export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
 
 /**
  * The texts of `min` to `max` characters: a copy of the automaton for each length that must be distinguished, with the
- * same sets of characters. A bound that all its texts keep anyway costs nothing.
+ * same sets of characters. A bound that every text already satisfies costs nothing.
  */
 export function* limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Sliced<Dfa> {
   const { shortest, longest } = lengthsOf(dfa, budget);
@@ -118,7 +118,7 @@ export function* limitLength(dfa: Dfa, min: number, max: number | undefined, bud
 }
 
 /** Whether all texts of the automaton have `min` to `max` characters. */
-export function keepsLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): boolean {
+export function satisfiesLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): boolean {
   const { shortest, longest } = lengthsOf(dfa, budget);
   return shortest >= min && (max === undefined || longest <= max);
 }
@@ -154,8 +154,8 @@ function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
 }
 
 /**
- * Decimal numbers without an exponent that are multiples of `divisor / 10^numDigits`, with at most `numDigits` digits after the
- * point. A state is a remainder, and how many digits after the point led to it.
+ * Decimal numbers without an exponent that are multiples of `divisor / 10^numDigits`, with at most `numDigits` digits
+ * after the point. A state is a remainder, and how many digits after the point led to it.
  */
 export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudget): Dfa {
   const numStates = 2 + divisor * (numDigits + 2);

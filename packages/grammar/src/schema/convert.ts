@@ -12,7 +12,7 @@ import {
 } from '../grammar.js';
 import { usersOf } from '../network/left-recursion.js';
 import { prune } from '../network/prune.js';
-import { complementDfa, intersectDfa, keepsLength, multipleDfa, type Dfa } from '../regular/dfa.js';
+import { complementDfa, intersectDfa, satisfiesLength, multipleDfa, type Dfa } from '../regular/dfa.js';
 import { wholeRegexDfa } from '../regular/regex.js';
 import {
   declaredNames,
@@ -209,7 +209,7 @@ class SchemaConverter {
   *#patternNode({ patterns = [], minLength = 0, maxLength }: Facts): Sliced<GrammarNode> {
     const { budget } = this.#rules;
     const dfa = yield* patternsDfa(patterns, budget);
-    if (dfa === undefined || keepsLength(dfa, minLength, maxLength, budget)) {
+    if (dfa === undefined || satisfiesLength(dfa, minLength, maxLength, budget)) {
       return this.#automaton(dfa ?? anyText, encodeInString);
     }
     return this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);

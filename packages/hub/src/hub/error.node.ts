@@ -53,7 +53,7 @@ const diskReasons: Readonly<Record<string, string>> = {
 };
 
 /** Wraps file system errors, and `IoError`s caused by one, as `HubError`; other errors of Winnow pass unchanged. */
-export function diskError(path: string, error: unknown): unknown {
+function diskError(path: string, error: unknown): unknown {
   const ofSystem = WinnowError.isInstance(error) && !(error instanceof HubError) ? error.cause : error;
   if (WinnowError.isInstance(ofSystem) || !(ofSystem instanceof Error) || !('syscall' in ofSystem)) return error;
   const code = 'code' in ofSystem ? String(ofSystem.code) : '';

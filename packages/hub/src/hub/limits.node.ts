@@ -1,17 +1,17 @@
 /** Bounds of what a hub may send and how long it may take, so that no server holds a download forever. */
 export interface HubLimits {
-  /** Longest time without the headers of an answer, or without a byte of its body. */
+  /** Maximum time to wait for the headers of a response, or for the next bytes of its body. */
   readonly silenceMs: number;
-  /** Longest time until an answer in JSON is complete. */
+  /** Maximum time for a complete JSON response. */
   readonly answerMs: number;
-  /** Most bytes of an answer in JSON. */
+  /** Maximum size of a JSON response in bytes. */
   readonly answerBytes: number;
 }
 
 export const hubLimits: HubLimits = {
-  // connections that are merely slow deliver something in far less; those that broke without a word never do
+  // a slow connection delivers some bytes in far less time; a broken one never does
   silenceMs: 30_000,
-  // a page of the longest listing takes a slow line a few seconds; this bounds bytes that trickle
+  // a page of the longest listing takes a few seconds on a slow connection; this limits bodies that trickle in
   answerMs: 120_000,
   // a page lists a thousand files in 0.5 MB, and the description of a repository has at most a few MB
   answerBytes: 32 * 1024 * 1024,

@@ -66,7 +66,7 @@ export class WarmTier implements CopyTier {
       if (place === table.numSlots) return -1;
       const other = table.itemOf[place];
       if (!isInSlot(other) && activity.of(other) > activity.of(item)) {
-        table.touch(place); // so that so that the next comparison is with another one
+        table.touch(place); // the next candidate is compared with another copy
         return -1;
       }
       table.release(place);

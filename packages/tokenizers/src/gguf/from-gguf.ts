@@ -11,11 +11,13 @@ import { BertWords } from '../text/bert-words.js';
 import { byteLevelDecode, hexTokenByte, hexTokenText } from '../text/byte-level.js';
 import type { PreTokenizerRules } from '../text/pre-tokenizers.js';
 import { preTokenizerNames, preTokenizerRules } from '../text/pre-tokenizers.js';
+import { Charsmap } from '../text/charsmap.js';
 import { UnigramNormalizer } from '../text/unigram-normalizer.js';
 import { encodeWords } from '../text/words.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import { VocabularyTokenizer, utf8 } from '../tokenizer/vocabulary-tokenizer.js';
+import type { FormatError } from '@winnow/tensor';
 import type { GgufVocabulary } from '../vocabulary/gguf-vocabulary.js';
 import { checkVocabulary, vocabularyError } from '../vocabulary/gguf-vocabulary.js';
 import { SpecialTokenSplitter } from '../vocabulary/special-tokens.js';
@@ -294,7 +296,9 @@ function createUnigram({ vocabulary, texts, ids, declared }: Context): Kind {
   });
   const addSpacePrefix = vocabulary.addSpacePrefix ?? false;
   const removeExtraWhitespaces = vocabulary.removeExtraWhitespaces ?? false;
-  const charsmap = vocabulary.precompiledCharsmap;
+  const table = vocabulary.precompiledCharsmap;
+  const tableError = (message: string): FormatError => vocabularyError('tokenizer.ggml.precompiled_charsmap', message);
+  const charsmap = table === undefined ? undefined : new Charsmap(table, tableError);
   const normalizer = new UnigramNormalizer({ charsmap, userDefined, addSpacePrefix, removeExtraWhitespaces });
   const model = new Unigram({
     tokens,

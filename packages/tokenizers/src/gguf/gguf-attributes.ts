@@ -5,6 +5,7 @@
  */
 import type { GgufVocabulary } from '../vocabulary/gguf-vocabulary.js';
 import { tokenType } from '../vocabulary/gguf-vocabulary.js';
+import { END_OF_GENERATION, END_OF_TURN } from '../vocabulary/end-of-generation.js';
 import type { SpecialToken } from '../vocabulary/special-tokens.js';
 
 /** Bits of a token's attributes. */
@@ -18,36 +19,6 @@ export const attribute: {
   readonly leftStrip: 64;
   readonly rightStrip: 128;
 } = { unknown: 1, unused: 2, normal: 4, control: 8, userDefined: 16, byte: 32, leftStrip: 64, rightStrip: 128 };
-
-const END_OF_TURN = [
-  '<|eot_id|>',
-  '<|im_end|>',
-  '<|end|>',
-  '<end_of_turn>',
-  '<|endoftext|>',
-  '<|end_of_text|>',
-  '<EOT>',
-  '_<EOT>',
-  '[EOT]',
-  '<\uff5cend\u2581of\u2581sentence\uff5c>',
-  '<end_of_utterance>',
-];
-
-/** Token texts that end generation in any vocabulary. */
-export const END_OF_GENERATION: readonly string[] = [
-  ...END_OF_TURN,
-  '<|return|>',
-  '<|call|>',
-  '<|flush|>',
-  '<|calls|>',
-  '</s>',
-  '<|eom_id|>',
-  '[EOS]',
-  '<eos>',
-  '<turn|>',
-  '<|tool_response>',
-  '[e~[',
-];
 
 const FILL_IN_MIDDLE: Record<'pre' | 'suf' | 'mid' | 'pad' | 'rep' | 'sep', readonly string[]> = {
   pre: [

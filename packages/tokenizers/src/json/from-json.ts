@@ -4,7 +4,7 @@
  */
 import { isRecord } from '@winnow/tensor';
 import { maxBytesOfTokens } from '../algorithms/byte-bpe.js';
-import { END_OF_GENERATION } from '../gguf/gguf-attributes.js';
+import { END_OF_GENERATION } from '../vocabulary/end-of-generation.js';
 import type { IdList } from '../tables/id-list.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';

@@ -115,7 +115,7 @@ const MAX_GRAPHEME_BYTES = 5;
  */
 function precompiled(value: unknown, field: string): Normalizer | undefined {
   if (value === null || value === undefined || value === '') return undefined;
-  const charsmap = new Charsmap(decodeBase64(asString(value, field), field));
+  const charsmap = new Charsmap(decodeBase64(asString(value, field), field), (message) => jsonError(field, message));
   const segmenter = new Intl.Segmenter('und', { granularity: 'grapheme' });
   const encoder = new TextEncoder();
   const decoder = new TextDecoder();

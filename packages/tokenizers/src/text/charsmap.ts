@@ -4,9 +4,7 @@
  * Unit: bits 0-7 label (with bit 31: a value), bit 8 has a value child, bit 9 wide offset, bits 10-30 offset.
  * https://github.com/google/sentencepiece/blob/273449044caa593c2fd7ef7550cac3f7d0ab4f84/src/normalizer.cc
  */
-import { vocabularyError } from '../vocabulary/gguf-vocabulary.js';
-
-const FIELD = 'precompiled_charsmap';
+import type { FormatError } from '@winnow/tensor';
 
 /** A match in the table for the bytes at a position. */
 export interface CharsmapMatch {
@@ -22,21 +20,24 @@ export class Charsmap {
   readonly bytes: Uint8Array;
   readonly #units: Uint32Array;
 
-  /** @throws FormatError when the sizes do not fit the table */
-  constructor(table: Uint8Array) {
-    if (table.length < 4) throw vocabularyError(FIELD, `expected at least 4 bytes, found ${table.length}`);
+  readonly #error: (message: string) => FormatError;
+
+  /**
+   * @param error makes an error that names the file and field of the table
+   * @throws FormatError when the sizes do not fit the table
+   */
+  constructor(table: Uint8Array, error: (message: string) => FormatError) {
+    this.#error = error;
+    if (table.length < 4) throw this.#error(`expected at least 4 bytes, found ${table.length}`);
     const view = new DataView(table.buffer, table.byteOffset, table.byteLength);
     const trieSize = view.getUint32(0, true);
     if (trieSize % 4 !== 0 || trieSize + 4 >= table.length) {
-      throw vocabularyError(
-        FIELD,
-        `expected a trie of whole 4-byte units within ${table.length} bytes, found ${trieSize} bytes`,
-      );
+      throw this.#error(`expected a trie of whole 4-byte units within ${table.length} bytes, found ${trieSize} bytes`);
     }
     this.#units = new Uint32Array(trieSize / 4);
     for (let index = 0; index < this.#units.length; index++) this.#units[index] = view.getUint32(4 + 4 * index, true);
     this.bytes = table.slice(4 + trieSize);
-    if (this.bytes.at(-1) !== 0) throw vocabularyError(FIELD, 'expected the last replacement to end in a zero byte');
+    if (this.bytes.at(-1) !== 0) throw this.#error('expected the last replacement to end in a zero byte');
   }
 
   /**
@@ -63,7 +64,7 @@ export class Charsmap {
     }
     if (out.length === 0) return;
     if (value >= this.bytes.length) {
-      throw vocabularyError(FIELD, `expected a replacement below byte ${this.bytes.length}, found ${value}`);
+      throw this.#error(`expected a replacement below byte ${this.bytes.length}, found ${value}`);
     }
     out.start = value;
     out.end = this.bytes.indexOf(0, value);
@@ -72,7 +73,7 @@ export class Charsmap {
   #unit(index: number): number {
     const unit = this.#units[index >>> 0];
     if (unit === undefined) {
-      throw vocabularyError(FIELD, `expected a trie node below ${this.#units.length}, found ${index >>> 0}`);
+      throw this.#error(`expected a trie node below ${this.#units.length}, found ${index >>> 0}`);
     }
     return unit;
   }

@@ -1,9 +1,9 @@
 /** Normalization for GGUF unigram vocabularies: the precompiled table, then spaces as U+2581. */
 import { Trie } from '../tables/trie.js';
-import { Charsmap } from './charsmap.js';
+import type { Charsmap } from './charsmap.js';
 
 export interface UnigramNormalizerOptions {
-  readonly charsmap: Uint8Array | undefined;
+  readonly charsmap: Charsmap | undefined;
   /** Words that the table must not touch. */
   readonly userDefined: readonly string[];
   readonly addSpacePrefix: boolean;
@@ -15,13 +15,10 @@ const SPACE_MARK = '\u2581';
 
 export class UnigramNormalizer {
   readonly #options: UnigramNormalizerOptions;
-  readonly #charsmap: Charsmap | undefined;
   readonly #userDefined = new Trie();
 
-  /** @throws FormatError for a malformed table */
   constructor(options: UnigramNormalizerOptions) {
     this.#options = options;
-    this.#charsmap = options.charsmap === undefined ? undefined : new Charsmap(options.charsmap);
     options.userDefined.forEach((text, index) => this.#userDefined.add(text, index));
   }
 
@@ -41,7 +38,7 @@ export class UnigramNormalizer {
   }
 
   #map(text: string): string {
-    const charsmap = this.#charsmap;
+    const charsmap = this.#options.charsmap;
     if (charsmap === undefined || text.length === 0) return text;
     const out: string[] = [];
     let start = 0;

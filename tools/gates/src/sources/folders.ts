@@ -11,7 +11,7 @@ import { isDevelopmentFile, listFiles, type WorkspacePackage } from '../workspac
 /** By short name of a package. */
 export type FolderLayers = Readonly<Record<string, readonly (readonly string[])[]>>;
 
-/** A package with more folders needs their order. Applications may go without: nothing is built on their folders. */
+/** A package, application or tool with more folders needs their order. */
 const maxUnorderedFolders = 2;
 
 /** An import of another file of the package; paths are relative to `src`. */

@@ -43,8 +43,7 @@ import {
   chooseModel,
   type LoadFlags,
 } from '../../flags/load.js';
-import { refuse, parseNumber } from '../../flags/parse-values.js';
-import { parseKvDType } from '../../flags/parse-values.js';
+import { parseKvDType, parseNumber, refuse } from '../../flags/parse-values.js';
 import { writeOutputFile } from '../../terminal/write-file.js';
 
 interface EvalFlags extends LoadFlags {

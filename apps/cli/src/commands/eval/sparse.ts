@@ -15,14 +15,13 @@ import type { CommandContext } from '../command-host.js';
 import { openCalculator } from '../../models/calculator.js';
 import { executionOptionsOf, maxActiveOf, loadOptionsOf, sparseOptionsOf } from '../../flags/engine-options.js';
 import { UsageError } from '../../errors/errors.js';
-import { formatJson, formatTable } from '../../terminal/format.js';
+import { formatJson, formatPercent, formatTable } from '../../terminal/format.js';
 import { tokensOf } from '../../models/model-evaluation.js';
 import { displayName } from '../../models/model-location.js';
 import { locateModel, openModel } from '../../models/open-model.js';
 import { readText } from '../../terminal/read-text.js';
 import { openSidecar } from '../../models/sparse-files.js';
-import { formatReports, formatSummary, percent, summarize } from '../../terminal/sparse-report.js';
-import {} from '../../flags/embedding.js';
+import { formatReports, formatSummary, summarize } from '../../terminal/sparse-report.js';
 import { openEmbeddingModel } from '../../models/open-embedding-model.js';
 import type { SparseFlags, LoadFlags } from '../../flags/load.js';
 
@@ -162,7 +161,7 @@ function firstTexts(texts: readonly string[], count: (text: string) => number, n
 function formatEmbeddings({ cosine, computedRatio, sts }: SparseEmbeddingsEvaluation): string {
   return formatTable([
     ['vectors, cosine to dense', `mean ${cosine.mean.toFixed(4)}, least ${cosine.least.toFixed(4)}`],
-    ['neurons computed', `${percent(computedRatio)} (the union over the tokens of a text)`],
+    ['neurons computed', `${formatPercent(computedRatio)} (the union over the tokens of a text)`],
     ...(sts === undefined
       ? []
       : [['Spearman', `${sts.sparse.spearman.toFixed(4)}, dense ${sts.dense.spearman.toFixed(4)}`]]),
