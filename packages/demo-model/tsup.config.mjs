@@ -1,3 +1,6 @@
+import { cp } from 'node:fs/promises';
 import { winnowTsup } from '@winnow/test-utils/tsup';
 
-export default winnowTsup();
+export default winnowTsup(undefined, {
+  onSuccess: () => cp('src/model/model.safetensors', 'dist/model/model.safetensors'),
+});

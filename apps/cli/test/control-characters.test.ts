@@ -9,7 +9,7 @@ import { printable } from '../src/errors/printable.js';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli } from './run-cli.js';
 
-const demo = fileURLToPath(new URL('../../../packages/demo-model/model', import.meta.url));
+const demo = fileURLToPath(new URL('../../../packages/demo-model/src/model', import.meta.url));
 /** Sets the title of the window, and clears the screen in the one-byte form. */
 const evil = '\u001B]0;owned\u0007\u009B2J';
 // oxlint-disable-next-line no-control-regex

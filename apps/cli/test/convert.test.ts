@@ -10,7 +10,7 @@ import { runCli } from './run-cli.js';
 let folder: string;
 beforeEach(() => (folder = mkdtempSync(join(tmpdir(), 'winnow-convert-'))));
 afterEach(() => rmSync(folder, { recursive: true }));
-const demo = fileURLToPath(demoModelUrl);
+const demo = fileURLToPath(new URL('.', demoModelUrl));
 
 test('a folder to GGUF, which runs, and back', async () => {
   const path = join(folder, 'tiny.gguf');

@@ -14,7 +14,7 @@ interface Golden {
   readonly greedy_text: string;
 }
 
-const goldensUrl = new URL('../src/__fixtures__/goldens.json', demoModelUrl);
+const goldensUrl = new URL('../__fixtures__/goldens.json', demoModelUrl);
 const { prompts } = JSON.parse(readFileSync(goldensUrl, 'utf8')) as { prompts: Golden[] };
 const [sea, doctor, codes] = prompts as [Golden, Golden, Golden];
 

@@ -54,7 +54,7 @@ describe('winnow serve as a process', () => {
   test.skipIf(process.platform === 'win32')(
     'answers, finishes running requests after SIGTERM, and exits with 0',
     async () => {
-      const demo = fileURLToPath(demoModelUrl);
+      const demo = fileURLToPath(new URL('.', demoModelUrl));
       const { child, texts, ended } = start([
         ...['serve', demo, '--model-id', 'winnow-tiny', '--port', '0'],
         ...['--embedding-model', demo, '--pooling', 'mean'],
@@ -149,7 +149,7 @@ test('the process: a repository is read from the hub cache, without a request wh
   try {
     const commit = '0123456789abcdef0123456789abcdef01234567';
     const repo = join(cache, 'models--some--model');
-    cpSync(fileURLToPath(demoModelUrl), join(repo, 'snapshots', commit), { recursive: true });
+    cpSync(fileURLToPath(new URL('.', demoModelUrl)), join(repo, 'snapshots', commit), { recursive: true });
     mkdirSync(join(repo, 'refs'));
     writeFileSync(join(repo, 'refs', 'main'), commit);
     const env = { HF_HUB_OFFLINE: '1', HF_HUB_CACHE: cache };

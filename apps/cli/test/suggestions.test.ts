@@ -2,7 +2,7 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
 import { ArgumentError } from '@winnow/tensor';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createFakeEngine } from './fake-engine.js';
 import { runCli, type CliRun, type CliSetup } from './run-cli.js';
 
-const demo = fileURLToPath(demoModelUrl).replace(/\/$/, '');
+const demo = fileURLToPath(new URL('.', demoModelUrl)).replace(/\/$/, '');
 let folder = '';
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-cli-'));
@@ -30,6 +30,18 @@ describe('models', () => {
       stderr:
         `winnow: MODEL: expected the folder of the model, got one of its weight files, ${file}\n` +
         `  try: winnow run ${demo} -p 'a b'\n`,
+    });
+  });
+
+  test('a file that is a whole model', async () => {
+    const file = join(folder, 'whole.safetensors');
+    copyFileSync(demoModelUrl, file);
+    expect(await run(['tokenize', 'Hi', '--model', file])).toMatchObject({ code: 0, stderr: '' });
+    writeFileSync(file, '\u0002\0\0\0\0\0\0\0{}');
+    const { code, stderr } = await run(['run', file, '-p', 'a b']);
+    expect({ code, stderr }).toEqual({
+      code: 3,
+      stderr: `winnow: ${file}: config.json: missing in the header: expected the folder of the model, or a file whose header describes it\n`,
     });
   });
 

@@ -16,7 +16,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { convertToGguf, convertToFolder } from '../src/index.js';
 import { convertFiles } from '../src/index.node.js';
 
-const demo = fileURLToPath(new URL('../../demo-model/model', import.meta.url));
+const demo = fileURLToPath(new URL('../../demo-model/src/model', import.meta.url));
 const tokens = [5, 9, 200, 31, 7, 64];
 let backend: Backend;
 let folder: string;

@@ -9,7 +9,7 @@ import { sourceArguments } from '@winnow/test-utils';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { convertFiles, type ConvertFilesOptions } from '../src/index.node.js';
 
-const demo = fileURLToPath(new URL('../../demo-model/model', import.meta.url));
+const demo = fileURLToPath(new URL('../../demo-model/src/model', import.meta.url));
 /** Converts, and kills itself in place of the rename of the given number. Prints the number of renames at the end. */
 const program = `
 import { syncBuiltinESMExports } from 'node:module';

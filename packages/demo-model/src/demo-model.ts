@@ -1,7 +1,7 @@
 /** The location of the demo model inside this package. Reads nothing: the engine loads it. */
 
 /**
- * The folder of the demo model in Hugging Face layout (config.json, tokenizer.json, model.safetensors, ...), as a URL
- * that ends in `/`: a `file:` URL in Node, an HTTP URL where the package is served to a browser.
+ * The file of the demo model: safetensors whose header also carries its settings and its tokenizer. A `file:` URL in
+ * Node, Deno and Bun; in a bundle, the URL of the asset that the bundler emits.
  */
-export const demoModelUrl: URL = new URL('../model/', import.meta.url);
+export const demoModelUrl: URL = new URL('./model/model.safetensors', import.meta.url);

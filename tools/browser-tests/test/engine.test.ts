@@ -12,7 +12,7 @@ import { openPage, type OpenPage } from './support/open-page.js';
 
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
 
-const demoNames = readdirSync(demoModelUrl);
+const demoNames = readdirSync(new URL('.', demoModelUrl));
 const files: Record<string, Uint8Array> = { 'llama.gguf': readFileSync(join(llamaFolder, 'model.gguf')) };
 for (const name of demoNames) files[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
 

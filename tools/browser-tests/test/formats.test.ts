@@ -11,7 +11,7 @@ import { launchChromium, missingChromium, suiteName } from './support/chromium.j
 import { openPage, type OpenPage } from './support/open-page.js';
 
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
-const demoNames = readdirSync(demoModelUrl).filter((name) => /\.(json|safetensors)$/.test(name));
+const demoNames = readdirSync(new URL('.', demoModelUrl)).filter((name) => /\.(json|safetensors)$/.test(name));
 
 const texts = [
   'The old man looked at the sea and',

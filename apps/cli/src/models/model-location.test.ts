@@ -1,6 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { isPlainlyModel, parseModelReference } from './model-location.js';
@@ -56,6 +57,7 @@ describe('parseModelReference', () => {
 test('a single argument counts as a model only if it exists', () => {
   expect(isPlainlyModel(join(folder, 'a.gguf'))).toBe(true);
   expect(isPlainlyModel(join(folder, 'model'))).toBe(true);
+  expect(isPlainlyModel(fileURLToPath(demoModelUrl))).toBe(true);
   expect(isPlainlyModel('hf:owner/name')).toBe(true);
   expect(isPlainlyModel('https://example.com/a.gguf')).toBe(true);
   for (const text of [

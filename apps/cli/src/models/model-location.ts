@@ -51,11 +51,11 @@ function hubReference(model: string, text: string): ModelReference {
 
 /**
  * Rejects paths that cannot be a model before anything is read.
- * @throws {UsageError} for a weight file, and for a folder without `config.json`
+ * @throws {UsageError} for a weight file of a folder, and for a folder without `config.json`
  */
 export function checkModelPath(path: string): void {
   const kind = pathKind(path);
-  if (kind === 'file' && /\.safetensors(\.index\.json)?$/i.test(path)) {
+  if (kind === 'file' && isWeightFile(path)) {
     const message = `MODEL: expected the folder of the model, got one of its weight files, ${path}`;
     throw suggest(new UsageError(message), { argument: path, instead: [dirname(path)] });
   }
@@ -65,6 +65,12 @@ export function checkModelPath(path: string): void {
     .sort();
   const error = new UsageError(`MODEL: expected a folder with config.json or a .gguf file, got ${path}`);
   throw gguf === undefined ? error : suggest(error, { argument: path, instead: [join(path, gguf)] });
+}
+
+/** A `.safetensors` file may also be a whole model: then it is not beside the settings of one. */
+function isWeightFile(path: string): boolean {
+  if (/\.safetensors\.index\.json$/i.test(path)) return true;
+  return /\.safetensors$/i.test(path) && pathKind(join(dirname(path), 'config.json')) === 'file';
 }
 
 /** Whether an argument is a path that exists, a URL or a repository. */
@@ -80,16 +86,16 @@ function pathKind(path: string): 'file' | 'folder' | undefined {
 }
 
 /**
- * Whether a single argument is clearly a model rather than a text: an existing GGUF file or Hugging Face folder, or its
- * URL.
+ * Whether a single argument is clearly a model rather than a text: an existing GGUF or safetensors file or Hugging Face
+ * folder, or its URL.
  */
 export function isPlainlyModel(text: string): boolean {
-  if (text.startsWith('hf:') || /^(https?|file):\/\/\S+(\.gguf|\/)$/i.test(text)) return true;
+  if (text.startsWith('hf:') || /^(https?|file):\/\/\S+(\.gguf|\.safetensors|\/)$/i.test(text)) return true;
   if (text.length > 4096 || text.includes('\0')) return false;
   try {
     const kind = pathKind(text);
     return kind === 'file'
-      ? /\.gguf$/i.test(text)
+      ? /\.(gguf|safetensors)$/i.test(text)
       : kind === 'folder' && pathKind(join(text, 'config.json')) === 'file';
   } catch {
     return false;

@@ -2,18 +2,20 @@
 import { stat } from 'node:fs/promises';
 import { basename, dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { fileSource } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { localFolder } from '@winnow/hub/node';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
-import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
-import { openHubModel } from '../load/opened-model.js';
+import { isSafetensorsName, openGgufOrClose, type OpenPath } from '../load/open-location.js';
+import { openHubModel, openOneFileModel } from '../load/opened-model.js';
 
-/** A folder is a Hugging Face model; a file is GGUF, or ONNX according to its name. */
+/** A folder is a Hugging Face model; a file is GGUF, or ONNX or safetensors according to its name. */
 export const openPath: OpenPath = async (location, { signal }) => {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
   if (await isFolder(path)) return openFolder(path, withSignal);
   if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
+  if (isSafetensorsName(path)) return openOneFileModel(await fileSource(path), withSignal);
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
 

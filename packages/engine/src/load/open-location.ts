@@ -1,9 +1,9 @@
 /** Opens a model at a location. The host opens paths. */
-import { blobSource, type ByteSource } from '@winnow/bytes';
+import { blobSource, httpSource, readBytes, type ByteSource } from '@winnow/bytes';
 import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
 import { ArgumentError } from '@winnow/tensor';
-import { openGgufModel, openHubModel, type OpenedModel } from './opened-model.js';
+import { openGgufModel, openHubModel, openOneFileModel, type OpenedModel } from './opened-model.js';
 import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** Opens a path of the file system. */
@@ -48,12 +48,29 @@ async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOpt
   if (!URL.canParse(text)) throw refusal('a URL', text);
   const url = new URL(text);
   if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request, signal), withSignal);
-  return openGgufOrClose(await openGgufUrl(url, { fetch: request, ...withSignal }));
+  const httpOptions = { fetch: request, ...withSignal };
+  if (isSafetensorsName(url.pathname)) return openOneFileModel(await httpSource(url, httpOptions), withSignal);
+  return openGgufOrClose(await openGgufUrl(url, httpOptions));
+}
+
+export function isSafetensorsName(name: string): boolean {
+  return /\.safetensors$/i.test(name);
+}
+
+/** Offset of the first byte of a header of JSON, after its length. */
+const jsonAt = 8;
+
+/** The name of a Blob or of an open file need not say what it is. */
+async function isSafetensors(source: ByteSource, options: { signal?: AbortSignal }): Promise<boolean> {
+  if (source.sizeBytes <= jsonAt) return false;
+  const bytes = await readBytes(source, 0, jsonAt + 1, options);
+  return bytes[jsonAt] === '{'.charCodeAt(0) && new TextDecoder().decode(bytes.subarray(0, 4)) !== 'GGUF';
 }
 
 async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
   let file: GgufFile;
   try {
+    if (await isSafetensors(source, options)) return await openOneFileModel(source, options);
     file = await openGguf(source, options);
   } catch (error) {
     await source.close();

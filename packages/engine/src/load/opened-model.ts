@@ -1,5 +1,5 @@
 /** An open model: its parts are read on demand, and the weights stay in the file. */
-import type { TensorStore } from '@winnow/bytes';
+import type { ByteSource, TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import { openHubFolder, pageInsteadOf, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
 import { Fields, type ModelFile } from '@winnow/models';
@@ -11,6 +11,7 @@ import {
 } from '@winnow/safetensors';
 import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
+import { oneFileFolder } from './one-file-folder.js';
 import { openOnnxWeights } from './onnx-weights.js';
 import { recommendedSampling } from '../generation/recommended-sampling.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
@@ -56,7 +57,6 @@ export function openGgufModel(file: GgufFile): OpenedModel {
   };
 }
 
-/** Opens the parts of a Hugging Face folder. Closing it closes the weight files. */
 /** How the files of a folder are opened. */
 export interface OpenHubOptions {
   readonly signal?: AbortSignal;
@@ -64,6 +64,7 @@ export interface OpenHubOptions {
   readonly onnxFile?: string;
 }
 
+/** Opens the parts of a Hugging Face folder. Closing it closes the weight files. */
 export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}): Promise<OpenedModel> {
   const hub = await openHubFolder(files, options.signal === undefined ? {} : { signal: options.signal });
   const { config, generationConfig } = hub;
@@ -89,6 +90,20 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
       for (const store of stores) await store.close();
     },
   };
+}
+
+/**
+ * Opens the parts of a folder that is one safetensors file, and takes ownership of it.
+ * @throws {FormatError} when the header does not describe a model
+ */
+export async function openOneFileModel(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
+  try {
+    const model = await openHubModel(await oneFileFolder(source, options), options);
+    return { ...model, close: () => model.close().finally(() => source.close()) };
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
 }
 
 /** @throws {FormatError} also for tensors of unknown dtypes, since the model would be different without them */

@@ -7,7 +7,7 @@ import { createReferenceBackend } from '@winnow/ops';
 import { afterEach, expect, test } from 'vitest';
 import { inspectModel, loadModel, openTokenizer } from '../../src/index.js';
 
-const demo = fileURLToPath(new URL('../../../demo-model/model/', import.meta.url));
+const demo = fileURLToPath(new URL('../../../demo-model/src/model/', import.meta.url));
 const page = '<!doctype html><html><title>app</title></html>';
 const required = ['config.json', 'model.safetensors', 'tokenizer.json'];
 let server: Server | undefined;

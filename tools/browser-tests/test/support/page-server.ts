@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 
 export interface PageServer {
   readonly url: string;
-  /** `METHOD path range` of every request below `/files/` so far. */
+  /** `METHOD path range` of every request so far, except for the page and its code. */
   readonly requests: readonly string[];
   close(): Promise<void>;
 }
@@ -15,6 +15,10 @@ export interface PageServerOptions {
   readonly isIsolated: boolean;
   /** Served below `/files/`. */
   readonly files?: Readonly<Record<string, Uint8Array>>;
+  /** Served beside the code: what a bundler emits. */
+  readonly assets?: Readonly<Record<string, Uint8Array>>;
+  /** The `Content-Security-Policy` of the page. Default: none. */
+  readonly contentSecurityPolicy?: string;
 }
 
 const html =
@@ -26,9 +30,11 @@ const isolation = {
 };
 
 /** Starts the server on a free port. */
-export async function servePage({ code, isIsolated, files = {} }: PageServerOptions): Promise<PageServer> {
+export async function servePage(options: PageServerOptions): Promise<PageServer> {
+  const { code, isIsolated, files = {}, assets = {}, contentSecurityPolicy } = options;
   const requests: string[] = [];
-  const common = { 'cache-control': 'no-store', ...(isIsolated ? isolation : {}) };
+  const policy = contentSecurityPolicy && { 'content-security-policy': contentSecurityPolicy };
+  const common = { 'cache-control': 'no-store', ...(isIsolated ? isolation : {}), ...policy };
 
   function answer(request: IncomingMessage, response: ServerResponse): void {
     const { pathname } = new URL(request.url ?? '/', 'http://localhost');
@@ -41,7 +47,7 @@ export async function servePage({ code, isIsolated, files = {} }: PageServerOpti
       return;
     }
     requests.push([request.method, pathname, request.headers.range].filter(Boolean).join(' '));
-    const file = pathname.startsWith('/files/') ? files[pathname.slice('/files/'.length)] : undefined;
+    const file = pathname.startsWith('/files/') ? files[pathname.slice('/files/'.length)] : assets[pathname.slice(1)];
     if (file === undefined) {
       response.writeHead(404, common).end();
       return;

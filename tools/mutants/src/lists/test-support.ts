@@ -42,8 +42,8 @@ export const testSupportMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/demo-model/src/demo-model.ts',
-    find: "new URL('../model/', import.meta.url)",
-    replace: "new URL('../model', import.meta.url)",
+    find: "new URL('./model/model.safetensors', import.meta.url)",
+    replace: "new URL('./model/', import.meta.url)",
     tests: ['src/demo-model.test.ts'],
   },
   {
