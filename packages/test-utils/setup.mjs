@@ -1,9 +1,12 @@
-/** Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties. */
+/**
+ * Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties, and
+ * a quick comparison of tensors.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { afterEach, beforeEach } from 'vitest';
+import { afterEach, beforeEach, expect } from 'vitest';
 
 /** Files share one process: install the hooks once. */
 const installed = Symbol.for('@winnow/test-utils/setup');
@@ -26,7 +29,15 @@ function install() {
     }
     return connect.apply(this, connectArguments);
   };
+  expect.addEqualityTesters([haveSameNumbers]);
   return { originals: new Map(methods.map((name) => [name, console[name]])), violations: found };
+}
+
+/** Equality of typed arrays for `toEqual`, whose walk over their keys takes longer than most computations of a test. */
+function haveSameNumbers(a, b) {
+  const areArrays = ArrayBuffer.isView(a) && !(a instanceof DataView) && a.constructor === b?.constructor;
+  if (!areArrays) return undefined;
+  return a.length === b.length && a.every((value, i) => Object.is(value, b[i]));
 }
 
 function isLoopback(host) {
