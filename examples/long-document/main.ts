@@ -11,7 +11,7 @@ import { loadModel } from '@winnow/engine';
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
-    file: { type: 'string', default: fileURLToPath(new URL('harbour-log.txt', import.meta.url)) },
+    file: { type: 'string', default: fileURLToPath(new URL('harbor-log.txt', import.meta.url)) },
     // The text: 64 tokens back, landmarks of what is before, and strides. Answers: the 128 keys that matter most.
     attention: { type: 'string', default: 'prefill=subquadratic:window=64;decode=sparq:rank=16,topk=128' },
     model: { type: 'string' },

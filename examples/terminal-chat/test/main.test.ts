@@ -23,7 +23,7 @@ const numbersOf = (stdout: string): number[][] =>
   );
 
 test('answers, remembers and exits at the end of input', async () => {
-  const story = 'It rained all day and the sea was grey. The code of Alice is 31407. The boats stayed in the harbour.';
+  const story = 'It rained all day and the sea was gray. The code of Alice is 31407. The boats stayed in the harbor.';
   const { code, stdout, stderr } = await chat([story, '', 'What is the code of Alice?']);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(stdout).toContain('you> The code of Alice is 31407.\n[');
