@@ -35,6 +35,7 @@ export async function serveFolder(
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`,
+    output: () => '',
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());

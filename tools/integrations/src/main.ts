@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { packAll } from './archives.ts';
 import { readProjects, selectProjects, type Project } from './project.ts';
+import { startRegistry } from './registry.ts';
 import { runProject, type Result } from './run.ts';
 import { resultLines } from './table.ts';
 
@@ -22,13 +23,17 @@ const { values, positionals } = parseArgs({
 async function runAll(projects: readonly Project[], folder: string): Promise<Result[]> {
   const target = join(folder, 'archives');
   mkdirSync(target);
-  const archives = packAll(root, target);
-  const results: Result[] = [];
-  for (const project of projects) {
-    process.stderr.write(`${project.name} ...\n`);
-    results.push(await runProject(project, { archives, folder, keep: values.keep }));
+  const registry = await startRegistry(packAll(root, target));
+  try {
+    const results: Result[] = [];
+    for (const project of projects) {
+      process.stderr.write(`${project.name} ...\n`);
+      results.push(await runProject(project, { environment: registry.environment, folder, keep: values.keep }));
+    }
+    return results;
+  } finally {
+    await registry.close();
   }
-  return results;
 }
 
 async function main(): Promise<number> {

@@ -19,6 +19,9 @@ export async function readGeneratedText(url: string): Promise<string> {
     });
     const generated = page
       .goto(url, { waitUntil: 'load', timeout: timeoutMs })
+      .then((response) => {
+        if (response?.ok() !== true) throw new Error(`${url}: status ${response?.status()}`);
+      })
       .then(() => page.waitForFunction(readOutput, undefined, { timeout: timeoutMs }))
       .then((handle) => handle.jsonValue());
     try {

@@ -12,6 +12,8 @@ export interface ProgramOptions {
 
 export interface RunningServer {
   readonly url: string;
+  /** The end of what it has written. */
+  output(): string;
   close(): Promise<void>;
 }
 
@@ -120,7 +122,7 @@ export async function startServer(command: readonly string[], options: ProgramOp
       () => true,
       () => false,
     );
-    if (isUp) return { url, close };
+    if (isUp) return { url, output: () => tail(output()), close };
     await Promise.race([ended, sleep(100)]);
   }
   await close();

@@ -15,6 +15,8 @@ export interface RunStep {
 export interface ServeStep {
   readonly name: string;
   readonly serve: readonly string[];
+  /** Path of the page; default: the root. */
+  readonly page?: string;
   readonly env?: Readonly<Record<string, string>>;
 }
 
@@ -67,7 +69,7 @@ export function readProject(folder: string, name: string): Project {
   for (const [dependency, range] of Object.entries(ranges)) {
     const expected = dependency.startsWith('@winnow/') ? /^\*$/ : /^\d+\.\d+\.\d+$/;
     if (!expected.test(range)) {
-      const rule = dependency.startsWith('@winnow/') ? '"*", which the packed archive replaces' : 'an exact version';
+      const rule = dependency.startsWith('@winnow/') ? '"*", whatever the workspace has' : 'an exact version';
       throw new Error(`projects/${name}: ${dependency} must have ${rule}, found "${range}"`);
     }
   }

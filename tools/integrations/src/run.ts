@@ -2,7 +2,6 @@
 import { missingChromium } from '@winnow/browser-tests/chromium';
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Archives } from './archives.ts';
 import { installedVersions, installProject } from './install.ts';
 import type { Project } from './project.ts';
 import { needsBrowser, runStep } from './steps.ts';
@@ -22,7 +21,8 @@ export interface Result {
 }
 
 export interface RunOptions {
-  readonly archives: Archives;
+  /** For npm: where the packed packages are. */
+  readonly environment: Readonly<Record<string, string>>;
   /** Where fresh projects are made. */
   readonly folder: string;
   /** Leave the project there. */
@@ -33,7 +33,7 @@ export interface RunOptions {
 
 /** Never throws: what goes wrong is in the result. */
 export async function runProject(project: Project, options: RunOptions): Promise<Result> {
-  const { archives, folder, keep, missingBrowser = missingChromium } = options;
+  const { environment, folder, keep, missingBrowser = missingChromium } = options;
   const target = join(folder, project.name);
   const passed: string[] = [];
   const skipped: string[] = [];
@@ -43,14 +43,14 @@ export async function runProject(project: Project, options: RunOptions): Promise
   const startMs = Date.now();
   let installedMs = startMs;
   try {
-    await installProject(project, archives, target);
+    await installProject(project, environment, target);
     versions = installedVersions(project, target);
     installedMs = Date.now();
     for (const step of project.steps) {
       at = step.name;
       if (missingBrowser !== undefined && needsBrowser(step)) skipped.push(step.name);
       else {
-        await runStep(step, target);
+        await runStep(step, target, environment);
         passed.push(step.name);
       }
     }

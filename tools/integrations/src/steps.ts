@@ -33,21 +33,31 @@ export function checkText(text: string): void {
   throw new Error(`generated another text: expected ${JSON.stringify(expectedText)}, found ${JSON.stringify(text)}`);
 }
 
-function serve(step: ServeStep | FolderStep, folder: string): Promise<RunningServer> {
-  if ('folder' in step) return serveFolder(join(folder, step.folder), step.headers);
-  return startServer(step.serve, { cwd: folder, timeoutMs, env: step.env ?? {} });
+type Environment = Readonly<Record<string, string>>;
+
+function serve(step: ServeStep | FolderStep, cwd: string, environment: Environment): Promise<RunningServer> {
+  if ('folder' in step) return serveFolder(join(cwd, step.folder), step.headers);
+  return startServer(step.serve, { cwd, timeoutMs, env: { ...environment, ...step.env } });
 }
 
-/** @throws {Error} when the step fails, or its text is not the expected one */
-export async function runStep(step: Step, folder: string): Promise<void> {
+/**
+ * @param environment for programs and servers
+ * @throws {Error} when the step fails, or its text is not the expected one
+ */
+export async function runStep(step: Step, cwd: string, environment: Environment): Promise<void> {
   if ('run' in step) {
-    const output = await runToEnd(step.run, { cwd: folder, timeoutMs, env: step.env ?? {} });
+    const output = await runToEnd(step.run, { cwd, timeoutMs, env: { ...environment, ...step.env } });
     if (step.generates === true) checkText(textOfLastLine(output));
     return;
   }
-  const server = await serve(step, folder);
+  const server = await serve(step, cwd, environment);
   try {
-    checkText(await readGeneratedText(server.url));
+    const page = 'serve' in step ? (step.page ?? '') : '';
+    checkText(await readGeneratedText(new URL(page, server.url).href));
+  } catch (error) {
+    const output = server.output();
+    const message = error instanceof Error ? error.message : String(error);
+    throw new Error(output === '' ? message : `${message}\n\nthe server wrote:\n${output}`, { cause: error });
   } finally {
     await server.close();
   }

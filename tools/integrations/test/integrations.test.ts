@@ -1,10 +1,12 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import { withArchives } from '../src/install.ts';
 import { readProject, readProjects, selectProjects, type Step } from '../src/project.ts';
+import { startRegistry } from '../src/registry.ts';
 import { runProject, type Result } from '../src/run.ts';
 import { checkText, expectedText, textOfLastLine } from '../src/steps.ts';
 import { resultLines } from '../src/table.ts';
@@ -22,6 +24,12 @@ function createFolder(files: Readonly<Record<string, string | object>> = {}): st
   return folder;
 }
 
+interface Packument {
+  readonly versions: Readonly<
+    Record<string, { readonly dist: { readonly tarball: string; readonly integrity: string } }>
+  >;
+}
+
 const generatingSteps: readonly Step[] = [{ name: 'run', run: ['node', 'main.mjs'], generates: true }];
 
 /** A project without dependencies. */
@@ -35,7 +43,7 @@ function createProject(files: Readonly<Record<string, string>>, steps = generati
 }
 
 async function run(folder: string, missingBrowser?: string): Promise<Result> {
-  const options = { archives: new Map<string, string>(), folder: createFolder(), keep: false, missingBrowser };
+  const options = { environment: {}, folder: createFolder(), keep: false, missingBrowser };
   return runProject(readProject(folder, 'canary'), options);
 }
 
@@ -104,25 +112,21 @@ describe('the templates', () => {
   });
 });
 
-describe('installing', () => {
-  const archives = new Map([
-    ['@winnow/engine', '/archives/engine.tgz'],
-    ['@winnow/tensor', '/archives/tensor.tgz'],
-  ]);
-
-  it('replaces packages of the workspace, also below others', () => {
-    const manifest = { name: 'app', dependencies: { '@winnow/engine': '*', react: '19.0.0' } };
-    expect(withArchives(manifest, archives)).toEqual({
-      name: 'app',
-      dependencies: { '@winnow/engine': 'file:/archives/engine.tgz', react: '19.0.0' },
-      overrides: { '@winnow/engine': 'file:/archives/engine.tgz', '@winnow/tensor': 'file:/archives/tensor.tgz' },
-    });
-  });
-
-  it('rejects a private package', () => {
-    expect(() => withArchives({ name: 'app', dependencies: { '@winnow/bench': '*' } }, archives)).toThrow(
-      'app: @winnow/bench is not a public package of the workspace',
-    );
+describe('the registry', () => {
+  it('describes an archive by its manifest and integrity', async () => {
+    const manifest = { name: '@winnow/low', version: '1.2.3', dependencies: { 'no-such-package': '^1.0.0' } };
+    const folder = createFolder({ 'package/package.json': manifest });
+    const archive = join(folder, 'low.tgz');
+    execFileSync('tar', ['-czf', archive, '-C', folder, 'package']);
+    const registry = await startRegistry(new Map([['@winnow/low', archive]]));
+    onTestFinished(() => registry.close());
+    const [url] = Object.values(registry.environment);
+    const answer = (await (await fetch(`${url}@winnow%2flow`)).json()) as Packument;
+    expect(answer).toMatchObject({ 'dist-tags': { latest: '1.2.3' }, versions: { '1.2.3': manifest } });
+    const { tarball, integrity } = answer.versions['1.2.3'].dist;
+    const bytes = Buffer.from(await (await fetch(tarball)).arrayBuffer());
+    expect(`sha512-${createHash('sha512').update(bytes).digest('base64')}`).toBe(integrity);
+    expect((await fetch(`${url}@winnow%2fhigh`)).status).toBe(404);
   });
 });
 

@@ -1,0 +1,3 @@
+import { generate } from './generate.js';
+
+console.log(JSON.stringify(await generate()));

@@ -1,0 +1,3 @@
+import { generate } from './generate.js';
+
+document.querySelector('output').textContent = await generate();
