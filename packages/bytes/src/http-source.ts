@@ -46,7 +46,9 @@ export const MAX_WHOLE_BYTES: number = 64 * 1024 * 1024;
 const pageStartBytes = 64;
 
 /** The server answered with a page of HTML, as servers of web apps do for every name that they do not have. */
-export class HtmlPageError extends IoError {}
+export class HtmlPageError extends IoError {
+  override readonly name: string = 'HtmlPageError';
+}
 
 /**
  * Opens `url` with a request for its first byte, which reveals the size and whether the server supports ranges. From a

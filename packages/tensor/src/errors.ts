@@ -23,11 +23,11 @@ const brand: symbol = Symbol.for('winnow.error');
  * of this package, which `instanceof` does not.
  */
 export class WinnowError extends Error {
+  override readonly name: string = 'WinnowError';
   readonly code: WinnowErrorCode;
 
   constructor(code: WinnowErrorCode, message: string, options?: { cause?: unknown }) {
     super(message, options);
-    this.name = new.target.name;
     this.code = code;
     Object.defineProperty(this, brand, { value: true });
   }
@@ -44,6 +44,7 @@ function isOfFamily(value: unknown, code: WinnowErrorCode): boolean {
 
 /** A shape or an element count does not match: `"<op>: <rule>, expected <X>, got <Y>"`. */
 export class ShapeError extends WinnowError {
+  override readonly name: string = 'ShapeError';
   readonly op: string;
   readonly expected: string;
   readonly actual: string;
@@ -62,6 +63,7 @@ export class ShapeError extends WinnowError {
 
 /** An operation does not accept a data type. */
 export class DTypeError extends WinnowError {
+  override readonly name: string = 'DTypeError';
   readonly op: string;
   readonly expected: string;
   readonly actual: string;
@@ -80,6 +82,7 @@ export class DTypeError extends WinnowError {
 
 /** A backend has no kernel for an op, and fallback is not allowed. */
 export class UnsupportedOpError extends WinnowError {
+  override readonly name: string = 'UnsupportedOpError';
   readonly op: string;
   readonly backend: string;
   readonly reason: string;
@@ -98,6 +101,7 @@ export class UnsupportedOpError extends WinnowError {
 
 /** A finite resource is exhausted or too small: memory, a cache, a context, a limit. */
 export class CapacityError extends WinnowError {
+  override readonly name: string = 'CapacityError';
   readonly resource: string;
   readonly needed: number;
   readonly available: number;
@@ -135,6 +139,7 @@ export class CapacityError extends WinnowError {
 
 /** A file or message violates its format. `byteOffset` is the start of the offending field, if known. */
 export class FormatError extends WinnowError {
+  override readonly name: string = 'FormatError';
   readonly source: string;
   readonly byteOffset: number | undefined;
   readonly field: string;
@@ -157,6 +162,7 @@ export class FormatError extends WinnowError {
 
 /** A handle was used after it was released or its owner was disposed. */
 export class ReleasedError extends WinnowError {
+  override readonly name: string = 'ReleasedError';
   readonly resource: string;
 
   constructor(resource: string) {
@@ -171,6 +177,7 @@ export class ReleasedError extends WinnowError {
 
 /** A backend failed: a run was already in progress, or native code returned an error status. */
 export class BackendError extends WinnowError {
+  override readonly name: string = 'BackendError';
   readonly backend: string;
   readonly nativeCode: number | undefined;
 
@@ -187,6 +194,7 @@ export class BackendError extends WinnowError {
 
 /** The device of a backend is gone, with all memory and programs on it: a worker died, the GPU was reset. */
 export class DeviceLostError extends WinnowError {
+  override readonly name: string = 'DeviceLostError';
   readonly backend: string;
   readonly reason: string;
 
@@ -203,6 +211,7 @@ export class DeviceLostError extends WinnowError {
 
 /** A caller passed an invalid option or argument: `"<argument>: expected <X>, got <Y>"`. */
 export class ArgumentError extends WinnowError {
+  override readonly name: string = 'ArgumentError';
   readonly argument: string;
   readonly expected: string;
   readonly actual: string;
@@ -222,6 +231,7 @@ export class ArgumentError extends WinnowError {
 
 /** Reading or writing failed outside of Winnow: a short read, a refused connection, a full disk. */
 export class IoError extends WinnowError {
+  override readonly name: string = 'IoError';
   readonly source: string;
   readonly byteOffset: number | undefined;
 

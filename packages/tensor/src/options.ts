@@ -24,6 +24,7 @@ export type OptionNames<Options> = {
 
 /** An option that does not exist: `unknown option "contxt"; did you mean "context"?` */
 export class UnknownOptionError extends WinnowError {
+  override readonly name: string = 'UnknownOptionError';
   /** The path of the option, such as `kvCache.dtyp`. */
   readonly option: string;
   /** The path of the option with the nearest name, if any is near. */

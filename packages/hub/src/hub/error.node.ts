@@ -22,6 +22,7 @@ export type HubErrorReason =
 
 /** A download failed. */
 export class HubError extends IoError {
+  override readonly name: string = 'HubError';
   readonly reason: HubErrorReason;
   /** HTTP status, if the hub responded. */
   readonly statusCode: number | undefined;

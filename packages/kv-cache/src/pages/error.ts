@@ -2,6 +2,7 @@ import { IoError } from '@winnow/tensor';
 
 /** Pages that could not be read, and the positions that are missing without them. */
 export class PageError extends IoError {
+  override readonly name: string = 'PageError';
   readonly pageIds: readonly number[];
   readonly positions: readonly number[];
 

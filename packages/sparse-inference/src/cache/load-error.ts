@@ -2,6 +2,7 @@ import { IoError } from '@winnow/tensor';
 
 /** Names the items that could not be loaded, with their layer and piece. */
 export class NeuronLoadError extends IoError {
+  override readonly name: string = 'NeuronLoadError';
   readonly layer: number;
   readonly piece: string;
   /** Ascending. */

@@ -50,6 +50,22 @@ export function bundleCode(contents: string): Promise<Bundle> {
   return bundle({ stdin: { contents, resolveDir: fileURLToPath(new URL('.', import.meta.url)) } });
 }
 
+/** Bundles a module for Node, with modules of Node and CommonJS packages as they are. */
+export async function bundleForNode(contents: string, { minify }: { readonly minify: boolean }): Promise<string> {
+  const banner = "import { createRequire } from 'node:module'; const require = createRequire(import.meta.url);";
+  const { outputFiles } = await build({
+    ...options,
+    stdin: { contents, resolveDir: repoRoot },
+    conditions: ['@winnow/source', 'node'],
+    platform: 'node',
+    banner: { js: banner },
+    minify,
+  });
+  const [file] = outputFiles;
+  if (file === undefined) throw new Error('esbuild wrote nothing');
+  return file.text;
+}
+
 /**
  * Bundles all exports of a package for browsers.
  * @param name folder in `packages`
