@@ -266,7 +266,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     let known = engineApiError(error, 'prompt') ?? frameworkApiError(error);
     if (known === undefined) {
       reportError(error);
-      known = internalError();
+      known = internalError(error);
     }
     if (known.retryAfterSeconds !== undefined) void reply.header('retry-after', known.retryAfterSeconds);
     return reply.status(known.status).send(known.toJSON());

@@ -2,7 +2,7 @@
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
 import type { Model } from '@winnow/engine';
-import { BackendError, CapacityError } from '@winnow/tensor';
+import { BackendError, CapacityError, NonFiniteError } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
 import { failing, scripted } from './fake-models.js';
@@ -28,6 +28,10 @@ beforeAll(async () => {
           model,
           failing(new BackendError({ backend: 'wasm', message: 'a secret of the machine' }), ['so far so good']),
         ),
+      },
+      {
+        id: 'not-finite',
+        model: scripted(model, failing(new NonFiniteError({ result: 'logits', value: NaN, tensor: 'a.weight' }))),
       },
       {
         id: 'full',
@@ -252,6 +256,14 @@ describe('failures of the server', () => {
     expect(failure).toMatchObject({ status: 500, type: 'server_error' });
     expect(failure['message']).not.toContain('secret');
     expect(failures).toMatchObject([{ message: expect.stringContaining('secret') }]);
+  });
+
+  test('a model that is not finite is 500 with the reason; the log names the tensor', async () => {
+    failures.length = 0;
+    const failure = await post('/v1/completions', { ...text, model: 'not-finite' });
+    expect(failure).toMatchObject({ status: 500, type: 'server_error', code: 'model_not_finite' });
+    expect(failure['message']).toBe('The model is broken: its logits are not finite');
+    expect(failures).toMatchObject([{ message: expect.stringContaining('a.weight') }]);
   });
 
   test('within a stream are its last event, and throw in the client', async () => {

@@ -14,7 +14,8 @@ export type WinnowErrorCode =
   | 'backend'
   | 'device-lost'
   | 'argument'
-  | 'io';
+  | 'io'
+  | 'non-finite';
 
 const brand: symbol = Symbol.for('winnow.error');
 
@@ -244,6 +245,32 @@ export class IoError extends WinnowError {
 
   static override isInstance(value: unknown): value is IoError {
     return isOfFamily(value, 'io');
+  }
+}
+
+/** A model computed a value that is not finite: a weight is broken, or an activation exceeds the range of its dtype. */
+export class NonFiniteError extends WinnowError {
+  /** What the caller wanted: `logits`, `embeddings`. */
+  readonly result: string;
+  readonly value: number;
+  /** The first tensor with such a value, if one was found: a weight, by its name in the file, or keys or values of a layer. */
+  readonly tensor: string | undefined;
+
+  constructor(
+    fields: { result: string; value: number; tensor?: string | undefined; reason?: string },
+    options?: { cause?: unknown },
+  ) {
+    const { result, value, tensor, reason } = fields;
+    const first = tensor === undefined ? [] : [`the first tensor with such a value is ${tensor}`];
+    const why = [...first, ...(reason === undefined ? [] : [reason])].map((part) => `; ${part}`);
+    super('non-finite', `${result}: expected finite values, got ${value}${why.join('')}`, options);
+    this.result = result;
+    this.value = value;
+    this.tensor = tensor;
+  }
+
+  static override isInstance(value: unknown): value is NonFiniteError {
+    return isOfFamily(value, 'non-finite');
   }
 }
 

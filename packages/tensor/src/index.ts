@@ -7,6 +7,7 @@ export {
   FormatError,
   invariant,
   IoError,
+  NonFiniteError,
   ReleasedError,
   ShapeError,
   UnsupportedOpError,

@@ -11,7 +11,7 @@ export const exitCodes = {
   failure: 1,
   /** A flag or argument is invalid. */
   usage: 2,
-  /** A model file violates its format. */
+  /** A model file violates its format, or its values are broken. */
   format: 3,
   /** A prompt, a context or a memory plan is too large, or a constrained text was cut. */
   capacity: 4,
@@ -50,6 +50,7 @@ export class OutputClosedError extends Error {
 const codeOfFamily: Readonly<Record<string, number>> = {
   argument: exitCodes.usage,
   format: exitCodes.format,
+  'non-finite': exitCodes.format,
   capacity: exitCodes.capacity,
 };
 

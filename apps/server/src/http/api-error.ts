@@ -1,4 +1,5 @@
 /** Errors in OpenAI's format: `{ error: { message, type, param, code } }` with the matching status. */
+import { NonFiniteError } from '@winnow/tensor';
 
 /** Error types, for programs. */
 export type ApiErrorType = 'invalid_request_error' | 'authentication_error' | 'rate_limit_error' | 'server_error';
@@ -96,6 +97,10 @@ export function shuttingDown(retryAfterSeconds: number): ApiError {
 }
 
 /** The message of an internal error may reveal details to the client, so it is replaced. */
-export function internalError(): ApiError {
-  return new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' });
+export function internalError(error: unknown): ApiError {
+  if (!NonFiniteError.isInstance(error)) {
+    return new ApiError({ status: 500, message: 'Internal error', code: 'internal_error' }, { cause: error });
+  }
+  const message = `The model is broken: its ${error.result} are not finite`;
+  return new ApiError({ status: 500, message, code: 'model_not_finite' }, { cause: error });
 }

@@ -64,7 +64,7 @@ class Responder {
     const known = engineApiError(error, promptParam);
     if (known !== undefined) return known;
     this.#context.reportError(error);
-    return internalError();
+    return internalError(error);
   }
 }
 

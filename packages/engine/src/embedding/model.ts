@@ -1,9 +1,10 @@
 /** A loaded embedding model. */
 import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
-import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
+import { ArgumentError, NonFiniteError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
+import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import { StepReports } from '../memory/step-reports.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
@@ -83,6 +84,7 @@ export interface EmbeddingModel {
    * One vector per text, in the same order. The vectors do not depend on the order. Concurrent calls take turns.
    * @throws {CapacityError} for a text of more than `contextSize` tokens, unless `overflow` says what to do
    * @throws {ArgumentError} for an empty text, ids outside the vocabulary, and unsupported dimensions
+   * @throws {NonFiniteError} naming the first tensor with a value that is not finite, if the vectors have one
    * @throws the signal's reason when aborted
    */
   embed(texts: readonly EmbeddingInput[], options?: EmbedOptions): Promise<Float32Array[]>;
@@ -114,6 +116,7 @@ export interface TextEmbedderParts {
   /** With `trace.feedForward`. */
   readonly traced: Omit<FeedForwardParts, 'trace' | 'exclusive'> | undefined;
   readonly deviceRecovery: DeviceRecovery;
+  readonly nonFinite: NonFiniteSearch;
   /** Frees program, weights and scratch. */
   readonly release: () => Promise<void>;
 }
@@ -182,7 +185,9 @@ export class TextEmbedder implements EmbeddingModel {
       const texts = inputs.map((input, index) => this.#fit(input, prompt, `texts[${index}]`, overflow));
       const check = (): void => this.#checkOpen();
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
-      return (await run.embed()).map((text) => ({
+      const embedded = await run.embed();
+      await this.#checkFinite(embedded);
+      return embedded.map((text) => ({
         vector: vectorOf(text, dimensions, normalize),
         numTokens: text.numTokens,
         numChunks: text.chunks.length,
@@ -211,6 +216,14 @@ export class TextEmbedder implements EmbeddingModel {
   };
 
   readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
+
+  /** @throws {NonFiniteError} */
+  async #checkFinite(texts: readonly EmbeddedText[]): Promise<void> {
+    for (const { sum } of texts) {
+      const value = sum.find((element) => !Number.isFinite(element));
+      if (value !== undefined) await this.#parts.nonFinite.fail(new NonFiniteError({ result: 'embeddings', value }));
+    }
+  }
 
   #checkOpen(): void {
     if (this.#disposal !== undefined) throw new ReleasedError('model');

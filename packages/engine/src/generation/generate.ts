@@ -155,7 +155,9 @@ export class GenerationRun {
    */
   async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
     if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#top.read(read);
-    this.#choice = await this.#sampler.choose(read, this.#constraint?.mask().bits);
+    this.#choice = await this.#sampler
+      .choose(read, this.#constraint?.mask().bits)
+      .catch((error: unknown) => this.#model.nonFinite.fail(error, this.#sequence.view.blocks));
     this.#constraint?.accept(this.#choice.tokenId);
     if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
   }

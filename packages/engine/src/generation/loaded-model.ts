@@ -5,6 +5,7 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { TracedLayer } from '../plan/attention-trace.js';
 import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
+import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import type { Scheduler } from '../runtime/scheduler.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 
@@ -31,6 +32,7 @@ export interface LoadedModel {
   readonly noteLength: (numTokens: number) => void;
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
+  readonly nonFinite: NonFiniteSearch;
   readonly host: Host;
   /** Layers whose attention is traced, if any is. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;

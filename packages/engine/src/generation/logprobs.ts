@@ -1,5 +1,5 @@
 /** Log-probabilities of the whole vocabulary at chosen positions of a text. */
-import { ArgumentError, CapacityError, type OptionNames } from '@winnow/tensor';
+import { ArgumentError, CapacityError, NonFiniteError, type OptionNames } from '@winnow/tensor';
 import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
 import { Sequence } from '../runtime/sequence.js';
@@ -75,7 +75,10 @@ export async function computeLogprobs(
       const offset = begin;
       const end = Math.min(tokens.length, begin + maxStep);
       const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
-      const read = (output: ReadOutput): Promise<void> => reader.read(output, offset, count, outputRows);
+      const read = (output: ReadOutput): Promise<void> =>
+        reader
+          .read(output, offset, count, outputRows)
+          .catch((error: unknown) => model.nonFinite.fail(error, sequence.view.blocks));
       await scheduler.run({ sequence, phase, tokens, offset, count, outputRows, signal: options.signal, read });
       begin += count;
     }
@@ -136,6 +139,7 @@ class RowReader {
     await output('logSumExp', logSumExp);
     for (const [row, token] of outputRows.entries()) {
       const shift = logSumExp[row] as number;
+      if (!Number.isFinite(shift)) throw new NonFiniteError({ result: 'log-probabilities', value: shift });
       const logprobs = logits.slice(row * vocabSize, (row + 1) * vocabSize);
       for (let id = 0; id < logprobs.length; id++) logprobs[id] = (logprobs[id] as number) - shift;
       if (onRow === undefined) this.rows.set(begin + token, logprobs);

@@ -1,4 +1,4 @@
-import { createRng } from '@winnow/tensor';
+import { createRng, NonFiniteError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { Sampler } from './sampler.js';
 import { resolveSampling, type SamplingOptions } from './sampling-options.js';
@@ -177,8 +177,8 @@ describe('seeds and errors', () => {
     expect(await run(5)).not.toEqual(await run(6));
   });
 
-  test('NaN logits are a backend error', async () => {
-    await expect(samplerOf(neutral, 2).choose(outputsOf([NaN, 1]))).rejects.toThrow(/not finite/);
+  test('NaN logits are a typed error', async () => {
+    await expect(samplerOf(neutral, 2).choose(outputsOf([NaN, 1]))).rejects.toThrow(NonFiniteError);
   });
 
   test.each([

@@ -1,6 +1,6 @@
 /** Chooses the next token from the outputs of a step. Reuses its arrays: nothing is allocated per token. */
 import { selectTopK } from '@winnow/ops';
-import { BackendError, createRng, type Rng, type RngState } from '@winnow/tensor';
+import { createRng, NonFiniteError, type Rng, type RngState } from '@winnow/tensor';
 import { createPenalties, type Penalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
@@ -74,6 +74,7 @@ export class Sampler {
   /**
    * Chooses from the first output row of the step that just ran.
    * @param mask allowed tokens: bit `id & 31` of word `id >> 5`
+   * @throws {NonFiniteError} when a logit is not finite
    */
   async choose(read: ReadOutput, mask?: Uint32Array): Promise<Choice> {
     const numKept = await this.#readCandidates(read, mask);
@@ -101,11 +102,8 @@ export class Sampler {
   /** Fills the candidates, best first. Returns how many there are to draw from. */
   async #readCandidates(read: ReadOutput, mask: Uint32Array | undefined): Promise<number> {
     await read('logSumExp', this.#logSumExp);
-    const [logSumExp] = this.#logSumExp;
-    if (!Number.isFinite(logSumExp)) {
-      const message = `the logits of this step are not finite: log-sum-exp ${logSumExp}`;
-      throw new BackendError({ backend: 'sampler', message });
-    }
+    const logSumExp = this.#logSumExp[0] as number;
+    if (!Number.isFinite(logSumExp)) throw new NonFiniteError({ result: 'logits', value: logSumExp });
     if (!this.#readsAll) {
       await read('topIndices', this.#ids);
       await read('topValues', this.#logits);

@@ -122,6 +122,7 @@ async function createModel(
     plan,
     executable: executable as NonNullable<typeof executable>,
     deviceRecovery: resources.deviceRecovery(description, checkWeights, () => undefined),
+    nonFinite: resources.nonFiniteSearch(description),
     notices: [...notices, ...(sparse?.notices ?? []), ...planNotices(plan.memory)],
     feedForwardMetrics: () => feedForward.metrics(),
     traced: described.weightNames && {

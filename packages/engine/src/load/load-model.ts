@@ -161,7 +161,7 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
 }
 
 function sessionModelOf(
-  { described, options, runtime, modelHash: hash, host }: LoadedParts,
+  { described, resources, options, runtime, modelHash: hash, host }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
   const { opened, fitted, tokenizer } = described;
@@ -179,6 +179,7 @@ function sessionModelOf(
     noteLength: (numTokens) => lengthNotice.note(numTokens),
     pool: runtime.pool,
     scheduler: runtime.scheduler,
+    nonFinite: resources.nonFiniteSearch(description),
     host,
     sessionKey: { modelHash: hash, options: sessionOptions(plan) },
     files,

@@ -5,6 +5,7 @@ import type { Backend, BufferHandle, Executable, Program } from '@winnow/ops';
 import { ReleasedError } from '@winnow/tensor';
 import { DeviceRecovery } from '../memory/device-recovery.js';
 import { fillBuffers, loadBuffers, type LoadProgress } from '../memory/load-buffers.js';
+import { NonFiniteSearch } from '../memory/non-finite-search.js';
 import { ReplaceableDevice } from '../memory/replaceable-device.js';
 import type { ReportEvent } from '../metrics/events.js';
 import type { FeedForwardRuntime } from '../weight-offload/feed-forward-runtime.js';
@@ -96,6 +97,15 @@ export class ModelResources {
       await this.#feedForward?.refill();
     };
     return new DeviceRecovery({ replaceDevice: device && (() => device.replace(fill)), report });
+  }
+
+  /** Finds the tensor that a result that is not finite comes from. */
+  nonFiniteSearch({ weights }: EmbedderDescription): NonFiniteSearch {
+    const { backend } = this;
+    return new NonFiniteSearch({
+      ...{ backend, weights, buffers: this.#buffers, programs: [...this.#executables.keys()] },
+      isFileOpen: () => this.#isFileOpen,
+    });
   }
 
   /** Prepares programs whose FFNs use `feedForward`, which `release` closes. */

@@ -66,7 +66,10 @@ export interface Model {
    * @throws {ArgumentError} for ids outside the vocabulary
    */
   encodePrompt(prompt: Prompt): Int32Array;
-  /** Log-probabilities of the whole vocabulary after the tokens at the given positions, `[vocabSize]` each. */
+  /**
+   * Log-probabilities of the whole vocabulary after the tokens at the given positions, `[vocabSize]` each.
+   * @throws {NonFiniteError} naming the first tensor with a value that is not finite, if they have one
+   */
   logprobs(tokens: ArrayLike<number>, options?: LogitsOptions): Promise<Float32Array[]>;
   /** Inputs and weights of the FFNs, when loaded with `trace.feedForward`. */
   readonly feedForward: FeedForwardAccess | undefined;

@@ -59,6 +59,7 @@ export interface Session {
    * Generates after a prompt. A prefix that is cached, in this session or in whole blocks of others, is not recomputed.
    * A session runs one generation at a time; concurrent sessions share steps.
    * @throws {CapacityError} when the prompt does not fit, unless `overflow` makes it fit
+   * @throws {NonFiniteError} naming the first tensor with a value that is not finite, if the logits have one
    * @throws the signal's reason when aborted; the session remains usable
    */
   generate(prompt: Prompt, options?: GenerateOptions): Generation;

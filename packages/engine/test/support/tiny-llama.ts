@@ -6,7 +6,11 @@ import { createRng } from '@winnow/tensor';
 
 const [hidden, ffn, vocabSize, numHeads, numKvHeads, headDim] = [32, 48, 60, 4, 2, 32];
 
-export async function tinyLlama(config: Readonly<Record<string, unknown>> = {}): Promise<HubFiles> {
+/** @param change changes the values of a tensor in place */
+export async function tinyLlama(
+  config: Readonly<Record<string, unknown>> = {},
+  change: (name: string, values: Float32Array) => void = () => {},
+): Promise<HubFiles> {
   const rng = createRng(7);
   const shapes: Record<string, number[]> = {
     'model.embed_tokens.weight': [vocabSize, hidden],
@@ -29,6 +33,7 @@ export async function tinyLlama(config: Readonly<Record<string, unknown>> = {}):
     const size = shape.reduce((a, b) => a * b, 1);
     const factor = shape.length === 1 ? 1 : 1 / Math.sqrt(shape[1] as number);
     const values = Float32Array.from({ length: size }, () => (shape.length === 1 ? 1 : factor * rng.nextGaussian()));
+    change(name, values);
     return { name, dtype: 'f32' as const, shape, data: new Uint8Array(values.buffer) };
   });
   const sink = memorySink();
