@@ -4,6 +4,7 @@ import type { Program } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { minStepTokens, type EmbeddingStepSizes } from './step.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
+import { positiveInteger } from '../plan/options.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import { weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 
@@ -54,9 +55,9 @@ export function planEmbedding(
 ): EmbeddingPlan {
   const { config } = description;
   const contextSize = contextSizeOf(config, recommendedSize, options.context);
-  const batchSize = count('batchSize', options.batchSize ?? defaultBatchSize);
+  const batchSize = positiveInteger('batchSize', options.batchSize ?? defaultBatchSize);
   const maxTokens = Math.max(contextSize, batchSize);
-  const maxTexts = Math.min(maxTokens, count('maxTexts', options.maxTexts ?? defaultMaxTexts));
+  const maxTexts = Math.min(maxTokens, positiveInteger('maxTexts', options.maxTexts ?? defaultMaxTexts));
   const program = description.buildEmbeddingProgram({
     maxTokens: Math.max(maxTokens, minStepTokens),
     maxSequences: maxTexts + 1, // a filler
@@ -86,13 +87,8 @@ function contextSizeOf(
   asked: number | undefined,
 ): number {
   const usual = Math.min(contextLength, defaultContextSize, maxPositions ?? Infinity, recommended ?? Infinity);
-  const contextSize = count('context', asked ?? usual);
+  const contextSize = positiveInteger('context', asked ?? usual);
   if (maxPositions === undefined || contextSize <= maxPositions) return contextSize;
   const expected = `at most ${maxPositions}, the positions that the model has embeddings for`;
   throw new ArgumentError({ argument: 'context', expected, actual: String(contextSize) });
-}
-
-function count(argument: string, value: number): number {
-  if (Number.isSafeInteger(value) && value > 0) return value;
-  throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
 }

@@ -1,5 +1,5 @@
 /** Node: locations may be paths of the file system. */
-import { tmpdir } from 'node:os';
+import { tmpdir, totalmem } from 'node:os';
 import { fileSink, fileSource } from '@winnow/bytes/node';
 import type { EngineHost } from '../load/engine.js';
 import { openColdFolder } from './cold-folder.node.js';
@@ -7,6 +7,7 @@ import { openAdapterPath } from './open-adapter.node.js';
 import { openPath, pathOf } from './open-path.node.js';
 
 export const host: EngineHost = {
+  memoryBytes: totalmem(),
   openPath,
   openAdapterPath,
   openFile: (path) => fileSource(pathOf(path)),

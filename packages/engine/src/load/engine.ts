@@ -37,6 +37,8 @@ export interface ModelTokenizer {
  * File access of the host. Hosts without a file system lack `openPath` and the like, and reject paths elsewhere.
  */
 export interface EngineHost extends SessionFiles, WeightHost {
+  /** Memory of the machine. */
+  readonly memoryBytes?: number;
   readonly openPath?: OpenPath;
   readonly openAdapterPath?: OpenAdapterPath;
 }

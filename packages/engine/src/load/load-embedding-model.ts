@@ -13,7 +13,7 @@ import { TextEmbedder, type EmbeddingModel } from '../embedding/model.js';
 import type { EmbeddingPlan } from '../embedding/plan.js';
 import { choosePooling, embeddingSettings, type EmbeddingSettings } from '../embedding/settings.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
-import { planNotices } from '../plan/memory-plan.js';
+import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
 import { openSparse } from '../sparsity/options.js';
@@ -84,7 +84,8 @@ async function describe(
   const pooling = choosePooling(config, options.pooling, settings.pooling);
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
-  const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse, backend.limits);
+  const limits = limitsOn(backend.limits, host.memoryBytes);
+  const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse, limits);
   const tokenizer =
     (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;

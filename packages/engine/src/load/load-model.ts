@@ -9,7 +9,7 @@ import { traceFeedForward } from '../generation/logprobs.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
 import { fitModel } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
-import { planNotices } from '../plan/memory-plan.js';
+import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
@@ -81,7 +81,8 @@ async function describe(
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   const report = guardedListener(options.onEvent);
-  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }), backend.limits);
+  const limits = limitsOn(backend.limits, host.memoryBytes);
+  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }), limits);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);

@@ -78,6 +78,15 @@ export type PlanLimits = Pick<BackendLimits, 'maxBufferBytes' | 'maxTotalBytes'>
 /** For plans without a backend. */
 export const noLimits: PlanLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity };
 
+/**
+ * The limits of a backend, on a host with that much memory.
+ * @param hostBytes undefined where the host does not tell
+ */
+export function limitsOn<L extends PlanLimits>(limits: L, hostBytes: number | undefined): L {
+  if (hostBytes === undefined || limits.maxTotalBytes !== Infinity) return limits;
+  return { ...limits, maxTotalBytes: hostBytes };
+}
+
 /** The smaller of the caller's budget and the capacity of the backend; `undefined` without either. */
 export function limitOf(limitBytes: number | undefined, { maxTotalBytes }: PlanLimits): number | undefined {
   const limit = Math.min(limitBytes ?? Infinity, maxTotalBytes);

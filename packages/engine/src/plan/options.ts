@@ -78,9 +78,13 @@ export const kvCacheNames: OptionNames<KvCacheOptions> = {
 };
 
 /** @throws {ArgumentError} unless `value` is a positive integer */
+/** Positions, slots and tokens are 32-bit integers. */
+const maxCount = 2 ** 31 - 1;
+
 export function positiveInteger(argument: string, value: number): number {
-  if (Number.isSafeInteger(value) && value > 0) return value;
-  throw new ArgumentError({ argument, expected: 'a positive integer', actual: String(value) });
+  if (Number.isSafeInteger(value) && value > 0 && value <= maxCount) return value;
+  const expected = value > maxCount ? `an integer from 1 to ${maxCount}` : 'a positive integer';
+  throw new ArgumentError({ argument, expected, actual: String(value) });
 }
 
 export function checkRotation(rotation: string, headDim: number): 'none' | 'hadamard' {

@@ -1,4 +1,5 @@
 /** Memory plans respect the limits of the backend. */
+import { totalmem } from 'node:os';
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend, type BackendLimits } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
@@ -35,6 +36,31 @@ test('a model that the backend cannot hold is rejected before anything is alloca
 test('the error names a buffer that exceeds the limit of the backend', async () => {
   const loading = loadModel(path, { ...options, backend: limited({ maxBufferBytes: 1000 }) });
   await expect(loading).rejects.toThrow(/^buffer \S+: needed \d+ bytes, available 1000 bytes/v);
+});
+
+test.each([
+  ['context', 1e9, {}],
+  ['context with keys and values in 4 bits', 1e9, { kvCache: { dtype: 'q4_0' } }],
+  ['context of sparse attention', 1e9, { attention: 'streaming:window=64,sinks=4' }],
+  ['capacity', 64, { kvCache: { capacity: 1e9 } }],
+  ['number of sessions', 64, { maxSessions: 1e9 }],
+] as const)(
+  'a huge %s exceeds the memory of the host before anything is allocated, also without a limit of the backend',
+  async (_name, context, given) => {
+    const error: unknown = await loadModel(path, { context, ...given, backend: limited({}) }).catch(
+      (reason: unknown) => reason,
+    );
+    expect(error).toMatchObject({ resource: 'memory plan', unit: 'bytes', available: totalmem() });
+    expect((error as CapacityError).needed).toBeGreaterThan(1e10);
+    expect((error as CapacityError).message).toMatch(/weights \d+, kv \d+ for \d+ tokens, activations \d+/);
+    const embedding = loadEmbeddingModel(path, { pooling: 'mean', context: 1e9, backend: limited({}) });
+    await expect(embedding).rejects.toMatchObject({ resource: 'memory plan', available: totalmem() });
+  },
+);
+
+test.each(['context', 'maxSessions', 'batchSize'])('%s beyond 32 bits is rejected by its name', async (name) => {
+  const loading = loadModel(path, { context: 64, [name]: 2 ** 53 - 1, backend: limited({}) });
+  await expect(loading).rejects.toThrow(`${name}: expected an integer from 1 to 2147483647, got 9007199254740991`);
 });
 
 test('the limits of the WebAssembly backend are those of its memory', async () => {
