@@ -8,6 +8,8 @@ import { checkExamples, linkedPackages } from './documents/examples.ts';
 import { checkDrawings, checkLinks, checkNamedFiles } from './documents/links.ts';
 import { checkApi } from './releases/api.ts';
 import { checkChangesets } from './releases/changesets.ts';
+import { checkManifests } from './releases/manifests.ts';
+import { checkReleasePlan } from './releases/release-plan.ts';
 import { checkArchive, checkAttw, checkPublint, withArchive } from './releases/publish.ts';
 import { checkSize, type SizeBudgets } from './releases/size.ts';
 import { checkBoundaries } from './sources/boundaries.ts';
@@ -16,7 +18,7 @@ import { checkCatalog } from './sources/catalog.ts';
 import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './sources/kernels.ts';
 import { checkStructure } from './sources/structure.ts';
 import { checkText } from './sources/text-scan.ts';
-import { listFiles, readJson, readWorkspace } from './workspace/workspace.ts';
+import { listFiles, readJson, readWorkspace, type Workspace, type WorkspacePackage } from './workspace/workspace.ts';
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..');
 const kernelPackage = 'packages/backend-wasm';
@@ -38,6 +40,7 @@ function checkWorkspace(locations: readonly string[]): void {
   const structure = checkStructure(workspace);
   report('house structure', structure.problems.filter(here), structure.warnings.filter(here));
   report('catalog', checkCatalog(workspace).filter(here));
+  report('manifests', checkManifests(workspace).filter(here));
   report('text', checkText(root).filter(here));
   if (locations.length === 0 || locations.includes(kernelPackage)) checkKernels();
 }
@@ -64,14 +67,21 @@ async function checkPackage(folder: string): Promise<void> {
   const workspace = readWorkspace(root);
   const entry = workspace.packages.find((other) => other.folder === folder);
   if (!entry) throw new Error('run "gates package" in the folder of a package');
+  const isLibrary = entry.manifest.exports !== undefined;
   await attempt('pack', () =>
     withArchive(folder, async (archive) => {
       await attempt('publint', () => checkPublint(folder, archive));
-      await attempt('attw', () => checkAttw(archive));
+      if (isLibrary) await attempt('attw', () => checkAttw(archive));
       await attempt('archive', () => checkArchive(archive));
       return [];
     }),
   );
+  if (isLibrary) await checkLibrary(workspace, entry);
+}
+
+/** What programs do not have: an API, entries for bundlers, and examples that import them. */
+async function checkLibrary(workspace: Workspace, entry: WorkspacePackage): Promise<void> {
+  const { folder } = entry;
   await attempt('api', () => checkApi(folder, false));
   await attempt('size', async () => {
     const size = await checkSize(folder, readJson<SizeBudgets>(join(root, 'size-budgets.json')));
@@ -118,8 +128,10 @@ const gates: Readonly<Record<string, () => void | Promise<void>>> = {
     updateSnapshots(process.argv.slice(3));
   },
   changesets: () => {
-    const { problems, notes } = checkChangesets(readWorkspace(root));
+    const workspace = readWorkspace(root);
+    const { problems, notes } = checkChangesets(workspace);
     report('changesets', problems, notes);
+    report('release plan', checkReleasePlan(workspace));
   },
 };
 

@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parse } from 'yaml';
+import { isPublic } from './manifests.ts';
 import { runProgram } from '../workspace/run.ts';
 import { isDevelopmentFile, type Workspace } from '../workspace/workspace.ts';
 
@@ -71,7 +72,7 @@ export function checkChangesets(
     if (changed.has(file)) for (const name of bumps.keys()) covered.add(name);
   }
   for (const entry of workspace.packages) {
-    if (entry.manifest.private === true || !entry.location.startsWith('packages/') || covered.has(entry.name)) continue;
+    if (!isPublic(entry) || covered.has(entry.name)) continue;
     const prefix = `${entry.location}/`;
     const files = [...changed].filter(
       (file) => file.startsWith(`${prefix}src/`) && !isDevelopmentFile(file.slice(prefix.length)),

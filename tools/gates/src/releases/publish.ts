@@ -47,19 +47,22 @@ export function checkAttw(archive: string): string[] {
   return outcome.code === 0 ? [] : [outcome.output.trim()];
 }
 
-/** The archive contains the build, the sources, README and license, but no tests. */
+/** The archive contains the build, README and license, the sources of a library, but no tests. */
 export function checkArchive(archive: string): string[] {
   const problems: string[] = [];
   const files = listTarball(readFileSync(archive));
-  for (const wanted of ['package.json', 'README.md', 'LICENSE', 'dist/index.js', 'dist/index.d.ts', 'src/index.ts']) {
+  const manifest = new TextDecoder().decode(files.get('package.json') ?? new Uint8Array());
+  const parsed = JSON.parse(manifest === '' ? '{}' : manifest) as Manifest;
+  const programs = Object.values(parsed.bin ?? {}).map((path) => path.replace(/^\.\//, ''));
+  const library = ['dist/index.js', 'dist/index.d.ts', 'src/index.ts'];
+  const built = programs.length > 0 ? programs : library;
+  for (const wanted of ['package.json', 'README.md', 'LICENSE', ...built]) {
     if (!files.has(wanted)) problems.push(`the archive lacks ${wanted}`);
   }
   for (const name of files.keys()) {
     if (/\.test\.(ts|js|d\.ts)$|__fixtures__|(^|\/)(test|bench)\//.test(name))
       problems.push(`the archive contains ${name}`);
   }
-  const manifest = new TextDecoder().decode(files.get('package.json') ?? new Uint8Array());
-  const parsed = JSON.parse(manifest === '' ? '{}' : manifest) as Manifest;
   for (const [name, range] of Object.entries({ ...parsed.dependencies, ...parsed.peerDependencies })) {
     if (/^(workspace|catalog):/.test(range)) problems.push(`the archive depends on ${name}@${range}`);
   }

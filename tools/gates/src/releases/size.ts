@@ -1,6 +1,6 @@
 /** The bundle size of each entry point: bundled with all dependencies, minified, compressed. */
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { entriesOf, readJson, type Manifest } from '../workspace/workspace.ts';
@@ -16,7 +16,7 @@ export async function bundledSizeBytes(folder: string, file: string, external: r
     minify: true,
     write: false,
     format: 'esm',
-    platform: file.includes('.node.') ? 'node' : 'neutral',
+    platform: file.includes('.node.') || isApplication(folder) ? 'node' : 'neutral',
     mainFields: ['module', 'main'],
     target: 'es2024',
     external: ['node:*', ...external],
@@ -25,6 +25,11 @@ export async function bundledSizeBytes(folder: string, file: string, external: r
   const output = result.outputFiles[0];
   if (!output) throw new Error(`${file}: the bundler wrote nothing`);
   return gzipSync(output.contents, { level: 9 }).length;
+}
+
+/** Applications run in Node alone, libraries also in browsers. */
+function isApplication(folder: string): boolean {
+  return basename(dirname(folder)) === 'apps';
 }
 
 export interface SizeReport {

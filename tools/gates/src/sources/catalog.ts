@@ -11,7 +11,7 @@ export function checkCatalog(workspace: Workspace): string[] {
         const isOwn = own.has(name);
         if (!isOwn && range.startsWith('catalog:')) used.add(`${range.slice(8)} ${name}`);
         if (isOwn && !range.startsWith('workspace:')) {
-          problems.push(`${where}: ${field} "${name}" must be "workspace:*", found "${range}"`);
+          problems.push(`${where}: ${field} "${name}" must come from the workspace, found "${range}"`);
         } else if (!isOwn && field !== 'peerDependencies' && !range.startsWith('catalog:')) {
           problems.push(`${where}: ${field} "${name}" must be "catalog:", found "${range}"`);
         }

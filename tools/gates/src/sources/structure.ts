@@ -60,7 +60,6 @@ function checkLibrary(entry: WorkspacePackage, problems: string[]): void {
     problems.push(...checkIndex(`${location}/src/${index}`, readFileSync(join(entry.folder, 'src', index), 'utf8')));
   }
   if (manifest.private !== true) {
-    if (manifest.scripts?.['gates'] === undefined) complain('package.json: script "gates" is missing');
     checkReadme(entry, complain);
   }
 }

@@ -8,11 +8,15 @@ export interface Manifest {
   readonly version?: string;
   readonly private?: boolean;
   readonly description?: string;
+  readonly keywords?: readonly string[];
+  readonly homepage?: string;
+  readonly repository?: unknown;
   readonly type?: string;
   readonly license?: string;
   readonly sideEffects?: unknown;
   readonly engines?: Readonly<Record<string, string>>;
   readonly files?: readonly string[];
+  readonly bin?: Readonly<Record<string, string>>;
   readonly exports?: Readonly<Record<string, unknown>>;
   readonly scripts?: Readonly<Record<string, string>>;
   readonly dependencies?: Readonly<Record<string, string>>;
