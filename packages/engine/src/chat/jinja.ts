@@ -19,10 +19,13 @@ export class StepBudgetError extends Error {
 
 interface Statement {
   readonly type: string;
-  readonly object?: object;
-  readonly property?: { readonly type: string };
-  readonly operand?: object;
+  readonly object?: Statement;
+  readonly property?: Statement;
+  readonly operand?: Statement;
   readonly filter?: { readonly value?: unknown };
+  readonly callee?: Statement;
+  readonly args?: readonly Statement[];
+  readonly value?: unknown;
 }
 
 interface Value {
@@ -85,11 +88,44 @@ class BudgetInterpreter extends Interpreter {
     this.#budget.spend(1);
     const lookedUp = statement === undefined ? undefined : lookedUpIn(statement);
     if (lookedUp !== undefined) this.#lookedUp.add(lookedUp);
-    const value = super.evaluate(statement, environment);
+    const value = this.#strip(statement, environment) ?? super.evaluate(statement, environment);
     const size = sizeOf(value);
     if (size > 1 && statement !== undefined && !this.#lookedUp.has(statement)) this.#budget.spend(size);
     return value;
   }
+
+  /** `text.strip(characters)` and its variants: the library strips white space whatever the argument is. */
+  #strip(statement: Statement | undefined, environment: Environment): Value | undefined {
+    const { object, property, type } = statement?.callee ?? {};
+    const [argument, ...others] = statement?.args ?? [];
+    const sides = type === 'MemberExpression' ? strippedSides.get(property?.value) : undefined;
+    if (sides === undefined || argument === undefined || others.length > 0) return undefined;
+    const text = this.evaluate(object, environment).value;
+    const characters = this.evaluate(argument, environment).value;
+    if (typeof text !== 'string' || typeof characters !== 'string') return undefined;
+    const value = strip(text, new Set(characters), sides);
+    return super.evaluate({ type: 'StringLiteral', value }, environment);
+  }
+}
+
+interface Sides {
+  readonly start: boolean;
+  readonly end: boolean;
+}
+
+/** By the name of the method. */
+const strippedSides: ReadonlyMap<unknown, Sides> = new Map([
+  ['strip', { start: true, end: true }],
+  ['lstrip', { start: true, end: false }],
+  ['rstrip', { start: false, end: true }],
+]);
+
+function strip(text: string, characters: ReadonlySet<string>, sides: Sides): string {
+  const all = [...text];
+  const isKept = (char: string): boolean => !characters.has(char);
+  const first = sides.start ? all.findIndex(isKept) : 0;
+  const last = sides.end ? all.findLastIndex(isKept) : all.length - 1;
+  return first === -1 ? '' : all.slice(first, last + 1).join('');
 }
 
 /** The operand of `list[index]`, `object.name` and `list | length`. */

@@ -98,7 +98,7 @@ class JinjaTemplate implements ChatTemplate {
 
   #parse(): Template {
     try {
-      return new Template(this.source);
+      return new Template(this.source.replaceAll(/\r\n?/g, '\n')); // as Jinja does
     } catch (cause) {
       throw this.#formatError(cause);
     }

@@ -135,6 +135,22 @@ describe('rendered', () => {
   });
 });
 
+describe('rendered as by Jinja for Python', () => {
+  const messages = [{ role: 'user', content: '\n a\n\n' }];
+
+  test.each([
+    ["{{ messages[0].content.strip('\\n') }}|", ' a|'],
+    ["{{ messages[0].content.lstrip('\\n') }}|", ' a\n\n|'],
+    ["{{ messages[0].content.rstrip('\\n') }}|", '\n a|'],
+    ["{{ '<s>'.strip('<>') }}{{ 'xxx'.strip('x') }}{{ ' y '.strip() }}", 'sy'],
+    ["{{ '<think>\\n b</think>\\n c '.split('</think>')[-1].lstrip('\\n') }}|", ' c |'],
+    ["{{ '\ud83c\udf0a\ud83c\udf0ab'.lstrip('\ud83c\udf0a') }}", 'b'],
+    ['{% if true %}\r\na\r\n{% endif %}\r\nb\rc', 'a\nb\nc'],
+  ])('%j', async (template, text) => {
+    expect(await render(template, messages)).toBe(text);
+  });
+});
+
 describe('BOS and EOS', () => {
   const bos = words.indexOf('<s>');
   const eos = words.indexOf('</s>');
