@@ -21,12 +21,12 @@ const defaultMaxStates = 20_000;
  * transitions.
  */
 const maxEntries = 4_000_000;
-/** What may be added before the cache can be trimmed, compared with these limits. */
+/** How far the cache may exceed these limits before it can be trimmed. */
 const hardFactor = 4;
 /** Steps of one mask or one token, each a few tens of nanoseconds. */
 const maxStepsPerCall = 2_000_000;
 
-/** Network states with their stacks, and the state that they form with all that follows without a byte. */
+/** Network states with their stacks, and the state of their closure. */
 interface ClosedTargets {
   readonly targets: ReadonlyMap<number, StackSet>;
   readonly state: number;
@@ -47,7 +47,7 @@ export class Automaton {
   #table = new Int32Array(0);
   #numEntries = 0;
   #epoch = 0;
-  /** Closed targets of the state that was last stepped from, by their hash. */
+  /** Closures of the targets of the state that was last stepped from, by hash. */
   readonly #closedTargets = new Map<number, ClosedTargets[]>();
   #closedFrom = deadState;
   #startState!: number;
@@ -123,7 +123,7 @@ export class Automaton {
     return next;
   }
 
-  /** The state that closes these targets: many symbols lead from a state to the same ones. */
+  /** The state of the closure of these targets, cached because many symbols lead from a state to the same targets. */
   #closed(from: number, targets: ReadonlyMap<number, StackSet>): number {
     if (targets.size === 0) return deadState;
     if (this.#closedFrom !== from) this.#closedTargets.clear();
@@ -139,7 +139,7 @@ export class Automaton {
     return state;
   }
 
-  /** The state of a text that may have come to either of two states. */
+  /** The union of two states. */
   union(a: number, b: number): number {
     if (a === b || b === deadState) return a;
     if (a === deadState) return b;
@@ -234,7 +234,7 @@ export class Automaton {
   }
 }
 
-/** The same in any order. */
+/** A hash that does not depend on the order. */
 function hashOfTargets(targets: ReadonlyMap<number, StackSet>): number {
   let sum = 0;
   for (const [target, { id }] of targets) sum += Math.imul(Math.imul(target, 0x01000193) ^ id, 0x9e3779b1) | 0;

@@ -1,4 +1,4 @@
-/** The states that a network may be in without another byte. Its cost is linear in the edges that are passed, per set of stacks. */
+/** Epsilon closures of network states. The cost is linear in the edges that are followed, per set of stacks. */
 import type { EdgeList } from '../network/states.js';
 import type { Network } from '../network/network.js';
 import type { WorkBudget } from '../work-budget.js';
@@ -62,7 +62,7 @@ export class Closure {
   }
 
   /**
-   * Adds the states that rules which may end here return to. Each set of stacks is popped once.
+   * Returns from the rules that may end here, and adds their return states. Each set of stacks is popped once.
    * @returns whether the whole text may end
    */
   #return(items: Map<number, StackSet>): boolean {
@@ -87,7 +87,7 @@ export class Closure {
   }
 
   /**
-   * Something that a counter counts has ended.
+   * Counts an element of a counter that has ended.
    * @param counting stacks whose innermost members are states of counters
    * @param ended receives stacks of counters that may end here
    */
@@ -100,7 +100,7 @@ export class Closure {
     }
   }
 
-  /** Records what may follow in a state of a counter. */
+  /** Calls what may come next in a state of a counter. */
   #enter(state: number, stacks: StackSet): void {
     const calls = this.#counterStates.callsOf(state);
     if (calls.length === 0) return;
@@ -117,14 +117,14 @@ export class Closure {
     to.set(key, before === undefined ? stacks : this.#stackSets.union(before, stacks));
   }
 
-  /** Enters the rules that are called. All calls of a rule are known when its turn comes: rules are numbered in that order. */
+  /** Enters the called rules in the order of their numbers, so that all calls of a rule are known when its turn comes. */
   #call(): void {
     for (let rule = this.#queue.pop(); rule !== undefined; rule = this.#queue.pop()) {
       this.#expand([this.#network.ruleStarts[rule]!], this.#called.get(rule) as StackSet);
     }
   }
 
-  /** Follows jumps. A rule that is called and may be empty is passed by the jump beside its call. */
+  /** Follows jumps. Beside each call of a nullable rule, a jump skips it. */
   #expand(from: readonly number[], stacks: StackSet): void {
     const { jumps, moves, calls } = this.#network;
     const visits = this.#visits;

@@ -1,12 +1,12 @@
 /**
- * States that count: which members of an unordered list were written, how many items of an automaton. There may be very
- * many, so each gets its number when it is first reached.
+ * States that contain counts: the members of an unordered list that were written, or the items of an automaton. There may
+ * be very many, so each gets its number when it is first reached.
  */
 import { invariant } from '@winnow/tensor';
 import type { AutomatonCounter, Counter, Network, UnorderedCounter } from '../network/network.js';
 import type { WorkBudget } from '../work-budget.js';
 
-/** What a counter has counted. */
+/** The counts of a state. */
 type Count = readonly number[];
 
 /** One kind of counter. A label names what was written: a member, the separator, an edge. */
@@ -14,7 +14,7 @@ interface CounterRules {
   readonly first: Count;
   next(count: Count, label: number): Count;
   canEnd(count: Count): boolean;
-  /** What may be written: rule and label, in turns. */
+  /** What may come next: rule and label, alternately. */
   callsOf(count: Count): readonly number[];
 }
 
@@ -64,7 +64,7 @@ export class CounterStates {
     return this.#numberOf(counter, (this.#rules[counter] as CounterRules).first);
   }
 
-  /** The state after what a label names was written. */
+  /** The state after the element of a label. */
   after(state: number, labelState: number): number {
     const { counter, count, next } = this.#at(state);
     let number = next.get(labelState);
@@ -123,7 +123,10 @@ function numLabelsOf(counter: Counter): number {
   return counter.edges.reduce((most, edges) => Math.max(most, edges.length / 2), 0);
 }
 
-/** A count of each member, then of all, then whether a member must follow. The label of the separator comes after those of the members. */
+/**
+ * Counts: of each member, of all of them, and whether a member must follow. The label of the separator comes after those
+ * of the members.
+ */
 function unorderedRules(counter: UnorderedCounter): CounterRules {
   const { members, separator, canOmitSeparator, max } = counter;
   const total = members.length;
@@ -150,7 +153,7 @@ function unorderedRules(counter: UnorderedCounter): CounterRules {
   };
 }
 
-/** What is missing: members that are required, and different ones for the minimum. */
+/** What is missing: required members, different members for the minimum, and the members left to choose from. */
 function missingOf({ members, min }: UnorderedCounter, count: Count): { needed: number; others: number; free: number } {
   let [needed, different, free] = [0, 0, 0];
   for (const [index, member] of members.entries()) {
@@ -167,7 +170,7 @@ function isFulfilled(counter: UnorderedCounter, count: Count): boolean {
   return needed === 0 && others === 0;
 }
 
-/** Members that may come next: those after which the counts can still be fulfilled. */
+/** Members that may come next: those after which the counts can still be met. */
 function followers(counter: UnorderedCounter, count: Count): readonly number[] {
   const { needed, others, free } = missingOf(counter, count);
   const room = counter.max - (count[counter.members.length] as number);

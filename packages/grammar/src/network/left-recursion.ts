@@ -1,4 +1,4 @@
-/** Which rules can be empty, and whether one reaches itself before any character. */
+/** Finds nullable rules, and rejects left recursion. */
 import { FormatError } from '@winnow/tensor';
 import { memberOf, partsOf, type GrammarNode } from '../grammar.js';
 import type { Sliced } from '../sliced.js';

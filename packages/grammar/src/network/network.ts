@@ -32,7 +32,7 @@ export interface UnorderedCounter {
 /** See `automaton` of `GrammarNode`. */
 export interface AutomatonCounter extends Runs {
   readonly kind: 'automaton';
-  /** By state: rule and target, in turns. */
+  /** By state: rule and target of each edge, alternately. */
   readonly edges: readonly (readonly number[])[];
   readonly isAccepting: readonly boolean[];
   readonly min: number;
@@ -40,30 +40,30 @@ export interface AutomatonCounter extends Runs {
   readonly max: number;
 }
 
-/** A part of a network whose states count, and are therefore made when they are reached. */
+/** A part of a network whose states contain counts. There are too many to list, so each is created when it is reached. */
 export type Counter = UnorderedCounter | AutomatonCounter;
 
-/** A compiled grammar. Its states are numbered from 0; its size is linear in the edges that were written. */
+/** A compiled grammar. States are numbered from 0; its size is linear in the number of edges. */
 export interface Network {
   readonly numStates: number;
   /** Number of the rule that a whole text has to match. */
   readonly root: number;
   /**
-   * Consume a symbol: first symbol, last symbol, target. Symbols below 256 are bytes, then comes any token that the
-   * grammar does not name, then those that it does.
+   * Edges that consume a symbol: first symbol, last symbol, target. Symbols below 256 are bytes, 256 is any token that
+   * the grammar does not name, and the tokens that it names follow.
    */
   readonly moves: EdgeList;
   /** Ids of the tokens that the grammar names. */
   readonly tokenIds: readonly number[];
-  /** Consume nothing: target. A call of a rule that can be empty also is a jump to its return state. */
+  /** Edges that consume nothing: target. Beside each call of a nullable rule there is a jump to its return state. */
   readonly jumps: EdgeList;
   /**
-   * Call a rule: rule, return state or -1 when nothing follows in the calling rule. The rule of counter `n` only calls
+   * Edges that call a rule: rule, and return state, or -1 for a tail call. Counter `n` has a rule whose only edge calls
    * `-1 - n`.
    */
   readonly calls: EdgeList;
   readonly counters: readonly Counter[];
-  /** The first state of each rule. Rules come after all that call them before a byte. */
+  /** Start state of each rule. A rule comes after all rules that call it before they consume a byte. */
   readonly ruleStarts: Int32Array; // [numRules]
   /** Whether the end of its rule can be reached without another byte. */
   readonly canEnd: Uint8Array; // [numStates]
@@ -125,7 +125,7 @@ export function* compileNetwork(
   };
 }
 
-/** Rules, each after all rules that call it before they consume a byte. */
+/** The rules in topological order: each after all rules that call it before they consume a byte. */
 function* callOrder(
   rules: readonly WrittenRule[],
   counters: readonly Counter[],
@@ -168,7 +168,7 @@ function renumbered(counter: Counter, numbers: Int32Array): Counter {
   return { ...counter, members, separator: numbers[counter.separator]! };
 }
 
-/** The rules that can be called from a state before a byte. */
+/** The rules that a state can call before it consumes a byte. */
 function firstCalls(start: number, jumps: EdgeList, calls: EdgeList, budget: WorkBudget): ReadonlySet<number> {
   const called = new Set<number>();
   const seen = new Set([start]);
@@ -190,7 +190,7 @@ function withMore(back: EdgeList, moves: EdgeList, calls: EdgeList, numStates: n
   return marked(back, sources, numStates);
 }
 
-/** Calls by the final numbers of rules; the return state is -1 where nothing can follow it. */
+/** Calls with the final numbers of rules; the return state is -1 where nothing can follow it. */
 function finalCalls({ edges }: EdgeList, numbers: Int32Array, hasMore: Uint8Array): Int32Array {
   return edges.map((value, at) => {
     if (at % 2 === 0) return value < 0 ? value : numbers[value]!;
@@ -198,7 +198,7 @@ function finalCalls({ edges }: EdgeList, numbers: Int32Array, hasMore: Uint8Arra
   });
 }
 
-/** Edges of one field, from their targets to their states. */
+/** Jumps, reversed. */
 function reversed({ starts, edges }: EdgeList, numStates: number): EdgeList {
   const backStarts = new Int32Array(numStates + 1);
   for (const target of edges) backStarts[target + 1]!++;
@@ -211,7 +211,7 @@ function reversed({ starts, edges }: EdgeList, numStates: number): EdgeList {
   return { starts: backStarts, edges: sources };
 }
 
-/** Marks what can be reached. */
+/** Marks the states that can be reached. */
 function marked({ starts, edges }: EdgeList, from: readonly number[], numStates: number): Uint8Array {
   const isMarked = new Uint8Array(numStates);
   const queue = [...from];

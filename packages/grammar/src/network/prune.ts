@@ -57,7 +57,7 @@ function hasEmptyPart(node: GrammarNode): boolean {
   return (node.kind === 'choice' && node.alternatives.length === 0) || partsOf(node).some(hasEmptyPart);
 }
 
-/** Whether members that can occur fulfill the counts. */
+/** Whether the members that can occur are enough for the counts. */
 function canComplete({ separator, members, min, max = Infinity }: Unordered, isPossible: IsPossible): boolean {
   const counts = members.map(memberOf);
   const possible = counts.filter(({ item, max: most }) => most > 0 && isPossible(item));
@@ -68,7 +68,7 @@ function canComplete({ separator, members, min, max = Infinity }: Unordered, isP
   return possible.length >= min && numItems <= max && (numItems < 2 || isPossible(separator));
 }
 
-/** Undefined when nothing is left. */
+/** The node without its unproductive parts; undefined when nothing is left. */
 function cut(node: GrammarNode, productive: ReadonlySet<string>): GrammarNode | undefined {
   switch (node.kind) {
     case 'literal':

@@ -13,11 +13,11 @@ import { utf8Ranges, type ByteRange } from './utf8-ranges.js';
 type Repeat = Extract<GrammarNode, { kind: 'repeat' }>;
 type CounterNode = Extract<GrammarNode, { kind: 'unordered' | 'automaton' }>;
 
-/** The symbol of tokens that the grammar does not name; those of other tokens follow. */
+/** The symbol of all tokens that the grammar does not name. */
 export const otherToken = 256;
 /** The symbol of the first token that the grammar names. */
 export const firstToken: number = otherToken + 1;
-/** More than the symbols of all tokens. */
+/** Larger than every symbol. */
 const lastSymbol = 2 ** 24;
 
 /** The id of a token of the vocabulary. @throws {FormatError} when there is none */
@@ -26,9 +26,9 @@ export type IdOfToken = (token: number | string) => number;
 /** A rule as states. */
 export interface WrittenRule {
   readonly name: string;
-  /** Undefined for a set of characters, which is written as a whole. */
+  /** Undefined if the states of the rule are already complete: a set of characters or a counter. */
   readonly node: GrammarNode | undefined;
-  /** Without the empty text. */
+  /** Excludes the empty text. */
   readonly isNonEmpty: boolean;
   readonly start: number;
   readonly end: number;
@@ -37,16 +37,16 @@ export interface WrittenRule {
 /** A set of characters. */
 interface WrittenClass {
   readonly ascii: readonly ByteRange[];
-  /** Number of the rule of its other characters. */
+  /** The rule of its characters beyond ASCII. */
   readonly rule: number | undefined;
 }
 
 export class NetworkWriter {
   readonly states: StateWriter;
-  /** In the order of their numbers, which calls refer to. */
+  /** By number, as calls refer to them. */
   readonly rules: WrittenRule[] = [];
   readonly counters: Counter[] = [];
-  /** Ids of the tokens that are named, in the order of their symbols. */
+  /** Ids of the tokens that the grammar names, in the order of their symbols. */
   readonly tokenIds: number[] = [];
   readonly #idOf: IdOfToken;
   readonly #isNullable: (name: string) => boolean;
@@ -102,8 +102,8 @@ export class NetworkWriter {
   }
 
   /**
-   * Adds what leads from one state to the other.
-   * @param isNonEmpty leave the empty text out
+   * Adds states and edges for a node, between two states.
+   * @param isNonEmpty exclude the empty text
    */
   #write(node: GrammarNode, from: number, to: number, isNonEmpty: boolean): void {
     this.#budget.spend(5);
@@ -137,7 +137,7 @@ export class NetworkWriter {
     }
   }
 
-  /** The rule of a counter, which is written once. It is never empty: callers skip it instead. */
+  /** The rule of a counter, written once. It is never empty: a jump beside the call skips it where that is allowed. */
   #counterRule(node: CounterNode): number {
     const known = this.#counterRules.get(node);
     if (known !== undefined) return known;
@@ -213,7 +213,7 @@ export class NetworkWriter {
   }
 
   /**
-   * ASCII characters as moves; others, of which each set takes many states, as a call of a rule that is written once.
+   * ASCII characters are moves. All others take many states, so each set is a rule, written once and called.
    */
   #writeClass(ranges: CodePoints, from: number, to: number): void {
     let written = this.#classes.get(ranges);
@@ -278,7 +278,7 @@ export class NetworkWriter {
     if (items.length === 0) this.states.jumps.add(from, to);
   }
 
-  /** Items that can all be empty: one of them is not, those before it are, and the rest follows. */
+  /** Nullable items without the empty text: one alternative for each item that may be the first non-empty one. */
   #writeNonEmptySequence(items: readonly GrammarNode[], from: number, to: number): void {
     let state: number | undefined;
     for (const [index, item] of items.entries()) {
@@ -290,8 +290,8 @@ export class NetworkWriter {
   }
 
   /**
-   * Repetitions of what can be empty are any smaller number of non-empty ones, so that no two ways lead to the same
-   * count.
+   * A nullable item is repeated as non-empty matches only, of which any number up to `max` will do. Otherwise one text
+   * would have many paths, with empty matches at different places.
    */
   #writeRepeat(node: Repeat, from: number, to: number, isNonEmpty: boolean): void {
     const { item, max } = node;

@@ -81,8 +81,8 @@ export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
 }
 
 /**
- * The texts of `min` to `max` characters: a copy of the automaton for each length that must be distinguished, with the
- * same sets of characters. A bound that every text already satisfies costs nothing.
+ * Restricts texts to `min` to `max` characters. The result has a copy of the automaton for each length that matters; the
+ * copies share their sets of characters. A bound that every text already satisfies costs nothing.
  */
 export function* limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Sliced<Dfa> {
   const { shortest, longest } = lengthsOf(dfa, budget);
@@ -155,7 +155,7 @@ function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
 
 /**
  * Decimal numbers without an exponent that are multiples of `divisor / 10^numDigits`, with at most `numDigits` digits
- * after the point. A state is a remainder, and how many digits after the point led to it.
+ * after the point. A state consists of the remainder and the number of digits read after the point.
  */
 export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudget): Dfa {
   const numStates = 2 + divisor * (numDigits + 2);
@@ -185,7 +185,7 @@ export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudg
   return trim({ edges, isAccepting });
 }
 
-/** Removes states from which nothing is accepted; the empty language is one state without edges. */
+/** Removes states that cannot reach an accepting one. The empty language is a single state without edges. */
 export function trim({ edges, isAccepting }: Dfa): Dfa {
   const sources: number[][] = edges.map(() => []);
   for (const [state, own] of edges.entries()) for (const { target } of own) sources[target]?.push(state);

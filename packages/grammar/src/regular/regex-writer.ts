@@ -1,4 +1,4 @@
-/** Writes the AST of a regular expression as states. */
+/** Compiles the AST of a regular expression to states of a nondeterministic automaton. */
 import type { AST } from '@eslint-community/regexpp';
 import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
 import type { CodePointRange } from '../grammar.js';
@@ -24,8 +24,8 @@ export class RegexWriter {
   }
 
   /**
-   * Adds what leads from one state to the other.
-   * @param isNonEmpty leave the empty text out
+   * Adds states and edges for an element, between two states.
+   * @param isNonEmpty exclude the empty text
    */
   write(alternatives: readonly AST.Alternative[], from: number, to: number, isNonEmpty = false): void {
     if (++this.#depth > maxDepth) this.#budget.refuse('groups of a pattern', this.#depth, maxDepth, 'levels');
@@ -46,7 +46,7 @@ export class RegexWriter {
     this.#nfa.jump(state, to);
   }
 
-  /** Elements that can all be empty: one of them is not, those before it are, and the rest follows. */
+  /** Nullable elements without the empty text: one alternative for each element that may be the first non-empty one. */
   #writeNonEmpty(elements: readonly AST.Element[], from: number, to: number): void {
     let state: number | undefined;
     for (const element of elements) {
@@ -87,7 +87,10 @@ export class RegexWriter {
     }
   }
 
-  /** Repetitions of what can be empty are any smaller number of non-empty ones, so that no two ways lead to the same count. */
+  /**
+   * A nullable element is repeated as non-empty matches only, of which any number up to `max` will do. Otherwise one text
+   * would have many paths, with empty matches at different places.
+   */
   #writeQuantifier({ element, min, max }: AST.Quantifier, from: number, to: number, isNonEmpty: boolean): void {
     const hasEmpty = max !== 1 && this.#canBeEmpty(element);
     const least = hasEmpty ? 0 : min;
@@ -116,7 +119,7 @@ export class RegexWriter {
     this.#nfa.jump(state, to);
   }
 
-  /** Whether an element matches the empty text wherever it stands. With `^` or `$` in it, that depends. */
+  /** Whether an element matches the empty text at every position; `^` and `$` match it at some positions only. */
   #canBeEmpty(element: AST.Element): boolean {
     const known = this.#nullable.get(element);
     if (known !== undefined) return known;
@@ -130,7 +133,7 @@ export class RegexWriter {
     return isNullable;
   }
 
-  /** The same object for each copy of an element, so that what depends on it is computed once. */
+  /** The same object for every copy of an element, so that what depends on it is computed once. */
   #membersOf(element: AST.Character | AST.CharacterSet | AST.CharacterClass): CodePoints {
     let members = this.#members.get(element);
     if (members === undefined) this.#members.set(element, (members = membersOf(element, this.#budget)));
@@ -197,7 +200,7 @@ function setOf(element: AST.CharacterSet, budget: WorkBudget): CodePoints {
 }
 
 const properties = new Map<string, CodePoints>();
-/** All characters in order, to ask the JavaScript engine's own tables about. */
+/** All characters in order, to look up properties in the JavaScript engine's own tables. */
 let allCharacters: string | undefined;
 
 /** @throws {CapacityError} for more properties than the budget allows: each is tested with all characters once */
@@ -211,7 +214,7 @@ function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget
   return members;
 }
 
-/** The characters that an expression of runs matches. */
+/** The characters that an expression such as `\\p{L}+` matches, from its matches in all characters. */
 function runsOf(run: RegExp): CodePoints {
   allCharacters ??= allCodePoints.map(([first, last]) => textOf(first, last)).join('');
   const ranges: CodePointRange[] = [];

@@ -205,7 +205,7 @@ class SchemaConverter {
     return sequence(literal('"'), node, literal('"'));
   }
 
-  /** A pattern with bounds that not all its texts keep counts characters instead of having states for every length. */
+  /** A pattern whose texts may exceed the bounds counts characters: states for every length would be too many. */
   *#patternNode({ patterns = [], minLength = 0, maxLength }: Facts): Sliced<GrammarNode> {
     const { budget } = this.#rules;
     const dfa = yield* patternsDfa(patterns, budget);
@@ -231,7 +231,7 @@ class SchemaConverter {
     return this.#automaton(dfa, encodePlain);
   }
 
-  /** Integers that a double represents exactly: those of 16 digits do so up to 2^53, which begins with a 9. */
+  /** Multiples that a double represents exactly: with 16 digits only those below 9e15, since 2^53 is about 9.007e15. */
   *#multiplesNode(divisors: readonly number[], minimum: Bound | undefined): Sliced<GrammarNode> {
     const positive = choice(
       yield* this.#multiplesOfDigits('[1-8]', 16, divisors),
@@ -289,7 +289,7 @@ class SchemaConverter {
     return sequence(literal('['), this.#rules.space, tail, this.#rules.space, literal(']'));
   }
 
-  /** Different items can be ensured where there are few values: each is written once. */
+  /** Items are unique if all values are listed and each occurs at most once. */
   #uniqueItems(facts: Facts, path: string): GrammarNode {
     const { prefix = [], minItems = 0, maxItems, contains } = facts;
     const values = prefix.length === 0 && contains === undefined ? this.#valuesOf(itemOf(facts, 0)) : undefined;
@@ -310,7 +310,7 @@ class SchemaConverter {
     return found.filter((value, index) => !found.slice(0, index).some(isSame(value)));
   }
 
-  /** Items that are required, among others. */
+  /** Required items at any position: `contains`. */
   #containing(facts: Facts, contains: readonly Contained[]): GrammarNode {
     const { prefix = [], minItems = 0, maxItems } = facts;
     const [{ path }] = contains as readonly [Contained];
@@ -336,7 +336,7 @@ class SchemaConverter {
     const declared = [...new Set([...declaredNames(facts), ...required])];
     const keyFacts = keys === undefined ? undefined : this.#resolver.resolve(keys);
     const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, this.#resolver)) ?? true;
-    // rules only for members that can occur
+    // members that cannot occur need no rules
     const members = declared.filter(isKey).map((name) => {
       const node = sequence(literal(`${JSON.stringify(name)}:`), space, this.valueOf(propertyOf(facts, name)));
       return required.has(name) ? node : optional(node);

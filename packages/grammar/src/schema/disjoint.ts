@@ -1,4 +1,4 @@
-/** Whether no value satisfies both of two sets of facts. Conservative: false when undecided. */
+/** Whether no value satisfies two sets of facts. Conservative: false when undecided. */
 import { isSame, propertyOf, type Conjunction, type Facts } from './facts.js';
 
 export function areDisjoint(

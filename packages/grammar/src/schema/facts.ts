@@ -27,7 +27,7 @@ export interface Facts {
   readonly minimum?: Bound;
   readonly maximum?: Bound;
   readonly divisors?: readonly number[];
-  /** What schemas say of properties by their names; a property has to satisfy all of them. */
+  /** Schemas of properties by their names; a property has to satisfy all of these shapes. */
   readonly shapes?: readonly Shape[];
   readonly keys?: Conjunction;
   readonly required?: ReadonlySet<string>;
@@ -39,18 +39,18 @@ export interface Facts {
   readonly minItems?: number;
   readonly maxItems?: number;
   readonly contains?: readonly Contained[];
-  /** The place of the keyword that asks for different items. */
+  /** Path of `uniqueItems`, where it is true. */
   readonly unique?: string;
 }
 
-/** Items that an array must have: at least so many that the schema accepts. */
+/** `contains`: at least `min` items that the schema accepts. */
 export interface Contained {
   readonly value: Conjunction;
   readonly min: number;
   readonly path: string;
 }
 
-/** What one schema says of properties. */
+/** The properties of one schema. */
 export interface Shape {
   /** In declaration order. */
   readonly properties: ReadonlyMap<string, Conjunction>;
@@ -70,9 +70,9 @@ export interface NamePattern {
 export interface Pattern {
   readonly source: string;
   readonly isWhole: boolean;
-  /** Only texts that do not match. Default false. */
+  /** Accept the texts that do not match. Default false. */
   readonly isNegated?: boolean;
-  /** It does not match all that its keyword accepts: a format. Default false. */
+  /** Stricter than its keyword, as the expressions of formats are. Default false. */
   readonly isNarrow?: boolean;
   readonly path: string;
 }
@@ -124,12 +124,12 @@ export function both(a: Facts, b: Facts): Facts | undefined {
   return result;
 }
 
-/** Both lists without repetitions: the same schema may be met in very many ways. */
+/** The union: very many paths may lead to the same schema. */
 function joined<T>(a: readonly T[] = [], b: readonly T[] = []): readonly T[] {
   return [...new Set([...a, ...b])];
 }
 
-/** The same for schemas, which are known by their places. */
+/** The same for schemas, which are identified by their paths. */
 export function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction {
   return [...new Map([...a, ...b].map((located) => [located.path, located])).values()];
 }

@@ -11,13 +11,13 @@ const hour = '(?:[01]\\d|2[0-3])';
 const zone = `(?:[Zz]|[+-]${hour}:[0-5]\\d)`;
 /** Leap seconds are inserted at midnight UTC. */
 const time = `(?:${hour}:[0-5]\\d:[0-5]\\d${fraction}${zone}|23:59:60${fraction}(?:[Zz]|[+-]00:00))`;
-/** Without two hyphens side by side, which only encoded names have. */
+/** Without two adjacent hyphens, which only Punycode labels have. */
 const label = (maxLength: number): string => `[A-Za-z0-9](?:-?[A-Za-z0-9]){0,${Math.floor((maxLength - 1) / 2)}}`;
 const longLabel = '[A-Za-z0-9]{1,60}';
 /** At most 253 characters. */
 const hostname = `(?:(?:${label(60)}|${longLabel})(?:\\.(?:${label(60)}|${longLabel})){0,3}|${label(20)}(?:\\.${label(20)}){4,9})`;
 const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
-/** At most 64 characters before the sign. */
+/** At most 64 characters before the `@`. */
 const email = `(?:${atom}{1,40}(?:\\.${atom}{1,23})?|${atom}{1,15}(?:\\.${atom}{1,15}){2,3})@(?:${label(60)}\\.){1,4}${label(60)}`;
 /** Characters of internationalized identifiers (RFC 3987). */
 const ucs = '\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef';
@@ -35,7 +35,7 @@ const ipv6 = [
   `:(?:(?::${hex}){1,7}|(?::${hex}){0,5}:${ipv4}|:)`,
 ].join('|');
 
-/** Identifiers of resources (RFC 3986). @param more further characters */
+/** URIs and references (RFC 3986). @param more additional characters */
 function resource(more: string): { readonly absolute: string; readonly relative: string } {
   const plain = `A-Za-z0-9._~!$&'()*+,;=${more}-`;
   const encoded = '|%[0-9A-Fa-f]{2}';
@@ -64,7 +64,7 @@ const durationTime = `T(?:\\d+H(?:${minutes})?|${minutes}|${seconds})`;
 const durationDate = `(?:${days}|${months}|\\d+Y(?:${months})?)`;
 const jsonPointer = '(?:/(?:[^~/]|~[01])*)*';
 
-/** Regular expressions that need no flag, with groups in groups. */
+/** Matches regular expressions without flags. @param levels how deeply their groups may be nested */
 function regexSource(levels: number): string {
   const escape = '\\\\(?:[dDwWsSfnrtv^$.*+?()\\[\\]{}|/\\\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})';
   const member = `(?:a-z|A-Z|a-f|A-F|0-9|[^\\]\\\\\\[\\u0000-\\u001f-]|${escape})`;

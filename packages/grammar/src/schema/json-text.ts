@@ -59,7 +59,7 @@ export const spaceNodes: Readonly<Record<'single' | 'indented' | 'none', Grammar
 /** Names of rules by the escapes that they consist of. */
 const escapeRules = new WeakMap<ReadonlyMap<string, GrammarNode>, Map<string, string>>();
 
-/** Escapes, of which there may be dozens, as a rule that all automata of the grammar share. */
+/** Replaces escapes, of which there may be dozens, by a rule that all automata of the grammar share. */
 function withSharedEscapes(nodes: readonly GrammarNode[], rules: Map<string, GrammarNode>): readonly GrammarNode[] {
   const literals = nodes.filter((node) => node.kind === 'literal');
   if (literals.length < 3) return nodes;
@@ -72,7 +72,7 @@ function withSharedEscapes(nodes: readonly GrammarNode[], rules: Map<string, Gra
   return [...nodes.filter((node) => node.kind !== 'literal'), ruleReference(name)];
 }
 
-/** Nodes for sets of characters, each made once. */
+/** Encodes sets of characters as nodes, each set once. */
 function encoder(
   rules: Map<string, GrammarNode>,
   encode: (on: CodePoints) => readonly GrammarNode[],
@@ -107,7 +107,7 @@ export function automatonRules(
   return ruleReference(`${name}-0`);
 }
 
-/** A node for the texts of an automaton with so many characters. */
+/** A node for those texts of an automaton whose number of characters is within the bounds. */
 export function countedNode(
   { edges, isAccepting }: Dfa,
   rules: Map<string, GrammarNode>,

@@ -32,7 +32,7 @@ const kindsOfType: Readonly<Record<string, readonly Kind[]>> = {
 
 type Writable = { -readonly [K in keyof Facts]: Facts[K] };
 
-/** What is read of one schema. */
+/** One schema and what was read of it so far. */
 interface Reading {
   readonly schema: Exclude<JsonSchema, boolean>;
   readonly facts: Writable;

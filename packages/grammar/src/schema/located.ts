@@ -2,7 +2,7 @@
 import { FormatError, isRecord } from '@winnow/tensor';
 import type { JsonSchema, Located } from './facts.js';
 
-/** A schema that stands for a part of another one: of its negation, for example. Its path is found nowhere else. */
+/** Path of a schema that is derived from another one, such as its negation. No schema in the document has such a path. */
 export function derivedPath(path: string, kind: 'not' | 'absent' | 'present', of = ''): string {
   return `${path}~${kind}(${of})`;
 }
@@ -11,7 +11,7 @@ export function isDerived(path: string): boolean {
   return /~(?:not|absent|present)\(/.test(path);
 }
 
-/** The place in the schema that a path begins with. */
+/** The place in the document that a path begins with. */
 export function placeOf(path: string): string {
   return path.replace(/~(?:not|absent|present)\(.*$/s, '');
 }

@@ -90,7 +90,7 @@ export function divisorOf(value: number): Divisor | undefined {
   return isSmall && numZeros < exactDigits ? { numerator: Number(numerator), numDigits, numZeros } : undefined;
 }
 
-/** Numbers whose multiples a double represents: those with few digits, and integers by their size. */
+/** Multiples that a double represents exactly: those with few digits, and integers up to a size. */
 export function exactRegex({ numDigits, numZeros }: Omit<Divisor, 'numerator'>): string {
   const whole = `-?\\d{1,${numDigits === 0 ? maxDigits : exactDigits - numDigits}}`;
   const zeros = numZeros === 0 ? '' : `-?(?:0|\\d+0{${numZeros}})`;
@@ -162,7 +162,7 @@ function digitsBetween(low: string, high: string): string {
   return parts.join('|');
 }
 
-/** Numbers from `low` to `high` millionths, and those between whose further digits say more. */
+/** Numbers from `low` to `high` millionths; those in between may have more digits. */
 function decimal(low: bigint, high: bigint | undefined): string | undefined {
   const small = low === 0n && (high === undefined || high > 0n) ? `|${smallDecimal}` : '';
   const [lowWhole, lowRest] = [low / scale, low % scale];

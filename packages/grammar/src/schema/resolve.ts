@@ -19,8 +19,8 @@ export class Resolver {
   readonly #expanded = new Map<string, readonly Facts[]>();
 
   /**
-   * Resolves to at least what a schema accepts: branches of `oneOf` that overlap, no negation. Other resolvers give at most what
-   * it accepts.
+   * A resolver of supersets: it keeps branches of `oneOf` that overlap and ignores negations. Other resolvers give
+   * subsets of what a schema accepts.
    */
   readonly wide: Resolver;
 
@@ -71,7 +71,7 @@ export class Resolver {
     return [...result.values()];
   }
 
-  /** The alternatives of a schema, each place once: references may lead to the same place in very many ways. */
+  /** The alternatives of a schema, computed once per place: very many references may lead to it. */
   #expand(located: Located, open: ReadonlySet<string>): readonly Facts[] {
     const known = this.#expanded.get(located.path);
     if (known !== undefined) return known;
@@ -146,12 +146,12 @@ export class Resolver {
     const isForbidden = accepted.some(
       (facts) => Object.keys(facts).length === 1 && facts.kinds.size === allKinds.length,
     );
-    // parts of a negation that cannot be expressed are left out of its alternatives; an author has to know
+    // alternatives that cannot be expressed are omitted; if none is left, the author has to know
     if (rest.length > 0 || alternatives.length === 0 || isForbidden || isDerived(negated.path)) return rest;
     return fail(negated.path, 'a negation that constrained decoding cannot enforce');
   }
 
-  /** Alternatives without what others accept. */
+  /** The alternatives minus what `others` accept. */
   #exclude(alternatives: readonly Facts[], others: readonly Facts[]): readonly Facts[] {
     const resolve = (conjunction: Conjunction): readonly Facts[] => this.wide.resolve(conjunction);
     let rest = alternatives;
@@ -175,7 +175,7 @@ export class Resolver {
     return alternatives;
   }
 
-  /** Both of each two. @throws {CapacityError} for too many */
+  /** The conjunctions of all pairs. @throws {CapacityError} for too many */
   #product(some: readonly Facts[], others: readonly Facts[], path: string): readonly Facts[] {
     const product: Facts[] = [];
     for (const a of some) {
@@ -193,7 +193,7 @@ export class Resolver {
   }
 }
 
-/** Without patterns of formats, which do not match all that a format accepts. */
+/** Without the patterns of formats, which are stricter than the formats. */
 function withoutNarrowPatterns({ patterns = [], ...facts }: Facts): Facts {
   const kept = patterns.filter(({ isNarrow }) => isNarrow !== true);
   return kept.length === 0 ? facts : { ...facts, patterns: kept };
@@ -208,7 +208,7 @@ function isPlainReference(schema: Exclude<JsonSchema, boolean>): boolean {
   return schema['$ref'] !== undefined && Object.keys(schema).every((name) => name === '$ref' || isAnnotation(name));
 }
 
-/** Maximum nesting of a schema, since what reads it recurses. */
+/** Maximum nesting of a schema, since its readers recurse. */
 const maxDepth = 200;
 
 function collectAnchors(

@@ -55,7 +55,7 @@ export class SharedRules {
     return node;
   }
 
-  /** A node for the texts of the automaton with so many characters. */
+  /** A node for those texts of the automaton whose number of characters is within the bounds. */
   countedAutomaton(dfa: Dfa, counts: CountRange, encode: typeof encodePlain): GrammarNode {
     this.budget.spend(20 * dfa.edges.length);
     return countedNode(dfa, this.#rules, counts, encode);
@@ -67,7 +67,10 @@ export class SharedRules {
   }
 }
 
-/** At least so many states: repetitions are expanded. The network counts them exactly, but without the places of the schema. */
+/**
+ * A lower bound of the number of states, with repetitions expanded. The network counts exactly, but does not know the
+ * places in the schema.
+ */
 function countStates(node: GrammarNode, budget: WorkBudget): number {
   budget.spend(1);
   switch (node.kind) {

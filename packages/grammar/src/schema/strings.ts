@@ -50,10 +50,10 @@ function compiled({ source, isWhole }: Pattern, budget: WorkBudget): Sliced<Dfa>
   return (isWhole ? wholeRegexDfa : regexDfa)(source, budget);
 }
 
-/** Automata of formats, which are few, and the steps that each took. */
+/** Automata of formats, which are few, and the work that each took. */
 const knownFormats = new Map<string, { readonly dfa: Dfa; readonly numSteps: number }>();
 
-/** Known ones are charged, too: what a budget allows must not depend on earlier schemas. */
+/** Cached automata are charged, too, so that the verdict on a schema does not depend on earlier ones. */
 function* formatDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   const ready = knownFormats.get(source);
   if (ready !== undefined) {

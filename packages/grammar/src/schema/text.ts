@@ -1,4 +1,4 @@
-/** Free text in grammars that excludes a pattern. */
+/** Free text without matches of a pattern. */
 import { allCodePoints } from '../code-points.js';
 import type { GrammarNode } from '../grammar.js';
 import { complementDfa, trim } from '../regular/dfa.js';

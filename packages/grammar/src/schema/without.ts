@@ -1,4 +1,4 @@
-/** What one set of facts allows and another one does not, as far as facts can say it: never more. */
+/** The difference of two sets of facts, or a subset of it where facts cannot express all of it. */
 import { escapeRegex } from '../regular/regex.js';
 import {
   declaredNames,
@@ -16,7 +16,7 @@ import { derivedPath } from './located.js';
 import { kindOf, meets } from './valid.js';
 import type { Resolver } from './resolve.js';
 
-/** A schema that what another one accepts does not satisfy. */
+/** The negation of a conjunction. */
 function negationOf(conjunction: Conjunction): Located {
   const [first, ...others] = conjunction.map((part) => part.path);
   const path = derivedPath(first as string, 'not', others.join(' '));
@@ -24,8 +24,8 @@ function negationOf(conjunction: Conjunction): Located {
 }
 
 /**
- * @param b accepts at least what its schema accepts
- * @param wide resolves what the values of b may be
+ * @param b facts of a superset of what its schema accepts
+ * @param wide the resolver of supersets
  */
 export function without(a: Facts, b: Facts, wide: Resolver): readonly Facts[] {
   if (a.values !== undefined) {
