@@ -90,7 +90,7 @@ export function attendWhole(panel: i32, back: i32): bool {
   // all lanes share rows [0, sharedRows); `splits` half-panel rows follow
   splits = isConsecutive && firstPosition >= back && back >= HALF ? HALF : 0;
   windowRows = lastPosition + 1 - windowBegin - 2 * splits;
-  listRows(0, windowBegin + splits, lastPosition + 1 - splits);
+  storeRowAddresses(0, windowBegin + splits, lastPosition + 1 - splits);
   takePivot(pivot, numLandmarks, windowRows);
   takePivot(lastPivot, numLast, windowRows + numLandmarks);
   sharedRows = takeGlobals(windowRows + numLandmarks + numLast);
@@ -126,9 +126,9 @@ function scoreShared(panel: i32): void {
     igemm6x8(panels.logitsOf(i), rowKeys + ((<usize>i) << 2), queries, cache.headDim);
   farRow = sharedRows + splits;
   if (splits > 0) {
-    // in this order, because `listRows` also writes a few addresses past its last row
-    listRows(sharedRows, windowBegin, windowBegin + HALF);
-    listRows(sharedRows + HALF, lastPosition + 1 - HALF, lastPosition + 1);
+    // in this order, because `storeRowAddresses` also writes a few addresses past its last row
+    storeRowAddresses(sharedRows, windowBegin, windowBegin + HALF);
+    storeRowAddresses(sharedRows + HALF, lastPosition + 1 - HALF, lastPosition + 1);
     igemm4x8Split(panels.logitsOf(sharedRows), splitKeys, splitKeys + 4 * HALF, queries, cache.headDim);
   }
   panels.capRows(farRow);
@@ -180,8 +180,8 @@ export function countWhole(lane: i32, back: i32): i32 {
 
 /** Appends the landmarks of a pivot to the list of rows, from `row` on. */
 function takePivot(pivot: i32, count: i32, row: i32): void {
-  listRun(rowKeys + ((<usize>row) << 2), edges.keysOfPivot(pivot), cache.keyStride, count);
-  listRun(rowValues + ((<usize>row) << 2), edges.valuesOfPivot(pivot), cache.valueStride, count);
+  storeAddressRun(rowKeys + ((<usize>row) << 2), edges.keysOfPivot(pivot), cache.keyStride, count);
+  storeAddressRun(rowValues + ((<usize>row) << 2), edges.valuesOfPivot(pivot), cache.valueStride, count);
 }
 
 /** Appends the globals to the list of rows, from `row` on; returns its end. */
@@ -211,21 +211,21 @@ function holdsWindow(begin: i32, end: i32): bool {
   return true;
 }
 
-/** Lists the slots `[begin, end)` as rows from `row` on. */
-function listRows(row: i32, begin: i32, end: i32): void {
+/** Stores the addresses of the slots `[begin, end)` from row `row` on. */
+function storeRowAddresses(row: i32, begin: i32, end: i32): void {
   let at = (<usize>row) << 2;
   for (let slot = begin; slot < end;) {
     const count = cache.slotsInBlock(slot, end - slot);
     const index = cache.slotIndex(tile.sequence, slot);
-    listRun(rowKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, count);
-    listRun(rowValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, count);
+    storeAddressRun(rowKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, count);
+    storeAddressRun(rowValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, count);
     at += (<usize>count) << 2;
     slot += count;
   }
 }
 
-/** Lists the addresses of `count` contiguous rows, rounded up to a multiple of four. */
-function listRun(to: usize, row: usize, stride: usize, count: i32): void {
+/** Stores the addresses of `count` rows that follow each other, rounded up to a multiple of four. */
+function storeAddressRun(to: usize, row: usize, stride: usize, count: i32): void {
   let rows = i32x4.add(i32x4.splat(<i32>row), i32x4.mul(i32x4.splat(<i32>stride), i32x4(0, 1, 2, 3)));
   const step = i32x4.splat((<i32>stride) << 2);
   for (const end = to + ((<usize>count) << 2); to < end; to += 16) {
@@ -250,8 +250,8 @@ function listFarRun(at: usize, key: i32): bool {
   for (let i = 0; i < edges.numGlobals; i++) if (edges.globalAt(i) >= key && edges.globalAt(i) < key + 8) return false;
   const index = cache.slotIndex(tile.sequence, key);
   if (!cache.holdsPositions(index, 8, key)) return false;
-  listRun(farKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, 8);
-  listRun(farValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, 8);
+  storeAddressRun(farKeys + at, cache.keyRowAt(index, tile.kvHead), cache.keyStride, 8);
+  storeAddressRun(farValues + at, cache.valueRowAt(index, tile.kvHead), cache.valueStride, 8);
   v128.store(farHidden + at, i32x4.splat(0));
   v128.store(farHidden + at, i32x4.splat(0), 16);
   return true;

@@ -1,4 +1,4 @@
-/** Normalizes merged states of attention to outputs: `y = o / l`. */
+/** Turns merged partial states of attention into outputs: `y = o / l`. */
 import { finishState } from '../attention/partial-states';
 import * as op from '../operands/attention-finish.generated';
 import { nextItems } from '../runtime/threads';

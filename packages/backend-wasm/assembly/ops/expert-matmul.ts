@@ -15,13 +15,13 @@ import { intAt, setInt } from '../runtime/arrays';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Rows of a work item when there are few pairs, for longer streams of weights. */
+/** Rows of a work item when there are few pairs: more rows are a longer stream of weights. */
 const MANY_ROWS: i32 = 64;
 /** Maximum number of pairs that count as few. */
 const FEW_PAIRS: i32 = 32;
 /** Pairs per pass over the weights. */
 const NC: i32 = 64;
-/** Minimum number of pairs of an expert for GEMM; more if GEMV streams repacked rows, which it need not unpack. */
+/** Minimum number of pairs of an expert for GEMM. It is larger for repacked rows, which GEMV need not unpack. */
 const MIN_PANEL_PAIRS: i32 = 4;
 const MIN_PANEL_PAIRS_STREAMED: i32 = 6;
 

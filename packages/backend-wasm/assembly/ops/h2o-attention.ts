@@ -16,7 +16,7 @@ import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
 import { localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
-/** Maximum number of queries in a tile: every panel is paired with a second one for the memory. */
+/** Maximum number of queries in a tile, since every panel has a second one for the memory. */
 const TILE: i32 = panels.LANES / 2;
 /** Approximate number of tokens in a work item; every item gathers the keys of its chunk. */
 const ITEM_TOKENS: i32 = 64;

@@ -218,7 +218,7 @@ function scoreTile(head: i32, other: i32, column: usize, begin: i32): void {
   scoreColumns2x16(y, z, q, p, column, (<usize>cache.blockSize) << 2, rank, cache.scale);
 }
 
-/** Turns the logits of a head into weights by a softmax, and adds them to the totals. */
+/** Softmax of the logits of a head; adds the weights to the totals. */
 function normalize(own: usize): void {
   const bytes = (<usize>numVisible) << 2;
   // padding slots of the last vector are hidden

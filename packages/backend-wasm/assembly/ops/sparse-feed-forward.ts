@@ -3,7 +3,7 @@
  * The fused path is for up to three tokens, q8_0 and q4_0, and relaxed builds. A thread takes groups of 32 neurons, streams eight
  * of them in parallel, and accumulates their weighted down rows. The sums of the groups are then added in the order of the
  * neurons, so that results do not depend on the number of threads. Rows are repacked (repack-neurons.ts), or in file layout if
- * another op reads them too; both give the same bits. All else runs matrix by matrix, as the four ops that this one replaces.
+ * another op reads them too; both give the same bits. Everything else runs matrix by matrix, like the four ops that this one replaces.
  */
 import * as combine from '../operands/sparse-combine.generated';
 import * as gated from '../operands/glu.generated';
@@ -23,7 +23,7 @@ import { activate, glu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
-/** Maximum number of groups whose sums are held at once, by several threads and by one alone, whose caches they fit. */
+/** Maximum number of groups whose sums are held at once, by several threads and by one, so that they fit its caches. */
 const MAX_PARTS: i32 = 32;
 const MAX_OWN_PARTS: i32 = 4;
 /** Maximum number of tokens of the fused path. */

@@ -27,7 +27,7 @@ export function sparseMatmul(): void {
   clearRest(begin, numActive, unit);
 }
 
-/** Per-thread scratch of gather-GEMM with rows of `width` columns; activations may stay in f32 despite the flag. */
+/** Per-thread scratch of gather-GEMM with rows of `width` columns; activations may stay in f32 even if the flag asks for int8. */
 export function gatheredGemmBytes(dtype: i32, width: i32): u64 {
   const floats = rowsBytes(width);
   return biasBytes + (hasFlag(FLAG_INT8) ? max<u64>(floats, gatheredInt8Bytes(dtype, width)) : floats);

@@ -214,7 +214,7 @@ function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget
   return members;
 }
 
-/** The characters that an expression such as `\\p{L}+` matches, from its matches in all characters. */
+/** The characters that an expression such as `\p{L}+` matches, from its matches in all characters. */
 function runsOf(run: RegExp): CodePoints {
   allCharacters ??= allCodePoints.map(([first, last]) => textOf(first, last)).join('');
   const ranges: CodePointRange[] = [];
