@@ -1,9 +1,10 @@
 /** Options of the backend, their defaults and valid values. */
 import { BackendError, type OptionNames } from '@winnow/tensor';
 import type { WasmHost } from '../host/host.js';
-import { canShareMemory, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
-import { maxThreads, pageBytes, type int8Dots } from '../kernels/layout.generated.js';
+import { supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
+import { pageBytes, type int8Dots } from '../kernels/layout.generated.js';
 import { checkChoice, checkInteger, checkMilliseconds } from './check-options.js';
+import { resolveThreads, type Threads } from './threads.js';
 
 export interface WasmBackendOptions {
   /** Number of workers. Default: the number of hardware threads. */
@@ -19,8 +20,9 @@ export interface WasmBackendOptions {
    */
   readonly int8Dot?: 'auto' | 'maddubs' | 'generic';
   /**
-   * Whether to share the memory with workers. Default `'auto'`: if the page is allowed to. Without it, everything runs
-   * on the calling thread, which yields to its event loop between ops.
+   * Whether to share the memory with workers. Default `'auto'`: if the page may share memory and start workers. Without
+   * it, everything runs on the calling thread, which yields to its event loop between ops; `notices` of the backend says
+   * why.
    */
   readonly sharedMemory?: 'auto' | boolean;
   /**
@@ -74,12 +76,10 @@ export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
 };
 
 /** Options with every default filled in. */
-export interface ResolvedOptions {
+export interface ResolvedOptions extends Threads {
   readonly host: WasmHost;
   readonly variant: Variant;
   readonly int8Dot: keyof typeof int8Dots;
-  readonly isShared: boolean;
-  readonly numThreads: number;
   readonly maxBytes: number;
   readonly bytesPerMemory: number;
   readonly reservedBytes: number;
@@ -99,12 +99,9 @@ const [fewBytes, manyBytes, unknownBytes] = [4 * gibibyte, 64 * gibibyte, 16 * g
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
-export function resolveOptions(options: WasmBackendOptions): ResolvedOptions {
+export async function resolveOptions(options: WasmBackendOptions): Promise<ResolvedOptions> {
   const { host } = options;
-  const sharedMemory = checkChoice('sharedMemory', options.sharedMemory ?? 'auto', ['auto', true, false]);
-  const isShared = sharedMemory === 'auto' ? canShareMemory() : sharedMemory;
-  const askedThreads = options.numThreads ?? Math.min(maxThreads, host.availableParallelism);
-  checkInteger('numThreads', askedThreads, 1, maxThreads);
+  const threads = await resolveThreads(options);
   const minWork = options.minSharedWork ?? 30_000;
   checkInteger('minSharedWork', minWork, 0, 2 ** 31 - 1);
   const maxCallerMs = options.maxCallerMs ?? (minWork === 0 ? 0 : 2);
@@ -112,9 +109,8 @@ export function resolveOptions(options: WasmBackendOptions): ResolvedOptions {
   return {
     host,
     ...kernelChoices(options),
-    ...memorySizes(options, isShared),
-    isShared,
-    numThreads: isShared ? askedThreads : 1,
+    ...memorySizes(options, threads.isShared),
+    ...threads,
     usesMessages: options.usesMessages ?? false,
     ...{ minWork, maxCallerMs },
   };

@@ -23,6 +23,7 @@ import { breakEvenRatio } from './break-even.js';
 export interface WasmBackend extends Backend {
   readonly variant: Variant;
   readonly numThreads: number;
+  readonly notices: readonly string[];
   /** Current number of WebAssembly memories. */
   readonly numMemories: number;
   /** Bytes of buffers and executables in use. */
@@ -40,14 +41,15 @@ const smallShare = 1024;
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
 export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
-  const resolved = resolveOptions(options);
-  const { variant, isShared, numThreads, maxBytes, bytesPerMemory, host } = resolved;
+  const resolved = await resolveOptions(options);
+  const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, host } = resolved;
   const parts = new BackendParts(resolved, await compileKernels(variant, isShared));
   const { pool, buffers } = parts;
   const backend: WasmBackend = {
     name: 'wasm',
     variant,
     numThreads,
+    notices,
     get usedBytes() {
       return pool.usedBytes;
     },

@@ -2,22 +2,15 @@
  * Measures the machine's peaks from WebAssembly: probes with the backend's workers and kernels, in a separate memory.
  */
 import type { WasmHost } from '../host/host.js';
-import { canShareMemory, compileKernels, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
-import {
-  controlWords,
-  jobOpcodes,
-  jobWords,
-  maxThreads,
-  pageBytes,
-  planWords,
-  probeSteps,
-} from '../kernels/layout.generated.js';
+import { compileKernels, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
+import { controlWords, jobOpcodes, jobWords, pageBytes, planWords, probeSteps } from '../kernels/layout.generated.js';
 import { Heap } from '../memory/heap.js';
 import { workersOnly } from '../runner/caller-share.js';
 import { LocalRunner } from '../runner/local-runner.js';
 import type { Runner } from '../runner/runner.js';
 import { WorkerRunner } from '../runner/worker-runner.js';
 import { checkInteger, checkMilliseconds } from './check-options.js';
+import { resolveThreads } from './threads.js';
 
 export interface PeakOptions {
   /** Default: the number of hardware threads. */
@@ -72,12 +65,9 @@ export async function measurePeaksOn(
   host: WasmHost,
   { numThreads: asked, memoryBytes = defaultMemoryBytes, probeMs = 60 }: PeakOptions = {},
 ): Promise<MachinePeaks> {
-  const isShared = canShareMemory();
-  const askedThreads = asked ?? Math.min(maxThreads, host.availableParallelism);
-  checkInteger('numThreads', askedThreads, 1, maxThreads);
+  const { isShared, numThreads } = await resolveThreads({ host, numThreads: asked });
   checkInteger('memoryBytes', memoryBytes, readUnit, 2 ** 31);
   checkMilliseconds('probeMs', probeMs);
-  const numThreads = isShared ? askedThreads : 1;
   const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';
   const numReadUnits = Math.floor(memoryBytes / readUnit);
   const module = await compileKernels(variant, isShared);

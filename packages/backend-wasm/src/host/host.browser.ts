@@ -1,4 +1,4 @@
-/** Workers of browsers. The page must allow workers from `blob:` URLs. */
+/** Workers of browsers, from `blob:` URLs. */
 import { workerBody, type WasmHost } from './host.js';
 
 interface BrowserWorker {
@@ -34,14 +34,14 @@ onmessage = ({ data: start }) => {
 export function createHost(): WasmHost {
   const browser = globalThis as unknown as Browser;
   const eventLoop = new EventLoop(browser);
+  let refusal: Promise<string | undefined> | undefined;
   return {
     availableParallelism: browser.navigator?.hardwareConcurrency ?? 1,
     now: () => browser.performance.now(),
     yieldToHost: () => eventLoop.yield(),
+    workerRefusal: () => (refusal ??= probeWorker(browser)),
     startWorker(start, { onFailure, onJobDone }) {
-      const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
-      const worker = new browser.Worker(url, { name: `winnow-wasm-${start.thread}` });
-      browser.URL.revokeObjectURL(url);
+      const worker = openWorker(browser, source, `winnow-wasm-${start.thread}`);
       worker.onmessage = ({ data }) => (data === 'done' ? onJobDone() : onFailure(new Error(String(data))));
       worker.onerror = onFailure;
       worker.postMessage(start);
@@ -53,6 +53,34 @@ export function createHost(): WasmHost {
       };
     },
   };
+}
+
+function openWorker({ URL: urls, Worker }: Browser, code: string, name: string): BrowserWorker {
+  const url = urls.createObjectURL(new Blob([code], { type: 'text/javascript' }));
+  try {
+    return new Worker(url, { name });
+  } finally {
+    urls.revokeObjectURL(url);
+  }
+}
+
+/** Starts a worker that only answers. A page's policy may forbid workers, and says so in an event of the worker. */
+function probeWorker(browser: Browser): Promise<string | undefined> {
+  const refusal = 'workers cannot start (a Content-Security-Policy needs worker-src blob:)';
+  return new Promise((resolve) => {
+    let worker: BrowserWorker;
+    try {
+      worker = openWorker(browser, 'postMessage(null)', 'winnow-probe');
+    } catch {
+      resolve(refusal);
+      return;
+    }
+    worker.onmessage = () => {
+      worker.terminate();
+      resolve(undefined);
+    };
+    worker.onerror = () => resolve(refusal);
+  });
 }
 
 /** Yields to the event loop with a message to oneself, since browsers delay zero timers by 4 ms. */

@@ -32,6 +32,8 @@ export interface WasmHost {
   now(): number;
   /** Yields to the host's event loop. */
   yieldToHost(): Promise<void>;
+  /** Why workers cannot start, if they cannot. Hosts without this method always start them. */
+  workerRefusal?(): Promise<string | undefined>;
   startWorker(start: WorkerStart, events: WorkerEvents): WorkerHandle;
 }
 

@@ -1,5 +1,5 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
-import { bytesOfBase64 } from '@winnow/tensor';
+import { BackendError, bytesOfBase64 } from '@winnow/tensor';
 import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 
@@ -46,14 +46,21 @@ export function supportsRelaxedSimd(): boolean {
 /** Compiled modules by variant, shared by all backends, so that optimized code is reused. */
 const modules = new Map<string, Promise<WasmModule>>();
 
-/** @param isShared whether the module imports a shared memory; the flag is one byte of its import section */
+/**
+ * @param isShared whether the module imports a shared memory; the flag is one byte of its import section
+ * @throws {BackendError} when the host does not allow it
+ */
 export function compileKernels(variant: Variant, isShared: boolean): Promise<WasmModule> {
   const key = `${variant} ${isShared}`;
   let module = modules.get(key);
   if (module === undefined) {
     const bytes = bytesOfBase64(variant === 'simd' ? simdModule : relaxedModule);
     if (!isShared) bytes[memoryFlags(bytes)] = 1;
-    module = api.compile(bytes);
+    module = api.compile(bytes).catch((cause: unknown) => {
+      const reason = cause instanceof Error ? cause.message : String(cause);
+      const message = `the kernels cannot be compiled (a Content-Security-Policy needs script-src 'wasm-unsafe-eval'): ${reason}`;
+      throw new BackendError({ backend: 'wasm', message }, { cause });
+    });
     modules.set(key, module);
   }
   return module;

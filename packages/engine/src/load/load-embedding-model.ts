@@ -77,7 +77,8 @@ async function describe(
   const file = await opened.openFile();
   const description = await describeEmbedder(file);
   const { config } = description;
-  const notices = await adaptWeights(description, options, file.format, adapters);
+  const adapted = await adaptWeights(description, options, file.format, adapters);
+  const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   const settings = embeddingSettings(file, opened.sentenceTransformers, options);

@@ -75,7 +75,8 @@ async function describe(
 ): Promise<DescribedModel> {
   const file = await opened.openFile();
   const description = await describeModel(file);
-  const notices = await adaptWeights(description, options, file.format, adapters);
+  const adapted = await adaptWeights(description, options, file.format, adapters);
+  const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   checkWeightTiers(options.memory);

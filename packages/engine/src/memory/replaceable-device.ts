@@ -105,9 +105,10 @@ export class ReplaceableDevice {
     return buffer.inner;
   }
 
-  #facade({ name, limits }: Backend): Backend {
+  #facade({ name, notices = [], limits }: Backend): Backend {
     return {
       name,
+      notices,
       limits,
       lost: new Promise(() => undefined), // the device is replaced instead
       supports: (op, description) => this.#current.supports(op, description),

@@ -104,6 +104,8 @@ export interface Executable {
 /** A device that runs programs. */
 export interface Backend {
   readonly name: string;
+  /** What differs from the requested options, such as the number of threads: one sentence each. Default: nothing. */
+  readonly notices?: readonly string[];
   readonly limits: BackendLimits;
   /**
    * Resolves when the device is lost, and never otherwise, not even on `dispose`. From then on the contents of all

@@ -20,6 +20,7 @@ export interface LoadInput {
 export interface ModelFacts {
   readonly backend: string;
   readonly fallbacks: readonly string[];
+  readonly notices: readonly string[];
 }
 
 export interface Generated {
@@ -98,7 +99,8 @@ const api = {
     if (choice === 'reference') backend = createReferenceBackend();
     else if (choice !== 'default') backend = await createWasmBackend(choice);
     model = await loadModel(await locate(source), backend === undefined ? {} : { backend });
-    return { backend: model.backend, fallbacks: model.fallbacks.map(({ op, reason }) => `${op}: ${reason}`) };
+    const { fallbacks, notices } = model;
+    return { backend: model.backend, fallbacks: fallbacks.map(({ op, reason }) => `${op}: ${reason}`), notices };
   },
 
   async tokenize(text: string): Promise<number[]> {
