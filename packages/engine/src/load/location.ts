@@ -7,8 +7,9 @@ import { IoError } from '@winnow/tensor';
  * Where a model comes from: the path or URL of a `.gguf` file (any part of a split one) or of a Hugging Face folder (a
  * URL that ends in `/`), with safetensors or ONNX weights, the path of an `.onnx` file of such a folder, the path or URL
  * of a `.safetensors` file that is a whole model (its header carries the texts of `config.json`, `tokenizer.json`, ... as
- * metadata of these names), an open file or Blob of either, or the files of a folder. Paths need Node. The model takes
- * ownership of an open file and closes it when it is disposed of or cannot be loaded.
+ * metadata of these names), an open file or Blob of either, or the files of a folder. Paths need Node; in a page, a path
+ * that begins with `/` is one of its server. The model takes ownership of an open file and closes it when it is disposed
+ * of or cannot be loaded.
  */
 export type ModelLocation = string | URL | Blob | ByteSource | HubFiles;
 

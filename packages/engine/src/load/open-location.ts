@@ -6,7 +6,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { openGgufModel, openHubModel, openOneFileModel, type OpenedModel } from './opened-model.js';
 import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
-/** Opens a path of the file system. */
+/** Opens a path: of the file system, or of the server of a page. */
 export type OpenPath = (path: string | URL, options: OpenOptions) => Promise<OpenedModel>;
 
 /**
@@ -39,11 +39,12 @@ function isObjectWith(value: unknown, key: string): boolean {
   return typeof value === 'object' && value !== null && key in value;
 }
 
-function refusal(expected: string, actual: string): ArgumentError {
+export function refusal(expected: string, actual: string): ArgumentError {
   return new ArgumentError({ argument: 'location', expected, actual });
 }
 
-async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
+/** @param text an http(s) URL */
+export async function openUrl(text: string, { fetch: request = fetch, signal }: OpenOptions): Promise<OpenedModel> {
   const withSignal = signal === undefined ? {} : { signal };
   if (!URL.canParse(text)) throw refusal('a URL', text);
   const url = new URL(text);

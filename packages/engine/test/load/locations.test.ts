@@ -1,6 +1,6 @@
 /** Locations that cannot be opened fail with typed errors that say why. */
 import { ArgumentError, IoError } from '@winnow/tensor';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { host as browserHost } from '../../src/host/host.browser.js';
 import { inspectModel, loadModel, type ModelLocation } from '../../src/index.js';
 import { createEngineApi } from '../../src/load/engine.js';
@@ -51,6 +51,21 @@ test('paths require Node', async () => {
   await expect(inspectAnywhere('/nowhere/model.gguf')).rejects.toThrow(
     /location: expected an http\(s\) URL, a Blob or files/,
   );
+});
+
+test('a path of the server of a page, as bundlers give the URLs of assets', async () => {
+  vi.stubGlobal('location', { origin: 'http://app.test' });
+  const urls: string[] = [];
+  const answer: typeof fetch = async (input) => {
+    urls.push(String(input));
+    return new Response(null, { status: 404 });
+  };
+  const { inspectModel: inspectInPage } = createEngineApi(browserHost);
+  const asset = Object.assign(new URL('x:/'), { toString: () => '/_next/media/model.4f2a.safetensors' });
+  await expect(inspectInPage(asset, { fetch: answer })).rejects.toThrow(IoError);
+  expect(new Set(urls)).toEqual(new Set(['http://app.test/_next/media/model.4f2a.safetensors']));
+  await expect(inspectInPage('model.gguf')).rejects.toThrow(ArgumentError);
+  vi.unstubAllGlobals();
 });
 
 test('a server that does not respond, for a file and for a folder', async () => {
