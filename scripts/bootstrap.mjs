@@ -1,5 +1,5 @@
 /**
- * Entry of the root scripts: `npm run demo | test | test:full | test:integrations | check | mutants | winnow | bench` and their pnpm forms.
+ * Entry of the root scripts: `npm run demo | test | test:full | test:integrations | check | mutants | fuzz | winnow | bench` and their pnpm forms.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -34,7 +34,7 @@ const demoArguments = [
   '--summary',
 ];
 const usage =
-  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|check|mutants|winnow|bench|turbo|setup [arguments]';
+  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -105,6 +105,13 @@ const tasks = {
     const tools = await prepare();
     const main = join(root, 'tools', 'mutants', 'src', 'main.ts');
     return runThrough(tools.node, [main, ...rest], { cwd: root, env: toolEnvironment(tools) });
+  },
+  fuzz: async (rest) => {
+    const tools = await prepare();
+    return runThrough(tools.node, [join(root, 'tools', 'fuzz', 'src', 'start.mjs'), ...rest], {
+      cwd: root,
+      env: toolEnvironment(tools),
+    });
   },
   turbo: async (rest) => {
     const tools = await prepare();

@@ -2,3 +2,14 @@ export { repoRoot, sharedDataPath } from './shared-data.js';
 export { serveBytes, type TestServer } from './serve-bytes.js';
 export { sampled, testCoverage } from './coverage.js';
 export { sourceArguments } from './source-process.js';
+export {
+  concat,
+  extremeInteger,
+  mutateBytes,
+  mutateJson,
+  mutateText,
+  pick,
+  writeInteger,
+  type JsonTree,
+  type Random,
+} from './mutate.js';
