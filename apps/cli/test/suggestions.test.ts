@@ -41,7 +41,9 @@ describe('models', () => {
     const { code, stderr } = await run(['run', file, '-p', 'a b']);
     expect({ code, stderr }).toEqual({
       code: 3,
-      stderr: `winnow: ${file}: config.json: missing in the header: expected the folder of the model, or a file whose header describes it\n`,
+      stderr:
+        `winnow: ${file}: config.json: missing in the header: expected the folder of the model, ` +
+        'or a file whose header describes it\n',
     });
   });
 

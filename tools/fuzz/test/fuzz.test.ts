@@ -58,7 +58,7 @@ test('the corpus is small', () => {
 });
 
 /** `pnpm fuzz --minutes N` runs more. */
-const maxInputs = testCoverage === 'full' ? 2000 : 120;
+const maxInputs = testCoverage === 'full' ? 2000 : 60;
 
 test.each(targetNames)('%s: mutated inputs cause typed errors only', async (name) => {
   expect(WinnowError.isInstance(new Error('untyped'))).toBe(false);

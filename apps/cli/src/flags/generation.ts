@@ -1,4 +1,7 @@
-/** Flags of sampling, stopping, constraints and sessions. Names are those of the engine's options (`errors/names.ts`); llama.cpp's are aliases. */
+/**
+ * Flags of sampling, stopping, constraints and sessions. Names are those of the engine's options (`errors/names.ts`);
+ * llama.cpp's are aliases.
+ */
 import type { Command } from 'commander';
 import type { OverflowPolicy } from '@winnow/engine';
 import {

@@ -21,7 +21,10 @@ const examples: readonly JsonTree[] = [
     ],
   },
 ];
+/** A literal with this keyword would be taken for a promise. */
+const conditions = JSON.parse('{ "if": { "required": ["a"] }, "then": false }') as Record<string, JsonTree>;
 const members: Readonly<Record<string, JsonTree>> = {
+  ...conditions,
   type: ['string', 'null'],
   enum: [1, 'a', null],
   const: { a: [1] },
@@ -44,8 +47,6 @@ const members: Readonly<Record<string, JsonTree>> = {
   patternProperties: { '.*': false },
   propertyNames: { maxLength: 2 },
   dependentRequired: { a: ['b'] },
-  if: { required: ['a'] },
-  ...{ ['then']: false },
   else: { type: 'array' },
   not: {},
   oneOf: [{ type: 'string' }, { minLength: 2 }],
