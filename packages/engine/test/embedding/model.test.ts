@@ -14,7 +14,7 @@ const [cls, sep] = [2, 3];
 let backends: readonly Backend[];
 let model: EmbeddingModel;
 beforeAll(async () => {
-  backends = [await createWasmBackend({ numThreads: 2 }), createReferenceBackend()];
+  backends = [await createWasmBackend({ numThreads: 1 }), createReferenceBackend()];
   model = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend });
 });
 afterAll(async () => {

@@ -57,7 +57,7 @@ test('a model without a sliding window is affected by evictions', async () => {
   expect(tokens).not.toEqual(expected);
 });
 
-const numGenerated = testCoverage === 'full' ? 1200 : 600;
+const numGenerated = testCoverage === 'full' ? 1200 : 400;
 
 describe('the demo model', () => {
   test.each(['slide', 'evict'] as const)(
@@ -67,6 +67,7 @@ describe('the demo model', () => {
       await using model = await loadModel(demoModelUrl, {
         context: 256,
         maxSessions: 1,
+        threads: 1,
         onEvent: (event) => void events.push(event),
       });
       using session = model.createSession();

@@ -20,7 +20,7 @@ interface Exact {
 
 const backends: Record<string, Backend> = {};
 beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 2 });
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
   backends['reference'] = createReferenceBackend();
 });
 afterAll(async () => {

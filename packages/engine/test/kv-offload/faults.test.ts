@@ -24,7 +24,7 @@ const blockBytes = 64 * (2 * 2 * 2 * 32 * 4 + 4);
 let sharedBackend: Backend;
 let expected: readonly number[];
 beforeAll(async () => {
-  sharedBackend = await createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 });
+  sharedBackend = await createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 });
   await using model = await loadModel(await tinyLlama(), { context: 1024, backend: sharedBackend });
   expected = (await model.generate(prompt, tenTokens).result()).tokens;
 });

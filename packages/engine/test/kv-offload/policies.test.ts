@@ -14,7 +14,7 @@ const ids = (length: number, step = 7): number[] => Array.from({ length }, (_, i
 
 const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   reference: () => createReferenceBackend(),
-  wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
+  wasm: () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 }),
 };
 
 /** The reference backend without host-visible memory: the engine has to use `read` and `write`. */

@@ -17,7 +17,7 @@ import { openSteps, type Part } from '../support/step-harness.js';
 
 let wasm: Backend;
 beforeAll(async () => {
-  wasm = await createWasmBackend({ numThreads: 2 });
+  wasm = await createWasmBackend({ numThreads: 1 });
 });
 afterAll(() => wasm.dispose());
 

@@ -55,7 +55,7 @@ async function forgedSession(model: Model): Promise<Uint8Array> {
 
 const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   reference: () => createReferenceBackend(),
-  wasm: () => createWasmBackend({ numThreads: 2, minSharedWork: 0, maxMemoryBytes: 2 ** 27 }),
+  wasm: () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 }),
 };
 
 /** Number of tokens compared after each save: more than a cache block. */

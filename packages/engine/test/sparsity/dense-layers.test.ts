@@ -4,17 +4,18 @@ import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
 import type { Sidecar } from '@winnow/sparse-inference';
 import { CapacityError } from '@winnow/tensor';
+import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../../src/index.js';
 import { makeSidecar, type SidecarDesign } from '../support/sidecars.js';
 
 const prompt = 'The captain looked at the sea and said';
-const greedy = { temperature: 0, maxTokens: 40, ignoreEos: true };
+const greedy = { temperature: 0, maxTokens: testCoverage === 'full' ? 40 : 16, ignoreEos: true };
 
 let backend: Backend;
 let dense: Model;
 beforeAll(async () => {
-  backend = await createWasmBackend({ numThreads: 2 });
+  backend = await createWasmBackend({ numThreads: 1 });
   dense = await loadModel(demoModelUrl, { backend, context: 128, maxSessions: 1, trace: { feedForward: true } });
 });
 afterAll(async () => {

@@ -35,14 +35,14 @@ async function folder(
   };
 }
 
-const llamas = new Map<string, Promise<WideModel>>();
+const made = new Map<string, Promise<WideModel>>();
 
 /** A Llama model without a tokenizer, made once per size and activation. */
 export function wideLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
   const key = `${ffn} ${activation}`;
-  const made = llamas.get(key) ?? makeLlama(ffn, activation);
-  llamas.set(key, made);
-  return made;
+  const model = made.get(key) ?? makeLlama(ffn, activation);
+  made.set(key, model);
+  return model;
 }
 
 async function makeLlama(ffn: number, activation: 'silu' | 'relu'): Promise<WideModel> {
@@ -102,8 +102,15 @@ export function wordPieceTokenizer(words: readonly string[]): object {
   };
 }
 
-/** A BERT whose FFNs have two matrices with biases; its words are `a` to `z`. */
-export async function wideBert(ffn: number): Promise<WideModel> {
+/** A BERT whose FFNs have two matrices with biases, made once per size; its words are `a` to `z`. */
+export function wideBert(ffn: number): Promise<WideModel> {
+  const key = `${ffn} BERT`;
+  const model = made.get(key) ?? makeBert(ffn);
+  made.set(key, model);
+  return model;
+}
+
+async function makeBert(ffn: number): Promise<WideModel> {
   const words = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]', ...'abcdefghijklmnopqrstuvwxyz'];
   const shapes: Record<string, number[]> = {
     'embeddings.word_embeddings.weight': [words.length, hidden],

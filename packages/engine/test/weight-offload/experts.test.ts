@@ -16,7 +16,7 @@ interface Golden {
 const names = ['mixtral', 'qwen2moe', 'qwen3moe', 'olmoe', 'lfm2moe', 'qwen35moe'];
 const backends: Record<string, Backend> = {};
 beforeAll(async () => {
-  backends['WebAssembly'] = await createWasmBackend({ numThreads: 2 });
+  backends['WebAssembly'] = await createWasmBackend({ numThreads: 1 });
   backends['reference'] = createReferenceBackend();
 });
 afterAll(async () => {

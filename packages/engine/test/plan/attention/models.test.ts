@@ -10,7 +10,7 @@ import { loadModel, type LoadOptions, type Model } from '../../../src/index.js';
 
 let backend: Backend;
 beforeAll(async () => {
-  backend = await createWasmBackend();
+  backend = await createWasmBackend({ numThreads: 1 });
 });
 afterAll(() => backend.dispose());
 

@@ -4,6 +4,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
+import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../../../src/index.js';
 import { tinyFolder } from '../../support/tiny-model.js';
@@ -14,7 +15,7 @@ const text = 'The old man looked at the sea and said nothing for a long time. '.
 
 let backend: Backend;
 beforeAll(async () => {
-  backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 28 });
+  backend = await createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 28 });
 });
 afterAll(() => backend.dispose());
 
@@ -67,8 +68,8 @@ describe('policies that skip nothing', () => {
   test.each(wholeContext)('%s gives the tokens of dense attention', async (attention) => {
     await using model = await load(attention);
     expect(model.attention).not.toBe('dense');
-    for (const [index, prompt] of prompts.entries()) {
-      expect((await model.generate(prompt, options).result()).tokens).toEqual(expected[index]);
+    for (const index of sampled([...prompts.keys()], 2)) {
+      expect((await model.generate(prompts[index]!, options).result()).tokens).toEqual(expected[index]);
     }
   });
 });
