@@ -21,6 +21,8 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const run = (argv: readonly string[], setup: CliSetup = {}): Promise<CliRun> => runCli(engine, argv, setup);
 
+const expectedFolder = 'expected the folder of the model, or a file whose header describes it';
+
 describe('models', () => {
   test('a weight file: its folder', async () => {
     const file = join(demo, 'model.safetensors');
@@ -41,9 +43,7 @@ describe('models', () => {
     const { code, stderr } = await run(['run', file, '-p', 'a b']);
     expect({ code, stderr }).toEqual({
       code: 3,
-      stderr:
-        `winnow: ${file}: config.json: missing in the header: expected the folder of the model, ` +
-        'or a file whose header describes it\n',
+      stderr: `winnow: ${file}: config.json: missing in the header: ${expectedFolder}\n`,
     });
   });
 
