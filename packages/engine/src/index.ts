@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';

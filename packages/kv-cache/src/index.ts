@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 export type { AppendedSlots, BlockChanges, BlockCopy } from './blocks/slot-writer.js';
 export {
   createBlockManager,

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 export { activationFunction, activationKinds, type ActivationKind } from './numerics/activation-functions.js';
 export {
   checkCopy,

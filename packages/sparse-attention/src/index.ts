@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 export { attend, type OneShotOptions, type OneShotResult } from './layer/attend.js';
 export type { Rotate } from './layer/call.js';
 export { attendKeys, type AttendKeysOptions, type AttendKeysResult } from './layer/attend-keys.js';

@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { repoRoot } from '@winnow/test-utils';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { publicPackages } from '../src/archives.ts';
 import { readProject, readProjects, selectProjects, type Step } from '../src/project.ts';
 import { startRegistry } from '../src/registry.ts';
 import { runProject, type Result } from '../src/run.ts';
@@ -48,6 +50,17 @@ async function run(folder: string, missingBrowser?: string): Promise<Result> {
 }
 
 const generating = `console.log('a note');\nconsole.log(${JSON.stringify(JSON.stringify(expectedText))});\n`;
+
+it('the TypeScript project compiles the types of all public packages but the command line and the server', () => {
+  const { dependencies } = JSON.parse(readFileSync(join(projectsFolder, 'typescript', 'package.json'), 'utf8')) as {
+    dependencies: Readonly<Record<string, string>>;
+  };
+  const names = publicPackages(repoRoot).map(({ name }) => name);
+  const expected = names.filter((name) => !['@winnow/cli', '@winnow/server'].includes(name)).sort();
+  expect(Object.keys(dependencies).sort()).toEqual(expected);
+  const source = readFileSync(join(projectsFolder, 'typescript', 'packages.ts'), 'utf8');
+  expect([...source.matchAll(/from '(.*)'/g)].map(([, name]) => name)).toEqual(expected);
+});
 
 describe('a fresh project', () => {
   it('is ok when it generates the expected text', async () => {
