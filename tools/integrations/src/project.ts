@@ -36,6 +36,8 @@ export interface Project {
   readonly folder: string;
   /** Whether each `.ci/run` runs it; the others run when their inputs have changed. */
   readonly always: boolean;
+  /** Globs of files beyond those that all projects depend on (`inputs.ts`). */
+  readonly inputs?: readonly string[];
   /** The dependencies whose versions the table names. */
   readonly versions: readonly string[];
   readonly steps: readonly Step[];

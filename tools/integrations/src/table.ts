@@ -11,15 +11,10 @@ function verdict({ status, passed, skipped }: Result): string {
   return `${status === 'ok' ? 'ok' : 'FAILED'}${status === 'ok' ? ran : ''}`;
 }
 
-/** Columns padded to their longest cell. */
-function layOut(rows: readonly (readonly string[])[]): string[] {
+/** Cells padded to the longest of their column. */
+export function layOut(rows: readonly (readonly string[])[]): string[][] {
   const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column].length)));
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column]))
-      .join('  ')
-      .trimEnd(),
-  );
+  return rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column])));
 }
 
 /** @param missingBrowser why pages were skipped */
@@ -31,7 +26,8 @@ export function resultLines(results: readonly Result[], missingBrowser?: string)
     seconds(result.runMs),
     verdict(result),
   ]);
-  const lines = layOut([['project', 'versions', 'install', 'run', 'result'], ...rows]);
+  const table = layOut([['project', 'versions', 'install', 'run', 'result'], ...rows]);
+  const lines = table.map((row) => row.join('  ').trimEnd());
   if (missingBrowser !== undefined && results.some(({ skipped }) => skipped.length > 0)) {
     lines.push(`skipped: ${missingBrowser}`);
   }

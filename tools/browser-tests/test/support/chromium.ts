@@ -4,12 +4,13 @@ import { chromium, type Browser } from 'playwright-core';
 
 /** The path on Debian. */
 const defaultPath = '/usr/bin/chromium';
-const path = process.env['WINNOW_CHROMIUM'] || defaultPath;
+/** Where the browser lies, if there is one. */
+export const chromiumPath: string = process.env['WINNOW_CHROMIUM'] || defaultPath;
 
 /** The reason why browser tests cannot run, or `undefined`. */
-export const missingChromium: string | undefined = existsSync(path)
+export const missingChromium: string | undefined = existsSync(chromiumPath)
   ? undefined
-  : `needs Chromium: no file ${path} (apt-get install chromium, or name one in WINNOW_CHROMIUM)`;
+  : `needs Chromium: no file ${chromiumPath} (apt-get install chromium, or name one in WINNOW_CHROMIUM)`;
 
 /** A name for `describe.skipIf(missingChromium !== undefined)` with the reason. */
 export function suiteName(name: string): string {
@@ -28,5 +29,5 @@ const quietFlags = [
 
 /** Starts headless Chromium with a temporary profile. */
 export function launchChromium(): Promise<Browser> {
-  return chromium.launch({ executablePath: path, headless: true, args: quietFlags });
+  return chromium.launch({ executablePath: chromiumPath, headless: true, args: quietFlags });
 }

@@ -1,0 +1,38 @@
+/** What decides whether a project may behave differently from when it was recorded: the files that bundlers and hosts see. */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join, matchesGlob } from 'node:path';
+import { listFiles } from '@winnow/gates/workspace';
+import type { Project } from './project.ts';
+
+/** Manifests, builds, and code that differs between hosts. */
+const commonInputs: readonly string[] = [
+  'pnpm-workspace.yaml',
+  'packages/*/package.json',
+  'packages/*/tsup.config.mjs',
+  'packages/test-utils/tsup.mjs',
+  'packages/*/src/index*.ts',
+  'packages/*/src/**/*.{node,browser}.ts',
+  'packages/backend-wasm/src/host/*.ts',
+  'packages/demo-model/src/*.ts',
+  'packages/engine/src/load/*.ts',
+];
+
+/** Files of the workspace that tests and documentation do not count. */
+function isInput(path: string, globs: readonly string[]): boolean {
+  return !path.endsWith('.test.ts') && globs.some((glob) => matchesGlob(path, glob));
+}
+
+/** A hash of the names and contents of the files that the project depends on. */
+export function hashInputs(root: string, project: Project, paths: readonly string[] = listFiles(root)): string {
+  const globs = [...commonInputs, ...(project.inputs ?? []), `tools/integrations/projects/${project.name}/**`];
+  const hash = createHash('sha256');
+  for (const path of paths) {
+    if (isInput(path, globs))
+      hash
+        .update(`${path}\0`)
+        .update(readFileSync(join(root, path)))
+        .update('\0');
+  }
+  return hash.digest('hex').slice(0, 16);
+}
