@@ -49,6 +49,12 @@ it('layers: catches a declared dependency that goes up', () => {
   expect(problems.join('\n')).toContain('packages/low/package.json: dependencies "@winnow/high": imports go down');
 });
 
+it('layers: leaves the imports of templates to the templates', () => {
+  const main = { 'packages/low/projects/app/src/main.ts': "import '@winnow/high';\n" };
+  expect(check(main).join('\n')).toContain('projects/app/src/main.ts:1: imports "@winnow/high"');
+  expect(check({ ...main, 'packages/low/projects/app/package.json': { name: 'app' } })).toEqual([]);
+});
+
 it('layers: catches siblings', () => {
   const declared = libraryFiles('low', { dependencies: { '@winnow/other': 'workspace:*' } });
   const problems = check({ ...declared, [low]: "import '@winnow/other';\n" }).join('\n');

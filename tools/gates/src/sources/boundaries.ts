@@ -2,7 +2,7 @@
  * Layers: declared dependencies and real imports follow layers.json. Imports go down only, packages of one layer never
  * import each other, development helpers appear only in devDependencies and tests.
  */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { moduleUses, packageOfSpecifier } from '../workspace/imports.ts';
 import {
@@ -100,6 +100,12 @@ function isModule(path: string): boolean {
   return /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path) && !path.startsWith('assembly/');
 }
 
+/** A folder with a manifest of its own is a template of a project, which has its own dependencies. */
+function isOfTemplate(folder: string, path: string): boolean {
+  const parts = path.split('/').slice(0, -1);
+  return parts.some((_, index) => existsSync(join(folder, ...parts.slice(0, index + 1), 'package.json')));
+}
+
 function checkImports(
   entry: WorkspacePackage,
   byName: ReadonlyMap<string, WorkspacePackage>,
@@ -108,7 +114,7 @@ function checkImports(
 ): number {
   const { manifest } = entry;
   const runtime = { ...manifest.dependencies, ...manifest.optionalDependencies, ...manifest.peerDependencies };
-  const files = listFiles(entry.folder, isModule);
+  const files = listFiles(entry.folder, (path) => isModule(path) && !isOfTemplate(entry.folder, path));
   let numImports = 0;
   for (const file of files) {
     const forDevelopment = isDevelopmentFile(file);
