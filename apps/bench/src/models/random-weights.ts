@@ -2,7 +2,7 @@
  * Random weights of any encodable dtype, fast enough for files of gigabytes: a pool of normally distributed values is
  * quantized once, and tensors are assembled from pieces that start at random blocks of it.
  */
-import { createRng, dtypeInfo, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
+import { createRng, dtypeInfo, encode, sizeOf, type DType, type Rng, type RngState } from '@winnow/tensor';
 
 /** Number of values in the pool: enough that rows of an embedding table differ. */
 const poolValues = 2 ** 20;
@@ -18,18 +18,37 @@ export interface RandomWeights {
   parts(sizeBytes: number): AsyncGenerator<Uint8Array>;
 }
 
+interface Pool {
+  readonly blocks: Uint8Array;
+  /** State of the random numbers after the values of the pool. */
+  readonly state: RngState;
+}
+
+/** Drawing a pool takes longer than most quick measurements: each is drawn once. */
+const pools = new Map<string, Pool>();
+
+function drawPool(dtype: DType, deviation: number, seed: number): Pool {
+  const rng = createRng(seed);
+  const values = new Float32Array(poolValues);
+  for (let i = 0; i < values.length; i++) values[i] = rng.nextGaussian() * deviation;
+  const blocks = new Uint8Array(sizeOf(dtype, poolValues));
+  encode(dtype, values, blocks);
+  return { blocks, state: rng.state() };
+}
+
 /**
  * @param deviation standard deviation of the values
  * @throws {DTypeError} when the dtype cannot be encoded
  */
 export function randomWeights(dtype: DType, deviation: number, seed: number): RandomWeights {
+  const key = `${dtype} ${deviation} ${seed}`;
+  const drawn = pools.get(key) ?? drawPool(dtype, deviation, seed);
+  pools.set(key, drawn);
+  const { blocks: pool, state } = drawn;
   const rng = createRng(seed);
+  rng.restore(state);
   const { blockSize, blockBytes } = dtypeInfo(dtype);
   const pieceValues = Math.max(minPieceValues, blockSize);
-  const values = new Float32Array(poolValues);
-  for (let i = 0; i < values.length; i++) values[i] = rng.nextGaussian() * deviation;
-  const pool = new Uint8Array(sizeOf(dtype, poolValues));
-  encode(dtype, values, pool);
   const pieceBytes = sizeOf(dtype, pieceValues);
   const numStarts = (poolValues - pieceValues) / blockSize + 1;
   const fill = (target: Uint8Array): void => {
