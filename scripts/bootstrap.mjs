@@ -1,5 +1,6 @@
 /**
- * Entry of the root scripts: `npm run demo | test | test:full | test:integrations | check | mutants | fuzz | winnow | bench` and their pnpm forms.
+ * Entry of the root scripts and their pnpm forms:
+ * `npm run demo | test | test:full | test:integrations | release | check | mutants | fuzz | winnow | bench`.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -9,9 +10,11 @@ import { join } from 'node:path';
 import { taskCheck } from './bootstrap/check.mjs';
 import { toolEnvironment } from './bootstrap/environment.mjs';
 import { installPackages } from './bootstrap/install.mjs';
+import { taskIntegrations } from './bootstrap/integrations.mjs';
 import { withLock } from './bootstrap/lock.mjs';
 import { fail, root, say, seconds, TaskError } from './bootstrap/log.mjs';
 import { runThrough } from './bootstrap/process.mjs';
+import { taskRelease } from './bootstrap/release.mjs';
 import { taskTest } from './bootstrap/test.mjs';
 import { ensureTools } from './bootstrap/tools.mjs';
 import { buildStale, recordBuild, sourceStamp } from './bootstrap/build-stamp.mjs';
@@ -34,7 +37,7 @@ const demoArguments = [
   '--summary',
 ];
 const usage =
-  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
+  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|release|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -69,15 +72,6 @@ function callerFolder() {
   return process.env.npm_lifecycle_event && process.env.INIT_CWD ? process.env.INIT_CWD : process.cwd();
 }
 
-/** Builds what the packages' archives contain, then packs and runs them in fresh projects. */
-async function runIntegrations(tools, rest) {
-  const remedy = 'the build failed; its output is above and in .toolchain/logs/build.log';
-  const filters = ['./packages/*', '@winnow/server', '@winnow/cli'].map((name) => `--filter=${name}`);
-  await withLock('build', () => buildLogged(tools, ['run', 'build', ...filters, '--output-logs=errors-only'], remedy));
-  const main = join(root, 'tools', 'integrations', 'src', 'main.ts');
-  return runThrough(tools.node, [main, ...rest], { cwd: root, env: toolEnvironment(tools) });
-}
-
 async function runBench(tools, benchArguments) {
   const remedy = 'the build failed; its output is above and in .toolchain/logs/build.log';
   await withLock('build', () =>
@@ -99,7 +93,8 @@ const tasks = {
   bench: async (rest) => runBench(await prepare(), rest),
   test: async (rest) => taskTest(await prepare(), rest),
   'test:full': async (rest) => taskTest(await prepare(), rest, true),
-  'test:integrations': async (rest) => runIntegrations(await prepare(), rest),
+  'test:integrations': async (rest) => taskIntegrations(await prepare(), rest),
+  release: async (rest) => taskRelease(await prepare(), rest),
   check: async (rest) => taskCheck(await prepare(), rest),
   mutants: async (rest) => {
     const tools = await prepare();

@@ -25,7 +25,7 @@ function pnpmVersion() {
 }
 
 /** npm as a JavaScript file of the running Node where it can be found, else from PATH. */
-function npmCommand() {
+export function npmCommand() {
   const fromCaller = process.env.npm_execpath ?? '';
   const nodeFolder = dirname(process.execPath);
   const candidates = [

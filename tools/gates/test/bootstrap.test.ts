@@ -31,6 +31,22 @@ function start(folder: string, file: string, input = ''): Promise<Ended> {
   });
 }
 
+it('release: names every obstacle, with its remedy', async () => {
+  const worker = `
+    import { obstacles } from './scripts/bootstrap/release.mjs';
+    process.env.npm_config_registry = 'http://127.0.0.1:9/';
+    process.env.npm_config_userconfig = 'no-such-file';
+    console.log(obstacles({ node: process.execPath, pnpm: process.execPath }).join('\\n'));
+  `;
+  const folder = createRoot({ 'worker.mjs': worker, '.changeset/one.md': '', '.changeset/config.json': '{}' });
+  const before = await start(folder, 'worker.mjs');
+  expect(before.output).toContain('this is no git checkout');
+  expect(before.output).toContain('changesets without a version: 1; run "pnpm changeset version"');
+  expect(before.output).toContain('npm is not logged in to its registry: run "npm login"');
+  runProgram('git', ['init', '-q'], { cwd: folder });
+  expect((await start(folder, 'worker.mjs')).output).toContain('there are uncommitted changes: commit them');
+});
+
 describe('lock', () => {
   const worker = `
     import { appendFileSync } from 'node:fs';

@@ -1,0 +1,85 @@
+/**
+ * `pnpm release --dry-run`: checks, builds, packs and runs what would be published. Without the flag, publishes it after
+ * that.
+ */
+import { readdirSync, rmSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { toolEnvironment } from './environment.mjs';
+import { buildPublic, publicPackages, taskIntegrations } from './integrations.mjs';
+import { fail, root, say } from './log.mjs';
+import { runThrough } from './process.mjs';
+import { npmCommand } from './tools.mjs';
+import { turbo } from './turbo.mjs';
+
+const usage = 'usage: pnpm release [--dry-run]';
+
+/** What a program prints; undefined when it fails. */
+function outputOf(tools, [command, ...commandArguments]) {
+  const outcome = spawnSync(command, commandArguments, { cwd: root, env: toolEnvironment(tools), encoding: 'utf8' });
+  return outcome.status === 0 ? outcome.stdout.trim() : undefined;
+}
+
+/** Why nothing can be published now; each with its remedy. */
+export function obstacles(tools) {
+  const found = [];
+  const changes = outputOf(tools, ['git', 'status', '--porcelain']);
+  if (changes === undefined) found.push('this is no git checkout');
+  else if (changes !== '') found.push('there are uncommitted changes: commit them');
+  const changesets = readdirSync(join(root, '.changeset')).filter((file) => file.endsWith('.md'));
+  if (changesets.length > 0) {
+    found.push(
+      `changesets without a version: ${changesets.length}; run "pnpm changeset version" and commit the result`,
+    );
+  }
+  if (outputOf(tools, [...npmCommand(), 'whoami']) === undefined) {
+    found.push('npm is not logged in to its registry: run "npm login"');
+  }
+  return found;
+}
+
+/** Files that an earlier build left would be packed, too. */
+function removeBuilds() {
+  for (const { folder } of publicPackages()) rmSync(join(folder, 'dist'), { recursive: true, force: true });
+}
+
+/** The first exit code that is not 0 ends the release. */
+async function step(title, run) {
+  say(`release: ${title} ...`);
+  const code = await run();
+  if (code !== 0) fail(`release: ${title} failed; nothing was published`, code);
+}
+
+async function checkAll(tools) {
+  const gates = join(root, 'tools', 'gates', 'src', 'main.ts');
+  const gate = (name) => () => runThrough(tools.node, [gates, name], { cwd: root, env: toolEnvironment(tools) });
+  await step('changesets', gate('changesets'));
+  await step('workspace', gate('workspace'));
+  await step('build', async () => {
+    await buildPublic(tools, removeBuilds);
+    return 0;
+  });
+  const filters = publicPackages().map(({ name }) => `--filter=${name}`);
+  await step('gates of the packages', () => turbo(tools, ['run', 'gates', '--output-logs=errors-only', ...filters]));
+  await step('fresh projects', () => taskIntegrations(tools, []));
+}
+
+export async function taskRelease(tools, rest) {
+  const isDryRun = rest.length === 1 && rest[0] === '--dry-run';
+  if (rest.length > 0 && !isDryRun) fail(`unknown argument "${rest.join(' ')}"; ${usage}`, 2);
+  if (!isDryRun) {
+    const found = obstacles(tools);
+    if (found.length > 0) fail(`nothing can be published:\n  ${found.join('\n  ')}`);
+  }
+  await checkAll(tools);
+  for (const { name, version } of publicPackages()) {
+    process.stdout.write(`${isDryRun ? 'would publish' : 'publishes'} ${name} ${version}\n`);
+  }
+  if (isDryRun) return 0;
+  const changeset = join(root, 'node_modules', '@changesets', 'cli', 'bin.js');
+  await step('publish', () =>
+    runThrough(tools.node, [changeset, 'publish'], { cwd: root, env: toolEnvironment(tools) }),
+  );
+  say('release: published; push the tags with "git push --follow-tags"');
+  return 0;
+}
