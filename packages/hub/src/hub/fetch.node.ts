@@ -41,7 +41,7 @@ export function createHubFetch(options: HubFetchOptions): typeof fetch {
         {
           source: repo,
           reason: 'network',
-          message: `${url.host} cannot be reached: ${messageOf(cause)} (offline: true uses the cache)`,
+          message: `${url.host} cannot be reached: ${messageOf(cause)} (offline: true or HF_HUB_OFFLINE=1 uses the cache)`,
         },
         { cause },
       );
