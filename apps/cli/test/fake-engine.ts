@@ -13,6 +13,7 @@ import type {
   Prompt,
   Session,
 } from '@winnow/engine';
+import { finish } from '@winnow/tensor';
 import type { EngineApi } from '../src/terminal/io.js';
 
 export interface FakeOptions {
@@ -86,8 +87,11 @@ const tokenizer: ModelTokenizer['tokenizer'] = {
   maxTokenBytes: undefined,
   addBos: true,
   addEos: false,
-  encode: (text, { addSpecialTokens = true } = {}) =>
-    Int32Array.from([...(addSpecialTokens ? [1] : []), ...new TextEncoder().encode(text)]),
+  encode: (text, options) => finish(tokenizer.encodeSliced(text, options)),
+  *encodeSliced(text, { addSpecialTokens = true } = {}) {
+    yield;
+    return Int32Array.from([...(addSpecialTokens ? [1] : []), ...new TextEncoder().encode(text)]);
+  },
   decode: (ids, { skipSpecialTokens = false } = {}) =>
     new TextDecoder().decode(Uint8Array.from(Array.from(ids).filter((id) => !skipSpecialTokens || id > 2))),
   tokenBytes: (id) => Uint8Array.of(id),
@@ -162,6 +166,7 @@ function createFakeModel(options: FakeOptions, calls: FakeCalls): Model {
     metrics: () => metrics,
     generate: (prompt, generateOptions) => createSession(null).generate(prompt, generateOptions),
     encodePrompt: (prompt) => tokenizer.encode(String(prompt)),
+    tokenize: (prompt) => Promise.resolve(tokenizer.encode(String(prompt))),
     logprobs: (tokens, { positions = [tokens.length - 1] } = {}) =>
       Promise.resolve(positions.map((position) => Float32Array.from({ length: vocabSize }, (_, id) => -id - position))),
     profile: () => [{ op: 'matmul', layer: 0, numRuns: 2, timeMs: 4, flops: 8e6, bytes: 4e6 }],

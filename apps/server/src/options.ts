@@ -5,7 +5,7 @@ import type { OptionNames } from '@winnow/tensor';
 /** What the server requires of a generative model. */
 export type GenerativeModel = Pick<
   Model,
-  'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'encodePrompt' | 'metrics'
+  'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'tokenize' | 'metrics'
 >;
 
 /** What the server requires of an embedding model. */

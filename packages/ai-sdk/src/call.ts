@@ -3,6 +3,7 @@ import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provid
 import {
   prepareChat,
   type ChatReader,
+  type ChatRequest,
   type ChatTool,
   type GenerateOptions,
   type JsonSchema,
@@ -27,7 +28,11 @@ export interface Call {
  * @throws {ArgumentError} for options that the engine does not accept
  * @throws {FormatError} for schemas that cannot be enforced
  */
-export function prepareCall(model: Model, settings: LanguageModelSettings, call: LanguageModelV4CallOptions): Call {
+export async function prepareCall(
+  model: Model,
+  settings: LanguageModelSettings,
+  call: LanguageModelV4CallOptions,
+): Promise<Call> {
   const warnings: SharedV4Warning[] = [];
   const callSettings: CallSettings = call.providerOptions?.['winnow'] ?? {};
   checkOptions(callSettings, callSettingNames);
@@ -70,14 +75,16 @@ export function prepareCall(model: Model, settings: LanguageModelSettings, call:
     const reader: ChatReader = { push: (text) => (text === '' ? [] : [{ type: 'text', text }]), end: () => [] };
     return { prompt, options: jsonSchema === undefined ? options : { ...options, jsonSchema }, reader, warnings };
   }
-  const turn = prepareChat(model, {
+  const request: ChatRequest = {
     messages,
     tools,
     toolChoice: choiceOf(call),
     ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),
     ...(templateVariables === undefined ? {} : { templateVariables }),
-  });
+  };
+  const { abortSignal } = call;
+  const turn = await prepareChat(model, request, abortSignal === undefined ? {} : { signal: abortSignal });
   return { prompt: turn.prompt, options: { ...options, ...turn.options }, reader: turn.createReader(), warnings };
 }
 

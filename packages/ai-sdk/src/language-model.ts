@@ -30,7 +30,7 @@ export function languageModel(model: Model, settings: LanguageModelSettings = {}
     supportedUrls: {},
 
     async doGenerate(options: LanguageModelV4CallOptions): Promise<LanguageModelV4GenerateResult> {
-      const call = prepareCall(model, settings, options);
+      const call = await prepareCall(model, settings, options);
       const result = await model.generate(call.prompt, call.options).result();
       const parts = [...call.reader.push(result.text), ...call.reader.end()];
       const content = contentOf(parts);
@@ -45,7 +45,7 @@ export function languageModel(model: Model, settings: LanguageModelSettings = {}
     },
 
     async doStream(options: LanguageModelV4CallOptions): Promise<LanguageModelV4StreamResult> {
-      const call = prepareCall(model, settings, options);
+      const call = await prepareCall(model, settings, options);
       const parts = streamParts(model, call, modelId, options.abortSignal);
       const stream = new ReadableStream<LanguageModelV4StreamPart>({
         async pull(controller): Promise<void> {

@@ -3,7 +3,13 @@ export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './ap
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { checkTextLength } from './chat/encode-prompt.js';
-export { prepareChat, type ChatRequest, type ChatTurn, type ToolChoice } from './chat/prepare-chat.js';
+export {
+  prepareChat,
+  type ChatRequest,
+  type ChatTurn,
+  type PrepareOptions,
+  type ToolChoice,
+} from './chat/prepare-chat.js';
 export type { ChatPart, ChatReader } from './chat/reader.js';
 export type { ToolFormat } from './chat/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
@@ -50,7 +56,7 @@ export type { KvOffloadOptions } from './kv-offload/plan.js';
 export type { TraceOptions } from './memory/step-outputs.js';
 export type { LoadProgress } from './memory/load-buffers.js';
 export type { LogitsOptions } from './generation/logprobs.js';
-export type { Model } from './sessions/model.js';
+export type { Model, TokenizeOptions } from './sessions/model.js';
 export type { ModelLocation, OpenOptions } from './load/location.js';
 export type { OverflowPolicy } from './generation/overflow.js';
 export type { Prompt } from './chat/encode-prompt.js';

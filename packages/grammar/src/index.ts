@@ -1,4 +1,4 @@
-export { parseGrammar } from './gbnf/gbnf-parser.js';
+export { parseGrammar, parseGrammarSliced } from './gbnf/gbnf-parser.js';
 export { formatGrammar } from './gbnf/gbnf-writer.js';
 export type { AutomatonState, CodePointRange, Grammar, GrammarNode } from './grammar.js';
 export { choice, literal, optional, repeat, ruleReference, sequence } from './grammar.js';
@@ -20,4 +20,3 @@ export {
 } from './schema/convert.js';
 export type { JsonSchema } from './schema/facts.js';
 export { anyCharacter, textWithout } from './schema/text.js';
-export { finish, type Sliced } from './sliced.js';

@@ -2,14 +2,13 @@
  * Short grammars and schemas that describe huge automata: each compiles, or is rejected with its place, after bounded work.
  * The limits count steps; the timeouts only detect unbounded work.
  */
-import { CapacityError } from '@winnow/tensor';
+import { CapacityError, finish } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import {
   createTokenGrammar,
   createTokenGrammarSliced,
   createTokenTrie,
   createTokenTrieSliced,
-  finish,
   formatGrammar,
   jsonSchemaGrammar,
   jsonSchemaGrammarSliced,

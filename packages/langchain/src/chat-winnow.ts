@@ -144,7 +144,9 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     runManager: CallbackManagerForLLMRun | undefined,
   ): AsyncGenerator<ChatGenerationChunk> {
     const { jsonSchema, ...settings } = this.#calls.options(options);
-    const turn = prepareChat(this.model, requestOf(messages, options, jsonSchema));
+    const { signal } = settings;
+    const request = requestOf(messages, options, jsonSchema);
+    const turn = await prepareChat(this.model, request, signal === undefined ? {} : { signal });
     const endTurn = await this.#calls.takeTurn(settings);
     let numCalls = 0;
     try {

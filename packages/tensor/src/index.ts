@@ -43,3 +43,4 @@ export { bytesOfBase64, definedFields, describeValue, isRecord } from './values.
 export { StridedView, type NumberArray, type StridedViewOptions } from './strided-view.js';
 export { Tensor3 } from './tensor3.js';
 export { createRng, type Rng, type RngState } from './rng.js';
+export { finish, SliceCounter, type Sliced } from './sliced.js';

@@ -18,7 +18,11 @@ export interface PreparedChat {
 }
 
 /** @throws {ApiError} 400 for unsupported features of the model or the server */
-export function prepareChatRequest(body: ChatCompletionRequest, entry: GenerativeEntry): PreparedChat {
+export async function prepareChatRequest(
+  body: ChatCompletionRequest,
+  entry: GenerativeEntry,
+  signal: AbortSignal,
+): Promise<PreparedChat> {
   if (entry.model.chatTemplate === undefined) {
     const message = `The model '${entry.id}' has no chat template; use /v1/completions`;
     throw new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' });
@@ -26,7 +30,7 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
   if (body.top_logprobs !== undefined && body.logprobs !== true) {
     throw badRequest('top_logprobs', 'needs logprobs: true', 'invalid_value');
   }
-  const turn = prepareTurn(body, entry);
+  const turn = await prepareTurn(body, entry, signal);
   if (body.grammar !== undefined && Object.keys(turn.options).length > 0) {
     throw badRequest('grammar', 'cannot be combined with tools or response_format', 'invalid_value');
   }
@@ -46,7 +50,11 @@ export function prepareChatRequest(body: ChatCompletionRequest, entry: Generativ
   };
 }
 
-function prepareTurn(body: ChatCompletionRequest, { model }: GenerativeEntry): ChatTurn {
+async function prepareTurn(
+  body: ChatCompletionRequest,
+  { model }: GenerativeEntry,
+  signal: AbortSignal,
+): Promise<ChatTurn> {
   const request: ChatRequest = {
     messages: body.messages.map(messageOf),
     ...definedFields<ChatRequest>({
@@ -58,7 +66,7 @@ function prepareTurn(body: ChatCompletionRequest, { model }: GenerativeEntry): C
     }),
   };
   try {
-    return prepareChat(model, request);
+    return await prepareChat(model, request, { signal });
   } catch (error) {
     throw engineApiError(error, 'messages') ?? error;
   }

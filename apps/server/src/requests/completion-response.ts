@@ -22,15 +22,20 @@ export interface PreparedCompletion {
 }
 
 /** @throws {ApiError} 400 for prompts that the model cannot process */
-export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntry): PreparedCompletion {
+export async function prepareCompletion(
+  body: CompletionRequest,
+  entry: GenerativeEntry,
+  signal: AbortSignal,
+): Promise<PreparedCompletion> {
   const { prompt, logprobs } = body;
   const inputs = typeof prompt === 'string' || typeof prompt[0] === 'number' ? [prompt] : prompt;
-  const prompts = inputs.map((input, index) => {
+  const prompts: Int32Array[] = [];
+  for (const [index, input] of inputs.entries()) {
     const param = inputs.length === 1 ? 'prompt' : `prompt[${index}]`;
-    const tokens = encode(input as string | number[], entry, param);
+    const tokens = await tokenize(input as string | number[], entry, param, signal);
     checkPrompt(tokens, entry, param);
-    return tokens;
-  });
+    prompts.push(tokens);
+  }
   return {
     prompts,
     wantsLogprobs: logprobs !== undefined,
@@ -42,10 +47,15 @@ export function prepareCompletion(body: CompletionRequest, entry: GenerativeEntr
   };
 }
 
-function encode(input: string | number[], { model }: GenerativeEntry, param: string): Int32Array {
+async function tokenize(
+  input: string | number[],
+  { model }: GenerativeEntry,
+  param: string,
+  signal: AbortSignal,
+): Promise<Int32Array> {
   try {
     if (typeof input === 'string') checkTextLength(input, model.tokenizer, model.contextSize);
-    return model.encodePrompt(input);
+    return await model.tokenize(input, { signal });
   } catch (error) {
     const known = engineApiError(error, param);
     if (known === undefined) throw error;

@@ -11,6 +11,7 @@ import { startJob, type GenerationJob } from '../requests/generation-job.js';
 import type { ChatCompletionRequest } from '../schemas/chat.js';
 import type { CompletionRequest } from '../schemas/completions.js';
 import { answers } from './answers.js';
+import { openScope } from '../requests/request-scope.js';
 import type { ServerContext } from '../requests/server-context.js';
 
 /** The two kinds of responses to a request. */
@@ -68,6 +69,20 @@ class Responder {
   }
 }
 
+/** What is done before the request waits for a slot, until its client disconnects. */
+async function prepared<T>(
+  { limits, shutdown }: ServerContext,
+  reply: FastifyReply,
+  prepare: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
+  try {
+    return await prepare(scope.signal);
+  } finally {
+    scope.end();
+  }
+}
+
 function registerChatRoute(app: FastifyInstance, context: ServerContext, responder: Responder): void {
   app.post(
     '/v1/chat/completions',
@@ -83,7 +98,7 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext, respond
     async (request, reply) => {
       const body = request.body as ChatCompletionRequest;
       const entry = context.registry.generative(body.model);
-      const chat = prepareChatRequest(body, entry);
+      const chat = await prepared(context, reply, (signal) => prepareChatRequest(body, entry, signal));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
       return responder.answer(job, reply, body.stream === true, 'messages', {
@@ -109,12 +124,12 @@ function registerCompletionRoute(app: FastifyInstance, context: ServerContext, r
     async (request, reply) => {
       const body = request.body as CompletionRequest;
       const entry = context.registry.generative(body.model);
-      const prepared = prepareCompletion(body, entry);
+      const task = await prepared(context, reply, (signal) => prepareCompletion(body, entry, signal));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
       return responder.answer(job, reply, body.stream === true, 'prompt', {
-        whole: () => completion(job, prepared, entry.model),
-        parts: () => completionEvents(job, prepared, entry.model, includeUsage),
+        whole: () => completion(job, task, entry.model),
+        parts: () => completionEvents(job, task, entry.model, includeUsage),
       });
     },
   );

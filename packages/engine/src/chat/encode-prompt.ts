@@ -1,5 +1,5 @@
 /** Encodes prompts of all kinds as token ids. */
-import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError, FormatError, finish, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatMessage, ChatTemplate } from './template.js';
 
@@ -19,7 +19,17 @@ export function encodePrompt(
   chatTemplate: ChatTemplate | undefined,
   vocabSize: number,
 ): Int32Array {
-  const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : encodeText(prompt, tokenizer, chatTemplate);
+  return finish(encodePromptSliced(prompt, tokenizer, chatTemplate, vocabSize));
+}
+
+/** The same in slices. */
+export function* encodePromptSliced(
+  prompt: Prompt,
+  tokenizer: Tokenizer,
+  chatTemplate: ChatTemplate | undefined,
+  vocabSize: number,
+): Sliced<Int32Array> {
+  const ids = isTokenIds(prompt) ? checkedIds(prompt, vocabSize) : yield* encodeText(prompt, tokenizer, chatTemplate);
   checkTokens(ids, vocabSize);
   if (ids.length > 0) return ids;
   if (prompt === '' && tokenizer.bosId !== undefined) return Int32Array.of(tokenizer.bosId);
@@ -57,8 +67,8 @@ function encodeText(
   prompt: string | readonly ChatMessage[],
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
-): Int32Array {
-  if (typeof prompt === 'string') return tokenizer.encode(prompt);
+): Sliced<Int32Array> {
+  if (typeof prompt === 'string') return tokenizer.encodeSliced(prompt);
   return encodeConversation(prompt, tokenizer, chatTemplate);
 }
 
@@ -80,20 +90,20 @@ export function checkTextLength(text: string, tokenizer: Tokenizer, contextSize:
  * @throws {CapacityError} for such a text
  * @throws {ArgumentError} without a chat template, or when the template rejects the conversation
  */
-export function encodeConversation(
+export function* encodeConversation(
   messages: readonly ChatMessage[],
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
   variables: Readonly<Record<string, unknown>> = {},
   contextSize: number = Infinity,
-): Int32Array {
+): Sliced<Int32Array> {
   if (chatTemplate === undefined) {
     const expected = 'text or token ids, since this model has no chat template';
     throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
   }
   const text = chatTemplate.render(messages, { variables });
   checkTextLength(text, tokenizer, contextSize);
-  const ids = tokenizer.encode(text, { addSpecialTokens: false });
+  const ids = yield* tokenizer.encodeSliced(text, { addSpecialTokens: false });
   const { addBos, bosId } = tokenizer;
   return addBos && bosId !== undefined && ids[0] !== bosId ? withFirst(bosId, ids) : ids;
 }

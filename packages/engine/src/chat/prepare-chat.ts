@@ -1,11 +1,18 @@
 /** One turn of a conversation with tools: the prompt, the constraints of the answer, and its parser. */
-import { createSchemaWriter, type Grammar, type GrammarNode, type JsonSchema } from '@winnow/grammar';
-import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames } from '@winnow/tensor';
+import {
+  createSchemaWriter,
+  type Grammar,
+  type GrammarNode,
+  type JsonSchema,
+  type SchemaWriter,
+} from '@winnow/grammar';
+import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
+import { Compilations, runSliced } from '../runtime/compilation.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
 import { createChatReader, type ChatReader } from './reader.js';
-import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat } from './tool-format.js';
+import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat, type ToolNode } from './tool-format.js';
 
 /**
  * Whether the model calls tools: its choice (`auto`), never, at least one (`required`), or the named one.
@@ -38,6 +45,14 @@ const chatRequestNames: OptionNames<ChatRequest> = {
   createId: true,
 };
 
+/** Options of `prepareChat`. */
+export interface PrepareOptions {
+  /** Stops between slices. Default: never. */
+  readonly signal?: AbortSignal;
+}
+
+const prepareOptionNames: OptionNames<PrepareOptions> = { signal: true };
+
 /** Constraints of the answer, as options of `generate`. */
 export interface ChatConstraints {
   readonly grammar?: Grammar;
@@ -68,16 +83,24 @@ export interface ChatTurn {
 /**
  * Renders the conversation with the model's chat template. If the template does not support tools, they go into a
  * system message in the Hermes format. Tool calls are constrained to existing tools and valid arguments; the text
- * around them is free.
+ * around them is free. Long conversations and large schemas are processed in slices, so that they do not block the event
+ * loop; grammars of the latest tools are kept.
  * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
  *   same names, and for a choice that is not among the tools
  * @throws {FormatError} for schemas that cannot be enforced and parameters that are not an object; `source` names the tool
  * @throws {CapacityError} for schemas that are too large, likewise, and for a text that exceeds the context by its length
+ * @throws the reason of the signal
  */
-export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
+export async function prepareChat(
+  model: ChatModel,
+  request: ChatRequest,
+  options: PrepareOptions = {},
+): Promise<ChatTurn> {
   checkOptions(request, chatRequestNames);
+  checkOptions(options, prepareOptionNames);
+  const { signal } = options;
   const { chatTemplate, tokenizer, config, contextSize } = model;
-  const { toolChoice = 'auto', templateVariables = {}, jsonSchema } = request;
+  const { toolChoice = 'auto', templateVariables = {} } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
   checkTools(request.tools ?? [], toolChoice);
   const known = formatOfTemplate(chatTemplate?.source ?? '');
@@ -87,54 +110,84 @@ export function prepareChat(model: ChatModel, request: ChatRequest): ChatTurn {
     known === undefined || tools.length === 0
       ? templateVariables
       : { tools: tools.map(templateTool), ...templateVariables };
-  const prompt = encodeConversation(messages, tokenizer, chatTemplate, variables, contextSize);
+  const encoding = encodeConversation(messages, tokenizer, chatTemplate, variables, contextSize);
+  const prompt = await runSliced(encoding, signal);
   checkTokens(prompt, config.vocabSize);
   const ids = new CallIds(request.messages);
   const createId = request.createId ?? (() => ids.next());
   return {
     prompt,
-    options: optionsOf(request, tools, toolFormat, tokenizer, jsonSchema),
+    options: await constraintsOf(request, tools, toolFormat, tokenizer, signal),
     toolFormat,
     createReader: () => createChatReader(toolFormat, createId),
   };
 }
 
-function optionsOf(
-  { toolChoice = 'auto', parallelToolCalls = true }: ChatRequest,
+/** Maximum number of grammars of tools that are kept for a tokenizer. */
+const maxGrammars = 8;
+const grammarsOf = new WeakMap<Tokenizer, Compilations<Grammar>>();
+
+async function constraintsOf(
+  request: ChatRequest,
   tools: readonly ChatTool[],
   format: ToolFormat | undefined,
   tokenizer: Tokenizer,
-  jsonSchema: JsonSchema | undefined,
-): ChatTurn['options'] {
+  signal: AbortSignal | undefined,
+): Promise<ChatConstraints> {
+  const { jsonSchema, toolChoice, parallelToolCalls } = request;
   if (format === undefined) return jsonSchema === undefined ? {} : { jsonSchema };
-  const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
-  const writer = createSchemaWriter(rules);
-  const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
-  const nodes = callable.map((tool) => ({ name: tool.name, arguments: argumentsNode(tool) }));
-  const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
-  rules.set('root', toolChoice === 'auto' ? withText() : calls);
-  const grammar: Grammar = { root: 'root', rules };
+  let grammars = grammarsOf.get(tokenizer);
+  if (grammars === undefined) grammarsOf.set(tokenizer, (grammars = new Compilations(maxGrammars)));
+  const schemas = tools.map(({ name, parameters }) => [name, parameters]);
+  const key = JSON.stringify([format, schemas, toolChoice, parallelToolCalls, jsonSchema]);
+  const grammar = await grammars.get(key, () => toolGrammar(request, tools, format), signal);
   const showTokens = formatFacts[format].tokens.filter((text) => {
     const id = tokenizer.idOf(text);
     return id !== undefined && tokenizer.isSpecial(id);
   });
   return { grammar, ...(showTokens.length === 0 ? {} : { showTokens }) };
+}
 
-  function argumentsNode({ name, parameters }: ChatTool): GrammarNode {
-    try {
-      return writer.write(typedAsObject(parameters));
-    } catch (error) {
-      throw ofTool(name, error);
-    }
+function* toolGrammar(
+  { toolChoice = 'auto', parallelToolCalls = true, jsonSchema }: ChatRequest,
+  tools: readonly ChatTool[],
+  format: ToolFormat,
+): Sliced<Grammar> {
+  const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
+  const writer = createSchemaWriter(rules);
+  const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
+  const nodes: ToolNode[] = [];
+  for (const tool of callable) nodes.push({ name: tool.name, arguments: yield* argumentsNode(tool, writer) });
+  const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
+  if (toolChoice === 'auto') {
+    const answer = jsonSchema === undefined ? undefined : yield* writer.writeSliced(jsonSchema);
+    rules.set('root', withText(format, calls, answer, rules));
+  } else {
+    rules.set('root', calls);
   }
+  return { root: 'root', rules };
+}
 
-  function withText(): GrammarNode {
-    if (jsonSchema !== undefined) return { kind: 'choice', alternatives: [writer.write(jsonSchema), calls] };
-    const text = freeText(format as ToolFormat, rules);
-    // for Llama the call is the whole answer; other formats allow text before it
-    if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
-    return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
+function* argumentsNode({ name, parameters }: ChatTool, writer: SchemaWriter): Sliced<GrammarNode> {
+  try {
+    return yield* writer.writeSliced(typedAsObject(parameters));
+  } catch (error) {
+    throw ofTool(name, error);
   }
+}
+
+/** Calls, or an answer without them: that of a schema, or free text. */
+function withText(
+  format: ToolFormat,
+  calls: GrammarNode,
+  answer: GrammarNode | undefined,
+  rules: Map<string, GrammarNode>,
+): GrammarNode {
+  if (answer !== undefined) return { kind: 'choice', alternatives: [answer, calls] };
+  const text = freeText(format, rules);
+  // for Llama the call is the whole answer; other formats allow text before it
+  if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
+  return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
 }
 
 /**

@@ -1,13 +1,23 @@
 /** A loaded embedding model. */
 import type { DecoderConfig, Pooling } from '@winnow/models';
 import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
-import { ArgumentError, NonFiniteError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
+import {
+  ArgumentError,
+  NonFiniteError,
+  ReleasedError,
+  SliceCounter,
+  checkOptions,
+  finish,
+  type OptionNames,
+  type Sliced,
+} from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import { StepReports } from '../memory/step-reports.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
+import { runSliced } from '../runtime/compilation.js';
 import { createFeedForwardAccess, readFeedForward, type FeedForwardParts } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardAccess, FeedForwardTrace } from '../sparsity/feed-forward.js';
 import type { EmbeddingPlan } from './plan.js';
@@ -15,7 +25,8 @@ import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.j
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
 import {
-  encodeInput,
+  checkedInput,
+  checkedText,
   fitText,
   frameOf,
   type EmbeddingInput,
@@ -121,6 +132,9 @@ export interface TextEmbedderParts {
   readonly release: () => Promise<void>;
 }
 
+/** Characters of short texts that are encoded at once. */
+const charactersPerSlice = 4096;
+
 /** Below this norm a vector has no direction and is not normalized. */
 const minNorm = 1e-12;
 
@@ -182,7 +196,7 @@ export class TextEmbedder implements EmbeddingModel {
     signal?.throwIfAborted();
     return this.#exclusive(async () => {
       // checks all texts first, so that a rejected one costs nothing
-      const texts = inputs.map((input, index) => this.#fit(input, prompt, `texts[${index}]`, overflow));
+      const texts = await runSliced(this.#fitAll(inputs, prompt, overflow), signal);
       const check = (): void => this.#checkOpen();
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
       const embedded = await run.embed();
@@ -198,7 +212,7 @@ export class TextEmbedder implements EmbeddingModel {
 
   readonly encodeText: EmbeddingModel['encodeText'] = (text, options = {}) => {
     checkOptions(options, encodeOptionNames);
-    return this.#encode(text, this.#promptOf(options), 'text');
+    return finish(this.#encode(text, this.#promptOf(options), 'text'));
   };
 
   readonly feedForwardMetrics: EmbeddingModel['feedForwardMetrics'] = () => {
@@ -236,16 +250,24 @@ export class TextEmbedder implements EmbeddingModel {
     return result;
   }
 
-  /** @param argument the name of the input in errors */
-  #fit(input: EmbeddingInput, prompt: string, argument: string, overflow: TextOverflow): FittedText {
-    return fitText(this.#encode(input, prompt, argument), argument, this.contextSize, overflow, this.#frame);
+  *#fitAll(inputs: readonly EmbeddingInput[], prompt: string, overflow: TextOverflow): Sliced<FittedText[]> {
+    const work = new SliceCounter(charactersPerSlice);
+    const fitted: FittedText[] = [];
+    for (const [index, input] of inputs.entries()) {
+      const argument = `texts[${index}]`;
+      const ids = yield* this.#encode(input, prompt, argument);
+      fitted.push(fitText(ids, argument, this.contextSize, overflow, this.#frame));
+      if (work.spend(prompt.length + input.length)) yield;
+    }
+    return fitted;
   }
 
-  #encode(input: EmbeddingInput, prompt: string, argument: string): Int32Array {
+  /** @param argument the name of the input in errors */
+  *#encode(input: EmbeddingInput, prompt: string, argument: string): Sliced<Int32Array> {
     const { isLowerCased } = this.#parts.settings;
-    const encodeText = (text: string): Int32Array =>
-      this.tokenizer.encode(isLowerCased ? (prompt + text).toLowerCase() : prompt + text);
-    return encodeInput(input, argument, encodeText, this.config.vocabSize);
+    if (typeof input !== 'string') return checkedInput(input, argument, this.config.vocabSize);
+    const text = isLowerCased ? (prompt + input).toLowerCase() : prompt + input;
+    return checkedText(yield* this.tokenizer.encodeSliced(text), argument, this.config.vocabSize);
   }
 
   #promptOf({ prompt, promptName }: Pick<EmbedOptions, 'prompt' | 'promptName'>): string {

@@ -1,6 +1,7 @@
 /** Splits texts into token sequences that fit the context. */
-import { ArgumentError, CapacityError, FormatError } from '@winnow/tensor';
+import { ArgumentError, CapacityError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import { checkTokens } from '../chat/encode-prompt.js';
 
 /** What to do with a text that exceeds the context. */
 export type TextOverflow =
@@ -28,27 +29,27 @@ export function frameOf(tokenizer: Tokenizer): Frame {
   return { begin: ids.slice(0, numBefore), end: ids.slice(numBefore) };
 }
 
-/** @throws {ArgumentError | FormatError} for an empty input, and ids outside the table of `vocabSize` rows */
-export function encodeInput(
-  input: EmbeddingInput,
-  argument: string,
-  encode: (text: string) => Int32Array,
-  vocabSize: number,
-): Int32Array {
-  const isText = typeof input === 'string';
-  const ids = isText ? encode(input) : input;
-  if (ids.length === 0) throw new ArgumentError({ argument, expected: 'at least one token', actual: 'none' });
+/** @throws {ArgumentError} for an empty input, and ids outside the table of `vocabSize` rows */
+export function checkedInput(ids: ArrayLike<number>, argument: string, vocabSize: number): Int32Array {
+  checkNotEmpty(ids, argument);
   for (let index = 0; index < ids.length; index++) {
     const id = ids[index] as number;
     if (Number.isSafeInteger(id) && id >= 0 && id < vocabSize) continue;
-    if (isText) {
-      const message = `expected ids below the ${vocabSize} rows of the embedding table, got ${id}`;
-      throw new FormatError({ source: 'tokenizer', field: 'vocabulary', message });
-    }
     const expected = `a token id below ${vocabSize}`;
     throw new ArgumentError({ argument: `${argument}[${index}]`, expected, actual: String(id) });
   }
-  return isText ? (ids as Int32Array) : Int32Array.from(ids);
+  return Int32Array.from(ids);
+}
+
+/** @throws {ArgumentError | FormatError} for an empty text, and when the tokenizer returned ids outside the table */
+export function checkedText(ids: Int32Array, argument: string, vocabSize: number): Int32Array {
+  checkNotEmpty(ids, argument);
+  checkTokens(ids, vocabSize);
+  return ids;
+}
+
+function checkNotEmpty({ length }: ArrayLike<number>, argument: string): void {
+  if (length === 0) throw new ArgumentError({ argument, expected: 'at least one token', actual: 'none' });
 }
 
 /** A text in chunks, each framed by special tokens. */

@@ -4,18 +4,17 @@ import {
   createTokenTrieSliced,
   formatGrammar,
   jsonSchemaGrammarSliced,
-  parseGrammar,
+  parseGrammarSliced,
   type Grammar,
   type GrammarMatcher,
   type JsonSchema,
-  type Sliced,
   type TokenGrammar,
   type TokenMask,
   type TokenTrie,
 } from '@winnow/grammar';
-import { ArgumentError, LruMap } from '@winnow/tensor';
+import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { Compilation } from './compilation.js';
+import { Compilations } from '../runtime/compilation.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {
@@ -48,7 +47,7 @@ export class Constraints {
   readonly #vocabSize: number;
   readonly #eosIds: ReadonlySet<number>;
   readonly #tries = new Map<string, TokenTrie>();
-  readonly #grammars = new LruMap<string, Compilation<TokenGrammar>>();
+  readonly #grammars = new Compilations<TokenGrammar>(maxGrammars);
 
   /** @param vocabSize rows of the logits; rows without a token are never allowed */
   constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
@@ -103,31 +102,19 @@ export class Constraints {
   }
 
   /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
-  async #tokenGrammarOf(options: ConstraintOptions, signal?: AbortSignal): Promise<TokenGrammar> {
+  #tokenGrammarOf(options: ConstraintOptions, signal?: AbortSignal): Promise<TokenGrammar> {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
-    const source = jsonSchema === undefined ? textOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
+    const source = jsonSchema === undefined ? keyOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    let compilation = this.#grammars.get(key);
-    if (compilation === undefined) {
-      compilation = new Compilation(this.#compile(options));
-      this.#keep(key, compilation);
-    }
-    return compilation.wait(signal);
-  }
-
-  #keep(key: string, compilation: Compilation<TokenGrammar>): void {
-    const grammars = this.#grammars;
-    grammars.set(key, compilation);
-    grammars.evict(maxGrammars);
-    compilation.result.catch(() => {
-      if (grammars.get(key) === compilation) grammars.remove(key); // it may have been evicted and started again
-    });
+    return this.#grammars.get(key, () => this.#compile(options), signal);
   }
 
   *#compile(options: ConstraintOptions): Sliced<TokenGrammar> {
     const { grammar, jsonSchema, ignoreEos = false } = options;
     const rules =
-      jsonSchema === undefined ? asGrammar(grammar as string | Grammar) : yield* jsonSchemaGrammarSliced(jsonSchema);
+      jsonSchema === undefined
+        ? yield* asGrammar(grammar as string | Grammar)
+        : yield* jsonSchemaGrammarSliced(jsonSchema);
     const endTokens = ignoreEos ? [] : [...this.#eosIds];
     const tokenId = (text: string): number | undefined => this.#tokenizer.idOf(text);
     return yield* createTokenGrammarSliced({ grammar: rules, trie: yield* this.#trieOf(options), endTokens, tokenId });
@@ -162,16 +149,22 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
   };
 }
 
-function asGrammar(grammar: string | Grammar): Grammar {
-  return typeof grammar === 'string' ? parseGrammar(grammar) : grammar;
+function* asGrammar(grammar: string | Grammar): Sliced<Grammar> {
+  return typeof grammar === 'string' ? yield* parseGrammarSliced(grammar) : grammar;
 }
 
-const texts = new WeakMap<Grammar, string>();
+const numbers = new WeakMap<Grammar, number>();
+let numGrammars = 0;
+
+/** The text of a grammar, or a number for an object, whose text may be long. */
+function keyOf(grammar: string | Grammar): string {
+  if (typeof grammar === 'string') return grammar;
+  let number = numbers.get(grammar);
+  if (number === undefined) numbers.set(grammar, (number = numGrammars++));
+  return `#${number}`;
+}
 
 /** A grammar as text, which parses to the same language. */
 export function textOf(grammar: string | Grammar): string {
-  if (typeof grammar === 'string') return grammar;
-  let text = texts.get(grammar);
-  if (text === undefined) texts.set(grammar, (text = formatGrammar(grammar)));
-  return text;
+  return typeof grammar === 'string' ? grammar : formatGrammar(grammar);
 }

@@ -1,16 +1,13 @@
 /** The state of a generation: what is needed to resume it, token for token. */
 import type { RngState } from '@winnow/tensor';
 import type { Sampling } from './sampling-options.js';
-import { textOf } from './constraint.js';
 import type { GenerateOptions } from './generation.js';
 
 /** Options that a resumed generation keeps unless the caller overrides them. */
-export interface LastingOptions extends Pick<
+export type LastingOptions = Pick<
   GenerateOptions,
-  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow' | 'jsonSchema' | 'showTokens'
-> {
-  readonly grammar?: string;
-}
+  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow' | 'grammar' | 'jsonSchema' | 'showTokens'
+>;
 
 export interface GenerationState {
   /** The prompt as used. */
@@ -42,7 +39,7 @@ export function lastingOptions(options: GenerateOptions): LastingOptions {
     ...(ignoreEos === undefined ? {} : { ignoreEos }),
     ...(numTopLogprobs === undefined ? {} : { numTopLogprobs }),
     ...(overflow === undefined ? {} : { overflow }),
-    ...(grammar === undefined ? {} : { grammar: textOf(grammar) }),
+    ...(grammar === undefined ? {} : { grammar }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),
     ...(showTokens === undefined ? {} : { showTokens }),
   };

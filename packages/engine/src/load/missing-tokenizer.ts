@@ -26,6 +26,7 @@ export function createMissingTokenizer(source: string, field: string, vocabSize:
     addBos: false,
     addEos: false,
     encode: refuse,
+    encodeSliced: refuse,
     decode: refuse,
     tokenBytes: refuse,
     tokenText: refuse,

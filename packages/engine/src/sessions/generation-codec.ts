@@ -1,6 +1,7 @@
 /** The state of a generation as JSON and sections of a session file. */
 import { bytesSection, type JsonValue, type SessionSection } from '@winnow/kv-cache';
 import { createRng, describeValue, isRecord, type RngState } from '@winnow/tensor';
+import { textOf } from '../generation/constraint.js';
 import { lastingOptions, type GenerationState, type LastingOptions } from '../generation/state.js';
 import { overflowPolicies } from '../generation/overflow.js';
 import { samplingRules, type Sampling } from '../generation/sampling-options.js';
@@ -10,7 +11,10 @@ export function encodeGeneration(state: GenerationState): { json: JsonValue; sec
   return {
     json: {
       sampling: { ...sampling },
-      options: { ...options } as unknown as JsonValue,
+      options: {
+        ...options,
+        ...(options.grammar === undefined ? {} : { grammar: textOf(options.grammar) }),
+      } as unknown as JsonValue,
       rngState: state.rngState(),
       hasEnded,
       numConstrained,

@@ -2,13 +2,14 @@
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { RecordProfile, Fallback } from '@winnow/ops';
 import type { DecoderConfig } from '@winnow/models';
-import { CapacityError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
+import { CapacityError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
-import { encodePrompt, type Prompt } from '../chat/encode-prompt.js';
+import { encodePrompt, encodePromptSliced, type Prompt } from '../chat/encode-prompt.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
 import { computeLogprobs, logitsOptionNames, type LogitsOptions } from '../generation/logprobs.js';
 import type { MemoryPlan } from '../plan/memory-plan.js';
+import { runSliced } from '../runtime/compilation.js';
 import type { SessionModel } from './file.js';
 import { restoreSession } from './restore.js';
 import { openSessionSource, type SessionSource } from './location.js';
@@ -67,6 +68,11 @@ export interface Model {
    */
   encodePrompt(prompt: Prompt): Int32Array;
   /**
+   * The same with turns of the event loop, so that megabytes of text do not block it.
+   * @throws the reason of the signal
+   */
+  tokenize(prompt: Prompt, options?: TokenizeOptions): Promise<Int32Array>;
+  /**
    * Log-probabilities of the whole vocabulary after the tokens at the given positions, `[vocabSize]` each.
    * @throws {NonFiniteError} naming the first tensor with a value that is not finite, if they have one
    */
@@ -81,6 +87,13 @@ export interface Model {
   dispose(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
+
+export interface TokenizeOptions {
+  /** Stops between slices. Default: never. */
+  readonly signal?: AbortSignal;
+}
+
+const tokenizeOptionNames: OptionNames<TokenizeOptions> = { signal: true };
 
 export interface ModelParts {
   readonly name: string;
@@ -152,6 +165,15 @@ export class GenerativeModel implements Model, SessionOwner {
   readonly encodePrompt: Model['encodePrompt'] = (prompt) => {
     return encodePrompt(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
   };
+
+  readonly tokenize: Model['tokenize'] = async (prompt, options = {}) => {
+    checkOptions(options, tokenizeOptionNames);
+    return runSliced(this.encodePromptSliced(prompt), options.signal);
+  };
+
+  encodePromptSliced(prompt: Prompt): Sliced<Int32Array> {
+    return encodePromptSliced(prompt, this.tokenizer, this.chatTemplate, this.config.vocabSize);
+  }
 
   readonly restoreSession: Model['restoreSession'] = async (location, options = {}) => {
     checkOptions(options, restoreOptionNames);
@@ -235,7 +257,7 @@ export class GenerativeModel implements Model, SessionOwner {
     this.checkRoom();
     const session = this.openSession(options);
     try {
-      return yield* session.run(() => session.fromPrompt(prompt), options);
+      return yield* session.run(() => session.fromPrompt(prompt, options.signal), options);
     } finally {
       session.dispose();
     }

@@ -1,8 +1,9 @@
 /** A session: one sequence, one generation at a time. */
-import { ArgumentError, ReleasedError, checkOptions, type OptionNames } from '@winnow/tensor';
+import { ArgumentError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import { GenerationRun, type GenerationStart } from '../generation/generate.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
+import { runSliced } from '../runtime/compilation.js';
 import { Sequence } from '../runtime/sequence.js';
 import type { SessionModel, SessionParts, SessionSize } from './file.js';
 import { saveSession } from './save.js';
@@ -99,7 +100,7 @@ export interface Session {
 
 /** The model of a session. */
 export interface SessionOwner {
-  encodePrompt(prompt: Prompt): Int32Array;
+  encodePromptSliced(prompt: Prompt): Sliced<Int32Array>;
   /** @throws {ReleasedError} when the model is disposed of */
   checkOpen(): void;
   /** @throws {CapacityError} when `maxSessions` are open */
@@ -139,16 +140,16 @@ export class ModelSession implements Session {
   }
 
   generate(prompt: Prompt, options: GenerateOptions = {}): Generation {
-    return new StartedGeneration(() => this.#checked(() => this.fromPrompt(prompt), options));
+    return new StartedGeneration(() => this.#checked(() => this.fromPrompt(prompt, options.signal), options));
   }
 
   resume(options: GenerateOptions = {}): Generation {
-    return new StartedGeneration(() => this.#checked(() => this.#fromState(), options));
+    return new StartedGeneration(() => this.#checked(() => Promise.resolve(this.#fromState()), options));
   }
 
   /** The state that a generation starts from. */
-  fromPrompt(prompt: Prompt): GenerationStart {
-    const tokens = this.#owner.encodePrompt(prompt);
+  async fromPrompt(prompt: Prompt, signal: AbortSignal | undefined): Promise<GenerationStart> {
+    const tokens = await runSliced(this.#owner.encodePromptSliced(prompt), signal);
     this.#state = undefined;
     return { prompt: tokens };
   }
@@ -158,7 +159,7 @@ export class ModelSession implements Session {
    * @param begin the state that the generation starts from
    */
   async *run(
-    begin: () => GenerationStart,
+    begin: () => Promise<GenerationStart>,
     options: GenerateOptions,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     this.#checkIdle();
@@ -166,7 +167,7 @@ export class ModelSession implements Session {
     try {
       this.#owner.checkOpen();
       options.signal?.throwIfAborted();
-      const run = await GenerationRun.create(this.#model, this.#sequence, begin(), options);
+      const run = await GenerationRun.create(this.#model, this.#sequence, await begin(), options);
       return yield* this.#scheduled(run);
     } finally {
       this.#isBusy = false;
@@ -227,7 +228,7 @@ export class ModelSession implements Session {
   }
 
   async *#checked(
-    begin: () => GenerationStart,
+    begin: () => Promise<GenerationStart>,
     options: GenerateOptions,
   ): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     checkOptions(options, generateOptionNames);

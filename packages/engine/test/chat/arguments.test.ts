@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => model.dispose());
 
-function prepare(parameters: JsonSchema): ChatTurn {
+function prepare(parameters: JsonSchema): Promise<ChatTurn> {
   const tools = [{ name: 'a', parameters }];
   return prepareChat(model, { messages: [{ role: 'user', content: 'Go' }], tools, toolChoice: 'required' });
 }
@@ -38,9 +38,9 @@ test.each<[string, JsonSchema, string]>([
   ['a type that does not exist', { type: ['object', 'text'] }, '#/allOf/0/type'],
   ['a reference', { $ref: '#/definitions/text', definitions }, '#'],
   ['a reference of an old draft', { $schema: oldDraft, $ref: '#/definitions/text', definitions }, '#'],
-])('parameters without objects, or with an invalid type, are refused: %s', (_name, parameters, field) => {
+])('parameters without objects, or with an invalid type, are refused: %s', async (_name, parameters, field) => {
   const refusal = expect.objectContaining({ code: 'format', source: 'parameters of tool a', field }) as unknown;
-  expect(() => prepare(parameters)).toThrow(refusal as Error);
+  await expect(prepare(parameters)).rejects.toThrow(refusal as Error);
 });
 
 test.each<[string, JsonSchema]>([
@@ -49,8 +49,9 @@ test.each<[string, JsonSchema]>([
   ['nullable', { type: 'object', nullable: true, required: ['x'] }],
   ['a reference', { $ref: '#/definitions/point', definitions }],
   ['a reference of an old draft', { $schema: oldDraft, $ref: '#/definitions/point', definitions }],
-])('arguments are an object: %s', (_name, parameters) => {
-  const grammar = createTokenGrammar({ grammar: prepare(parameters).options.grammar as Grammar, trie: bytes });
+])('arguments are an object: %s', async (_name, parameters) => {
+  const { options } = await prepare(parameters);
+  const grammar = createTokenGrammar({ grammar: options.grammar as Grammar, trie: bytes });
   const accepted = ['{"x": 1}', '{}', 'null', '"x"'].map((values) => accepts(grammar.start(), values));
   expect(accepted).toEqual([true, false, false, false]);
 });

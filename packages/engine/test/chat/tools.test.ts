@@ -4,7 +4,15 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createChatTemplate } from '../../src/chat/template.js';
 import { createChatReader } from '../../src/chat/reader.js';
-import { loadModel, prepareChat, type ChatPart, type ChatTool, type Model, type ToolFormat } from '../../src/index.js';
+import {
+  loadModel,
+  prepareChat,
+  type ChatPart,
+  type ChatTool,
+  type ChatTurn,
+  type Model,
+  type ToolFormat,
+} from '../../src/index.js';
 
 let model: Model;
 beforeAll(async () => {
@@ -64,7 +72,7 @@ const withTemplate = (source: string): Pick<Model, 'chatTemplate' | 'tokenizer' 
 
 const question = [{ role: 'user', content: 'What is the weather?' }];
 
-async function answer(turn: ReturnType<typeof prepareChat>, seed: number, maxTokens = 150): Promise<ChatPart[]> {
+async function answer(turn: ChatTurn, seed: number, maxTokens = 150): Promise<ChatPart[]> {
   const reader = turn.createReader();
   const parts: ChatPart[] = [];
   const generation = model.generate(turn.prompt, { ...turn.options, temperature: 1, seed, maxTokens });
@@ -82,7 +90,7 @@ describe('constrained calls', () => {
   test.each(templates)(
     '%s: the template is recognized, a forced call has the format and arguments of its tool',
     async (format, source) => {
-      const turn = prepareChat(withTemplate(source), {
+      const turn = await prepareChat(withTemplate(source), {
         messages: question,
         tools,
         toolChoice: { name: 'weather' },
@@ -103,7 +111,7 @@ describe('constrained calls', () => {
   );
 
   test('required: a call of any tool; auto: text passes through unchanged', async () => {
-    const required = prepareChat(model, {
+    const required = await prepareChat(model, {
       messages: question,
       tools,
       toolChoice: 'required',
@@ -113,7 +121,7 @@ describe('constrained calls', () => {
     const [call] = callsOf(await answer(required, 3));
     expect(['weather', 'stop']).toContain(call?.name);
     expect(call?.id).toBe('call00001');
-    const auto = prepareChat(model, { messages: question, tools });
+    const auto = await prepareChat(model, { messages: question, tools });
     const options = { temperature: 1, seed: 3, maxTokens: 30 };
     const free = await model.generate(auto.prompt, options).result();
     const parts = await answer(auto, 3, 30);
@@ -121,33 +129,40 @@ describe('constrained calls', () => {
   });
 
   test('a schema constrains answers without a call', async () => {
-    const turn = prepareChat(model, { messages: question, tools, jsonSchema: { const: 'ok' } });
+    const turn = await prepareChat(model, { messages: question, tools, jsonSchema: { const: 'ok' } });
     const texts: string[] = [];
     for (const seed of [1, 2, 3]) {
       const parts = await answer(turn, seed);
       if (callsOf(parts).length === 0) texts.push(textOf(parts));
     }
     expect(new Set(texts)).toEqual(new Set(['"ok"']));
-    const none = prepareChat(model, { messages: question, tools, toolChoice: 'none', jsonSchema: { const: 'ok' } });
+    const none = await prepareChat(model, {
+      messages: question,
+      tools,
+      toolChoice: 'none',
+      jsonSchema: { const: 'ok' },
+    });
     expect(none.options).toEqual({ jsonSchema: { const: 'ok' } });
     expect(textOf(await answer(none, 1))).toBe('"ok"');
   });
 });
 
-test('invalid requests are rejected', () => {
+test('invalid requests are rejected', async () => {
   const refusal = (code: string): unknown => expect.objectContaining({ code });
   const request = { messages: question, tools };
-  expect(() => prepareChat(model, { ...request, toolChoice: { name: 'none' } })).toThrow(refusal('argument'));
-  expect(() => prepareChat(model, { messages: question, toolChoice: 'required' })).toThrow(refusal('argument'));
-  expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a' }, { name: 'a' }] })).toThrow(
+  await expect(prepareChat(model, { ...request, toolChoice: { name: 'none' } })).rejects.toThrow(refusal('argument'));
+  await expect(prepareChat(model, { messages: question, toolChoice: 'required' })).rejects.toThrow(refusal('argument'));
+  await expect(prepareChat(model, { messages: question, tools: [{ name: 'a' }, { name: 'a' }] })).rejects.toThrow(
     refusal('argument'),
   );
-  expect(() => prepareChat(model, { messages: question, tools: [{ name: 'a b' }] })).toThrow(refusal('argument'));
+  await expect(prepareChat(model, { messages: question, tools: [{ name: 'a b' }] })).rejects.toThrow(
+    refusal('argument'),
+  );
   const broken = { name: 'a', parameters: { type: 'object', properties: { x: { uniqueItems: true } } } };
-  expect(() => prepareChat(model, { messages: question, tools: [broken] })).toThrow(
+  await expect(prepareChat(model, { messages: question, tools: [broken] })).rejects.toThrow(
     expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/uniqueItems' }),
   );
-  expect(() => prepareChat({ ...model, chatTemplate: undefined }, request)).toThrow(refusal('argument'));
+  await expect(prepareChat({ ...model, chatTemplate: undefined }, request)).rejects.toThrow(refusal('argument'));
 });
 
 describe('conversations with results', () => {
@@ -168,14 +183,14 @@ describe('conversations with results', () => {
     ],
     ['llama', llama, ['{"name": "weather", "parameters": {"city": "Ulm"}}', 'tool: {"sun": true}']],
     ['mistral', mistral, ['"id": "call00001"', '[TOOL_RESULTS]{"sun": true} call00001']],
-  ])('%s', (_format, source, expected) => {
-    const { prompt } = prepareChat(withTemplate(source), { messages, tools });
+  ])('%s', async (_format, source, expected) => {
+    const { prompt } = await prepareChat(withTemplate(source), { messages, tools });
     const text = model.tokenizer.decode(prompt);
     for (const piece of expected) expect(text).toContain(piece);
   });
 
-  test('a template without tool support gets the tools as text; call ids continue', () => {
-    const turn = prepareChat(model, { messages: [{ role: 'system', content: 'Be brief.' }, ...messages], tools });
+  test('a template without tool support gets the tools as text; call ids continue', async () => {
+    const turn = await prepareChat(model, { messages: [{ role: 'system', content: 'Be brief.' }, ...messages], tools });
     const text = model.tokenizer.decode(turn.prompt);
     expect(text).toContain('Be brief.');
     expect(text.match(/system/g)).toHaveLength(1); // tools are added to the existing system message

@@ -6,7 +6,7 @@
  * is a list of `a` and perhaps `b` and any number of `c` in any order, at least `m` different ones and at most `n` in all;
  * `@{m,n}([a-z] 0 "." 1 | ! [0-9] 1)` is `m` to `n` items that lead from state 0 to a state that is marked by `!`.
  */
-import { CapacityError, FormatError } from '@winnow/tensor';
+import { CapacityError, FormatError, finish, type Sliced } from '@winnow/tensor';
 import { allCodePoints, complement, normalize } from '../code-points.js';
 import {
   maxCodePoint,
@@ -21,6 +21,11 @@ import {
 const maxDepth = 200;
 /** Maximum repetition count, which bounds the size of the automaton. */
 export const maxRepetitions = 100_000;
+
+/** Maximum number of characters of a literal or class, which is read at once. */
+const maxLiteralLength = 2 ** 18;
+/** Characters that are read in a few milliseconds. */
+const charactersPerSlice = 2 ** 14;
 
 const simpleEscapes: Readonly<Record<string, string>> = {
   t: '\t',
@@ -43,9 +48,14 @@ const escapeNames = '\\t \\r \\n \\\\ \\" \\[ \\] \\- \\^ \\xHH \\uHHHH \\UHHHHH
 
 /**
  * @throws {FormatError} with the byte offset for invalid syntax and for a rule that is missing or defined twice
- * @throws {CapacityError} for groups nested too deeply and repetitions beyond 100,000
+ * @throws {CapacityError} for groups nested too deeply, repetitions beyond 100,000 and literals of more than 262,144 characters
  */
 export function parseGrammar(text: string, root = 'root'): Grammar {
+  return finish(parseGrammarSliced(text, root));
+}
+
+/** The same in slices. */
+export function parseGrammarSliced(text: string, root = 'root'): Sliced<Grammar> {
   return new GrammarParser(text).parse(root);
 }
 
@@ -59,14 +69,15 @@ class GrammarParser {
   #depth = 0;
   /** The rule that is read. */
   #rule = '';
+  #sliceEnd = charactersPerSlice;
 
   constructor(text: string) {
     this.#text = text;
   }
 
-  parse(root: string): Grammar {
+  *parse(root: string): Sliced<Grammar> {
     this.#skipSpace(true);
-    while (this.#position < this.#text.length) this.#readRule();
+    while (this.#position < this.#text.length) yield* this.#readRule();
     if (!this.#rules.has(root)) this.#fail(root, 'expected a definition of this rule', 0);
     for (const [name, at] of this.#references) {
       if (!this.#rules.has(name)) this.#fail(name, 'expected a definition of this rule', at);
@@ -74,7 +85,7 @@ class GrammarParser {
     return { root, rules: this.#rules };
   }
 
-  #readRule(): void {
+  *#readRule(): Sliced<void> {
     const at = this.#position;
     const name = this.#readName('rule');
     this.#rule = name;
@@ -83,7 +94,8 @@ class GrammarParser {
     if (this.#rules.has(name)) this.#fail(name, 'expected a single definition of this rule, got a second one', at);
     this.#position += 3;
     this.#skipSpace(true);
-    this.#rules.set(name, this.#startsRule() ? { kind: 'sequence', items: [] } : this.#readAlternatives(false));
+    const isEmpty = this.#startsRule();
+    this.#rules.set(name, isEmpty ? { kind: 'sequence', items: [] } : yield* this.#readAlternatives(false));
     const end = this.#position;
     this.#skipSpace(true);
     const isNewLine = /[\r\n]/.test(this.#text.slice(end, this.#position));
@@ -99,6 +111,17 @@ class GrammarParser {
 
   #refuse(resource: string, needed: number, available: number, unit: string): never {
     throw new CapacityError({ source: 'grammar', field: this.#rule, resource, needed, available, unit });
+  }
+
+  #checkLength(start: number): void {
+    const length = this.#position - start;
+    if (length > maxLiteralLength) this.#refuse('literal or class', length, maxLiteralLength, 'characters');
+  }
+
+  #isSliceOver(): boolean {
+    if (this.#position < this.#sliceEnd) return false;
+    this.#sliceEnd = this.#position + charactersPerSlice;
+    return true;
   }
 
   #found(at = this.#position): string {
@@ -134,6 +157,7 @@ class GrammarParser {
 
   /** One character of a literal or class, as a code point. */
   #readChar(closing: string, field: string, start: number): number {
+    this.#checkLength(start);
     if (this.#position >= this.#text.length) this.#fail(field, `expected ${closing} before the end`, start);
     const codePoint = this.#text.codePointAt(this.#position) as number;
     if (codePoint !== 0x5c) {
@@ -218,32 +242,32 @@ class GrammarParser {
   }
 
   /** `&{m,n}(separator | member | ...)` */
-  #readUnordered(): GrammarNode {
+  *#readUnordered(): Sliced<GrammarNode> {
     this.#position++;
     const counts = this.#readCounts();
-    const [separator, ...members] = this.#readParts('&', () => this.#readSequence(true));
+    const [separator, ...members] = yield* this.#readParts('&', () => this.#readSequence(true));
     return { kind: 'unordered', separator: separator as GrammarNode, members, ...counts };
   }
 
   /** `@{m,n}(item target ... | ! item target ... | ...)`: states, of which those with `!` accept. */
-  #readAutomaton(): GrammarNode {
+  *#readAutomaton(): Sliced<GrammarNode> {
     this.#position++;
     const counts = this.#readCounts();
     const start = this.#position;
-    const states = this.#readParts('@', () => this.#readState());
+    const states = yield* this.#readParts('@', () => this.#readState());
     const isMissing = states.some(({ edges }) => edges.some(({ target }) => target >= states.length));
     if (isMissing) this.#fail('@', `expected targets below ${states.length}, the number of states`, start);
     return { kind: 'automaton', states, ...counts };
   }
 
   /** Parts in parentheses with `|` between them. */
-  #readParts<Part>(field: string, read: () => Part): readonly Part[] {
+  *#readParts<Part>(field: string, read: () => Sliced<Part>): Sliced<readonly Part[]> {
     this.#expect('(', field);
     if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
     const parts: Part[] = [];
     do {
       this.#skipSpace(true);
-      parts.push(read());
+      parts.push(yield* read());
       this.#skipSpace(true);
     } while (this.#skips('|'));
     this.#expect(')', field);
@@ -251,12 +275,13 @@ class GrammarParser {
     return parts;
   }
 
-  #readState(): AutomatonState {
+  *#readState(): Sliced<AutomatonState> {
     const isAccepting = this.#skips('!');
     const edges: { item: GrammarNode; target: number }[] = [];
     for (;;) {
       this.#skipSpace(true);
-      const item = this.#readItem();
+      if (this.#isSliceOver()) yield;
+      const item = yield* this.#readItem();
       if (item === undefined) return { edges, isAccepting };
       this.#skipSpace(true);
       const target = this.#readName('target');
@@ -287,12 +312,12 @@ class GrammarParser {
     return { kind: 'token', token: id === undefined ? (text as string) : Number(id), isNegated: negation === '!' };
   }
 
-  #readGroup(field: string): GrammarNode {
+  *#readGroup(field: string): Sliced<GrammarNode> {
     const start = this.#position;
     this.#expect('(', field);
     if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
     this.#skipSpace(true);
-    const group = this.#readAlternatives(true);
+    const group = yield* this.#readAlternatives(true);
     if (this.#text[this.#position] !== ')')
       this.#fail(field, `expected ), got ${this.#found()}`, this.#text[this.#position] ? this.#position : start);
     this.#position++;
@@ -300,7 +325,7 @@ class GrammarParser {
     return group;
   }
 
-  #readItem(): GrammarNode | undefined {
+  *#readItem(): Sliced<GrammarNode | undefined> {
     const char = this.#text[this.#position];
     if (char === '"') return this.#readLiteral();
     if (char === '[') return this.#readClass();
@@ -309,9 +334,9 @@ class GrammarParser {
       return { kind: 'class', ranges: allCodePoints };
     }
     if (char === '<' || char === '!') return this.#readToken();
-    if (char === '(') return this.#readGroup('group');
-    if (char === '&') return this.#readUnordered();
-    if (char === '@') return this.#readAutomaton();
+    if (char === '(') return yield* this.#readGroup('group');
+    if (char === '&') return yield* this.#readUnordered();
+    if (char === '@') return yield* this.#readAutomaton();
     nameAt.lastIndex = this.#position;
     if (!nameAt.test(this.#text)) return undefined;
     const at = this.#position;
@@ -320,11 +345,12 @@ class GrammarParser {
     return { kind: 'rule', name };
   }
 
-  #readSequence(isNested: boolean): GrammarNode {
+  *#readSequence(isNested: boolean): Sliced<GrammarNode> {
     const items: GrammarNode[] = [];
     for (;;) {
+      if (this.#isSliceOver()) yield;
       if (!isNested && this.#startsRule()) break;
-      const item = this.#readItem();
+      const item = yield* this.#readItem();
       if (item === undefined) break;
       this.#skipSpace(isNested);
       let whole = item;
@@ -345,8 +371,8 @@ class GrammarParser {
     return ruleAt.test(this.#text);
   }
 
-  #readAlternatives(isNested: boolean): GrammarNode {
-    const alternatives = [this.#readSequence(isNested)];
+  *#readAlternatives(isNested: boolean): Sliced<GrammarNode> {
+    const alternatives = [yield* this.#readSequence(isNested)];
     for (;;) {
       const end = this.#position;
       this.#skipSpace(true);
@@ -357,7 +383,7 @@ class GrammarParser {
       }
       this.#position++;
       this.#skipSpace(true);
-      alternatives.push(this.#readSequence(isNested));
+      alternatives.push(yield* this.#readSequence(isNested));
     }
     return alternatives.length === 1 ? (alternatives[0] as GrammarNode) : { kind: 'choice', alternatives };
   }

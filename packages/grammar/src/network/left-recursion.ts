@@ -1,7 +1,6 @@
 /** Finds nullable rules, and rejects left recursion. */
-import { FormatError } from '@winnow/tensor';
+import { FormatError, type Sliced } from '@winnow/tensor';
 import { memberOf, partsOf, type GrammarNode } from '../grammar.js';
-import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 
 type Rules = ReadonlyMap<string, GrammarNode>;

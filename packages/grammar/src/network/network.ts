@@ -1,7 +1,6 @@
 /** Compiles rules to a network of states over bytes; rules call each other as subroutines. */
-import { invariant } from '@winnow/tensor';
+import { invariant, type Sliced } from '@winnow/tensor';
 import type { Grammar } from '../grammar.js';
-import type { Sliced } from '../sliced.js';
 import { WorkBudget } from '../work-budget.js';
 import { checkLeftRecursion, nullableRules, usersOf } from './left-recursion.js';
 import { prune } from './prune.js';

@@ -1,6 +1,6 @@
 /** Removes unproductive parts, so that every prefix that the automaton accepts can be completed. */
 import { memberOf, partsOf, type AutomatonState, type Grammar, type GrammarNode } from '../grammar.js';
-import type { Sliced } from '../sliced.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import type { Users } from './left-recursion.js';
 import { canRun } from './runs.js';

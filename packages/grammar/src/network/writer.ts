@@ -1,8 +1,7 @@
 /** Expands rules to states over bytes, each rule between its own start and end. */
 import type { CodePoints } from '../code-points.js';
-import { FormatError } from '@winnow/tensor';
+import { FormatError, type Sliced } from '@winnow/tensor';
 import { memberOf, type GrammarNode } from '../grammar.js';
-import type { Sliced } from '../sliced.js';
 import type { WorkBudget } from '../work-budget.js';
 import { canBeEmpty } from './left-recursion.js';
 import type { Counter } from './network.js';

@@ -1,6 +1,6 @@
 /** Deterministic finite automata over characters, for patterns, lengths and excluded names. */
 import { allCodePoints, complement, hasCodePoint, intersect, normalize, type CodePoints } from '../code-points.js';
-import type { Sliced } from '../sliced.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 
 /** Maximum number of states of an automaton, which bounds the cost of a pattern. */

@@ -1,6 +1,6 @@
 /** Nondeterministic automata with the assertions `^` and `$`, and their determinization. */
 import type { CodePoints } from '../code-points.js';
-import type { Sliced } from '../sliced.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 

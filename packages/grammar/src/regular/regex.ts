@@ -5,7 +5,7 @@
 import { RegExpParser, type AST } from '@eslint-community/regexpp';
 import { allCodePoints } from '../code-points.js';
 import { complementDfa, intersectDfa, type Dfa } from './dfa.js';
-import type { Sliced } from '../sliced.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { Nfa } from './nfa.js';
 import { RegexRefusal, RegexWriter } from './regex-writer.js';

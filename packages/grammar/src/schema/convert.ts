@@ -31,14 +31,13 @@ import {
 import { encodeInString, encodePlain } from './json-text.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
-import { finish, type Sliced } from '../sliced.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
 import { anyText, patternsDfa, stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
-import { checkOptions, type OptionNames } from '@winnow/tensor';
+import { checkOptions, type OptionNames, finish, type Sliced } from '@winnow/tensor';
 
 export interface JsonSchemaOptions {
   /**

@@ -1,6 +1,6 @@
 /** Names that are not declared, by the patterns that they match. */
 import { complementDfa, intersectDfa, isEmptyDfa, trim, type Dfa } from '../regular/dfa.js';
-import type { Sliced } from '../sliced.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { conjoined, type Conjunction, type Facts, type NamePattern, type Shape } from './facts.js';
 import { patternDfa } from './strings.js';

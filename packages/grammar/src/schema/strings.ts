@@ -3,7 +3,7 @@ import { allCodePoints } from '../code-points.js';
 import { accepts, complementDfa, intersectDfa, isEmptyDfa, limitLength, trim, type Dfa } from '../regular/dfa.js';
 import { RegexRefusal } from '../regular/regex-writer.js';
 import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
-import { finish, type Sliced } from '../sliced.js';
+import { finish, type Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
 import { fail, placeOf } from './located.js';

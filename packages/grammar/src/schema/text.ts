@@ -3,7 +3,7 @@ import { allCodePoints } from '../code-points.js';
 import type { GrammarNode } from '../grammar.js';
 import { complementDfa, trim } from '../regular/dfa.js';
 import { regexDfa } from '../regular/regex.js';
-import { finish } from '../sliced.js';
+import { finish } from '@winnow/tensor';
 import { WorkBudget } from '../work-budget.js';
 import { automatonRules, encodePlain } from './json-text.js';
 

@@ -4,10 +4,9 @@ import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
 import { compileNetwork, type Network } from '../network/network.js';
 import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
-import { finish, type Sliced } from '../sliced.js';
 import { freeTextOf, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
-import { FormatError, checkOptions, LruMap, type OptionNames } from '@winnow/tensor';
+import { FormatError, checkOptions, LruMap, type OptionNames, finish, type Sliced } from '@winnow/tensor';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
 export interface TokenMask {

@@ -1,6 +1,6 @@
 /** A trie of the tokens of a vocabulary by their bytes, laid out so that a walk is one pass over flat arrays. */
 
-import { finish, type Sliced } from '../sliced.js';
+import { finish, type Sliced } from '@winnow/tensor';
 
 /** The vocabulary that the trie is built from. */
 export interface TokenBytes {

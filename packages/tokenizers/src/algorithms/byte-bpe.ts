@@ -1,7 +1,9 @@
 /** Byte-level BPE: each UTF-8 byte of a word is one printable character, and pairs are merged by rank. */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import { WordCache } from '../tables/word-cache.js';
 import { byteLevelCharacters } from '../text/byte-level.js';
+import { longLength } from '../text/split.js';
 import type { WordModel } from '../text/words.js';
 import type { MergePair } from './bpe-rules.js';
 import { BpeRules } from './bpe-rules.js';
@@ -27,8 +29,10 @@ export class ByteBpe implements WordModel {
   readonly #characters: readonly string[];
   readonly #cache = new WordCache();
   readonly #utf8 = new TextEncoder();
-  #bytes = new Uint8Array(256);
-  #work = new Int32Array(256);
+  readonly #maxTokenLength: number;
+  // Scratch memory of words of at most `longLength` characters.
+  readonly #bytes = new Uint8Array(longLength * 3);
+  readonly #work = new Int32Array(longLength * 3);
   /** Number of merge steps so far, for complexity tests. */
   readonly merger: Merger;
 
@@ -36,6 +40,7 @@ export class ByteBpe implements WordModel {
     this.#symbols = new SymbolTable(options.texts, options.idByText);
     this.#ignoreMerges = options.ignoreMerges;
     this.#unkId = options.unkId;
+    this.#maxTokenLength = options.texts.reduce((max, { length }) => Math.max(max, length), 0);
     this.#characters = byteLevelCharacters();
     this.#byteSymbols = Int32Array.from(this.#characters, (character) => this.#symbols.intern(character));
     this.merger = new Merger(new BpeRules(this.#symbols, options.merges, options.numMerges));
@@ -53,28 +58,45 @@ export class ByteBpe implements WordModel {
   }
 
   #encode(word: string, ids: IdList): void {
-    if (this.#bytes.length < word.length * 3) {
-      this.#bytes = new Uint8Array(word.length * 3);
-      this.#work = new Int32Array(word.length * 3);
-    }
-    const count = this.#utf8.encodeInto(word, this.#bytes).written;
-    if (this.#ignoreMerges) {
-      const whole = this.#symbols.tokenOf(this.#standIns(count));
-      if (whole >= 0) {
-        ids.push(whole);
-        return;
-      }
-    }
     const work = this.#work;
-    for (let index = 0; index < count; index++) work[index] = this.#byteSymbols[this.#bytes[index]!]!;
-    const live = this.merger.merge(work, count);
-    for (let index = 0; index < live; index++) {
+    const count = this.#utf8.encodeInto(word, this.#bytes).written;
+    if (this.#encodeWhole(this.#bytes, count, ids)) return;
+    this.#readSymbols(this.#bytes, work, 0, count);
+    this.#pushIds(work, 0, this.merger.merge(work, count), ids);
+  }
+
+  *encodeWordSliced(word: string, ids: IdList, slices: SliceCounter): Sliced<void> {
+    const bytes = this.#utf8.encode(word);
+    const count = bytes.length;
+    if (this.#encodeWhole(bytes, count, ids)) return;
+    const work = new Int32Array(count);
+    for (let begin = 0; begin < count; begin += longLength) {
+      this.#readSymbols(bytes, work, begin, Math.min(begin + longLength, count));
+      if (slices.spend(longLength >> 4)) yield;
+    }
+    const live = yield* this.merger.mergeSliced(work, count, slices);
+    for (let begin = 0; begin < live; begin += longLength) {
+      this.#pushIds(work, begin, Math.min(begin + longLength, live), ids);
+      if (slices.spend(longLength >> 4)) yield;
+    }
+  }
+
+  /** Returns true if the word is a token and need not be merged. */
+  #encodeWhole(bytes: Uint8Array, count: number, ids: IdList): boolean {
+    if (!this.#ignoreMerges || count > this.#maxTokenLength) return false;
+    const whole = this.#symbols.tokenOf(this.#standIns(bytes, count));
+    if (whole >= 0) ids.push(whole);
+    return whole >= 0;
+  }
+
+  #readSymbols(bytes: Uint8Array, work: Int32Array, begin: number, end: number): void {
+    for (let index = begin; index < end; index++) work[index] = this.#byteSymbols[bytes[index]!]!;
+  }
+
+  #pushIds(work: Int32Array, begin: number, end: number, ids: IdList): void {
+    for (let index = begin; index < end; index++) {
       if (this.#symbols.isToken(work[index]!)) ids.push(work[index]!);
       else this.#encodeUnknown(this.#symbols.textOf(work[index]!), ids);
-    }
-    if (this.#bytes.length > 1 << 18) {
-      this.#bytes = new Uint8Array(256);
-      this.#work = new Int32Array(256);
     }
   }
 
@@ -87,9 +109,9 @@ export class ByteBpe implements WordModel {
     }
   }
 
-  #standIns(count: number): string {
+  #standIns(bytes: Uint8Array, count: number): string {
     let text = '';
-    for (let index = 0; index < count; index++) text += this.#characters[this.#bytes[index]!];
+    for (let index = 0; index < count; index++) text += this.#characters[bytes[index]!];
     return text;
   }
 }

@@ -2,9 +2,11 @@
  * BPE over characters: SentencePiece BPE (rank of a merge = score of its result) and ranked merges on raw text.
  * Characters outside the vocabulary become their bytes, or the unknown token.
  */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import { PairTable } from '../tables/pair-table.js';
 import { WordCache } from '../tables/word-cache.js';
+import { longLength } from '../text/split.js';
 import type { WordModel } from '../text/words.js';
 import type { MergeRules } from './merge.js';
 import { Merger } from './merge.js';
@@ -101,24 +103,55 @@ export class CharBpe implements WordModel {
     this.#cache?.set(word, ids, before);
   }
 
+  *encodeWordSliced(word: string, ids: IdList, slices: SliceCounter): Sliced<void> {
+    const whole = this.#ignoreMerges ? this.#symbols.tokenOf(word) : -1;
+    if (whole >= 0) {
+      ids.push(whole);
+      return;
+    }
+    const work = new Int32Array(word.length);
+    const read = { at: 0, count: 0 };
+    while (this.#readSymbols(word, work, read, longLength)) if (slices.spend(longLength >> 2)) yield;
+    const live = yield* this.merger.mergeSliced(work, read.count, slices);
+    let afterUnknown = false;
+    for (let begin = 0; begin < live; begin += longLength) {
+      afterUnknown = this.#pushIds(work, begin, Math.min(begin + longLength, live), afterUnknown, ids);
+      if (slices.spend(longLength >> 2)) yield;
+    }
+  }
+
   #merge(word: string, ids: IdList): void {
     const work = new Int32Array(word.length);
-    let count = 0;
-    for (let index = 0; index < word.length; count++) {
-      const unit = word.charCodeAt(index);
+    const read = { at: 0, count: 0 };
+    this.#readSymbols(word, work, read, word.length);
+    this.#pushIds(work, 0, this.merger.merge(work, read.count), false, ids);
+  }
+
+  /** Reads up to `maxCount` more symbols of a word. Returns false at the end of the word. */
+  #readSymbols(word: string, work: Int32Array, read: { at: number; count: number }, maxCount: number): boolean {
+    const end = read.count + maxCount;
+    let { at, count } = read;
+    for (; at < word.length && count < end; count++) {
+      const unit = word.charCodeAt(at);
       if (unit < 128) {
         if (this.#ascii[unit] === -1) this.#ascii[unit] = this.#symbols.intern(String.fromCharCode(unit));
         work[count] = this.#ascii[unit]!;
-        index++;
+        at++;
       } else {
-        const character = String.fromCodePoint(word.codePointAt(index)!);
+        const character = String.fromCodePoint(word.codePointAt(at)!);
         work[count] = this.#symbols.intern(character);
-        index += character.length;
+        at += character.length;
       }
     }
-    const live = this.merger.merge(work, count);
-    let afterUnknown = false;
-    for (let index = 0; index < live; index++) {
+    read.at = at;
+    read.count = count;
+    return at < word.length;
+  }
+
+  /** @returns whether the last symbol is unknown */
+  #pushIds(work: Int32Array, begin: number, end: number, isAfterUnknown: boolean, ids: IdList): boolean {
+    let afterUnknown = isAfterUnknown;
+    for (let index = begin; index < end; index++) {
       const symbol = work[index]!;
       if (this.#symbols.isToken(symbol)) {
         ids.push(symbol);
@@ -130,6 +163,7 @@ export class CharBpe implements WordModel {
         afterUnknown = false;
       }
     }
+    return afterUnknown;
   }
 
   // Pushes the byte tokens of a text if every byte has one.

@@ -4,6 +4,8 @@
  * list.
  */
 
+import type { SliceCounter, Sliced } from '@winnow/tensor';
+
 /** Which pairs of symbols merge, in which order, into what. */
 export interface MergeRules {
   /** Rank of a pair, lower first, or -1 when it does not merge. Ranks are below 2^21. */
@@ -14,8 +16,8 @@ export interface MergeRules {
 
 /** Below this many symbols a linear scan for the best pair is faster than a heap. */
 const SCAN_LIMIT = 24;
-/** Scratch arrays larger than this are released after use. */
-const KEEP_SCRATCH = 1 << 16;
+/** Candidates between two checks for the end of a slice. */
+const STEP = 4096;
 const LEFT_RANGE = 2 ** 32;
 
 /** Merges symbol lists in place; reuses scratch memory between calls. */
@@ -23,13 +25,7 @@ export class Merger {
   readonly #rules: MergeRules;
   // Scan: ranks[i] is the rank of symbols i and i+1.
   readonly #ranks = new Int32Array(SCAN_LIMIT);
-  // Heap: the live symbols form a doubly linked list over their first positions; a removed symbol is -1.
-  #previous = new Int32Array(0);
-  #next = new Int32Array(0);
-  // Candidates as rank * 2^32 + left position. An entry is stale when the pair at its position now has a different
-  // rank.
-  #heap = new Float64Array(0);
-  #heapSize = 0;
+  #scratch = new Scratch(0);
   /** Number of merges so far, for complexity tests. */
   numMerges = 0;
   /** Number of candidates popped from heaps so far, for complexity tests. */
@@ -42,7 +38,31 @@ export class Merger {
   /** Merges the first `count` symbols of `symbols` and returns how many are left, compacted to the front. */
   merge(symbols: Int32Array, count: number): number {
     if (count < 2) return count;
-    return count <= SCAN_LIMIT ? this.#mergeByScan(symbols, count) : this.#mergeByHeap(symbols, count);
+    if (count <= SCAN_LIMIT) return this.#mergeByScan(symbols, count);
+    if (this.#scratch.size < count) this.#scratch = new Scratch(count);
+    const heap = new HeapMerge(this.#rules, symbols, count, this.#scratch);
+    heap.offerPairs(1, count);
+    heap.mergeBest(Infinity);
+    this.#countSteps(heap);
+    return heap.compact();
+  }
+
+  /** The same in slices, with scratch memory of its own. */
+  *mergeSliced(symbols: Int32Array, count: number, work: SliceCounter): Sliced<number> {
+    if (count <= SCAN_LIMIT) return this.merge(symbols, count);
+    const heap = new HeapMerge(this.#rules, symbols, count, new Scratch(count));
+    for (let begin = 1; begin < count; begin += STEP) {
+      heap.offerPairs(begin, Math.min(begin + STEP, count));
+      if (work.spend(STEP)) yield;
+    }
+    while (heap.mergeBest(STEP)) if (work.spend(STEP)) yield;
+    this.#countSteps(heap);
+    return heap.compact();
+  }
+
+  #countSteps({ numMerges, numCandidates }: HeapMerge): void {
+    this.numMerges += numMerges;
+    this.numCandidates += numCandidates;
   }
 
   #mergeByScan(symbols: Int32Array, count: number): number {
@@ -72,23 +92,69 @@ export class Merger {
       if (best + 1 < live) ranks[best] = rules.rank(symbols[best]!, symbols[best + 1]!);
     }
   }
+}
 
-  #mergeByHeap(symbols: Int32Array, count: number): number {
-    if (this.#next.length < count) {
-      this.#next = new Int32Array(count);
-      this.#previous = new Int32Array(count);
-      // A merge removes one symbol and adds at most two candidates: count - 1 at first, 2 * (count - 1) later.
-      this.#heap = new Float64Array(3 * count);
+/** Memory of one merge. */
+class Scratch {
+  readonly size: number;
+  // The live symbols form a doubly linked list over their first positions.
+  readonly previous: Int32Array;
+  readonly next: Int32Array;
+  // A merge removes one symbol and adds at most two candidates: count - 1 at first, 2 * (count - 1) later.
+  readonly heap: Float64Array;
+
+  constructor(size: number) {
+    this.size = size;
+    this.previous = new Int32Array(size);
+    this.next = new Int32Array(size);
+    this.heap = new Float64Array(3 * size);
+  }
+}
+
+/** One merge of many symbols. A removed symbol is -1. */
+class HeapMerge {
+  numMerges = 0;
+  numCandidates = 0;
+  readonly #rules: MergeRules;
+  readonly #symbols: Int32Array;
+  readonly #count: number;
+  readonly #previous: Int32Array;
+  readonly #next: Int32Array;
+  // Candidates as rank * 2^32 + left position. An entry is stale when the pair at its position now has a different
+  // rank.
+  readonly #heap: Float64Array;
+  #heapSize = 0;
+
+  constructor(rules: MergeRules, symbols: Int32Array, count: number, { previous, next, heap }: Scratch) {
+    this.#rules = rules;
+    this.#symbols = symbols;
+    this.#count = count;
+    this.#previous = previous;
+    this.#next = next;
+    this.#heap = heap;
+    previous[0] = -1;
+    next[0] = 1;
+  }
+
+  /** Adds the symbols of [begin, end), each with the pair that it ends. */
+  offerPairs(begin: number, end: number): void {
+    const symbols = this.#symbols;
+    for (let index = begin; index < end; index++) {
+      this.#previous[index] = index - 1;
+      this.#next[index] = index + 1;
+      this.#offer(index - 1, this.#rules.rank(symbols[index - 1]!, symbols[index]!));
     }
+  }
+
+  /** Returns false when no candidates are left, after at most `maxCandidates`. */
+  mergeBest(maxCandidates: number): boolean {
     const rules = this.#rules;
+    const symbols = this.#symbols;
     const next = this.#next;
     const previous = this.#previous;
-    for (let index = 0; index < count; index++) {
-      previous[index] = index - 1;
-      next[index] = index + 1;
-      if (index > 0) this.#offer(index - 1, rules.rank(symbols[index - 1]!, symbols[index]!));
-    }
-    while (this.#heapSize > 0) {
+    const count = this.#count;
+    for (let remaining = maxCandidates; this.#heapSize > 0; remaining--) {
+      if (remaining === 0) return true;
       const key = this.#pop();
       this.numCandidates++;
       const rank = Math.floor(key / LEFT_RANGE);
@@ -108,13 +174,14 @@ export class Merger {
       const before = previous[left]!;
       if (before >= 0) this.#offer(before, rules.rank(symbols[before]!, merged));
     }
+    return false;
+  }
+
+  /** Moves the symbols that are left to the front, and returns their number. */
+  compact(): number {
+    const symbols = this.#symbols;
     let live = 0;
-    for (let index = 0; index < count; index = next[index]!) symbols[live++] = symbols[index]!;
-    if (count > KEEP_SCRATCH) {
-      this.#next = new Int32Array(0);
-      this.#previous = new Int32Array(0);
-      this.#heap = new Float64Array(0);
-    }
+    for (let index = 0; index < this.#count; index = this.#next[index]!) symbols[live++] = symbols[index]!;
     return live;
   }
 

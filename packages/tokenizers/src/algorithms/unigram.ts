@@ -1,6 +1,8 @@
 /** Unigram: the segmentation with the highest sum of scores, found by Viterbi. O(n * longest token). */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import { Trie } from '../tables/trie.js';
+import { longLength } from '../text/split.js';
 import type { WordModel } from '../text/words.js';
 
 /** Penalty of an unknown character below the worst token score. Source: SentencePiece, `kUnkPenalty`. */
@@ -20,6 +22,24 @@ export interface UnigramOptions {
   readonly unkId: number;
   /** Ids of the byte tokens for unknown characters, or `undefined`: a run of them becomes one `unkId`. */
   readonly byteIds: Int32Array | undefined;
+}
+
+/** The best way to reach each position of a text. */
+interface Paths {
+  readonly best: Float64Array; // scores
+  readonly tokenAt: Int32Array; // the token that ends there, -1 for an unknown character
+  readonly startAt: Int32Array; // where it starts
+}
+
+function pathsOf({ length }: string): Paths {
+  const size = length + 1;
+  return { best: new Float64Array(size), tokenAt: new Int32Array(size), startAt: new Int32Array(size) };
+}
+
+function clearPaths({ best, tokenAt }: Paths, begin: number, end: number): void {
+  best.fill(Number.NEGATIVE_INFINITY, begin, end);
+  tokenAt.fill(-1, begin, end);
+  if (begin === 0) best[0] = 0;
 }
 
 export class Unigram implements WordModel {
@@ -43,13 +63,38 @@ export class Unigram implements WordModel {
   }
 
   encodeWord(text: string, ids: IdList): void {
-    const length = text.length;
-    // Best way to reach each position: score, the token that ends there (-1: an unknown character), where it starts.
-    const best = new Float64Array(length + 1).fill(Number.NEGATIVE_INFINITY);
-    const tokenAt = new Int32Array(length + 1).fill(-1);
-    const startAt = new Int32Array(length + 1);
-    best[0] = 0;
-    for (let start = 0; start < length;) {
+    const paths = pathsOf(text);
+    clearPaths(paths, 0, text.length + 1);
+    this.#advance(text, paths, 0, text.length);
+    const first = ids.length;
+    this.#collect(text, paths, { end: text.length, isAfterUnknown: false }, 0, ids);
+    ids.reverseFrom(first);
+  }
+
+  *encodeWordSliced(text: string, ids: IdList, work: SliceCounter): Sliced<void> {
+    const paths = pathsOf(text);
+    for (let start = 0; start <= text.length; start += longLength) {
+      clearPaths(paths, start, start + longLength);
+      if (work.spend(longLength >> 4)) yield;
+    }
+    for (let start = 0; start < text.length;) {
+      start = this.#advance(text, paths, start, start + longLength);
+      if (work.spend(longLength >> 1)) yield;
+    }
+    const first = ids.length;
+    const at = { end: text.length, isAfterUnknown: false };
+    while (at.end > 0) {
+      this.#collect(text, paths, at, Math.max(0, at.end - longLength), ids);
+      if (work.spend(longLength >> 2)) yield;
+    }
+    ids.reverseFrom(first);
+  }
+
+  /** Extends the paths that end at the positions from `from` until the limit. Returns the next position. */
+  #advance(text: string, { best, tokenAt, startAt }: Paths, from: number, limit: number): number {
+    const { length } = text;
+    let start = from;
+    while (start < length && start < limit) {
       const unit = text.charCodeAt(start);
       const size = (unit & 0xfc00) === 0xd800 ? 2 : 1;
       const score = best[start]!;
@@ -76,13 +121,19 @@ export class Unigram implements WordModel {
       }
       start += size;
     }
-    this.#collect(text, tokenAt, startAt, ids);
+    return start;
   }
 
-  #collect(text: string, tokenAt: Int32Array, startAt: Int32Array, ids: IdList): void {
-    const first = ids.length;
-    let afterUnknown = false;
-    for (let end = text.length; end > 0; end = startAt[end]!) {
+  /** Pushes the ids of the best path, last id first, from its end down to a limit. */
+  #collect(
+    text: string,
+    { tokenAt, startAt }: Paths,
+    at: { end: number; isAfterUnknown: boolean },
+    limit: number,
+    ids: IdList,
+  ): void {
+    let { end, isAfterUnknown: afterUnknown } = at;
+    for (; end > limit; end = startAt[end]!) {
       const token = tokenAt[end]!;
       const id = token < 0 ? this.#unkId : this.#ids[token]!;
       const unknown = id === this.#unkId;
@@ -90,7 +141,8 @@ export class Unigram implements WordModel {
       else if (!this.#pushBytes(text.slice(startAt[end]!, end), ids) && !afterUnknown) ids.push(id);
       afterUnknown = unknown;
     }
-    ids.reverseFrom(first);
+    at.end = end;
+    at.isAfterUnknown = afterUnknown;
   }
 
   // The bytes of an unknown character, last byte first: the list is reversed at the end.

@@ -1,7 +1,9 @@
 /** WordPiece: greedy longest-match-first, from the start of each word. */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import { Trie } from '../tables/trie.js';
 import { WordCache } from '../tables/word-cache.js';
+import { longLength } from '../text/split.js';
 import type { WordModel } from '../text/words.js';
 
 export interface WordPieceOptions {
@@ -42,9 +44,23 @@ export class WordPiece implements WordModel {
       return;
     }
     const before = ids.length;
-    if (!this.#isLong(word) && !this.#encode(word, ids)) ids.truncate(before);
+    if (!this.#isLong(word) && this.#encode(word, 0, Infinity, ids) < word.length) ids.truncate(before);
     if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);
     this.#cache.set(word, ids, before);
+  }
+
+  *encodeWordSliced(word: string, ids: IdList, work: SliceCounter): Sliced<void> {
+    const before = ids.length;
+    for (let at = this.#isLong(word) ? word.length : 0; at < word.length;) {
+      const reached = this.#encode(word, at, at + longLength, ids);
+      if (reached < at + longLength && reached < word.length) {
+        ids.truncate(before);
+        break;
+      }
+      at = reached;
+      if (work.spend(longLength)) yield;
+    }
+    if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);
   }
 
   #isLong(word: string): boolean {
@@ -54,8 +70,10 @@ export class WordPiece implements WordModel {
     return count > this.#maxWordLength;
   }
 
-  #encode(word: string, ids: IdList): boolean {
-    for (let at = 0; at < word.length;) {
+  /** Pushes pieces from a position until the limit. Returns where the next piece starts, before the limit if there is none. */
+  #encode(word: string, from: number, limit: number, ids: IdList): number {
+    let at = from;
+    while (at < word.length && at < limit) {
       const trie = at === 0 ? this.#starts : this.#continuations;
       let node: number = Trie.root;
       let id = -1;
@@ -68,10 +86,10 @@ export class WordPiece implements WordModel {
           end = index + 1;
         }
       }
-      if (id < 0) return false;
+      if (id < 0) return at;
       ids.push(id);
       at = end;
     }
-    return true;
+    return at;
   }
 }

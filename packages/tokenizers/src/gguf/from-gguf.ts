@@ -1,4 +1,5 @@
 /** Builds a tokenizer from a GGUF vocabulary; it produces the same ids as llama.cpp. */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { MergePair } from '../algorithms/bpe-rules.js';
 import { BpeRules } from '../algorithms/bpe-rules.js';
 import { ByteBpe, maxBytesOfTokens } from '../algorithms/byte-bpe.js';
@@ -13,7 +14,8 @@ import type { PreTokenizerRules } from '../text/pre-tokenizers.js';
 import { preTokenizerNames, preTokenizerRules } from '../text/pre-tokenizers.js';
 import { Charsmap } from '../text/charsmap.js';
 import { UnigramNormalizer } from '../text/unigram-normalizer.js';
-import { encodeWords } from '../text/words.js';
+import type { WordModel } from '../text/words.js';
+import { encodeWord, encodeWords, replaceSpaces } from '../text/words.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import { VocabularyTokenizer, utf8 } from '../tokenizer/vocabulary-tokenizer.js';
@@ -46,7 +48,7 @@ interface Kind {
   /** Bytes of a normal token. */
   readonly bytesOf: (text: string) => Uint8Array;
   /** Encodes text between special tokens. */
-  readonly encode: (text: string, afterSpecial: boolean, ids: IdList) => void;
+  readonly encode: (text: string, afterSpecial: boolean, ids: IdList, work: SliceCounter) => Sliced<void>;
 }
 
 /**
@@ -96,12 +98,13 @@ function maxTokenBytesOf(
 
 function fragmentEncoder(splitter: SpecialTokenSplitter, kind: Kind): TextEncoderModel {
   return {
-    encode(text, parseSpecialTokens, ids) {
+    *encode(text, parseSpecialTokens, ids, work) {
       let afterSpecial = true;
-      for (const fragment of splitter.split(text, parseSpecialTokens)) {
+      for (const fragment of yield* splitter.split(text, parseSpecialTokens, work)) {
         if (fragment.id >= 0) ids.push(fragment.id);
-        else kind.encode(text.slice(fragment.start, fragment.end), afterSpecial, ids);
+        else yield* kind.encode(text.slice(fragment.start, fragment.end), afterSpecial, ids, work);
         afterSpecial = fragment.id >= 0;
+        if (work.spend(1)) yield;
       }
     },
   };
@@ -187,9 +190,9 @@ function createSpm({ vocabulary, texts, idByText, ids }: Context): Kind {
     addEos: vocabulary.addEos ?? false,
     stripLeadingSpace: addSpacePrefix,
     bytesOf: unmark,
-    encode(text, afterSpecial, out) {
+    *encode(text, afterSpecial, out, work) {
       const prefix = addSpacePrefix && afterSpecial ? SPACE_MARK : '';
-      model.encodeWord(prefix + text.replaceAll(' ', SPACE_MARK), out);
+      yield* encodeWord(prefix + (yield* replaceSpaces(text, SPACE_MARK, work)), model, out, work);
     },
   };
 }
@@ -224,7 +227,7 @@ function createBpe({ vocabulary, texts, idByText }: Context): Kind {
     ...common,
     byteLevel: true,
     bytesOf: byteLevelDecode,
-    encode: (text, _, out) => encodeWords(text, splitter, model, out),
+    encode: (text, _, out, work) => encodeWords(text, splitter, model, out, work),
   };
 }
 
@@ -240,16 +243,25 @@ function characterBpe(
   const model = new CharBpe(symbols, new BpeRules(symbols, mergePairs(merges), merges.length), unknown, {
     ignoreMerges: rules.ignoreMerges ?? false,
   });
-  const words = {
+  const newlinesOf = (word: string): number | undefined =>
+    rules.wholeNewlines === true && word.startsWith('\n') ? idByText.get(word) : undefined;
+  const words: WordModel = {
     encodeWord(word: string, out: IdList): void {
-      const newlines = rules.wholeNewlines === true && word.startsWith('\n') ? idByText.get(word) : undefined;
+      const newlines = newlinesOf(word);
       if (newlines === undefined) model.encodeWord(word, out);
+      else out.push(newlines);
+    },
+    *encodeWordSliced(word: string, out: IdList, work: SliceCounter): Sliced<void> {
+      const newlines = newlinesOf(word);
+      if (newlines === undefined) yield* model.encodeWordSliced(word, out, work);
       else out.push(newlines);
     },
   };
   return {
     bytesOf: unmark,
-    encode: (text, _, out) => encodeWords(text.replaceAll(' ', SPACE_MARK), splitter, words, out),
+    *encode(text, _, out, work) {
+      yield* encodeWords(yield* replaceSpaces(text, SPACE_MARK, work), splitter, words, out, work);
+    },
   };
 }
 
@@ -275,7 +287,7 @@ function createWordPiece({ vocabulary, idByText, ids }: Context): Kind {
     addEos: true,
     stripLeadingSpace: true,
     bytesOf: unmark,
-    encode: (text, _, out) => words.forEachWord(text, (word) => model.encodeWord(word, out)),
+    encode: (text, _, out, work) => words.encode(text, model, out, work),
   };
 }
 
@@ -312,6 +324,8 @@ function createUnigram({ vocabulary, texts, ids, declared }: Context): Kind {
     addEos: vocabulary.addEos ?? true,
     stripLeadingSpace: addSpacePrefix || removeExtraWhitespaces,
     bytesOf: unmark,
-    encode: (text, _, out) => model.encodeWord(normalizer.normalize(text), out),
+    *encode(text, _, out, work) {
+      yield* encodeWord(yield* normalizer.normalize(text, work), model, out, work);
+    },
   };
 }

@@ -1,6 +1,7 @@
 /**
  * The added tokens of tokenizer.json and how text is split at them: leftmost-longest, as in Hugging Face tokenizers.
  */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { Trie } from '../tables/trie.js';
 import { charBit, charClass } from '../text/char-class.js';
 
@@ -22,6 +23,9 @@ export interface AddedFragment {
   readonly start: number;
 }
 
+/** Characters between two checks for the end of a slice. */
+const charactersPerStep = 1024;
+
 const WORD_CHARACTER = /[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]/u;
 
 export class AddedTokenSplitter {
@@ -37,17 +41,19 @@ export class AddedTokenSplitter {
     });
   }
 
-  split(text: string): AddedFragment[] {
+  *split(text: string, work: SliceCounter): Sliced<AddedFragment[]> {
     if (this.#tokens.length === 0) return text === '' ? [] : [{ text, id: -1, start: 0 }];
     const out: AddedFragment[] = [];
     let done = 0;
     for (let at = 0; at < text.length;) {
+      if (at % charactersPerStep === 0 && work.spend(charactersPerStep >> 3)) yield;
       const match = this.#match(text, at);
       if (match === undefined) {
         at++;
         continue;
       }
       const { token, end } = match;
+      if (work.spend(1)) yield;
       if (token.singleWord && !isWholeWord(text, at, end)) {
         at = end;
         continue;

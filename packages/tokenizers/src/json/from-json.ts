@@ -2,11 +2,12 @@
  * Builds a tokenizer from tokenizer.json and tokenizer_config.json; it produces the same ids as Hugging Face
  * tokenizers.
  */
-import { isRecord } from '@winnow/tensor';
+import { finish, isRecord, type SliceCounter, type Sliced } from '@winnow/tensor';
 import { maxBytesOfTokens } from '../algorithms/byte-bpe.js';
 import { END_OF_GENERATION } from '../vocabulary/end-of-generation.js';
 import type { IdList } from '../tables/id-list.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
+import { longLength, newSliceCounter } from '../text/split.js';
 import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
 import { VocabularyTokenizer, utf8 } from '../tokenizer/vocabulary-tokenizer.js';
 import { AddedTokenSplitter } from './added-tokens.js';
@@ -127,7 +128,8 @@ class JsonEncoder implements TextEncoderModel {
     this.#model = model;
     this.#splitters = [false, true].map((parse) => {
       const tokens = vocabulary.added.filter((token) => parse || !token.special);
-      const contentOf = (content: string): string => (normalizer === undefined ? content : normalizer(content));
+      const contentOf = (content: string): string =>
+        normalizer === undefined ? content : finish(normalizer(content, newSliceCounter()));
       return {
         given: new AddedTokenSplitter(
           tokens.filter((token) => !token.normalized),
@@ -141,23 +143,30 @@ class JsonEncoder implements TextEncoderModel {
     });
   }
 
-  encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+  *encode(text: string, parseSpecialTokens: boolean, ids: IdList, work: SliceCounter): Sliced<void> {
     const { given, normalized } = this.#splitters[parseSpecialTokens ? 1 : 0]!;
-    for (const outer of given.split(text)) {
+    for (const outer of yield* given.split(text, work)) {
+      if (work.spend(1)) yield;
       if (outer.id >= 0) {
         ids.push(outer.id);
         continue;
       }
-      const plain = this.#normalizer === undefined ? outer.text : this.#normalizer(outer.text);
-      for (const inner of normalized.split(plain)) {
+      const plain = this.#normalizer === undefined ? outer.text : yield* this.#normalizer(outer.text, work);
+      for (const inner of yield* normalized.split(plain, work)) {
         if (inner.id >= 0) ids.push(inner.id);
-        else this.#encodePlain(inner.text, outer.start + inner.start === 0, ids);
+        else yield* this.#encodePlain(inner.text, outer.start + inner.start === 0, ids, work);
+        if (work.spend(1)) yield;
       }
     }
   }
 
-  #encodePlain(text: string, atStart: boolean, ids: IdList): void {
-    for (const word of cutPieces(text, this.#preTokenizer.steps, atStart)) this.#model.words.encodeWord(word, ids);
+  *#encodePlain(text: string, atStart: boolean, ids: IdList, work: SliceCounter): Sliced<void> {
+    const { words } = this.#model;
+    for (const word of yield* cutPieces(text, this.#preTokenizer.steps, atStart, work)) {
+      if (word.length > longLength) yield* words.encodeWordSliced(word, ids, work);
+      else words.encodeWord(word, ids);
+      if (work.spend(word.length)) yield;
+    }
   }
 }
 

@@ -1,12 +1,16 @@
 /** Encodes with `@huggingface/tokenizers`: for components that Winnow's own pipeline lacks. */
-import { BackendError, isRecord } from '@winnow/tensor';
+import { BackendError, CapacityError, isRecord, type SliceCounter, type Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import type { TextEncoderModel } from '../tokenizer/vocabulary-tokenizer.js';
+import { HostPattern } from '../pattern/window-search.js';
 import type { LibraryTokenizer } from './library.js';
 import { openLibraryTokenizer } from './library.js';
 import { readPattern } from './pattern.js';
 import type { JsonObject } from './value.js';
 import { type UnsupportedComponent, asNumber, jsonError } from './value.js';
+
+/** The library cannot be interrupted: it takes up to 50 ms for as many characters. */
+const MAX_LENGTH = 1 << 14;
 
 /** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(
@@ -20,6 +24,7 @@ export function createLibraryEncoder(
 class LibraryEncoder implements TextEncoderModel {
   readonly #open: (source: JsonObject) => LibraryTokenizer;
   readonly #root: JsonObject;
+  readonly #cause: UnsupportedComponent;
   readonly #parsing: LibraryTokenizer;
   /** For text whose special tokens are plain text; opened when it is first needed. */
   #plain: LibraryTokenizer | undefined;
@@ -27,11 +32,14 @@ class LibraryEncoder implements TextEncoderModel {
   constructor(root: JsonObject, config: JsonObject, cause: UnsupportedComponent) {
     this.#open = (source) => openLibrary(source, config, cause);
     this.#root = root;
+    this.#cause = cause;
     this.#parsing = this.#open(root);
   }
 
-  encode(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+  *encode(text: string, parseSpecialTokens: boolean, ids: IdList, work: SliceCounter): Sliced<void> {
     if (text === '') return;
+    if (text.length > MAX_LENGTH) throw this.#tooLong(text.length);
+    if (work.spend(text.length)) yield;
     let library = this.#parsing;
     if (!parseSpecialTokens) library = this.#plain ??= this.#open(withoutSpecialTokens(this.#root));
     try {
@@ -39,6 +47,15 @@ class LibraryEncoder implements TextEncoderModel {
     } catch (error) {
       throw new BackendError({ backend: '@huggingface/tokenizers', message: String(error) }, { cause: error });
     }
+  }
+
+  #tooLong(needed: number): CapacityError {
+    const { field, message } = this.#cause;
+    return new CapacityError({
+      resource: 'tokenizer: a text for @huggingface/tokenizers',
+      ...{ needed, available: MAX_LENGTH, unit: 'characters' },
+      hint: `Winnow lacks a part of this tokenizer (${field}: ${message}); encode the text in parts`,
+    });
   }
 }
 
@@ -65,7 +82,7 @@ function checkComponents(value: unknown, field: string, depth: number, cause: Un
     }
   }
   const pattern = value['pattern'];
-  if (isRecord(pattern) && !(readPattern(pattern, `${field}.pattern`) instanceof RegExp)) {
+  if (isRecord(pattern) && !(readPattern(pattern, `${field}.pattern`) instanceof HostPattern)) {
     const message = `expected an expression that cannot backtrack, since the library runs it (${cause.message})`;
     throw jsonError(`${field}.pattern.Regex`, message);
   }

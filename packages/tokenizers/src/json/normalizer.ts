@@ -1,13 +1,14 @@
 /** Normalizers of tokenizer.json, with the results of Hugging Face tokenizers. */
-import { bytesOfBase64 } from '@winnow/tensor';
+import { bytesOfBase64, CapacityError, type SliceCounter, type Sliced } from '@winnow/tensor';
 import { charBit, charClass } from '../text/char-class.js';
 import { Charsmap } from '../text/charsmap.js';
 import type { CharsmapMatch } from '../text/charsmap.js';
+import { longLength } from '../text/split.js';
 import { readPattern, replaceMatches } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
 
 /** Maps text to normalized text. */
-export type Normalizer = (text: string) => string;
+export type Normalizer = (text: string, work: SliceCounter) => Sliced<string>;
 
 /** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
 export function readNormalizer(value: unknown, field: string, depth = 0): Normalizer | undefined {
@@ -19,32 +20,39 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
       const steps = asArray(config['normalizers'], `${field}.normalizers`).map((step, index) =>
         readNormalizer(step, `${field}.normalizers[${index}]`, depth + 1),
       );
-      return (text) => steps.reduce((current, step) => (step === undefined ? current : step(current)), text);
+      return function* (text, work) {
+        let current = text;
+        for (const step of steps) if (step !== undefined) current = yield* step(current, work);
+        return current;
+      };
     }
     case 'NFC':
     case 'NFD':
     case 'NFKC':
     case 'NFKD': {
       const form = config['type'];
-      return (text) => text.normalize(form);
+      return inPieces((piece) => normalForm(piece, form));
     }
     case 'Lowercase':
-      return lowercase;
+      return inPieces(lowercase);
     case 'StripAccents':
-      return (text) => text.replace(/\p{M}+/gu, '');
+      return inPieces((piece) => piece.replace(/\p{M}+/gu, ''));
     case 'Strip': {
       const left = optionalBoolean(config['strip_left'], `${field}.strip_left`) ?? true;
       const right = optionalBoolean(config['strip_right'], `${field}.strip_right`) ?? true;
-      return (text) => strip(text, left, right);
+      return (text, work) => strip(text, left, right, work);
     }
     case 'Prepend': {
       const prefix = asString(config['prepend'], `${field}.prepend`);
-      return (text) => (text === '' ? text : prefix + text);
+      return function* (text, work) {
+        if (work.spend(1)) yield;
+        return text === '' ? text : prefix + text;
+      };
     }
     case 'Replace': {
       const pattern = readPattern(config['pattern'], `${field}.pattern`);
       const content = asString(config['content'], `${field}.content`);
-      return (text) => replaceMatches(text, pattern, content);
+      return (text, work) => replaceMatches(text, pattern, content, work);
     }
     case 'BertNormalizer':
       return bertNormalizer(
@@ -60,17 +68,71 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
   }
 }
 
+/** Characters of text pieces that are normalized at once. */
+const pieceLength = 2 * longLength;
+/** Marks after one character: the host sorts them in time that grows with the square of their number. */
+const maxMarks = 1024;
+
+/** Applies a function to pieces of a text, cut where the characters before do not affect those behind. */
+function inPieces(map: (piece: string) => string): Normalizer {
+  return function* (text, work) {
+    if (text.length <= pieceLength) return map(text);
+    let out = '';
+    for (let start = 0; start < text.length;) {
+      let end = start + pieceLength;
+      while (end < text.length && !isIndependent(text.charCodeAt(end))) {
+        end++;
+        if (end % longLength === 0 && work.spend(longLength)) yield;
+      }
+      const piece = text.slice(start, end);
+      out += map(piece);
+      if (work.spend(piece.length)) yield;
+      start = end;
+    }
+    return out;
+  };
+}
+
+/**
+ * Latin, Greek and Cyrillic letters, ideographs, kana, Hangul syllables and emoji, none of which composes with what is
+ * before.
+ */
+function isIndependent(unit: number): boolean {
+  return (
+    unit < 0x300 ||
+    (unit >= 0x370 && unit < 0x483) ||
+    (unit >= 0x3041 && unit < 0x3097) ||
+    (unit >= 0x30a1 && unit < 0x30fb) ||
+    (unit >= 0x3400 && unit < 0xa000) ||
+    (unit >= 0xac00 && unit < 0xd7a4) ||
+    (unit >= 0xd83c && unit < 0xd83f) ||
+    (unit >= 0xd840 && unit < 0xd888)
+  );
+}
+
+/** @throws CapacityError for a character with thousands of marks */
+function normalForm(text: string, form: 'NFC' | 'NFD' | 'NFKC' | 'NFKD'): string {
+  if (text.length > maxMarks) {
+    for (const [marks] of text.matchAll(/\p{M}+/gu)) {
+      if (marks.length <= maxMarks) continue;
+      const resource = 'tokenizer: a character with combining marks';
+      throw new CapacityError({ resource, needed: marks.length, available: maxMarks, unit: 'marks' });
+    }
+  }
+  return text.normalize(form);
+}
+
 /** Lowercases character by character, so sigma has no final form. */
 function lowercase(text: string): string {
   return text.replaceAll('\u03a3', '\u03c3').toLowerCase();
 }
 
-function strip(text: string, left: boolean, right: boolean): string {
+function* strip(text: string, left: boolean, right: boolean, work: SliceCounter): Sliced<string> {
   let start = 0;
   let end = text.length;
   const isSpace = (at: number): boolean => (charClass(text.charCodeAt(at)) & charBit.whitespace) !== 0;
-  if (left) while (start < end && isSpace(start)) start++;
-  if (right) while (end > start && isSpace(end - 1)) end--;
+  for (; left && start < end && isSpace(start); start++) if (work.spend(1)) yield;
+  for (; right && end > start && isSpace(end - 1); end--) if (work.spend(1)) yield;
   return text.slice(start, end);
 }
 
@@ -80,11 +142,11 @@ function bertNormalizer(
   stripAccents: boolean | undefined,
   toLower: boolean,
 ): Normalizer {
-  return (text) => {
+  return inPieces((text) => {
     let out = clean || separateChinese ? cleanText(text, clean, separateChinese) : text;
-    if (stripAccents ?? toLower) out = out.normalize('NFD').replace(/\p{Mn}+/gu, '');
+    if (stripAccents ?? toLower) out = normalForm(out, 'NFD').replace(/\p{Mn}+/gu, '');
     return toLower ? lowercase(out) : out;
-  };
+  });
 }
 
 function cleanText(text: string, clean: boolean, separateChinese: boolean): string {
@@ -136,17 +198,21 @@ function precompiled(value: unknown, field: string): Normalizer | undefined {
     }
     return mapped;
   };
-  return (text) => {
+  return function* (text, work) {
     let out = '';
     for (let start = 0; start < text.length;) {
+      if (work.spend(1)) yield;
       if (isAlone(text, start)) {
         out += mapGrapheme(text[start]!);
         start++;
         continue;
       }
       let end = start + 1;
-      while (end < text.length && !isAlone(text, end)) end++;
-      for (const { segment } of segmenter.segment(text.slice(start, end))) out += mapGrapheme(segment);
+      for (; end < text.length && !isAlone(text, end); end++) if (work.spend(1)) yield;
+      for (const { segment } of segmenter.segment(text.slice(start, end))) {
+        out += mapGrapheme(segment);
+        if (work.spend(4)) yield;
+      }
       start = end;
     }
     return out;

@@ -1,6 +1,9 @@
 /** Patterns of tokenizer.json: literal strings, or Oniguruma expressions translated by the library. */
 import { parseExpression, takesLinearTime } from '../pattern/expression.js';
-import { LinearPattern, type Pattern } from '../pattern/linear-pattern.js';
+import type { SliceCounter, Sliced } from '@winnow/tensor';
+import { LinearPattern } from '../pattern/linear-pattern.js';
+import { HostPattern, type Pattern } from '../pattern/window-search.js';
+import { longLength } from '../text/split.js';
 import { asObject, jsonError } from './value.js';
 import { translateOniguruma } from './library.js';
 
@@ -37,31 +40,37 @@ export function readPattern(value: unknown, field: string): Pattern {
   const pattern = asObject(value, field);
   if (typeof pattern['String'] === 'string') {
     if (pattern['String'] === '') throw jsonError(`${field}.String`, 'expected a string with at least one character');
-    return new RegExp(pattern['String'].replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'gu');
+    return new HostPattern(new RegExp(pattern['String'].replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&'), 'gu'));
   }
   const source = pattern['Regex'];
   if (typeof source !== 'string') throw jsonError(field, 'expected an object with "String" or "Regex"');
   try {
     const translated = translateOniguruma(source);
-    if (trusted.has(source)) return translated;
+    if (trusted.has(source)) return new HostPattern(translated);
     const expression = parseExpression(translated.source);
-    return takesLinearTime(expression) ? translated : new LinearPattern(expression);
+    return takesLinearTime(expression) ? new HostPattern(translated) : new LinearPattern(expression);
   } catch (cause) {
     throw jsonError(`${field}.Regex`, `cannot translate the expression: ${String(cause)}`);
   }
 }
 
 /** The text with every match replaced, like `String.replaceAll`. */
-export function replaceMatches(text: string, pattern: Pattern, content: string): string {
-  if (pattern instanceof RegExp) return text.replace(pattern, () => content);
+export function* replaceMatches(text: string, pattern: Pattern, content: string, work: SliceCounter): Sliced<string> {
   let out = '';
   let done = 0;
-  pattern.lastIndex = 0;
-  for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
-    const end = match.index + match[0].length;
-    out += text.slice(done, match.index) + content;
+  const search = pattern.search(text);
+  yield* search.prepare(work);
+  for (let next = 0; ;) {
+    const match = search.next(next);
+    if (match === undefined) return out + text.slice(done);
+    if (work.spend(typeof match === 'number' ? longLength : 1)) yield;
+    if (typeof match === 'number') {
+      next = match;
+      continue;
+    }
+    const { start, end } = match;
+    out += text.slice(done, start) + content;
     done = end;
-    if (match[0] === '') pattern.lastIndex += (text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1;
+    next = end > start ? end : end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
   }
-  return out + text.slice(done);
 }

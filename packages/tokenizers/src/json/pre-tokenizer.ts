@@ -1,12 +1,19 @@
 /** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
-import type { Pattern } from '../pattern/linear-pattern.js';
-import { compilePattern } from '../text/split.js';
+import type { SliceCounter, Sliced } from '@winnow/tensor';
+import { HostPattern, type Pattern } from '../pattern/window-search.js';
+import { compilePattern, longLength } from '../text/split.js';
+import { replaceSpaces } from '../text/words.js';
 import { readPattern } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
 import type { JsonObject } from './value.js';
 
 /** Splits one piece; `atStart` is true when it begins where the whole text begins. */
-export type PieceStep = (piece: string, atStart: boolean, emit: (piece: string) => void) => void;
+export type PieceStep = (
+  piece: string,
+  atStart: boolean,
+  emit: (piece: string) => void,
+  work: SliceCounter,
+) => Sliced<void>;
 
 export interface PreTokenizer {
   readonly steps: readonly PieceStep[];
@@ -30,11 +37,22 @@ export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
 }
 
 /** Pieces of a text after all steps. */
-export function cutPieces(text: string, steps: readonly PieceStep[], atStart: boolean): string[] {
+export function* cutPieces(
+  text: string,
+  steps: readonly PieceStep[],
+  atStart: boolean,
+  work: SliceCounter,
+): Sliced<string[]> {
   let pieces = [text];
   for (const step of steps) {
     const next: string[] = [];
-    pieces.forEach((piece, index) => step(piece, atStart && index === 0, (part) => part !== '' && next.push(part)));
+    const emit = (part: string): void => {
+      if (part !== '') next.push(part);
+    };
+    for (const [index, piece] of pieces.entries()) {
+      yield* step(piece, atStart && index === 0, emit, work);
+      if (work.spend(1)) yield;
+    }
     pieces = next;
   }
   return pieces;
@@ -61,8 +79,8 @@ function addSteps(
       });
       return;
     case 'ByteLevel':
-      if (flag('add_prefix_space', true)) steps.push((piece, _, emit) => emit(piece[0] === ' ' ? piece : ` ${piece}`));
-      if (flag('use_regex', true)) steps.push(splitStep(compilePattern(GPT2), 'Isolated', false));
+      if (flag('add_prefix_space', true)) steps.push(prefixSpace);
+      if (flag('use_regex', true)) steps.push(hostStep(compilePattern(GPT2), 'Isolated', false));
       last.byteLevel = true;
       return;
     case 'Split':
@@ -75,22 +93,22 @@ function addSteps(
       );
       return;
     case 'Digits':
-      steps.push(splitStep(/\p{N}/gu, flag('individual_digits', false) ? 'Isolated' : 'Contiguous', false));
+      steps.push(hostStep(/\p{N}/gu, flag('individual_digits', false) ? 'Isolated' : 'Contiguous', false));
       return;
     case 'Punctuation': {
       const behavior = readBehavior(config['behavior'], `${field}.behavior`, 'Isolated');
-      steps.push(splitStep(new RegExp(PUNCTUATION, 'gu'), behavior, false));
+      steps.push(hostStep(new RegExp(PUNCTUATION, 'gu'), behavior, false));
       return;
     }
     case 'Whitespace':
-      steps.push(splitStep(compilePattern(`[${WORD}]+|[^${WORD}\\s]+`), 'Removed', true));
+      steps.push(hostStep(compilePattern(`[${WORD}]+|[^${WORD}\\s]+`), 'Removed', true));
       return;
     case 'WhitespaceSplit':
-      steps.push(splitStep(compilePattern('\\s'), 'Removed', false));
+      steps.push(hostStep(compilePattern('\\s'), 'Removed', false));
       return;
     case 'BertPreTokenizer':
-      steps.push(splitStep(compilePattern('\\s'), 'Removed', false));
-      steps.push(splitStep(new RegExp(PUNCTUATION, 'gu'), 'Isolated', false));
+      steps.push(hostStep(compilePattern('\\s'), 'Removed', false));
+      steps.push(hostStep(new RegExp(PUNCTUATION, 'gu'), 'Isolated', false));
       return;
     case 'Metaspace':
       steps.push(readMetaspace(config, field));
@@ -115,8 +133,8 @@ function readMetaspace(config: JsonObject, field: string): PieceStep {
     throw jsonError(`${field}.prepend_scheme`, `expected always, first or never, found ${JSON.stringify(scheme)}`);
   }
   const split = optionalBoolean(config['split'], `${field}.split`) ?? true;
-  return (piece, atStart, emit) => {
-    let text = piece.replaceAll(' ', replacement);
+  return function* (piece, atStart, emit, work) {
+    let text = yield* replaceSpaces(piece, replacement, work);
     if (!text.startsWith(replacement) && (scheme === 'always' || (scheme === 'first' && atStart))) {
       text = replacement + text;
     }
@@ -127,6 +145,7 @@ function readMetaspace(config: JsonObject, field: string): PieceStep {
       const end = next < 0 ? text.length : next;
       emit(text.slice(start, end));
       start = end;
+      if (work.spend(1)) yield;
     }
   };
 }
@@ -142,38 +161,86 @@ function readBehavior(value: unknown, field: string, fallback: Behavior): Behavi
   return name as Behavior;
 }
 
+const prefixSpace: PieceStep = function* (piece, _, emit, work) {
+  if (work.spend(1)) yield;
+  emit(piece[0] === ' ' ? piece : ` ${piece}`);
+};
+
+function hostStep(pattern: RegExp, behavior: Behavior, invert: boolean): PieceStep {
+  return splitStep(new HostPattern(pattern), behavior, invert);
+}
+
 function splitStep(pattern: Pattern, behavior: Behavior, invert: boolean): PieceStep {
-  return (piece, _, emit) => {
-    // Start of the current piece and whether it is a match; matches and gaps alternate, or two matches touch.
-    let start = 0;
-    let holdsMatch = false;
-    let empty = true;
-    const part = (from: number, to: number, isMatch: boolean): void => {
-      if (from === to) return;
-      const joins =
-        !empty &&
-        (behavior === 'MergedWithPrevious'
-          ? isMatch && !holdsMatch
-          : behavior === 'MergedWithNext'
-            ? !isMatch && holdsMatch
-            : behavior === 'Contiguous'
-              ? isMatch === holdsMatch
-              : false);
-      if (!joins && !empty && !(behavior === 'Removed' && holdsMatch)) emit(piece.slice(start, from));
-      if (!joins) start = from;
-      holdsMatch = isMatch;
-      empty = false;
-    };
+  return function* (piece, _, emit, work) {
+    const parts = new PartJoiner(piece, behavior, emit);
+    const search = pattern.search(piece);
+    yield* search.prepare(work);
     let done = 0;
-    pattern.lastIndex = 0;
-    for (let match = pattern.exec(piece); match !== null; match = pattern.exec(piece)) {
-      const end = match.index + match[0].length;
-      part(done, match.index, invert);
-      part(match.index, end, !invert);
+    for (let next = 0; ;) {
+      const match = search.next(next);
+      if (match === undefined) break;
+      if (work.spend(typeof match === 'number' ? longLength : 1)) yield;
+      if (typeof match === 'number') {
+        next = match;
+        continue;
+      }
+      const { start, end } = match;
+      parts.add(done, start, invert);
+      parts.add(start, end, !invert);
       done = end;
-      if (match[0] === '') pattern.lastIndex += piece.codePointAt(match.index)! > 0xffff ? 2 : 1;
+      next = end > start ? end : end + (piece.codePointAt(start)! > 0xffff ? 2 : 1);
     }
-    part(done, piece.length, invert);
-    if (!empty && !(behavior === 'Removed' && holdsMatch)) emit(piece.slice(start));
+    parts.add(done, piece.length, invert);
+    parts.end();
   };
+}
+
+/** Joins matches and the gaps between them as a behavior says. They alternate, or two matches touch. */
+class PartJoiner {
+  readonly #piece: string;
+  readonly #behavior: Behavior;
+  readonly #emit: (piece: string) => void;
+  /** Start of the current part, and whether it is a match. */
+  #start = 0;
+  #holdsMatch = false;
+  #isEmpty = true;
+
+  constructor(piece: string, behavior: Behavior, emit: (piece: string) => void) {
+    this.#piece = piece;
+    this.#behavior = behavior;
+    this.#emit = emit;
+  }
+
+  add(from: number, to: number, isMatch: boolean): void {
+    if (from === to) return;
+    const joins = !this.#isEmpty && this.#joins(isMatch);
+    if (!joins) {
+      this.#emitUntil(from);
+      this.#start = from;
+    }
+    this.#holdsMatch = isMatch;
+    this.#isEmpty = false;
+  }
+
+  end(): void {
+    this.#emitUntil(this.#piece.length);
+  }
+
+  #joins(isMatch: boolean): boolean {
+    switch (this.#behavior) {
+      case 'MergedWithPrevious':
+        return isMatch && !this.#holdsMatch;
+      case 'MergedWithNext':
+        return !isMatch && this.#holdsMatch;
+      case 'Contiguous':
+        return isMatch === this.#holdsMatch;
+      default:
+        return false;
+    }
+  }
+
+  #emitUntil(end: number): void {
+    if (this.#isEmpty || (this.#behavior === 'Removed' && this.#holdsMatch)) return;
+    this.#emit(this.#piece.slice(this.#start, end));
+  }
 }

@@ -2,19 +2,27 @@
  * Matches regular expressions in time proportional to the text, with the results of the backtracking engine of the
  * host: for the expressions of files, which may be hostile.
  */
-import { CapacityError } from '@winnow/tensor';
+import { CapacityError, type SliceCounter, type Sliced } from '@winnow/tensor';
 import type { Expression } from './expression.js';
-
-/** The part of `RegExp` with flag `g` that splitting and replacing need. */
-export interface Pattern {
-  lastIndex: number;
-  exec(text: string): { readonly index: number; readonly 0: string } | null;
-}
+import type { Match, Pattern, Search } from './window-search.js';
 
 /** Real expressions have up to 200 states; the cost per character is proportional to their number. */
 const MAX_STATES = 510;
-/** Memory for one text: 2^20 characters with the largest expression, 8 million characters with one of 64 states. */
+/** Memory for one text: 2^20 characters with the largest expression. */
 const MAX_TABLE_BYTES = 1 << 29;
+/** A match of this length is followed in tens of milliseconds. */
+const MAX_LENGTH = 1 << 21;
+
+/** Entries of a table between two checks for the end of a slice. */
+const STATES_PER_STEP = 1 << 15;
+/** Entries that cost as much as one character elsewhere. */
+const STATES_PER_CHARACTER = 32;
+
+/** The expression of a lookahead, with its table. */
+interface Ahead {
+  readonly program: Program;
+  readonly table: Uint8Array;
+}
 
 /** A state continues at `next`; `other` is the second choice of a split. */
 interface State {
@@ -31,31 +39,39 @@ interface State {
  * It is filled from the end of the text. With it the match that backtracking prefers is found without backtracking.
  */
 export class LinearPattern implements Pattern {
-  lastIndex = 0;
   readonly #program: Program;
-  #text: string | undefined;
-  #table: Uint8Array = new Uint8Array(0);
 
   /** @throws SyntaxError for expressions that are too large */
   constructor(expression: Expression) {
     this.#program = new Program(expression, new Classes(), { left: MAX_STATES });
   }
 
-  exec(text: string): { readonly index: number; readonly 0: string } | null {
-    if (this.#text !== text || this.lastIndex === 0) {
-      this.#text = text;
-      this.#table = this.#program.fill(text);
+  search(text: string): Search {
+    return new TableSearch(this.#program, text);
+  }
+}
+
+class TableSearch implements Search {
+  readonly #program: Program;
+  readonly #text: string;
+  #table: Uint8Array = new Uint8Array(0);
+
+  constructor(program: Program, text: string) {
+    this.#program = program;
+    this.#text = text;
+  }
+
+  *prepare(work: SliceCounter): Sliced<void> {
+    this.#table = yield* this.#program.fill(this.#text, work);
+  }
+
+  next(from: number): Match | undefined {
+    const text = this.#text;
+    for (let start = from; start <= text.length; start += widthAt(text, start)) {
+      if (!this.#program.canMatch(this.#table, start)) continue;
+      return { start, end: this.#program.endOfMatch(text, this.#table, start) };
     }
-    for (let index = this.lastIndex; index <= text.length; index += widthAt(text, index)) {
-      if (!this.#program.canMatch(this.#table, index)) continue;
-      const end = this.#program.endOfMatch(text, this.#table, index);
-      this.lastIndex = end;
-      return { index, 0: text.slice(index, end) };
-    }
-    this.lastIndex = 0;
-    this.#text = undefined;
-    this.#table = new Uint8Array(0);
-    return null;
+    return undefined;
   }
 }
 
@@ -80,21 +96,34 @@ class Program {
   }
 
   /** `[positions, states]`: 1 where the rest of the expression can match. */
-  fill(text: string): Uint8Array {
+  *fill(text: string, work: SliceCounter): Sliced<Uint8Array> {
     const numStates = this.#states.length;
-    const size = (text.length + 1) * numStates;
-    if (size > MAX_TABLE_BYTES) {
+    const maxLength = Math.min(MAX_LENGTH, Math.floor(MAX_TABLE_BYTES / numStates) - 1);
+    if (text.length > maxLength) {
       throw new CapacityError({
         resource: 'tokenizer: a text for its regular expression',
         needed: text.length,
-        available: Math.floor(MAX_TABLE_BYTES / numStates) - 1,
+        available: maxLength,
         unit: 'characters',
         hint: 'encode the text in parts',
       });
     }
-    const table = new Uint8Array(size);
-    const aheads = this.#aheads.map((program) => ({ program, table: program.fill(text) }));
-    for (let at = text.length; at >= 0; at--) {
+    const table = new Uint8Array((text.length + 1) * numStates);
+    const aheads: Ahead[] = [];
+    for (const program of this.#aheads) aheads.push({ program, table: yield* program.fill(text, work) });
+    const numRows = Math.ceil(STATES_PER_STEP / numStates);
+    for (let end = text.length + 1; end > 0; end -= numRows) {
+      const begin = Math.max(0, end - numRows);
+      this.#fillRows(text, table, aheads, begin, end);
+      if (work.spend(Math.ceil(((end - begin) * numStates) / STATES_PER_CHARACTER))) yield;
+    }
+    return table;
+  }
+
+  /** Rows of the positions in [begin, end), of which those behind them are filled. */
+  #fillRows(text: string, table: Uint8Array, aheads: readonly Ahead[], begin: number, end: number): void {
+    const numStates = this.#states.length;
+    for (let at = end - 1; at >= begin; at--) {
       const row = at * numStates;
       const after = row + widthAt(text, at) * numStates;
       const current = at < text.length ? this.#classes.of(text.codePointAt(at)!) : undefined;
@@ -112,7 +141,6 @@ class Program {
         if (can) table[row + id] = 1;
       }
     }
-    return table;
   }
 
   /** End of the match that backtracking finds first: at each split, the first choice that can match. */

@@ -4,7 +4,11 @@
  * first character of its decomposition. `json/normalizer.ts` has the Hugging Face form.
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp (wpm_session)
  */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
+import type { IdList } from '../tables/id-list.js';
 import { charBit, charClass } from './char-class.js';
+import { longLength } from './split.js';
+import type { WordModel } from './words.js';
 
 export interface BertWordOptions {
   readonly lowercase: boolean;
@@ -21,10 +25,14 @@ export class BertWords {
     this.#options = options;
   }
 
-  /** Calls `emit` with each word of a well-formed text. */
-  forEachWord(text: string, emit: (word: string) => void): void {
+  /** Encodes each word of a well-formed text. */
+  *encode(text: string, model: WordModel, ids: IdList, work: SliceCounter): Sliced<void> {
     let word = '';
+    const words: string[] = [];
+    const emit = (complete: string): void => void words.push(complete);
     for (let index = 0; index < text.length;) {
+      if (words.length >= wordsPerStep) yield* encodeAll(words, model, ids, work);
+      if (work.spend(1)) yield;
       const original = text.codePointAt(index)!;
       index += original > 0xffff ? 2 : 1;
       const codePoint = this.#options.stripAccents && original > 127 ? decomposedBase(original) : original;
@@ -47,6 +55,7 @@ export class BertWords {
       }
     }
     if (word !== '') emit(word);
+    yield* encodeAll(words, model, ids, work);
   }
 
   #form(codePoint: number): string {
@@ -58,6 +67,17 @@ export class BertWords {
     }
     return form;
   }
+}
+
+/** Words that are collected before they are encoded. */
+const wordsPerStep = 1024;
+
+function* encodeAll(words: string[], model: WordModel, ids: IdList, work: SliceCounter): Sliced<void> {
+  for (const word of words) {
+    if (word.length > longLength) yield* model.encodeWordSliced(word, ids, work);
+    else model.encodeWord(word, ids);
+  }
+  words.length = 0;
 }
 
 const bases = new Map<number, number>();

@@ -12,6 +12,7 @@ import {
   newlineSplitter,
   numberGroupSplitter,
   patternSplitter,
+  trailingSpaceSplitter,
 } from './split.js';
 
 /** The rules that a pre-tokenizer name selects. */
@@ -70,8 +71,14 @@ const AFMOE_SCRIPTS =
   '[\\u4E00-\\u9FFF\\u3400-\\u4DBF\\u8C48-\\uFAFF\\u3040-\\u309F\\u30A0-\\u30FF\\uFF65-\\uFF9F\\u2F00-\\u2FDF\\u0E40-\\u0E7F' +
   '\\u0E80-\\u0EFF\\u1780-\\u17FF\\u1000-\\u109F\\uAA60-\\uAA7F\\uA9E0-\\uA9FF\\uAC00-\\uD7AF\\u1100-\\u11FF]+';
 
+const TRAILING_SPACES = '\\s+$';
+
 function patterns(...sources: readonly string[]): () => Splitter {
-  return () => chainSplitters(sources.map((source) => patternSplitter(compilePattern(source, flagOf(source)))));
+  return () => chainSplitters(sources.map(splitterOf));
+}
+
+function splitterOf(source: string): Splitter {
+  return source === TRAILING_SPACES ? trailingSpaceSplitter() : patternSplitter(compilePattern(source, flagOf(source)));
 }
 
 function flagOf(source: string): 'u' | 'v' {
@@ -139,7 +146,7 @@ const rules: readonly (readonly [names: string, rules: PreTokenizerRules])[] = [
         '[\\r\\n]',
         `\\s?[${DEEPSEEK_LETTERS}]+`,
         '\\s?[!-\\/:-~\\uFF01-\\uFF0F\\uFF1A-\\uFF5E\\u2018-\\u201F\\u3001-\\u3002]+',
-        '\\s+$',
+        TRAILING_SPACES,
         DEEPSEEK_CJK,
         '\\p{N}+',
       ),

@@ -1,6 +1,9 @@
 /** Normalization for GGUF unigram vocabularies: the precompiled table, then spaces as U+2581. */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { Trie } from '../tables/trie.js';
 import type { Charsmap } from './charsmap.js';
+import { longLength } from './split.js';
+import { replaceSpaces } from './words.js';
 
 export interface UnigramNormalizerOptions {
   readonly charsmap: Charsmap | undefined;
@@ -23,44 +26,57 @@ export class UnigramNormalizer {
   }
 
   /** @throws FormatError when the table turns out to be malformed */
-  normalize(text: string): string {
-    const mapped = this.#map(text);
+  *normalize(text: string, work: SliceCounter): Sliced<string> {
+    const mapped = yield* this.#map(text, work);
     const { addSpacePrefix, removeExtraWhitespaces } = this.#options;
     if (!removeExtraWhitespaces) {
-      const marked = mapped.replaceAll(' ', SPACE_MARK);
+      const marked = yield* replaceSpaces(mapped, SPACE_MARK, work);
       // The prefix is added before the first non-space character; a text of spaces gets none.
       const first = /[^ ]/u.exec(mapped)?.index ?? -1;
       return addSpacePrefix && first >= 0 ? marked.slice(0, first) + SPACE_MARK + marked.slice(first) : marked;
     }
     let out = '';
-    for (const word of mapped.split(' ')) if (word !== '') out += SPACE_MARK + word;
+    let isInWord = false;
+    for (let start = 0; start < mapped.length; start += longLength) {
+      for (const [index, part] of mapped
+        .slice(start, start + longLength)
+        .split(' ')
+        .entries()) {
+        if (index > 0) isInWord = false;
+        if (part === '') continue;
+        out += isInWord ? part : SPACE_MARK + part;
+        isInWord = true;
+      }
+      if (work.spend(longLength >> 2)) yield;
+    }
     return out;
   }
 
-  #map(text: string): string {
+  *#map(text: string, work: SliceCounter): Sliced<string> {
     const charsmap = this.#options.charsmap;
     if (charsmap === undefined || text.length === 0) return text;
     const out: string[] = [];
     let start = 0;
     // Text between user-defined words is mapped by the table.
     for (let index = 0; index < text.length;) {
+      if (work.spend(1)) yield;
       const size = this.#userDefined.longestMatch(text, index);
       if (size === 0) {
         index++;
         continue;
       }
-      if (index > start) out.push(applyCharsmap(charsmap, text.slice(start, index)));
+      if (index > start) out.push(yield* applyCharsmap(charsmap, text.slice(start, index), work));
       out.push(text.slice(index, index + size));
       index += size;
       start = index;
     }
-    if (start < text.length) out.push(applyCharsmap(charsmap, text.slice(start)));
+    if (start < text.length) out.push(yield* applyCharsmap(charsmap, text.slice(start), work));
     return out.join('');
   }
 }
 
 /** Repeatedly replaces the longest matching prefix; characters that are not in the table are kept. */
-export function applyCharsmap(charsmap: Charsmap, text: string): string {
+function* applyCharsmap(charsmap: Charsmap, text: string, work: SliceCounter): Sliced<string> {
   const bytes = new TextEncoder().encode(text);
   let out = new Uint8Array(bytes.length + 16);
   let size = 0;
@@ -74,6 +90,7 @@ export function applyCharsmap(charsmap: Charsmap, text: string): string {
     for (let index = start; index < end; index++) out[size++] = source[index]!;
   };
   for (let at = 0; at < bytes.length;) {
+    if (work.spend(1)) yield;
     charsmap.match(bytes, at, bytes.length, true, match);
     if (match.length > 0) {
       append(charsmap.bytes, match.start, match.end);

@@ -1,4 +1,5 @@
 /** The public contract of a tokenizer. Implementations: `vocabulary-tokenizer.ts`. */
+import type { Sliced } from '@winnow/tensor';
 
 /** How `Tokenizer.encode` treats special tokens. */
 export interface EncodeOptions {
@@ -65,6 +66,8 @@ export interface Tokenizer {
    * @throws CapacityError for a word of millions of characters without any break (up to 2^20 characters always work)
    */
   encode(text: string, options?: EncodeOptions): Int32Array;
+  /** The same in slices of a few milliseconds, so that megabytes of text need not block an event loop. */
+  encodeSliced(text: string, options?: EncodeOptions): Sliced<Int32Array>;
   /**
    * Text of ids. Invalid UTF-8 becomes U+FFFD. The space that `encode` adds before the first word is removed.
    * @throws ArgumentError for an id outside the vocabulary

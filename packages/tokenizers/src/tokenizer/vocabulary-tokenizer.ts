@@ -1,11 +1,13 @@
 /** The only implementation of `Tokenizer`: a vocabulary, a text encoder, and the special tokens around a text. */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
+import { ArgumentError, finish, type SliceCounter, type Sliced } from '@winnow/tensor';
+import { wordTooLong } from '../pattern/window-search.js';
 import { IdList } from '../tables/id-list.js';
+import { newSliceCounter } from '../text/split.js';
 import type { DecodeOptions, Detokenizer, DetokenizerOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
 
 /** Encodes well-formed text, without BOS and EOS. */
 export interface TextEncoderModel {
-  encode(text: string, parseSpecialTokens: boolean, ids: IdList): void;
+  encode(text: string, parseSpecialTokens: boolean, ids: IdList, work: SliceCounter): Sliced<void>;
 }
 
 /** Ids with a role; each is optional. */
@@ -41,11 +43,6 @@ export interface TokenizerParts {
 }
 
 const SPACE = 0x20;
-/**
- * Regular expression engines keep a stack entry per character of a run (V8: 64 MiB in total), so a single word of
- * several million letters can exhaust it. Every pre-tokenizer is tested with words of this length.
- */
-const SAFE_WORD_LENGTH = 1 << 20;
 
 /** See `Tokenizer`. */
 export class VocabularyTokenizer implements Tokenizer {
@@ -85,26 +82,25 @@ export class VocabularyTokenizer implements Tokenizer {
   }
 
   encode(text: string, options: EncodeOptions = {}): Int32Array {
+    return finish(this.encodeSliced(text, options));
+  }
+
+  *encodeSliced(text: string, options: EncodeOptions = {}): Sliced<Int32Array> {
     const { addSpecialTokens = true, parseSpecialTokens = true } = options;
     const ids = new IdList(16 + (text.length >> 1));
     if (addSpecialTokens) ids.pushAll(this.#parts.prefix);
-    this.#encodeText(text.toWellFormed(), parseSpecialTokens, ids);
+    yield* this.#encodeText(text.toWellFormed(), parseSpecialTokens, ids);
     if (addSpecialTokens) ids.pushAll(this.#parts.suffix);
     return ids.toArray();
   }
 
-  #encodeText(text: string, parseSpecialTokens: boolean, ids: IdList): void {
+  // Regular expression engines keep a stack entry per character of a run (V8: 64 MiB in total), so a single word of
+  // several million letters can exhaust it. Every pre-tokenizer is tested with words of 2^20 characters.
+  *#encodeText(text: string, parseSpecialTokens: boolean, ids: IdList): Sliced<void> {
     try {
-      this.#parts.encoder.encode(text, parseSpecialTokens, ids);
+      yield* this.#parts.encoder.encode(text, parseSpecialTokens, ids, newSliceCounter());
     } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
-      throw new CapacityError({
-        resource: 'tokenizer: a word without any break',
-        needed: text.length,
-        available: SAFE_WORD_LENGTH,
-        unit: 'characters',
-        hint: 'the regular expression engine ran out of stack; encode the text in parts',
-      });
+      throw error instanceof RangeError ? wordTooLong(text.length) : error;
     }
   }
 

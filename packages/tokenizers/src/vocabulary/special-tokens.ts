@@ -4,6 +4,7 @@
  * https://github.com/ggml-org/llama.cpp/blob/00ad355e009e83abf98f96a6ded7193b95763681/src/llama-vocab.cpp
  * (st_partition)
  */
+import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { Trie } from '../tables/trie.js';
 
 /** A token to match in text. */
@@ -41,20 +42,21 @@ export class SpecialTokenSplitter {
   }
 
   /** Fragments that cover the text (without stripped whitespace), in order. */
-  split(text: string, parseSpecialTokens: boolean): Fragment[] {
+  *split(text: string, parseSpecialTokens: boolean, work: SliceCounter): Sliced<Fragment[]> {
     let fragments: Fragment[] = text.length === 0 ? [] : [{ start: 0, end: text.length, id: -1 }];
-    for (const order of this.#occurring(text)) {
+    for (const order of yield* this.#occurring(text, work)) {
       const token = this.#tokens[order]!;
-      if (parseSpecialTokens || token.always) fragments = cutAt(text, fragments, token);
+      if (parseSpecialTokens || token.always) fragments = yield* cutAt(text, fragments, token, work);
     }
     return fragments;
   }
 
   /** Indices of the tokens that occur anywhere: most texts contain none of what may be hundreds. */
-  #occurring(text: string): number[] {
+  *#occurring(text: string, work: SliceCounter): Sliced<number[]> {
     const found = new Set<number>();
     const trie = this.#trie;
     for (let start = 0; start < text.length && found.size < this.#tokens.length; start++) {
+      if (start % charactersPerStep === 0 && work.spend(charactersPerStep >> 4)) yield;
       let node = trie.step(Trie.root, text.charCodeAt(start));
       for (let index = start + 1; node >= 0; index++) {
         const order = trie.valueAt(node);
@@ -67,12 +69,21 @@ export class SpecialTokenSplitter {
   }
 }
 
-function cutAt(text: string, fragments: readonly Fragment[], token: SpecialToken): Fragment[] {
+/** Characters between two checks for the end of a slice. */
+const charactersPerStep = 1024;
+
+function* cutAt(
+  text: string,
+  fragments: readonly Fragment[],
+  token: SpecialToken,
+  work: SliceCounter,
+): Sliced<Fragment[]> {
   const out: Fragment[] = [];
   const size = token.text.length;
   // First occurrence at or after the current position; kept across fragments so that no part is searched twice.
   let match = text.indexOf(token.text);
   for (const fragment of fragments) {
+    if (work.spend(1)) yield;
     if (fragment.id >= 0 || match < 0) {
       out.push(fragment);
       continue;
@@ -80,6 +91,7 @@ function cutAt(text: string, fragments: readonly Fragment[], token: SpecialToken
     let start = fragment.start;
     if (match < start) match = text.indexOf(token.text, start);
     while (match >= 0 && match + size <= fragment.end) {
+      if (work.spend(1)) yield;
       let left = match;
       if (token.leftStrip) while (left > start && isSpace(text.charCodeAt(left - 1))) left--;
       if (left > start) out.push({ start, end: left, id: -1 });

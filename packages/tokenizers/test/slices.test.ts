@@ -1,0 +1,190 @@
+/** Long texts are encoded in slices: none does more than a few thousand characters' work, and the ids stay the same. */
+import { CapacityError, finish, type Sliced } from '@winnow/tensor';
+import { expect, it } from 'vitest';
+import { BpeRules } from '../src/algorithms/bpe-rules.js';
+import { ByteBpe } from '../src/algorithms/byte-bpe.js';
+import { CharBpe } from '../src/algorithms/char-bpe.js';
+import { SymbolTable } from '../src/algorithms/symbols.js';
+import { Unigram } from '../src/algorithms/unigram.js';
+import { WordPiece } from '../src/algorithms/wordpiece.js';
+import { tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '../src/index.js';
+import { IdList } from '../src/tables/id-list.js';
+import { newSliceCounter } from '../src/text/split.js';
+import type { WordModel } from '../src/text/words.js';
+import { pairVocabulary } from './cases.js';
+import { demoTokenizer } from './fixtures.js';
+import { testCharsmap } from './tables.js';
+
+const { tokens, merges } = pairVocabulary();
+const idByText = new Map(tokens.map((text, id) => [text, id]));
+const mergePairs = merges.map((merge) => merge.split(' ') as [string, string]);
+const eosId = tokens.length - 1;
+
+function byteBpe(pre: string): Tokenizer {
+  const tokenTypes = tokens.map((_, id) => (id === eosId ? 3 : 1));
+  return tokenizerFromGguf({ model: 'gpt2', pre, tokens, merges, tokenTypes, bosId: eosId, eosId });
+}
+
+/** A vocabulary of pieces of a text, as SentencePiece or unigram. */
+function pieces(model: 'llama' | 't5' | 'gemma4'): Tokenizer {
+  const letters = ['\u2581', ...'abcdeghilnorstuw.,\n', '\u2581the', '\u2581a', 'th', 'he', 'an', 'in', 'er'];
+  const texts = ['<unk>', '<s>', '</s>', ...letters];
+  const tokenTypes = texts.map((_, id) => (id === 0 ? 2 : id < 3 ? 3 : 1));
+  const scores = texts.map((_, id) => -id);
+  const charsmap = model === 't5' ? { precompiledCharsmap: testCharsmap(), removeExtraWhitespaces: true } : {};
+  const rules = model === 'gemma4' ? { merges: ['t h', 'h e', 'a n', 'i n', 'e r'] } : {};
+  return tokenizerFromGguf({
+    model,
+    tokens: texts,
+    tokenTypes,
+    scores,
+    unkId: 0,
+    bosId: 1,
+    eosId: 2,
+    ...charsmap,
+    ...rules,
+  });
+}
+
+function wordPieces(): Tokenizer {
+  const texts = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '\u2581the', '\u2581a', 'a', 'b', '\u2581b', '\u2581,'];
+  return tokenizerFromGguf({ model: 'bert', tokens: texts, unkId: 1, clsId: 2, bosId: 2, sepId: 3, padId: 0 });
+}
+
+const json: Record<string, unknown> = demoTokenizer();
+const normalized = (normalizer: unknown): Tokenizer => tokenizerFromJson({ ...json, normalizer });
+const splitAt = (Regex: string): Tokenizer =>
+  tokenizerFromJson({
+    ...json,
+    pre_tokenizer: {
+      type: 'Sequence',
+      pretokenizers: [
+        { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false },
+        { type: 'ByteLevel', add_prefix_space: false, use_regex: false },
+      ],
+    },
+  });
+
+const tokenizers: readonly (readonly [string, () => Tokenizer])[] = [
+  ['llama-bpe', () => byteBpe('llama-bpe')],
+  ['deepseek-llm', () => byteBpe('deepseek-llm')],
+  ['tiny_aya', () => byteBpe('tiny_aya')],
+  ['SentencePiece', () => pieces('llama')],
+  ['characters', () => pieces('gemma4')],
+  ['unigram', () => pieces('t5')],
+  ['WordPiece', wordPieces],
+  ['the demo model', () => tokenizerFromJson(json)],
+  ['a table of its expression', () => splitAt('(a+)+$|\\s+')],
+  ['NFC', () => normalized({ type: 'NFC' })],
+  ['BertNormalizer', () => normalized({ type: 'BertNormalizer' })],
+  ['Strip', () => normalized({ type: 'Strip' })],
+  ['Replace', () => normalized({ type: 'Replace', pattern: { String: ' ' }, content: '_' })],
+];
+
+const length = 120_000;
+const texts = ['\n', ' ', 'a', 'the man, and the sea. ', '<|endoftext|>', '1', '\u00e9\u4e2d'];
+
+/** Number of slices, and the ids. */
+function slicesOf(work: Sliced<Int32Array>): [number, Int32Array] {
+  for (let numSlices = 1; ; numSlices++) {
+    const step = work.next();
+    if (step.done === true) return [numSlices, step.value];
+  }
+}
+
+it.each(tokenizers)('%s encodes long texts in slices, while it encodes others', (_, create) => {
+  const tokenizer = create();
+  for (const unit of texts) {
+    const text = unit.repeat(length / unit.length);
+    const work = tokenizer.encodeSliced(text);
+    for (let slice = 0; slice < 2; slice++) work.next();
+    tokenizer.encode(text.slice(0, 10_000)); // must not disturb it
+    const [numSlices, ids] = slicesOf(work);
+    // a slice is 2^12 characters' work, and reading a run of letters is the cheapest work
+    expect(numSlices, JSON.stringify(unit)).toBeGreaterThan(length / 2 ** 15);
+    expect(ids).toEqual(tokenizer.encode(text));
+  }
+});
+
+function idsOf(model: WordModel, word: string): [Int32Array, Int32Array] {
+  const [atOnce, sliced] = [new IdList(), new IdList()];
+  model.encodeWord(word, atOnce);
+  finish(model.encodeWordSliced(word, sliced, newSliceCounter()));
+  return [atOnce.toArray(), sliced.toArray()];
+}
+
+const symbols = (): SymbolTable => new SymbolTable(tokens, idByText);
+const models: readonly (readonly [string, () => WordModel, number])[] = [
+  [
+    'byte-level BPE',
+    () => new ByteBpe({ texts: tokens, idByText, merges: mergePairs, numMerges: merges.length, ignoreMerges: true }),
+    1365,
+  ],
+  [
+    'BPE',
+    () => {
+      const table = symbols();
+      const unknown = { byteIds: undefined, unkId: eosId, fuse: true };
+      return new CharBpe(table, new BpeRules(table, mergePairs, merges.length), unknown);
+    },
+    20_000,
+  ],
+  [
+    'unigram',
+    () =>
+      new Unigram({
+        tokens: ['a', 'bc', '\u4e2d', 'ab', 'c'].map((text, id) => ({ id, text, score: -id })),
+        ...{ minScore: -5, unkId: 9, byteIds: undefined },
+      }),
+    20_000,
+  ],
+  [
+    'WordPiece',
+    () =>
+      new WordPiece({
+        tokens: [
+          ['a', 0],
+          ['bc', 1],
+          ['\u4e2d', 2],
+          ['\u00e9', 3],
+        ],
+        start: '',
+        continuation: '',
+        unkId: 9,
+      }),
+    20_000,
+  ],
+];
+
+it.each(models)('%s: a long word in slices has the ids of the whole word', (_, create, numUnits) => {
+  for (const unit of ['abc', 'a\u4e2d\u00e9', 'bcx']) {
+    const [atOnce, sliced] = idsOf(create(), unit.repeat(numUnits));
+    expect(sliced).toEqual(atOnce);
+    expect(sliced.length).toBeGreaterThan(0);
+  }
+});
+
+it('a text cut for its normal form is normalized like the whole', () => {
+  const text = 'e\u0301\u1161\uac00\u11a8 A\u030a\uff21\u00c5 \u0b47\u0b56\u{1f600}\u{20000}'.repeat(2000);
+  for (const form of ['NFC', 'NFD', 'NFKC', 'NFKD'] as const) {
+    const plain = tokenizerFromJson({ ...json, normalizer: null });
+    expect(normalized({ type: form }).encode(text)).toEqual(plain.encode(text.normalize(form)));
+  }
+});
+
+it('a character with thousands of combining marks is refused, which would be sorted in quadratic time', () => {
+  expect(() => normalized({ type: 'NFC' }).encode(`a${'\u0301\u0327'.repeat(100_000)}`)).toThrow(CapacityError);
+});
+
+it('whitespace before a letter takes linear time where only whitespace at the end is cut', () => {
+  const text = `${' '.repeat(200_000)}x ${' '.repeat(200_000)}`;
+  const tokenizer = byteBpe('deepseek-llm');
+  expect(tokenizer.decode(tokenizer.encode(text, { addSpecialTokens: false }))).toBe(text);
+});
+
+it('a text that is too long for the library, which cannot be interrupted, is refused', () => {
+  const tokenizer = tokenizerFromJson({ ...json, pre_tokenizer: { type: 'FixedLength', length: 2 } });
+  expect(tokenizer.kind).toBe('library');
+  expect(tokenizer.encode('a'.repeat(2 ** 14)).length).toBeGreaterThan(0);
+  expect(() => tokenizer.encode('a'.repeat(2 ** 14 + 1))).toThrow(CapacityError);
+});
