@@ -99,9 +99,9 @@ it.each(tokenizers)('%s encodes long texts in slices, while it encodes others', 
     const work = tokenizer.encodeSliced(text);
     for (let slice = 0; slice < 2; slice++) work.next();
     tokenizer.encode(text.slice(0, 10_000)); // must not disturb it
-    const [numSlices, ids] = slicesOf(work);
+    const [numLater, ids] = slicesOf(work);
     // a slice is 2^12 characters' work, and reading a run of letters is the cheapest work
-    expect(numSlices, JSON.stringify(unit)).toBeGreaterThan(length / 2 ** 15);
+    expect(2 + numLater, JSON.stringify(unit)).toBeGreaterThan(length / 2 ** 15);
     expect(ids).toEqual(tokenizer.encode(text));
   }
 });
