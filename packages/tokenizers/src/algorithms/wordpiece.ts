@@ -45,7 +45,7 @@ export class WordPiece implements WordModel {
     }
     const before = ids.length;
     if (!this.#isLong(word) && this.#encode(word, 0, Infinity, ids) < word.length) ids.truncate(before);
-    if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);
+    this.#endWord(before, ids);
     this.#cache.set(word, ids, before);
   }
 
@@ -60,6 +60,10 @@ export class WordPiece implements WordModel {
       at = reached;
       if (work.spend(longLength)) yield;
     }
+    this.#endWord(before, ids);
+  }
+
+  #endWord(before: number, ids: IdList): void {
     if (ids.length === before && this.#unkId !== undefined) ids.push(this.#unkId);
   }
 
