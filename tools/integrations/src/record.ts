@@ -60,7 +60,8 @@ export function guideIsCurrent(root: string): boolean {
 /** Programs of this machine that are no dependencies of a project. */
 function versionsHere({ project, versions }: Result, chromium: string): string {
   const hasPage = project.steps.some((step) => !('run' in step));
-  const runsInNode = project.steps.some((step) => 'run' in step && step.generates === true && step.run[0] === 'node');
+  const usesNode = project.steps.some((step) => 'run' in step && step.generates === true && step.run[0] === 'node');
+  const runsInNode = usesNode && !project.versions.includes('node');
   const node = `Node ${process.versions.node}`;
   return [...versions, ...(runsInNode ? [node] : []), ...(hasPage ? [chromium] : [])].join(', ');
 }
