@@ -50,7 +50,8 @@ async function step(title, run) {
   if (code !== 0) fail(`release: ${title} failed; nothing was published`, code);
 }
 
-async function checkAll(tools) {
+/** A rehearsal also writes what ran to the guide, so that it is part of what is published. */
+async function checkAll(tools, isDryRun) {
   const gates = join(root, 'tools', 'gates', 'src', 'main.ts');
   const gate = (name) => () => runThrough(tools.node, [gates, name], { cwd: root, env: toolEnvironment(tools) });
   await step('changesets', gate('changesets'));
@@ -61,7 +62,7 @@ async function checkAll(tools) {
   });
   const filters = publicPackages().map(({ name }) => `--filter=${name}`);
   await step('gates of the packages', () => turbo(tools, ['run', 'gates', '--output-logs=errors-only', ...filters]));
-  await step('fresh projects', () => taskIntegrations(tools, []));
+  await step('fresh projects', () => taskIntegrations(tools, isDryRun ? ['--record'] : []));
 }
 
 export async function taskRelease(tools, rest) {
@@ -71,7 +72,7 @@ export async function taskRelease(tools, rest) {
     const found = obstacles(tools);
     if (found.length > 0) fail(`nothing can be published:\n  ${found.join('\n  ')}`);
   }
-  await checkAll(tools);
+  await checkAll(tools, isDryRun);
   for (const { name, version } of publicPackages()) {
     process.stdout.write(`${isDryRun ? 'would publish' : 'publishes'} ${name} ${version}\n`);
   }
