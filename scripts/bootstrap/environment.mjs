@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
-import { root } from './log.mjs';
+import { root, toolchainFolder } from './log.mjs';
 
 const fromNpm =
   /^npm_(lifecycle_|package_|execpath$|node_execpath$|command$|config_(prefix|local_prefix|global_prefix)$)/;
@@ -26,11 +26,13 @@ export function toolEnvironment(tools) {
 
 /**
  * For tests: tells turbo which Node, which browser and which state of the data beside the checkout a result belongs to.
- * Names, sizes and times, because hashing all bytes would cost more than the tests of an unchanged package.
+ * Names, sizes and times, because hashing all bytes would cost more than the tests of an unchanged package. The many
+ * processes of tests share what Node compiled, which halves their start-up.
  */
 export function taskEnvironment(tools) {
   return {
     ...toolEnvironment(tools),
+    NODE_COMPILE_CACHE: join(toolchainFolder, 'compile-cache'),
     WINNOW_NODE: tools.nodeVersion,
     WINNOW_SHARED_STAMP: sharedStamp(),
     WINNOW_CHROMIUM_STAMP: chromiumStamp(),
