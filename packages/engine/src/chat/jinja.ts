@@ -78,6 +78,8 @@ class BudgetInterpreter extends Interpreter {
   readonly #budget: StepBudget;
   /** Operands of indexing, member access and length, which take constant time whatever their size. */
   readonly #lookedUp = new WeakSet<object>();
+  /** Operands of `trim`, which the library rejects when they are undefined; Jinja trims them to an empty text. */
+  readonly #trimmed = new WeakSet<object>();
 
   constructor(environment: Environment, budget: StepBudget) {
     super(environment);
@@ -88,7 +90,11 @@ class BudgetInterpreter extends Interpreter {
     this.#budget.spend(1);
     const lookedUp = statement === undefined ? undefined : lookedUpIn(statement);
     if (lookedUp !== undefined) this.#lookedUp.add(lookedUp);
+    if (statement?.filter?.value === 'trim' && statement.operand) this.#trimmed.add(statement.operand);
     const value = this.#strip(statement, environment) ?? super.evaluate(statement, environment);
+    if (value.value === undefined && statement !== undefined && this.#trimmed.has(statement)) {
+      return super.evaluate({ type: 'StringLiteral', value: '' }, environment);
+    }
     const size = sizeOf(value);
     if (size > 1 && statement !== undefined && !this.#lookedUp.has(statement)) this.#budget.spend(size);
     return value;
@@ -121,11 +127,18 @@ const strippedSides: ReadonlyMap<unknown, Sides> = new Map([
 ]);
 
 function strip(text: string, characters: ReadonlySet<string>, sides: Sides): string {
-  const all = [...text];
-  const isKept = (char: string): boolean => !characters.has(char);
-  const first = sides.start ? all.findIndex(isKept) : 0;
-  const last = sides.end ? all.findLastIndex(isKept) : all.length - 1;
-  return first === -1 ? '' : all.slice(first, last + 1).join('');
+  let [start, end] = [0, text.length];
+  while (sides.start && start < end) {
+    const first = String.fromCodePoint(text.codePointAt(start) as number);
+    if (!characters.has(first)) break;
+    start += first.length;
+  }
+  while (sides.end && start < end) {
+    const last = [...text.slice(Math.max(start, end - 2), end)].at(-1) as string;
+    if (!characters.has(last)) break;
+    end -= last.length;
+  }
+  return text.slice(start, end);
 }
 
 /** The operand of `list[index]`, `object.name` and `list | length`. */

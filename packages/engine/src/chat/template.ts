@@ -49,7 +49,7 @@ export interface ChatTemplate {
    * The prompt as text, including special tokens. Message contents that contain the text of a special token produce
    * that token.
    * @throws {FormatError} when the template is not valid Jinja, or takes millions of steps
-   * @throws {ArgumentError} when the template rejects the conversation or cannot be rendered
+   * @throws {ArgumentError} when a message has no content, or the template rejects the conversation or cannot be rendered
    */
   render(messages: readonly ChatMessage[], options?: RenderOptions): string;
 }
@@ -81,6 +81,10 @@ class JinjaTemplate implements ChatTemplate {
 
   render(messages: readonly ChatMessage[], options: RenderOptions = {}): string {
     checkOptions(options, renderOptionNames);
+    const empty = messages.findIndex(({ content }) => content === undefined);
+    if (empty !== -1) {
+      throw new ArgumentError({ argument: `messages[${empty}].content`, expected: 'a text', actual: 'undefined' });
+    }
     this.#parsed ??= this.#parse();
     try {
       return renderTemplate(this.#parsed, {

@@ -145,6 +145,7 @@ describe('rendered as by Jinja for Python', () => {
     ["{{ '<s>'.strip('<>') }}{{ 'xxx'.strip('x') }}{{ ' y '.strip() }}", 'sy'],
     ["{{ '<think>\\n b</think>\\n c '.split('</think>')[-1].lstrip('\\n') }}|", ' c |'],
     ["{{ '\ud83c\udf0a\ud83c\udf0ab'.lstrip('\ud83c\udf0a') }}", 'b'],
+    ["{{ 'abba'.strip('ab') }}[{{ messages[0].name | trim }}]", '[]'],
     ['{% if true %}\r\na\r\n{% endif %}\r\nb\rc', 'a\nb\nc'],
   ])('%j', async (template, text) => {
     expect(await render(template, messages)).toBe(text);
@@ -194,7 +195,7 @@ test('an invalid Jinja template fails when it is used; the model still generates
 test('an empty conversation is rejected, and rendering failures are typed errors', async () => {
   await using model = await modelWith(llama3);
   expect(() => model.encodePrompt([])).toThrow(ArgumentError);
-  expect(() => model.encodePrompt([{ role: 'user', content: undefined as never }])).toThrow(ArgumentError);
+  expect(() => model.encodePrompt([{ role: 'user', content: undefined as never }])).toThrow(/messages\[0\]\.content/);
 });
 
 test('openTokenizer returns the template of the folder', async () => {
