@@ -158,6 +158,17 @@ test('bodies: invalid UTF-8 is rejected, not replaced', async () => {
   expect(await failureOf(response)).toMatchObject({ status: 400, message: expect.stringContaining('UTF-8') });
 });
 
+test('bodies: the arguments of a tool call, which are JSON in a string, have limited nesting depth, too', async () => {
+  const argumentsOf = (levels: number): string => `{"a":${'['.repeat(levels)}${']'.repeat(levels)}}`;
+  const call = (levels: number): object => ({
+    ...{ id: '1', type: 'function', function: { name: 'f', arguments: argumentsOf(levels) } },
+  });
+  const messages = [...chat.messages, { role: 'assistant', content: null, tool_calls: [call(20_000)] }];
+  expect(await post('/v1/chat/completions', { ...chat, messages })).toMatchObject({
+    ...{ status: 400, message: expect.stringContaining('must be a JSON object of at most 512 levels as a string') },
+  });
+});
+
 test('bodies: nesting depth is limited; brackets in strings do not count', async () => {
   const levels = (count: number): string => `${'['.repeat(count)}${']'.repeat(count)}`;
   const deep = `{"prompt":"Hi","made_up":${levels(40_000)}}`;

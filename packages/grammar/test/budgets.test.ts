@@ -158,6 +158,12 @@ describe('JSON schemas', () => {
   });
 });
 
+test('a value that is nested without end in place of a schema is rejected', () => {
+  const deep = JSON.parse(`${'['.repeat(200_000)}${']'.repeat(200_000)}`) as JsonSchema;
+  expect(() => jsonSchemaGrammar(deep)).toThrow('expected a schema, got an array of 1');
+  expect(refusalOf(() => jsonSchemaGrammar({ properties: { a: deep } }))).toMatchObject({ unit: 'levels' });
+});
+
 describe('compiling in slices', () => {
   const names = Array.from({ length: 300 }, (_, index) => `property${index}`);
   const large = {

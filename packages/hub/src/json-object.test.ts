@@ -100,3 +100,13 @@ describe('the position of a JSON error', () => {
     expect(() => parseJsonObject('9'.repeat(1_000_000), 'f')).toThrow(FormatError);
   });
 });
+
+it('parseJsonObject: rejects JSON that is nested too deeply for its readers', () => {
+  const nested = (levels: number): string => `{"a":${'['.repeat(levels)}${']'.repeat(levels)}}`;
+  expect(parseJsonObject(nested(511), 'config.json').keys()).toEqual(['a']);
+  for (const levels of [512, 300_000]) {
+    expect(() => parseJsonObject(nested(levels), 'config.json')).toThrow(
+      `config.json at byte 0: JSON: expected at most 512 levels of brackets, found ${levels + 1}`,
+    );
+  }
+});

@@ -1,6 +1,6 @@
 /** JSON files with typed access: a wrong or missing field is a `FormatError` that names file and field. */
 import { HtmlPageError, readBytes, type ByteSource } from '@winnow/bytes';
-import { describeValue, FormatError, isRecord } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import type { HubFiles } from './hub/files.js';
 import { findJsonError, relaxInfinity } from './json-error.js';
 
@@ -146,9 +146,14 @@ export class JsonObject {
 
 /**
  * Parses a JSON text. `Infinity`, which Python's writer puts into some configs, is accepted as a number.
- * @throws {FormatError} with the byte offset of the first error
+ * @throws {FormatError} with the byte offset of the first error, and for more than `maxJsonDepth` levels
  */
 export function parseJson(text: string, source: string): unknown {
+  const depth = jsonDepth(text);
+  if (depth > maxJsonDepth) {
+    const message = `expected at most ${maxJsonDepth} levels of brackets, found ${depth}`;
+    throw new FormatError({ source, byteOffset: 0, field: 'JSON', message });
+  }
   try {
     return JSON.parse(text);
   } catch (cause) {

@@ -39,7 +39,7 @@ export {
 export { canEncode, decode, decoder, encode, encoder, type DecodeOptions, type EncodeOptions } from './codec.js';
 export type { Decoder, Encoder } from './codecs/signatures.js';
 export { LruMap } from './lru-map.js';
-export { bytesOfBase64, definedFields, describeValue, isRecord } from './values.js';
+export { bytesOfBase64, definedFields, describeValue, isRecord, jsonDepth, maxJsonDepth } from './values.js';
 export { StridedView, type NumberArray, type StridedViewOptions } from './strided-view.js';
 export { Tensor3 } from './tensor3.js';
 export { createRng, type Rng, type RngState } from './rng.js';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { bytesOfBase64, definedFields, describeValue, isRecord } from './values.js';
+import { bytesOfBase64, definedFields, describeValue, isRecord, jsonDepth } from './values.js';
 
 test.each([
   [undefined, 'nothing', false],
@@ -25,4 +25,16 @@ test('bytesOfBase64 gives bytes of any value, and throws for other texts', () =>
   expect([...bytesOfBase64('AP+ACg==')]).toEqual([0, 255, 128, 10]);
   expect(bytesOfBase64('')).toHaveLength(0);
   expect(() => bytesOfBase64('A*')).toThrow();
+});
+
+test.each([
+  ['', 0],
+  ['[1, {"a": [2]}, []]', 3],
+  ['"[[[\\"[[" ', 0],
+  ['{"[": "\\\\"}', 1],
+  [`${'['.repeat(100_000)}1`, 100_000],
+  [']]][[', 0],
+])('%j is nested %i levels deep, as text and as bytes', (text, depth) => {
+  expect(jsonDepth(text)).toBe(depth);
+  expect(jsonDepth(new TextEncoder().encode(text))).toBe(depth);
 });

@@ -31,3 +31,24 @@ export function bytesOfBase64(text: string): Uint8Array {
   for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
   return bytes;
 }
+
+/** Deeper JSON is rejected before anything recurses into it; schemas and configurations of real programs have less than 50 levels. */
+export const maxJsonDepth: number = 512;
+
+const [quote, backslash, openBracket, closeBracket, openBrace, closeBrace] = [0x22, 0x5c, 0x5b, 0x5d, 0x7b, 0x7d];
+
+/** Maximum number of brackets that are open at once, outside strings, in a JSON text or its UTF-8 bytes. It need not be valid. */
+export function jsonDepth(json: string | Uint8Array): number {
+  let depth = 0;
+  let deepest = 0;
+  let isString = false;
+  for (let index = 0; index < json.length; index++) {
+    const code = typeof json === 'string' ? json.charCodeAt(index) : json[index];
+    if (isString && code === backslash) index++;
+    else if (code === quote) isString = !isString;
+    else if (isString) continue;
+    else if (code === openBracket || code === openBrace) deepest = Math.max(deepest, ++depth);
+    else if (code === closeBracket || code === closeBrace) depth--;
+  }
+  return deepest;
+}

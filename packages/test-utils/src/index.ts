@@ -7,6 +7,7 @@ export {
   extremeInteger,
   mutateBytes,
   mutateJson,
+  mutateJsonText,
   mutateText,
   pick,
   writeInteger,

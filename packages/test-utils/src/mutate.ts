@@ -143,6 +143,21 @@ export function mutateJson(
   return root.value;
 }
 
+/** Deep enough that recursion exhausts the stack. */
+const deepLevels = 20_000;
+
+/** The same for a text of JSON. Some results are nested so deeply that no tree of them can be mutated further. */
+export function mutateJsonText(random: Random, text: string, members: Readonly<Record<string, JsonTree>> = {}): string {
+  if (text.includes('['.repeat(deepLevels))) return text;
+  const changed = JSON.stringify(mutateJson(random, JSON.parse(text) as JsonTree, members));
+  if (random.nextInt(40) > 0) return changed;
+  const places = [...changed.matchAll(/(?<=[[:,])(?:null|true|false|-?\d+)(?=[\],}])/g)];
+  if (places.length === 0) return changed;
+  const { index, 0: scalar } = pick(random, places);
+  const deep = '['.repeat(deepLevels) + ']'.repeat(deepLevels);
+  return changed.slice(0, index) + deep + changed.slice(index + scalar.length);
+}
+
 function changeJson(random: Random, root: { value: JsonTree }, members: Readonly<Record<string, JsonTree>>): void {
   const containers = containersOf(root.value);
   if (containers.length === 0) return void (root.value = anyValue(random));

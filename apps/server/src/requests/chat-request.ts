@@ -1,5 +1,5 @@
 /** Converts a chat request for the engine. */
-import { definedFields, isRecord } from '@winnow/tensor';
+import { definedFields, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
 import { ApiError, badRequest, missingParameter } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
@@ -109,12 +109,12 @@ function contentOf({ role, content, tool_calls: toolCalls }: RequestMessage, pat
 
 function parsedArguments(text: string, path: string): ToolCalls[number]['arguments'] {
   try {
-    const value: unknown = JSON.parse(text === '' ? '{}' : text);
+    const value: unknown = jsonDepth(text) > maxJsonDepth ? undefined : JSON.parse(text === '' ? '{}' : text);
     if (isRecord(value)) return value;
   } catch {
     // reported below
   }
-  throw badRequest(path, 'must be a JSON object as a string', 'invalid_value');
+  throw badRequest(path, `must be a JSON object of at most ${maxJsonDepth} levels as a string`, 'invalid_value');
 }
 
 function toolsOf({ tools = [] }: ChatCompletionRequest): ChatRequest['tools'] {

@@ -1,5 +1,5 @@
 /** Splits a streamed answer into text and tool calls. */
-import { isRecord } from '@winnow/tensor';
+import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import { formatFacts, type ToolFormat } from './tool-format.js';
 
 /** A part of an answer. */
@@ -193,7 +193,9 @@ function jsonCalls(text: string): FoundCall[] | undefined {
   return calls.every((call) => call !== undefined) ? calls : undefined;
 }
 
+/** Undefined for text that is not JSON, or nested more deeply than what is written again can be. */
 function parse(text: string): unknown {
+  if (jsonDepth(text) > maxJsonDepth) return undefined;
   try {
     return JSON.parse(text);
   } catch {

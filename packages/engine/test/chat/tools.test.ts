@@ -267,6 +267,13 @@ describe('parsing answers', () => {
   });
 });
 
+test('a call whose arguments are nested too deeply to be written again is text', () => {
+  const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`;
+  const reader = createChatReader('hermes', () => 'id');
+  const parts = [...reader.push(`<tool_call>{"name": "f", "arguments": {"a": ${deep}}}</tool_call>`), ...reader.end()];
+  expect(new Set(parts.map(({ type }) => type))).toEqual(new Set(['text']));
+});
+
 test('text is emitted as early as possible', () => {
   const reader = createChatReader('hermes', () => 'id');
   expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);

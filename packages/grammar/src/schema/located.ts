@@ -1,5 +1,5 @@
 /** Places in a schema, and errors that name them. */
-import { FormatError, isRecord } from '@winnow/tensor';
+import { describeValue, FormatError, isRecord } from '@winnow/tensor';
 import type { JsonSchema, Located } from './facts.js';
 
 /** Path of a schema that is derived from another one, such as its negation. No schema in the document has such a path. */
@@ -24,7 +24,7 @@ export function fail(path: string, message: string): never {
 export function locate(schema: unknown, path: string): Located {
   if (typeof schema === 'boolean') return { schema, path };
   if (isRecord(schema)) return { schema: schema as JsonSchema, path };
-  return fail(path, `expected a schema, got ${JSON.stringify(schema)}`);
+  return fail(path, `expected a schema, got ${describeValue(schema)}`);
 }
 
 export function escapePointer(name: string): string {

@@ -1,6 +1,6 @@
 /** Reads session files. Nothing in a file is trusted until its checksum and its bounds have been checked. */
 import type { ByteSource } from '@winnow/bytes';
-import { ArgumentError, checkOptions, FormatError, isRecord } from '@winnow/tensor';
+import { ArgumentError, checkOptions, FormatError, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import { Limiter } from '../limiter.js';
 import { verifySource } from './authentication.js';
 import {
@@ -276,6 +276,8 @@ export function checkSession(
 }
 
 function parseHeader(json: Uint8Array, fail: (field: string, message: string) => never): SessionHeader {
+  const depth = jsonDepth(json);
+  if (depth > maxJsonDepth) fail('header', `expected at most ${maxJsonDepth} levels of brackets, got ${depth}`);
   let value: unknown;
   try {
     value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(json));

@@ -5,7 +5,15 @@ import { memorySink, memorySource, type ByteSink } from '@winnow/bytes';
 import { fileSink, fileSource } from '@winnow/bytes/node';
 import { ArgumentError, createRng, FormatError, IoError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
-import { bytesSection, checkSession, openSession, writeSession, type SessionContents } from '../index.js';
+import {
+  bytesSection,
+  checkSession,
+  openSession,
+  writeSession,
+  type JsonValue,
+  type SessionContents,
+} from '../index.js';
+import { checksumOf } from './layout.js';
 
 const rng = createRng(77);
 const randomBytes = (count: number): Uint8Array => Uint8Array.from({ length: count }, () => rng.nextInt(256));
@@ -82,6 +90,22 @@ describe('sessions', () => {
       expect(() => sink.toBytes()).toThrow(); // aborted
     }
   });
+});
+
+it('sessions: reject metadata without JSON, and metadata that is nested too deeply', async () => {
+  const nested = (levels: number): JsonValue => JSON.parse(`${'['.repeat(levels)}${']'.repeat(levels)}`) as JsonValue;
+  const saved = await openSession(memorySource(await write(128, { ...contents, metadata: nested(500) })));
+  expect(saved.metadata).toEqual(nested(500));
+  for (const metadata of [nested(512), nested(200_000), 1n as unknown as JsonValue]) {
+    await expect(write(128, { ...contents, metadata })).rejects.toThrow(ArgumentError);
+  }
+  // a file of another writer
+  const header = new TextEncoder().encode(`{"metadata":${'['.repeat(20_000)}${']'.repeat(20_000)}}`.padEnd(40_016));
+  const bytes = new Uint8Array(32 + header.length);
+  bytes.set((await write()).subarray(0, 12));
+  bytes.set(header, 32);
+  new Uint32Array(bytes.buffer, 12).set([header.length, ...checksumOf(header, 0), bytes.length, 0]);
+  await expect(openSession(memorySource(bytes))).rejects.toThrow('expected at most 512 levels of brackets, got 20001');
 });
 
 describe('damaged files', () => {

@@ -1,6 +1,6 @@
 /** Writes a session file: named sections of bytes, chunk by chunk, with one chunk in memory. */
 import type { ByteSink } from '@winnow/bytes';
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import { SessionMac } from './authentication.js';
 import {
   checksumBytes,
@@ -143,7 +143,9 @@ function encodeHeader(
     chunkBytes,
     sections: sections.map(({ name, sizeBytes }) => ({ name, sizeBytes })),
   };
-  const json = new TextEncoder().encode(JSON.stringify(header));
+  const json = new TextEncoder().encode(jsonOf(header));
+  const depth = jsonDepth(json);
+  if (depth > maxJsonDepth) refuse('metadata', `a header of at most ${maxJsonDepth} levels`, depth);
   if (json.byteLength > maxHeaderBytes)
     refuse('metadata', `a header of at most ${maxHeaderBytes} bytes`, json.byteLength);
   const bytes = new Uint8Array(paddedBytes(json.byteLength));
@@ -151,4 +153,18 @@ function encodeHeader(
   let fileBytes = preambleBytes + bytes.byteLength;
   for (const { sizeBytes } of sections) fileBytes += storedBytes(sizeBytes, chunkBytes);
   return { bytes, jsonBytes: json.byteLength, fileBytes };
+}
+
+/** @throws {ArgumentError} for metadata without JSON, or nested so deeply that writing it exhausts the stack */
+function jsonOf(header: SessionHeader): string {
+  try {
+    return JSON.stringify(header);
+  } catch (cause) {
+    const expected = `JSON of at most ${maxJsonDepth} levels`;
+    throw new ArgumentError({
+      argument: 'metadata',
+      expected,
+      actual: cause instanceof Error ? cause.message : String(cause),
+    });
+  }
 }

@@ -2,7 +2,7 @@
 import { loadEmbeddingModel, loadModel } from '@winnow/engine';
 import { memoryFolder } from '@winnow/hub';
 import { createReferenceBackend } from '@winnow/ops';
-import { mutateJson, type JsonTree } from '@winnow/test-utils';
+import { mutateJsonText, type JsonTree } from '@winnow/test-utils';
 import { bytesOf, textOf, type Target } from '../../src/target.ts';
 import { tinyConfig, tinyFiles } from '../tiny-model.ts';
 
@@ -29,10 +29,7 @@ export async function createTarget(): Promise<Target> {
   const yarn = { ...tinyConfig, rope_scaling: { rope_type: 'yarn', factor: 4, original_max_position_embeddings: 128 } };
   return {
     examples: [tinyConfig, qwen, yarn].map((config) => bytesOf(JSON.stringify(config))),
-    mutate: (random, input) => {
-      const tree = JSON.parse(textOf(input)) as JsonTree;
-      return bytesOf(JSON.stringify(mutateJson(random, tree, members)));
-    },
+    mutate: (random, input) => bytesOf(mutateJsonText(random, textOf(input), members)),
     async run(input) {
       const folder = memoryFolder({ ...files, 'config.json': input });
       const backend = createReferenceBackend();

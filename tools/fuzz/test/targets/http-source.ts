@@ -1,6 +1,6 @@
 /** Answers of servers to range requests: status, headers and bodies. */
 import { httpSource, type ByteSource } from '@winnow/bytes';
-import { mutateJson, type JsonTree } from '@winnow/test-utils';
+import { mutateJsonText, type JsonTree } from '@winnow/test-utils';
 import { bytesOf, textOf, type Target } from '../../src/target.ts';
 
 const url = 'http://model.test/a.gguf';
@@ -67,8 +67,7 @@ async function readEnds(source: ByteSource): Promise<void> {
 export async function createTarget(): Promise<Target> {
   return {
     examples: examples.map((answers) => bytesOf(JSON.stringify(answers))),
-    mutate: (random, input) =>
-      bytesOf(JSON.stringify(mutateJson(random, JSON.parse(textOf(input)) as JsonTree, members))),
+    mutate: (random, input) => bytesOf(mutateJsonText(random, textOf(input), members)),
     async run(input) {
       const script = JSON.parse(textOf(input)) as unknown;
       const answers = (Array.isArray(script) ? script : []) as Answer[];

@@ -1,6 +1,6 @@
 /** JSON schemas: the tree, with keywords at any place. Schemas that compile constrain a few tokens. */
 import { createTokenGrammar, jsonSchemaGrammar, type JsonSchema } from '@winnow/grammar';
-import { mutateJson, type JsonTree } from '@winnow/test-utils';
+import { mutateJsonText, type JsonTree } from '@winnow/test-utils';
 import { bytesOf, textOf, type Target } from '../../src/target.ts';
 import { follow, trie } from '../token-grammar.ts';
 
@@ -60,8 +60,7 @@ const members: Readonly<Record<string, JsonTree>> = {
 export async function createTarget(): Promise<Target> {
   return {
     examples: examples.map((schema) => bytesOf(JSON.stringify(schema))),
-    mutate: (random, input) =>
-      bytesOf(JSON.stringify(mutateJson(random, JSON.parse(textOf(input)) as JsonTree, members))),
+    mutate: (random, input) => bytesOf(mutateJsonText(random, textOf(input), members)),
     async run(input) {
       const schema = JSON.parse(textOf(input)) as JsonSchema;
       follow(createTokenGrammar({ grammar: jsonSchemaGrammar(schema), trie, endTokens: [256] }));

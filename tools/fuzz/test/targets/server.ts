@@ -4,7 +4,7 @@ import { loadEmbeddingModel, loadModel } from '@winnow/engine';
 import { memoryFolder } from '@winnow/hub';
 import { createReferenceBackend } from '@winnow/ops';
 import { createServer } from '@winnow/server';
-import { mutateBytes, mutateJson, mutateText, type JsonTree, type Random } from '@winnow/test-utils';
+import { mutateBytes, mutateJsonText, mutateText, type JsonTree, type Random } from '@winnow/test-utils';
 import { bytesOf, textOf, type Target } from '../../src/target.ts';
 import { tinyFiles } from '../tiny-model.ts';
 
@@ -81,7 +81,7 @@ function mutate(random: Random, input: Uint8Array): Uint8Array {
   const [head, body] = [text.slice(0, split), text.slice(split + 4)];
   if (random.nextInt(3) === 0) return bytesOf(`${mutateText(random, head, headPattern, vocabulary)}\r\n\r\n${body}`);
   try {
-    const changed = JSON.stringify(mutateJson(random, JSON.parse(body) as JsonTree, members));
+    const changed = mutateJsonText(random, body, members);
     return bytesOf(`${head.replace(/(Content-Length: )\d+/, `$1${bytesOf(changed).length}`)}\r\n\r\n${changed}`);
   } catch {
     return mutateBytes(random, input); // the body is not JSON
@@ -123,7 +123,7 @@ export async function createTarget(): Promise<Target> {
     async run(input) {
       await send(Number(new URL(url).port), input);
       const failure = failures.splice(0).at(0);
-      if (failure !== undefined) throw new Error('the server failed', { cause: failure });
+      if (failure !== undefined) throw new Error(`the server failed: ${String((failure as Error).stack ?? failure)}`);
       const { status } = await fetch(`${url}/health`);
       if (status !== 200) throw new Error(`the server is not well: ${status}`);
     },

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { openSafetensors, writeSafetensors } from '@winnow/safetensors';
 import { readSidecar, sidecarContent, type Sidecar, type SparseLayer } from '@winnow/sparse-inference';
-import { mutateJson, type JsonTree, type Random } from '@winnow/test-utils';
+import { mutateJsonText, type Random } from '@winnow/test-utils';
 import type { Target } from '../../src/target.ts';
 import { createTarget as createSafetensorsTarget, fileOf, partsOf } from './safetensors.ts';
 
@@ -32,9 +32,9 @@ function mutateContent(random: Random, input: Uint8Array): Uint8Array | undefine
   const content = header?.['__metadata__']?.[contentKey];
   if (parts === undefined || header === undefined || typeof content !== 'string') return undefined;
   try {
-    const changed = JSON.stringify(mutateJson(random, JSON.parse(content) as JsonTree));
+    const changed = mutateJsonText(random, content);
     const metadata = { [contentKey]: changed, [checksumKey]: checksumOf(changed, header, parts.data) };
-    return fileOf({ ...header, __metadata__: metadata } as unknown as JsonTree, parts.data);
+    return fileOf(JSON.stringify({ ...header, __metadata__: metadata }), parts.data);
   } catch {
     return undefined; // the header is damaged already
   }

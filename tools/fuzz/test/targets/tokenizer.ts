@@ -1,7 +1,7 @@
 /** tokenizer.json: the tree. Tokenizers that can be read encode and decode hard texts. */
 import { tokenizerFromJson } from '@winnow/tokenizers';
 import { FormatError } from '@winnow/tensor';
-import { mutateJson, type JsonTree, type Random } from '@winnow/test-utils';
+import { mutateJsonText, type JsonTree } from '@winnow/test-utils';
 import { bytesOf, textOf, type Target } from '../../src/target.ts';
 import { tinyTokenizer } from '../tiny-model.ts';
 
@@ -88,10 +88,7 @@ const texts: readonly string[] = [
 export async function createTarget(): Promise<Target> {
   return {
     examples: [tinyTokenizer, unigram, wordPiece, split].map((tree) => bytesOf(JSON.stringify(tree))),
-    mutate(random: Random, input) {
-      const tree = JSON.parse(textOf(input)) as JsonTree;
-      return bytesOf(JSON.stringify(mutateJson(random, tree, members)));
-    },
+    mutate: (random, input) => bytesOf(mutateJsonText(random, textOf(input), members)),
     async run(input) {
       let json: unknown;
       try {
