@@ -3,7 +3,7 @@ export { kernelCases } from './cases/all.generated.js';
 export { compareClose, compareExact, compareOutput } from './compare.js';
 export { contractChecks } from './contract/checks.js';
 export type { ContractCheck, CreateBackend } from './contract/fixtures.js';
-export { assignVariants, selectCases, type Coverage, type NamedCase } from './suite/coverage.js';
+export { assignGroups, assignVariants, selectCases, type Coverage, type NamedCase } from './suite/coverage.js';
 export {
   describeBackend,
   describeVariants,
@@ -15,7 +15,13 @@ export { buildKernelProgram, type KernelProgram } from './runs/kernel-program.js
 export type { GuardedBuffer } from './guarded-memory.js';
 export { programCases } from './programs/all.js';
 export type { ProgramCase, ProgramStep } from './programs/program-case.js';
-export { checkKernelCase, checkUnsupportedCase, type KernelCheckOptions } from './runs/run-kernel-case.js';
+export {
+  checkKernelCase,
+  checkUnsupportedCase,
+  sizeKinds,
+  type KernelCheckOptions,
+  type SizeKind,
+} from './runs/run-kernel-case.js';
 export { checkProgramCase } from './runs/run-program-case.js';
 export {
   compareSupport,

@@ -1,7 +1,7 @@
 /** The cases themselves: complete, reproducible, with bounds that mean something, in memory laid out as promised. */
 import { readFileSync } from 'node:fs';
 import { opSpecs, validateProgram, weightDTypes } from '@winnow/ops';
-import { testCoverage } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
 import { caseList, listFile } from '../codegen/case-list.js';
 import { normalDistribution } from '../src/activation-truth.js';
@@ -47,7 +47,7 @@ describe('the case lists', () => {
   it.each(Object.entries(kernelCases))(
     'of %s are valid programs with canaries on both sides of outputs, and bounds far below the values',
     (_op, cases) => {
-      expect(selectCases(cases, testCoverage).flatMap(defectsOf)).toEqual([]);
+      expect(sampled(selectCases(cases, testCoverage), 4).flatMap(defectsOf)).toEqual([]);
     },
   );
 });

@@ -180,15 +180,20 @@ function gated(setup: Setup, t: number, neuron: number): readonly [number, numbe
   return [a * u, (ofA * Math.abs(u) + Math.abs(a) * ofU + ofA * ofU) * (1 + 4 * unit) + unit * Math.abs(a * u)];
 }
 
-function countOutside(setup: Setup, y: Float32Array): number {
-  const { dtype, numTokens, width, count, rows, values, weight } = setup;
+/** The magnitudes of the scales of all blocks. */
+function scalesOf({ dtype, weight }: Setup): Float32Array {
   const { blockBytes } = dtypeInfo(dtype);
+  const halves = new Uint8Array((2 * weight.length) / blockBytes);
+  for (let at = 0, to = 0; at < weight.length; at += blockBytes, to += 2) halves.set(weight.subarray(at, at + 2), to);
+  const scales = new Float32Array(halves.length / 2);
+  decode('f16', halves, scales);
+  return scales.map(Math.abs);
+}
+
+function countOutside(setup: Setup, y: Float32Array): number {
+  const { dtype, numTokens, width, count, rows, values } = setup;
   const largestCode = dtype === 'q8_0' ? 127 : 8;
-  const half = new Float32Array(1);
-  const scaleOf = (neuron: number, block: number): number => {
-    decode('f16', weight.subarray(((3 * neuron + 2) * (width / 32) + block) * blockBytes).slice(0, 2), half);
-    return Math.abs(half[0] as number);
-  };
+  const scales = scalesOf(setup);
   let numOutside = 0;
   for (let t = 0; t < numTokens; t++) {
     const hs = Array.from({ length: count }, (_, j) => gated(setup, t, rows[j] as number));
@@ -202,7 +207,7 @@ function countOutside(setup: Setup, y: Float32Array): number {
         for (let j = chunk; j < Math.min(count, chunk + neuronGroup); j++) {
           const neuron = rows[j] as number;
           const [h, ofH] = hs[j] as readonly [number, number];
-          const scale = scaleOf(neuron, Math.floor(o / 32));
+          const scale = scales[(3 * neuron + 2) * (width / 32) + Math.floor(o / 32)] as number;
           const w = values[(3 * neuron + 2) * width + o] as number;
           step = Math.max(step, ((Math.abs(h) + ofH) * scale) / 127);
           sum += h * w;

@@ -14,11 +14,14 @@ function lookupCase(dtype: DType, hiddenDim: number, tokens: readonly number[], 
       const table = randomTensor(rng, dtype, [6, hiddenDim]);
       const rows = numbersOf(table);
       const decoding = dtypeInfo(dtype).isQuantized ? 4 * unit : 0;
+      const largestOf = tokens.map((token) => maxAbs(rows.subarray(token * hiddenDim, (token + 1) * hiddenDim)));
       const y = close(tokens.length * hiddenDim, (i) => {
-        const begin = tokens[Math.floor(i / hiddenDim)] * hiddenDim;
-        const value = rows[begin + (i % hiddenDim)] * Math.fround(scale);
-        const largest = decoding === 0 ? 0 : maxAbs(rows.subarray(begin, begin + hiddenDim)) * Math.abs(scale);
-        return [value, decoding * largest + (scale === 1 ? 0 : unit * Math.abs(value) + tiny)];
+        const token = Math.floor(i / hiddenDim);
+        const value = rows[tokens[token] * hiddenDim + (i % hiddenDim)] * Math.fround(scale);
+        return [
+          value,
+          decoding * largestOf[token] * Math.abs(scale) + (scale === 1 ? 0 : unit * Math.abs(value) + tiny),
+        ];
       });
       return { inputs: { table, tokens: ints([tokens.length], tokens, 0) }, expected: { y } };
     },

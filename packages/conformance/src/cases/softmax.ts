@@ -26,15 +26,17 @@ export const softmaxCases: readonly KernelCase[] = lengths.flatMap((length): Ker
             ? floats(shape, new Array(3 * length).fill(-Infinity), 0)
             : gaussianWith(rng, shape, values, 0);
       const xs = numbersOf(x);
-      const rows = [0, 1, 2].map((row) => xs.subarray(row * length, (row + 1) * length));
+      const rows = [0, 1, 2].map((row) => {
+        const values = xs.subarray(row * length, (row + 1) * length);
+        const max = values.reduce((largest, v) => Math.max(largest, v), -Infinity);
+        return { values, max, meanDistance: weightedDistance(values, max) };
+      });
       const y = close(xs.length, (i) => {
-        const row = rows[Math.floor(i / length)];
-        if (row.some((v) => Number.isNaN(v) || v === Infinity)) return [NaN, 0];
+        const { values: row, max, meanDistance } = rows[Math.floor(i / length)];
+        if (Number.isNaN(max) || max === Infinity) return [NaN, 0];
         if (xs[i] === -Infinity) return [0, 0];
         // p = 1 / sum of exp(x_j - x_i)
         const p = 1 / row.reduce((sum, v) => sum + Math.exp(v - xs[i]), 0);
-        const max = Math.max(...row);
-        const meanDistance = weightedDistance(row, max);
         const distance = p === 0 ? 0 : max - xs[i];
         return [p, p * (2 * elementary + (length + 4 + distance + meanDistance) * unit) + underflow];
       });

@@ -7,7 +7,7 @@ import { gaussian, ints, randomTensor, rngOf } from '../values.js';
 import type { CreateBackend } from './fixtures.js';
 
 const dtypes: readonly DType[] = ['f32', 'f16', 'bf16', 'q8_0', 'q4_0', 'q4_K', 'q6_K', 'iq4_nl'];
-const [numNeurons, hiddenDim] = [300, 512];
+const [numNeurons, hiddenDim] = [300, 256];
 /** Token counts for the row, tile and batch paths of kernels. */
 const tokenCounts = [1, 2, 3, 4, 9, 65];
 /** Where passes end, in groups. */
@@ -63,6 +63,20 @@ async function runPasses(backend: Backend, weights: Tensors, passes: readonly Pa
   return result;
 }
 
+/** The weights of each dtype, which take longer to draw than to use. */
+const weightsByDType = new Map<DType, { readonly up: CaseTensor; readonly down: CaseTensor }>();
+
+function weightsOf(dtype: DType): { readonly up: CaseTensor; readonly down: CaseTensor } {
+  const rng = rngOf(`split sums ${dtype}`);
+  const shape = [numNeurons, hiddenDim];
+  const weights = weightsByDType.get(dtype) ?? {
+    up: randomTensor(rng, dtype, shape),
+    down: randomTensor(rng, dtype, shape),
+  };
+  weightsByDType.set(dtype, weights);
+  return weights;
+}
+
 /** Row `rows[i]` is row i. */
 function permuted({ dtype, shape, bytes }: CaseTensor, rows: readonly number[]): CaseTensor {
   const target = new Uint8Array(bytes.length);
@@ -99,8 +113,7 @@ async function checkSplit(
   split: readonly number[],
 ): Promise<string | undefined> {
   const rng = rngOf(`split sums ${dtype} ${numTokens}`);
-  const up = randomTensor(rng, dtype, [numNeurons, hiddenDim]);
-  const down = randomTensor(rng, dtype, [numNeurons, hiddenDim]);
+  const { up, down } = weightsOf(dtype);
   const x = gaussian(rng, [numTokens, hiddenDim]);
   const bias = gaussian(rng, [numNeurons]);
   const rest = Array.from({ length: numNeurons }, (_, id) => id);

@@ -7,8 +7,14 @@ import type { Expected, KernelCase, KernelData } from '../kernel-case.js';
 import { rngOf } from '../values.js';
 import { buildKernelProgram, hasDynamicSizes, type KernelProgram } from './kernel-program.js';
 
+/** Whether the sizes of a program are numbers, or symbols with inputs in the arena and the scalar block. */
+export const sizeKinds = ['fixed', 'dynamic'] as const;
+export type SizeKind = (typeof sizeKinds)[number];
+
 export interface KernelCheckOptions {
   readonly arithmetic: Arithmetic;
+  /** The programs of a case with token axes; others have fixed sizes. Default: one of each kind. */
+  readonly sizes?: readonly SizeKind[] | undefined;
   /** Whether the backend may run this op on the reference. Default false: a fallback is a failure. */
   readonly allowFallback?: boolean;
 }
@@ -19,24 +25,24 @@ export function descriptionOf({ dtypes, attributes }: KernelCase): OpDescription
 }
 
 /**
- * Runs the case with fixed sizes and, if it has token axes, with symbols; each twice on the same memory.
+ * Runs the programs of a case, each twice on the same memory.
  * @returns failures, one line each; empty when the case passes
  */
 export async function checkKernelCase(
   backend: Backend,
   kernelCase: KernelCase,
-  { arithmetic, allowFallback = false }: KernelCheckOptions,
+  { arithmetic, sizes = sizeKinds, allowFallback = false }: KernelCheckOptions,
 ): Promise<string[]> {
   const { op, name, attributes } = kernelCase;
   const data = kernelCase.create(rngOf(`${op} ${name}`), arithmetic);
   const failures: string[] = [];
-  const modes = hasDynamicSizes(data) ? [false, true] : [false];
-  for (const isDynamic of modes) {
+  for (const size of hasDynamicSizes(data) ? sizes : (['fixed'] as const)) {
+    const isDynamic = size === 'dynamic';
     // whole cache lines, then an odd number of blocks: aligned and unaligned weights
     const numGuardBlocks = isDynamic ? 1 + (name.length % 3) : 64;
     const kernelProgram = buildKernelProgram(op, attributes, data, isDynamic, numGuardBlocks);
     const found = await checkKernelProgram(backend, kernelProgram, data, allowFallback);
-    failures.push(...found.map((failure) => `${op} / ${name} (${isDynamic ? 'dynamic' : 'fixed'} sizes): ${failure}`));
+    failures.push(...found.map((failure) => `${op} / ${name} (${size} sizes): ${failure}`));
   }
   return failures;
 }

@@ -17,21 +17,21 @@ export interface NamedCase {
 /** The cases to run, in the order of the list. */
 export function selectCases<Case extends NamedCase>(cases: readonly Case[], coverage: Coverage): readonly Case[] {
   if (coverage === 'full') return cases;
-  const left = new Map(cases.map((candidate) => [candidate, aspectsOf(candidate)]));
-  const covered = new Set<string>();
+  const aspects = cases.map(aspectsOf);
+  const numNew = aspects.map((own) => own.size);
+  const casesWith = Map.groupBy(
+    aspects.flatMap((own, at) => [...own].map((aspect) => ({ aspect, at }))),
+    ({ aspect }) => aspect,
+  );
   const chosen = new Set<Case>();
   for (;;) {
-    let best: Case | undefined;
-    let mostNew = 0;
-    for (const [candidate, aspects] of left) {
-      let numNew = 0;
-      for (const aspect of aspects) if (!covered.has(aspect)) numNew += 1;
-      if (numNew > mostNew) [best, mostNew] = [candidate, numNew];
+    const best = numNew.indexOf(Math.max(0, ...numNew));
+    if (best < 0 || numNew[best] === 0) return cases.filter((candidate) => chosen.has(candidate));
+    chosen.add(cases[best] as Case);
+    for (const aspect of aspects[best] as ReadonlySet<string>) {
+      for (const { at } of casesWith.get(aspect) ?? []) numNew[at]--;
+      casesWith.delete(aspect);
     }
-    if (best === undefined) return cases.filter((candidate) => chosen.has(candidate));
-    for (const aspect of left.get(best) ?? []) covered.add(aspect);
-    left.delete(best);
-    chosen.add(best);
   }
 }
 
@@ -39,19 +39,19 @@ export function selectCases<Case extends NamedCase>(cases: readonly Case[], cove
  * The variants of a backend (threads, memories) that each case runs on. `full`: all of them. `pairwise`: each case on
  * at least one variant, and each kind of value on every variant, since values of the same kind take the same path.
  */
-export function assignVariants<Case extends NamedCase>(
+export function assignVariants<Case extends NamedCase, Variant extends string>(
   cases: readonly Case[],
-  variants: readonly string[],
+  variants: readonly Variant[],
   coverage: Coverage,
-): ReadonlyMap<Case, readonly string[]> {
+): ReadonlyMap<Case, readonly Variant[]> {
   if (coverage === 'full') return new Map(cases.map((each) => [each, variants]));
-  const assigned = new Map(cases.map((each): [Case, string[]] => [each, []]));
+  const assigned = new Map(cases.map((each): [Case, Variant[]] => [each, []]));
   const covered = new Set<string>();
   const pairsOf = (each: Case, variant: string): string[] => [...kindsOf(each)].map((kind) => `${kind} on ${variant}`);
   for (const [at, [each, own]] of [...assigned].entries()) {
     // equally good variants alternate
-    const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as string);
-    const numNew = (variant: string): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
+    const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as Variant);
+    const numNew = (variant: Variant): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
     const [first] = inTurn.toSorted((a, b) => numNew(b) - numNew(a));
     if (first === undefined) continue;
     own.push(first);
@@ -66,6 +66,26 @@ export function assignVariants<Case extends NamedCase>(
     }
   }
   return assigned;
+}
+
+/**
+ * `assignVariants` for variants in groups, each of which runs the same kernels in the same way: the variants of a group
+ * take turns, and each kind of value needs one of them.
+ */
+export function assignGroups<Case extends NamedCase>(
+  cases: readonly Case[],
+  groups: readonly (readonly string[])[],
+  coverage: Coverage,
+): ReadonlyMap<Case, readonly string[]> {
+  if (coverage === 'full') return assignVariants(cases, groups.flat(), coverage);
+  const numTurns = groups.map(() => 0);
+  const inTurn = (group: number): string => {
+    const variants = groups[group] as readonly string[];
+    const turn = numTurns[group]++;
+    return variants[turn % variants.length] as string;
+  };
+  const assigned = assignVariants(cases, [...groups.keys()].map(String), coverage);
+  return new Map([...assigned].map(([each, own]) => [each, own.map((group) => inTurn(Number(group)))]));
 }
 
 function valuesOf({ name, dtypes = {} }: NamedCase): {

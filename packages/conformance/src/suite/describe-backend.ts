@@ -6,9 +6,9 @@ import { kernelCases } from '../cases/all.generated.js';
 import { contractChecks } from '../contract/checks.js';
 import type { KernelCase } from '../kernel-case.js';
 import { programCases } from '../programs/all.js';
-import { checkKernelCase, checkUnsupportedCase } from '../runs/run-kernel-case.js';
+import { checkKernelCase, checkUnsupportedCase, sizeKinds } from '../runs/run-kernel-case.js';
 import { checkProgramCase } from '../runs/run-program-case.js';
-import { assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
+import { assignGroups, assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
 import { compareSupport, fullSupport, supportTable, type SupportTable } from './support-table.js';
 
 export interface DescribeBackendOptions {
@@ -31,6 +31,8 @@ export function describeBackend({ name, create, ...options }: DescribeBackendOpt
 export interface DescribeVariantsOptions extends Omit<DescribeBackendOptions, 'name' | 'create'> {
   /** By name; each creates a fresh backend. */
   readonly variants: Readonly<Record<string, DescribeBackendOptions['create']>>;
+  /** Names of variants whose kernels take the same path: each kind of value needs one of them. Default: none do. */
+  readonly groups?: readonly (readonly string[])[];
   /**
    * Variants whose contract besides numerical results is checked: those that differ in more than kernels. Default: all.
    */
@@ -52,7 +54,8 @@ type BackendCheck = (backend: Backend) => readonly string[] | Promise<readonly s
  */
 export function describeVariants(options: DescribeVariantsOptions): void {
   const { expectedSupport = fullSupport(), flushesDenormals, coverage = 'full' } = options;
-  const contractOf = options.contractOf ?? Object.keys(options.variants);
+  const names = Object.keys(options.variants);
+  const { contractOf = names, groups = names.map((name) => [name]) } = options;
   const arithmetic = float32Arithmetic(flushesDenormals);
   const variants = Object.entries(options.variants).map(([name, create]): Variant => ({
     name,
@@ -65,6 +68,10 @@ export function describeVariants(options: DescribeVariantsOptions): void {
     afterAll(async () => {
       for (const { backend } of variants) await backend?.dispose();
     });
+    const assign = <Case extends NamedCase>(cases: readonly Case[]): (readonly [string, Case, Variant[]])[] =>
+      [...assignGroups(cases, groups, coverage)].map(([each, chosen]) => {
+        return [each.name, each, variants.filter(({ name }) => chosen.includes(name))] as const;
+      });
     const onEach = async (chosen: readonly Variant[], check: BackendCheck): Promise<void> => {
       const failures: string[] = [];
       for (const { name, backend } of chosen) {
@@ -76,17 +83,17 @@ export function describeVariants(options: DescribeVariantsOptions): void {
     it('supports what its table says', () =>
       onEach(variants, (backend) => compareSupport(supportTable(backend), expectedSupport)));
     describe.each(Object.entries(kernelCases))('%s', (_op, cases) => {
-      it.each(withVariants(selectCases(cases, coverage), variants, coverage))(
-        '%s',
-        async (_name, kernelCase, chosen) => {
-          const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
-          const shared = { ...kernelCase, create: once(kernelCase.create) };
-          await onEach(chosen, (backend) => check(backend, shared, { arithmetic }));
-        },
-      );
+      const selected = selectCases(cases, coverage);
+      const sizesOf = assignVariants(selected, sizeKinds, coverage);
+      it.each(assign(selected))('%s', async (_name, kernelCase, chosen) => {
+        const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
+        const shared = { ...kernelCase, create: once(kernelCase.create) };
+        const sizes = sizesOf.get(kernelCase);
+        await onEach(chosen, (backend) => check(backend, shared, { arithmetic, sizes }));
+      });
     });
     describe('whole programs', () => {
-      it.each(withVariants(programCases, variants, coverage))('%s', async (_name, programCase, chosen) => {
+      it.each(assign(programCases))('%s', async (_name, programCase, chosen) => {
         const shared = { ...programCase, create: once(programCase.create) };
         // fallbacks of single ops are tested above; here they must not change results
         await onEach(chosen, (backend) => checkProgramCase(backend, shared, { arithmetic, allowFallback: true }));
@@ -107,17 +114,6 @@ export function describeVariants(options: DescribeVariantsOptions): void {
 function isExpected(expectedSupport: SupportTable, { op, dtypes }: KernelCase): boolean {
   const types = Object.values(dtypes);
   return (types.length === 0 ? ['f32'] : types).every((dtype) => expectedSupport[op]?.[dtype] === true);
-}
-
-function withVariants<Case extends NamedCase>(
-  cases: readonly Case[],
-  variants: readonly Variant[],
-  coverage: Coverage,
-): (readonly [string, Case, readonly Variant[]])[] {
-  const names = variants.map(({ name }) => name);
-  return [...assignVariants(cases, names, coverage)].map(
-    ([oneCase, chosen]) => [oneCase.name, oneCase, variants.filter(({ name }) => chosen.includes(name))] as const,
-  );
 }
 
 /** Keeps the first result: all variants of a backend have the same arithmetic. */

@@ -1,0 +1,170 @@
+/**
+ * The suite of `@winnow/conformance` over variants of the kernels, with guarded scratch: before every run it is filled with
+ * NaN, and so are guard bands after the shared scratch and that of each thread, which no run may change. Kernels stay within
+ * the scratch that the host plans for them, and read only what they wrote.
+ */
+import { readFileSync } from 'node:fs';
+import {
+  assignVariants,
+  checkKernelCase,
+  describeVariants,
+  float32Arithmetic,
+  kernelCases,
+  selectCases,
+  sizeKinds,
+  type KernelCase,
+  type SupportTable,
+} from '@winnow/conformance';
+import type { Backend } from '@winnow/ops';
+import { testCoverage } from '@winnow/test-utils';
+import { afterAll, describe, expect, test, vi } from 'vitest';
+import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
+import { kernelOps } from '../src/kernels/kernel-ops.generated.js';
+import { jobWords } from '../src/kernels/layout.generated.js';
+import type { LoadedPart } from '../src/program/program-part.js';
+import type { Scratch } from '../src/program/scratch-meter.js';
+import { createScattered } from './scattered.js';
+
+const guardBytes = 4096;
+const guardByte = 0xff;
+
+/** The latest plan, and the loaded parts. */
+const planned = vi.hoisted(() => ({ sharedBytes: 0, parts: [] as { loaded: unknown; sharedBytes: number }[] }));
+
+vi.mock('../src/program/scratch-meter.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/program/scratch-meter.js')>();
+  class GuardedMeter extends original.ScratchMeter {
+    override measure(...args: Parameters<InstanceType<typeof original.ScratchMeter>['measure']>): Scratch {
+      const { sharedBytes, localBytes } = super.measure(...args);
+      planned.sharedBytes = sharedBytes;
+      return { sharedBytes: sharedBytes + guardBytes, localBytes: localBytes + guardBytes };
+    }
+  }
+  return { ...original, ScratchMeter: GuardedMeter };
+});
+vi.mock('../src/program/program-part.js', async (importOriginal) => {
+  const original = await importOriginal<typeof import('../src/program/program-part.js')>();
+  const loadPart: typeof original.loadPart = (...args) => {
+    const loaded = original.loadPart(...args);
+    planned.parts.push({ loaded, sharedBytes: planned.sharedBytes });
+    return loaded;
+  };
+  return { ...original, loadPart };
+});
+
+/** The scratch of a loaded part, and the guard bands after its pieces. */
+function scratchOf(
+  { memory, address }: LoadedPart,
+  sharedBytes: number,
+  numThreads: number,
+): { readonly all: readonly Uint8Array[]; readonly bands: readonly Uint8Array[] } {
+  const [, , sharedAt = 0, localAt = 0, stride = 0] = memory.heap.words(address, jobWords);
+  const all = [
+    memory.heap.bytes(sharedAt, sharedBytes + guardBytes),
+    ...Array.from({ length: numThreads }, (_, thread) => memory.heap.bytes(localAt + thread * stride, stride)),
+  ];
+  return { all, bands: all.map((bytes) => bytes.subarray(bytes.length - guardBytes)) };
+}
+
+/** A backend whose runs fill and check the scratch. */
+function guarded<Guarded extends Backend>(backend: Guarded, numThreads: number): Guarded {
+  return {
+    ...backend,
+    async prepare(program, options) {
+      planned.parts.length = 0;
+      const executable = await backend.prepare(program, options);
+      const parts = [...planned.parts];
+      const run: typeof executable.run = async (scalars, runOptions) => {
+        const scratch = parts.map(({ loaded, sharedBytes }) =>
+          scratchOf(loaded as LoadedPart, sharedBytes, numThreads),
+        );
+        for (const { all } of scratch) for (const bytes of all) bytes.fill(guardByte);
+        await executable.run(scalars, runOptions);
+        for (const [index, band] of scratch.flatMap(({ bands }) => bands).entries()) {
+          const at = band.findIndex((byte) => byte !== guardByte);
+          if (at >= 0) throw new Error(`scratch ${index} was left: byte ${at} behind its end is ${band[at]}`);
+        }
+      };
+      return Object.assign(Object.create(executable) as typeof executable, { run });
+    },
+  };
+}
+
+/** Small enough that hundreds of backends fit the address space. */
+const maxMemoryBytes = 2 ** 26;
+
+async function createGuarded(options: CreateWasmBackendOptions): Promise<Backend> {
+  const backend = await createWasmBackend({ maxMemoryBytes, activations: 'f32', maxCallerMs: 0, ...options });
+  return guarded(backend, backend.numThreads);
+}
+
+async function createGuardedScattered(): Promise<Backend> {
+  const options = { relaxedSimd: false, numThreads: 2, minSharedWork: 0, activations: 'f32', maxCallerMs: 0 } as const;
+  const { backend, inner } = await createScattered(3, options);
+  return guarded(backend, inner.numThreads);
+}
+
+/**
+ * Variants with f32 activations, for which the bounds of the suite are derived. Those of a group have the same kernels and
+ * either share work among threads or compute small ops on one: they differ in who starts a job and in where memory is.
+ */
+const groups: readonly Readonly<Record<string, () => Promise<Backend>>>[] = [
+  {
+    'simd, 1 thread, jobs by message': () => createGuarded({ relaxedSimd: false, numThreads: 1, usesMessages: true }),
+    'simd, 2 threads': () => createGuarded({ relaxedSimd: false, numThreads: 2 }),
+  },
+  {
+    'simd, 4 threads, all ops shared': () => createGuarded({ relaxedSimd: false, numThreads: 4, minSharedWork: 0 }),
+    'simd, 2 threads, all ops shared, every buffer in another memory': createGuardedScattered,
+  },
+  {
+    'relaxed, on the calling thread': () => createGuarded({ relaxedSimd: true, numThreads: 1, maxCallerMs: 1000 }),
+    'relaxed, 1 worker': () => createGuarded({ relaxedSimd: true, numThreads: 1 }),
+    'relaxed, 4 threads': () => createGuarded({ relaxedSimd: true, numThreads: 4 }),
+    'relaxed, without shared memory': () => createGuarded({ relaxedSimd: true, sharedMemory: false }),
+  },
+  { 'relaxed, 2 threads, all ops shared': () => createGuarded({ relaxedSimd: true, numThreads: 2, minSharedWork: 0 }) },
+];
+
+/** Variants that differ from the others in more than kernels and the number of threads. */
+const contractOf = [
+  'simd, 1 thread, jobs by message',
+  'simd, 2 threads, all ops shared, every buffer in another memory',
+  'relaxed, on the calling thread',
+  'relaxed, 2 threads, all ops shared',
+  'relaxed, without shared memory',
+];
+
+const variants = Object.fromEntries(groups.flatMap(Object.entries));
+describeVariants({
+  variants,
+  groups: groups.map(Object.keys),
+  expectedSupport: JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable,
+  coverage: testCoverage,
+  contractOf: testCoverage === 'full' ? Object.keys(variants) : contractOf,
+});
+
+const int8Variants = {
+  'int8, relaxed, 3 threads': { relaxedSimd: true, numThreads: 3 },
+  'int8, simd, 1 thread': { relaxedSimd: false, numThreads: 1 },
+  'int8, maddubs, 2 threads': { relaxedSimd: true, numThreads: 2, int8Dot: 'maddubs' },
+} as const;
+
+/** With 8-bit activations, which exceed the bounds for f32, only scratch is checked; of the ops that use them. */
+describe.each(Object.entries(int8Variants))('scratch: %s', async (name, variant) => {
+  const backend = await createGuarded({ ...variant, activations: 'int8', minSharedWork: 0 });
+  afterAll(() => backend.dispose());
+  const ops = [...kernelOps].filter((op) => /matmul|combine|feed/.test(op));
+  test.each(ops)('%s', async (op) => {
+    const cases = selectCases(kernelCases[op] as readonly KernelCase[], testCoverage);
+    const assigned = assignVariants(cases, Object.keys(int8Variants), testCoverage);
+    const sizesOf = assignVariants(cases, sizeKinds, testCoverage);
+    const failures: string[] = [];
+    for (const kernelCase of cases.filter((each) => assigned.get(each)?.includes(name))) {
+      const sizes = sizesOf.get(kernelCase);
+      const found = await checkKernelCase(backend, kernelCase, { arithmetic: float32Arithmetic(true), sizes });
+      failures.push(...found.filter((failure) => failure.includes('scratch')));
+    }
+    expect(failures).toEqual([]);
+  });
+});
