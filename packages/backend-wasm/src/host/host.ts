@@ -29,6 +29,8 @@ export interface WasmHost {
   readonly availableParallelism: number;
   /** Memory of the machine, if known. */
   readonly totalMemoryBytes?: number;
+  /** How often a thread polls before it sleeps, for engines whose polls are slow. Default 100,000. */
+  readonly spins?: number;
   now(): number;
   /** Yields to the host's event loop. */
   yieldToHost(): Promise<void>;

@@ -28,7 +28,7 @@ export interface ShardOptions {
 }
 
 /**
- * How often a thread polls before it sleeps. Waking it takes tens of microseconds, so it spins for about 0.1 ms, unless
+ * How often a thread polls before it sleeps. Waking it takes tens of microseconds, so it spins for up to 0.1 ms, unless
  * it would occupy a core that another thread needs.
  */
 const manySpins = 100_000;
@@ -45,7 +45,7 @@ export function createShard(
   const heap = new Heap(maxBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = minWork;
   heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
-  heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : manySpins;
+  heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : (host.spins ?? manySpins);
   const runner = isShared
     ? new WorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
     : new LocalRunner(module, heap.memory, host);

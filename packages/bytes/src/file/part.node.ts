@@ -8,8 +8,16 @@ import { basename, dirname, join } from 'node:path';
 /** Age at which an unfinished file is stale, whichever process wrote it: no writer pauses for a day. */
 const staleMs = 24 * 60 * 60 * 1000;
 
-/** Where the number of a process has a meaning: another machine or container that shares the folder has others. */
-const place = createHash('sha256').update(`${hostname()} ${namespace()}`).digest('hex').slice(0, 8);
+let ownPlace: string | undefined;
+
+/**
+ * Where the number of a process has a meaning: another machine or container that shares the folder has others. Asked at
+ * first use, since Deno allows it only with `--allow-sys`.
+ */
+function processPlace(): string {
+  ownPlace ??= createHash('sha256').update(`${hostname()} ${namespace()}`).digest('hex').slice(0, 8);
+  return ownPlace;
+}
 
 function namespace(): string {
   try {
@@ -25,7 +33,7 @@ function namespace(): string {
  */
 export async function partPath(path: string): Promise<string> {
   await removeStaleParts(path);
-  return `${path}.${place}-${process.pid}-${randomUUID().slice(0, 8)}.part`;
+  return `${path}.${processPlace()}-${process.pid}-${randomUUID().slice(0, 8)}.part`;
 }
 
 async function removeStaleParts(path: string): Promise<void> {
@@ -36,7 +44,7 @@ async function removeStaleParts(path: string): Promise<void> {
     const [, writerPlace, pid] = /^([0-9a-f]{8})-(\d{1,10})-[0-9a-f]{8}\.part$/.exec(name.slice(prefix.length)) ?? [];
     if (pid === undefined) continue;
     const part = join(folder, name);
-    const isDead = writerPlace === place && !isAlive(Number(pid));
+    const isDead = writerPlace === processPlace() && !isAlive(Number(pid));
     if (isDead || (await isOld(part))) await rm(part, { force: true, recursive: true }).catch(() => undefined);
   }
 }
