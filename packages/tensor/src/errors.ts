@@ -250,6 +250,7 @@ export class IoError extends WinnowError {
 
 /** A model computed a value that is not finite: a weight is broken, or an activation exceeds the range of its dtype. */
 export class NonFiniteError extends WinnowError {
+  override readonly name: string = 'NonFiniteError';
   /** What the caller wanted: `logits`, `embeddings`. */
   readonly result: string;
   readonly value: number;
