@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true }));
 
 const run = (argv: readonly string[]) => runCli(engine, argv);
-const small = ['--tokens', '96', '--cases', '1', '--task-lengths', '96', '--tasks', 'needle,hard-negatives'];
+const small = ['-t', '1', '--tokens', '96', '--cases', '1', '--task-lengths', '96', '--tasks', 'needle,hard-negatives'];
 const policies = ['--policies', 'dense|streaming:window=16,sinks=2|sparq:rank=8,topk=16', '--kv-dtypes', 'q8_0'];
 
 async function report(...argv: string[]): Promise<EvaluationReport> {
@@ -61,7 +61,20 @@ test('winnow eval: determinism', async () => {
 });
 
 test('winnow eval: equal flags give equal figures', async () => {
-  const few = ['--tokens', '24', '--cases', '1', '--task-lengths', '64', '--tasks', 'needle', '--kv-dtypes', 'q8_0'];
+  const few = [
+    '-t',
+    '1',
+    '--tokens',
+    '24',
+    '--cases',
+    '1',
+    '--task-lengths',
+    '64',
+    '--tasks',
+    'needle',
+    '--kv-dtypes',
+    'q8_0',
+  ];
   const flags = [...few, '--policies', 'sparq:rank=8,topk=16', '--parts', 'logits,attention,tasks'];
   expect(await report(...flags)).toEqual(await report(...flags));
 });
@@ -163,7 +176,7 @@ describe('winnow explain-attention', () => {
 });
 
 describe('winnow eval h2o', () => {
-  const flags = ['--tokens', '96', '--chunk', '32', '--locals', '0,8', '--heavies', '8,24'];
+  const flags = ['-t', '1', '--tokens', '96', '--chunk', '32', '--locals', '0,8', '--heavies', '8,24'];
 
   test('a table over both budgets, and the map of the last pair', async () => {
     const out = join(folder, 'cached.svg');

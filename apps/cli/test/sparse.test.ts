@@ -11,7 +11,7 @@ let sidecar = '';
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-sparse-'));
   sidecar = join(folder, 'demo.sparse.safetensors');
-  const argv = ['calibrate', '--samples', '8', '--predictor', 'gate-threshold', '-o', sidecar, '-q'];
+  const argv = ['calibrate', '-t', '1', '--samples', '8', '--predictor', 'gate-threshold', '-o', sidecar, '-q'];
   expect(await runCli(engine, argv)).toMatchObject({ code: 0 });
 });
 afterAll(() => rmSync(folder, { recursive: true }));
@@ -21,7 +21,19 @@ interface RunResult {
   readonly metrics: engine.ModelMetrics;
 }
 
-const prompt = ['-p', 'The captain looked at the sea', '-n', '24', '-c', '256', '--temperature', '0', '--ignore-eos'];
+const prompt = [
+  '-t',
+  '1',
+  '-p',
+  'The captain looked at the sea',
+  '-n',
+  '24',
+  '-c',
+  '256',
+  '--temperature',
+  '0',
+  '--ignore-eos',
+];
 
 async function runJson(argv: readonly string[]): Promise<RunResult> {
   const { code, stdout, stderr } = await runCli(engine, ['run', ...prompt, ...argv, '--json', '-q']);

@@ -7,7 +7,7 @@ export interface TestBackend {
   readonly backend: Backend;
 }
 
-const wasm = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 27, minSharedWork: 0 });
+const wasm = await createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 });
 
 export const testBackends: readonly TestBackend[] = [
   { name: 'reference', backend: createReferenceBackend() },

@@ -108,7 +108,16 @@ export function randomBlock(shape: FeedForwardShape, seed: number): FeedForwardW
     : { ...dims, up, upBias: normal(ffnDim, 0.3), down, downBias: normal(hiddenDim, 0.3) };
 }
 
+const rows = new Map<string, Float32Array>();
+
 export function randomRow(length: number, seed: number): Float32Array {
+  const key = `${length} ${seed}`;
+  const row = rows.get(key) ?? drawRow(length, seed);
+  rows.set(key, row);
+  return row.slice();
+}
+
+function drawRow(length: number, seed: number): Float32Array {
   const rng = createRng(seed);
   return Float32Array.from({ length }, () => rng.nextGaussian());
 }

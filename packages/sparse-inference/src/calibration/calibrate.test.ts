@@ -251,6 +251,23 @@ describe('checkpoints', () => {
   });
 });
 
+let killedContent: Promise<Uint8Array> | undefined;
+
+async function calibrateUntilKilled(): Promise<Uint8Array> {
+  const store = new MemoryStore();
+  store.killAt = 2;
+  await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
+  return store.content as Uint8Array;
+}
+
+/** A store with the checkpoint of a calibration that was killed at its second save, which runs once. */
+async function killedStore(): Promise<MemoryStore> {
+  killedContent ??= calibrateUntilKilled();
+  const store = new MemoryStore();
+  store.content = (await killedContent).slice();
+  return store;
+}
+
 describe('mismatched checkpoints', () => {
   test.each<[string, Partial<CalibrateOptions>]>([
     ['another seed', { seed: 2 }],
@@ -258,10 +275,7 @@ describe('mismatched checkpoints', () => {
     ['another target', { targetSparsity: 0.5 }],
     ['another predictor', { predictor: 'gate-threshold' }],
   ])('of %s are ignored', async (_name, change) => {
-    const store = new MemoryStore();
-    store.killAt = 2;
-    await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
-    store.killAt = Infinity;
+    const store = await killedStore();
     const notices: string[] = [];
     const other = { ...common, ...change };
     const resumed = await calibrate(two, { ...other, checkpoint: store, onNotice: (text) => notices.push(text) });
@@ -270,9 +284,7 @@ describe('mismatched checkpoints', () => {
   });
 
   test('are rejected if damaged', async () => {
-    const store = new MemoryStore();
-    store.killAt = 2;
-    await expect(calibrate(two, { ...common, checkpoint: store })).rejects.toThrow('killed');
+    const store = await killedStore();
     const content = store.content as Uint8Array;
     for (const at of [content.length - 1, content.length - 1000]) {
       store.content = content.slice();
