@@ -28,10 +28,18 @@ const generateNames: OptionNames<GenerateOptions> = {
   ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
   ...{ frequencyPenalty: true, penaltyWindow: true, seed: true, maxTokens: true, stop: true, ignoreEos: true },
   ...{ numTopLogprobs: true, grammar: true, jsonSchema: true, showTokens: true, overflow: true, promptPhase: true },
+  ...{ compileTimeoutMs: true },
   ...{ signal: true, onPromptProgress: true },
 };
 const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
-  ...{ maxQueued: true, queueTimeoutMs: true, requestTimeoutMs: true, stallTimeoutMs: true, keepAliveMs: true },
+  ...{
+    maxQueued: true,
+    queueTimeoutMs: true,
+    compileTimeoutMs: true,
+    requestTimeoutMs: true,
+    stallTimeoutMs: true,
+    keepAliveMs: true,
+  },
   ...{
     maxBodyBytes: true,
     maxConnections: true,

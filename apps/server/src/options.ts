@@ -40,6 +40,8 @@ export interface ServerLimits {
   readonly maxQueued?: number;
   /** Maximum time in milliseconds that a request waits for a slot before it gets 503. Default 60 000. */
   readonly queueTimeoutMs?: number;
+  /** Maximum time in milliseconds to compile a grammar or schema of a request; a slower one gets 400. Default 10 000. */
+  readonly compileTimeoutMs?: number;
   /** Maximum total time of a request in milliseconds. Default 600 000. */
   readonly requestTimeoutMs?: number;
   /** Maximum time in milliseconds that a client may stall its stream before it is disconnected. Default 60 000. */
@@ -75,6 +77,7 @@ export interface ServerOptions extends ServerLimits {
 const limitNames: OptionNames<ServerLimits> = {
   maxQueued: true,
   queueTimeoutMs: true,
+  compileTimeoutMs: true,
   requestTimeoutMs: true,
   stallTimeoutMs: true,
   keepAliveMs: true,
@@ -98,6 +101,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
 export const defaultLimits: Required<ServerLimits> = {
   maxQueued: 64,
   queueTimeoutMs: 60_000,
+  compileTimeoutMs: 10_000,
   requestTimeoutMs: 600_000,
   stallTimeoutMs: 60_000,
   keepAliveMs: 10_000,

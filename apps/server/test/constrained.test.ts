@@ -129,6 +129,40 @@ test('a schema or grammar beyond the work budget is 400 and names the place', as
   }
 });
 
+test('a schema that is too large only as an automaton is 400 and names the place', async () => {
+  const ask = (more: object): Promise<unknown> =>
+    demo.client.chat.completions.create({ ...base, ...more } as typeof base);
+  const schema = { type: 'object', properties: { a: { const: 'x'.repeat(260_000) } }, required: ['a'] };
+  const format = { type: 'json_schema', json_schema: { name: 'large', schema } };
+  await expect(ask({ response_format: format })).rejects.toMatchObject({
+    ...{ status: 400, param: 'response_format', code: 'invalid_json_schema' },
+    message: expect.stringContaining('JSON schema: #/properties/a') as string,
+  });
+});
+
+test('a schema that takes too long is 400 and names the place', async () => {
+  const quick = await startServer({ models: [{ id: demoId, model }], compileTimeoutMs: 1 });
+  try {
+    const ask = (more: object): Promise<unknown> =>
+      quick.client.chat.completions.create({ ...base, ...more } as typeof base);
+    const item = { type: 'string', pattern: '^(a|b)*a(a|b){11}$' };
+    const properties = Object.fromEntries(Array.from({ length: 40 }, (_, index) => [`p${index}`, item]));
+    const schema = { type: 'object', properties };
+    const format = { type: 'json_schema', json_schema: { name: 'slow', schema } };
+    await expect(ask({ response_format: format })).rejects.toMatchObject({
+      ...{ status: 400, param: 'response_format', code: 'invalid_json_schema' },
+      message: expect.stringMatching(/JSON schema: #.* compile time/) as string,
+    });
+    const tool = { type: 'function', function: { name: 'slow', parameters: schema } };
+    await expect(ask({ tools: [tool] })).rejects.toMatchObject({
+      ...{ status: 400, param: 'tools', code: 'invalid_json_schema' },
+      message: expect.stringMatching(/parameters of tool slow: #.* compile time/) as string,
+    });
+  } finally {
+    await quick.close();
+  }
+});
+
 describe('grammar', () => {
   const grammar = 'root ::= "yes" | "no"';
 

@@ -57,6 +57,14 @@ export interface AutomatonState {
 export interface Grammar {
   readonly root: string;
   readonly rules: ReadonlyMap<string, GrammarNode>;
+  /** Where a rule comes from, for errors: a schema and a place in it. Default: the grammar and the rule. */
+  readonly originOf?: ((rule: string) => Origin) | undefined;
+}
+
+/** A place in the source of a grammar. */
+export interface Origin {
+  readonly source: string;
+  readonly field: string;
 }
 
 export const maxCodePoint = 0x10ffff;

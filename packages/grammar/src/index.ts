@@ -1,6 +1,7 @@
 export { parseGrammar, parseGrammarSliced } from './gbnf/gbnf-parser.js';
 export { formatGrammar } from './gbnf/gbnf-writer.js';
-export type { AutomatonState, CodePointRange, Grammar, GrammarNode } from './grammar.js';
+export { Deadline } from './deadline.js';
+export type { AutomatonState, CodePointRange, Grammar, GrammarNode, Origin } from './grammar.js';
 export { choice, literal, optional, repeat, ruleReference, sequence } from './grammar.js';
 export {
   createTokenGrammar,

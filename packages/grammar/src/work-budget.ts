@@ -3,6 +3,8 @@
  * not trusted. Work is counted, not timed, so that the same input is rejected on every machine.
  */
 import { CapacityError } from '@winnow/tensor';
+import type { Deadline } from './deadline.js';
+import type { Grammar } from './grammar.js';
 
 /** Steps of compiling. With the limits of states and rules, they bound the time to a few seconds. */
 export const maxCompileSteps = 15_000_000;
@@ -10,18 +12,31 @@ export const maxCompileSteps = 15_000_000;
 /** Steps of a slice. */
 const sliceSteps = 50_000;
 
+export interface WorkLimits {
+  /** Default `maxCompileSteps`. */
+  readonly maxSteps?: number;
+  /** Checked after each slice. Default: none. */
+  readonly deadline?: Deadline | undefined;
+  /** Where a place comes from. Default: the source itself. */
+  readonly originOf?: Grammar['originOf'];
+}
+
 export class WorkBudget {
   /** What is being compiled: the source of errors. */
   readonly source: string;
   /** The place in the source where work is done now, for errors. */
   place = '';
   readonly #maxSteps: number;
+  readonly #deadline: Deadline | undefined;
+  readonly #originOf: Grammar['originOf'];
   #numSteps = 0;
   #sliceStart = 0;
 
-  constructor(source: string, maxSteps: number = maxCompileSteps) {
+  constructor(source: string, { maxSteps = maxCompileSteps, deadline, originOf }: WorkLimits = {}) {
     this.source = source;
     this.#maxSteps = maxSteps;
+    this.#deadline = deadline;
+    this.#originOf = originOf;
   }
 
   get numSteps(): number {
@@ -38,6 +53,7 @@ export class WorkBudget {
   isSliceOver(): boolean {
     if (this.#numSteps - this.#sliceStart < sliceSteps) return false;
     this.#sliceStart = this.#numSteps;
+    this.#checkTime();
     return true;
   }
 
@@ -48,7 +64,13 @@ export class WorkBudget {
 
   /** @throws {CapacityError} always: the source is too large at this place */
   refuse(resource: string, needed: number, available: number, unit: string): never {
-    const { source, place } = this;
-    throw new CapacityError({ source, field: place, resource, needed, available, unit });
+    const { source, field } = this.#originOf?.(this.place) ?? { source: this.source, field: this.place };
+    throw new CapacityError({ source, field, resource, needed, available, unit });
+  }
+
+  #checkTime(): void {
+    const deadline = this.#deadline;
+    if (deadline === undefined || deadline.elapsedMs <= deadline.timeoutMs) return;
+    this.refuse('compile time', Math.ceil(deadline.elapsedMs), deadline.timeoutMs, 'ms');
   }
 }

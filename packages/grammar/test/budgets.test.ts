@@ -9,10 +9,12 @@ import {
   createTokenGrammarSliced,
   createTokenTrie,
   createTokenTrieSliced,
+  Deadline,
   formatGrammar,
   jsonSchemaGrammar,
   jsonSchemaGrammarSliced,
   parseGrammar,
+  parseGrammarSliced,
   type Grammar,
   type GrammarMatcher,
   type JsonSchema,
@@ -186,18 +188,42 @@ describe('compiling in slices', () => {
     expect(finish(network).start().accept('{'.charCodeAt(0))).toBe(true);
   });
 
-  test('a trie is the same in slices', () => {
-    const tokenBytes = (id: number): Uint8Array => Uint8Array.of(id % 251, (id * 7) % 256, id >> 8);
-    const work = createTokenTrieSliced({ vocabSize: 20_000, tokenBytes });
-    expect(work.next().done).toBe(false);
-    const { bytesOf: _, ...trie } = finish(work);
-    const { bytesOf: _same, ...whole } = createTokenTrie({ vocabSize: 20_000, tokenBytes });
-    expect(trie).toEqual(whole);
-    const isOrdered = trie.tokens.every((id, place) => place === 0 || compare(trie.tokens[place - 1]!, id) <= 0);
-    expect(isOrdered).toBe(true);
-
-    function compare(a: number, b: number): number {
-      return Buffer.compare(tokenBytes(a), tokenBytes(b));
-    }
+  test('over its deadline it is refused, with the place in the schema also when its grammar is compiled', () => {
+    let time = 0;
+    const late = (): Deadline => new Deadline(1500, () => (time += 1000));
+    const refusal = { source: 'JSON schema', resource: 'compile time', available: 1500, unit: 'ms' };
+    const field = expect.stringMatching(/^#(\/properties\/property\d+)?/) as string;
+    expect(refusalOf(() => jsonSchemaGrammar(large, { deadline: late() }))).toMatchObject({ ...refusal, field });
+    const grammar = jsonSchemaGrammar(large);
+    const compile = (deadline: Deadline): unknown => createTokenGrammar({ grammar, trie, deadline });
+    expect(refusalOf(() => compile(late()))).toMatchObject({ ...refusal, field });
+    expect(compile(new Deadline(3_600_000, () => (time += 1000)))).toBeDefined();
   });
+
+  test('GBNF is parsed in slices, and refuses a literal that takes too long', () => {
+    const text = `root ::= ${Array.from({ length: 5000 }, (_, index) => `"${index}"`).join(' | ')}`;
+    const work = parseGrammarSliced(text);
+    let numSlices = 0;
+    let step = work.next();
+    for (; step.done !== true; step = work.next()) numSlices++;
+    expect(numSlices).toBe(Math.floor(text.length / 2 ** 14));
+    expect(formatGrammar(step.value)).toBe(formatGrammar(parseGrammar(text)));
+    const refusal = { source: 'grammar', field: 'root', resource: 'literal or class', unit: 'characters' };
+    expect(refusalOf(() => parseGrammar(`root ::= "${'a'.repeat(300_000)}"`))).toMatchObject(refusal);
+  });
+});
+
+test('a trie is the same in slices', () => {
+  const tokenBytes = (id: number): Uint8Array => Uint8Array.of(id % 251, (id * 7) % 256, id >> 8);
+  const work = createTokenTrieSliced({ vocabSize: 20_000, tokenBytes });
+  expect(work.next().done).toBe(false);
+  const { bytesOf: _, ...trie } = finish(work);
+  const { bytesOf: _same, ...whole } = createTokenTrie({ vocabSize: 20_000, tokenBytes });
+  expect(trie).toEqual(whole);
+  const isOrdered = trie.tokens.every((id, place) => place === 0 || compare(trie.tokens[place - 1]!, id) <= 0);
+  expect(isOrdered).toBe(true);
+
+  function compare(a: number, b: number): number {
+    return Buffer.compare(tokenBytes(a), tokenBytes(b));
+  }
 });

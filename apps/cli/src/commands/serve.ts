@@ -39,6 +39,7 @@ interface ServeFlags extends LoadFlags {
   readonly maxSessions: number;
   readonly maxQueued?: number;
   readonly queueTimeout?: number;
+  readonly compileTimeout?: number;
   readonly requestTimeout?: number;
   readonly stallTimeout?: number;
   readonly keepAlive?: number;
@@ -97,6 +98,11 @@ function addServerOptions(command: Command): void {
         fromZero,
       ),
       numberOption('--queue-timeout <s>', 'seconds a request may wait before it gets 503 (default: 60)', positive),
+      numberOption(
+        '--compile-timeout <s>',
+        'seconds that compiling a grammar or schema may take; a slower one gets 400 (default: 10)',
+        positive,
+      ),
       numberOption('--request-timeout <s>', 'total seconds a request may take (default: 600)', positive),
       numberOption('--stall-timeout <s>', 'seconds a client may leave its stream unread (default: 60)', positive),
       numberOption(
@@ -211,6 +217,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     sharePrefixes: flags.sharePrefixes,
     maxQueued: flags.maxQueued,
     queueTimeoutMs: milliseconds(flags.queueTimeout),
+    compileTimeoutMs: milliseconds(flags.compileTimeout),
     requestTimeoutMs: milliseconds(flags.requestTimeout),
     stallTimeoutMs: milliseconds(flags.stallTimeout),
     keepAliveMs: milliseconds(flags.keepAlive),

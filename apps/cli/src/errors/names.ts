@@ -33,7 +33,7 @@ export const optionsWithFlags: readonly string[] = [
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],
   ...['memory', 'memory.budget', 'memory.hot', 'memory.warm', 'memory.cold', 'memory.folder'],
   ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
-  ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema'],
+  ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema', 'compileTimeoutMs'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
   ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling'],
 ];

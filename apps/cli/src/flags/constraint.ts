@@ -1,7 +1,7 @@
 /** `--grammar` and `--json-schema`: the constraint on the text, from the flag itself or from a file. */
 import type { GenerateOptions } from '@winnow/engine';
-import { jsonSchemaGrammar, parseGrammar, type JsonSchema } from '@winnow/grammar';
-import { FormatError } from '@winnow/tensor';
+import { Deadline, jsonSchemaGrammarSliced, parseGrammarSliced, type JsonSchema } from '@winnow/grammar';
+import { FormatError, type Sliced } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import type { CliIo } from '../terminal/io.js';
 import type { ConstraintFlags } from './generation.js';
@@ -12,23 +12,26 @@ import { readText } from '../terminal/read-text.js';
  * @throws {UsageError} naming the flag, for a constraint that cannot be enforced
  */
 export async function constraintOf(
-  { grammar, jsonSchema }: ConstraintFlags,
+  { grammar, jsonSchema, compileTimeout }: ConstraintFlags,
   io: CliIo,
   signal: AbortSignal,
-): Promise<Pick<GenerateOptions, 'grammar' | 'jsonSchema'>> {
+): Promise<Pick<GenerateOptions, 'grammar' | 'jsonSchema' | 'compileTimeoutMs'>> {
   if (grammar !== undefined && jsonSchema !== undefined) {
     throw new UsageError('--grammar: expected one of --grammar and --json-schema, got both');
   }
+  const timeoutMs = compileTimeout === undefined ? undefined : compileTimeout * 1000;
+  const timeout = timeoutMs === undefined ? {} : { compileTimeoutMs: timeoutMs };
   if (grammar !== undefined) {
     const text = grammar.includes('::=') ? grammar : await readFileText(io, grammar, signal);
-    checked('--grammar', () => parseGrammar(text));
-    return { grammar: text };
+    await checked('--grammar', parseGrammarSliced(text), signal);
+    return { grammar: text, ...timeout };
   }
   if (jsonSchema === undefined) return {};
   const isText = /^\s*(\{|true\s*$|false\s*$)/.test(jsonSchema);
   const schema = parseJson(isText ? jsonSchema : await readFileText(io, jsonSchema, signal));
-  checked('--json-schema', () => jsonSchemaGrammar(schema));
-  return { jsonSchema: schema };
+  const limits = timeoutMs === undefined ? {} : { deadline: new Deadline(timeoutMs, () => performance.now()) };
+  await checked('--json-schema', jsonSchemaGrammarSliced(schema, limits), signal);
+  return { jsonSchema: schema, ...timeout };
 }
 
 async function readFileText(io: CliIo, file: string, signal: AbortSignal): Promise<string> {
@@ -43,9 +46,13 @@ function parseJson(text: string): JsonSchema {
   }
 }
 
-function checked(flag: string, check: () => unknown): void {
+/** Compiles with turns of the event loop, so that Ctrl-C works. */
+async function checked(flag: string, work: Sliced<unknown>, signal: AbortSignal): Promise<void> {
   try {
-    check();
+    while (work.next().done !== true) {
+      await new Promise((resolve) => void setImmediate(resolve));
+      signal.throwIfAborted();
+    }
   } catch (error) {
     if (FormatError.isInstance(error)) throw new UsageError(`${flag}: ${error.message}`);
     throw error;

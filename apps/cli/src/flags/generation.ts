@@ -19,6 +19,7 @@ import {
 export interface ConstraintFlags {
   readonly grammar?: string;
   readonly jsonSchema?: string;
+  readonly compileTimeout?: number;
 }
 
 /** Sampling, and when to stop. */
@@ -70,6 +71,11 @@ export function addGenerationOptions(command: Command, maxTokens: number, what: 
       advanced: [
         flag('--ignore-eos', 'continue after the end token'),
         flag('-e, --escape', 'process \\n, \\t, \\r, \\\\, \\" and \\\' in -p and --stop'),
+        numberOption(
+          '--compile-timeout <s>',
+          'seconds that compiling a grammar or schema may take (default: unlimited)',
+          numberRules.positive,
+        ),
         choiceOption('--overflow <policy>', 'what to do when the context is full', overflowPolicies, 'stop'),
       ],
     }),

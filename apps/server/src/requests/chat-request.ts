@@ -1,6 +1,13 @@
 /** Converts a chat request for the engine. */
 import { definedFields, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
-import { prepareChat, type ChatMessage, type ChatRequest, type ChatTurn, type GenerateOptions } from '@winnow/engine';
+import {
+  prepareChat,
+  type ChatMessage,
+  type ChatRequest,
+  type ChatTurn,
+  type GenerateOptions,
+  type PrepareOptions,
+} from '@winnow/engine';
 import { ApiError, badRequest, missingParameter } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
 import { checkPrompt } from './generation-job.js';
@@ -21,7 +28,7 @@ export interface PreparedChat {
 export async function prepareChatRequest(
   body: ChatCompletionRequest,
   entry: GenerativeEntry,
-  signal: AbortSignal,
+  options: PrepareOptions,
 ): Promise<PreparedChat> {
   if (entry.model.chatTemplate === undefined) {
     const message = `The model '${entry.id}' has no chat template; use /v1/completions`;
@@ -30,7 +37,7 @@ export async function prepareChatRequest(
   if (body.top_logprobs !== undefined && body.logprobs !== true) {
     throw badRequest('top_logprobs', 'needs logprobs: true', 'invalid_value');
   }
-  const turn = await prepareTurn(body, entry, signal);
+  const turn = await prepareTurn(body, entry, options);
   if (body.grammar !== undefined && Object.keys(turn.options).length > 0) {
     throw badRequest('grammar', 'cannot be combined with tools or response_format', 'invalid_value');
   }
@@ -53,7 +60,7 @@ export async function prepareChatRequest(
 async function prepareTurn(
   body: ChatCompletionRequest,
   { model }: GenerativeEntry,
-  signal: AbortSignal,
+  options: PrepareOptions,
 ): Promise<ChatTurn> {
   const request: ChatRequest = {
     messages: body.messages.map(messageOf),
@@ -66,7 +73,7 @@ async function prepareTurn(
     }),
   };
   try {
-    return await prepareChat(model, request, { signal });
+    return await prepareChat(model, request, options);
   } catch (error) {
     throw engineApiError(error, 'messages') ?? error;
   }

@@ -39,12 +39,16 @@ export async function startJob(
     throw error;
   });
   const cacheSalt = context.cacheSaltOf(reply.request);
-  return new SlotJob(context.metrics, entry, { requestId: reply.request.id, cacheSalt, scope, lease });
+  return new SlotJob(context.metrics, entry, {
+    ...{ requestId: reply.request.id, cacheSalt, scope, lease },
+    compileTimeoutMs: limits.compileTimeoutMs,
+  });
 }
 
 interface JobResources {
   readonly requestId: string;
   readonly cacheSalt: string | undefined;
+  readonly compileTimeoutMs: number;
   readonly scope: RequestScope;
   readonly lease: Lease;
 }
@@ -59,12 +63,13 @@ class SlotJob implements GenerationJob {
   readonly #scope: RequestScope;
   readonly #lease: Lease;
   readonly #cacheSalt: string | undefined;
+  readonly #compileTimeoutMs: number;
   readonly #labels: { readonly model: string };
 
   constructor(
     metrics: ServerContext['metrics'],
     entry: GenerativeEntry,
-    { requestId, cacheSalt, scope, lease }: JobResources,
+    { requestId, cacheSalt, compileTimeoutMs, scope, lease }: JobResources,
   ) {
     this.requestId = requestId;
     this.model = entry.id;
@@ -74,6 +79,7 @@ class SlotJob implements GenerationJob {
     this.#scope = scope;
     this.#lease = lease;
     this.#cacheSalt = cacheSalt;
+    this.#compileTimeoutMs = compileTimeoutMs;
     this.#labels = { model: entry.id };
   }
 
@@ -87,6 +93,7 @@ class SlotJob implements GenerationJob {
     const generation = this.#entry.model.generate(prompt, {
       ...options,
       ...(this.#cacheSalt === undefined ? {} : { cacheSalt: this.#cacheSalt }),
+      compileTimeoutMs: this.#compileTimeoutMs,
       signal: this.signal,
       onPromptProgress: ({ processedTokens }) => {
         activity.processedTokens = processedTokens;

@@ -98,7 +98,9 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext, respond
     async (request, reply) => {
       const body = request.body as ChatCompletionRequest;
       const entry = context.registry.generative(body.model);
-      const chat = await prepared(context, reply, (signal) => prepareChatRequest(body, entry, signal));
+      const chat = await prepared(context, reply, (signal) =>
+        prepareChatRequest(body, entry, { signal, compileTimeoutMs: context.limits.compileTimeoutMs }),
+      );
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
       return responder.answer(job, reply, body.stream === true, 'messages', {

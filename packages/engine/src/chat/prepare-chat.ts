@@ -4,12 +4,13 @@ import {
   type Grammar,
   type GrammarNode,
   type JsonSchema,
+  type Origin,
   type SchemaWriter,
 } from '@winnow/grammar';
 import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
-import { Compilations, runSliced } from '../runtime/compilation.js';
+import { Compilations, deadlineOf, runSliced, type CompileLimits } from '../runtime/compilation.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
 import { createChatReader, type ChatReader } from './reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat, type ToolNode } from './tool-format.js';
@@ -49,9 +50,13 @@ const chatRequestNames: OptionNames<ChatRequest> = {
 export interface PrepareOptions {
   /** Stops between slices. Default: never. */
   readonly signal?: AbortSignal;
+  /** Maximum time in milliseconds to convert the schemas of tools, which are rejected after it. Default: unlimited. */
+  readonly compileTimeoutMs?: number;
+  /** Milliseconds since any point in time. Default: `performance.now`. */
+  readonly now?: () => number;
 }
 
-const prepareOptionNames: OptionNames<PrepareOptions> = { signal: true };
+const prepareOptionNames: OptionNames<PrepareOptions> = { signal: true, compileTimeoutMs: true, now: true };
 
 /** Constraints of the answer, as options of `generate`. */
 export interface ChatConstraints {
@@ -98,7 +103,8 @@ export async function prepareChat(
 ): Promise<ChatTurn> {
   checkOptions(request, chatRequestNames);
   checkOptions(options, prepareOptionNames);
-  const { signal } = options;
+  const { signal, compileTimeoutMs, now = () => performance.now() } = options;
+  const limits = deadlineOf(compileTimeoutMs, now);
   const { chatTemplate, tokenizer, config, contextSize } = model;
   const { toolChoice = 'auto', templateVariables = {} } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
@@ -117,7 +123,7 @@ export async function prepareChat(
   const createId = request.createId ?? (() => ids.next());
   return {
     prompt,
-    options: await constraintsOf(request, tools, toolFormat, tokenizer, signal),
+    options: await constraintsOf(request, tools, toolFormat, tokenizer, limits, signal),
     toolFormat,
     createReader: () => createChatReader(toolFormat, createId),
   };
@@ -132,6 +138,7 @@ async function constraintsOf(
   tools: readonly ChatTool[],
   format: ToolFormat | undefined,
   tokenizer: Tokenizer,
+  limits: CompileLimits,
   signal: AbortSignal | undefined,
 ): Promise<ChatConstraints> {
   const { jsonSchema, toolChoice, parallelToolCalls } = request;
@@ -140,7 +147,7 @@ async function constraintsOf(
   if (grammars === undefined) grammarsOf.set(tokenizer, (grammars = new Compilations(maxGrammars)));
   const schemas = tools.map(({ name, parameters }) => [name, parameters]);
   const key = JSON.stringify([format, schemas, toolChoice, parallelToolCalls, jsonSchema]);
-  const grammar = await grammars.get(key, () => toolGrammar(request, tools, format), signal);
+  const grammar = await grammars.get(key, () => toolGrammar(request, tools, format, limits), signal);
   const showTokens = formatFacts[format].tokens.filter((text) => {
     const id = tokenizer.idOf(text);
     return id !== undefined && tokenizer.isSpecial(id);
@@ -152,12 +159,17 @@ function* toolGrammar(
   { toolChoice = 'auto', parallelToolCalls = true, jsonSchema }: ChatRequest,
   tools: readonly ChatTool[],
   format: ToolFormat,
+  limits: CompileLimits,
 ): Sliced<Grammar> {
   const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
-  const writer = createSchemaWriter(rules);
+  const writer = createSchemaWriter(rules, limits);
+  const toolOf = new Map<string, string>();
   const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
   const nodes: ToolNode[] = [];
-  for (const tool of callable) nodes.push({ name: tool.name, arguments: yield* argumentsNode(tool, writer) });
+  for (const tool of callable) {
+    nodes.push({ name: tool.name, arguments: yield* argumentsNode(tool, writer) });
+    for (const rule of writer.places.keys()) if (!toolOf.has(rule)) toolOf.set(rule, tool.name);
+  }
   const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
   if (toolChoice === 'auto') {
     const answer = jsonSchema === undefined ? undefined : yield* writer.writeSliced(jsonSchema);
@@ -165,7 +177,19 @@ function* toolGrammar(
   } else {
     rules.set('root', calls);
   }
-  return { root: 'root', rules };
+  return { root: 'root', rules, originOf };
+
+  function originOf(rule: string): Origin {
+    const field = writer.places.get(rule) ?? '#';
+    const tool = toolOf.get(rule);
+    if (tool !== undefined) return { source: sourceOf(tool), field };
+    return writer.places.has(rule) ? { source: 'JSON schema', field } : { source: 'parameters of tools', field };
+  }
+}
+
+/** What errors name for a schema. */
+function sourceOf(tool: string): string {
+  return `parameters of tool ${tool}`;
 }
 
 function* argumentsNode({ name, parameters }: ChatTool, writer: SchemaWriter): Sliced<GrammarNode> {
@@ -212,7 +236,7 @@ function typedAsObject(parameters: JsonSchema = { additionalProperties: false })
 
 /** The same error of a schema, whose source names the tool. */
 function ofTool(name: string, error: unknown): unknown {
-  const source = `parameters of tool ${name}`;
+  const source = sourceOf(name);
   if (FormatError.isInstance(error)) {
     return new FormatError({ source, field: error.field, message: error.message }, { cause: error });
   }

@@ -4,6 +4,9 @@ import { Constraints } from './constraint.js';
 
 afterEach(() => vi.useRealTimers());
 
+/** Every look at the clock takes a second. */
+let time = 0;
+
 /** A vocabulary of the ASCII characters; each compilation looks its shown token up once. */
 function vocabulary(): { readonly constraints: Constraints; readonly idOf: (text: string) => number | undefined } {
   const idOf = vi.fn((text: string) => (text.length === 1 ? text.charCodeAt(0) : undefined));
@@ -13,7 +16,7 @@ function vocabulary(): { readonly constraints: Constraints; readonly idOf: (text
     isSpecial: () => false,
     tokenBytes: (id) => Uint8Array.of(id),
   };
-  return { constraints: new Constraints(tokenizer as Tokenizer, 128, new Set([0])), idOf };
+  return { constraints: new Constraints(tokenizer as Tokenizer, 128, new Set([0]), () => (time += 1000)), idOf };
 }
 
 test('a compilation that stops leaves a later one of the same grammar in the cache', async () => {
@@ -29,6 +32,16 @@ test('a compilation that stops leaves a later one of the same grammar in the cac
   expect(idOf).toHaveBeenCalledTimes(2);
   await constraints.start(options);
   expect(idOf).toHaveBeenCalledTimes(2);
+});
+
+test('a grammar that takes too long is refused with its place', async () => {
+  const { constraints } = vocabulary();
+  const grammar = `root ::= "a"\nlong ::= ${'[a-z] '.repeat(3000)}`.replace('"a"', 'long{20}');
+  const refused = constraints.start({ grammar, compileTimeoutMs: 500 });
+  const error = { code: 'capacity', source: 'grammar', resource: 'compile time', available: 500, unit: 'ms' };
+  await expect(refused).rejects.toMatchObject({ ...error, field: expect.stringMatching(/^(root|long)$/) as string });
+  expect(await constraints.start({ grammar, compileTimeoutMs: 3_600_000 })).toBeDefined();
+  await expect(constraints.start({ grammar, compileTimeoutMs: 0 })).rejects.toMatchObject({ code: 'argument' });
 });
 
 test('a compilation waits for the event loop, not for timers', async () => {

@@ -14,12 +14,13 @@ import {
 } from '@winnow/grammar';
 import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { Compilations } from '../runtime/compilation.js';
+import { Compilations, deadlineOf, type CompileLimits } from '../runtime/compilation.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {
   readonly grammar?: string | Grammar;
   readonly jsonSchema?: JsonSchema;
+  readonly compileTimeoutMs?: number;
   readonly showTokens?: readonly string[];
   readonly ignoreEos?: boolean;
 }
@@ -46,11 +47,13 @@ export class Constraints {
   readonly #tokenizer: Tokenizer;
   readonly #vocabSize: number;
   readonly #eosIds: ReadonlySet<number>;
+  readonly #now: () => number;
   readonly #tries = new Map<string, TokenTrie>();
   readonly #grammars = new Compilations<TokenGrammar>(maxGrammars);
 
   /** @param vocabSize rows of the logits; rows without a token are never allowed */
-  constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>) {
+  constructor(tokenizer: Tokenizer, vocabSize: number, eosIds: ReadonlySet<number>, now: () => number) {
+    this.#now = now;
     this.#tokenizer = tokenizer;
     this.#vocabSize = vocabSize;
     this.#eosIds = eosIds;
@@ -59,6 +62,7 @@ export class Constraints {
   /**
    * Undefined without a grammar or schema. Compiles in slices, so that the event loop is never blocked for long.
    * @throws {FormatError} for invalid grammars and for schemas that cannot be enforced
+   * @throws {CapacityError} for those that are too large or take too long
    * @throws {ArgumentError} for both at once, and for `showTokens` that are not in the vocabulary
    */
   async start(options: ConstraintOptions, signal?: AbortSignal): Promise<Constraint | undefined> {
@@ -68,7 +72,8 @@ export class Constraints {
       const [expected, actual] = ['a grammar or a JSON schema', 'both'];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     }
-    return createConstraint((await this.#tokenGrammarOf(options, signal)).start());
+    const limits = deadlineOf(options.compileTimeoutMs, this.#now);
+    return createConstraint((await this.#tokenGrammarOf(options, limits, signal)).start());
   }
 
   /** Texts of the control tokens to show, by id. */
@@ -102,22 +107,23 @@ export class Constraints {
   }
 
   /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
-  #tokenGrammarOf(options: ConstraintOptions, signal?: AbortSignal): Promise<TokenGrammar> {
+  #tokenGrammarOf(options: ConstraintOptions, limits: CompileLimits, signal?: AbortSignal): Promise<TokenGrammar> {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     const source = jsonSchema === undefined ? keyOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    return this.#grammars.get(key, () => this.#compile(options), signal);
+    return this.#grammars.get(key, () => this.#compile(options, limits), signal);
   }
 
-  *#compile(options: ConstraintOptions): Sliced<TokenGrammar> {
+  *#compile(options: ConstraintOptions, limits: CompileLimits): Sliced<TokenGrammar> {
     const { grammar, jsonSchema, ignoreEos = false } = options;
     const rules =
       jsonSchema === undefined
         ? yield* asGrammar(grammar as string | Grammar)
-        : yield* jsonSchemaGrammarSliced(jsonSchema);
+        : yield* jsonSchemaGrammarSliced(jsonSchema, limits);
     const endTokens = ignoreEos ? [] : [...this.#eosIds];
     const tokenId = (text: string): number | undefined => this.#tokenizer.idOf(text);
-    return yield* createTokenGrammarSliced({ grammar: rules, trie: yield* this.#trieOf(options), endTokens, tokenId });
+    const trie = yield* this.#trieOf(options);
+    return yield* createTokenGrammarSliced({ grammar: rules, trie, endTokens, tokenId, ...limits });
   }
 }
 

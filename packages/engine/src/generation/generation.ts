@@ -20,6 +20,11 @@ export interface GenerateOptions extends SamplingOptions {
   readonly grammar?: string | Grammar;
   /** Schema of the JSON to generate, instead of `grammar`. Keywords that cannot be enforced are rejected. Default: none. */
   readonly jsonSchema?: JsonSchema;
+  /**
+   * Maximum time in milliseconds to compile a grammar or schema; a slower one is rejected with a `CapacityError`. It is
+   * compiled in slices, between which other generations run. Default: unlimited.
+   */
+  readonly compileTimeoutMs?: number;
   /** Control tokens that appear in the text, such as `[TOOL_CALLS]`. Default: none. */
   readonly showTokens?: readonly string[];
   /** What to do when the context is full. Default `stop`. */
@@ -42,6 +47,7 @@ export const generateOptionNames: OptionNames<GenerateOptions> = {
   numTopLogprobs: true,
   grammar: true,
   jsonSchema: true,
+  compileTimeoutMs: true,
   showTokens: true,
   overflow: true,
   promptPhase: true,

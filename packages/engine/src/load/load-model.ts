@@ -174,7 +174,7 @@ function sessionModelOf(
     config: description.config,
     tokenizer,
     eosIds,
-    constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds),
+    constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, host.now),
     defaultSampling: opened.defaultSampling,
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,

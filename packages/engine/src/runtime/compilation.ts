@@ -1,5 +1,6 @@
 /** Computations in slices, with turns of the event loop between slices. */
-import { LruMap, type Sliced } from '@winnow/tensor';
+import { Deadline } from '@winnow/grammar';
+import { ArgumentError, LruMap, type Sliced } from '@winnow/tensor';
 import { hostTurn } from './gather.js';
 
 /** @throws the reason of the signal when it is aborted between slices */
@@ -10,6 +11,21 @@ export async function runSliced<Result>(work: Sliced<Result>, signal?: AbortSign
     if (step.done === true) return step.value;
     await hostTurn();
   }
+}
+
+export interface CompileLimits {
+  readonly deadline?: Deadline;
+}
+
+/**
+ * The option of compilers of grammars and schemas.
+ * @throws {ArgumentError} for a time that is not positive
+ */
+export function deadlineOf(compileTimeoutMs: number | undefined, now: () => number): CompileLimits {
+  if (compileTimeoutMs === undefined) return {};
+  if (compileTimeoutMs > 0) return { deadline: new Deadline(compileTimeoutMs, now) };
+  const expected = 'a positive number';
+  throw new ArgumentError({ argument: 'compileTimeoutMs', expected, actual: String(compileTimeoutMs) });
 }
 
 /** The latest results by key. Callers for one key share a computation, which stops when none of them waits for it anymore. */

@@ -55,3 +55,11 @@ test.each<[string, JsonSchema]>([
   const accepted = ['{"x": 1}', '{}', 'null', '"x"'].map((values) => accepts(grammar.start(), values));
   expect(accepted).toEqual([true, false, false, false]);
 });
+
+test('arguments that are too large as an automaton are refused with their place', async () => {
+  const { chatTemplate, tokenizer, config } = model;
+  const parameters = { properties: { a: { const: 'x'.repeat(260_000) } } };
+  const request = { messages: [{ role: 'user', content: 'Go' }], tools: [{ name: 'large', parameters }] };
+  const refusal = { code: 'capacity', source: 'parameters of tool large', field: '#/properties/a', unit: 'states' };
+  await expect(prepareChat({ chatTemplate, tokenizer, config }, request)).rejects.toMatchObject(refusal);
+});

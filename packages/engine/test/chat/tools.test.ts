@@ -8,6 +8,7 @@ import {
   loadModel,
   prepareChat,
   type ChatPart,
+  type ChatRequest,
   type ChatTool,
   type ChatTurn,
   type Model,
@@ -163,6 +164,36 @@ test('invalid requests are rejected', async () => {
     expect.objectContaining({ code: 'format', source: 'parameters of tool a', field: '#/properties/x/uniqueItems' }),
   );
   await expect(prepareChat({ ...model, chatTemplate: undefined }, request)).rejects.toThrow(refusal('argument'));
+});
+
+describe('large schemas of tools', () => {
+  const item = { type: 'string', pattern: '^(a|b)*a(a|b){9}$' };
+  const properties = Object.fromEntries(Array.from({ length: 30 }, (_, index) => [`p${index}`, item]));
+  const large = (name: string): ChatTool => ({ name, parameters: { type: 'object', properties } });
+  const request = (name: string): ChatRequest => ({ messages: question, tools: [large(name)] });
+
+  test('they are converted in slices, and stop when the request is aborted', async () => {
+    const controller = new AbortController();
+    const prepared = prepareChat(model, request('a'), { signal: controller.signal });
+    setImmediate(() => controller.abort(new Error('gone')));
+    await expect(prepared).rejects.toThrow('gone');
+  });
+
+  test('the same tools share a grammar', async () => {
+    const [first, second] = await Promise.all([prepareChat(model, request('b')), prepareChat(model, request('b'))]);
+    const third = await prepareChat(model, request('b'));
+    expect(second.options.grammar).toBe(first.options.grammar);
+    expect(third.options.grammar).toBe(first.options.grammar);
+  });
+
+  test('tools that take too long are refused with their place', async () => {
+    let time = 0;
+    const options = { compileTimeoutMs: 500, now: () => (time += 1000) };
+    await expect(prepareChat(model, request('c'), options)).rejects.toMatchObject({
+      ...{ code: 'capacity', source: 'parameters of tool c', resource: 'compile time', unit: 'ms' },
+      field: expect.stringMatching(/^#/) as string,
+    });
+  });
 });
 
 describe('conversations with results', () => {

@@ -315,3 +315,21 @@ test('the last save of a killed process can be resumed', async () => {
   expect(restored.metadata).toEqual({ saved: numChosen });
   await rm(file);
 });
+
+test('a grammar of a restored session that is too large is refused with its place', async () => {
+  await using model = await loadModel(demoModelUrl, { context: 256, maxSessions: 2 });
+  using session = model.createSession();
+  await session.generate('The', { temperature: 0, maxTokens: 2, grammar: 'root ::= [a-z ]+' }).result();
+  const saved = await openSession(memorySource(await save(session)));
+  const { generation } = saved.metadata as { generation: { options: object } };
+  const options = { ...generation.options, grammar: 'root ::= "a" rest\nrest ::= ("a"{900}){900}' };
+  const metadata = { generation: { ...generation, options }, caller: null } as typeof saved.metadata;
+  const sections = await Promise.all(
+    saved.sections.map(async ({ name }) => bytesSection(name, await saved.readAll(name))),
+  );
+  const sink = memorySink();
+  await writeSession(sink, { ...saved, metadata, sections });
+  using restored = await model.restoreSession(memorySource(sink.toBytes().slice()));
+  const refusal = { code: 'capacity', source: 'grammar', field: 'rest' };
+  await expect(restored.resume({ maxTokens: 2 }).result()).rejects.toMatchObject(refusal);
+});

@@ -37,7 +37,7 @@ export class Automaton {
   readonly numClasses: number;
   readonly #network: Network;
   readonly #maxStates: number;
-  readonly #budget = new WorkBudget('grammar', maxStepsPerCall);
+  readonly #budget = new WorkBudget('grammar', { maxSteps: maxStepsPerCall });
   #stackSets!: StackSets;
   #counterStates!: CounterStates;
   #closure!: Closure;

@@ -31,6 +31,7 @@ import {
 import { encodeInString, encodePlain } from './json-text.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
+import type { Deadline } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
@@ -45,9 +46,11 @@ export interface JsonSchemaOptions {
    * in which weak models may get stuck; `none`. Default `single`.
    */
   readonly whitespace?: 'single' | 'indented' | 'none';
+  /** Rejects a schema that takes too long. Default: none. */
+  readonly deadline?: Deadline;
 }
 
-const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true };
+const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true, deadline: true };
 
 /**
  * A grammar of JSON texts that the schema accepts. Every text of the grammar is valid. The grammar excludes some valid
@@ -65,8 +68,13 @@ export function* jsonSchemaGrammarSliced(schema: JsonSchema, options: JsonSchema
   checkOptions(options, jsonSchemaNames);
   const rules = new Map<string, GrammarNode>();
   rules.set('root', { kind: 'sequence', items: [] }); // the first
-  rules.set('root', yield* createSchemaWriter(rules, options).writeSliced(schema));
-  return { root: 'root', rules };
+  const writer = createSchemaWriter(rules, options);
+  rules.set('root', yield* writer.writeSliced(schema));
+  return {
+    root: 'root',
+    rules,
+    originOf: (rule) => ({ source: 'JSON schema', field: writer.places.get(rule) ?? '#' }),
+  };
 }
 
 /** Adds rules for schemas to an existing grammar. */
@@ -74,6 +82,8 @@ export interface SchemaWriter {
   readonly rules: Map<string, GrammarNode>;
   /** Whitespace where JSON allows it. */
   readonly space: GrammarNode;
+  /** JSON pointers by the rules of their schemas. */
+  readonly places: ReadonlyMap<string, string>;
   /**
    * A node that matches the JSON text of valid values. References resolve within the schema. @throws as
    * `jsonSchemaGrammar`
@@ -86,11 +96,12 @@ export interface SchemaWriter {
 /** @param rules receives rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
   checkOptions(options, jsonSchemaNames);
-  const budget = new WorkBudget('JSON schema');
+  const budget = new WorkBudget('JSON schema', { deadline: options.deadline });
+  const places = new Map<string, string>();
   const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;
   function* writeSliced(schema: JsonSchema): Sliced<GrammarNode> {
-    const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`);
+    const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`, places);
     const node = converter.valueOf([{ schema, path: '#' }]);
     yield* converter.finishRules();
     if (!(yield* isProductive(rules, node, budget))) {
@@ -101,6 +112,7 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
   return {
     rules,
     space: shared.space,
+    places,
     write: (schema) => finish(writeSliced(schema)),
     writeSliced,
   };
@@ -117,9 +129,11 @@ class SchemaConverter {
   readonly #names = new Map<string, string>();
   /** Automata of strings by their constraints. */
   readonly #strings = new Map<string, GrammarNode>();
+  readonly #places: Map<string, string>;
   #numAutomata = 0;
 
-  constructor(root: JsonSchema, rules: SharedRules, prefix: string) {
+  constructor(root: JsonSchema, rules: SharedRules, prefix: string, places: Map<string, string>) {
+    this.#places = places;
     this.#rules = rules;
     this.#resolver = new Resolver(root, rules.budget);
     this.#prefix = prefix;
@@ -137,6 +151,7 @@ class SchemaConverter {
     this.#names.set(key, name);
     const { place } = budget;
     budget.place = placeOf(parts[0]?.path ?? place);
+    this.#places.set(name, budget.place);
     this.#rules.set(name, literal('')); // reserved
     budget.place = place;
     this.#waiting.push({ name, parts });

@@ -6,6 +6,8 @@ import { compileNetwork, type Network } from '../network/network.js';
 import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
 import { freeTextOf, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
+import type { Deadline } from '../deadline.js';
+import { WorkBudget } from '../work-budget.js';
 import { FormatError, checkOptions, LruMap, type OptionNames, finish, type Sliced } from '@winnow/tensor';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
@@ -49,6 +51,8 @@ export interface TokenGrammarOptions {
   readonly tokenId?: (text: string) => number | undefined;
   /** Maximum number of bytes of cached masks. Default 16 MiB. */
   readonly maxMaskBytes?: number;
+  /** Rejects a grammar that takes too long. Default: none. */
+  readonly deadline?: Deadline;
 }
 
 const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
@@ -57,6 +61,7 @@ const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
   endTokens: true,
   tokenId: true,
   maxMaskBytes: true,
+  deadline: true,
 };
 
 const defaultMaskBytes = 16 * 2 ** 20;
@@ -75,7 +80,9 @@ export function createTokenGrammar(options: TokenGrammarOptions): TokenGrammar {
 /** The same in slices. */
 export function* createTokenGrammarSliced(options: TokenGrammarOptions): Sliced<TokenGrammar> {
   checkOptions(options, tokenGrammarNames);
-  const masks = new TokenMasks(yield* compileNetwork(options.grammar, idOfToken(options)), options);
+  const { grammar, deadline } = options;
+  const budget = new WorkBudget('grammar', { deadline, originOf: grammar.originOf });
+  const masks = new TokenMasks(yield* compileNetwork(grammar, idOfToken(options), budget), options);
   return {
     start: () => new TokenMatcher(masks, masks.automaton.configuration(masks.automaton.startState)),
     statistics: () => masks.statistics(),
