@@ -49,11 +49,8 @@ for (const [index, name] of names.entries()) {
         const access = dense.feedForward as FeedForwardAccess;
         expect(access.layers.length).toBe(dense.config.numLayers);
         const isGated = access.layers.every((layer) => layer.isGated);
-        for (const kind of [
-          'low-rank',
-          'gate-threshold',
-          ...(isGated ? (['low-rank-product'] as const) : []),
-        ] as const) {
+        const kinds = ['low-rank', 'gate-threshold', ...(isGated ? (['low-rank-product'] as const) : [])] as const;
+        for (const kind of sampled(kinds, kinds.length, index % kinds.length)) {
           const sparse = await makeSidecar(access, { kind, threshold: kind === 'low-rank' ? -Infinity : 0 });
           await using whole = await loadModel(path as string, { ...options, sparsity: { calibration: sparse } });
           const budget =

@@ -36,4 +36,10 @@ export const sparsityMutants: readonly Mutant[] = [
     replace: 'spanBytes: Math.min(...ends),',
     tests: ['src/cache/neuron-cache.test.ts', 'src/cache/neuron-cache.property.test.ts'],
   },
+  {
+    file: 'packages/sparse-inference/src/calibration/options.ts',
+    find: 'JSON.stringify({ config, predictor, groupTokens, hash',
+    replace: 'JSON.stringify({ config, groupTokens, hash',
+    tests: ['src/calibration/calibrate.test.ts'],
+  },
 ];

@@ -78,6 +78,12 @@ export const testSupportMutants: readonly Mutant[] = [
     tests: ['src/harness/measure.test.ts'],
   },
   {
+    file: 'apps/bench/src/models/random-weights.ts',
+    find: 'const key = `${dtype} ${deviation} ${seed}`;',
+    replace: 'const key = `${dtype} ${deviation}`;',
+    tests: ['src/models/synthetic-model.test.ts'],
+  },
+  {
     file: 'apps/bench/src/results/parse-text.ts',
     find: 'value: Number(value), best: Number(best), unit',
     replace: 'value: Number(best), best: Number(best), unit',

@@ -42,6 +42,12 @@ export const textMutants: readonly Mutant[] = [
     tests: ['src/json/from-json.test.ts'],
   },
   {
+    file: 'packages/tokenizers/src/text/pre-tokenizers.ts',
+    find: "['viking', {",
+    replace: "['viking gpt3-finnish', {",
+    tests: ['src/text/pre-tokenizers.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/network/left-recursion.ts',
     find: 'return node.min === 0 || canBeEmpty(node.item, isNullable, budget);',
     replace: 'return canBeEmpty(node.item, isNullable, budget);',

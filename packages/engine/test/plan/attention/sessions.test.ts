@@ -4,7 +4,7 @@ import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
-import { sampled } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model } from '../../../src/index.js';
 import { tinyFolder } from '../../support/tiny-model.js';
@@ -74,7 +74,11 @@ describe('policies that skip nothing', () => {
   });
 });
 
-const drawnAfter = (index: number): GenerateOptions => ({ ...drawn, seed: index, maxTokens: 30 });
+const drawnAfter = (index: number): GenerateOptions => ({
+  ...drawn,
+  seed: index,
+  maxTokens: testCoverage === 'full' ? 30 : 20,
+});
 let drawnDense: (readonly number[])[];
 beforeAll(async () => {
   drawnDense = await denseTokens(drawnAfter);
