@@ -1,9 +1,9 @@
-/** The engine in a page: every kind of location on both backends, against the goldens of the Node tests. */
+/** The engine in a page: every kind of location, and both backends, against the goldens of the Node tests. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
-import { repoRoot } from '@winnow/test-utils';
+import { repoRoot, testCoverage } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { EnginePage, LoadInput, Source } from './pages/engine.js';
@@ -40,9 +40,11 @@ interface Setting {
   /** Number of prompts of the demo model: the reference backend is slow, and the last prompt has 1,674 tokens. */
   readonly numPrompts: number;
   readonly numLongTokens: number;
+  /** Locations other than URLs: they do not depend on the kernels. */
+  readonly opensBlobs: boolean;
 }
 
-const fast = { backendName: 'wasm', numPrompts: demo.prompts.length, numLongTokens: 400 };
+const fast = { backendName: 'wasm', numPrompts: demo.prompts.length, numLongTokens: 400, opensBlobs: true };
 
 const settings: Readonly<Record<string, Setting>> = {
   'default backend': { isIsolated: true, backend: 'default', ...fast },
@@ -50,14 +52,16 @@ const settings: Readonly<Record<string, Setting>> = {
     isIsolated: true,
     backend: { maxMemoryBytes: 2 ** 27, numThreads: 2, relaxedSimd: false },
     ...fast,
+    opensBlobs: testCoverage === 'full',
   },
   'default backend, page without shared memory': { isIsolated: false, backend: 'default', ...fast },
   'reference backend': {
     isIsolated: false,
     backend: 'reference',
     backendName: 'reference',
-    numPrompts: 2,
+    numPrompts: testCoverage === 'full' ? 2 : 1,
     numLongTokens: 64,
+    opensBlobs: testCoverage === 'full',
   },
 };
 
@@ -144,6 +148,13 @@ function testGguf(tab: EngineTab, kind: 'url' | 'blob'): void {
   });
 }
 
+async function testPickedFiles(tab: EngineTab): Promise<void> {
+  const names = demoNames.filter((name) => /\.(json|safetensors)$/.test(name));
+  await tab.load({ kind: 'blobFolder', url: `${tab.page.server.url}files/demo/`, names });
+  const [first] = demo.prompts;
+  await tab.expectGreedy(first?.ids as number[], first?.greedy as number[]);
+}
+
 /** The browser itself reports missing optional files. */
 function expectNoComplaints({ complaints, server }: OpenPage<EnginePage>): void {
   const isProbe = (complaint: string): boolean => {
@@ -169,14 +180,10 @@ describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), 
 
     describe('demo model from the URL of a folder', () => testDemoModel(tab, setting));
 
-    test('demo model from files that were picked', async () => {
-      const names = demoNames.filter((name) => /\.(json|safetensors)$/.test(name));
-      await tab.load({ kind: 'blobFolder', url: `${tab.page.server.url}files/demo/`, names });
-      const [first] = demo.prompts;
-      await tab.expectGreedy(first?.ids as number[], first?.greedy as number[]);
-    });
+    if (setting.opensBlobs) test('demo model from files that were picked', () => testPickedFiles(tab));
 
-    describe.each(['url', 'blob'] as const)('a GGUF file as %s', (kind) => testGguf(tab, kind));
+    const kinds = setting.opensBlobs ? (['url', 'blob'] as const) : (['url'] as const);
+    describe.each(kinds)('a GGUF file as %s', (kind) => testGguf(tab, kind));
 
     test('the console is empty', async () => {
       await tab.page.call('dispose', null);

@@ -1,6 +1,7 @@
 /** In the page: the conformance suite over the WebAssembly backend. */
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '@winnow/backend-wasm';
 import {
+  assignGroups,
   assignVariants,
   checkKernelCase,
   checkProgramCase,
@@ -11,6 +12,7 @@ import {
   kernelCases,
   programCases,
   selectCases,
+  sizeKinds,
   supportTable,
   type Coverage,
   type KernelCase,
@@ -58,14 +60,14 @@ function withSharedTruth<Truth, Arguments extends unknown[]>(
   return (...values) => (truth ??= create(...values));
 }
 
-/** Runs each case on the backends that the coverage selects. */
+/** Runs each case on the backends that the coverage selects: kernels are the same everywhere, so that these take turns. */
 async function onBackends<Case extends NamedCase>(
   cases: readonly Case[],
   coverage: Coverage,
   check: (backend: WasmBackend, oneCase: Case) => Promise<readonly string[]>,
 ): Promise<string[]> {
   const failures: string[] = [];
-  const assigned = assignVariants(cases, Object.keys(settings), coverage);
+  const assigned = assignGroups(cases, [Object.keys(settings)], coverage);
   for (const [oneCase, names] of assigned) {
     for (const [name, backend] of backends) {
       if (!names.includes(name)) continue;
@@ -98,9 +100,10 @@ const api = {
     const cases = selectCases(kernelCases[op] ?? [], coverage)
       .filter((_, index) => index % caseStep === 0)
       .map((kernelCase) => ({ ...kernelCase, create: withSharedTruth(kernelCase.create) }));
+    const sizesOf = assignVariants(cases, sizeKinds, coverage);
     const failures = await onBackends(cases, coverage, (backend, kernelCase) => {
       const check = isExpected(kernelCase) ? checkKernelCase : checkUnsupportedCase;
-      return check(backend, kernelCase, { arithmetic });
+      return check(backend, kernelCase, { arithmetic, sizes: sizesOf.get(kernelCase) });
     });
     return { numCases: cases.length, failures };
   },

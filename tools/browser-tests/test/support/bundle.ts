@@ -37,12 +37,17 @@ async function bundle(entry: BuildOptions): Promise<Bundle> {
   return { code: file.text, sources };
 }
 
+const pages = new Map<string, Promise<Bundle>>();
+
 /**
- * Bundles `test/pages/<name>.ts`.
+ * Bundles `test/pages/<name>.ts`, once for all test files.
  * @throws if it imports a Node module
  */
 export function bundlePage(name: string): Promise<Bundle> {
-  return bundle({ entryPoints: [fileURLToPath(new URL(`../pages/${name}.ts`, import.meta.url))] });
+  const bundled =
+    pages.get(name) ?? bundle({ entryPoints: [fileURLToPath(new URL(`../pages/${name}.ts`, import.meta.url))] });
+  pages.set(name, bundled);
+  return bundled;
 }
 
 /** Bundles page code from a document, with the imports of this package. */
