@@ -34,7 +34,7 @@ test('cosines of vectors, neurons per text, and rank correlations, compared with
   expect(code).toBe(0);
   expect(stdout).toMatch(/\nlayer +predictor[^]*\nFFN output, cosine to dense/);
   expect(stdout).toMatch(/\nvectors, cosine to dense +mean [01]\.\d{4}, least [01]\.\d{4}\n/);
-  expect(stdout).toMatch(/\nneurons computed +\d+\.\d % \(the union over the tokens of a text\)\n/);
+  expect(stdout).toMatch(/\nneurons computed +\d+\.\d% \(the union over the tokens of a text\)\n/);
   expect(stdout).toMatch(/\nSpearman +-?\d\.\d{4}, dense -?\d\.\d{4}\n/);
 });
 

@@ -13,7 +13,7 @@ const tensor = 'model.layers.1.mlp.down_proj.weight';
 let folder = '';
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-non-finite-'));
-  cpSync(fileURLToPath(demoModelUrl), folder, { recursive: true });
+  cpSync(fileURLToPath(new URL('.', demoModelUrl)), folder, { recursive: true });
   const path = join(folder, 'model.safetensors');
   const bytes = readFileSync(path);
   const headerBytes = Number(bytes.readBigUInt64LE(0));
