@@ -61,7 +61,9 @@ async function checkAll(tools, isDryRun) {
     return 0;
   });
   const filters = publicPackages().map(({ name }) => `--filter=${name}`);
-  await step('gates of the packages', () => turbo(tools, ['run', 'gates', '--continue', '--output-logs=errors-only', ...filters]));
+  await step('gates of the packages', () =>
+    turbo(tools, ['run', 'gates', '--continue', '--output-logs=errors-only', ...filters]),
+  );
   await step('fresh projects', () => taskIntegrations(tools, isDryRun ? ['--record'] : []));
 }
 
