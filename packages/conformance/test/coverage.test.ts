@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { assignVariants, kernelCases, selectCases } from '../src/index.js';
+import { assignGroups, assignVariants, kernelCases, selectCases } from '../src/index.js';
 
 const lengths = [0, 1, 2, 3, 17];
 const cases = ['f32', 'q8_0'].flatMap((dtype) =>
@@ -60,5 +60,20 @@ describe('the variants of a case', () => {
       for (const variant of own) counts.set(variant, (counts.get(variant) as number) + 1);
     }
     expect([...counts.values()]).toEqual([3, 3, 3]);
+  });
+
+  it('take turns in a group, of which each kind of value needs one', () => {
+    const groups = [['1 thread', '1 worker'], ['2 threads']];
+    const assigned = assignGroups(cases, groups, 'pairwise');
+    expect([...assigned.keys()]).toEqual(cases);
+    const runs = [...assigned].flatMap(([{ name }, own]) => own.map((variant) => `${name} on ${variant}`)).join('\n');
+    for (const kind of ['f32', 'q8_0', ' x 0', ' x 1(?=,| )', ' x [23]', ' x 17', 'bias']) {
+      expect(runs).toMatch(new RegExp(`${kind}.* on 1 (thread|worker)$`, 'm'));
+      expect(runs).toMatch(new RegExp(`${kind}.* on 2 threads$`, 'm'));
+    }
+    const numRuns = (variant: string): number =>
+      runs.split('\n').filter((run) => run.endsWith(` on ${variant}`)).length;
+    expect(Math.abs(numRuns('1 thread') - numRuns('1 worker'))).toBeLessThanOrEqual(1);
+    expect([...assignGroups(cases, groups, 'full').values()]).toEqual(cases.map(() => groups.flat()));
   });
 });

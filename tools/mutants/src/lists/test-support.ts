@@ -35,6 +35,12 @@ export const testSupportMutants: readonly Mutant[] = [
     tests: ['test/coverage.test.ts'],
   },
   {
+    file: 'packages/conformance/src/suite/coverage.ts',
+    find: 'const turn = numTurns[group]++;',
+    replace: 'const turn = numTurns[group];',
+    tests: ['test/coverage.test.ts'],
+  },
+  {
     file: 'packages/conformance/src/suite/support-table.ts',
     find: 'return [dtype, answer.supported ? true : answer.reason];',
     replace: 'return [dtype, true];',
