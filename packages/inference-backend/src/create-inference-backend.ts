@@ -21,6 +21,7 @@ const optionNames: OptionNames<InferenceBackendOptions> = {
     ignoreEos: true,
     grammar: true,
     jsonSchema: true,
+    compileTimeoutMs: true,
     showTokens: true,
     seed: true,
     temperature: true,
