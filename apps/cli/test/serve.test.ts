@@ -1,6 +1,7 @@
 /** `winnow serve`: its flags and signals. The server is tested in its own package. */
 import type { EmbeddingModel } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
+import { NonFiniteError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import type { ServerApi } from '../src/terminal/io.js';
 import { createFakeEngine } from './fake-engine.js';
@@ -172,6 +173,22 @@ test('each request is logged as a line, unless quiet', async () => {
     host.interrupt();
     expect((await run).stderr.includes(line)).toBe(isShown);
   }
+});
+
+test('internal errors are logged: typed ones as a line, others with their stack', async () => {
+  const server = createFakeServer();
+  const host = new TestHost(createFakeEngine().api, { server: server.api });
+  const run = host.run(['serve', '-q']);
+  await host.untilShown('listening');
+  server.created[0]?.onError?.(new NonFiniteError({ result: 'logits', value: NaN, tensor: 'a.weight' }));
+  server.created[0]?.onError?.(new TypeError('x is undefined'));
+  host.interrupt();
+  const lines = (await run).stderr.split('\n');
+  expect(lines.slice(0, 2)).toEqual([
+    'winnow: logits: expected finite values, got NaN; the first tensor with such a value is a.weight',
+    'winnow: TypeError: x is undefined',
+  ]);
+  expect(lines[2]).toMatch(/^ +at /);
 });
 
 test.each([

@@ -102,9 +102,11 @@ test.each<[string, unknown, number, string | null]>([
   ['sound', { ...chat, audio: { voice: 'alloy', format: 'wav' } }, 400, 'audio'],
   ['something made up', { ...chat, made_up: 1 }, 400, 'made_up'],
 ])('bodies: %s', async (_name, body, status, param) => {
+  failures.length = 0;
   const failure = await post('/v1/chat/completions', body);
   expect(failure).toMatchObject({ status, param, type: 'invalid_request_error' });
   if (param !== null && param !== 'body') expect(failure['message']).toContain(param);
+  expect(failures).toEqual([]); // nothing to log
 });
 
 test('bodies: unknown parameters and unsupported ones of OpenAI have their own codes', async () => {
@@ -330,8 +332,10 @@ describe('malformed HTTP', () => {
     ['headers without end', `GET /health HTTP/1.1\r\nhost: localhost\r\nx: ${'y'.repeat(20_000)}\r\n\r\n`, 431],
     ['a path that is not encoded right', 'GET /%zz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n', 400],
   ])('%s', async (_name, bytes, status) => {
+    failures.length = 0;
     const [head = '', body = ''] = (await answerTo(bytes)).split('\r\n\r\n');
     expect(head).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
     expect(JSON.parse(body)).toMatchObject({ error: { type: 'invalid_request_error', param: null } });
+    expect(failures).toEqual([]);
   });
 });

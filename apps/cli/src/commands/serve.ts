@@ -1,5 +1,5 @@
 /** `winnow serve`: serves models over HTTP with OpenAI's API. */
-import { definedFields } from '@winnow/tensor';
+import { definedFields, WinnowError } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, Model } from '@winnow/engine';
 import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
@@ -185,8 +185,10 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       apiKeys,
       onRequest: (record) => warn(requestLine(record)),
       onError: (error) => {
+        // a typed error says what it found; any other is a defect
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-        io.stderr.write(`winnow: ${printable(text)}\n`);
+        const shown = WinnowError.isInstance(error) ? error.message : text;
+        io.stderr.write(`winnow: ${printable(shown)}\n`);
       },
     });
     const url = await server.listen({ port: flags.port, host: flags.host });
