@@ -11,11 +11,10 @@ const commonInputs: readonly string[] = [
   'packages/*/package.json',
   'packages/*/tsup.config.mjs',
   'packages/test-utils/tsup.mjs',
-  'packages/*/src/index*.ts',
   'packages/*/src/**/*.{node,browser}.ts',
   'packages/backend-wasm/src/host/*.ts',
   'packages/demo-model/src/*.ts',
-  'packages/engine/src/load/*.ts',
+  'packages/engine/src/load/{location,open-location}.ts',
 ];
 
 /** Files of the workspace that tests and documentation do not count. */
