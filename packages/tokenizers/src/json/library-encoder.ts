@@ -9,8 +9,8 @@ import { readPattern } from './pattern.js';
 import type { JsonObject } from './value.js';
 import { type UnsupportedComponent, asNumber, jsonError } from './value.js';
 
-/** The library cannot be interrupted: it takes up to 50 ms for as many characters. */
-const MAX_LENGTH = 1 << 14;
+/** Bounds how long the library, which cannot be interrupted, may hold the thread: about 3 µs per character, 0.4 s in all. */
+const MAX_LENGTH = 1 << 17;
 
 /** @throws FormatError when the library does not support the component either */
 export function createLibraryEncoder(
