@@ -1,9 +1,11 @@
 /**
- * Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties, and
- * a quick comparison of tensors.
+ * Rules for every test of the workspace: no console output, no connections except to this machine, seeded properties, one
+ * core, and a quick comparison of tensors.
  */
 import { existsSync, readFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { Socket } from 'node:net';
+import os from 'node:os';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { afterEach, beforeEach, expect } from 'vitest';
@@ -33,6 +35,17 @@ function install() {
   return { originals: new Map(methods.map((name) => [name, console[name]])), violations: found };
 }
 
+/**
+ * The tests of several packages run at the same time, each in a process of its own. So models compute on one thread unless
+ * a test asks for more, and threads that wait for others sleep at once instead of occupying a core. `pnpm test:full` uses
+ * the machine's cores.
+ */
+function claimOneCore() {
+  if (process.env.WINNOW_TEST === 'full') return;
+  os.availableParallelism = () => 1;
+  syncBuiltinESMExports();
+}
+
 /** Equality of typed arrays for `toEqual`, whose walk over their keys takes longer than most computations of a test. */
 function haveSameNumbers(a, b) {
   const areArrays = ArrayBuffer.isView(a) && !(a instanceof DataView) && a.constructor === b?.constructor;
@@ -57,6 +70,7 @@ async function seedProperties() {
   configureGlobal({ seed: 1 });
 }
 
+claimOneCore();
 await seedProperties();
 
 beforeEach(() => {

@@ -13,8 +13,11 @@ import { turbo } from './turbo.mjs';
 /** Written by the vitest preset (packages/test-utils/vitest.mjs), restored by turbo for cached packages. */
 const reportPath = join('node_modules', '.vitest-report.json');
 
-/** Their tests take longest. Turbo starts packages layer by layer, so that one of these would end the run alone. */
-const longest = ['@winnow/backend-wasm', '@winnow/engine', '@winnow/browser-tests'];
+/**
+ * Their tests take longest, or wait for other processes. Turbo starts packages layer by layer, so that one of these would
+ * end the run alone; the last three fill the core that is idle while only the engine is left.
+ */
+const longest = ['backend-wasm', 'engine', 'browser-tests', 'cli', 'bench', 'server'].map((name) => `@winnow/${name}`);
 
 function testedFolders() {
   return workspaceFolders().filter((folder) => {
