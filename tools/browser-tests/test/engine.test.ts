@@ -1,6 +1,5 @@
 /** The engine in a page: every kind of location, and both backends, against the goldens of the Node tests. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { demoModelUrl } from '@winnow/demo-model';
 import { repoRoot, testCoverage } from '@winnow/test-utils';
@@ -89,7 +88,7 @@ class EngineTab {
   async load(source: Source): Promise<void> {
     const { isIsolated, backend, backendName } = this.#setting;
     await this.page.call('dispose', null);
-    const isOneThread = backendName === 'wasm' && !isIsolated && availableParallelism() > 1;
+    const isOneThread = backendName === 'wasm' && !isIsolated && this.page.hardwareConcurrency > 1;
     const notices = isOneThread ? [expect.stringMatching(/^one thread instead of \d+: memory cannot be shared/)] : [];
     expect(await this.page.call('load', { source, backend })).toEqual({ backend: backendName, fallbacks: [], notices });
   }

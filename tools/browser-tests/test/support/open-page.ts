@@ -9,6 +9,8 @@ export interface OpenPage<Api extends PageApi> {
   readonly server: PageServer;
   /** Console output and uncaught errors of the page. */
   readonly complaints: readonly string[];
+  /** Cores that the browser reports to the page. */
+  readonly hardwareConcurrency: number;
   call<Name extends keyof Api & string>(name: Name, input: Parameters<Api[Name]>[0]): ReturnType<Api[Name]>;
   close(): Promise<void>;
 }
@@ -36,6 +38,7 @@ export async function openPage<Api extends PageApi>(
   return {
     server,
     complaints,
+    hardwareConcurrency: await page.evaluate(() => navigator.hardwareConcurrency),
     call(name, input) {
       const run = ([functionName, argument]: readonly [string, unknown]): Promise<unknown> => {
         const { api } = globalThis as unknown as { api: Record<string, (input: unknown) => Promise<unknown>> };
