@@ -37,7 +37,7 @@ function install() {
 
 /**
  * The tests of several packages run at the same time, each in a process of its own. So models compute on one thread unless
- * a test asks for more, and threads that wait for others sleep at once instead of occupying a core. `pnpm test:full` uses
+ * a test asks for more, and threads that wait for others soon sleep instead of occupying a core. `pnpm test:full` uses
  * the machine's cores.
  */
 function claimOneCore() {
