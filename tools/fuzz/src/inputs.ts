@@ -5,7 +5,7 @@ import { createRng } from '@winnow/tensor';
 import { pick } from '@winnow/test-utils';
 import type { Target } from './target.ts';
 
-/** Larger inputs are slow and find nothing else. */
+/** Keeps the corpus compact. */
 const maxSavedBytes = 2048;
 const maxSavedInputs = 40;
 

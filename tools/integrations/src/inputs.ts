@@ -17,7 +17,7 @@ const commonInputs: readonly string[] = [
   'packages/engine/src/load/{location,open-location}.ts',
 ];
 
-/** Files of the workspace that tests and documentation do not count. */
+/** Whether a change of the file may change what a project does; that of a test does not. */
 function isInput(path: string, globs: readonly string[]): boolean {
   return !path.endsWith('.test.ts') && globs.some((glob) => matchesGlob(path, glob));
 }
