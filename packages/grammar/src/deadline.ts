@@ -1,5 +1,13 @@
+import type { CapacityError } from '@winnow/tensor';
+
 /** A limit on the time of compiling. Limits of work reject the same input everywhere; this one protects slow machines. */
-export class Deadline {
+export interface TimeLimit {
+  /** Called after each slice. @param refusal the error for whoever waited too long, which names the place in the source */
+  check(refusal: (elapsedMs: number, timeoutMs: number) => CapacityError): void;
+}
+
+/** The limit of one caller. */
+export class Deadline implements TimeLimit {
   readonly timeoutMs: number;
   readonly #now: () => number;
   readonly #startMs: number;
@@ -13,5 +21,11 @@ export class Deadline {
 
   get elapsedMs(): number {
     return this.#now() - this.#startMs;
+  }
+
+  /** @throws {CapacityError} after the deadline */
+  check(refusal: (elapsedMs: number, timeoutMs: number) => CapacityError): void {
+    const { elapsedMs, timeoutMs } = this;
+    if (elapsedMs > timeoutMs) throw refusal(elapsedMs, timeoutMs);
   }
 }

@@ -1,6 +1,6 @@
-export { parseGrammar, parseGrammarSliced } from './gbnf/gbnf-parser.js';
+export { parseGrammar, parseGrammarSliced, type ParseLimits } from './gbnf/gbnf-parser.js';
 export { formatGrammar } from './gbnf/gbnf-writer.js';
-export { Deadline } from './deadline.js';
+export { Deadline, type TimeLimit } from './deadline.js';
 export type { AutomatonState, CodePointRange, Grammar, GrammarNode, Origin } from './grammar.js';
 export { choice, literal, optional, repeat, ruleReference, sequence } from './grammar.js';
 export {

@@ -3,7 +3,7 @@
  * not trusted. Work is counted, not timed, so that the same input is rejected on every machine.
  */
 import { CapacityError } from '@winnow/tensor';
-import type { Deadline } from './deadline.js';
+import type { TimeLimit } from './deadline.js';
 import type { Grammar } from './grammar.js';
 
 /** Steps of compiling. With the limits of states and rules, they bound the time to a few seconds. */
@@ -16,7 +16,7 @@ export interface WorkLimits {
   /** Default `maxCompileSteps`. */
   readonly maxSteps?: number;
   /** Checked after each slice. Default: none. */
-  readonly deadline?: Deadline | undefined;
+  readonly deadline?: TimeLimit | undefined;
   /** Where a place comes from. Default: the source itself. */
   readonly originOf?: Grammar['originOf'];
 }
@@ -27,7 +27,7 @@ export class WorkBudget {
   /** The place in the source where work is done now, for errors. */
   place = '';
   readonly #maxSteps: number;
-  readonly #deadline: Deadline | undefined;
+  readonly #deadline: TimeLimit | undefined;
   readonly #originOf: Grammar['originOf'];
   #numSteps = 0;
   #sliceStart = 0;
@@ -64,13 +64,17 @@ export class WorkBudget {
 
   /** @throws {CapacityError} always: the source is too large at this place */
   refuse(resource: string, needed: number, available: number, unit: string): never {
+    throw this.#refusal(resource, needed, available, unit);
+  }
+
+  #refusal(resource: string, needed: number, available: number, unit: string): CapacityError {
     const { source, field } = this.#originOf?.(this.place) ?? { source: this.source, field: this.place };
-    throw new CapacityError({ source, field, resource, needed, available, unit });
+    return new CapacityError({ source, field, resource, needed, available, unit });
   }
 
   #checkTime(): void {
-    const deadline = this.#deadline;
-    if (deadline === undefined || deadline.elapsedMs <= deadline.timeoutMs) return;
-    this.refuse('compile time', Math.ceil(deadline.elapsedMs), deadline.timeoutMs, 'ms');
+    this.#deadline?.check((elapsedMs, timeoutMs) =>
+      this.#refusal('compile time', Math.ceil(elapsedMs), timeoutMs, 'ms'),
+    );
   }
 }

@@ -21,15 +21,15 @@ export async function constraintOf(
   }
   const timeoutMs = compileTimeout === undefined ? undefined : compileTimeout * 1000;
   const timeout = timeoutMs === undefined ? {} : { compileTimeoutMs: timeoutMs };
+  const limits = timeoutMs === undefined ? {} : { deadline: new Deadline(timeoutMs, () => performance.now()) };
   if (grammar !== undefined) {
     const text = grammar.includes('::=') ? grammar : await readFileText(io, grammar, signal);
-    await checked('--grammar', parseGrammarSliced(text), signal);
+    await checked('--grammar', parseGrammarSliced(text, 'root', limits), signal);
     return { grammar: text, ...timeout };
   }
   if (jsonSchema === undefined) return {};
   const isText = /^\s*(\{|true\s*$|false\s*$)/.test(jsonSchema);
   const schema = parseJson(isText ? jsonSchema : await readFileText(io, jsonSchema, signal));
-  const limits = timeoutMs === undefined ? {} : { deadline: new Deadline(timeoutMs, () => performance.now()) };
   await checked('--json-schema', jsonSchemaGrammarSliced(schema, limits), signal);
   return { jsonSchema: schema, ...timeout };
 }

@@ -6,11 +6,12 @@ import {
   type JsonSchema,
   type Origin,
   type SchemaWriter,
+  type TimeLimit,
 } from '@winnow/grammar';
 import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
-import { Compilations, deadlineOf, runSliced, type CompileLimits } from '../runtime/compilation.js';
+import { Compilations, deadlineOf, runSliced, type WaitLimits } from '../runtime/compilation.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
 import { createChatReader, type ChatReader } from './reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat, type ToolNode } from './tool-format.js';
@@ -104,7 +105,7 @@ export async function prepareChat(
   checkOptions(request, chatRequestNames);
   checkOptions(options, prepareOptionNames);
   const { signal, compileTimeoutMs, now = () => performance.now() } = options;
-  const limits = deadlineOf(compileTimeoutMs, now);
+  const deadline = deadlineOf(compileTimeoutMs, now);
   const { chatTemplate, tokenizer, config, contextSize } = model;
   const { toolChoice = 'auto', templateVariables = {} } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
@@ -123,7 +124,7 @@ export async function prepareChat(
   const createId = request.createId ?? (() => ids.next());
   return {
     prompt,
-    options: await constraintsOf(request, tools, toolFormat, tokenizer, limits, signal),
+    options: await constraintsOf(request, tools, toolFormat, tokenizer, { deadline, signal }),
     toolFormat,
     createReader: () => createChatReader(toolFormat, createId),
   };
@@ -138,8 +139,7 @@ async function constraintsOf(
   tools: readonly ChatTool[],
   format: ToolFormat | undefined,
   tokenizer: Tokenizer,
-  limits: CompileLimits,
-  signal: AbortSignal | undefined,
+  limits: WaitLimits,
 ): Promise<ChatConstraints> {
   const { jsonSchema, toolChoice, parallelToolCalls } = request;
   if (format === undefined) return jsonSchema === undefined ? {} : { jsonSchema };
@@ -147,7 +147,7 @@ async function constraintsOf(
   if (grammars === undefined) grammarsOf.set(tokenizer, (grammars = new Compilations(maxGrammars)));
   const schemas = tools.map(({ name, parameters }) => [name, parameters]);
   const key = JSON.stringify([format, schemas, toolChoice, parallelToolCalls, jsonSchema]);
-  const grammar = await grammars.get(key, () => toolGrammar(request, tools, format, limits), signal);
+  const grammar = await grammars.get(key, (deadline) => toolGrammar(request, tools, format, deadline), limits);
   const showTokens = formatFacts[format].tokens.filter((text) => {
     const id = tokenizer.idOf(text);
     return id !== undefined && tokenizer.isSpecial(id);
@@ -159,17 +159,21 @@ function* toolGrammar(
   { toolChoice = 'auto', parallelToolCalls = true, jsonSchema }: ChatRequest,
   tools: readonly ChatTool[],
   format: ToolFormat,
-  limits: CompileLimits,
+  deadline: TimeLimit,
 ): Sliced<Grammar> {
   const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
-  const writer = createSchemaWriter(rules, limits);
+  let current: string | undefined; // the tool whose schema is converted now
+  const check: TimeLimit['check'] = (refusal) => deadline.check((...times) => capacityOf(current, refusal(...times)));
+  const writer = createSchemaWriter(rules, { deadline: { check } });
   const toolOf = new Map<string, string>();
   const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
   const nodes: ToolNode[] = [];
   for (const tool of callable) {
+    current = tool.name;
     nodes.push({ name: tool.name, arguments: yield* argumentsNode(tool, writer) });
     for (const rule of writer.places.keys()) if (!toolOf.has(rule)) toolOf.set(rule, tool.name);
   }
+  current = undefined;
   const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
   if (toolChoice === 'auto') {
     const answer = jsonSchema === undefined ? undefined : yield* writer.writeSliced(jsonSchema);
@@ -240,9 +244,13 @@ function ofTool(name: string, error: unknown): unknown {
   if (FormatError.isInstance(error)) {
     return new FormatError({ source, field: error.field, message: error.message }, { cause: error });
   }
-  if (!CapacityError.isInstance(error)) return error;
+  return CapacityError.isInstance(error) ? capacityOf(name, error) : error;
+}
+
+function capacityOf(tool: string | undefined, error: CapacityError): CapacityError {
+  if (tool === undefined) return error;
   const { resource, needed, available, unit, field = '#' } = error;
-  return new CapacityError({ source, field, resource, needed, available, unit });
+  return new CapacityError({ source: sourceOf(tool), field, resource, needed, available, unit });
 }
 
 function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {

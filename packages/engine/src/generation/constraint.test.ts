@@ -44,6 +44,18 @@ test('a grammar that takes too long is refused with its place', async () => {
   await expect(constraints.start({ grammar, compileTimeoutMs: 0 })).rejects.toMatchObject({ code: 'argument' });
 });
 
+test('callers that share a compilation have deadlines of their own', async () => {
+  const { constraints, idOf } = vocabulary();
+  const options = { grammar: `root ::= long{20}\nlong ::= ${'[a-z] '.repeat(3000)}`, showTokens: ['!'] };
+  const first = constraints.start({ ...options, compileTimeoutMs: 500 });
+  const second = constraints.start({ ...options, compileTimeoutMs: 3_600_000 });
+  const third = constraints.start({ ...options, compileTimeoutMs: 700 });
+  await expect(first).rejects.toMatchObject({ resource: 'compile time', available: 500 });
+  await expect(third).rejects.toMatchObject({ resource: 'compile time', available: 700 });
+  expect(await second).toBeDefined();
+  expect(idOf).toHaveBeenCalledTimes(1);
+});
+
 test('a compilation waits for the event loop, not for timers', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] });
   const constraint = await vocabulary().constraints.start({ grammar: 'root ::= "a"' });

@@ -8,13 +8,14 @@ import {
   type Grammar,
   type GrammarMatcher,
   type JsonSchema,
+  type TimeLimit,
   type TokenGrammar,
   type TokenMask,
   type TokenTrie,
 } from '@winnow/grammar';
 import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { Compilations, deadlineOf, type CompileLimits } from '../runtime/compilation.js';
+import { Compilations, deadlineOf, type WaitLimits } from '../runtime/compilation.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {
@@ -72,8 +73,8 @@ export class Constraints {
       const [expected, actual] = ['a grammar or a JSON schema', 'both'];
       throw new ArgumentError({ argument: 'grammar', expected, actual });
     }
-    const limits = deadlineOf(options.compileTimeoutMs, this.#now);
-    return createConstraint((await this.#tokenGrammarOf(options, limits, signal)).start());
+    const deadline = deadlineOf(options.compileTimeoutMs, this.#now);
+    return createConstraint((await this.#tokenGrammarOf(options, { deadline, signal })).start());
   }
 
   /** Texts of the control tokens to show, by id. */
@@ -107,23 +108,23 @@ export class Constraints {
   }
 
   /** Requests for the same grammar share one compilation, which stops when none of them waits for it anymore. */
-  #tokenGrammarOf(options: ConstraintOptions, limits: CompileLimits, signal?: AbortSignal): Promise<TokenGrammar> {
+  #tokenGrammarOf(options: ConstraintOptions, limits: WaitLimits): Promise<TokenGrammar> {
     const { grammar, jsonSchema, showTokens = [], ignoreEos = false } = options;
     const source = jsonSchema === undefined ? keyOf(grammar as string | Grammar) : JSON.stringify(jsonSchema);
     const key = JSON.stringify([jsonSchema === undefined, source, [...showTokens].sort(), ignoreEos]);
-    return this.#grammars.get(key, () => this.#compile(options, limits), signal);
+    return this.#grammars.get(key, (deadline) => this.#compile(options, deadline), limits);
   }
 
-  *#compile(options: ConstraintOptions, limits: CompileLimits): Sliced<TokenGrammar> {
+  *#compile(options: ConstraintOptions, deadline: TimeLimit): Sliced<TokenGrammar> {
     const { grammar, jsonSchema, ignoreEos = false } = options;
     const rules =
       jsonSchema === undefined
-        ? yield* asGrammar(grammar as string | Grammar)
-        : yield* jsonSchemaGrammarSliced(jsonSchema, limits);
+        ? yield* asGrammar(grammar as string | Grammar, deadline)
+        : yield* jsonSchemaGrammarSliced(jsonSchema, { deadline });
     const endTokens = ignoreEos ? [] : [...this.#eosIds];
     const tokenId = (text: string): number | undefined => this.#tokenizer.idOf(text);
     const trie = yield* this.#trieOf(options);
-    return yield* createTokenGrammarSliced({ grammar: rules, trie, endTokens, tokenId, ...limits });
+    return yield* createTokenGrammarSliced({ grammar: rules, trie, endTokens, tokenId, deadline });
   }
 }
 
@@ -155,8 +156,8 @@ function createConstraint(matcher: GrammarMatcher): Constraint {
   };
 }
 
-function* asGrammar(grammar: string | Grammar): Sliced<Grammar> {
-  return typeof grammar === 'string' ? yield* parseGrammarSliced(grammar) : grammar;
+function* asGrammar(grammar: string | Grammar, deadline: TimeLimit): Sliced<Grammar> {
+  return typeof grammar === 'string' ? yield* parseGrammarSliced(grammar, 'root', { deadline }) : grammar;
 }
 
 const numbers = new WeakMap<Grammar, number>();

@@ -1,5 +1,5 @@
 /** Computations in slices, with turns of the event loop between slices. */
-import { Deadline } from '@winnow/grammar';
+import { Deadline, type TimeLimit } from '@winnow/grammar';
 import { ArgumentError, LruMap, type Sliced } from '@winnow/tensor';
 import { hostTurn } from './gather.js';
 
@@ -13,19 +13,21 @@ export async function runSliced<Result>(work: Sliced<Result>, signal?: AbortSign
   }
 }
 
-export interface CompileLimits {
-  readonly deadline?: Deadline;
-}
-
 /**
  * The option of compilers of grammars and schemas.
  * @throws {ArgumentError} for a time that is not positive
  */
-export function deadlineOf(compileTimeoutMs: number | undefined, now: () => number): CompileLimits {
-  if (compileTimeoutMs === undefined) return {};
-  if (compileTimeoutMs > 0) return { deadline: new Deadline(compileTimeoutMs, now) };
+export function deadlineOf(compileTimeoutMs: number | undefined, now: () => number): Deadline | undefined {
+  if (compileTimeoutMs === undefined) return undefined;
+  if (compileTimeoutMs > 0) return new Deadline(compileTimeoutMs, now);
   const expected = 'a positive number';
   throw new ArgumentError({ argument: 'compileTimeoutMs', expected, actual: String(compileTimeoutMs) });
+}
+
+/** What ends the wait of one caller. */
+export interface WaitLimits {
+  readonly deadline?: Deadline | undefined;
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** The latest results by key. Callers for one key share a computation, which stops when none of them waits for it anymore. */
@@ -37,14 +39,18 @@ export class Compilations<Result> {
     this.#maxKept = maxKept;
   }
 
-  /** @throws the reason of the signal when it is aborted */
-  async get(key: string, work: () => Sliced<Result>, signal?: AbortSignal): Promise<Result> {
+  /**
+   * @param work checks the limit after each slice
+   * @throws {CapacityError} after the deadline
+   * @throws the reason of the signal when it is aborted
+   */
+  async get(key: string, work: (limit: TimeLimit) => Sliced<Result>, limits: WaitLimits): Promise<Result> {
     let compilation = this.#byKey.get(key);
     if (compilation === undefined) {
-      compilation = new Compilation(work());
+      compilation = new Compilation(work);
       this.#keep(key, compilation);
     }
-    return compilation.wait(signal);
+    return compilation.wait(limits);
   }
 
   #keep(key: string, compilation: Compilation<Result>): void {
@@ -57,30 +63,44 @@ export class Compilations<Result> {
   }
 }
 
-/** A computation that several callers wait for. */
-class Compilation<Result> {
-  readonly result: Promise<Result>;
-  #numWaiting = 0;
+/** A caller that waits. */
+interface Waiter {
+  readonly deadline: Deadline | undefined;
+  readonly reject: (reason: Error) => void;
+}
 
-  constructor(work: Sliced<Result>) {
-    this.result = this.#run(work);
+/** A computation that several callers wait for, each until its own deadline. */
+class Compilation<Result> implements TimeLimit {
+  readonly result: Promise<Result>;
+  readonly #waiters = new Set<Waiter>();
+
+  constructor(work: (limit: TimeLimit) => Sliced<Result>) {
+    this.result = this.#run(work(this));
     this.result.catch(() => {}); // callers get the error from `wait`
   }
 
-  /** @throws the reason of the signal when it is aborted; the computation stops when no caller is left */
-  async wait(signal?: AbortSignal): Promise<Result> {
+  /** @throws what ends the wait of this caller first; the computation stops when no caller is left */
+  async wait({ deadline, signal }: WaitLimits): Promise<Result> {
     signal?.throwIfAborted();
-    this.#numWaiting++;
-    const ended = new AbortController();
-    const options = { once: true, signal: ended.signal };
-    const aborted = new Promise<never>((_, reject) => {
-      signal?.addEventListener('abort', () => reject(signal.reason as Error), options);
-    });
+    const { promise: ended, reject } = Promise.withResolvers<never>();
+    const waiter = { deadline, reject };
+    const onAbort = (): void => reject(signal?.reason as Error);
+    this.#waiters.add(waiter);
+    signal?.addEventListener('abort', onAbort, { once: true });
     try {
-      return await Promise.race([this.result, aborted]);
+      return await Promise.race([this.result, ended]);
     } finally {
-      this.#numWaiting--;
-      ended.abort();
+      this.#waiters.delete(waiter);
+      signal?.removeEventListener('abort', onAbort);
+    }
+  }
+
+  /** Rejects callers whose deadline has passed. */
+  check(refusal: (elapsedMs: number, timeoutMs: number) => Error): void {
+    for (const { deadline, reject } of this.#waiters) {
+      if (deadline === undefined) continue;
+      const { elapsedMs, timeoutMs } = deadline;
+      if (elapsedMs > timeoutMs) reject(refusal(elapsedMs, timeoutMs));
     }
   }
 
@@ -90,7 +110,7 @@ class Compilation<Result> {
       const step = work.next();
       if (step.done === true) return step.value;
       await hostTurn();
-      if (this.#numWaiting === 0)
+      if (this.#waiters.size === 0)
         throw new DOMException('All requests that waited for the compilation were aborted.', 'AbortError');
     }
   }

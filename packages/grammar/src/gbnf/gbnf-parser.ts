@@ -6,7 +6,7 @@
  * is a list of `a` and perhaps `b` and any number of `c` in any order, at least `m` different ones and at most `n` in all;
  * `@{m,n}([a-z] 0 "." 1 | ! [0-9] 1)` is `m` to `n` items that lead from state 0 to a state that is marked by `!`.
  */
-import { CapacityError, FormatError, finish, type Sliced } from '@winnow/tensor';
+import { FormatError, finish, type Sliced } from '@winnow/tensor';
 import { allCodePoints, complement, normalize } from '../code-points.js';
 import {
   maxCodePoint,
@@ -16,6 +16,8 @@ import {
   type Grammar,
   type GrammarNode,
 } from '../grammar.js';
+import type { TimeLimit } from '../deadline.js';
+import { WorkBudget } from '../work-budget.js';
 
 /** Maximum nesting of groups: the parser recurses, and deeper nesting is more likely an attack than a grammar. */
 const maxDepth = 200;
@@ -24,8 +26,8 @@ export const maxRepetitions = 100_000;
 
 /** Maximum number of characters of a literal or class, which is read at once. */
 const maxLiteralLength = 2 ** 18;
-/** Characters that are read in a few milliseconds. */
-const charactersPerSlice = 2 ** 14;
+/** Steps of a character. */
+const stepsPerCharacter = 3;
 
 const simpleEscapes: Readonly<Record<string, string>> = {
   t: '\t',
@@ -54,9 +56,14 @@ export function parseGrammar(text: string, root = 'root'): Grammar {
   return finish(parseGrammarSliced(text, root));
 }
 
+export interface ParseLimits {
+  /** Rejects a grammar that takes too long. Default: none. */
+  readonly deadline?: TimeLimit;
+}
+
 /** The same in slices. */
-export function parseGrammarSliced(text: string, root = 'root'): Sliced<Grammar> {
-  return new GrammarParser(text).parse(root);
+export function parseGrammarSliced(text: string, root = 'root', { deadline }: ParseLimits = {}): Sliced<Grammar> {
+  return new GrammarParser(text, deadline).parse(root);
 }
 
 /** A recursive-descent parser. */
@@ -67,12 +74,13 @@ class GrammarParser {
   readonly #references = new Map<string, number>();
   #position = 0;
   #depth = 0;
-  /** The rule that is read. */
-  #rule = '';
-  #sliceEnd = charactersPerSlice;
+  readonly #budget: WorkBudget;
+  /** Where the slice begins. */
+  #sliceStart = 0;
 
-  constructor(text: string) {
+  constructor(text: string, deadline: TimeLimit | undefined) {
     this.#text = text;
+    this.#budget = new WorkBudget('grammar', { maxSteps: Infinity, deadline }); // linear in the text
   }
 
   *parse(root: string): Sliced<Grammar> {
@@ -88,7 +96,7 @@ class GrammarParser {
   *#readRule(): Sliced<void> {
     const at = this.#position;
     const name = this.#readName('rule');
-    this.#rule = name;
+    this.#budget.place = name;
     this.#skipSpace(false);
     if (!this.#text.startsWith('::=', this.#position)) this.#fail(name, `expected ::=, got ${this.#found()}`);
     if (this.#rules.has(name)) this.#fail(name, 'expected a single definition of this rule, got a second one', at);
@@ -109,19 +117,15 @@ class GrammarParser {
     throw new FormatError({ source: 'grammar', byteOffset, field, message });
   }
 
-  #refuse(resource: string, needed: number, available: number, unit: string): never {
-    throw new CapacityError({ source: 'grammar', field: this.#rule, resource, needed, available, unit });
-  }
-
   #checkLength(start: number): void {
     const length = this.#position - start;
-    if (length > maxLiteralLength) this.#refuse('literal or class', length, maxLiteralLength, 'characters');
+    if (length > maxLiteralLength) this.#budget.refuse('literal or class', length, maxLiteralLength, 'characters');
   }
 
   #isSliceOver(): boolean {
-    if (this.#position < this.#sliceEnd) return false;
-    this.#sliceEnd = this.#position + charactersPerSlice;
-    return true;
+    this.#budget.spend(stepsPerCharacter * (this.#position - this.#sliceStart));
+    this.#sliceStart = this.#position;
+    return this.#budget.isSliceOver();
   }
 
   #found(at = this.#position): string {
@@ -233,7 +237,7 @@ class GrammarParser {
     const min = least === '' ? 0 : Number(least);
     const max = comma === undefined ? min : most === '' ? undefined : Number(most);
     if (Math.max(min, max ?? 0) > maxRepetitions) {
-      this.#refuse('repetition', Math.max(min, max ?? 0), maxRepetitions, 'times');
+      this.#budget.refuse('repetition', Math.max(min, max ?? 0), maxRepetitions, 'times');
     }
     if (max !== undefined && max < min)
       this.#fail('repetition', `expected at least ${min} as the upper bound, got ${max}`);
@@ -263,7 +267,7 @@ class GrammarParser {
   /** Parts in parentheses with `|` between them. */
   *#readParts<Part>(field: string, read: () => Sliced<Part>): Sliced<readonly Part[]> {
     this.#expect('(', field);
-    if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
+    if (++this.#depth > maxDepth) this.#budget.refuse('groups', this.#depth, maxDepth, 'levels');
     const parts: Part[] = [];
     do {
       this.#skipSpace(true);
@@ -315,7 +319,7 @@ class GrammarParser {
   *#readGroup(field: string): Sliced<GrammarNode> {
     const start = this.#position;
     this.#expect('(', field);
-    if (++this.#depth > maxDepth) this.#refuse('groups', this.#depth, maxDepth, 'levels');
+    if (++this.#depth > maxDepth) this.#budget.refuse('groups', this.#depth, maxDepth, 'levels');
     this.#skipSpace(true);
     const group = yield* this.#readAlternatives(true);
     if (this.#text[this.#position] !== ')')
@@ -357,7 +361,7 @@ class GrammarParser {
       for (let depth = 1; ; depth++) {
         const repeated = this.#readRepetition(whole);
         if (repeated === undefined) break;
-        if (depth > maxDepth) this.#refuse('repetitions of repetitions', depth, maxDepth, 'levels');
+        if (depth > maxDepth) this.#budget.refuse('repetitions of repetitions', depth, maxDepth, 'levels');
         whole = repeated;
         this.#skipSpace(isNested);
       }

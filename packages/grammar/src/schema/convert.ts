@@ -31,7 +31,7 @@ import {
 import { encodeInString, encodePlain } from './json-text.js';
 import { nameClasses } from './name-classes.js';
 import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
-import type { Deadline } from '../deadline.js';
+import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
 import { Resolver } from './resolve.js';
@@ -47,7 +47,7 @@ export interface JsonSchemaOptions {
    */
   readonly whitespace?: 'single' | 'indented' | 'none';
   /** Rejects a schema that takes too long. Default: none. */
-  readonly deadline?: Deadline;
+  readonly deadline?: TimeLimit;
 }
 
 const jsonSchemaNames: OptionNames<JsonSchemaOptions> = { whitespace: true, deadline: true };

@@ -6,7 +6,7 @@ import { compileNetwork, type Network } from '../network/network.js';
 import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
 import { freeTextOf, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
-import type { Deadline } from '../deadline.js';
+import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { FormatError, checkOptions, LruMap, type OptionNames, finish, type Sliced } from '@winnow/tensor';
 
@@ -52,7 +52,7 @@ export interface TokenGrammarOptions {
   /** Maximum number of bytes of cached masks. Default 16 MiB. */
   readonly maxMaskBytes?: number;
   /** Rejects a grammar that takes too long. Default: none. */
-  readonly deadline?: Deadline;
+  readonly deadline?: TimeLimit;
 }
 
 const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
