@@ -1,6 +1,6 @@
 /**
  * Entry of the root scripts and their pnpm forms:
- * `npm run demo | test | test:full | test:integrations | release | check | mutants | fuzz | winnow | bench`.
+ * `npm run demo | test | test:full | test:integrations | native | release | check | mutants | fuzz | winnow | bench`.
  *
  * Runs on any Node >= 20.20 without dependencies. Brings the tools (Node, pnpm, packages) when they are missing, builds
  * what is stale, then runs the task. Progress goes to stderr; stdout belongs to the task.
@@ -37,7 +37,7 @@ const demoArguments = [
   '--summary',
 ];
 const usage =
-  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|release|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
+  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|native|release|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -94,6 +94,11 @@ const tasks = {
   test: async (rest) => taskTest(await prepare(), rest),
   'test:full': async (rest) => taskTest(await prepare(), rest, true),
   'test:integrations': async (rest) => taskIntegrations(await prepare(), rest),
+  native: async (rest) => {
+    const tools = await prepare();
+    const main = join(root, 'packages', 'native', 'scripts', 'build.mjs');
+    return runThrough(tools.node, [main, ...rest], { cwd: root, env: toolEnvironment(tools) });
+  },
   release: async (rest) => taskRelease(await prepare(), rest),
   check: async (rest) => taskCheck(await prepare(), rest),
   mutants: async (rest) => {

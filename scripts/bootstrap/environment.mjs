@@ -1,4 +1,5 @@
 /** Environment of the tools: our Node and pnpm first, no telemetry, nothing of the npm that called us. */
+import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readdirSync, statSync } from 'node:fs';
 import { delimiter, dirname, join, resolve } from 'node:path';
@@ -36,6 +37,7 @@ export function taskEnvironment(tools) {
     WINNOW_NODE: tools.nodeVersion,
     WINNOW_SHARED_STAMP: sharedStamp(),
     WINNOW_CHROMIUM_STAMP: chromiumStamp(),
+    WINNOW_COMPILER_STAMP: compilerStamp(),
     WINNOW_TEST_REPORT: '1',
   };
 }
@@ -49,6 +51,12 @@ function chromiumStamp() {
   } catch {
     return 'absent';
   }
+}
+
+/** Native kernels that were skipped for want of a compiler must be tested when there is one. */
+function compilerStamp() {
+  const { status, stdout } = spawnSync(process.env.CXX || 'c++', ['--version'], { encoding: 'utf8' });
+  return status === 0 ? stdout.split('\n')[0] : 'absent';
 }
 
 function sharedStamp() {

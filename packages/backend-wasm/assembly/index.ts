@@ -2,11 +2,16 @@
 import * as layout from './runtime/layout.generated';
 import { prefetchMatmul } from './gemm/int8-matmul';
 import { execute, localBytesOf, numOperands, sharedBytesOf, workOf } from './runtime/dispatch.generated';
-import { aux, enterJob, enterRecord, hasFlag, opcodeAt } from './runtime/record';
+import { aux, enterJob, enterRecord, hasFlag, opcodeAt, writeTask } from './runtime/record';
 import * as workers from './runtime/threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
+/** Computes this thread's share of a record; the address is that of its task. */
+declare function nativeKernel(task: usize): void;
+
+/** Native kernels wait for other threads as those of this module do. */
+export { phaseBarrier } from './runtime/threads';
 
 /** Whether a record is too small to be worth splitting among threads. */
 function isSmall(opcode: i32): bool {
@@ -39,13 +44,23 @@ function runRecords(thread: i32): void {
     }
     if (profile !== 0 && record > begin && thread === 0) start = lap(profile, record - 1, start);
     workers.setSerial(small);
-    if (!small || thread === 0) execute(opcode);
+    if (!small || thread === 0) executeRecord(opcode, thread);
     wasSmall = small;
   }
   if (profile !== 0) {
     workers.recordBarrier();
     if (thread === 0) lap(profile, end - 1, start);
   }
+}
+
+/** Computes this thread's share of the entered record, with the native kernel where every thread has it. */
+function executeRecord(opcode: i32, thread: i32): void {
+  if (!hasFlag(layout.FLAG_NATIVE) || load<i32>(layout.NATIVE_OFF) !== 0) {
+    execute(opcode);
+    return;
+  }
+  nativeKernel(writeTask(opcode, workers.sharedCounter(), thread, workers.sharers()));
+  if (thread === 0) store<i32>(layout.NATIVE_RECORDS, load<i32>(layout.NATIVE_RECORDS) + 1);
 }
 
 /** Lets this thread prefetch weights of the next matmul while it waits for others before or in this record. */
@@ -80,7 +95,11 @@ export function serve(thread: i32, numThreads: i32): void {
     const next = workers.awaitJob(generation);
     if (next < 0) return;
     // V8 does not notify a starting thread of memory growth; growing by zero pages makes it look
-    if (generation === 0) memory.grow(0);
+    if (generation === 0) {
+      memory.grow(0);
+      // a thread that cannot load the native kernels has said so by now: all threads see the same word
+      workers.firstBarrier();
+    }
     generation = next;
     runRecords(thread);
     if (workers.finishJob(generation)) {
@@ -97,13 +116,17 @@ export function runAlone(): void {
   atomic.store<i32>(layout.DONE, atomic.load<i32>(layout.GENERATION));
 }
 
-/** Stores the bytes of scratch that a record needs with the scalars of the job: shared by all threads, and per thread. */
+/**
+ * Stores the bytes of scratch that a record needs with the scalars of the job: shared by all threads, and per thread. Leaves
+ * the record and its task in the frame of thread 0, where native kernels are asked for theirs.
+ */
 export function measureScratch(job: usize, entry: usize, to: usize): void {
   enterJob(job, 0);
   const opcode = opcodeAt(entry);
   enterRecord(entry, numOperands(opcode));
   store<f64>(to, <f64>sharedBytesOf(opcode));
   store<f64>(to, <f64>localBytesOf(opcode), 8);
+  writeTask(opcode, 0, 0, 1);
 }
 
 /** End of this module's constants, which the build checks. */

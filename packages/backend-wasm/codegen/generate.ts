@@ -11,12 +11,14 @@ import { dispatchFiles } from './dispatch.ts';
 import { dtypeFiles } from './dtypes.ts';
 import { layoutFiles } from './layout-files.ts';
 import { microkernelFiles } from './microkernels.ts';
+import { nativeFiles, nativeFolder } from './native-files.ts';
 import { operandFiles } from './operands.ts';
 
 const { supportTable } = await import('@winnow/conformance');
 const [mode, folder] = process.argv.slice(2);
 const isCheck = mode === '--check';
-const packageFolder = (isCheck ? folder : undefined) ?? dirname(dirname(fileURLToPath(import.meta.url)));
+const ownFolder = dirname(dirname(fileURLToPath(import.meta.url)));
+const packageFolder = (isCheck ? folder : undefined) ?? ownFolder;
 const style = { singleQuote: true, printWidth: 120 };
 /** Compiled kernels, which `scripts/build-wasm.mjs` writes and git ignores. */
 const compiled = 'src/kernels/kernels.generated.ts';
@@ -30,7 +32,13 @@ const files = new Map([
   ...dtypeFiles,
   ...operandFiles,
   ...dispatchFiles,
+  ...nativeFiles,
 ]);
+
+/** Headers of `packages/native` have one place, whichever folder is checked. */
+function pathOf(name: string): string {
+  return join(name.startsWith('../') ? ownFolder : packageFolder, name);
+}
 
 function textOf(path: string): string {
   try {
@@ -45,14 +53,27 @@ function leftovers(): string[] {
   const paths = ['assembly', 'src'].flatMap((folder) =>
     readdirSync(join(packageFolder, folder), { recursive: true, encoding: 'utf8' }).map((path) => `${folder}/${path}`),
   );
-  return paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path));
+  const headers = readdirSync(pathOf(nativeFolder), { recursive: true, encoding: 'utf8' }).map(
+    (path) => `${nativeFolder}/${path}`,
+  );
+  return [
+    ...paths.filter((path) => path.endsWith('.generated.ts') && path !== compiled && !files.has(path)),
+    ...headers.filter((path) => path.endsWith('.h') && !files.has(path)),
+  ];
+}
+
+/** C++ headers are generated as they are. */
+async function formatted(path: string, source: string): Promise<string> {
+  if (path.endsWith('.h')) return source;
+  const { code, errors } = await format(path, source, style);
+  if (errors.length > 0) throw new Error(`${path}: ${errors[0]?.message}`);
+  return code;
 }
 
 /** Whether a file is stale; writes it unless in check mode. */
 async function isStale(name: string, source: string): Promise<boolean> {
-  const path = join(packageFolder, name);
-  const { code, errors } = await format(path, source, style);
-  if (errors.length > 0) throw new Error(`${name}: ${errors[0]?.message}`);
+  const path = pathOf(name);
+  const code = await formatted(path, source);
   if (textOf(path) === code) return false;
   if (!isCheck) {
     mkdirSync(dirname(path), { recursive: true });
@@ -63,7 +84,7 @@ async function isStale(name: string, source: string): Promise<boolean> {
 
 async function stalePaths(): Promise<readonly string[]> {
   const stale = leftovers();
-  if (!isCheck) for (const name of stale) rmSync(join(packageFolder, name));
+  if (!isCheck) for (const name of stale) rmSync(pathOf(name));
   for (const [name, source] of files) if (await isStale(name, source)) stale.push(name);
   // the support table follows from the list of kernels, which was just written
   const { supportOf } = await import('../src/kernels/support.ts');

@@ -36,6 +36,7 @@ const frames = 0x20000;
 const maxThreads = 64;
 /** Steps per pass of the arithmetic probes. */
 export const probeSteps = 8;
+/** Operands of the widest op, and the task of a native kernel. */
 const frameBytes = 1024;
 
 const gridAddresses: Section = {
@@ -71,6 +72,12 @@ const controlWords: Section = {
     ['gathering', control + 704, 'whether thread 0 sleeps until all others have arrived'],
     ['spins', control + 768, 'number of polls of a word that another thread will change, before sleeping'],
     ['int8Dot', control + 832, 'which int8 dot product kernels use; see `int8Dots`'],
+    [
+      'nativeOff',
+      control + 896,
+      'whether a thread has no native kernels, so that all threads run those of this module',
+    ],
+    ['nativeRecords', control + 960, 'number of records that native kernels computed'],
     ['nextItem', control + 1024, 'next work item, one counter for each record since the last barrier'],
   ],
 };
@@ -124,7 +131,27 @@ const planFlags: Section = {
     ['int8', 1, 'activations as 8-bit integers'],
     ['repacked', 2, 'weight rows interleaved by four'],
     ['reuse', 4, 'the scratch of the previous record already holds this input'],
+    ['native', 8, 'a native kernel computes this record'],
     ['independent', 16, 'independent of the previous record, so no barrier in between'],
+  ],
+};
+
+/** What a native kernel receives with a record, at the end of the thread's frame. */
+const nativeTask: Section = {
+  kernelsOnly: true,
+  doc: 'Task of a native kernel, byte offsets from its address.',
+  type: 'usize',
+  prefix: 'TASK_',
+  entries: [
+    ['opcode', 0],
+    ['plan', 4, 'plan entry of the record'],
+    ['attributes', 8],
+    ['shared', 12, 'scratch that all threads share'],
+    ['local', 16, 'scratch of this thread'],
+    ['counter', 20, 'counter of work items, 0 for a record that runs on one thread'],
+    ['thread', 24],
+    ['numThreads', 28, 'number of threads that work on the record'],
+    ['offset', frameBytes - 64, 'distance from the frame to the task'],
   ],
 };
 
@@ -133,6 +160,7 @@ const sizes: readonly Section[] = [
     kernelsOnly: true,
     type: 'usize',
     entries: [
+      ['slotBytes', 48, 'bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims'],
       ['frames', frames],
       ['frameBytes', frameBytes],
       ['planBytes', 32, 'bytes of a plan entry'],
@@ -270,6 +298,7 @@ const kernelConstants: readonly Section[] = [
 
 export const sections: readonly Section[] = [
   ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes, agreements],
+  nativeTask,
   ...kernelConstants,
   ...sizes,
 ];

@@ -21,6 +21,8 @@ export const MIN_WORK: usize = 0x10280; // rough number of steps below which a r
 export const GATHERING: usize = 0x102c0; // whether thread 0 sleeps until all others have arrived
 export const SPINS: usize = 0x10300; // number of polls of a word that another thread will change, before sleeping
 export const INT8_DOT: usize = 0x10340; // which int8 dot product kernels use; see `int8Dots`
+export const NATIVE_OFF: usize = 0x10380; // whether a thread has no native kernels, so that all threads run those of this module
+export const NATIVE_RECORDS: usize = 0x103c0; // number of records that native kernels computed
 export const NEXT_ITEM: usize = 0x10400; // next work item, one counter for each record since the last barrier
 
 // How 8-bit products are summed. The host cannot request `usdot`, which is exact only on some machines.
@@ -46,6 +48,7 @@ export const PLAN_AUX: usize = 8;
 export const FLAG_INT8: u32 = 1; // activations as 8-bit integers
 export const FLAG_REPACKED: u32 = 2; // weight rows interleaved by four
 export const FLAG_REUSE: u32 = 4; // the scratch of the previous record already holds this input
+export const FLAG_NATIVE: u32 = 8; // a native kernel computes this record
 export const FLAG_INDEPENDENT: u32 = 16; // independent of the previous record, so no barrier in between
 
 // Jobs of the backend itself, besides the ops.
@@ -64,6 +67,17 @@ export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes
 export const GROUP_SIZE: i32 = 4; // rows of a group that repacking interleaves
 export const NEURON_COLUMNS: i32 = 128; // rows of a repacked neuron have a multiple of so many columns
 
+// Task of a native kernel, byte offsets from its address.
+export const TASK_OPCODE: usize = 0;
+export const TASK_PLAN: usize = 4; // plan entry of the record
+export const TASK_ATTRIBUTES: usize = 8;
+export const TASK_SHARED: usize = 12; // scratch that all threads share
+export const TASK_LOCAL: usize = 16; // scratch of this thread
+export const TASK_COUNTER: usize = 20; // counter of work items, 0 for a record that runs on one thread
+export const TASK_THREAD: usize = 24;
+export const TASK_NUM_THREADS: usize = 28; // number of threads that work on the record
+export const TASK_OFFSET: usize = 960; // distance from the frame to the task
+
 export const META_BYTES: usize = 32; // bytes of the meta of a block of activations
 export const FIRST_FLOATS: usize = 128; // where the first vector of floats of an unpacked block begins
 export const SECOND_FLOATS: usize = 144; // where the second one begins
@@ -80,6 +94,7 @@ export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a r
 
 export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds
 
+export const SLOT_BYTES: usize = 48; // bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;
 export const PLAN_BYTES: usize = 32; // bytes of a plan entry

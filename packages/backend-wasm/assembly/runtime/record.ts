@@ -1,9 +1,6 @@
 /** The record that a thread executes, decoded from its words into the thread's frame. */
 import * as layout from './layout.generated';
 
-/** Bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims. */
-const SLOT_BYTES: usize = 48;
-
 let frame: usize = 0;
 let scalars: usize = 0;
 let shared: usize = 0;
@@ -34,7 +31,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
   matrixOfNeurons = -1;
   let at = load<u32>(entry, layout.PLAN_RECORD) + 12;
   let slot = frame;
-  for (let i = 0; i < numTensors; i++, slot += SLOT_BYTES) {
+  for (let i = 0; i < numTensors; i++, slot += layout.SLOT_BYTES) {
     const rank = load<i32>(at) - 1;
     store<i32>(slot, rank >= 0 ? 1 : 0);
     if (rank < 0) {
@@ -57,7 +54,7 @@ export function enterRecord(entry: usize, numTensors: i32): void {
 
 /** Replaces a tensor by a matrix, for ops that are composed of others; address 0 means that the tensor is absent. */
 export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
-  const slot = frame + <usize>tensor * SLOT_BYTES;
+  const slot = frame + <usize>tensor * layout.SLOT_BYTES;
   store<i32>(slot, address !== 0 ? 1 : 0);
   store<i32>(slot, dtype, 4);
   store<u32>(slot, <u32>address, 8);
@@ -83,20 +80,20 @@ export function strideOf(rowBytes: usize): usize {
 }
 
 export function isPresent(tensor: i32): bool {
-  return load<i32>(frame + <usize>tensor * SLOT_BYTES) !== 0;
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES) !== 0;
 }
 /** GGUF number of the dtype. */
 export function dtypeOf(tensor: i32): i32 {
-  return load<i32>(frame + <usize>tensor * SLOT_BYTES, 4);
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, 4);
 }
 export function addressOf(tensor: i32): usize {
-  return load<u32>(frame + <usize>tensor * SLOT_BYTES, 8);
+  return load<u32>(frame + <usize>tensor * layout.SLOT_BYTES, 8);
 }
 export function rankOf(tensor: i32): i32 {
-  return load<i32>(frame + <usize>tensor * SLOT_BYTES, 12);
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, 12);
 }
 export function dim(tensor: i32, axis: i32): i32 {
-  return load<i32>(frame + <usize>tensor * SLOT_BYTES + 16 + ((<usize>axis) << 2));
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES + 16 + ((<usize>axis) << 2));
 }
 export function lastDim(tensor: i32): i32 {
   return dim(tensor, rankOf(tensor) - 1);
@@ -131,6 +128,20 @@ export function aux(index: i32): usize {
 export function setAux(index: i32, value: u32): void {
   store<u32>(plan + ((<usize>index) << 2), value, layout.PLAN_AUX);
 }
+/** Writes what a native kernel needs besides the operands, and returns its address. */
+export function writeTask(opcode: i32, counter: usize, thread: i32, numThreads: i32): usize {
+  const task = frame + layout.TASK_OFFSET;
+  store<i32>(task, opcode, layout.TASK_OPCODE);
+  store<u32>(task, <u32>plan, layout.TASK_PLAN);
+  store<u32>(task, <u32>attributes, layout.TASK_ATTRIBUTES);
+  store<u32>(task, <u32>shared, layout.TASK_SHARED);
+  store<u32>(task, <u32>local, layout.TASK_LOCAL);
+  store<u32>(task, <u32>counter, layout.TASK_COUNTER);
+  store<i32>(task, thread, layout.TASK_THREAD);
+  store<i32>(task, numThreads, layout.TASK_NUM_THREADS);
+  return task;
+}
+
 /** Scratch of this record that all threads share. */
 export function sharedScratch(): usize {
   return shared;

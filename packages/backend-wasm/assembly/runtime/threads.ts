@@ -90,6 +90,16 @@ export function nextItem(): i32 {
   return isSerial ? nextItems(1) : numThreads + nextItems(1);
 }
 
+/** The counter of this record's work items; 0 if it runs on one thread. */
+export function sharedCounter(): usize {
+  return isSerial ? 0 : counter;
+}
+
+/** Barrier before the first record of a thread. */
+export function firstBarrier(): void {
+  if (numThreads > 1) meet();
+}
+
 /** Moves on to a record that needs no barrier before it. */
 export function nextCounter(): void {
   counter += layout.COUNTER_BYTES;

@@ -43,7 +43,11 @@ export interface WasmHost {
 export const workerBody = `
 const imports = {
   env: { memory: start.memory },
-  index: { now: () => performance.now(), jobDone: start.postsJobs ? () => post('done') : () => undefined },
+  index: {
+    now: () => performance.now(),
+    jobDone: start.postsJobs ? () => post('done') : () => undefined,
+    nativeKernel: () => undefined,
+  },
 };
 new WebAssembly.Instance(start.module, imports).exports.serve(start.thread, start.numThreads);
 `;

@@ -83,5 +83,8 @@ export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
 }
 
 export function instantiate(module: WasmModule, memory: WasmMemory, now: () => number): WasmExports {
-  return new api.Instance(module, { env: { memory }, index: { now, jobDone: () => undefined } }).exports;
+  return new api.Instance(module, {
+    env: { memory },
+    index: { now, jobDone: () => undefined, nativeKernel: () => undefined },
+  }).exports;
 }

@@ -24,6 +24,8 @@ export const controlWords = {
   gathering: 0x102c0, // whether thread 0 sleeps until all others have arrived
   spins: 0x10300, // number of polls of a word that another thread will change, before sleeping
   int8Dot: 0x10340, // which int8 dot product kernels use; see `int8Dots`
+  nativeOff: 0x10380, // whether a thread has no native kernels, so that all threads run those of this module
+  nativeRecords: 0x103c0, // number of records that native kernels computed
   nextItem: 0x10400, // next work item, one counter for each record since the last barrier
 } as const;
 
@@ -57,6 +59,7 @@ export const planFlags = {
   int8: 1, // activations as 8-bit integers
   repacked: 2, // weight rows interleaved by four
   reuse: 4, // the scratch of the previous record already holds this input
+  native: 8, // a native kernel computes this record
   independent: 16, // independent of the previous record, so no barrier in between
 } as const;
 

@@ -15,7 +15,7 @@ interface LineBudget {
 export const kernelBudgets: readonly LineBudget[] = [
   {
     name: 'hand-written kernel lines',
-    limit: 9_500,
+    limit: 9_550,
     isCounted: (path) => /^assembly\/.*(?<!\.generated)\.ts$/.test(path),
   },
   {

@@ -1,0 +1,190 @@
+/**
+ * Compiles the addon with the system's C++ compiler: every source once per level, against the headers of Node-API, and
+ * the programs of source/tests. Objects and outputs are named by the content of their inputs, so nothing compiles twice.
+ *
+ * `--if-available` says so and succeeds where there is no compiler. CXX names another compiler than `c++`.
+ */
+import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { availableParallelism } from 'node:os';
+import { basename, dirname, join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { levelsOf, platformName } from './levels.mjs';
+
+const folder = dirname(dirname(fileURLToPath(import.meta.url)));
+const source = join(folder, 'source');
+const compiler = process.env['CXX'] ?? 'c++';
+const common = ['-std=c++20', '-O3', '-fPIC', '-fno-exceptions', '-fno-rtti', '-fvisibility=hidden'];
+/** Sources of which each level has a copy. */
+const levelFolders = ['attention', 'ffn', 'gemm', 'ops', 'runtime'];
+const linking =
+  process.platform === 'darwin' ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-Wl,--as-needed'];
+
+/** The headers of Node-API: an MIT package without code. */
+function headerFolder() {
+  return createRequire(import.meta.url)('node-api-headers').include_dir;
+}
+
+function filesBelow(path, ending) {
+  if (!existsSync(path)) return [];
+  return readdirSync(path, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith(ending))
+    .sort()
+    .map((file) => join(path, file));
+}
+
+function hashOf(parts) {
+  const hash = createHash('sha256');
+  for (const part of parts) hash.update(part).update('\0');
+  return hash.digest('hex').slice(0, 16);
+}
+
+/** Runs programs, as many at once as there are cores. @throws {Error} with the output of the first that fails */
+async function runAll(commands) {
+  const waiting = [...commands];
+  const work = async () => {
+    for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) await run(next);
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, work));
+}
+
+/** Runs a compiler whose output appears under its name only when it is complete. */
+function run({ programArguments, output }) {
+  const temporary = `${output}.${process.pid}`;
+  return new Promise((resolve, reject) => {
+    const child = spawn(compiler, [...programArguments, '-o', temporary], { stdio: ['ignore', 'pipe', 'pipe'] });
+    let text = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (text += data));
+    child.on('error', reject);
+    child.on('close', (code) => {
+      if (code !== 0) return reject(new Error(`${compiler} failed for ${relative(folder, output)}:\n${text}`));
+      renameSync(temporary, output);
+      resolve();
+    });
+  });
+}
+
+/** The outputs of a build, by the content of all that they depend on. */
+class Build {
+  /** @param version what the compiler calls itself */
+  constructor(version) {
+    this.folder = join(folder, 'build', platformName());
+    this.objects = join(this.folder, 'objects');
+    this.levels = levelsOf();
+    const headers = filesBelow(source, '.h').flatMap((path) => [relative(source, path), readFileSync(path)]);
+    this.base = hashOf([compiler, version, readFileSync(join(headerFolder(), 'node_api.h')), ...headers]);
+    this.kept = new Set();
+    mkdirSync(this.objects, { recursive: true });
+  }
+
+  /** An object file and, unless it exists, the command that makes it. */
+  #object(path, name, flags) {
+    const hash = hashOf([this.base, ...flags, readFileSync(path)]);
+    const output = join(this.objects, `${name}-${hash}.o`);
+    this.kept.add(basename(output));
+    return { output, programArguments: ['-c', path, ...common, ...flags] };
+  }
+
+  levelObjects({ name, flags }) {
+    const files = levelFolders.flatMap((each) => filesBelow(join(source, each), '.cpp'));
+    return files.map((path) => {
+      const stem = relative(source, path).replaceAll(/[\\/]/g, '-').replace('.cpp', '');
+      return this.#object(path, `${name}-${stem}`, [...flags, `-DWINNOW_LEVEL=${name}`]);
+    });
+  }
+
+  addonObjects() {
+    const names = this.levels.map(({ name }) => `X(${name})`).join(' ');
+    const flags = [`-DWINNOW_LEVELS=${names}`, `-I${headerFolder()}`];
+    return filesBelow(join(source, 'addon'), '.cpp').map((path) =>
+      this.#object(path, `addon-${basename(path, '.cpp')}`, flags),
+    );
+  }
+
+  /** The test programs of a level. */
+  programs(level, objects) {
+    return filesBelow(join(source, 'tests'), '.cpp').map((path) => {
+      const stem = `${basename(path, '.cpp')}-${level.name}`;
+      const hash = hashOf([this.base, readFileSync(path), ...level.flags, ...objects]);
+      const output = join(this.folder, 'tests', `${stem}-${hash}`);
+      mkdirSync(dirname(output), { recursive: true });
+      this.kept.add(basename(output));
+      const flags = [...common, ...level.flags, `-DWINNOW_LEVEL=${level.name}`];
+      return {
+        output,
+        programArguments: [path, ...objects, ...flags, '-pthread', '-lm'],
+        link: join(this.folder, 'tests', stem),
+      };
+    });
+  }
+
+  /** Compiles and links what is missing; returns the number of compilations. */
+  async make() {
+    const byLevel = this.levels.map((level) => this.levelObjects(level));
+    const objects = [...byLevel.flat(), ...this.addonObjects()];
+    const missing = objects.filter(({ output }) => !existsSync(output));
+    await runAll(missing);
+    const paths = objects.map(({ output }) => output);
+    const addon = join(this.folder, `winnow-${hashOf(paths.map((path) => basename(path)))}.node`);
+    this.kept.add(basename(addon));
+    const links = existsSync(addon) ? [] : [{ output: addon, programArguments: [...paths, ...linking] }];
+    const programs = this.levels.flatMap((level, i) =>
+      this.programs(
+        level,
+        byLevel[i].map(({ output }) => output),
+      ),
+    );
+    const stale = [...links, ...programs].filter(({ output }) => !existsSync(output));
+    await runAll(stale);
+    publish(addon, join(this.folder, 'winnow.node'));
+    for (const { output, link } of programs) publish(output, link);
+    this.#sweep();
+    return missing.length + stale.length;
+  }
+
+  /** Removes outputs of other inputs. */
+  #sweep() {
+    for (const path of [this.folder, this.objects, join(this.folder, 'tests')]) {
+      if (!existsSync(path)) continue;
+      for (const file of readdirSync(path)) {
+        if (/-[0-9a-f]{16}(\.o|\.node)?$/.test(file) && !this.kept.has(file)) rmSync(join(path, file), { force: true });
+      }
+    }
+  }
+}
+
+/** Copies an output to its public name, if it changed; a process that has it loaded keeps its own. */
+function publish(from, to) {
+  if (existsSync(to) && readFileSync(to).equals(readFileSync(from))) return;
+  const temporary = `${to}.${process.pid}`;
+  copyFileSync(from, temporary);
+  renameSync(temporary, to);
+}
+
+async function main() {
+  const { values } = parseArgs({ options: { 'if-available': { type: 'boolean', default: false } } });
+  const found = spawnSync(compiler, ['--version'], { encoding: 'utf8' });
+  const refusal =
+    found.status !== 0
+      ? `no C++ compiler (${compiler})`
+      : levelsOf().length === 0
+        ? `no kernels for ${platformName()}`
+        : undefined;
+  if (refusal !== undefined) {
+    if (!values['if-available']) throw new Error(refusal);
+    process.stderr.write(`native kernels are not built: ${refusal}\n`);
+    return;
+  }
+  const start = Date.now();
+  const numCompiled = await new Build(found.stdout).make();
+  const seconds = ((Date.now() - start) / 1000).toFixed(1);
+  if (numCompiled > 0) process.stderr.write(`native kernels: built ${numCompiled} outputs in ${seconds} s\n`);
+}
+
+await main().catch((error) => {
+  process.stderr.write(`${error.message}\n`);
+  process.exitCode = 1;
+});

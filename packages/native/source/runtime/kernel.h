@@ -1,0 +1,18 @@
+/** A native kernel: `source/ops/NAME.cpp` defines `NAMEKernel`, and generated/kernels.h lists them. */
+#pragma once
+#include "record.h"
+#include "threads.h"
+
+namespace WINNOW_NAMESPACE {
+
+struct Kernel {
+  /** Whether the kernel computes records with these dtypes, shapes and flags; all symbols are at their capacity. */
+  bool (*supports)(const Record& record);
+  /** Bytes of scratch that all threads share, and per thread; the interpreter's kernel may need less or more. */
+  uint64_t (*sharedBytes)(const Record& record);
+  uint64_t (*localBytes)(const Record& record);
+  /** Computes the share of this thread. */
+  void (*run)(const Record& record, Threads& threads);
+};
+
+}  // namespace WINNOW_NAMESPACE

@@ -1,0 +1,32 @@
+/** The entry points of one level, compiled once per level with its instructions. */
+#include "level.h"
+#include "../generated/kernels.h"
+#include "processor.h"
+
+#define WINNOW_TEXT(name) #name
+#define WINNOW_NAME(name) WINNOW_TEXT(name)
+
+namespace WINNOW_NAMESPACE {
+
+namespace {
+
+bool measure(uint8_t* memory, uint32_t task, ScratchBytes* scratch) {
+  const Record record(memory, task);
+  const Kernel* kernel = kernelOf(record.task().opcode);
+  if (kernel == nullptr || !kernel->supports(record)) return false;
+  *scratch = {kernel->sharedBytes(record), kernel->localBytes(record)};
+  return true;
+}
+
+void run(uint8_t* memory, uint32_t task, BarrierCall barrier) {
+  const Record record(memory, task);
+  Threads threads(memory, record.task(), barrier);
+  kernelOf(record.task().opcode)->run(record, threads);
+}
+
+}  // namespace
+
+extern const Level level;
+const Level level = {WINNOW_NAME(WINNOW_LEVEL), isAvailable, selfTest, measure, run};
+
+}  // namespace WINNOW_NAMESPACE

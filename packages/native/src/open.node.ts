@@ -1,0 +1,74 @@
+/** Opens the native kernels: finds the addon, has it tried, and loads it. Nothing here throws: WebAssembly serves alike. */
+import { createRequire } from 'node:module';
+import { isSea } from 'node:sea';
+import { nativeLevels, type NativeAddon, type NativeAttachment, type NativeLevel } from './addon.js';
+import { findAddon, platformName } from './find.node.js';
+import { probe, type ProbeOptions } from './probe.node.js';
+
+/** `'auto'` takes the best level, `true` too, a name that level, and `false` none. */
+export type NativeChoice = 'auto' | boolean | NativeLevel;
+
+/** Native kernels of one level. */
+export interface NativeKernels {
+  readonly level: NativeLevel;
+  /** Path of the addon, which a worker loads by `require`. */
+  readonly path: string;
+  attach(bytes: Uint8Array): NativeAttachment;
+}
+
+export interface NativeResult {
+  readonly kernels?: NativeKernels;
+  /** Why there are none, if that is worth a notice. */
+  readonly refusal?: string;
+}
+
+export interface OpenNativeOptions extends ProbeOptions {
+  /** Path of the addon. Default: the one for this platform. */
+  readonly path?: string;
+}
+
+/** What `WINNOW_NATIVE` chooses, or what is wrong with it. */
+export function choiceOfEnvironment(value: string | undefined = process.env['WINNOW_NATIVE']): NativeChoice | Error {
+  if (value === undefined || value === '' || value === 'auto') return 'auto';
+  if (['off', 'false', '0'].includes(value)) return false;
+  if (['on', 'true', '1'].includes(value)) return true;
+  if (isLevel(value)) return value;
+  return new Error(`WINNOW_NATIVE: expected off, on, auto, ${nativeLevels.join(', ')}, got "${value}"`);
+}
+
+function isLevel(value: string): value is NativeLevel {
+  return (nativeLevels as readonly string[]).includes(value);
+}
+
+/** Opens the kernels that `choice` names, once per addon and process. */
+export async function openNative(choice: NativeChoice, options: OpenNativeOptions = {}): Promise<NativeResult> {
+  if (choice === false) return {};
+  const unfit = unfitHost();
+  if (unfit !== undefined) return choice === 'auto' ? {} : { refusal: unfit };
+  const path = options.path ?? findAddon();
+  if (path === undefined) return choice === 'auto' ? {} : { refusal: `there is no addon for ${platformName()}` };
+  const { levels, refusal } = await probe(path, options);
+  if (refusal !== undefined) return { refusal: `the addon for ${platformName()} is not used: ${refusal}` };
+  const usable = nativeLevels.filter((level) => levels.includes(level));
+  const level = typeof choice === 'string' && choice !== 'auto' ? usable.find((each) => each === choice) : usable[0];
+  if (level !== undefined) return load(path, level);
+  const found = usable.length === 0 ? 'none' : usable.join(', ');
+  return choice === 'auto' ? {} : { refusal: `expected the level ${String(choice)}, this machine has ${found}` };
+}
+
+function load(path: string, level: NativeLevel): NativeResult {
+  try {
+    const addon = createRequire(import.meta.url)(path) as NativeAddon;
+    return { kernels: { level, path, attach: (bytes) => addon.attach(bytes, level) } };
+  } catch (error) {
+    return { refusal: `the addon cannot be loaded: ${error instanceof Error ? error.message : String(error)}` };
+  }
+}
+
+/** Why addons are not tried in this process: another runtime, or a program that a trial would start once more. */
+function unfitHost(): string | undefined {
+  const { electron, bun, deno } = process.versions;
+  if (electron !== undefined) return 'native kernels are not used in Electron';
+  if (bun !== undefined || deno !== undefined) return 'native kernels need Node';
+  return isSea() ? 'native kernels are not used in single executable applications' : undefined;
+}

@@ -1,0 +1,113 @@
+/**
+ * Tries an addon in a child process before this process loads it, since an addon can end its process: by an instruction
+ * that the machine lacks, or a C library that does not fit. The verdict is kept in the user's cache folder, by the
+ * content of the addon, the processor and the version of Node.
+ */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { cpus, homedir } from 'node:os';
+import { join } from 'node:path';
+
+export interface Verdict {
+  /** Levels of this machine whose instructions work, best first. */
+  readonly levels: readonly string[];
+  /** Why the addon must not be loaded. */
+  readonly refusal?: string;
+}
+
+export interface ProbeOptions {
+  /** Folder for verdicts. Default: `winnow/native` in the user's cache folder. */
+  readonly cacheFolder?: string;
+}
+
+const timeoutMs = 20_000;
+
+/** What the child runs: the addon's own tests, and an attachment to a shared memory. */
+const childProgram = `
+const addon = require(process.argv[1]);
+const memory = new WebAssembly.Memory({ initial: 1, maximum: 2, shared: true });
+const levels = addon.levels().filter((level) => addon.selfTest(level) && addon.attach(new Uint8Array(memory.buffer), level));
+process.stdout.write(JSON.stringify(levels));
+`;
+
+/** The verdict about an addon: the one on record, or that of a new trial. Never throws. */
+export async function probe(path: string, { cacheFolder = defaultCacheFolder() }: ProbeOptions = {}): Promise<Verdict> {
+  let content: Uint8Array;
+  try {
+    content = await readFile(path);
+  } catch (error) {
+    return { levels: [], refusal: `the addon cannot be read: ${messageOf(error)}` };
+  }
+  const file = join(cacheFolder, `${keyOf(content)}.json`);
+  const known = await readVerdict(file);
+  if (known !== undefined) return known;
+  const { isFinal, ...verdict } = await tryInChild(path);
+  if (isFinal) await writeVerdict(cacheFolder, file, verdict);
+  return verdict;
+}
+
+function keyOf(content: Uint8Array): string {
+  const [processor] = cpus();
+  const hash = createHash('sha256').update(content);
+  hash.update(`\0${process.platform} ${process.arch} ${process.version}\0${processor?.model ?? ''}`);
+  return hash.digest('hex').slice(0, 32);
+}
+
+function defaultCacheFolder(): string {
+  const { XDG_CACHE_HOME, LOCALAPPDATA } = process.env;
+  const folder =
+    (process.platform === 'win32' ? LOCALAPPDATA : XDG_CACHE_HOME) ||
+    join(homedir(), process.platform === 'darwin' ? 'Library/Caches' : '.cache');
+  return join(folder, 'winnow', 'native');
+}
+
+async function readVerdict(file: string): Promise<Verdict | undefined> {
+  try {
+    const { levels, refusal } = JSON.parse(await readFile(file, 'utf8')) as Partial<Verdict>;
+    if (!Array.isArray(levels) || !levels.every((level) => typeof level === 'string')) return undefined;
+    return { levels, ...(typeof refusal === 'string' ? { refusal } : {}) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** A folder that cannot be written costs a trial at every start, and nothing else. */
+async function writeVerdict(folder: string, file: string, verdict: Verdict): Promise<void> {
+  const temporary = `${file}.${process.pid}`;
+  try {
+    await mkdir(folder, { recursive: true });
+    await writeFile(temporary, JSON.stringify(verdict));
+    await rename(temporary, file);
+  } catch {
+    // see above
+  }
+}
+
+/** A trial that was cut short by the machine rather than the addon is not final. */
+function tryInChild(path: string): Promise<Verdict & { readonly isFinal: boolean }> {
+  return new Promise((resolve) => {
+    const options = { timeout: timeoutMs, env: { ...process.env, NODE_OPTIONS: '' }, windowsHide: true };
+    const refuse = (refusal: string, isFinal: boolean): void => resolve({ levels: [], refusal, isFinal });
+    try {
+      execFile(process.execPath, ['-e', childProgram, path], options, (error, stdout, stderr) => {
+        if (error === null) resolve({ levels: JSON.parse(stdout) as string[], isFinal: true });
+        else if (error.killed === true) refuse(`its trial took more than ${timeoutMs / 1000} s`, false);
+        else if (typeof error.code === 'string') refuse(`its trial could not start: ${error.message}`, false);
+        else refuse(`its trial ended with ${error.signal ?? `code ${error.code}`}${reasonIn(stderr)}`, true);
+      });
+    } catch (error) {
+      refuse(`its trial could not start: ${messageOf(error)}`, false);
+    }
+  });
+}
+
+/** The error message that a child has printed. */
+function reasonIn(stderr: string): string {
+  const [line] = stderr.split('\n').filter((text) => /^\w*Error: /.test(text));
+  return line === undefined ? '' : `: ${line}`;
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

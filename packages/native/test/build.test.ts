@@ -1,0 +1,58 @@
+/** The addon of this machine, compiled from source; its tests are skipped where there is no C++ compiler. */
+import { spawnSync } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { findAddon, nativeLevels, platformName, type NativeAddon } from '../src/index.js';
+
+const folder = dirname(dirname(fileURLToPath(import.meta.url)));
+const path = findAddon();
+
+describe.skipIf(path === undefined)('the addon of this machine', () => {
+  const load = (): NativeAddon => createRequire(import.meta.url)(path as string) as NativeAddon;
+
+  it('has levels whose instructions work', () => {
+    const addon = load();
+    const levels = addon.levels();
+    expect(levels.every((level) => (nativeLevels as readonly string[]).includes(level))).toBe(true);
+    expect(levels.map((level) => addon.selfTest(level))).toEqual(levels.map(() => true));
+  });
+
+  it('refuses levels that it does not have', () => {
+    expect(() => load().attach(new Uint8Array(64), 'sse9')).toThrow('this machine does not have the level');
+    expect(() => load().selfTest('sse9')).toThrow('this machine does not have the level');
+  });
+
+  it('is built once: a second build compiles nothing', () => {
+    const before = statSync(path as string).mtimeMs;
+    const { status, stderr } = spawnSync(process.execPath, [join(folder, 'scripts', 'build.mjs')], {
+      encoding: 'utf8',
+    });
+    expect([status, stderr]).toEqual([0, '']);
+    expect(statSync(path as string).mtimeMs).toBe(before);
+  });
+});
+
+/** Programs of source/tests, compiled for each level. */
+const programs = (): string[] => {
+  try {
+    const names = readdirSync(join(folder, 'build', platformName(), 'tests'));
+    return names.filter((name) => !/-[0-9a-f]{16}$/.test(name));
+  } catch {
+    return [];
+  }
+};
+
+const levelsHere = path === undefined ? [] : (createRequire(import.meta.url)(path) as NativeAddon).levels();
+const runnable = programs().filter((name) => levelsHere.some((level) => name.endsWith(`-${level}`)));
+
+describe.skipIf(runnable.length === 0)('microkernels', () => {
+  it.each(runnable)('%s', (name) => {
+    const { status, stdout, stderr } = spawnSync(join(folder, 'build', platformName(), 'tests', name), {
+      encoding: 'utf8',
+    });
+    expect(`${status}${status === 0 ? '' : `\n${stdout}${stderr}`}`).toBe('0');
+  });
+});
