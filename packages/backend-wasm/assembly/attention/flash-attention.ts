@@ -2,7 +2,7 @@
  * Flash attention over a paged cache: online softmax over chunks of keys, eight queries side by side in registers. All
  * query heads of a KV head, and up to LANES queries, are computed together, so that each K and V row is read once.
  */
-import { dequantizeBeside, dequantizeRest } from '../gemm/dequantize-beside';
+import { dequantizeBeside, dequantizeRest, pending } from '../gemm/dequantize-beside';
 import { gemm4x8Dequantizing, gemmT4x8Dequantizing } from '../gemm/f16-gemm.generated';
 import { F16 } from '../quant/dequantize';
 import { dequantizeSwizzled, swizzledIndex } from '../quant/swizzled-f16';
@@ -124,15 +124,17 @@ function attendRange(begin: i32, end: i32): void {
       continue;
     }
     if (swizzlesValues) dequantizeBeside(cache.valueRowAt(index, tile.kvHead), valueRows, count * cache.valueDim);
-    // prefetch between the register tiles of the first panel
+    // the first panel prefetches between its register tiles; panels with nothing to do beside the GEMM use larger tiles
     prefetchChunk(isOpen ? ((count + 3) >> 2) + ((cache.valueDim + 3) >> 2) : 0);
     for (let panel = 0; panel < panels.numPanels; panel++) {
-      scoreChunk(panels.logitsOf(0), keys, count, panels.queriesOf(panel));
+      if (panel === 0) scoreChunk(panels.logitsOf(0), keys, count, panels.queriesOf(panel));
+      else panels.scoreRows(panel, keys, count, 0);
       dequantizeRest();
       softmaxChunk(panel, count, positions);
       if (isOpen && swizzlesKeys && panel === panels.numPanels - 1)
         dequantizeBeside(cache.keyRowAt(chunkIndex, tile.kvHead), keyRows, chunkCount * cache.headDim);
-      sumChunk(panels.outputsOf(panel), values, count, panels.logitsOf(0));
+      if (panel === 0 || pending > 0) sumChunk(panels.outputsOf(panel), values, count, panels.logitsOf(0));
+      else panels.sumRows(panel, values, count, 0);
     }
     dequantizeRest();
   }
