@@ -17,7 +17,15 @@ import { levelsOf, platformName } from './levels.mjs';
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(folder, 'source');
 const compiler = process.env['CXX'] ?? 'c++';
-const common = ['-std=c++20', '-O3', '-fPIC', '-fno-exceptions', '-fno-rtti', '-fvisibility=hidden'];
+const common = [
+  '-std=c++20',
+  '-O3',
+  '-fPIC',
+  '-fno-exceptions',
+  '-fno-rtti',
+  '-fvisibility=hidden',
+  '-ffp-contract=off',
+];
 /** Sources of which each level has a copy. */
 const levelFolders = ['attention', 'ffn', 'gemm', 'ops', 'runtime'];
 const linking =

@@ -1,0 +1,156 @@
+#include "qgemm.h"
+#include "../generated/layout.h"
+
+namespace WINNOW_NAMESPACE {
+
+namespace {
+
+inline float floatAt(const uint8_t* at) {
+  float value;
+  memcpy(&value, at, 4);
+  return value;
+}
+
+inline int32_t intAt(const uint8_t* at) {
+  int32_t value;
+  memcpy(&value, at, 4);
+  return value;
+}
+
+template <class FORMAT, int VECTORS> struct Tile {
+  static constexpr int BITS = FORMAT::bits;
+  Ints codes[VECTORS][8];
+  Floats a[VECTORS];
+  Floats b[VECTORS];
+
+  explicit Tile(const UnpackedBlock* blocks) {
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; v++) {
+#pragma GCC unroll 8
+      for (int j = 0; j < 8; j++) codes[v][j] = blocks[v * KC_BLOCKS].codes[j];
+      a[v] = blocks[v * KC_BLOCKS].a;
+      b[v] = blocks[v * KC_BLOCKS].b;
+    }
+  }
+
+  /** Integer sums of words [FROM, TO), from the initial sums at `initial` in the metas. */
+  template <int FROM, int TO>
+  void dot(const uint8_t* x, const uint8_t* meta, int initial, Ints (&products)[TILE_TOKENS][VECTORS]) const {
+#pragma GCC unroll 4
+    for (int t = 0; t < TILE_TOKENS; t++) {
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; v++) products[t][v] = splatI(intAt(meta + t * META_BYTES + initial));
+    }
+    dotTile<BITS, FROM, TO, VECTORS>(codes, x, products);
+  }
+
+  /** Adds the scaled products with TILE_TOKENS tokens to `sums[VECTORS][NC][LANES]`. */
+  void multiply(const uint8_t* x, const uint8_t* meta, float* sums) const {
+    Ints first[TILE_TOKENS][VECTORS];
+    [[maybe_unused]] Ints last[TILE_TOKENS][VECTORS];
+    if constexpr (FORMAT::scaling == Scaling::Halves) {
+      dot<0, 4>(x, meta, FORMAT::initial, first);
+      dot<4, 8>(x, meta, FORMAT::initial + 4, last);
+    } else {
+      dot<0, 8>(x, meta, FORMAT::initial, first);
+    }
+#pragma GCC unroll 4
+    for (int t = 0; t < TILE_TOKENS; t++, meta += META_BYTES) {
+      const Floats d = splatF(floatAt(meta + META_SCALE));
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; v++) {
+        float* to = sums + (v * NC + t) * LANES;
+        Floats sum = load(to);
+        if constexpr (FORMAT::scaling == Scaling::Offset) sum = fma(b[v], splatF(floatAt(meta + META_SUM)), sum);
+        if constexpr (FORMAT::scaling == Scaling::Halves) {
+          sum = fma(fma(toFloat(first[t][v]), a[v], mul(toFloat(last[t][v]), b[v])), d, sum);
+        } else {
+          sum = fma(toFloat(first[t][v]), mul(a[v], d), sum);
+        }
+        store(to, sum);
+      }
+    }
+  }
+};
+
+/** VECTORS blocks of the same columns times tokens, added to `sums[VECTORS][NC][LANES]`. */
+template <class FORMAT, int VECTORS>
+void multiplyBlocks(const UnpackedBlock* blocks, const uint8_t* x, const uint8_t* meta, int numTokens, float* sums) {
+  const Tile<FORMAT, VECTORS> tile(blocks);
+  for (int t = 0; t < numTokens; t += TILE_TOKENS) {
+    tile.multiply(x, meta, sums);
+    x += TILE_TOKENS * CODE_BYTES<FORMAT::bits>;
+    meta += TILE_TOKENS * META_BYTES;
+    sums += TILE_TOKENS * LANES;
+  }
+}
+
+/** Unpacks blocks `[block, block + numBlocks)` of a panel. */
+template <class FORMAT>
+void unpackPanel(const Qgemm& product, int begin, int end, int block, int numBlocks, QgemmScratch& scratch) {
+  for (int v = 0; v < PANEL_VECTORS && begin + v * LANES < end; v++) {
+    Groups groups;
+    for (int g = 0; g < LANES / 4; g++) {
+      // the last group stands in for those beyond it
+      const int row = begin + v * LANES + 4 * g;
+      groups.at[g] = product.weight + static_cast<size_t>((row < end ? row : end - 4) / 4) * product.groupBytes;
+    }
+    for (int i = 0; i < numBlocks; i += FORMAT::step) {
+      FORMAT::unpack(groups, (block + i) / FORMAT::step * FORMAT::stepBytes, &scratch.panel[v][i]);
+    }
+  }
+}
+
+/** Stores the sums of tokens `[first, last)` plus the bias. */
+void storePanel(const Qgemm& product, int begin, int end, int first, int last, const QgemmScratch& scratch) {
+  for (int v = 0; v < PANEL_VECTORS; v++) {
+    const int row = begin + v * LANES;
+    const int count = end - row < LANES ? end - row : LANES;
+    if (count <= 0) return;
+    const Floats bias = product.bias == nullptr ? splatF(0) : loadUpTo(product.bias + row, count);
+    for (int t = first; t < last; t++) {
+      float* to = product.y + static_cast<size_t>(t) * product.numOutputs + row;
+      storeUpTo(to, add(load(scratch.sums[v][t - first]), bias), count);
+    }
+  }
+}
+
+template <class FORMAT>
+void multiplyPanel(const Qgemm& product, int begin, int end, QgemmScratch& scratch) {
+  const int numVectors = (end - begin + LANES - 1) / LANES;
+  for (int first = 0; first < product.numTokens; first += NC) {
+    const int last = first + NC < product.numTokens ? first + NC : product.numTokens;
+    memset(scratch.sums, 0, sizeof scratch.sums);
+    for (int block = 0; block < product.numBlocks; block += KC_BLOCKS) {
+      const int count = product.numBlocks - block < KC_BLOCKS ? product.numBlocks - block : KC_BLOCKS;
+      unpackPanel<FORMAT>(product, begin, end, block, count, scratch);
+      for (int i = 0; i < count; i++) {
+        const size_t column = static_cast<size_t>(block + i) * product.paddedTokens + first;
+        const uint8_t* x = product.activations.codesFor<FORMAT::bits>() + column * CODE_BYTES<FORMAT::bits>;
+        const uint8_t* meta = product.activations.metas + column * META_BYTES;
+        int v = 0;
+        for (; v + ROW_VECTORS <= numVectors; v += ROW_VECTORS) {
+          multiplyBlocks<FORMAT, ROW_VECTORS>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
+        }
+        for (; v < numVectors; v++) {
+          multiplyBlocks<FORMAT, 1>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
+        }
+      }
+    }
+    storePanel(product, begin, end, first, last, scratch);
+  }
+}
+
+}  // namespace
+
+void qgemmPanel(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch) {
+  switch (dtype) {
+    case Q8_0: return multiplyPanel<Format<Q8_0>>(product, begin, end, scratch);
+    case Q4_0: return multiplyPanel<Format<Q4_0>>(product, begin, end, scratch);
+    case Q4_K: return multiplyPanel<Format<Q4_K>>(product, begin, end, scratch);
+    case Q5_K: return multiplyPanel<Format<Q5_K>>(product, begin, end, scratch);
+    default: return multiplyPanel<Format<Q6_K>>(product, begin, end, scratch);
+  }
+}
+
+}  // namespace WINNOW_NAMESPACE

@@ -1,0 +1,46 @@
+/**
+ * qgemm: y = W x for many tokens, with W in groups of four interleaved rows and 8-bit activations `[block][token]`. Panels of MC
+ * rows and KC columns are unpacked once for NC tokens; per block of 32 columns, integer sums are exact and then scaled and added to
+ * f32 sums, which stay in the L1 cache.
+ */
+#pragma once
+#include "unpacked-blocks.h"
+
+namespace WINNOW_NAMESPACE {
+
+/** Rows per panel. */
+constexpr int MC = 32;
+/** Blocks per panel: 512 columns, two super-blocks. */
+constexpr int KC_BLOCKS = 16;
+/** Tokens per panel. */
+constexpr int NC = 128;
+constexpr int PANEL_VECTORS = MC / LANES;
+
+/** The operands of a product. */
+struct Qgemm {
+  /** Groups of four rows, each `groupBytes` long. */
+  const uint8_t* weight;
+  size_t groupBytes;
+  int32_t numBlocks;
+  /** `[block][paddedTokens]` */
+  Activations activations;
+  int32_t paddedTokens;
+  int32_t numTokens;
+  /** `[numTokens][numOutputs]` */
+  float* y;
+  int32_t numOutputs;
+  /** `[numOutputs]` or null. */
+  const float* bias;
+};
+
+/** What a thread keeps in its scratch, aligned to 64 bytes. */
+struct QgemmScratch {
+  UnpackedBlock panel[PANEL_VECTORS][KC_BLOCKS];
+  /** Sums of LANES rows, per token. */
+  float sums[PANEL_VECTORS][NC][LANES];
+};
+
+/** Computes outputs `[begin, end)`, whole groups and at most MC, of all tokens; `dtype` is a type that can be repacked. */
+void qgemmPanel(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch);
+
+}  // namespace WINNOW_NAMESPACE

@@ -1,0 +1,104 @@
+/** Verbs of the level avx512: 16 lanes, 8-bit dot products by `vpdpbusd`. */
+#pragma once
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "../runtime/level.h"
+
+namespace WINNOW_NAMESPACE {
+
+using Floats = __m512;
+using Ints = __m512i;
+constexpr int LANES = 16;
+/** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
+constexpr int ROW_VECTORS = 2;
+
+inline Floats splatF(float value) { return _mm512_set1_ps(value); }
+inline Floats load(const float* from) { return _mm512_loadu_ps(from); }
+inline void store(float* to, Floats value) { _mm512_storeu_ps(to, value); }
+inline Floats add(Floats a, Floats b) { return _mm512_add_ps(a, b); }
+inline Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+/** a * b + c */
+inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+/** The first `count` lanes, zeros in the others. */
+inline Floats loadUpTo(const float* from, int count) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << count) - 1), from); }
+inline void storeUpTo(float* to, Floats value, int count) {
+  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1 << count) - 1), value);
+}
+
+inline Ints splatI(int32_t value) { return _mm512_set1_epi32(value); }
+inline Ints loadI(const void* from) { return _mm512_loadu_si512(from); }
+inline void storeI(void* to, Ints value) { _mm512_storeu_si512(to, value); }
+inline Ints addI(Ints a, Ints b) { return _mm512_add_epi32(a, b); }
+inline Ints subI(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+inline Ints maxI(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
+inline int32_t reduceAdd(Ints a) { return _mm512_reduce_add_epi32(a); }
+inline int32_t reduceMax(Ints a) { return _mm512_reduce_max_epi32(a); }
+inline Ints bitAnd(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+inline Ints bitOr(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+/** Lanes shifted to the right, zeros from the left; bits move between the bytes of a lane. */
+template <int BITS> inline Ints shiftRight(Ints a) { return BITS == 0 ? a : _mm512_srli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftLeft(Ints a) { return BITS == 0 ? a : _mm512_slli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftRightSigned(Ints a) { return _mm512_srai_epi32(a, BITS); }
+inline Ints bitsOf(Floats a) { return _mm512_castps_si512(a); }
+/** The lanes as bytes, saturated. */
+inline void storeBytes(uint8_t* to, Ints a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtsepi32_epi8(a)); }
+inline Floats toFloat(Ints a) { return _mm512_cvtepi32_ps(a); }
+/** The 4 bytes at `from` in every lane. */
+inline Ints splatBytes(const uint8_t* from) {
+  int32_t word;
+  memcpy(&word, from, 4);
+  return _mm512_set1_epi32(word);
+}
+
+/** LANES / 4 addresses; each 128-bit part of a vector comes from one of them. */
+struct Groups {
+  const uint8_t* at[LANES / 4];
+};
+
+/** 16 bytes of each group. */
+inline Ints loadGroups(const Groups& groups, size_t offset) {
+  const auto part = [&](int i) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(groups.at[i] + offset)); };
+  __m512i v = _mm512_castsi128_si512(part(0));
+  v = _mm512_mask_broadcast_i32x4(v, 0x00f0, part(1));
+  v = _mm512_mask_broadcast_i32x4(v, 0x0f00, part(2));
+  return _mm512_mask_broadcast_i32x4(v, 0xf000, part(3));
+}
+
+/** Four binary16 of each group. */
+inline Floats loadGroupHalves(const Groups& groups, size_t offset) {
+  const auto part = [&](int i) {
+    int64_t halves;
+    memcpy(&halves, groups.at[i] + offset, 8);
+    return halves;
+  };
+  return _mm512_cvtph_ps(_mm256_set_epi64x(part(3), part(2), part(1), part(0)));
+}
+
+/** Bytes of the codes of a block of 32 activations in the form for weights of BITS bits. */
+template <int BITS> constexpr int CODE_BYTES = 32;
+/** Only defined on levels with a second form of codes. */
+int32_t storeSignMagnitude(uint8_t* to, Ints codes);
+
+/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
+constexpr int TILE_TOKENS = 2;
+
+/**
+ * Adds the products of words [FROM, TO) of blocks: a lane's four codes, unsigned with BITS bits, times four activations of each
+ * token; `x` are the codes of consecutive tokens.
+ */
+template <int BITS, int FROM, int TO, int VECTORS>
+inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&sums)[TILE_TOKENS][VECTORS]) {
+#pragma GCC unroll 8
+  for (int j = FROM; j < TO; j++) {
+#pragma GCC unroll 4
+    for (int t = 0; t < TILE_TOKENS; t++) {
+      const Ints four = splatBytes(x + t * CODE_BYTES<BITS> + 4 * j);
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; v++) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], codes[v][j], four);
+    }
+  }
+}
+
+}  // namespace WINNOW_NAMESPACE

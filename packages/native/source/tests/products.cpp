@@ -1,0 +1,98 @@
+/** Compares the products of a level with the plain formulation; exits with the number of failures. */
+#include "../gemm/qgemm.h"
+#include "../generated/layout.h"
+#include "plain.h"
+
+namespace WINNOW_NAMESPACE {
+
+namespace {
+
+plain::Random random;
+int numFailures = 0;
+
+struct Case {
+  int32_t dtype;
+  int numRows;
+  int numColumns;
+  int numTokens;
+};
+
+/** Weights and activations of a case, the latter as f32 and as the numbers that their codes stand for. */
+struct Operands {
+  plain::Bytes rows;
+  plain::Bytes weight;
+  std::vector<float> x;
+  std::vector<double> codes;
+  std::vector<float> bias;
+
+  explicit Operands(const Case& c)
+      : rows(plain::randomRows(c.dtype, c.numRows, c.numColumns, random)),
+        weight(plain::interleave(c.dtype, rows, c.numRows)),
+        x(static_cast<size_t>(c.numTokens * c.numColumns)),
+        bias(static_cast<size_t>(c.numRows)) {
+    for (float& value : x) value = random.value();
+    for (float& value : bias) value = random.value();
+    codes = plain::quantized(x);
+  }
+};
+
+/** Checks outputs against sums in f64; the bound is that of additions in f32, relative to the sum of magnitudes. */
+void check(const char* name, const Case& c, const Operands& operands, const std::vector<float>& y) {
+  const size_t rowBytes = operands.rows.size() / static_cast<size_t>(c.numRows);
+  double worst = 0;
+  for (int row = 0; row < c.numRows; row++) {
+    std::vector<double> values(static_cast<size_t>(c.numColumns));
+    for (int i = 0; i < c.numColumns; i++) values[i] = plain::valueAt(c.dtype, &operands.rows[row * rowBytes], i);
+    for (int t = 0; t < c.numTokens; t++) {
+      double sum = operands.bias[row];
+      double magnitude = fabs(sum);
+      for (int i = 0; i < c.numColumns; i++) {
+        const double product = values[i] * operands.codes[static_cast<size_t>(t) * c.numColumns + i];
+        sum += product;
+        magnitude += fabs(product);
+      }
+      worst = fmax(worst, fabs(sum - y[static_cast<size_t>(t) * c.numRows + row]) / magnitude);
+    }
+  }
+  if (worst < 1e-6) return;
+  numFailures++;
+  printf("%s dtype %d, %d x %d, %d tokens: error %g of the sum of magnitudes\n", name, c.dtype, c.numRows, c.numColumns, c.numTokens, worst);
+}
+
+void* allocate(size_t sizeBytes) {
+  void* at = aligned_alloc(64, (sizeBytes + 127) & ~size_t{63});
+  memset(at, 0xa5, sizeBytes);
+  return at;
+}
+
+void testQgemm(const Case& c) {
+  const Operands operands(c);
+  const int numBlocks = c.numColumns / 32;
+  const int padded = (c.numTokens + 3) & ~3;
+  auto* base = static_cast<uint8_t*>(allocate(static_cast<size_t>(padded * numBlocks) * 128 + 64));
+  const Activations activations(base, static_cast<size_t>(padded * numBlocks));
+  for (int t = 0; t < c.numTokens; t++) quantizeBlocks(&operands.x[t * c.numColumns], activations, t, numBlocks, padded);
+  std::vector<float> y(static_cast<size_t>(c.numRows * c.numTokens), NAN);
+  const Qgemm product = {operands.weight.data(), 4 * operands.rows.size() / c.numRows, numBlocks, activations, padded, c.numTokens,
+                         y.data(), c.numRows, operands.bias.data()};
+  auto* scratch = static_cast<QgemmScratch*>(allocate(sizeof(QgemmScratch)));
+  for (int row = 0; row < c.numRows; row += MC) qgemmPanel(c.dtype, product, row, row + MC < c.numRows ? row + MC : c.numRows, *scratch);
+  check("qgemm", c, operands, y);
+  free(base);
+  free(scratch);
+}
+
+}  // namespace
+
+int testProducts() {
+  for (const int32_t dtype : {Q8_0, Q4_0, Q4_K, Q5_K, Q6_K}) {
+    for (const int numTokens : {4, 5, 129}) {
+      for (const int numRows : {4, 36, 100}) testQgemm({dtype, numRows, 1280, numTokens});
+    }
+  }
+  return numFailures;
+}
+
+}  // namespace WINNOW_NAMESPACE
+
+int main() { return WINNOW_NAMESPACE::testProducts(); }
