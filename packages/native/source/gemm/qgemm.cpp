@@ -5,18 +5,6 @@ namespace WINNOW_NAMESPACE {
 
 namespace {
 
-inline float floatAt(const uint8_t* at) {
-  float value;
-  memcpy(&value, at, 4);
-  return value;
-}
-
-inline int32_t intAt(const uint8_t* at) {
-  int32_t value;
-  memcpy(&value, at, 4);
-  return value;
-}
-
 template <class FORMAT, int VECTORS> struct Tile {
   static constexpr int BITS = FORMAT::bits;
   Ints codes[VECTORS][8];

@@ -16,6 +16,17 @@ constexpr int META_START_Q8 = 12;  // initial sum for unsigned codes of q8_0
 constexpr int META_MINUS_32 = 16;  // -32 * sum of codes: of the first half, then of the second
 constexpr int META_ZERO = 24;
 
+inline float floatAt(const uint8_t* meta) {
+  float value;
+  memcpy(&value, meta, 4);
+  return value;
+}
+inline int32_t intAt(const uint8_t* meta) {
+  int32_t value;
+  memcpy(&value, meta, 4);
+  return value;
+}
+
 /** Where the parts of quantized activations are in a scratch. */
 struct Activations {
   uint8_t* codes;

@@ -22,6 +22,18 @@ struct UnpackedBlock {
 /** How a product uses a and b. */
 enum class Scaling { One, Offset, Halves };
 
+/** Moves bits FROM and up of every byte to bits TO and up; `mask` selects them there. */
+template <int FROM, int TO> inline Ints moveBits(Ints bytes, Ints mask) {
+  if constexpr (FROM < TO) return bitAnd(shiftLeft<TO - FROM>(bytes), mask);
+  if constexpr (FROM > TO) return bitAnd(shiftRight<FROM - TO>(bytes), mask);
+  return bitAnd(bytes, mask);
+}
+inline Ints lowNibbles(Ints bytes) { return bitAnd(bytes, splatI(0x0f0f0f0f)); }
+inline Ints highNibbles(Ints bytes) { return lowNibbles(shiftRight<4>(bytes)); }
+/** Bit BIT of every byte as 0 or 16, and bits BIT and BIT + 1 as 0, 16, 32 or 48. */
+template <int BIT> inline Ints fifthBits(Ints bytes) { return moveBits<BIT, 4>(bytes, splatI(0x10101010)); }
+template <int BIT> inline Ints bitPairs(Ints bytes) { return moveBits<BIT, 4>(bytes, splatI(0x30303030)); }
+
 /** Repacked scales are 2^10 times those of the file. */
 inline Floats groupScales(const Groups& groups, size_t offset) {
   return mul(loadGroupHalves(groups, offset), splatF(0x1p-10f));
@@ -54,13 +66,27 @@ template <> struct Format<Q4_0> {
   static constexpr size_t stepBytes = 4 * Q4_0_BLOCK_BYTES;
 
   static void unpack(const Groups& groups, size_t at, UnpackedBlock* to) {
-    const Ints low = splatI(0x0f0f0f0f);
     to->a = groupScales(groups, at);
     for (int j = 0; j < 4; j++) {
       const Ints nibbles = loadGroups(groups, at + 8 + 16 * j);
-      to->codes[j] = bitAnd(nibbles, low);
-      to->codes[j + 4] = bitAnd(shiftRight<4>(nibbles), low);
+      to->codes[j] = lowNibbles(nibbles);
+      to->codes[j + 4] = highNibbles(nibbles);
     }
+  }
+};
+
+/** Six-bit scales and mins of q4_K and q5_K, from their three vectors: a lane has a byte for each of sub-blocks 0 to 3, then 4 to 7. */
+struct SixBits {
+  Ints scales[2];
+  Ints mins[2];
+
+  SixBits(Ints first, Ints second, Ints third) {
+    const Ints six = splatI(0x3f3f3f3f);
+    const Ints top = splatI(0x30303030);
+    scales[0] = bitAnd(first, six);
+    mins[0] = bitAnd(second, six);
+    scales[1] = bitOr(lowNibbles(third), moveBits<6, 4>(first, top));
+    mins[1] = bitOr(highNibbles(third), moveBits<6, 4>(second, top));
   }
 };
 
@@ -84,20 +110,14 @@ template <bool HAS_FIFTH> struct OffsetFormat {
   }
 
  private:
-  /** Six-bit scales and mins of eight sub-blocks; a lane has a byte for each of four of them. */
   static void unpackScales(const Groups& groups, size_t at, UnpackedBlock* to) {
-    const Ints first = loadGroups(groups, at + scalesAt);
-    const Ints second = loadGroups(groups, at + scalesAt + 16);
-    const Ints third = loadGroups(groups, at + scalesAt + 32);
-    const Ints six = splatI(0x3f3f3f3f);
-    const Ints low = splatI(0x0f0f0f0f);
-    const Ints top = splatI(0x30303030);
+    const SixBits six(loadGroups(groups, at + scalesAt), loadGroups(groups, at + scalesAt + 16), loadGroups(groups, at + scalesAt + 32));
     const Floats d = groupScales(groups, at);
     const Floats dmin = mul(groupScales(groups, at + 8), splatF(-1));
-    scaleFour(bitAnd(first, six), d, &UnpackedBlock::a, to);
-    scaleFour(bitOr(bitAnd(third, low), bitAnd(shiftRight<2>(first), top)), d, &UnpackedBlock::a, to + 4);
-    scaleFour(bitAnd(second, six), dmin, &UnpackedBlock::b, to);
-    scaleFour(bitOr(bitAnd(shiftRight<4>(third), low), bitAnd(shiftRight<2>(second), top)), dmin, &UnpackedBlock::b, to + 4);
+    for (int half = 0; half < 2; half++) {
+      scaleFour(six.scales[half], d, &UnpackedBlock::a, to + 4 * half);
+      scaleFour(six.mins[half], dmin, &UnpackedBlock::b, to + 4 * half);
+    }
   }
 
   static void scaleFour(Ints bytes, Floats factor, Floats UnpackedBlock::*member, UnpackedBlock* to) {
@@ -110,16 +130,14 @@ template <bool HAS_FIFTH> struct OffsetFormat {
 
   /** Sub-blocks 2 PAIR and 2 PAIR + 1, the low and the high nibbles of eight vectors. */
   template <int PAIR> static void unpackPair(const Groups& groups, size_t at, UnpackedBlock* to) {
-    const Ints low = splatI(0x0f0f0f0f);
     for (int j = 0; j < 8; j++) {
       const Ints nibbles = loadGroups(groups, at + nibblesAt + 128 * PAIR + 16 * j);
-      Ints even = bitAnd(nibbles, low);
-      Ints odd = bitAnd(shiftRight<4>(nibbles), low);
+      Ints even = lowNibbles(nibbles);
+      Ints odd = highNibbles(nibbles);
       if constexpr (HAS_FIFTH) {
-        const Ints one = splatI(0x01010101);
         const Ints fifths = loadGroups(groups, at + fifthsAt + 16 * j);
-        even = bitOr(even, shiftLeft<4>(bitAnd(shiftRight<2 * PAIR>(fifths), one)));
-        odd = bitOr(odd, shiftLeft<4>(bitAnd(shiftRight<2 * PAIR + 1>(fifths), one)));
+        even = bitOr(even, fifthBits<2 * PAIR>(fifths));
+        odd = bitOr(odd, fifthBits<2 * PAIR + 1>(fifths));
       }
       to[2 * PAIR].codes[j] = even;
       to[2 * PAIR + 1].codes[j] = odd;
@@ -158,16 +176,14 @@ template <> struct Format<Q6_K> {
  private:
   /** Four blocks: two of low nibbles, then two of high ones; the bit pairs of a byte belong to all four. */
   static void unpackHalf(const Groups& groups, size_t nibbles, size_t pairs, UnpackedBlock* to) {
-    const Ints low = splatI(0x0f0f0f0f);
-    const Ints three = splatI(0x03030303);
     for (int j = 0; j < 8; j++) {
       const Ints first = loadGroups(groups, nibbles + 16 * j);
       const Ints second = loadGroups(groups, nibbles + 128 + 16 * j);
       const Ints twos = loadGroups(groups, pairs + 16 * j);
-      to[0].codes[j] = bitOr(bitAnd(first, low), shiftLeft<4>(bitAnd(twos, three)));
-      to[1].codes[j] = bitOr(bitAnd(second, low), shiftLeft<4>(bitAnd(shiftRight<2>(twos), three)));
-      to[2].codes[j] = bitOr(bitAnd(shiftRight<4>(first), low), shiftLeft<4>(bitAnd(shiftRight<4>(twos), three)));
-      to[3].codes[j] = bitOr(bitAnd(shiftRight<4>(second), low), shiftLeft<4>(bitAnd(shiftRight<6>(twos), three)));
+      to[0].codes[j] = bitOr(lowNibbles(first), bitPairs<0>(twos));
+      to[1].codes[j] = bitOr(lowNibbles(second), bitPairs<2>(twos));
+      to[2].codes[j] = bitOr(highNibbles(first), bitPairs<4>(twos));
+      to[3].codes[j] = bitOr(highNibbles(second), bitPairs<6>(twos));
     }
   }
 };

@@ -4,10 +4,12 @@
 
 namespace WINNOW_NAMESPACE {
 
+extern const Kernel matmulKernel;  // source/ops/matmul.cpp
 
 /** The kernel of an op, or null. */
 inline const Kernel* kernelOf(int32_t opcode) {
   switch (opcode) {
+    case 3: return &matmulKernel;
     default: return nullptr;
   }
 }

@@ -54,9 +54,12 @@ inline int32_t reduceMax(Ints a) {
 inline Ints bitAnd(Ints a, Ints b) { return _mm256_and_si256(a, b); }
 inline Ints bitOr(Ints a, Ints b) { return _mm256_or_si256(a, b); }
 /** Lanes shifted to the right, zeros from the left; bits move between the bytes of a lane. */
-template <int BITS> inline Ints shiftRight(Ints a) { return BITS == 0 ? a : _mm256_srli_epi32(a, BITS); }
-template <int BITS> inline Ints shiftLeft(Ints a) { return BITS == 0 ? a : _mm256_slli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftRight(Ints a) { return _mm256_srli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftLeft(Ints a) { return _mm256_slli_epi32(a, BITS); }
 template <int BITS> inline Ints shiftRightSigned(Ints a) { return _mm256_srai_epi32(a, BITS); }
+/** The same with a count for each lane. */
+inline Ints shiftRightBy(Ints a, Ints counts) { return _mm256_srlv_epi32(a, counts); }
+inline Ints shiftLeftBy(Ints a, Ints counts) { return _mm256_sllv_epi32(a, counts); }
 inline Ints bitsOf(Floats a) { return _mm256_castps_si256(a); }
 /** The lanes as bytes, saturated. */
 inline __m128i packBytes(Ints a) {
@@ -72,9 +75,31 @@ inline Ints splatBytes(const uint8_t* from) {
   return _mm256_set1_epi32(word);
 }
 
-/** LANES / 4 addresses; each 128-bit part of a vector comes from one of them. */
+/** Parts of 128 bits. */
+constexpr int PARTS = LANES / 4;
+
+/** The same 16 bytes in every part. */
+inline Ints splatPart(const uint8_t* from) {
+  return _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+/** The same four binary16 in every part. */
+inline Floats splatHalves(const uint8_t* from) {
+  int64_t halves;
+  memcpy(&halves, from, 8);
+  return _mm256_cvtph_ps(_mm_set1_epi64x(halves));
+}
+/** `value` in the lanes of the first part, zeros in the others. */
+inline Ints firstPart(int32_t value) { return _mm256_zextsi128_si256(_mm_set1_epi32(value)); }
+/** The number of its part in every lane. */
+inline Ints partIndices() { return _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1); }
+/** Stores the sum of the parts. */
+inline void storePartSum(float* to, Floats a) {
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
+}
+
+/** Addresses of PARTS groups: each part of a vector comes from one of them. */
 struct Groups {
-  const uint8_t* at[LANES / 4];
+  const uint8_t* at[PARTS];
 };
 
 /** 16 bytes of each group. */
@@ -110,10 +135,36 @@ inline int32_t storeSignMagnitude(uint8_t* to, Ints codes) {
 /** How many 16-bit sums of two products with codes of BITS bits fit 16 bits: `8 * 2 * 15 * 127 < 2^15`. */
 template <int BITS> constexpr int PAIR_SUMS = BITS <= 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1;
 
-/** 16-bit sums of two products. */
-template <int BITS> inline Ints pairSums(Ints codes, const uint8_t* x) {
-  if (BITS < 8) return _mm256_maddubs_epi16(codes, splatBytes(x));
-  return _mm256_maddubs_epi16(splatBytes(x), _mm256_xor_si256(codes, splatBytes(x + 32)));
+/** 16-bit sums of two products; `signs` are only read for codes of eight bits. */
+template <int BITS> inline Ints pairSums(Ints codes, Ints x, const Ints& signs) {
+  if constexpr (BITS < 8) return _mm256_maddubs_epi16(codes, x);
+  return _mm256_maddubs_epi16(x, _mm256_xor_si256(codes, signs));
+}
+template <int BITS> inline Ints splatPairSums(Ints codes, const uint8_t* x) {
+  return pairSums<BITS>(codes, splatBytes(x), BITS < 8 ? codes : splatBytes(x + 32));
+}
+inline Ints addPairs(Ints sum, Ints pairs) {
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+/**
+ * Adds the products of COUNT vectors of codes, unsigned with BITS bits, and as many of activations, in which every four are
+ * repeated for the four rows of a part. Signs come 128 bytes after magnitudes.
+ */
+template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT], const uint8_t* x, Ints sum) {
+  constexpr int RUN = PAIR_SUMS<BITS> < COUNT ? PAIR_SUMS<BITS> : COUNT;
+  const auto pairsOf = [&](int i) {
+    const uint8_t* at = x + i * sizeof(Ints);
+    return pairSums<BITS>(codes[i], loadI(at), BITS < 8 ? codes[i] : loadI(at + 128));
+  };
+#pragma GCC unroll 4
+  for (int run = 0; run < COUNT; run += RUN) {
+    Ints pairs = pairsOf(run);
+#pragma GCC unroll 4
+    for (int i = run + 1; i < run + RUN; i++) pairs = _mm256_add_epi16(pairs, pairsOf(i));
+    sum = addPairs(sum, pairs);
+  }
+  return sum;
 }
 
 /** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
@@ -133,10 +184,10 @@ inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&su
 #pragma GCC unroll 4
       for (int t = 0; t < TILE_TOKENS; t++) {
         const uint8_t* at = x + t * CODE_BYTES<BITS>;
-        Ints pairs = pairSums<BITS>(codes[v][run], at + 4 * run);
+        Ints pairs = splatPairSums<BITS>(codes[v][run], at + 4 * run);
 #pragma GCC unroll 8
-        for (int j = run + 1; j < run + COUNT; j++) pairs = _mm256_add_epi16(pairs, pairSums<BITS>(codes[v][j], at + 4 * j));
-        sums[t][v] = _mm256_add_epi32(sums[t][v], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+        for (int j = run + 1; j < run + COUNT; j++) pairs = _mm256_add_epi16(pairs, splatPairSums<BITS>(codes[v][j], at + 4 * j));
+        sums[t][v] = addPairs(sums[t][v], pairs);
       }
     }
   }

@@ -38,9 +38,12 @@ inline int32_t reduceMax(Ints a) { return _mm512_reduce_max_epi32(a); }
 inline Ints bitAnd(Ints a, Ints b) { return _mm512_and_si512(a, b); }
 inline Ints bitOr(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 /** Lanes shifted to the right, zeros from the left; bits move between the bytes of a lane. */
-template <int BITS> inline Ints shiftRight(Ints a) { return BITS == 0 ? a : _mm512_srli_epi32(a, BITS); }
-template <int BITS> inline Ints shiftLeft(Ints a) { return BITS == 0 ? a : _mm512_slli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftRight(Ints a) { return _mm512_srli_epi32(a, BITS); }
+template <int BITS> inline Ints shiftLeft(Ints a) { return _mm512_slli_epi32(a, BITS); }
 template <int BITS> inline Ints shiftRightSigned(Ints a) { return _mm512_srai_epi32(a, BITS); }
+/** The same with a count for each lane. */
+inline Ints shiftRightBy(Ints a, Ints counts) { return _mm512_srlv_epi32(a, counts); }
+inline Ints shiftLeftBy(Ints a, Ints counts) { return _mm512_sllv_epi32(a, counts); }
 inline Ints bitsOf(Floats a) { return _mm512_castps_si512(a); }
 /** The lanes as bytes, saturated. */
 inline void storeBytes(uint8_t* to, Ints a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtsepi32_epi8(a)); }
@@ -52,9 +55,32 @@ inline Ints splatBytes(const uint8_t* from) {
   return _mm512_set1_epi32(word);
 }
 
-/** LANES / 4 addresses; each 128-bit part of a vector comes from one of them. */
+/** Parts of 128 bits. */
+constexpr int PARTS = LANES / 4;
+
+/** The same 16 bytes in every part. */
+inline Ints splatPart(const uint8_t* from) {
+  return _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+}
+/** The same four binary16 in every part. */
+inline Floats splatHalves(const uint8_t* from) {
+  int64_t halves;
+  memcpy(&halves, from, 8);
+  return _mm512_cvtph_ps(_mm256_set1_epi64x(halves));
+}
+/** `value` in the lanes of the first part, zeros in the others. */
+inline Ints firstPart(int32_t value) { return _mm512_maskz_set1_epi32(0x000f, value); }
+/** The number of its part in every lane. */
+inline Ints partIndices() { return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3); }
+/** Stores the sum of the parts. */
+inline void storePartSum(float* to, Floats a) {
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+}
+
+/** Addresses of PARTS groups: each part of a vector comes from one of them. */
 struct Groups {
-  const uint8_t* at[LANES / 4];
+  const uint8_t* at[PARTS];
 };
 
 /** 16 bytes of each group. */
@@ -80,6 +106,16 @@ inline Floats loadGroupHalves(const Groups& groups, size_t offset) {
 template <int BITS> constexpr int CODE_BYTES = 32;
 /** Only defined on levels with a second form of codes. */
 int32_t storeSignMagnitude(uint8_t* to, Ints codes);
+
+/**
+ * Adds the products of COUNT vectors of codes, unsigned with BITS bits, and as many of activations, in which every four are
+ * repeated for the four rows of a part.
+ */
+template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT], const uint8_t* x, Ints sum) {
+#pragma GCC unroll 4
+  for (int i = 0; i < COUNT; i++) sum = _mm512_dpbusd_epi32(sum, codes[i], loadI(x + i * sizeof(Ints)));
+  return sum;
+}
 
 /** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
 constexpr int TILE_TOKENS = 2;

@@ -1,5 +1,6 @@
 /** Compares the products of a level with the plain formulation; exits with the number of failures. */
 #include "../gemm/qgemm.h"
+#include "../gemm/qgemv.h"
 #include "../generated/layout.h"
 #include "plain.h"
 
@@ -82,6 +83,32 @@ void testQgemm(const Case& c) {
   free(scratch);
 }
 
+void testQgemv(const Case& c) {
+  const Operands operands(c);
+  const size_t numBlocks = static_cast<size_t>(c.numColumns / 32);
+  auto* base = static_cast<uint8_t*>(allocate(c.numTokens * numBlocks * 128 + 64));
+  const Activations activations(base, c.numTokens * numBlocks);
+  quantizeBlocks(operands.x.data(), activations, 0, c.numTokens * numBlocks, 1);
+  RepeatedToken tokens[MAX_GEMV_TOKENS];
+  std::vector<void*> repeated;
+  for (int t = 0; t < c.numTokens; t++) {
+    repeated.push_back(allocate(repeatedBytes(numBlocks)));
+    tokens[t] = repeatToken(c.dtype, activations, t * numBlocks, numBlocks, static_cast<uint8_t*>(repeated.back()));
+  }
+  std::vector<float> y(static_cast<size_t>(c.numRows * c.numTokens), NAN);
+  const size_t groupBytes = 4 * operands.rows.size() / c.numRows;
+  for (int row = 0; row < c.numRows; row += 4) {
+    float sums[4 * MAX_GEMV_TOKENS];
+    qgemvGroup(c.dtype, &operands.weight[row / 4 * groupBytes], static_cast<int32_t>(numBlocks), tokens, c.numTokens, sums);
+    for (int t = 0; t < c.numTokens; t++) {
+      for (int i = 0; i < 4; i++) y[t * c.numRows + row + i] = sums[4 * t + i] + operands.bias[row + i];
+    }
+  }
+  check("qgemv", c, operands, y);
+  free(base);
+  for (void* at : repeated) free(at);
+}
+
 }  // namespace
 
 int testProducts() {
@@ -89,6 +116,7 @@ int testProducts() {
     for (const int numTokens : {4, 5, 129}) {
       for (const int numRows : {4, 36, 100}) testQgemm({dtype, numRows, 1280, numTokens});
     }
+    for (int numTokens = 1; numTokens <= MAX_GEMV_TOKENS; numTokens++) testQgemv({dtype, 8, 1280, numTokens});
   }
   return numFailures;
 }
