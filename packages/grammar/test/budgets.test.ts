@@ -2,7 +2,7 @@
  * Short grammars and schemas that describe huge automata: each compiles, or is rejected with its place, after bounded work.
  * The limits count steps; the timeouts only detect unbounded work.
  */
-import { CapacityError, finish } from '@winnow/tensor';
+import { CapacityError, finish, type Sliced } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import {
   createTokenGrammar,
@@ -214,6 +214,46 @@ describe('compiling in slices', () => {
     expect(refusalOf(() => finish(parseGrammarSliced(text, 'root', { deadline })))).toMatchObject(late);
     const refusal = { source: 'grammar', field: 'root', resource: 'literal or class', unit: 'characters' };
     expect(refusalOf(() => parseGrammar(`root ::= "${'a'.repeat(300_000)}"`))).toMatchObject(refusal);
+  });
+});
+
+describe('each step of compiling yields', () => {
+  const list = (count: number): readonly number[] => Array.from({ length: count }, (_, index) => index);
+  const nested = list(60).reduce((inner) => `&{0,}("," | ${inner}? | "b")`, '[]');
+
+  test.each<[what: string, source: string | JsonSchema, numSlices: number]>([
+    ['one long rule', 'root ::= [acegikmoqsuwyACEGIKMOQSUWY02468]{20000}', 20],
+    [
+      'many rules',
+      `root ::= r0\n${list(3000)
+        .map((i) => `r${i} ::= "a" r${i + 1}`)
+        .join('\n')}\nr3000 ::= "b"`,
+      10,
+    ],
+    ['lists in lists without parts that never end', `root ::= "a" ${nested}?`, 0],
+    ['unique items', { type: 'array', uniqueItems: true, items: { enum: list(3000).map((i) => `v${i}`) } }, 5],
+    ['products', { allOf: [0, 1].map(() => ({ anyOf: list(150).map((i) => ({ const: i })) })) }, 20],
+    [
+      'oneOf',
+      { oneOf: list(60).map((i) => ({ type: 'object', properties: { k: { const: i } }, required: ['k'] })) },
+      20,
+    ],
+    ['values by a pattern', { enum: list(300).map((i) => 'ab'.repeat(20) + i), pattern: '^(a|b)*a(a|b){8}' }, 5],
+    ['names by a pattern', { required: ['aaaaaaaaaa'], patternProperties: { '^(a|b)*a(a|b){9}$': true } }, 20],
+    ['a search in Unicode', { type: 'string', pattern: '^[\\p{Sc}\\p{Sk}]+$' }, 15],
+  ])('%s', { timeout }, (_what, source, numSlices) => {
+    const grammar = typeof source === 'string' ? parseGrammarSliced(source) : jsonSchemaGrammarSliced(source);
+    let count = 0;
+    run(createTokenGrammarSliced({ grammar: run<Grammar>(grammar), trie }));
+    expect(count).toBeGreaterThanOrEqual(numSlices);
+
+    function run<Result>(work: Sliced<Result>): Result {
+      for (;;) {
+        const step = work.next();
+        if (step.done === true) return step.value;
+        count++;
+      }
+    }
   });
 });
 

@@ -88,6 +88,8 @@ class GrammarParser {
     while (this.#position < this.#text.length) yield* this.#readRule();
     if (!this.#rules.has(root)) this.#fail(root, 'expected a definition of this rule', 0);
     for (const [name, at] of this.#references) {
+      this.#budget.spend(10);
+      if (this.#budget.isSliceOver()) yield;
       if (!this.#rules.has(name)) this.#fail(name, 'expected a definition of this rule', at);
     }
     return { root, rules: this.#rules };

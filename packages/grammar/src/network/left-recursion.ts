@@ -2,6 +2,7 @@
 import { FormatError, type Sliced } from '@winnow/tensor';
 import { memberOf, partsOf, type GrammarNode } from '../grammar.js';
 import type { WorkBudget } from '../work-budget.js';
+import { maxNetworkStates } from './states.js';
 
 type Rules = ReadonlyMap<string, GrammarNode>;
 type IsNullable = (name: string) => boolean;
@@ -19,25 +20,35 @@ export function* checkLeftRecursion(
   budget: WorkBudget,
 ): Sliced<void> {
   for (const [used, [name]] of users) {
+    budget.spend(5);
+    if (budget.isSliceOver()) yield;
     if (!rules.has(used)) fail(used, `expected a definition of this rule, which ${name as string} uses`);
   }
   const firsts = new Map<string, readonly string[]>();
   for (const [name, node] of rules) {
     budget.place = name;
+    budget.spend(5);
     const found = new Set<string>();
     collectFirsts(node, isNullable, found, budget);
     firsts.set(name, [...found]);
     if (budget.isSliceOver()) yield;
   }
   const done = new Set<string>();
-  for (const name of rules.keys()) searchCycle(name, firsts, done);
+  for (const name of rules.keys()) if (!done.has(name)) yield* searchCycle(name, firsts, done, budget);
 }
 
 /** Visits the rules that a rule reaches before any character, each once. */
-function searchCycle(start: string, firsts: ReadonlyMap<string, readonly string[]>, done: Set<string>): void {
-  const path: { name: string; next: number }[] = done.has(start) ? [] : [{ name: start, next: 0 }];
-  const onPath = new Set(path.map((entry) => entry.name));
+function* searchCycle(
+  start: string,
+  firsts: ReadonlyMap<string, readonly string[]>,
+  done: Set<string>,
+  budget: WorkBudget,
+): Sliced<void> {
+  const path: { name: string; next: number }[] = [{ name: start, next: 0 }];
+  const onPath = new Set([start]);
   while (path.length > 0) {
+    budget.spend(5);
+    if (budget.isSliceOver()) yield;
     const top = path[path.length - 1] as { name: string; next: number };
     const first = (firsts.get(top.name) as readonly string[])[top.next++];
     if (first === undefined) {
@@ -66,6 +77,7 @@ export function* nullableRules(rules: Rules, users: Users, budget: WorkBudget): 
   const queue = [...rules.keys()];
   for (let name = queue.pop(); name !== undefined; name = queue.pop()) {
     budget.place = name;
+    budget.spend(5);
     if (budget.isSliceOver()) yield;
     if (nullable.has(name) || !canBeEmpty(rules.get(name) as GrammarNode, isNullable, budget)) continue;
     nullable.add(name);
@@ -78,6 +90,8 @@ export function* nullableRules(rules: Rules, users: Users, budget: WorkBudget): 
 export function* usersOf(rules: Rules, budget: WorkBudget): Sliced<Users> {
   const users = new Map<string, Set<string>>();
   for (const [name, node] of rules) {
+    budget.place = name;
+    budget.spend(5);
     if (budget.isSliceOver()) yield;
     for (const used of referencesOf(node, budget)) {
       const known = users.get(used);
@@ -111,41 +125,47 @@ export function canBeEmpty(node: GrammarNode, isNullable: IsNullable, budget: Wo
   }
 }
 
-/** Rules that can be reached before any character. */
-function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<string>, budget: WorkBudget): void {
+/** Collects the rules that can be reached before any character. @returns whether the node can be empty */
+function collectFirsts(node: GrammarNode, isNullable: IsNullable, found: Set<string>, budget: WorkBudget): boolean {
   budget.spend(1);
+  const collect = (part: GrammarNode): boolean => collectFirsts(part, isNullable, found, budget);
   switch (node.kind) {
     case 'sequence':
-      for (const item of node.items) {
-        collectFirsts(item, isNullable, found, budget);
-        if (!canBeEmpty(item, isNullable, budget)) return;
-      }
-      return;
+      return node.items.every(collect);
     case 'choice':
-      for (const alternative of node.alternatives) collectFirsts(alternative, isNullable, found, budget);
-      return;
+      return node.alternatives.reduce((isEmpty, alternative) => collect(alternative) || isEmpty, false);
     case 'repeat':
-      if (node.max !== 0) collectFirsts(node.item, isNullable, found, budget);
-      return;
+      return node.max === 0 || collect(node.item) || node.min === 0;
     case 'rule':
       found.add(node.name);
-      return;
+      return isNullable(node.name);
     case 'unordered':
-      for (const member of node.members) collectFirsts(memberOf(member).item, isNullable, found, budget);
-      return;
+      for (const member of node.members) collect(memberOf(member).item);
+      return canBeEmpty(node, isNullable, budget);
     case 'automaton':
-      for (const { item } of node.states[0]?.edges ?? []) collectFirsts(item, isNullable, found, budget);
-      return;
+      for (const { item } of node.states[0]?.edges ?? []) collect(item);
+      return canBeEmpty(node, isNullable, budget);
     case 'literal':
     case 'class':
     case 'token':
+      return canBeEmpty(node, isNullable, budget);
   }
 }
 
-/** The rules that a node refers to. */
-function referencesOf(node: GrammarNode, budget: WorkBudget, found: Set<string> = new Set()): ReadonlySet<string> {
-  budget.spend(1);
-  if (node.kind === 'rule') found.add(node.name);
-  for (const part of partsOf(node)) referencesOf(part, budget, found);
+/**
+ * The rules that a node refers to.
+ * @throws {CapacityError} for more parts than a network has states, so that no rule takes long
+ */
+function referencesOf(node: GrammarNode, budget: WorkBudget): ReadonlySet<string> {
+  const found = new Set<string>();
+  let numParts = 0;
+  collect(node);
   return found;
+
+  function collect(part: GrammarNode): void {
+    budget.spend(1);
+    if (++numParts > maxNetworkStates) budget.refuse('parts of a rule', numParts, maxNetworkStates, 'parts');
+    if (part.kind === 'rule') found.add(part.name);
+    for (const inner of partsOf(part)) collect(inner);
+  }
 }

@@ -91,27 +91,24 @@ export function* compileNetwork(
   yield* writer.write();
   const { states, rules: written, counters } = writer;
   const { numStates } = states;
-  yield;
-  const moves = states.moves.sorted(numStates);
-  yield;
-  for (const [from, rule, to] of states.calls) {
-    const called = written[rule as number]; // undefined for a counter
-    if (called?.isNonEmpty === false && isNullable(called.name)) states.jumps.add(from as number, to as number);
-  }
-  const jumps = states.jumps.sorted(numStates);
-  const calls = states.calls.sorted(numStates);
-  yield;
+  const moves = yield* states.moves.sorted(numStates);
+  yield* addSkips(writer, isNullable, budget);
+  const jumps = yield* states.jumps.sorted(numStates);
+  const calls = yield* states.calls.sorted(numStates);
   const order = yield* callOrder(written, counters, { jumps, calls }, budget);
   const numbers = new Int32Array(order.length);
   for (const [number, rule] of order.entries()) numbers[rule] = number;
   yield;
   const back = reversed(jumps, numStates);
+  yield;
+  const hasMore = withMore(back, moves, calls, numStates);
+  yield;
   return {
     numStates,
     root: numbers[0] as number,
     moves,
     jumps,
-    calls: { starts: calls.starts, edges: finalCalls(calls, numbers, withMore(back, moves, calls, numStates)) },
+    calls: { starts: calls.starts, edges: finalCalls(calls, numbers, hasMore) },
     counters: counters.map((counter) => renumbered(counter, numbers)),
     ruleStarts: Int32Array.from(order, (rule) => (written[rule] as WrittenRule).start),
     canEnd: marked(
@@ -122,6 +119,21 @@ export function* compileNetwork(
     tokenIds: writer.tokenIds,
     ...symbolClasses(moves.edges, firstToken + writer.tokenIds.length),
   };
+}
+
+/** Beside each call of a nullable rule, a jump skips it. */
+function* addSkips(
+  { states, rules }: NetworkWriter,
+  isNullable: (name: string) => boolean,
+  budget: WorkBudget,
+): Sliced<void> {
+  for (const chunk of states.calls.chunks()) {
+    for (let at = 0; at < chunk.length; at += 3) {
+      const called = rules[chunk[at + 1]!]; // undefined for a counter
+      if (called?.isNonEmpty === false && isNullable(called.name)) states.jumps.add(chunk[at]!, chunk[at + 2]!);
+    }
+    if (budget.isSliceOver()) yield;
+  }
 }
 
 /** The rules in topological order: each after all rules that call it before they consume a byte. */
@@ -139,9 +151,15 @@ function* callOrder(
     callees.push(new Set(firsts));
   }
   const numCallers = new Int32Array(rules.length);
-  for (const called of callees) for (const rule of called) numCallers[rule]!++;
+  for (const called of callees) {
+    for (const rule of called) numCallers[rule]!++;
+    budget.spend(called.size);
+    if (budget.isSliceOver()) yield;
+  }
   const order = [...rules.keys()].filter((rule) => numCallers[rule] === 0);
   for (let next = 0; next < order.length; next++) {
+    budget.spend(5);
+    if (budget.isSliceOver()) yield;
     for (const rule of callees[order[next] as number] as ReadonlySet<number>) {
       if (--numCallers[rule]! === 0) order.push(rule);
     }

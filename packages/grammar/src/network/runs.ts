@@ -10,6 +10,9 @@ export interface Runs {
   readonly canEnd: Uint8Array; // [(min + 1) * numStates]
 }
 
+/** Maximum number of edges times the minimum: they are followed at once. */
+const maxSteps = 3_000_000;
+
 /** @throws {CapacityError} when it takes too much work: it is linear in the edges times the minimum */
 export function runsOf(
   states: readonly AutomatonState[],
@@ -19,7 +22,9 @@ export function runsOf(
   const distances = distancesOf(states, budget);
   const width = states.length;
   const numEdges = states.reduce((sum, { edges }) => sum + edges.length, 0);
-  budget.spend((min + 1) * (width + numEdges));
+  const numSteps = (min + 1) * (width + numEdges);
+  if (numSteps > maxSteps) budget.refuse('counted items', numSteps, maxSteps, 'steps');
+  budget.spend(numSteps);
   const canEnd = new Uint8Array((min + 1) * width);
   for (const [state, distance] of distances.entries()) {
     if (distance !== Infinity && distance <= max - min) canEnd[state] = 1;

@@ -80,7 +80,7 @@ export class NetworkWriter {
     for (let number = 0; number < this.rules.length; number++) {
       const { name, node, isNonEmpty, start, end } = this.rules[number] as WrittenRule;
       this.#budget.place = name;
-      if (node !== undefined) this.#write(node, start, end, isNonEmpty);
+      if (node !== undefined) yield* this.#write(node, start, end, isNonEmpty);
       if (this.#budget.isSliceOver()) yield;
     }
   }
@@ -104,8 +104,9 @@ export class NetworkWriter {
    * Adds states and edges for a node, between two states.
    * @param isNonEmpty exclude the empty text
    */
-  #write(node: GrammarNode, from: number, to: number, isNonEmpty: boolean): void {
+  *#write(node: GrammarNode, from: number, to: number, isNonEmpty: boolean): Sliced<void> {
     this.#budget.spend(5);
+    if (this.#budget.isSliceOver()) yield;
     switch (node.kind) {
       case 'unordered':
       case 'automaton':
@@ -116,23 +117,23 @@ export class NetworkWriter {
         if (node.text !== '' || !isNonEmpty) this.#writeLiteral(node.text, from, to);
         return;
       case 'class':
-        this.#writeClass(node.ranges, from, to);
+        yield* this.#writeClass(node.ranges, from, to);
         return;
       case 'token':
         this.#writeToken(node, from, to);
         return;
       case 'sequence':
-        if (isNonEmpty && this.#canBeEmpty(node)) this.#writeNonEmptySequence(node.items, from, to);
-        else this.#writeSequence(node.items, from, to);
+        if (isNonEmpty && this.#canBeEmpty(node)) yield* this.#writeNonEmptySequence(node.items, from, to);
+        else yield* this.#writeSequence(node.items, from, to);
         return;
       case 'choice':
-        for (const alternative of node.alternatives) this.#write(alternative, from, to, isNonEmpty);
+        for (const alternative of node.alternatives) yield* this.#write(alternative, from, to, isNonEmpty);
         return;
       case 'rule':
         this.states.calls.add(from, this.#numberOf(node.name, isNonEmpty && this.#isNullable(node.name)), to);
         return;
       case 'repeat':
-        this.#writeRepeat(node, from, to, isNonEmpty);
+        yield* this.#writeRepeat(node, from, to, isNonEmpty);
     }
   }
 
@@ -214,25 +215,31 @@ export class NetworkWriter {
   /**
    * ASCII characters are moves. All others take many states, so each set is a rule, written once and called.
    */
-  #writeClass(ranges: CodePoints, from: number, to: number): void {
+  *#writeClass(ranges: CodePoints, from: number, to: number): Sliced<void> {
     let written = this.#classes.get(ranges);
-    if (written === undefined) this.#classes.set(ranges, (written = this.#splitClass(ranges)));
+    if (written === undefined) this.#classes.set(ranges, (written = yield* this.#splitClass(ranges)));
     this.#budget.spend(2 + written.ascii.length);
     for (const [first, last] of written.ascii) this.states.moves.add(from, first, last, to);
     if (written.rule !== undefined) this.states.calls.add(from, written.rule, to);
   }
 
-  #splitClass(ranges: CodePoints): WrittenClass {
+  *#splitClass(ranges: CodePoints): Sliced<WrittenClass> {
     const text = ranges.join();
     const known = this.#classesByText.get(text);
     if (known !== undefined) return known;
-    const written = this.#writeSplit(utf8Ranges(ranges));
+    const written = yield* this.#writeSplit(ranges);
     this.#classesByText.set(text, written);
     return written;
   }
 
-  #writeSplit(sequences: readonly (readonly ByteRange[])[]): WrittenClass {
-    this.#budget.spend(20 * sequences.length);
+  *#writeSplit(ranges: CodePoints): Sliced<WrittenClass> {
+    const sequences: (readonly ByteRange[])[] = [];
+    for (const range of ranges) {
+      const split = utf8Ranges([range]);
+      this.#budget.spend(20 * split.length);
+      if (this.#budget.isSliceOver()) yield;
+      sequences.push(...split);
+    }
     const ascii = sequences.filter(({ length }) => length === 1).map(([range]) => range as ByteRange);
     const longer = sequences.filter(({ length }) => length > 1);
     if (longer.length === 0) return { ascii, rule: undefined };
@@ -241,14 +248,15 @@ export class NetworkWriter {
     if (rule === undefined) {
       rule = this.#addRule(this.#budget.place, undefined, true);
       this.#classNumbers.set(key, rule);
-      this.#writeSequences(longer, this.rules[rule] as WrittenRule);
+      yield* this.#writeSequences(longer, this.rules[rule] as WrittenRule);
     }
     return { ascii, rule };
   }
 
-  #writeSequences(sequences: readonly (readonly ByteRange[])[], { start, end }: WrittenRule): void {
+  *#writeSequences(sequences: readonly (readonly ByteRange[])[], { start, end }: WrittenRule): Sliced<void> {
     const ends = new Map<string, number>(); // states from which a given suffix leads to the end
     for (const bytes of sequences) {
+      if (this.#budget.isSliceOver()) yield;
       let target = end;
       for (let place = bytes.length - 1, rest = ''; place >= 0; place--) {
         const [first, last] = bytes[place] as ByteRange;
@@ -267,23 +275,23 @@ export class NetworkWriter {
     }
   }
 
-  #writeSequence(items: readonly GrammarNode[], from: number, to: number): void {
+  *#writeSequence(items: readonly GrammarNode[], from: number, to: number): Sliced<void> {
     let state = from;
     for (const [index, item] of items.entries()) {
       const next = index === items.length - 1 ? to : this.states.add();
-      this.#write(item, state, next, false);
+      yield* this.#write(item, state, next, false);
       state = next;
     }
     if (items.length === 0) this.states.jumps.add(from, to);
   }
 
   /** Nullable items without the empty text: one alternative for each item that may be the first non-empty one. */
-  #writeNonEmptySequence(items: readonly GrammarNode[], from: number, to: number): void {
+  *#writeNonEmptySequence(items: readonly GrammarNode[], from: number, to: number): Sliced<void> {
     let state: number | undefined;
     for (const [index, item] of items.entries()) {
       const next = index === items.length - 1 ? to : this.states.add();
-      this.#write(item, from, next, true);
-      if (state !== undefined) this.#write(item, state, next, false);
+      yield* this.#write(item, from, next, true);
+      if (state !== undefined) yield* this.#write(item, state, next, false);
       state = next;
     }
   }
@@ -292,32 +300,33 @@ export class NetworkWriter {
    * A nullable item is repeated as non-empty matches only, of which any number up to `max` will do. Otherwise one text
    * would have many paths, with empty matches at different places.
    */
-  #writeRepeat(node: Repeat, from: number, to: number, isNonEmpty: boolean): void {
+  *#writeRepeat(node: Repeat, from: number, to: number, isNonEmpty: boolean): Sliced<void> {
     const { item, max } = node;
     const hasEmpty = max !== 1 && this.#canBeEmpty(item);
+    const isItemNonEmpty = hasEmpty || (isNonEmpty && max === 1);
     const least = hasEmpty ? 0 : node.min;
     const min = isNonEmpty ? Math.max(1, least) : least;
     if (max !== undefined && max < min) return;
     let state = from;
-    const writeItem = (): void => {
-      const next = this.states.add();
-      this.#write(item, state, next, hasEmpty || (isNonEmpty && max === 1));
-      state = next;
-    };
-    for (let count = 0; count < min; count++) writeItem();
+    for (let count = 0; count < min; count++) state = yield* this.#writeAfter(state, item, isItemNonEmpty);
     if (max === undefined) {
       const loop = this.states.add(); // a separate state: states before the loop must not get the back edge
       this.states.jumps.add(state, loop);
-      state = loop;
-      writeItem();
-      this.states.jumps.add(state, loop);
+      this.states.jumps.add(yield* this.#writeAfter(loop, item, isItemNonEmpty), loop);
       this.states.jumps.add(loop, to);
       return;
     }
     for (let count = min; count < max; count++) {
       this.states.jumps.add(state, to);
-      writeItem();
+      state = yield* this.#writeAfter(state, item, isItemNonEmpty);
     }
     this.states.jumps.add(state, to);
+  }
+
+  /** Writes an item from a state to a new one. @returns the new state */
+  *#writeAfter(state: number, item: GrammarNode, isNonEmpty: boolean): Sliced<number> {
+    const next = this.states.add();
+    yield* this.#write(item, state, next, isNonEmpty);
+    return next;
   }
 }

@@ -34,13 +34,15 @@ export function accepts({ edges, isAccepting }: Dfa, text: string): boolean {
 }
 
 /** The complement. */
-export function complementDfa(dfa: Dfa, budget: WorkBudget): Dfa {
+export function* complementDfa(dfa: Dfa, budget: WorkBudget): Sliced<Dfa> {
   const sink = dfa.edges.length;
-  const edges = dfa.edges.map((own) => {
-    budget.spend(10 + numRanges(own));
+  const edges: (readonly DfaEdge[])[] = [];
+  for (const own of dfa.edges) {
+    budget.spend(10 + 2 * numRanges(own));
+    if (budget.isSliceOver()) yield;
     const missing = complement(normalize(own.flatMap(({ on }) => on)));
-    return missing.length === 0 ? own : [...own, { on: missing, target: sink }];
-  });
+    edges.push(missing.length === 0 ? own : [...own, { on: missing, target: sink }]);
+  }
   return {
     edges: [...edges, [{ on: allCodePoints, target: sink }]],
     isAccepting: [...dfa.isAccepting.map((is) => !is), true],
@@ -57,10 +59,10 @@ export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
   const pairs: [number, number][] = [[0, 0]];
   const edges: DfaEdge[][] = [];
   for (let state = 0; state < pairs.length; state++) {
-    if (budget.isSliceOver()) yield;
     const [left, right] = pairs[state] as [number, number];
     const own: DfaEdge[] = [];
     for (const edgeA of a.edges[left] as readonly DfaEdge[]) {
+      if (budget.isSliceOver()) yield;
       for (const edgeB of b.edges[right] as readonly DfaEdge[]) {
         budget.spend(5 + 2 * (edgeA.on.length + edgeB.on.length));
         const on = intersect(edgeA.on, edgeB.on);
@@ -77,7 +79,8 @@ export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
     }
     edges.push(own);
   }
-  return trim({ edges, isAccepting: pairs.map(([l, r]) => (a.isAccepting[l] && b.isAccepting[r]) as boolean) });
+  const isAccepting = pairs.map(([l, r]) => (a.isAccepting[l] && b.isAccepting[r]) as boolean);
+  return yield* trim({ edges, isAccepting }, budget);
 }
 
 /**
@@ -85,7 +88,7 @@ export function* intersectDfa(a: Dfa, b: Dfa, budget: WorkBudget): Sliced<Dfa> {
  * copies share their sets of characters. A bound that every text already satisfies costs nothing.
  */
 export function* limitLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Sliced<Dfa> {
-  const { shortest, longest } = lengthsOf(dfa, budget);
+  const { shortest, longest } = yield* lengthsOf(dfa, budget);
   const [least, most] = [shortest >= min ? 0 : min, max === undefined || longest <= max ? undefined : max];
   if (least === 0 && most === undefined) return dfa;
   const last = most ?? least; // without an upper bound, longer texts are not distinguished
@@ -111,20 +114,21 @@ export function* limitLength(dfa: Dfa, min: number, max: number | undefined, bud
       own.push({ on, target: copy });
     }
   }
-  return trim({
-    edges,
-    isAccepting: pairs.map(([state, length]) => dfa.isAccepting[state] === true && length >= least),
-  });
+  const isAccepting = pairs.map(([state, length]) => dfa.isAccepting[state] === true && length >= least);
+  return yield* trim({ edges, isAccepting }, budget);
 }
 
 /** Whether all texts of the automaton have `min` to `max` characters. */
-export function satisfiesLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): boolean {
-  const { shortest, longest } = lengthsOf(dfa, budget);
+export function* satisfiesLength(dfa: Dfa, min: number, max: number | undefined, budget: WorkBudget): Sliced<boolean> {
+  const { shortest, longest } = yield* lengthsOf(dfa, budget);
   return shortest >= min && (max === undefined || longest <= max);
 }
 
 /** Lengths of the texts of a trimmed automaton, in characters; the longest one may be infinite. */
-function lengthsOf({ edges, isAccepting }: Dfa, budget: WorkBudget): { shortest: number; longest: number } {
+function* lengthsOf(
+  { edges, isAccepting }: Dfa,
+  budget: WorkBudget,
+): Sliced<{ readonly shortest: number; readonly longest: number }> {
   const distances = new Map<number, number>([[0, 0]]);
   let shortest = Infinity;
   for (const [state, distance] of distances) {
@@ -133,14 +137,19 @@ function lengthsOf({ edges, isAccepting }: Dfa, budget: WorkBudget): { shortest:
       budget.spend(2);
       if (!distances.has(target)) distances.set(target, distance + 1);
     }
+    if (budget.isSliceOver()) yield;
   }
-  return { shortest, longest: longestPath(edges, budget) };
+  return { shortest, longest: yield* longestPath(edges, budget) };
 }
 
 /** Edges of the longest path from state 0; infinite when there is a cycle. */
-function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
+function* longestPath(edges: Dfa['edges'], budget: WorkBudget): Sliced<number> {
   const numSources = new Int32Array(edges.length);
-  for (const own of edges) for (const { target } of own) numSources[target]!++;
+  for (const own of edges) {
+    for (const { target } of own) numSources[target]!++;
+    budget.spend(own.length);
+    if (budget.isSliceOver()) yield;
+  }
   const lengths = new Int32Array(edges.length);
   const order = numSources[0] === 0 ? [0] : [];
   for (const state of order) {
@@ -149,6 +158,7 @@ function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
       lengths[target] = Math.max(lengths[target]!, lengths[state]! + 1);
       if (--numSources[target]! === 0) order.push(target);
     }
+    if (budget.isSliceOver()) yield;
   }
   return order.length < edges.length ? Infinity : lengths.reduce((most, length) => Math.max(most, length), 0);
 }
@@ -157,7 +167,7 @@ function longestPath(edges: Dfa['edges'], budget: WorkBudget): number {
  * Decimal numbers without an exponent that are multiples of `divisor / 10^numDigits`, with at most `numDigits` digits
  * after the point. A state consists of the remainder and the number of digits read after the point.
  */
-export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudget): Dfa {
+export function* multipleDfa(divisor: number, numDigits: number, budget: WorkBudget): Sliced<Dfa> {
   const numStates = 2 + divisor * (numDigits + 2);
   checkSize(numStates, budget);
   budget.spend(50 * numStates);
@@ -175,6 +185,7 @@ export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudg
   const isAccepting = [false, false];
   for (let row = 0; row <= numDigits + 1; row++) {
     const numMissing = row === 0 ? numDigits : numDigits + 1 - row;
+    if (budget.isSliceOver()) yield;
     for (let remainder = 0; remainder < divisor; remainder++) {
       const more = row === 0 ? digits(0, remainder) : row <= numDigits ? digits(row + 1, remainder) : [];
       const point: DfaEdge[] = row === 0 ? [{ on: [[0x2e, 0x2e]], target: stateOf(1, remainder) }] : [];
@@ -182,13 +193,34 @@ export function multipleDfa(divisor: number, numDigits: number, budget: WorkBudg
       isAccepting.push(row !== 1 && (BigInt(remainder) * 10n ** BigInt(numMissing)) % BigInt(divisor) === 0n);
     }
   }
-  return trim({ edges, isAccepting });
+  return yield* trim({ edges, isAccepting }, budget);
 }
 
 /** Removes states that cannot reach an accepting one. The empty language is a single state without edges. */
-export function trim({ edges, isAccepting }: Dfa): Dfa {
+export function* trim(dfa: Dfa, budget: WorkBudget): Sliced<Dfa> {
+  const isLive = yield* liveStates(dfa, budget);
+  const numbers: number[] = [];
+  let next = 0;
+  for (const live of isLive) numbers.push(live ? next++ : -1);
+  const edges: DfaEdge[][] = [];
+  for (const [state, own] of dfa.edges.entries()) {
+    if (!isLive[state]) continue;
+    const kept = own.filter(({ target }) => isLive[target]);
+    edges.push(kept.map(({ on, target }) => ({ on, target: numbers[target] as number })));
+    budget.spend(5 + own.length);
+    if (budget.isSliceOver()) yield;
+  }
+  return { edges, isAccepting: dfa.isAccepting.filter((_, state) => isLive[state]) };
+}
+
+/** State 0, and all that can reach an accepting state. */
+function* liveStates({ edges, isAccepting }: Dfa, budget: WorkBudget): Sliced<readonly boolean[]> {
   const sources: number[][] = edges.map(() => []);
-  for (const [state, own] of edges.entries()) for (const { target } of own) sources[target]?.push(state);
+  for (const [state, own] of edges.entries()) {
+    for (const { target } of own) sources[target]?.push(state);
+    budget.spend(5 + own.length);
+    if (budget.isSliceOver()) yield;
+  }
   const isLive = [...isAccepting];
   const queue = [...isLive.keys()].filter((state) => isLive[state]);
   for (let state = queue.pop(); state !== undefined; state = queue.pop()) {
@@ -196,20 +228,11 @@ export function trim({ edges, isAccepting }: Dfa): Dfa {
       if (!isLive[source]) queue.push(source);
       isLive[source] = true;
     }
+    budget.spend(5 + (sources[state] as number[]).length);
+    if (budget.isSliceOver()) yield;
   }
   isLive[0] = true;
-  const numbers: number[] = [];
-  let next = 0;
-  for (const live of isLive) numbers.push(live ? next++ : -1);
-  const kept = [...edges.keys()].filter((state) => isLive[state]);
-  return {
-    edges: kept.map((state) =>
-      (edges[state] as readonly DfaEdge[])
-        .filter(({ target }) => isLive[target])
-        .map(({ on, target }) => ({ on, target: numbers[target] as number })),
-    ),
-    isAccepting: kept.map((state) => isAccepting[state] as boolean),
-  };
+  return isLive;
 }
 
 /** True when no text is accepted. */

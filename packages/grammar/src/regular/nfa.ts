@@ -7,6 +7,13 @@ import { checkSize, trim, type Dfa, type DfaEdge } from './dfa.js';
 /** When an epsilon transition is allowed: always, only before the first character, only after the last one. */
 export type When = 'always' | 'start' | 'end';
 
+/** Where sets of characters begin and end, by their indices. */
+interface Bound {
+  readonly place: number;
+  readonly begins: number[];
+  readonly ends: number[];
+}
+
 /** States are numbered from 0; moves consume a character, jumps do not. */
 export class Nfa {
   readonly #moves: { on: CodePoints; to: number }[][] = [];
@@ -47,36 +54,43 @@ export class Nfa {
   }
 
   /** Partitions characters by the states they lead to. */
-  *#split(states: readonly number[]): Generator<{ on: CodePoints; targets: number[] }> {
+  *#split(states: readonly number[]): Sliced<readonly { on: CodePoints; targets: number[] }[]> {
     const own = states.flatMap((state) => this.#moves[state] as { on: CodePoints; to: number }[]);
-    this.#budget.spend(own.reduce((sum, { on }) => sum + 10 + 10 * on.length, 0));
-    const places = new Set<number>();
-    for (const { on } of own) for (const [first, last] of on) places.add(first).add(last + 1);
-    const bounds = [...places].sort((a, b) => a - b);
-    const events = new Map<number, { begins: number[]; ends: number[] }>(
-      bounds.map((bound) => [bound, { begins: [], ends: [] }]),
-    );
-    for (const [index, { on }] of own.entries()) {
-      for (const [first, last] of on) {
-        events.get(first)?.begins.push(index);
-        events.get(last + 1)?.ends.push(index);
-      }
-    }
+    const bounds = yield* this.#boundsOf(own.map(({ on }) => on));
     const groups = new Map<string, { on: [number, number][]; targets: number[] }>();
     const active = new Set<number>();
-    for (const [i, bound] of bounds.entries()) {
-      const { begins, ends } = events.get(bound) as { begins: number[]; ends: number[] };
+    for (const [i, { place, begins, ends }] of bounds.entries()) {
       for (const index of ends) active.delete(index);
       for (const index of begins) active.add(index);
       if (active.size === 0) continue;
       this.#budget.spend(5 * active.size);
+      if (this.#budget.isSliceOver()) yield;
       const targets = [...new Set([...active].map((index) => (own[index] as { to: number }).to))].sort((a, b) => a - b);
       const key = targets.join();
       const group = groups.get(key) ?? { on: [], targets };
       groups.set(key, group);
-      group.on.push([bound, (bounds[i + 1] as number) - 1]);
+      group.on.push([place, (bounds[i + 1] as Bound).place - 1]);
     }
-    for (const { on, targets } of groups.values()) yield { on: joined(on), targets };
+    return Array.from(groups.values(), ({ on, targets }) => ({ on: joined(on), targets }));
+  }
+
+  /** The characters at which sets begin, or before which they end, in order. */
+  *#boundsOf(sets: readonly CodePoints[]): Sliced<readonly Bound[]> {
+    const bounds = new Map<number, Bound>();
+    const at = (place: number): Bound => {
+      const bound = bounds.get(place) ?? { place, begins: [], ends: [] };
+      bounds.set(place, bound);
+      return bound;
+    };
+    for (const [index, set] of sets.entries()) {
+      this.#budget.spend(10 + 10 * set.length);
+      if (this.#budget.isSliceOver()) yield;
+      for (const [first, last] of set) {
+        at(first).begins.push(index);
+        at(last + 1).ends.push(index);
+      }
+    }
+    return [...bounds.values()].sort((a, b) => a.place - b.place);
   }
 
   /** @param from first state @param to the accepting state */
@@ -87,11 +101,11 @@ export class Nfa {
     const edges: DfaEdge[][] = [];
     const isAccepting: boolean[] = [];
     for (let state = 0; state < sets.length; state++) {
-      if (this.#budget.isSliceOver()) yield;
       const set = sets[state] as number[];
       isAccepting.push(this.#close(set, state === 0, true).includes(to));
       const own: DfaEdge[] = [];
-      for (const { on, targets } of this.#split(set)) {
+      for (const { on, targets } of yield* this.#split(set)) {
+        if (this.#budget.isSliceOver()) yield;
         const next = this.#close(targets, false, false);
         const key = next.join();
         let target = index.get(key);
@@ -104,7 +118,7 @@ export class Nfa {
       }
       edges.push(own);
     }
-    return trim({ edges, isAccepting });
+    return yield* trim({ edges, isAccepting }, this.#budget);
   }
 }
 

@@ -1,7 +1,8 @@
 /** Compiles the AST of a regular expression to states of a nondeterministic automaton. */
 import type { AST } from '@eslint-community/regexpp';
-import { allCodePoints, complement, normalize, type CodePoints } from '../code-points.js';
-import type { CodePointRange } from '../grammar.js';
+import { allCodePoints, complement, intersect, normalize, type CodePoints } from '../code-points.js';
+import { maxCodePoint, type CodePointRange } from '../grammar.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import type { Nfa } from './nfa.js';
 
@@ -27,51 +28,53 @@ export class RegexWriter {
    * Adds states and edges for an element, between two states.
    * @param isNonEmpty exclude the empty text
    */
-  write(alternatives: readonly AST.Alternative[], from: number, to: number, isNonEmpty = false): void {
+  *write(alternatives: readonly AST.Alternative[], from: number, to: number, isNonEmpty = false): Sliced<void> {
     if (++this.#depth > maxDepth) this.#budget.refuse('groups of a pattern', this.#depth, maxDepth, 'levels');
     for (const { elements } of alternatives) {
-      if (isNonEmpty && elements.every((element) => this.#canBeEmpty(element))) this.#writeNonEmpty(elements, from, to);
-      else this.#writeElements(elements, from, to);
+      if (isNonEmpty && elements.every((element) => this.#canBeEmpty(element)))
+        yield* this.#writeNonEmpty(elements, from, to);
+      else yield* this.#writeElements(elements, from, to);
     }
     this.#depth--;
   }
 
-  #writeElements(elements: readonly AST.Element[], from: number, to: number): void {
+  *#writeElements(elements: readonly AST.Element[], from: number, to: number): Sliced<void> {
     let state = from;
     for (const element of elements) {
       const next = this.#nfa.add();
-      this.#write(element, state, next, false);
+      yield* this.#write(element, state, next, false);
       state = next;
     }
     this.#nfa.jump(state, to);
   }
 
   /** Nullable elements without the empty text: one alternative for each element that may be the first non-empty one. */
-  #writeNonEmpty(elements: readonly AST.Element[], from: number, to: number): void {
+  *#writeNonEmpty(elements: readonly AST.Element[], from: number, to: number): Sliced<void> {
     let state: number | undefined;
     for (const element of elements) {
       const next = this.#nfa.add();
-      this.#write(element, from, next, true);
-      if (state !== undefined) this.#write(element, state, next, false);
+      yield* this.#write(element, from, next, true);
+      if (state !== undefined) yield* this.#write(element, state, next, false);
       state = next;
     }
     if (state !== undefined) this.#nfa.jump(state, to);
   }
 
-  #write(element: AST.Element, from: number, to: number, isNonEmpty: boolean): void {
+  *#write(element: AST.Element, from: number, to: number, isNonEmpty: boolean): Sliced<void> {
     this.#budget.spend(10);
+    if (this.#budget.isSliceOver()) yield;
     switch (element.type) {
       case 'Character':
       case 'CharacterSet':
       case 'CharacterClass':
-        this.#nfa.move(from, this.#membersOf(element), to);
+        this.#nfa.move(from, yield* this.#membersOf(element), to);
         return;
       case 'Group':
         if (element.modifiers !== null) throw new RegexRefusal('group modifiers');
-        this.write(element.alternatives, from, to, isNonEmpty);
+        yield* this.write(element.alternatives, from, to, isNonEmpty);
         return;
       case 'CapturingGroup':
-        this.write(element.alternatives, from, to, isNonEmpty);
+        yield* this.write(element.alternatives, from, to, isNonEmpty);
         return;
       case 'Assertion':
         if (element.kind !== 'start' && element.kind !== 'end') {
@@ -80,7 +83,7 @@ export class RegexWriter {
         this.#nfa.jump(from, to, element.kind);
         return;
       case 'Quantifier':
-        this.#writeQuantifier(element, from, to, isNonEmpty);
+        yield* this.#writeQuantifier(element, from, to, isNonEmpty);
         return;
       default:
         throw new RegexRefusal(element.raw);
@@ -91,32 +94,38 @@ export class RegexWriter {
    * A nullable element is repeated as non-empty matches only, of which any number up to `max` will do. Otherwise one text
    * would have many paths, with empty matches at different places.
    */
-  #writeQuantifier({ element, min, max }: AST.Quantifier, from: number, to: number, isNonEmpty: boolean): void {
+  *#writeQuantifier(
+    { element, min, max }: AST.Quantifier,
+    from: number,
+    to: number,
+    isNonEmpty: boolean,
+  ): Sliced<void> {
     const hasEmpty = max !== 1 && this.#canBeEmpty(element);
+    const isElementNonEmpty = hasEmpty || (isNonEmpty && max === 1);
     const least = hasEmpty ? 0 : min;
     const numNeeded = isNonEmpty ? Math.max(1, least) : least;
     if (max < numNeeded) return;
     let state = from;
-    const writeOne = (): void => {
-      const next = this.#nfa.add();
-      this.#write(element, state, next, hasEmpty || (isNonEmpty && max === 1));
-      state = next;
-    };
-    for (let count = 0; count < numNeeded; count++) writeOne();
+    for (let count = 0; count < numNeeded; count++) state = yield* this.#writeAfter(state, element, isElementNonEmpty);
     if (max === Infinity) {
       const loop = this.#nfa.add();
       this.#nfa.jump(state, loop);
-      state = loop;
-      writeOne();
-      this.#nfa.jump(state, loop);
+      this.#nfa.jump(yield* this.#writeAfter(loop, element, isElementNonEmpty), loop);
       this.#nfa.jump(loop, to);
       return;
     }
     for (let count = numNeeded; count < max; count++) {
       this.#nfa.jump(state, to);
-      writeOne();
+      state = yield* this.#writeAfter(state, element, isElementNonEmpty);
     }
     this.#nfa.jump(state, to);
+  }
+
+  /** Writes an element from a state to a new one. @returns the new state */
+  *#writeAfter(state: number, element: AST.Element, isNonEmpty: boolean): Sliced<number> {
+    const next = this.#nfa.add();
+    yield* this.#write(element, state, next, isNonEmpty);
+    return next;
   }
 
   /** Whether an element matches the empty text at every position; `^` and `$` match it at some positions only. */
@@ -134,9 +143,9 @@ export class RegexWriter {
   }
 
   /** The same object for every copy of an element, so that what depends on it is computed once. */
-  #membersOf(element: AST.Character | AST.CharacterSet | AST.CharacterClass): CodePoints {
+  *#membersOf(element: AST.Character | AST.CharacterSet | AST.CharacterClass): Sliced<CodePoints> {
     let members = this.#members.get(element);
-    if (members === undefined) this.#members.set(element, (members = membersOf(element, this.#budget)));
+    if (members === undefined) this.#members.set(element, (members = yield* membersOf(element, this.#budget)));
     return members;
   }
 }
@@ -150,7 +159,7 @@ function hasAssertion(element: AST.Element): boolean {
 
 type Members = AST.Character | AST.CharacterSet | AST.CharacterClass | AST.CharacterClassElement;
 
-function membersOf(element: Members, budget: WorkBudget): CodePoints {
+function* membersOf(element: Members, budget: WorkBudget): Sliced<CodePoints> {
   budget.spend(10);
   switch (element.type) {
     case 'Character':
@@ -158,9 +167,11 @@ function membersOf(element: Members, budget: WorkBudget): CodePoints {
     case 'CharacterClassRange':
       return normalize([[element.min.value, element.max.value]]);
     case 'CharacterSet':
-      return setOf(element, budget);
+      return yield* setOf(element, budget);
     case 'CharacterClass': {
-      const members = normalize(element.elements.flatMap((inner) => [...membersOf(inner, budget)]));
+      const ranges: CodePointRange[] = [];
+      for (const inner of element.elements) for (const range of yield* membersOf(inner, budget)) ranges.push(range);
+      const members = normalize(ranges);
       return element.negate ? complement(members) : members;
     }
     default:
@@ -188,45 +199,64 @@ const lineEnds: readonly CodePointRange[] = [
   [0x2028, 0x2029],
 ];
 
-function setOf(element: AST.CharacterSet, budget: WorkBudget): CodePoints {
+function* setOf(element: AST.CharacterSet, budget: WorkBudget): Sliced<CodePoints> {
   if (element.kind === 'any') return complement(normalize(lineEnds));
-  const members = (): CodePoints => {
-    if (element.kind === 'digit') return normalize(digits);
-    if (element.kind === 'word') return normalize(words);
-    if (element.kind === 'space') return normalize(spaces);
-    return propertyMembers(element as AST.UnicodePropertyCharacterSet, budget);
-  };
-  return element.negate ? complement(members()) : members();
+  const members = yield* namedMembers(element, budget);
+  return element.negate ? complement(members) : members;
+}
+
+function* namedMembers(
+  element: Exclude<AST.CharacterSet, AST.AnyCharacterSet>,
+  budget: WorkBudget,
+): Sliced<CodePoints> {
+  if (element.kind === 'digit') return normalize(digits);
+  if (element.kind === 'word') return normalize(words);
+  if (element.kind === 'space') return normalize(spaces);
+  return yield* propertyMembers(element as AST.UnicodePropertyCharacterSet, budget);
 }
 
 const properties = new Map<string, CodePoints>();
-/** All characters in order, to look up properties in the JavaScript engine's own tables. */
-let allCharacters: string | undefined;
+/** Steps of a property: each is tested with all characters once. */
+const propertySteps = 500_000;
 
-/** @throws {CapacityError} for more properties than the budget allows: each is tested with all characters once */
-function propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget: WorkBudget): CodePoints {
+/** @throws {CapacityError} for more properties than the budget allows */
+function* propertyMembers({ key, value }: AST.UnicodePropertyCharacterSet, budget: WorkBudget): Sliced<CodePoints> {
   const name = value === null ? key : `${key}=${value}`;
-  let members = properties.get(name);
-  if (members === undefined) {
-    budget.spend(500_000);
-    properties.set(name, (members = runsOf(new RegExp(`\\p{${name}}+`, 'gu'))));
+  const known = properties.get(name);
+  if (known !== undefined) return known;
+  const run = new RegExp(`\\p{${name}}+`, 'gu');
+  const ranges: CodePointRange[] = [];
+  for (let begin = 0; begin <= maxCodePoint; begin += chunkSize) {
+    for (const range of runsOf(run, charactersFrom(begin))) ranges.push(range);
+    budget.spend(Math.ceil((propertySteps * chunkSize) / maxCodePoint));
+    if (budget.isSliceOver()) yield;
   }
+  const members = normalize(ranges);
+  properties.set(name, members);
   return members;
 }
 
-/** The characters that an expression such as `\p{L}+` matches, from its matches in all characters. */
-function runsOf(run: RegExp): CodePoints {
-  allCharacters ??= allCodePoints.map(([first, last]) => textOf(first, last)).join('');
-  const ranges: CodePointRange[] = [];
-  for (const { 0: text } of allCharacters.matchAll(run)) {
-    const isPair = (text.charCodeAt(text.length - 1) & 0xfc00) === 0xdc00;
-    ranges.push([text.codePointAt(0) as number, text.codePointAt(text.length - (isPair ? 2 : 1)) as number]);
+/** Characters that are tested at once. */
+const chunkSize = 2 ** 14;
+/** Characters in order, to look up properties in the JavaScript engine's own tables: a text for each chunk. */
+const characters = new Map<number, string>();
+
+function charactersFrom(begin: number): string {
+  let text = characters.get(begin);
+  if (text === undefined) {
+    text = '';
+    for (const [first, last] of intersect(allCodePoints, [[begin, begin + chunkSize - 1]])) {
+      for (let codePoint = first; codePoint <= last; codePoint++) text += String.fromCodePoint(codePoint);
+    }
+    characters.set(begin, text);
   }
-  return normalize(ranges);
+  return text;
 }
 
-function textOf(first: number, last: number): string {
-  let text = '';
-  for (let codePoint = first; codePoint <= last; codePoint++) text += String.fromCodePoint(codePoint);
-  return text;
+/** The characters that an expression such as `\p{L}+` matches, from its matches in these. */
+function runsOf(run: RegExp, text: string): readonly CodePointRange[] {
+  return Array.from(text.matchAll(run), ({ 0: match }): CodePointRange => {
+    const isPair = (match.charCodeAt(match.length - 1) & 0xfc00) === 0xdc00;
+    return [match.codePointAt(0) as number, match.codePointAt(match.length - (isPair ? 2 : 1)) as number];
+  });
 }

@@ -30,7 +30,7 @@ export function* regexDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   let dfa = yield* searchDfa([{ ...only, elements: rest }], budget);
   for (const { alternatives: inner, negate } of lookaheads) {
     const found = yield* searchDfa(inner, budget, true);
-    dfa = yield* intersectDfa(dfa, negate ? complementDfa(found, budget) : found, budget);
+    dfa = yield* intersectDfa(dfa, negate ? yield* complementDfa(found, budget) : found, budget);
   }
   return dfa;
 }
@@ -73,7 +73,7 @@ function* searchDfa(alternatives: readonly AST.Alternative[], budget: WorkBudget
   if (!isAtStart) nfa.move(start, allCodePoints, start);
   const body = nfa.add();
   nfa.jump(start, body);
-  new RegexWriter(nfa, budget).write(alternatives, body, end);
+  yield* new RegexWriter(nfa, budget).write(alternatives, body, end);
   // any suffix; a separate state, because `$` leads to `end` only after the last character
   const after = nfa.add();
   nfa.jump(end, after);

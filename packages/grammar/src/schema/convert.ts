@@ -20,7 +20,7 @@ import {
   propertyOf,
   type Bound,
   conjoined,
-  isSame,
+  distinct,
   type Contained,
   type Conjunction,
   type Facts,
@@ -34,7 +34,8 @@ import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Div
 import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
-import { Resolver } from './resolve.js';
+import { filtered, someOf } from './lists.js';
+import { anchorsOf, Resolver } from './resolve.js';
 import { SharedRules } from './shared-rules.js';
 import { anyText, patternsDfa, stringDfa, textsDfa } from './strings.js';
 import { meets } from './valid.js';
@@ -101,7 +102,10 @@ export function createSchemaWriter(rules: Map<string, GrammarNode>, options: Jso
   const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;
   function* writeSliced(schema: JsonSchema): Sliced<GrammarNode> {
-    const converter = new SchemaConverter(locate(schema, '#').schema, shared, `json-${numSchemas++}`, places);
+    const prefix = `json-${numSchemas++}`;
+    const { schema: root } = locate(schema, '#');
+    const resolver = new Resolver(root, yield* anchorsOf(root, budget), budget);
+    const converter = new SchemaConverter(resolver, shared, prefix, places);
     const node = converter.valueOf([{ schema, path: '#' }]);
     yield* converter.finishRules();
     if (!(yield* isProductive(rules, node, budget))) {
@@ -132,10 +136,10 @@ class SchemaConverter {
   readonly #places: Map<string, string>;
   #numAutomata = 0;
 
-  constructor(root: JsonSchema, rules: SharedRules, prefix: string, places: Map<string, string>) {
+  constructor(resolver: Resolver, rules: SharedRules, prefix: string, places: Map<string, string>) {
     this.#places = places;
     this.#rules = rules;
-    this.#resolver = new Resolver(root, rules.budget);
+    this.#resolver = resolver;
     this.#prefix = prefix;
   }
 
@@ -164,7 +168,7 @@ class SchemaConverter {
     for (let next = this.#waiting.pop(); next !== undefined; next = this.#waiting.pop()) {
       budget.place = placeOf(next.parts[0]?.path ?? '#');
       const alternatives: GrammarNode[] = [];
-      for (const facts of this.#resolver.resolve(next.parts)) {
+      for (const facts of yield* this.#resolver.resolve(next.parts)) {
         alternatives.push(yield* this.#factsNode(facts));
         budget.place = placeOf(next.parts[0]?.path ?? '#');
       }
@@ -179,13 +183,12 @@ class SchemaConverter {
 
   *#factsNode(facts: Facts): Sliced<GrammarNode> {
     if (facts.values !== undefined) {
-      const valid = facts.values.filter((value) => meets(value, { ...facts, values: [value] }, this.#resolver));
-      return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
+      return yield* this.#valuesNode(facts, facts.values);
     }
     const { kinds } = facts;
     const alternatives: GrammarNode[] = [];
     if (kinds.has('object')) alternatives.push(yield* this.#objectNode(facts));
-    if (kinds.has('array')) alternatives.push(this.#arrayNode(facts));
+    if (kinds.has('array')) alternatives.push(yield* this.#arrayNode(facts));
     if (kinds.has('string')) alternatives.push(yield* this.#stringNode(facts));
     const isDecimal = kinds.has('decimal') && !(facts.divisors ?? []).some(Number.isInteger);
     if (kinds.has('decimal') || kinds.has('integer')) alternatives.push(yield* this.#numberNode(facts, isDecimal));
@@ -194,7 +197,12 @@ class SchemaConverter {
     return { kind: 'choice', alternatives };
   }
 
-  #automaton(dfa: Dfa, encode: typeof encodePlain): GrammarNode {
+  *#valuesNode(facts: Facts, values: readonly unknown[]): Sliced<GrammarNode> {
+    const valid = yield* filtered(values, (value) => meets(value, { ...facts, values: [value] }, this.#resolver));
+    return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
+  }
+
+  #automaton(dfa: Dfa, encode: typeof encodePlain): Sliced<GrammarNode> {
     return this.#rules.automaton(dfa, `${this.#prefix}-a${this.#numAutomata++}`, encode);
   }
 
@@ -223,16 +231,16 @@ class SchemaConverter {
   *#patternNode({ patterns = [], minLength = 0, maxLength }: Facts): Sliced<GrammarNode> {
     const { budget } = this.#rules;
     const dfa = yield* patternsDfa(patterns, budget);
-    if (dfa === undefined || satisfiesLength(dfa, minLength, maxLength, budget)) {
-      return this.#automaton(dfa ?? anyText, encodeInString);
+    if (dfa === undefined || (yield* satisfiesLength(dfa, minLength, maxLength, budget))) {
+      return yield* this.#automaton(dfa ?? anyText, encodeInString);
     }
-    return this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
+    return yield* this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
   }
 
   *#numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): Sliced<GrammarNode> {
     if (isDecimal && minimum === undefined && maximum === undefined && divisors.length === 0) {
       return this.#rules.shared('json-number', () =>
-        this.#rules.automaton(finish(wholeRegexDfa(anyDecimal, this.#rules.budget)), 'json-n', encodePlain),
+        finish(this.#rules.automaton(finish(wholeRegexDfa(anyDecimal, this.#rules.budget)), 'json-n', encodePlain)),
       );
     }
     if (!isDecimal && divisors.length > 0 && maximum === undefined && (minimum?.value ?? 0) <= 0) {
@@ -242,7 +250,7 @@ class SchemaConverter {
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
     const numbers = yield* wholeRegexDfa(regex, this.#rules.budget);
     const dfa = yield* this.#withDivisors(numbers, divisors);
-    return this.#automaton(dfa, encodePlain);
+    return yield* this.#automaton(dfa, encodePlain);
   }
 
   /** Multiples that a double represents exactly: with 16 digits only those below 9e15, since 2^53 is about 9.007e15. */
@@ -260,7 +268,7 @@ class SchemaConverter {
   *#multiplesOfDigits(first: string, max: number, divisors: readonly number[]): Sliced<GrammarNode> {
     const digits = yield* wholeRegexDfa(`${first}\\d*`, this.#rules.budget);
     const dfa = yield* this.#withDivisors(digits, divisors);
-    return this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
+    return yield* this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
   }
 
   *#withDivisors(numbers: Dfa, divisors: readonly number[]): Sliced<Dfa> {
@@ -268,7 +276,7 @@ class SchemaConverter {
     let rest = numbers;
     for (const divisor of divisors) {
       const { numerator, numDigits, numZeros } = divisorOf(divisor) as Divisor;
-      rest = yield* intersectDfa(rest, multipleDfa(numerator, numDigits, budget), budget);
+      rest = yield* intersectDfa(rest, yield* multipleDfa(numerator, numDigits, budget), budget);
       if (numDigits === 0 && numZeros === 0) continue;
       const exact = yield* wholeRegexDfa(exactRegex({ numDigits, numZeros }), budget);
       rest = yield* intersectDfa(rest, exact, budget);
@@ -276,12 +284,12 @@ class SchemaConverter {
     return rest;
   }
 
-  #arrayNode(facts: Facts): GrammarNode {
+  *#arrayNode(facts: Facts): Sliced<GrammarNode> {
     const { prefix: first = [], minItems = 0, maxItems = Infinity } = facts;
     const comma = sequence(literal(','), this.#rules.space);
     const isFree = maxItems === Infinity;
     if (maxItems < minItems) return { kind: 'choice', alternatives: [] };
-    if (facts.unique !== undefined && maxItems > 1) return this.#uniqueItems(facts, facts.unique);
+    if (facts.unique !== undefined && maxItems > 1) return yield* this.#uniqueItems(facts, facts.unique);
     if (facts.contains !== undefined) return this.#containing(facts, facts.contains);
     const rest = (index: number): GrammarNode => {
       const item = this.valueOf(itemOf(facts, index));
@@ -304,24 +312,25 @@ class SchemaConverter {
   }
 
   /** Items are unique if all values are listed and each occurs at most once. */
-  #uniqueItems(facts: Facts, path: string): GrammarNode {
+  *#uniqueItems(facts: Facts, path: string): Sliced<GrammarNode> {
     const { prefix = [], minItems = 0, maxItems, contains } = facts;
-    const values = prefix.length === 0 && contains === undefined ? this.#valuesOf(itemOf(facts, 0)) : undefined;
+    const isListed = prefix.length === 0 && contains === undefined;
+    const values = isListed ? yield* this.#valuesOf(itemOf(facts, 0)) : undefined;
     if (values === undefined) fail(path, 'a grammar can compare items with one another only where an enum lists them');
     const members = values.map((value) => optional(literal(JSON.stringify(value))));
     return this.#unorderedItems(members, countsOf(minItems, maxItems));
   }
 
   /** All values that schemas accept; undefined when they are not listed. */
-  #valuesOf(conjunction: Conjunction): readonly unknown[] | undefined {
+  *#valuesOf(conjunction: Conjunction): Sliced<readonly unknown[] | undefined> {
     const found: unknown[] = [];
-    for (const facts of this.#resolver.resolve(conjunction)) {
+    for (const facts of yield* this.#resolver.resolve(conjunction)) {
       const isListed = [...facts.kinds].every((kind) => kind === 'boolean' || kind === 'null');
       if (facts.values === undefined && !isListed) return undefined;
       const candidates = facts.values ?? [true, false, null];
-      found.push(...candidates.filter((value) => meets(value, facts, this.#resolver)));
+      for (const value of candidates) if (yield* meets(value, facts, this.#resolver)) found.push(value);
     }
-    return found.filter((value, index) => !found.slice(0, index).some(isSame(value)));
+    return distinct(found);
   }
 
   /** Required items at any position: `contains`. */
@@ -348,14 +357,17 @@ class SchemaConverter {
     const { required = new Set<string>(), minProperties = 0, maxProperties, keys } = facts;
     const { space } = this.#rules;
     const declared = [...new Set([...declaredNames(facts), ...required])];
-    const keyFacts = keys === undefined ? undefined : this.#resolver.resolve(keys);
-    const isKey = (name: string): boolean => keyFacts?.some((one) => meets(name, one, this.#resolver)) ?? true;
+    const keyFacts = keys === undefined ? undefined : yield* this.#resolver.resolve(keys);
     // members that cannot occur need no rules
-    const members = declared.filter(isKey).map((name) => {
-      const node = sequence(literal(`${JSON.stringify(name)}:`), space, this.valueOf(propertyOf(facts, name)));
-      return required.has(name) ? node : optional(node);
-    });
-    if ([...required].some((name) => !isKey(name))) return { kind: 'choice', alternatives: [] };
+    const names = keyFacts === undefined ? declared : yield* this.#namesOf(declared, keyFacts);
+    const possible = new Set(names);
+    if ([...required].some((name) => !possible.has(name))) return { kind: 'choice', alternatives: [] };
+    const members: GrammarNode[] = [];
+    for (const name of names) {
+      const value = this.valueOf(yield* propertyOf(facts, name));
+      const node = sequence(literal(`${JSON.stringify(name)}:`), space, value);
+      members.push(required.has(name) ? node : optional(node));
+    }
     // additional members may repeat a name, so only one of each kind is certain to count
     const others = (yield* this.#otherMembers(facts, declared, keyFacts)).map((node) => repeat(node, 0));
     if (others.length > 0 && minProperties > members.length + others.length) {
@@ -377,6 +389,11 @@ class SchemaConverter {
     );
   }
 
+  /** The names that schemas of property names accept. */
+  #namesOf(names: readonly string[], keyFacts: readonly Facts[]): Sliced<readonly string[]> {
+    return filtered(names, (name) => someOf(keyFacts, (one) => meets(name, one, this.#resolver)));
+  }
+
   /** Members with undeclared names, by the kind of their names. */
   *#otherMembers(
     facts: Facts,
@@ -387,11 +404,11 @@ class SchemaConverter {
     if (names === undefined) return [];
     const members: GrammarNode[] = [];
     for (const { dfa, value } of yield* nameClasses(facts, names.dfa, this.#rules.budget)) {
-      if (this.#resolver.resolve(value).length === 0) continue;
+      if ((yield* this.#resolver.resolve(value)).length === 0) continue;
       const key =
         dfa === undefined
           ? this.#rules.string()
-          : sequence(literal('"'), this.#automaton(dfa, encodeInString), literal('"'));
+          : sequence(literal('"'), yield* this.#automaton(dfa, encodeInString), literal('"'));
       members.push(sequence(key, literal(':'), this.#rules.space, this.valueOf(value)));
     }
     return members;
@@ -403,15 +420,16 @@ class SchemaConverter {
     keyFacts: readonly Facts[] | undefined,
   ): Sliced<{ readonly dfa: Dfa | undefined } | undefined> {
     const { budget } = this.#rules;
-    const dfa = declared.length === 0 ? undefined : complementDfa(yield* textsDfa(declared, budget), budget);
+    const dfa = declared.length === 0 ? undefined : yield* complementDfa(yield* textsDfa(declared, budget), budget);
     if (keyFacts === undefined) return { dfa };
     const [only] = keyFacts;
     if (only === undefined) return undefined;
     if (keyFacts.length > 1) {
       fail(`${budget.place}/propertyNames`, 'expected a single schema of property names, got several');
     }
-    const names = only.values?.filter((name) => typeof name === 'string' && meets(name, only, this.#resolver));
-    const own = yield* names === undefined ? stringDfa(only, budget) : textsDfa(names as string[], budget);
+    const texts = only.values?.filter((name) => typeof name === 'string');
+    const names = texts && (yield* filtered(texts, (name) => meets(name, only, this.#resolver)));
+    const own = yield* names === undefined ? stringDfa(only, budget) : textsDfa(names, budget);
     return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : yield* intersectDfa(dfa, own, budget) };
   }
 }

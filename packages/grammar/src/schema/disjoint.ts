@@ -1,22 +1,21 @@
 /** Whether no value satisfies two sets of facts. Conservative: false when undecided. */
-import { isSame, propertyOf, type Conjunction, type Facts } from './facts.js';
+import type { Sliced } from '@winnow/tensor';
+import { memberOf, propertyOf, type Conjunction, type Facts } from './facts.js';
+import { everyOf, someOf } from './lists.js';
 
-export function areDisjoint(
-  a: Facts,
-  b: Facts,
-  resolve: (conjunction: Conjunction) => readonly Facts[],
-  depth = 0,
-): boolean {
+type Resolve = (conjunction: Conjunction) => Sliced<readonly Facts[]>;
+
+export function* areDisjoint(a: Facts, b: Facts, resolve: Resolve, depth = 0): Sliced<boolean> {
   const common = [...a.kinds].filter((kind) => b.kinds.has(kind));
   if (common.length === 0) return true;
   if (a.values !== undefined && b.values !== undefined) {
-    return !a.values.some((value) => b.values?.some(isSame(value)));
+    return !a.values.some(memberOf(b.values));
   }
   if (common.every((kind) => kind === 'integer' || kind === 'decimal')) {
     return isBelow(a, b) || isBelow(b, a);
   }
   if (common.length !== 1 || common[0] !== 'object' || depth > 3) return false;
-  return isApart(a, b, resolve, depth) || isApart(b, a, resolve, depth);
+  return (yield* isApart(a, b, resolve, depth)) || (yield* isApart(b, a, resolve, depth));
 }
 
 function isBelow({ maximum }: Facts, { minimum }: Facts): boolean {
@@ -26,11 +25,11 @@ function isBelow({ maximum }: Facts, { minimum }: Facts): boolean {
 }
 
 /** A property that one requires and the other forbids or requires with another value. */
-function isApart(a: Facts, b: Facts, resolve: (conjunction: Conjunction) => readonly Facts[], depth: number): boolean {
-  return [...(a.required ?? [])].some((name) => {
-    const [left, right] = [propertyOf(a, name), propertyOf(b, name)];
+function isApart(a: Facts, b: Facts, resolve: Resolve, depth: number): Sliced<boolean> {
+  return someOf(a.required ?? [], function* (name) {
     // the property may be missing in b, but then the value is invalid for a
-    const [own, others] = [resolve(left), resolve(right)];
-    return own.every((x) => others.every((y) => areDisjoint(x, y, resolve, depth + 1)));
+    const own = yield* resolve(yield* propertyOf(a, name));
+    const others = yield* resolve(yield* propertyOf(b, name));
+    return yield* everyOf(own, (x) => everyOf(others, (y) => areDisjoint(x, y, resolve, depth + 1)));
   });
 }

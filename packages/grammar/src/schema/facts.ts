@@ -1,4 +1,6 @@
 /** A schema after references and combinators are resolved: constraints per type of JSON value. */
+import type { Sliced } from '@winnow/tensor';
+import { filtered } from './lists.js';
 
 /** A JSON schema, draft 2020-12 or 7. */
 export type JsonSchema = boolean | { readonly [keyword: string]: unknown };
@@ -63,7 +65,7 @@ export interface Shape {
 export interface NamePattern {
   readonly pattern: Pattern;
   readonly value: Conjunction;
-  matches(name: string): boolean;
+  matches(name: string): Sliced<boolean>;
 }
 
 /** A regular expression, anchored at both ends or unanchored. */
@@ -87,8 +89,7 @@ export interface Bound {
 export function both(a: Facts, b: Facts): Facts | undefined {
   const kinds = new Set([...a.kinds].filter((kind) => b.kinds.has(kind)));
   if (kinds.size === 0) return undefined;
-  const values =
-    a.values && b.values ? a.values.filter((value) => b.values?.some(isSame(value))) : (a.values ?? b.values);
+  const values = a.values && b.values ? a.values.filter(memberOf(b.values)) : (a.values ?? b.values);
   if (values?.length === 0) return undefined;
   const result: { -readonly [K in keyof Facts]: Facts[K] } = { kinds };
   if (values !== undefined) result.values = values;
@@ -135,14 +136,15 @@ export function conjoined(a: Conjunction = [], b: Conjunction = []): Conjunction
 }
 
 /** The schema of a property. */
-export function propertyOf({ shapes = [] }: Facts, name: string): Conjunction {
-  const parts = shapes.map(({ properties, patterns, additional }) => {
+export function* propertyOf({ shapes = [] }: Facts, name: string): Sliced<Conjunction> {
+  let all: Conjunction = [];
+  for (const { properties, patterns, additional } of shapes) {
     const own = properties.get(name);
-    const matching = patterns.filter((pattern) => pattern.matches(name));
-    if (own === undefined && matching.length === 0) return additional;
-    return [...(own ?? []), ...matching.flatMap(({ value }) => value)];
-  });
-  return parts.reduce<Conjunction>(conjoined, []);
+    const matching = yield* filtered(patterns, (pattern) => pattern.matches(name));
+    const isOther = own === undefined && matching.length === 0;
+    all = conjoined(all, isOther ? additional : [...(own ?? []), ...matching.flatMap(({ value }) => value)]);
+  }
+  return all;
 }
 
 /** The names of all declared properties, in declaration order. */
@@ -169,10 +171,19 @@ function tighter(a: Bound | undefined, b: Bound | undefined, sign: 1 | -1): Boun
   return sign * (a.value - b.value) > 0 ? a : b;
 }
 
-/** Equality of JSON values: object members in any order. */
-export function isSame(a: unknown): (b: unknown) => boolean {
-  const text = canonical(a);
-  return (b) => canonical(b) === text;
+/** Texts of lists of values. */
+const textsOf = new WeakMap<readonly unknown[], ReadonlySet<string>>();
+
+/** Whether a list has a value. Members of objects are compared in any order. */
+export function memberOf(values: readonly unknown[]): (value: unknown) => boolean {
+  let texts = textsOf.get(values);
+  if (texts === undefined) textsOf.set(values, (texts = new Set(values.map(canonical))));
+  return (value) => texts.has(canonical(value));
+}
+
+/** Each value once. */
+export function distinct(values: readonly unknown[]): readonly unknown[] {
+  return [...new Map(values.map((value) => [canonical(value), value])).values()];
 }
 
 function canonical(value: unknown): string {

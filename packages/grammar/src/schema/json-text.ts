@@ -1,7 +1,18 @@
 /** Grammar nodes for parts of JSON texts. */
 import { difference, intersect, normalize, type CodePoints } from '../code-points.js';
-import { choice, literal, repeat, ruleReference, sequence, type CountRange, type GrammarNode } from '../grammar.js';
+import {
+  choice,
+  literal,
+  repeat,
+  ruleReference,
+  sequence,
+  type AutomatonState,
+  type CountRange,
+  type GrammarNode,
+} from '../grammar.js';
 import type { Dfa } from '../regular/dfa.js';
+import type { Sliced } from '@winnow/tensor';
+import type { WorkBudget } from '../work-budget.js';
 
 /** Characters that stand for themselves in a JSON string. */
 const plain: CodePoints = normalize([
@@ -72,35 +83,40 @@ function withSharedEscapes(nodes: readonly GrammarNode[], rules: Map<string, Gra
   return [...nodes.filter((node) => node.kind !== 'literal'), ruleReference(name)];
 }
 
+/** What automata are encoded with. */
+export interface Encoding {
+  readonly rules: Map<string, GrammarNode>;
+  readonly budget: WorkBudget;
+  /** How a set of characters is encoded. */
+  readonly encode: (on: CodePoints) => readonly GrammarNode[];
+}
+
 /** Encodes sets of characters as nodes, each set once. */
-function encoder(
-  rules: Map<string, GrammarNode>,
-  encode: (on: CodePoints) => readonly GrammarNode[],
-): (on: CodePoints) => readonly GrammarNode[] {
+function encoder({ rules, budget, encode }: Encoding): (on: CodePoints) => readonly GrammarNode[] {
   const encoded = new Map<CodePoints, readonly GrammarNode[]>();
   return (on) => {
     let nodes = encoded.get(on);
-    if (nodes === undefined) encoded.set(on, (nodes = withSharedEscapes(encode(on), rules)));
+    if (nodes === undefined) {
+      budget.spend(50 + 10 * on.length);
+      encoded.set(on, (nodes = withSharedEscapes(encode(on), rules)));
+    }
     return nodes;
   };
 }
 
-/**
- * Rules for the language of an automaton, one per state.
- * @param encode how a set of characters is encoded
- * @returns the start rule
- */
-export function automatonRules(
-  { edges, isAccepting }: Dfa,
-  rules: Map<string, GrammarNode>,
-  name: string,
-  encode: (on: CodePoints) => readonly GrammarNode[],
-): GrammarNode {
-  const encodeOnce = encoder(rules, encode);
+/** Rules for the language of an automaton, one per state. @returns the start rule */
+export function* automatonRules({ edges, isAccepting }: Dfa, encoding: Encoding, name: string): Sliced<GrammarNode> {
+  const { rules, budget } = encoding;
+  const encodeOnce = encoder(encoding);
   for (const [state, own] of edges.entries()) {
-    const alternatives = own.flatMap(({ on, target }) =>
-      encodeOnce(on).map((node) => sequence(node, ruleReference(`${name}-${target}`))),
-    );
+    budget.spend(20);
+    const alternatives: GrammarNode[] = [];
+    for (const { on, target } of own) {
+      const next = ruleReference(`${name}-${target}`);
+      for (const node of encodeOnce(on)) alternatives.push(sequence(node, next));
+      budget.spend(10);
+      if (budget.isSliceOver()) yield;
+    }
     if (isAccepting[state]) alternatives.push(literal(''));
     rules.set(`${name}-${state}`, { kind: 'choice', alternatives });
   }
@@ -108,23 +124,22 @@ export function automatonRules(
 }
 
 /** A node for those texts of an automaton whose number of characters is within the bounds. */
-export function countedNode(
-  { edges, isAccepting }: Dfa,
-  rules: Map<string, GrammarNode>,
-  counts: CountRange,
-  encode: (on: CodePoints) => readonly GrammarNode[],
-): GrammarNode {
-  const encodeOnce = encoder(rules, encode);
+export function* countedNode({ edges, isAccepting }: Dfa, encoding: Encoding, counts: CountRange): Sliced<GrammarNode> {
+  const { budget } = encoding;
+  const encodeOnce = encoder(encoding);
   const items = new Map<CodePoints, GrammarNode>();
   const itemOf = (on: CodePoints): GrammarNode => {
     let item = items.get(on);
     if (item === undefined) items.set(on, (item = choice(...encodeOnce(on))));
     return item;
   };
-  const states = edges.map((own, state) => ({
-    edges: own.map(({ on, target }) => ({ item: itemOf(on), target })),
-    isAccepting: isAccepting[state] === true,
-  }));
+  const states: AutomatonState[] = [];
+  for (const [state, own] of edges.entries()) {
+    budget.spend(20 + 10 * own.length);
+    if (budget.isSliceOver()) yield;
+    const encoded = own.map(({ on, target }) => ({ item: itemOf(on), target }));
+    states.push({ edges: encoded, isAccepting: isAccepting[state] === true });
+  }
   return { kind: 'automaton', states, ...counts };
 }
 

@@ -1,5 +1,5 @@
 /** The facts of a single schema's keywords; rejects keywords that a grammar cannot enforce. */
-import { isRecord } from '@winnow/tensor';
+import { isRecord, type Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { allKinds, type Bound, type Facts, type JsonSchema, type Kind, type NamePattern, type Shape } from './facts.js';
 import { formats } from './formats.js';
@@ -166,11 +166,11 @@ const objectKeywords: Readonly<Record<string, KeywordReader>> = {
       const place = `${path}/${escapePointer(source)}`;
       const pattern = { source, isWhole: false, path: place };
       const known = new Map<string, boolean>();
-      const matches = (name: string): boolean => {
-        const isMatch = known.get(name) ?? matchesPattern(pattern, name, budget);
+      function* matches(name: string): Sliced<boolean> {
+        const isMatch = known.get(name) ?? (yield* matchesPattern(pattern, name, budget));
         known.set(name, isMatch);
         return isMatch;
-      };
+      }
       return { pattern, value: [locate(inner, place)], matches };
     });
   },

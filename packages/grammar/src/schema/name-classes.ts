@@ -23,7 +23,7 @@ export function* nameClasses(
   ];
   for (const pattern of new Set(shapes.flatMap(({ patterns }) => patterns))) {
     const matching = yield* patternDfa(pattern.pattern, budget);
-    const others = trim(complementDfa(matching, budget));
+    const others = yield* trim(yield* complementDfa(matching, budget), budget);
     const split: typeof classes = [];
     for (const { dfa, matched } of classes) {
       split.push(

@@ -1,4 +1,5 @@
 /** Resolves schemas to facts: follows references, distributes alternatives, rejects unknown keywords. */
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import { allKinds, both, type Conjunction, type Facts, type JsonSchema, type Located } from './facts.js';
 import { areDisjoint } from './disjoint.js';
@@ -14,7 +15,7 @@ export class Resolver {
   readonly #root: JsonSchema;
   /** Drafts up to 7 ignore the keywords next to `$ref`. */
   readonly #ignoresSiblings: boolean;
-  readonly #anchors = new Map<string, Located>();
+  readonly #anchors: ReadonlyMap<string, Located>;
   /** Alternatives by the location of a schema. */
   readonly #expanded = new Map<string, readonly Facts[]>();
 
@@ -24,13 +25,13 @@ export class Resolver {
    */
   readonly wide: Resolver;
 
-  /** @param isWide see `wide` */
-  constructor(root: JsonSchema, budget: WorkBudget, isWide = false) {
+  /** @param anchors see `anchorsOf` @param isWide see `wide` */
+  constructor(root: JsonSchema, anchors: ReadonlyMap<string, Located>, budget: WorkBudget, isWide = false) {
     this.budget = budget;
-    this.wide = isWide ? this : new Resolver(root, budget, true);
+    this.#anchors = anchors;
+    this.wide = isWide ? this : new Resolver(root, anchors, budget, true);
     this.#root = root;
     this.#ignoresSiblings = typeof root === 'object' && /\/draft-0[3-7]\//.test(String(root['$schema']));
-    collectAnchors(root, '#', this.#anchors, 0, budget);
   }
 
   #target(reference: unknown, path: string): Located {
@@ -72,77 +73,88 @@ export class Resolver {
   }
 
   /** The alternatives of a schema, computed once per place: very many references may lead to it. */
-  #expand(located: Located, open: ReadonlySet<string>): readonly Facts[] {
+  *#expand(located: Located, open: ReadonlySet<string>): Sliced<readonly Facts[]> {
     const known = this.#expanded.get(located.path);
     if (known !== undefined) return known;
-    const alternatives = this.#expandOnce(located, open);
+    if (this.budget.isSliceOver()) yield;
+    const alternatives = yield* this.#expandOnce(located, open);
     this.#expanded.set(located.path, alternatives);
     return alternatives;
   }
 
-  #expandOnce({ schema, path }: Located, open: ReadonlySet<string>): readonly Facts[] {
+  *#expandOnce({ schema, path }: Located, open: ReadonlySet<string>): Sliced<readonly Facts[]> {
     if (schema === true) return [{ kinds: new Set(allKinds) }];
     if (schema === false) return [];
     if (open.has(path)) fail(path, 'a schema that refers to itself without consuming a value');
     const inside = new Set(open).add(path);
-    if (this.#isLoneReference(schema)) {
-      return this.#expand(this.#target(schema['$ref'], `${path}/$ref`), new Set(open).add(path));
-    }
+    const target = (): Located => this.#target(schema['$ref'], `${path}/$ref`);
+    if (this.#isLoneReference(schema)) return yield* this.#expand(target(), inside);
     let alternatives: readonly Facts[] = factsOf(schema, path, this.budget);
-    const and = (more: readonly Facts[]): void => {
-      alternatives = this.#product(alternatives, more, path);
-    };
-    if (schema['$ref'] !== undefined) and(this.#expand(this.#target(schema['$ref'], `${path}/$ref`), inside));
-    for (const part of listOf(schema, 'allOf', path)) and(this.#expand(part, inside));
-    if (schema['anyOf'] !== undefined) and(listOf(schema, 'anyOf', path).flatMap((part) => this.#expand(part, inside)));
-    for (const choices of dependenciesOf(schema, path)) {
-      and(choices.flatMap((part) => this.#expand(part, inside)));
-    }
+    const parts = schema['$ref'] === undefined ? [] : [[target()]];
+    for (const part of listOf(schema, 'allOf', path)) parts.push([part]);
+    if (schema['anyOf'] !== undefined) parts.push([...listOf(schema, 'anyOf', path)]);
+    for (const choices of dependenciesOf(schema, path)) parts.push([...choices]);
     const oneOf = schema['oneOf'] === undefined ? undefined : listOf(schema, 'oneOf', path);
-    if (this.wide === this) {
-      if (oneOf !== undefined) and(oneOf.flatMap((part) => this.#expand(part, inside)));
-      return alternatives.map(withoutNarrowPatterns);
+    if (this.wide === this && oneOf !== undefined) parts.push([...oneOf]);
+    for (const choices of parts) {
+      alternatives = yield* this.#product(alternatives, yield* this.#anyOf(choices, inside), path);
     }
+    if (this.wide === this) return alternatives.map(withoutNarrowPatterns);
     if (schema['if'] !== undefined && (schema['then'] ?? schema['else']) !== undefined)
-      and(this.#conditional(schema, path, inside));
-    if (oneOf !== undefined) alternatives = this.#exactlyOne(alternatives, oneOf, path, inside);
-    if (schema['not'] !== undefined) alternatives = this.#negate(alternatives, locate(schema['not'], `${path}/not`));
+      alternatives = yield* this.#product(alternatives, yield* this.#conditional(schema, path, inside), path);
+    if (oneOf !== undefined) alternatives = yield* this.#exactlyOne(alternatives, oneOf, path, inside);
+    if (schema['not'] !== undefined)
+      alternatives = yield* this.#negate(alternatives, locate(schema['not'], `${path}/not`));
+    return alternatives;
+  }
+
+  /** The alternatives of all these schemas. */
+  *#anyOf(schemas: readonly Located[], inside: ReadonlySet<string>): Sliced<readonly Facts[]> {
+    const alternatives: Facts[] = [];
+    for (const part of schemas) for (const facts of yield* this.#expand(part, inside)) alternatives.push(facts);
     return alternatives;
   }
 
   /** What one branch accepts and no other one does. */
-  #exactlyOne(
+  *#exactlyOne(
     common: readonly Facts[],
     branches: readonly Located[],
     path: string,
     inside: ReadonlySet<string>,
-  ): readonly Facts[] {
-    const accepted = branches.map((branch) => this.wide.#expand(branch, new Set()));
-    const result = branches.flatMap((branch, index) => {
-      const own = this.#product(common, this.#expand(branch, inside), path);
-      return accepted.reduce<readonly Facts[]>(
-        (rest, others, other) => (other === index ? rest : this.#exclude(rest, others)),
-        own,
-      );
-    });
+  ): Sliced<readonly Facts[]> {
+    const accepted: (readonly Facts[])[] = [];
+    for (const branch of branches) accepted.push(yield* this.wide.#expand(branch, new Set()));
+    const result: Facts[] = [];
+    for (const [index, branch] of branches.entries()) {
+      let own = yield* this.#product(common, yield* this.#expand(branch, inside), path);
+      for (const [other, others] of accepted.entries()) {
+        if (other !== index) own = yield* this.#exclude(own, others);
+      }
+      for (const facts of own) result.push(facts);
+    }
     if (result.length > 0 || common.length === 0 || accepted.every(({ length }) => length === 0)) return result;
     const expected = 'mutually exclusive alternatives, by type or by a constant property';
     return fail(`${path}/oneOf`, `expected ${expected} (or anyOf)`);
   }
 
   /** What satisfies `if` and `then`, or `else` but not `if`. */
-  #conditional(schema: Exclude<JsonSchema, boolean>, path: string, inside: ReadonlySet<string>): readonly Facts[] {
+  *#conditional(
+    schema: Exclude<JsonSchema, boolean>,
+    path: string,
+    inside: ReadonlySet<string>,
+  ): Sliced<readonly Facts[]> {
     const part = (keyword: string): Located => locate(schema[keyword] ?? true, `${path}/${keyword}`);
     const anything: readonly Facts[] = [{ kinds: new Set(allKinds) }];
     const condition = part('if');
-    const met = this.#product(this.#expand(condition, inside), this.#expand(part('then'), inside), path);
-    const unmet = this.#exclude(anything, this.wide.#expand(condition, new Set()));
-    return [...met, ...this.#product(unmet, this.#expand(part('else'), inside), path)];
+    const then = yield* this.#expand(part('then'), inside);
+    const met = yield* this.#product(yield* this.#expand(condition, inside), then, path);
+    const unmet = yield* this.#exclude(anything, yield* this.wide.#expand(condition, new Set()));
+    return [...met, ...(yield* this.#product(unmet, yield* this.#expand(part('else'), inside), path))];
   }
 
-  #negate(alternatives: readonly Facts[], negated: Located): readonly Facts[] {
-    const accepted = this.wide.#expand(negated, new Set());
-    const rest = this.#exclude(alternatives, accepted);
+  *#negate(alternatives: readonly Facts[], negated: Located): Sliced<readonly Facts[]> {
+    const accepted = yield* this.wide.#expand(negated, new Set());
+    const rest = yield* this.#exclude(alternatives, accepted);
     const isForbidden = accepted.some(
       (facts) => Object.keys(facts).length === 1 && facts.kinds.size === allKinds.length,
     );
@@ -152,14 +164,18 @@ export class Resolver {
   }
 
   /** The alternatives minus what `others` accept. */
-  #exclude(alternatives: readonly Facts[], others: readonly Facts[]): readonly Facts[] {
-    const resolve = (conjunction: Conjunction): readonly Facts[] => this.wide.resolve(conjunction);
+  *#exclude(alternatives: readonly Facts[], others: readonly Facts[]): Sliced<readonly Facts[]> {
+    const resolve = (conjunction: Conjunction): Sliced<readonly Facts[]> => this.wide.resolve(conjunction);
     let rest = alternatives;
     for (const other of others) {
-      rest = rest.flatMap((facts) => {
+      const kept: Facts[] = [];
+      for (const facts of rest) {
         this.budget.spend(100 + 10 * (sizeOf(facts) + sizeOf(other)));
-        return areDisjoint(facts, other, resolve) ? [facts] : without(facts, other, this.wide);
-      });
+        if (this.budget.isSliceOver()) yield;
+        if (yield* areDisjoint(facts, other, resolve)) kept.push(facts);
+        else for (const piece of yield* without(facts, other, this.wide)) kept.push(piece);
+      }
+      rest = kept;
       if (rest.length > maxAlternatives) {
         this.budget.refuse('alternatives', rest.length, maxAlternatives, 'schemas');
       }
@@ -168,19 +184,20 @@ export class Resolver {
   }
 
   /** The alternatives of a conjunction of schemas; empty when no value is valid. */
-  resolve(conjunction: Conjunction): readonly Facts[] {
+  *resolve(conjunction: Conjunction): Sliced<readonly Facts[]> {
     let alternatives: readonly Facts[] = [{ kinds: new Set(allKinds) }];
     for (const part of conjunction)
-      alternatives = this.#product(alternatives, this.#expand(part, new Set()), part.path);
+      alternatives = yield* this.#product(alternatives, yield* this.#expand(part, new Set()), part.path);
     return alternatives;
   }
 
   /** The conjunctions of all pairs. @throws {CapacityError} for too many */
-  #product(some: readonly Facts[], others: readonly Facts[], path: string): readonly Facts[] {
+  *#product(some: readonly Facts[], others: readonly Facts[], path: string): Sliced<readonly Facts[]> {
     const product: Facts[] = [];
     for (const a of some) {
       for (const b of others) {
         this.budget.spend(50 + 10 * (sizeOf(a) + sizeOf(b)));
+        if (this.budget.isSliceOver()) yield;
         const facts = both(a, b);
         if (facts !== undefined) product.push(facts);
       }
@@ -211,20 +228,29 @@ function isPlainReference(schema: Exclude<JsonSchema, boolean>): boolean {
 /** Maximum nesting of a schema, since its readers recurse. */
 const maxDepth = 200;
 
-function collectAnchors(
-  value: unknown,
+/** The schemas with `$anchor`, by reference. @throws {CapacityError} for a schema that is nested too deeply */
+export function* anchorsOf(root: JsonSchema, budget: WorkBudget): Sliced<ReadonlyMap<string, Located>> {
+  const anchors = new Map<string, Located>();
+  yield* collectAnchors(root, '#', anchors, 0, budget);
+  return anchors;
+}
+
+function* collectAnchors(
+  value: object | boolean,
   path: string,
   anchors: Map<string, Located>,
   depth: number,
   budget: WorkBudget,
-): void {
-  if (typeof value !== 'object' || value === null) return;
-  budget.spend(5);
+): Sliced<void> {
+  if (typeof value === 'boolean') return;
+  budget.spend(10);
   budget.place = path;
   if (depth > maxDepth) budget.refuse('levels', depth, maxDepth, 'levels');
+  if (budget.isSliceOver()) yield;
   for (const [name, inner] of Object.entries(value)) {
     if (name === '$anchor' && typeof inner === 'string') anchors.set(`#${inner}`, locate(value, path));
-    collectAnchors(inner, `${path}/${escapePointer(name)}`, anchors, depth + 1, budget);
+    if (typeof inner !== 'object' || inner === null) continue;
+    yield* collectAnchors(inner as object, `${path}/${escapePointer(name)}`, anchors, depth + 1, budget);
   }
 }
 

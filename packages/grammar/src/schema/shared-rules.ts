@@ -2,8 +2,9 @@
 import { literal, partsOf, repeat, ruleReference, sequence, type CountRange, type GrammarNode } from '../grammar.js';
 import { maxNetworkStates } from '../network/states.js';
 import type { Dfa } from '../regular/dfa.js';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
-import { automatonRules, charNode, countedNode, spaceNodes, type encodePlain } from './json-text.js';
+import { automatonRules, charNode, countedNode, spaceNodes, type Encoding, type encodePlain } from './json-text.js';
 
 /** Maximum number of rules that a schema may expand to. */
 const maxRules = 50_000;
@@ -48,17 +49,18 @@ export class SharedRules {
   }
 
   /** A node for the language of the automaton. @param name prefix of its rule names */
-  automaton(dfa: Dfa, name: string, encode: typeof encodePlain): GrammarNode {
-    this.budget.spend(20 * dfa.edges.length);
-    const node = automatonRules(dfa, this.#rules, name, encode);
-    this.#checkSize(this.#rules.size);
-    return node;
+  *automaton(dfa: Dfa, name: string, encode: typeof encodePlain): Sliced<GrammarNode> {
+    this.#checkSize(this.#rules.size + dfa.edges.length);
+    return yield* automatonRules(dfa, this.#encoding(encode), name);
   }
 
   /** A node for those texts of the automaton whose number of characters is within the bounds. */
-  countedAutomaton(dfa: Dfa, counts: CountRange, encode: typeof encodePlain): GrammarNode {
-    this.budget.spend(20 * dfa.edges.length);
-    return countedNode(dfa, this.#rules, counts, encode);
+  countedAutomaton(dfa: Dfa, counts: CountRange, encode: typeof encodePlain): Sliced<GrammarNode> {
+    return countedNode(dfa, this.#encoding(encode), counts);
+  }
+
+  #encoding(encode: typeof encodePlain): Encoding {
+    return { rules: this.#rules, budget: this.budget, encode };
   }
 
   #checkSize(needed: number): void {

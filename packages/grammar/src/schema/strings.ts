@@ -3,9 +3,10 @@ import { allCodePoints } from '../code-points.js';
 import { accepts, complementDfa, intersectDfa, isEmptyDfa, limitLength, trim, type Dfa } from '../regular/dfa.js';
 import { RegexRefusal } from '../regular/regex-writer.js';
 import { escapeRegex, regexDfa, wholeRegexDfa } from '../regular/regex.js';
-import { finish, type Sliced } from '@winnow/tensor';
+import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 import type { Facts, Pattern } from './facts.js';
+import { everyOf } from './lists.js';
 import { fail, placeOf } from './located.js';
 
 export const anyText: Dfa = { edges: [[{ on: allCodePoints, target: 0 }]], isAccepting: [true] };
@@ -31,14 +32,15 @@ export function* patternsDfa(patterns: readonly Pattern[], budget: WorkBudget): 
 }
 
 /** Whether a string satisfies the constraints. */
-export function isString(facts: Facts, text: string, budget: WorkBudget): boolean {
+export function* isString(facts: Facts, text: string, budget: WorkBudget): Sliced<boolean> {
   const length = Array.from(text).length;
   if (length < (facts.minLength ?? 0) || length > (facts.maxLength ?? Infinity)) return false;
-  return (facts.patterns ?? []).every((pattern) => matchesPattern(pattern, text, budget));
+  return yield* everyOf(facts.patterns ?? [], (pattern) => matchesPattern(pattern, text, budget));
 }
 
-export function matchesPattern(pattern: Pattern, text: string, budget: WorkBudget): boolean {
-  return accepts(finish(patternDfa(pattern, budget)), text);
+export function* matchesPattern(pattern: Pattern, text: string, budget: WorkBudget): Sliced<boolean> {
+  budget.spend(5 * text.length);
+  return accepts(yield* patternDfa(pattern, budget), text);
 }
 
 /** Exactly these texts. */
@@ -77,7 +79,7 @@ export function* patternDfa(pattern: Pattern, budget: WorkBudget): Sliced<Dfa> {
     const isFormat = pattern.isNarrow === true;
     const dfa = yield* isFormat ? formatDfa(pattern.source, budget) : compiled(pattern, budget);
     if (isEmptyDfa(dfa)) fail(pattern.path, 'a pattern that no string matches');
-    const wanted = pattern.isNegated === true ? trim(complementDfa(dfa, budget)) : dfa;
+    const wanted = pattern.isNegated === true ? yield* trim(yield* complementDfa(dfa, budget), budget) : dfa;
     known.set(pattern, wanted);
     budget.place = place;
     return wanted;

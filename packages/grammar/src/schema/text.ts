@@ -3,7 +3,7 @@ import { allCodePoints } from '../code-points.js';
 import type { GrammarNode } from '../grammar.js';
 import { complementDfa, trim } from '../regular/dfa.js';
 import { regexDfa } from '../regular/regex.js';
-import { finish } from '@winnow/tensor';
+import { finish, type Sliced } from '@winnow/tensor';
 import { WorkBudget } from '../work-budget.js';
 import { automatonRules, encodePlain } from './json-text.js';
 
@@ -16,6 +16,10 @@ export const anyCharacter: GrammarNode = { kind: 'class', ranges: allCodePoints 
  */
 export function textWithout(rules: Map<string, GrammarNode>, name: string, pattern: string): GrammarNode {
   const budget = new WorkBudget('pattern');
-  const matching = finish(regexDfa(pattern, budget));
-  return automatonRules(trim(complementDfa(matching, budget)), rules, name, encodePlain);
+  return finish(textRules());
+
+  function* textRules(): Sliced<GrammarNode> {
+    const others = yield* complementDfa(yield* regexDfa(pattern, budget), budget);
+    return yield* automatonRules(yield* trim(others, budget), { rules, budget, encode: encodePlain }, name);
+  }
 }

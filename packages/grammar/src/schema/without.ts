@@ -1,4 +1,5 @@
 /** The difference of two sets of facts, or a subset of it where facts cannot express all of it. */
+import type { Sliced } from '@winnow/tensor';
 import { escapeRegex } from '../regular/regex.js';
 import {
   declaredNames,
@@ -12,6 +13,7 @@ import {
   type Located,
   type Pattern,
 } from './facts.js';
+import { filtered } from './lists.js';
 import { derivedPath } from './located.js';
 import { kindOf, meets } from './valid.js';
 import type { Resolver } from './resolve.js';
@@ -27,9 +29,11 @@ function negationOf(conjunction: Conjunction): Located {
  * @param b facts of a superset of what its schema accepts
  * @param wide the resolver of supersets
  */
-export function without(a: Facts, b: Facts, wide: Resolver): readonly Facts[] {
+export function* without(a: Facts, b: Facts, wide: Resolver): Sliced<readonly Facts[]> {
   if (a.values !== undefined) {
-    const values = a.values.filter((value) => !meets(value, b, wide));
+    const values = yield* filtered(a.values, function* (value) {
+      return !(yield* meets(value, b, wide));
+    });
     return values.length === 0 ? [] : [{ ...a, values }];
   }
   const pieces: Facts[] = [];
@@ -40,7 +44,7 @@ export function without(a: Facts, b: Facts, wide: Resolver): readonly Facts[] {
   if (common.includes('string')) pieces.push(...withoutTexts({ ...a, kinds: new Set(['string']) }, b));
   const numbers = common.filter((kind) => kind === 'integer' || kind === 'decimal');
   if (numbers.length > 0) pieces.push(...withoutNumbers({ ...a, kinds: new Set(numbers) }, b));
-  if (common.includes('object')) pieces.push(...withoutObjects({ ...a, kinds: new Set(['object']) }, b));
+  if (common.includes('object')) pieces.push(...(yield* withoutObjects({ ...a, kinds: new Set(['object']) }, b)));
   if (common.includes('array')) pieces.push(...withoutArrays({ ...a, kinds: new Set(['array']) }, b));
   return pieces;
 }
@@ -103,7 +107,7 @@ function withoutNumbers(a: Facts, { minimum, maximum }: Facts): readonly Facts[]
 }
 
 /** Objects without a property that b requires, with one that b does not allow, or with fewer or more of them. */
-function withoutObjects(a: Facts, b: Facts): readonly Facts[] {
+function* withoutObjects(a: Facts, b: Facts): Sliced<readonly Facts[]> {
   const pieces: Facts[] = [];
   const withProperty = (name: string, value: Located): Facts => {
     const shape = { properties: new Map([[name, [value]]]), patterns: [], additional: [] };
@@ -115,7 +119,7 @@ function withoutObjects(a: Facts, b: Facts): readonly Facts[] {
     }
   }
   for (const name of new Set([...declaredNames(a), ...declaredNames(b), ...(a.required ?? [])])) {
-    const value = propertyOf(b, name);
+    const value = yield* propertyOf(b, name);
     if (value.length === 0) continue;
     const required = new Set([...(a.required ?? []), name]);
     pieces.push({ ...withProperty(name, negationOf(value)), required });
