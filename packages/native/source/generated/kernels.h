@@ -5,11 +5,15 @@
 namespace WINNOW_NAMESPACE {
 
 extern const Kernel matmulKernel;  // source/ops/matmul.cpp
+extern const Kernel attentionKernel;  // source/ops/attention.cpp
+extern const Kernel attentionPartialKernel;  // source/ops/attention-partial.cpp
 
 /** The kernel of an op, or null. */
 inline const Kernel* kernelOf(int32_t opcode) {
   switch (opcode) {
     case 3: return &matmulKernel;
+    case 13: return &attentionKernel;
+    case 14: return &attentionPartialKernel;
     default: return nullptr;
   }
 }

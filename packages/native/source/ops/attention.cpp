@@ -1,0 +1,83 @@
+/**
+ * Scaled dot-product attention over the paged cache. With few tokens, threads split long contexts (split-KV) and merge the partial
+ * states; the number of splits depends on shapes and context lengths alone.
+ */
+#include <math.h>
+#include "../attention/flash-attention.h"
+#include "../runtime/kernel.h"
+
+namespace WINNOW_NAMESPACE {
+
+namespace {
+
+namespace op = operands::attention;
+
+/** Maximum number of tokens for which long contexts are split. */
+constexpr int32_t MAX_SPLIT_TOKENS = 8;
+constexpr int32_t MAX_SPLITS = 16;
+/** Work items of a long context: enough for many threads, but few, because each starts by waiting for memory. */
+constexpr int32_t WORK_ITEMS = 32;
+/** Minimum number of slots in a split. */
+constexpr int32_t MIN_SPLIT = 256;
+
+int32_t countSplits(const KvCache& cache) {
+  if (cache.numTokens > MAX_SPLIT_TOKENS) return 1;
+  int32_t longest = 0;
+  for (int32_t t = 0; t < cache.numTokens; t++) {
+    const int32_t context = cache.contextLengths[cache.sequences[t]];
+    if (context > longest) longest = context;
+  }
+  const int32_t items = WORK_ITEMS / cache.numKvHeads < MAX_SPLITS ? WORK_ITEMS / cache.numKvHeads : MAX_SPLITS;
+  const int32_t numSplits = longest / MIN_SPLIT < items ? longest / MIN_SPLIT : items;
+  return numSplits > 1 ? numSplits : 1;
+}
+
+/** Merges the partial states of a row and writes its normalized output. */
+void mergeRow(const KvCache& cache, const FlashOutput& states, int32_t numSplits, size_t row, float* y) {
+  const size_t rows = static_cast<size_t>(cache.numTokens) * cache.numHeads;
+  const int32_t valueDim = cache.valueDim;
+  float top = -INFINITY;
+  for (int32_t split = 0; split < numSplits; split++) top = fmaxf(top, states.maxima[split * rows + row]);
+  float sum = 0;
+  for (int32_t i = 0; i < valueDim; i++) y[i] = 0;
+  for (int32_t split = 0; split < numSplits; split++) {
+    const size_t at = split * rows + row;
+    if (states.maxima[at] == -INFINITY) continue;
+    const float factor = static_cast<float>(exp(static_cast<double>(states.maxima[at]) - top));
+    sum += states.sums[at] * factor;
+    for (int32_t i = 0; i < valueDim; i++) y[i] += states.values[at * valueDim + i] * factor;
+  }
+  const float inverse = sum == 0 ? 0 : 1 / sum;
+  for (int32_t i = 0; i < valueDim; i++) y[i] *= inverse;
+}
+
+void run(const Record& record, Threads& threads) {
+  const KvCache cache(record);
+  float* y = op::y::address(record);
+  const int32_t numSplits = countSplits(cache);
+  if (numSplits == 1) return flashAttention(cache, {nullptr, nullptr, y}, 1, true, record.localScratch(), threads);
+  const int32_t rows = cache.numTokens * cache.numHeads;
+  float* maxima = reinterpret_cast<float*>(record.sharedScratch());
+  const FlashOutput states = {maxima, maxima + numSplits * rows, maxima + 2 * numSplits * rows};
+  flashAttention(cache, states, numSplits, true, record.localScratch(), threads);
+  if (!threads.barrier()) return;
+  for (int32_t row = threads.nextItems(1); row < rows; row = threads.nextItems(1)) {
+    mergeRow(cache, states, numSplits, row, y + static_cast<size_t>(row) * cache.valueDim);
+  }
+}
+
+/** Partial states of the splits of a long context. */
+uint64_t sharedBytes(const Record& record) {
+  const int32_t numTokens = op::q::numTokens(record) < MAX_SPLIT_TOKENS ? op::q::numTokens(record) : MAX_SPLIT_TOKENS;
+  const uint64_t rows = static_cast<uint64_t>(numTokens) * op::q::numHeads(record);
+  return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
+}
+
+uint64_t localBytes(const Record& record) { return flashScratchBytes(KvCache(record)); }
+
+}  // namespace
+
+extern const Kernel attentionKernel;
+const Kernel attentionKernel = {hasRowTypes, sharedBytes, localBytes, run};
+
+}  // namespace WINNOW_NAMESPACE
