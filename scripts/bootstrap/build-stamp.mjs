@@ -9,7 +9,18 @@ import { workspaceFolders } from './install.mjs';
 import { root, toolchainFolder } from './log.mjs';
 
 const stampFile = join(toolchainFolder, 'build.stamp');
-const notBuilt = new Set(['node_modules', '.turbo', '.cache', 'coverage', '__fixtures__', 'test', 'bench', 'api']);
+const notBuilt = new Set([
+  'node_modules',
+  '.turbo',
+  '.cache',
+  'build',
+  'coverage',
+  'source',
+  '__fixtures__',
+  'test',
+  'bench',
+  'api',
+]);
 const rootFiles = ['pnpm-lock.yaml', 'turbo.json', 'package.json'];
 
 /** The program's package and all workspace packages it needs, by their manifests. */

@@ -7,8 +7,8 @@ import * as workers from './runtime/threads';
 
 declare function now(): f64;
 declare function jobDone(generation: i32): void;
-/** Computes this thread's share of a record; the address is that of its task. */
-declare function nativeKernel(task: usize): void;
+/** Computes this thread's share of a record, whose task is at an address; false if this module has to. */
+declare function nativeKernel(task: usize): bool;
 
 /** Native kernels wait for other threads as those of this module do. */
 export { phaseBarrier } from './runtime/threads';
@@ -55,12 +55,10 @@ function runRecords(thread: i32): void {
 
 /** Computes this thread's share of the entered record, with the native kernel where every thread has it. */
 function executeRecord(opcode: i32, thread: i32): void {
-  if (!hasFlag(layout.FLAG_NATIVE) || load<i32>(layout.NATIVE_OFF) !== 0) {
+  const isNative = hasFlag(layout.FLAG_NATIVE) && load<i32>(layout.NATIVE_OFF) === 0;
+  if (!isNative || !nativeKernel(writeTask(opcode, workers.sharedCounter(), thread, workers.sharers())))
     execute(opcode);
-    return;
-  }
-  nativeKernel(writeTask(opcode, workers.sharedCounter(), thread, workers.sharers()));
-  if (thread === 0) store<i32>(layout.NATIVE_RECORDS, load<i32>(layout.NATIVE_RECORDS) + 1);
+  else if (thread === 0) store<i32>(layout.NATIVE_RECORDS, load<i32>(layout.NATIVE_RECORDS) + 1);
 }
 
 /** Lets this thread prefetch weights of the next matmul while it waits for others before or in this record. */

@@ -157,6 +157,10 @@ const nativeTask: Section = {
 
 const sizes: readonly Section[] = [
   {
+    type: 'usize',
+    entries: [['taskAt', frames + frameBytes - 64, 'task of thread 0']],
+  },
+  {
     kernelsOnly: true,
     type: 'usize',
     entries: [

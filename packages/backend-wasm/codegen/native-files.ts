@@ -158,7 +158,7 @@ const kernelTable = header(
   [
     'namespace WINNOW_NAMESPACE {',
     '',
-    ...kernels.map(({ functionName, file }) => `extern const Kernel ${functionName}Kernel;  // source/${file}.cpp`),
+    ...kernels.map(({ functionName, name }) => `extern const Kernel ${functionName}Kernel;  // source/ops/${name}.cpp`),
     '',
     '/** The kernel of an op, or null. */',
     'inline const Kernel* kernelOf(int32_t opcode) {',

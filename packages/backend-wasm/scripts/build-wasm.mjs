@@ -52,7 +52,7 @@ async function compile(name, [features], keepText) {
   const bytes = readFileSync(path);
   rmSync(path);
   const memory = new WebAssembly.Memory({ initial: 3, maximum: 65536, shared: true });
-  const imports = { env: { memory }, index: { now: () => 0, jobDone: () => undefined, nativeKernel: () => undefined } };
+  const imports = { env: { memory }, index: { now: () => 0, jobDone: () => undefined, nativeKernel: () => false } };
   const { instance } = await WebAssembly.instantiate(bytes, imports);
   const end = instance.exports.constantsEnd();
   if (end > constantsLimit) throw new Error(`constants end at ${end}, expected at most ${constantsLimit}`);

@@ -35,9 +35,9 @@ vi.mock('../src/program/scratch-meter.js', async (importOriginal) => {
   const original = await importOriginal<typeof import('../src/program/scratch-meter.js')>();
   class GuardedMeter extends original.ScratchMeter {
     override measure(...args: Parameters<InstanceType<typeof original.ScratchMeter>['measure']>): Scratch {
-      const { sharedBytes, localBytes } = super.measure(...args);
+      const { sharedBytes, localBytes, nativeRecords } = super.measure(...args);
       planned.sharedBytes = sharedBytes;
-      return { sharedBytes: sharedBytes + guardBytes, localBytes: localBytes + guardBytes };
+      return { sharedBytes: sharedBytes + guardBytes, localBytes: localBytes + guardBytes, nativeRecords };
     }
   }
   return { ...original, ScratchMeter: GuardedMeter };

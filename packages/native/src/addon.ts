@@ -1,4 +1,4 @@
-/** The interface of the compiled addon, `source/addon/addon.cpp`. */
+/** The interface of the compiled addon, `source/addon/addon.cpp`, and of the kernels that a host gives its backend. */
 
 /** The instruction sets that kernels are compiled for, best first. */
 export const nativeLevels = ['avx512', 'avx2'] as const;
@@ -7,8 +7,8 @@ export type NativeLevel = (typeof nativeLevels)[number];
 
 /** Kernels of a level over one memory, for one WebAssembly instance. */
 export interface NativeAttachment {
-  /** Computes the share of this thread; `task` is the address of the task in the memory. */
-  run(task: number): void;
+  /** Computes the share of this thread of the task at an address; false if the interpreter has to. */
+  run(task: number): boolean;
   /** Whether there is a kernel for a record; stores its bytes of scratch, shared and per thread. */
   measure(task: number, to: Float64Array): boolean;
   /** Sets the export `phaseBarrier` of the instance. */
@@ -22,4 +22,21 @@ export interface NativeAddon {
   selfTest(level: string): boolean;
   /** @param bytes a view of the memory from its beginning */
   attach(bytes: Uint8Array, level: string): NativeAttachment;
+}
+
+/** `'auto'` takes the best level, `true` too, a name that level, and `false` none. */
+export type NativeChoice = 'auto' | boolean | NativeLevel;
+
+/** Native kernels of one level. */
+export interface NativeKernels {
+  readonly level: NativeLevel;
+  /** Path of the addon, which a worker loads by `require`. */
+  readonly path: string;
+  attach(bytes: Uint8Array): NativeAttachment;
+}
+
+export interface NativeResult {
+  readonly kernels?: NativeKernels;
+  /** Why there are none, if that is worth a notice. */
+  readonly refusal?: string;
 }

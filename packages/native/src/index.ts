@@ -1,11 +1,9 @@
-export { nativeLevels, type NativeAddon, type NativeAttachment, type NativeLevel } from './addon.js';
-export { findAddon, platformName } from './find.node.js';
 export {
-  choiceOfEnvironment,
-  openNative,
+  nativeLevels,
+  type NativeAddon,
+  type NativeAttachment,
   type NativeChoice,
   type NativeKernels,
+  type NativeLevel,
   type NativeResult,
-  type OpenNativeOptions,
-} from './open.node.js';
-export type { ProbeOptions } from './probe.node.js';
+} from './addon.js';

@@ -1,26 +1,9 @@
 /** Opens the native kernels: finds the addon, has it tried, and loads it. Nothing here throws: WebAssembly serves alike. */
 import { createRequire } from 'node:module';
 import { isSea } from 'node:sea';
-import { nativeLevels, type NativeAddon, type NativeAttachment, type NativeLevel } from './addon.js';
+import { nativeLevels, type NativeAddon, type NativeChoice, type NativeLevel, type NativeResult } from './addon.js';
 import { findAddon, platformName } from './find.node.js';
 import { probe, type ProbeOptions } from './probe.node.js';
-
-/** `'auto'` takes the best level, `true` too, a name that level, and `false` none. */
-export type NativeChoice = 'auto' | boolean | NativeLevel;
-
-/** Native kernels of one level. */
-export interface NativeKernels {
-  readonly level: NativeLevel;
-  /** Path of the addon, which a worker loads by `require`. */
-  readonly path: string;
-  attach(bytes: Uint8Array): NativeAttachment;
-}
-
-export interface NativeResult {
-  readonly kernels?: NativeKernels;
-  /** Why there are none, if that is worth a notice. */
-  readonly refusal?: string;
-}
 
 export interface OpenNativeOptions extends ProbeOptions {
   /** Path of the addon. Default: the one for this platform. */

@@ -5,7 +5,8 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { findAddon, nativeLevels, platformName, type NativeAddon } from '../src/index.js';
+import { findAddon, platformName } from '../src/index.node.js';
+import { nativeLevels, type NativeAddon } from '../src/index.js';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
 const path = findAddon();

@@ -94,6 +94,8 @@ export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a r
 
 export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds
 
+export const TASK_AT: usize = 0x203c0; // task of thread 0
+
 export const SLOT_BYTES: usize = 48; // bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;

@@ -1,4 +1,5 @@
 /** Options of the backend, their defaults and valid values. */
+import { nativeLevels, type NativeChoice, type NativeKernels, type NativeResult } from '@winnow/native';
 import { BackendError, type OptionNames } from '@winnow/tensor';
 import type { WasmHost } from '../host/host.js';
 import { supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
@@ -19,6 +20,11 @@ export interface WasmBackendOptions {
    * Default `'auto'`: the fastest on this machine. Without relaxed SIMD the option has no effect.
    */
   readonly int8Dot?: 'auto' | 'maddubs' | 'generic';
+  /**
+   * Native kernels, where the host has them: `true` requires them, a name requires that instruction set, `false` turns
+   * them off. Default: the best of this machine, or what the environment variable `WINNOW_NATIVE` says.
+   */
+  readonly native?: NativeChoice | undefined;
   /**
    * Whether to share the memory with workers. Default `'auto'`: if the page may share memory and start workers. Without
    * it, everything runs on the calling thread, which yields to its event loop between ops; `notices` of the backend says
@@ -65,6 +71,7 @@ export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
   host: true,
   relaxedSimd: true,
   int8Dot: true,
+  native: true,
   sharedMemory: true,
   maxMemoryBytes: true,
   bytesPerMemory: true,
@@ -80,6 +87,7 @@ export interface ResolvedOptions extends Threads {
   readonly host: WasmHost;
   readonly variant: Variant;
   readonly int8Dot: keyof typeof int8Dots;
+  readonly native: NativeKernels | undefined;
   readonly maxBytes: number;
   readonly bytesPerMemory: number;
   readonly reservedBytes: number;
@@ -111,6 +119,7 @@ export async function resolveOptions(options: WasmBackendOptions): Promise<Resol
     ...kernelChoices(options),
     ...memorySizes(options, threads.isShared),
     ...threads,
+    ...(await resolveNative(options, threads)),
     usesMessages: options.usesMessages ?? false,
     ...{ minWork, maxCallerMs },
   };
@@ -125,6 +134,21 @@ function kernelChoices(options: WasmBackendOptions): Pick<ResolvedOptions, 'vari
     throw new BackendError({ backend: 'wasm', message: 'this JavaScript engine does not support relaxed SIMD' });
   }
   return { variant, int8Dot, activations };
+}
+
+/** Kernels that were not asked for by name are not worth an error. */
+async function resolveNative(
+  { host, native: choice }: WasmBackendOptions,
+  { notices }: Threads,
+): Promise<Pick<ResolvedOptions, 'native' | 'notices'>> {
+  if (choice !== undefined) checkChoice('native', choice, ['auto', true, false, ...nativeLevels]);
+  const isRequired = choice !== undefined && choice !== 'auto' && choice !== false;
+  const missing = isRequired ? { refusal: 'this host has none' } : {};
+  const { kernels, refusal }: NativeResult = (await host.openNative?.(choice)) ?? missing;
+  if (refusal === undefined) return { native: kernels, notices };
+  const message = `native kernels: ${refusal}`;
+  if (isRequired) throw new BackendError({ backend: 'wasm', message });
+  return { native: undefined, notices: [...notices, message] };
 }
 
 function memorySizes(

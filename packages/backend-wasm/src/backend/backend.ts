@@ -1,4 +1,5 @@
 /** The WebAssembly backend: its memory, its threads and its executables. */
+import type { NativeLevel } from '@winnow/native';
 import {
   dispatchProgram,
   type Backend,
@@ -8,7 +9,7 @@ import {
   type Program,
 } from '@winnow/ops';
 import { ReleasedError, type DeviceLostError } from '@winnow/tensor';
-import { compileKernels, type Variant, type WasmModule } from '../host/web-assembly.js';
+import { compileKernels, type Kernels, type Variant } from '../host/web-assembly.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { supportOf } from '../kernels/support.js';
 import { BufferStore, copyAlignment } from '../memory/buffer-store.js';
@@ -24,6 +25,10 @@ export interface WasmBackend extends Backend {
   readonly variant: Variant;
   readonly numThreads: number;
   readonly notices: readonly string[];
+  /** Instruction set of the native kernels, if there are any. */
+  readonly nativeLevel: NativeLevel | undefined;
+  /** Number of records that native kernels have computed in the present memories. */
+  readonly numNativeRecords: number;
   /** Current number of WebAssembly memories. */
   readonly numMemories: number;
   /** Bytes of buffers and executables in use. */
@@ -42,16 +47,20 @@ const smallShare = 1024;
  */
 export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
   const resolved = await resolveOptions(options);
-  const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, host } = resolved;
-  const parts = new BackendParts(resolved, await compileKernels(variant, isShared));
+  const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, host, native } = resolved;
+  const parts = new BackendParts(resolved, { module: await compileKernels(variant, isShared), native });
   const { pool, buffers } = parts;
   const backend: WasmBackend = {
-    name: 'wasm',
+    name: native === undefined ? 'wasm' : `wasm+${native.level}`,
     variant,
     numThreads,
     notices,
     get usedBytes() {
       return pool.usedBytes;
+    },
+    nativeLevel: native?.level,
+    get numNativeRecords() {
+      return pool.numNativeRecords;
     },
     get numMemories() {
       return pool.numMemories;
@@ -94,16 +103,16 @@ class BackendParts {
   readonly #executables = new Set<Executable>();
   #isDisposed = false;
 
-  constructor(options: ResolvedOptions, module: WasmModule) {
+  constructor(options: ResolvedOptions, kernels: Kernels) {
     const { now } = options.host;
     const checkDisposed = (): void => this.#checkDisposed();
     let onLost: (failure: DeviceLostError) => void = () => undefined;
     this.lost = new Promise((resolve) => (onLost = resolve));
     this.#options = options;
     this.#queue = new JobQueue(checkDisposed);
-    this.#scratchMeter = new ScratchMeter(module, options.isShared);
-    this.pool = new MemoryPool(options, module, onLost);
-    this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module, now, checkDisposed });
+    this.#scratchMeter = new ScratchMeter(kernels, options.isShared);
+    this.pool = new MemoryPool(options, kernels, onLost);
+    this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module: kernels.module, now, checkDisposed });
   }
 
   async prepare(program: Program, options: PrepareOptions): Promise<Executable> {

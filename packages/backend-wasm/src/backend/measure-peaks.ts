@@ -70,14 +70,14 @@ export async function measurePeaksOn(
   checkMilliseconds('probeMs', probeMs);
   const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';
   const numReadUnits = Math.floor(memoryBytes / readUnit);
-  const module = await compileKernels(variant, isShared);
+  const kernels = { module: await compileKernels(variant, isShared) };
   const heap = new Heap(numReadUnits * readUnit + 16 * pageBytes, isShared);
   heap.words(controlWords.minWork, 1)[0] = 0;
   heap.words(controlWords.spins, 1)[0] = 1000;
   const options = { numThreads, usesMessages: false, onDeath: () => undefined };
   const runner = isShared
-    ? new WorkerRunner(module, heap.memory, host, options)
-    : new LocalRunner(module, heap.memory, host);
+    ? new WorkerRunner(kernels, heap.memory, host, options)
+    : new LocalRunner(kernels, heap.memory, host);
   try {
     const run = prepare(heap, runner, numThreads);
     const memory = heap.allocate(numReadUnits * readUnit, 'memory to read');

@@ -1,11 +1,14 @@
 /** Workers of Node. */
 import { availableParallelism, totalmem } from 'node:os';
 import { Worker } from 'node:worker_threads';
+import type { NativeChoice, NativeResult } from '@winnow/native';
+import { choiceOfEnvironment, openNative } from '@winnow/native/node';
 import { workerBody, type WasmHost, type WorkerEvents, type WorkerHandle, type WorkerStart } from './host.js';
 
 const source = `
 const { workerData: start, parentPort } = require('node:worker_threads');
 const post = (message) => parentPort.postMessage(message);
+const loadAddon = require;
 ${workerBody}
 `;
 
@@ -24,7 +27,13 @@ export function createHost({ bun }: NodeJS.Dict<string> = process.versions): Was
     now: () => performance.now(),
     yieldToHost: () => new Promise((resolve) => setImmediate(resolve)),
     startWorker: (start, events) => new NodeWorker(start, events),
+    openNative: open,
   };
+}
+
+async function open(choice: NativeChoice | undefined): Promise<NativeResult> {
+  const chosen = choice ?? choiceOfEnvironment();
+  return chosen instanceof Error ? { refusal: chosen.message } : openNative(chosen);
 }
 
 class NodeWorker implements WorkerHandle {

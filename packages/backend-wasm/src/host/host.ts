@@ -1,4 +1,6 @@
 /** The host interface of the backend. */
+import type { NativeChoice, NativeKernels, NativeResult } from '@winnow/native';
+import { controlWords } from '../kernels/layout.generated.js';
 import type { WasmMemory, WasmModule } from './web-assembly.js';
 
 /** The data that starts a worker. */
@@ -9,6 +11,8 @@ export interface WorkerStart {
   readonly numThreads: number;
   /** Whether the worker posts a message at the end of each job, for engines without `Atomics.waitAsync`. */
   readonly postsJobs: boolean;
+  /** Native kernels that the worker loads, too. */
+  readonly native?: Pick<NativeKernels, 'path' | 'level'>;
 }
 
 export interface WorkerEvents {
@@ -37,17 +41,33 @@ export interface WasmHost {
   /** Why workers cannot start, if they cannot. Hosts without this method always start them. */
   workerRefusal?(): Promise<string | undefined>;
   startWorker(start: WorkerStart, events: WorkerEvents): WorkerHandle;
+  /**
+   * Opens native kernels. `undefined` lets the host choose, as Node does by the environment variable `WINNOW_NATIVE`.
+   * Hosts without this method have none.
+   */
+  openNative?(choice: NativeChoice | undefined): Promise<NativeResult>;
 }
 
-/** JavaScript of a worker, as the body of a function of `start` and `post`. */
-export const workerBody = `
+/**
+ * JavaScript of a worker, as the body of a function of `start`, `post` and, in hosts with native kernels, `loadAddon`. A worker
+ * that cannot load them makes all threads use the kernels of the module.
+ */
+export const workerBody: string = `
+let native;
+try {
+  native = start.native && loadAddon(start.native.path).attach(new Uint8Array(start.memory.buffer), start.native.level);
+} catch {
+  Atomics.store(new Int32Array(start.memory.buffer), ${controlWords.nativeOff / 4}, 1);
+}
 const imports = {
   env: { memory: start.memory },
   index: {
     now: () => performance.now(),
     jobDone: start.postsJobs ? () => post('done') : () => undefined,
-    nativeKernel: () => undefined,
+    nativeKernel: native ? native.run : () => false,
   },
 };
-new WebAssembly.Instance(start.module, imports).exports.serve(start.thread, start.numThreads);
+const { exports } = new WebAssembly.Instance(start.module, imports);
+if (native) native.connect(exports.phaseBarrier);
+exports.serve(start.thread, start.numThreads);
 `;

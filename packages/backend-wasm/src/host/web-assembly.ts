@@ -1,4 +1,5 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
+import type { NativeKernels } from '@winnow/native';
 import { BackendError, bytesOfBase64 } from '@winnow/tensor';
 import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
@@ -15,6 +16,13 @@ export interface WasmMemory {
 export interface WasmExports {
   runAlone(): void;
   measureScratch(job: number, entry: number, to: number): void;
+  phaseBarrier(): void;
+}
+
+/** The compiled kernels, and native ones that replace some of them. */
+export interface Kernels {
+  readonly module: WasmModule;
+  readonly native?: NativeKernels | undefined;
 }
 
 interface WasmApi {
@@ -82,9 +90,11 @@ export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
   return new api.Memory({ initial: isShared ? heapBase / pageBytes : maximum, maximum, shared: isShared });
 }
 
-export function instantiate(module: WasmModule, memory: WasmMemory, now: () => number): WasmExports {
-  return new api.Instance(module, {
-    env: { memory },
-    index: { now, jobDone: () => undefined, nativeKernel: () => undefined },
-  }).exports;
+export function instantiate({ module, native }: Kernels, memory: WasmMemory, now: () => number): WasmExports {
+  const attached = native?.attach(new Uint8Array(memory.buffer));
+  const nativeKernel = attached?.run ?? (() => false);
+  const imports = { env: { memory }, index: { now, jobDone: () => undefined, nativeKernel } };
+  const { exports } = new api.Instance(module, imports);
+  attached?.connect(exports.phaseBarrier);
+  return exports;
 }

@@ -85,6 +85,8 @@ export const probeSteps = 8;
 export const groupSize = 4;
 /** Rows of a repacked neuron have a multiple of so many columns. */
 export const neuronColumns = 128;
+/** Task of thread 0. */
+export const taskAt = 0x203c0;
 /** First byte that the host may allocate. */
 export const heapBase = 0x30000;
 /** Maximum number of records without a barrier between them. */

@@ -4,8 +4,8 @@
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
-import type { WasmModule } from '../host/web-assembly.js';
-import { heapBase, pageBytes } from '../kernels/layout.generated.js';
+import type { Kernels } from '../host/web-assembly.js';
+import { controlWords, heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
 export interface PoolOptions extends ShardOptions {
@@ -26,7 +26,7 @@ function roomIn({ heap }: MemoryShard, reserve: number): number {
 
 export class MemoryPool {
   readonly #options: PoolOptions;
-  readonly #module: WasmModule;
+  readonly #kernels: Kernels;
   readonly #onLost: (failure: DeviceLostError) => void;
   readonly #reservedBytes: number;
   readonly #memories: MemoryShard[] = [];
@@ -37,9 +37,9 @@ export class MemoryPool {
   #newest: MemoryShard; // the memory of the previous buffer
 
   /** @param onLost called once when workers of a memory die */
-  constructor(options: PoolOptions, module: WasmModule, onLost: (failure: DeviceLostError) => void) {
+  constructor(options: PoolOptions, kernels: Kernels, onLost: (failure: DeviceLostError) => void) {
     this.#options = options;
-    this.#module = module;
+    this.#kernels = kernels;
     this.#onLost = onLost;
     this.#reservedBytes = options.maxBytes > options.bytesPerMemory ? options.reservedBytes : 0;
     this.#first = this.#create(0) as MemoryShard;
@@ -52,6 +52,10 @@ export class MemoryPool {
   }
   get numMemories(): number {
     return this.#memories.length;
+  }
+  /** Number of records that native kernels have computed in the present memories. */
+  get numNativeRecords(): number {
+    return this.#memories.reduce((sum, { heap }) => sum + heap.words(controlWords.nativeRecords, 1)[0], 0);
   }
   get usedBytes(): number {
     return this.#memories.reduce((sum, { heap }) => sum + heap.usedBytes, 0);
@@ -94,7 +98,7 @@ export class MemoryPool {
     const left = this.#memories.reduce((sum, memory) => sum - memory.maxBytes, maxBytes);
     const size = Math.floor(Math.min(left, bytesPerMemory) / pageBytes) * pageBytes;
     if (size < Math.max(minBytes, heapBase + sizeBytes)) return undefined;
-    const memory = createShard(size, this.#module, this.#options, (cause) => this.#fail(cause));
+    const memory = createShard(size, this.#kernels, this.#options, (cause) => this.#fail(cause));
     this.#memories.push(memory);
     return memory;
   }

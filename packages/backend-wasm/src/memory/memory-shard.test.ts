@@ -8,8 +8,8 @@ import { createShard } from './memory-shard.js';
 async function spinsOf(numThreads: number, hostSpins?: { spins: number }): Promise<number | undefined> {
   const host = { ...createHost(), availableParallelism: 4, ...hostSpins };
   const options = { host, isShared: false, numThreads, usesMessages: false, minWork: 0, int8Dot: 'generic' as const };
-  const module = await compileKernels('simd', false);
-  const { heap, runner } = createShard(16 * pageBytes, module, options, () => undefined);
+  const kernels = { module: await compileKernels('simd', false) };
+  const { heap, runner } = createShard(16 * pageBytes, kernels, options, () => undefined);
   await runner.dispose();
   return heap.words(controlWords.spins, 1)[0];
 }

@@ -1,7 +1,7 @@
 /** One memory with its threads. A backend usually has one; larger models are spread over several. */
 import type { DeviceLostError } from '@winnow/tensor';
 import type { WasmHost } from '../host/host.js';
-import type { WasmModule } from '../host/web-assembly.js';
+import type { Kernels } from '../host/web-assembly.js';
 import { controlWords, int8Dots } from '../kernels/layout.generated.js';
 import { LocalRunner } from '../runner/local-runner.js';
 import type { Runner } from '../runner/runner.js';
@@ -37,7 +37,7 @@ const fewSpins = 1000;
 /** @param onDeath called when a worker dies */
 export function createShard(
   maxBytes: number,
-  module: WasmModule,
+  kernels: Kernels,
   options: ShardOptions,
   onDeath: (failure: DeviceLostError) => void,
 ): MemoryShard {
@@ -47,7 +47,7 @@ export function createShard(
   heap.words(controlWords.int8Dot, 1)[0] = int8Dots[int8Dot];
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : (host.spins ?? manySpins);
   const runner = isShared
-    ? new WorkerRunner(module, heap.memory, host, { numThreads, usesMessages, onDeath })
-    : new LocalRunner(module, heap.memory, host);
+    ? new WorkerRunner(kernels, heap.memory, host, { numThreads, usesMessages, onDeath })
+    : new LocalRunner(kernels, heap.memory, host);
   return { heap, runner, maxBytes };
 }

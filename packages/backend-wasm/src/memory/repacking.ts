@@ -221,6 +221,6 @@ function writeJob(
 export function repackAlone(steps: readonly RepackStep[], heap: Heap, module: WasmModule, now: () => number): void {
   const { region, address } = writeJob(steps, heap, 1);
   heap.words(controlWords.job, 4).set([address, 0, steps.length, 0]);
-  instantiate(module, heap.memory, now).runAlone();
+  instantiate({ module }, heap.memory, now).runAlone();
   heap.free(region);
 }

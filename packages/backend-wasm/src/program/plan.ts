@@ -66,6 +66,19 @@ export function planProgram(
   };
 }
 
+/**
+ * Adds the flag to the records of native kernels. Scratch is reused only between kernels of one kind, since each has its own
+ * layout of it.
+ */
+export function withNative(records: readonly RecordPlan[], native: ReadonlySet<number>): readonly RecordPlan[] {
+  if (native.size === 0) return records;
+  return records.map(({ flags, table }, index) => {
+    const isSame = native.has(index) === native.has(index - 1) || table >= 0;
+    const kept = isSame || (flags & planFlags.reuse) === 0 ? flags : flags & ~(planFlags.reuse | planFlags.independent);
+    return { flags: kept | (native.has(index) ? planFlags.native : 0), table };
+  });
+}
+
 function int8Flags(
   { records }: Program,
   index: number,

@@ -25,7 +25,7 @@ import { isInt8Sparse, repackedRefOf, type RepackedTensor } from '../memory/repa
 import { createCallerShare, type CallerShare } from '../runner/caller-share.js';
 import { aheadOf } from './free-records.js';
 import { writeGrids } from './grids.js';
-import { planProgram, type Plan } from './plan.js';
+import { planProgram, withNative, type Plan } from './plan.js';
 import type { ScratchMeter } from './scratch-meter.js';
 import type { ProgramPart } from './split-program.js';
 
@@ -154,8 +154,8 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
     if (isRefused === undefined) continue;
     const before = flags.get(index);
     // nor may a record reuse quantized activations of a previous record that no longer quantizes, or skip the barrier
-    // after it
-    if (isRefused && isInt8Sparse(record)) flags.set(index, before & ~planFlags.repacked);
+    // after it; native kernels were chosen for the flags as they were
+    if (isRefused && isInt8Sparse(record)) flags.set(index, before & ~(planFlags.repacked | planFlags.native));
     else flags.set(index, isRefused ? 0 : before & ~(planFlags.reuse | planFlags.independent));
   }
 }
@@ -164,10 +164,11 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
 export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
   const { memory, program, records, stageStarts } = part;
   const { heap } = memory;
-  const plan = planProgram(program, options.repackable, options.usesInt8, stageStarts);
+  const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts);
   const numRecords = program.records.length;
   const words = encodeProgram(program, () => 0); // their number does not depend on addresses
-  const scratch = options.scratchMeter.measure(program, words, plan.records);
+  const scratch = options.scratchMeter.measure(program, words, planned.records);
+  const plan = { ...planned, records: withNative(planned.records, scratch.nativeRecords) };
   const sizes = {
     words: words.length * 4,
     plan: numRecords * planWords * 4,

@@ -2,10 +2,11 @@
  * Determines the scratch of records with the size functions beside the kernels, in a separate instance of the module
  * with a small memory.
  */
+import type { NativeAttachment } from '@winnow/native';
 import type { Program } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
-import { createMemory, instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
-import { heapBase, jobBlock, pageBytes, planEntry, planWords } from '../kernels/layout.generated.js';
+import { createMemory, instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
+import { heapBase, jobBlock, pageBytes, planEntry, planWords, taskAt } from '../kernels/layout.generated.js';
 
 /** Memory for the words of one record and the symbols of a step. */
 const memoryBytes = heapBase + 4 * pageBytes;
@@ -22,16 +23,20 @@ export interface Scratch {
   readonly sharedBytes: number;
   /** Bytes per thread. */
   readonly localBytes: number;
+  /** Records that native kernels compute; the scratch suits these and those of the module. */
+  readonly nativeRecords: ReadonlySet<number>;
 }
 
 export class ScratchMeter {
   readonly #memory: WasmMemory;
   readonly #exports: WasmExports;
+  readonly #native: NativeAttachment | undefined;
 
-  constructor(module: WasmModule, isShared: boolean) {
+  constructor(kernels: Kernels, isShared: boolean) {
     this.#memory = createMemory(memoryBytes, isShared);
     if (isShared) this.#memory.grow((memoryBytes - heapBase) / pageBytes);
-    this.#exports = instantiate(module, this.#memory, () => 0);
+    this.#exports = instantiate(kernels, this.#memory, () => 0);
+    this.#native = kernels.native?.attach(new Uint8Array(this.#memory.buffer));
   }
 
   /**
@@ -44,6 +49,7 @@ export class ScratchMeter {
     const recordAt = this.#writeScalars(program, memory);
     let sharedBytes = 0;
     let localBytes = 0;
+    const nativeRecords = new Set<number>();
     for (let at = 0, record = 0; at < words.length; at += words[at + 1], record++) {
       const length = words[at + 1];
       invariant(recordAt + length * 4 <= memoryBytes, 'a record fits the memory of the meter');
@@ -53,8 +59,12 @@ export class ScratchMeter {
       this.#exports.measureScratch(jobAt, entryAt, resultAt);
       sharedBytes = Math.max(sharedBytes, result[0]);
       localBytes = Math.max(localBytes, result[1]);
+      if (this.#native?.measure(taskAt, result) !== true) continue;
+      nativeRecords.add(record);
+      sharedBytes = Math.max(sharedBytes, result[0]);
+      localBytes = Math.max(localBytes, result[1]);
     }
-    return { sharedBytes, localBytes: Math.ceil(localBytes / scratchAlignment) * scratchAlignment };
+    return { sharedBytes, localBytes: Math.ceil(localBytes / scratchAlignment) * scratchAlignment, nativeRecords };
   }
 
   /** Writes the capacities of symbols, the only scalars that records read here; returns where records may begin. */

@@ -1,6 +1,6 @@
 /** Runs jobs on the calling thread, record by record, yielding to the host's event loop in between. */
 import type { WasmHost } from '../host/host.js';
-import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
+import { instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
 import { controlWords, heapBase } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
 
@@ -17,9 +17,9 @@ export class LocalRunner implements Runner {
   #lastYield: number;
   #isCanceled = false;
 
-  constructor(module: WasmModule, memory: WasmMemory, host: WasmHost) {
+  constructor(kernels: Kernels, memory: WasmMemory, host: WasmHost) {
     this.#host = host;
-    this.#exports = instantiate(module, memory, host.now);
+    this.#exports = instantiate(kernels, memory, host.now);
     this.#control = new Int32Array(memory.buffer, 0, heapBase / 4);
     this.#lastYield = host.now();
   }

@@ -1,7 +1,7 @@
 /** Runs jobs on workers that share the memory. The calling thread only awaits them, without blocking its event loop. */
 import { BackendError, DeviceLostError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from '../host/host.js';
-import { instantiate, type WasmExports, type WasmMemory, type WasmModule } from '../host/web-assembly.js';
+import { instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
 import { cancelJob, controlWords, heapBase, leave } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
 
@@ -30,7 +30,7 @@ export interface WorkerOptions {
 
 export class WorkerRunner implements Runner {
   readonly numThreads: number;
-  readonly #module: WasmModule;
+  readonly #kernels: Kernels;
   readonly #memory: WasmMemory;
   readonly #host: WasmHost;
   readonly #control: Int32Array;
@@ -44,11 +44,11 @@ export class WorkerRunner implements Runner {
   #alone: WasmExports | undefined;
   #lastYield: number;
 
-  constructor(module: WasmModule, memory: WasmMemory, host: WasmHost, options: WorkerOptions) {
+  constructor(kernels: Kernels, memory: WasmMemory, host: WasmHost, options: WorkerOptions) {
     const { numThreads } = options;
     const postsJobs = options.usesMessages || waitAsync === undefined;
     this.numThreads = numThreads;
-    this.#module = module;
+    this.#kernels = kernels;
     this.#memory = memory;
     this.#host = host;
     this.#control = new Int32Array(memory.buffer as SharedArrayBuffer, 0, heapBase / 4);
@@ -56,9 +56,10 @@ export class WorkerRunner implements Runner {
     this.#onDeath = options.onDeath;
     this.#lastYield = host.now();
     const events = { onFailure: (cause: unknown) => this.#die(cause), onJobDone: () => this.#endJob() };
-    this.#workers = Array.from({ length: numThreads }, (_, thread) =>
-      host.startWorker({ module, memory, thread, numThreads, postsJobs }, events),
-    );
+    const { module, native } = kernels;
+    const loaded = native && { native: { path: native.path, level: native.level } };
+    const start = { module, memory, numThreads, postsJobs, ...loaded };
+    this.#workers = Array.from({ length: numThreads }, (_, thread) => host.startWorker({ ...start, thread }, events));
   }
 
   run({ address, begin, end, share }: Job): boolean | Promise<boolean> {
@@ -125,7 +126,7 @@ export class WorkerRunner implements Runner {
 
   /** Runs a job on this thread, where it cannot be canceled. */
   #runHere(): void {
-    this.#alone ??= instantiate(this.#module, this.#memory, this.#host.now);
+    this.#alone ??= instantiate(this.#kernels, this.#memory, this.#host.now);
     try {
       this.#alone.runAlone();
     } catch (cause) {

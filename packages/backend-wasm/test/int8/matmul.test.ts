@@ -2,7 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, shapesFor, variants, type TestBackend } from './setup.js';
+import { borrowBackend, nativeVariants, shapesFor, variants, type TestBackend } from './setup.js';
 
 const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;
@@ -102,6 +102,9 @@ function extremes(dtype: DType, numRows: number, numColumns: number): Matrix {
 const results = new Map<string, Float32Array>();
 
 type Options = (typeof variants)[keyof typeof variants];
+
+/** Variants of equal keys have equal bits: the number of threads and the dot-product kernel change none. */
+const keyOf = ({ native, relaxedSimd }: Options): string => String(native ?? relaxedSimd);
 type Shape = (typeof shapes)[number];
 
 async function checkProducts(
@@ -130,11 +133,13 @@ async function checkProducts(
     other: other.bytes,
   });
   const executable = await backend.prepare(program, { buffers: handles, onUnsupported: 'error' });
+  const { numNativeRecords } = backend;
   await executable.run(new Int32Array(0));
+  expect(backend.numNativeRecords - numNativeRecords).toBe(options.native === undefined ? 0 : 2);
   const y = new Float32Array(numTokens * numOutputs);
   await executable.read('y', y);
-  // thread count and dot-product kernel change no bit, so only the first result is compared with the bounds
-  const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${String(options.relaxedSimd)}`;
+  // only the first result of a key is compared with the bounds
+  const key = `${dtype} ${numTokens} ${numInputs} ${numOutputs} ${keyOf(options)}`;
   const first = results.get(key);
   if (first === undefined) expectProducts(y, x, weight.values, numInputs, bias);
   expect(y).toEqual(first ?? y);
@@ -178,7 +183,7 @@ async function checkLargestCodes(options: Options, dtype: DType, n: number): Pro
     const y = new Float32Array(n * numRows);
     await executable.read(name, y);
     expectProducts(y, x, (matrices.get(name) as Matrix).values, 512, new Float32Array(numRows));
-    const key = `${dtype} ${n} ${name} ${String(options.relaxedSimd)}`;
+    const key = `${dtype} ${n} ${name} ${keyOf(options)}`;
     expect(y).toEqual(results.get(key) ?? y);
     results.set(key, y);
   }
@@ -322,7 +327,7 @@ async function checkSharedWeights(options: Options): Promise<void> {
   await backend.dispose();
 }
 
-describe.each(Object.entries(variants))('%s', (name, options) => {
+describe.each(Object.entries({ ...variants, ...nativeVariants }))('%s', (name, options) => {
   describe.each(repacked)('%s', (dtype) => {
     test.each(shapesFor(shapes, name, repacked.indexOf(dtype)))('$numTokens x $numInputs -> $numOutputs', (shape) =>
       checkProducts(options, dtype, shape),

@@ -1,9 +1,11 @@
 /** Shared by tests with int8 activations: backend variants, encoded weights, permuted rows. */
+import { nativeLevels, type NativeLevel } from '@winnow/native';
+import { openNative } from '@winnow/native/node';
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
-import { sampled } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { afterAll } from 'vitest';
-import { createWasmBackend, type CreateWasmBackendOptions } from '../../src/index.js';
+import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../../src/index.js';
 
 export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
@@ -14,18 +16,39 @@ export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'simd, 3 threads': { relaxedSimd: false, numThreads: 3, minSharedWork: 0 },
 };
 
+const isFull = testCoverage === 'full';
+
+/** Native kernels at every level of this machine; none where the addon has not been built. */
+export const nativeVariants: Readonly<Record<string, CreateWasmBackendOptions>> = Object.fromEntries(
+  (await usableLevels()).flatMap((native) =>
+    (isFull ? [1, 2, 4] : native === 'avx2' ? [2] : [1, 4]).map((numThreads) => [
+      `${native}, ${numThreads} threads`,
+      { native, numThreads, minSharedWork: 0 },
+    ]),
+  ),
+);
+
+async function usableLevels(): Promise<readonly NativeLevel[]> {
+  const found: NativeLevel[] = [];
+  for (const level of nativeLevels) if ((await openNative(level)).kernels !== undefined) found.push(level);
+  return found;
+}
+
 /**
  * The shapes that a variant runs with a dtype: with three dtypes or more, every shape is combined with each dtype and each
  * variant, since kernels differ by pairs of these.
  */
 export function shapesFor<Shape>(shapes: readonly Shape[], variant: string, dtypeIndex: number): readonly Shape[] {
-  return sampled(shapes, 3, (dtypeIndex + Object.keys(variants).indexOf(variant)) % 3);
+  const index = Object.keys({ ...variants, ...nativeVariants }).indexOf(variant);
+  return sampled(shapes, 3, (dtypeIndex + index) % 3);
 }
 
 /** The part of a backend that tests use. */
-export type TestBackend = Pick<Backend, 'allocate' | 'write' | 'read' | 'prepare' | 'dispose'>;
+export interface TestBackend extends Pick<Backend, 'allocate' | 'write' | 'read' | 'prepare' | 'dispose'> {
+  readonly numNativeRecords: number;
+}
 
-const backends = new Map<CreateWasmBackendOptions, Backend>();
+const backends = new Map<CreateWasmBackendOptions, WasmBackend>();
 afterAll(async () => {
   for (const backend of backends.values()) await backend.dispose();
 });
@@ -41,6 +64,9 @@ export async function borrowBackend(options: CreateWasmBackendOptions): Promise<
   const buffers: BufferHandle[] = [];
   const executables: Executable[] = [];
   return {
+    get numNativeRecords() {
+      return backend.numNativeRecords;
+    },
     allocate(request) {
       const buffer = backend.allocate(request);
       buffers.push(buffer);

@@ -61,7 +61,7 @@ bool waitAtBarrier(void* context) {
          napi_call_function(attachment->env, global, barrier, 0, nullptr, nullptr) == napi_ok;
 }
 
-/** `run(task)` computes the share of this thread. */
+/** `run(task)` computes the share of this thread; false if the interpreter has to. */
 napi_value run(napi_env env, napi_callback_info info) {
   size_t count = 1;
   napi_value argument;
@@ -70,8 +70,10 @@ napi_value run(napi_env env, napi_callback_info info) {
   napi_get_cb_info(env, info, &count, &argument, nullptr, &data);
   napi_get_value_int32(env, argument, &task);
   Attachment* attachment = static_cast<Attachment*>(data);
-  attachment->level->run(attachment->memory, static_cast<uint32_t>(task), {waitAtBarrier, attachment});
-  return nullptr;
+  const bool isDone = attachment->level->run(attachment->memory, static_cast<uint32_t>(task), {waitAtBarrier, attachment});
+  napi_value result;
+  napi_get_boolean(env, isDone, &result);
+  return result;
 }
 
 /** `measure(task, to)`: whether there is a kernel for a record; stores its bytes of scratch in `to`, a Float64Array of two. */

@@ -99,6 +99,8 @@ constexpr int32_t MAX_GLOBALS = 16;  // maximum number of global positions of a 
 
 constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are rounded up: they are bounds
 
+constexpr uint32_t TASK_AT = 132032;  // task of thread 0
+
 constexpr uint32_t SLOT_BYTES = 48;  // bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims
 constexpr uint32_t FRAMES = 131072;
 constexpr uint32_t FRAME_BYTES = 1024;

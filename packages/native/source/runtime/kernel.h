@@ -13,6 +13,11 @@ struct Kernel {
   uint64_t (*localBytes)(const Record& record);
   /** Computes the share of this thread. */
   void (*run)(const Record& record, Threads& threads);
+  /**
+   * Whether the kernel takes a record with its present sizes; null for always. Other records go to the interpreter's kernel.
+   * All threads must decide alike, and so must records that share scratch by `FLAG_REUSE`.
+   */
+  bool (*takes)(const Record& record) = nullptr;
 };
 
 }  // namespace WINNOW_NAMESPACE

@@ -18,10 +18,13 @@ bool measure(uint8_t* memory, uint32_t task, ScratchBytes* scratch) {
   return true;
 }
 
-void run(uint8_t* memory, uint32_t task, BarrierCall barrier) {
+bool run(uint8_t* memory, uint32_t task, BarrierCall barrier) {
   const Record record(memory, task);
+  const Kernel* kernel = kernelOf(record.task().opcode);
+  if (kernel->takes != nullptr && !kernel->takes(record)) return false;
   Threads threads(memory, record.task(), barrier);
-  kernelOf(record.task().opcode)->run(record, threads);
+  kernel->run(record, threads);
+  return true;
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ struct Level {
   bool (*selfTest)();
   /** Whether there is a kernel for the record of a task, and the scratch that it needs. */
   bool (*measure)(uint8_t* memory, uint32_t task, ScratchBytes* scratch);
-  /** Computes the share of one thread. */
-  void (*run)(uint8_t* memory, uint32_t task, BarrierCall barrier);
+  /** Computes the share of one thread; false, with no effect, if the interpreter has to. */
+  bool (*run)(uint8_t* memory, uint32_t task, BarrierCall barrier);
 };
 
 }  // namespace winnow

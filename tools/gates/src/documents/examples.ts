@@ -142,7 +142,9 @@ async function runExample(
   const file = join(scratch, `${name}.mjs`);
   const isServed = example.served && serverUrl !== undefined;
   writeFileSync(file, isServed ? code.replaceAll(documentedAddress, serverUrl) : code);
-  const outcome = runProgram(process.execPath, [file], { cwd: root, timeoutMs: runLimitMs });
+  // documents show what WebAssembly computes, whether or not native kernels were compiled
+  const env = { ...process.env, WINNOW_NATIVE: 'off' };
+  const outcome = runProgram(process.execPath, [file], { cwd: root, timeoutMs: runLimitMs, env });
   if (outcome.code !== 0) {
     return [`the example at ${document}:${example.line} ends with code ${outcome.code}:\n${outcome.output.trim()}`];
   }
