@@ -1,6 +1,6 @@
 /** An engine without arithmetic: its replies are scripted, its tokens are characters. */
 import type {
-  ChatMessage,
+  ChatTemplate,
   GenerateOptions,
   GeneratedToken,
   Generation,
@@ -112,9 +112,13 @@ const plan = {
   kvBytesPerToken: 4,
 };
 const config = { architecture: 'fake', vocabSize } as Model['config'];
-const chatTemplate = {
+const chatTemplate: ChatTemplate = {
   source: '',
-  render: (messages: readonly ChatMessage[]) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+  render: (messages) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+  *renderSliced(messages) {
+    yield;
+    return chatTemplate.render(messages);
+  },
 };
 const info: ModelInfo = {
   name: 'fake',

@@ -1,11 +1,21 @@
 /** Invalid requests get an error with the reason, in OpenAI's format, with the right status. */
 import { request as httpRequest } from 'node:http';
 import { connect } from 'node:net';
-import type { Model } from '@winnow/engine';
-import { BackendError, CapacityError, NonFiniteError } from '@winnow/tensor';
+import type { ChatTemplate, Model } from '@winnow/engine';
+import { BackendError, CapacityError, FormatError, NonFiniteError, finish } from '@winnow/tensor';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from './demo-server.js';
 import { failing, scripted } from './fake-models.js';
+
+/** A template that takes more steps than it may. */
+const endlessTemplate: ChatTemplate = {
+  source: '',
+  render: () => finish(endlessTemplate.renderSliced([])),
+  *renderSliced() {
+    yield;
+    throw new FormatError({ source: 'model.gguf', field: 'chat_template', message: 'expected at most 9 steps' });
+  },
+};
 
 let model: Model;
 let demo: DemoServer;
@@ -18,6 +28,7 @@ beforeAll(async () => {
     models: [
       { id: demoId, model },
       { id: 'bare', model: { ...rest, chatTemplate: undefined } },
+      { id: 'endless-template', model: { ...rest, chatTemplate: endlessTemplate } },
       {
         id: 'broken',
         model: scripted(model, failing(new BackendError({ backend: 'wasm', message: 'a secret of the machine' }))),
@@ -338,4 +349,12 @@ describe('malformed HTTP', () => {
     expect(JSON.parse(body)).toMatchObject({ error: { type: 'invalid_request_error', param: null } });
     expect(failures).toEqual([]);
   });
+});
+
+test('a chat template over its budget is the fault of the request', async () => {
+  const numFailures = failures.length;
+  const failure = await post('/v1/chat/completions', { ...chat, model: 'endless-template' });
+  expect(failure).toMatchObject({ status: 400, code: 'invalid_chat_template', param: 'messages' });
+  expect(failure['message']).toContain('expected at most 9 steps');
+  expect(failures.length).toBe(numFailures);
 });

@@ -32,8 +32,9 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
     return new ApiError({ status: 400, message, param }, { cause: error });
   }
   if (FormatError.isInstance(error)) {
-    const { message, source } = error;
-    const [param, code] = constraintOf(source);
+    const { message, source, field } = error;
+    // a template may take too many steps for a conversation
+    const [param, code] = field === 'chat_template' ? [promptParam, 'invalid_chat_template'] : constraintOf(source);
     if (param !== undefined) return new ApiError({ status: 400, message, param, code }, { cause: error });
   }
   if (ReleasedError.isInstance(error)) {

@@ -101,7 +101,7 @@ export function* encodeConversation(
     const expected = 'text or token ids, since this model has no chat template';
     throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
   }
-  const text = chatTemplate.render(messages, { variables });
+  const text = yield* chatTemplate.renderSliced(messages, { variables });
   checkTextLength(text, tokenizer, contextSize);
   const ids = yield* tokenizer.encodeSliced(text, { addSpecialTokens: false });
   const { addBos, bosId } = tokenizer;
