@@ -273,6 +273,13 @@ test.each<[JsonSchema, readonly string[], readonly string[]]>([
     ['[true, true]'],
   ],
   [{ enum: [[1, 1], [1, 2], [3]], uniqueItems: true, contains: { const: 1 } }, ['[1,2]'], ['[1,1]', '[3]']],
+  [{ type: 'integer', multipleOf: 1e-8 }, ['12391239123', '-7', '0'], ['0.5']],
+  [{ type: 'integer', multipleOf: 0.5, minimum: 3 }, ['3', '123456789012345'], ['2', '3.5']],
+  [
+    { enum: [{ a: 1, b: [{ c: 2, d: null }] }, {}] },
+    ['{"b": [ {"d": null, "c": 2}], "a": 1}', '{"a":1,"b":[{"c":2,"d":null}]}', '{}'],
+    ['{"a":1}', '{"a":1,"b":[{"c":2}]}', '{"a":1,"a":1,"b":[{"c":2,"d":null}]}'],
+  ],
   [{ type: 'string', nullable: true, maxLength: 1 }, ['null', '"a"'], ['"ab"', '1']],
 ])('%j has exactly these of some texts', (schema, valid, invalid) => {
   const tokens = tokensOf(schema);
@@ -428,6 +435,8 @@ describe('negation', () => {
       ['{"a":true}', '{"a":false, "b":1}'],
       ['{"a":false}', '{}'],
     ],
+    [conditional({}, { const: 1 }, false), ['2', '0.5', '-1', '1.5', '"a"'], ['1', '1.0', '1e0']],
+    [{ type: 'integer', minimum: 0, not: { enum: [3, 0, 'a'] } }, ['1', '2', '4'], ['3', '0', '-1']],
     [
       conditional({ type: 'integer' }, { minimum: 10 }, { multipleOf: 5 }, { minimum: 3 }),
       ['10', '15', '3', '9'],

@@ -19,6 +19,7 @@ import {
   itemOf,
   propertyOf,
   type Bound,
+  canonical,
   conjoined,
   distinct,
   type Contained,
@@ -28,9 +29,17 @@ import {
   type Kind,
   allKinds,
 } from './facts.js';
-import { encodeInString, encodePlain } from './json-text.js';
+import { encodeInString, encodePlain, valueNode } from './json-text.js';
 import { nameClasses } from './name-classes.js';
-import { anyDecimal, decimalRegex, divisorOf, exactRegex, integerRegex, type Divisor } from './numbers.js';
+import {
+  anyDecimal,
+  decimalRegex,
+  dividesIntegers,
+  divisorOf,
+  exactRegex,
+  integerRegex,
+  type Divisor,
+} from './numbers.js';
 import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
@@ -198,8 +207,14 @@ class SchemaConverter {
   }
 
   *#valuesNode(facts: Facts, values: readonly unknown[]): Sliced<GrammarNode> {
-    const valid = yield* filtered(values, (value) => meets(value, { ...facts, values: [value] }, this.#resolver));
-    return { kind: 'choice', alternatives: [...new Set(valid.map((value) => JSON.stringify(value)))].map(literal) };
+    const nodes = new Map<string, GrammarNode>();
+    for (const value of values) {
+      if (!(yield* meets(value, { ...facts, values: [value] }, this.#resolver))) continue;
+      const text = canonical(value);
+      this.#rules.budget.spend(text.length);
+      if (!nodes.has(text)) nodes.set(text, valueNode(value, this.#rules.space));
+    }
+    return { kind: 'choice', alternatives: [...nodes.values()] };
   }
 
   #automaton(dfa: Dfa, encode: typeof encodePlain): Sliced<GrammarNode> {
@@ -237,7 +252,8 @@ class SchemaConverter {
     return yield* this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
   }
 
-  *#numberNode({ minimum, maximum, divisors = [] }: Facts, isDecimal: boolean): Sliced<GrammarNode> {
+  *#numberNode({ minimum, maximum, divisors: all = [] }: Facts, isDecimal: boolean): Sliced<GrammarNode> {
+    const divisors = isDecimal ? all : all.filter((divisor) => !dividesIntegers(divisor));
     if (isDecimal && minimum === undefined && maximum === undefined && divisors.length === 0) {
       return this.#rules.shared('json-number', () =>
         finish(this.#rules.automaton(finish(wholeRegexDfa(anyDecimal, this.#rules.budget)), 'json-n', encodePlain)),
@@ -246,7 +262,7 @@ class SchemaConverter {
     if (!isDecimal && divisors.length > 0 && maximum === undefined && (minimum?.value ?? 0) <= 0) {
       return yield* this.#multiplesNode(divisors, minimum);
     }
-    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, divisors.length > 0);
+    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, all.length > 0);
     if (regex === undefined) return { kind: 'choice', alternatives: [] };
     const numbers = yield* wholeRegexDfa(regex, this.#rules.budget);
     const dfa = yield* this.#withDivisors(numbers, divisors);

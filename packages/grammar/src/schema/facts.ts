@@ -186,7 +186,8 @@ export function distinct(values: readonly unknown[]): readonly unknown[] {
   return [...new Map(values.map((value) => [canonical(value), value])).values()];
 }
 
-function canonical(value: unknown): string {
+/** JSON text with the members of objects in order, so that equal values have the same. */
+export function canonical(value: unknown): string {
   return JSON.stringify(value, (_key, inner: unknown) => {
     if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
     return Object.fromEntries(Object.entries(inner).sort(([x], [y]) => (x < y ? -1 : 1)));

@@ -11,16 +11,28 @@ const hour = '(?:[01]\\d|2[0-3])';
 const zone = `(?:[Zz]|[+-]${hour}:[0-5]\\d)`;
 /** Leap seconds are inserted at midnight UTC. */
 const time = `(?:${hour}:[0-5]\\d:[0-5]\\d${fraction}${zone}|23:59:60${fraction}(?:[Zz]|[+-]00:00))`;
-/** Without two adjacent hyphens, which only Punycode labels have. */
-const label = (maxLength: number): string => `[A-Za-z0-9](?:-?[A-Za-z0-9]){0,${Math.floor((maxLength - 1) / 2)}}`;
-const longLabel = '[A-Za-z0-9]{1,60}';
+/** Without hyphens in the third and fourth place, which only Punycode labels have. */
+const label = (maxLength: number): string => {
+  const [end, inner] = ['[A-Za-z0-9]', '[A-Za-z0-9-]'];
+  return `${end}(?:${inner}{0,2}${end}|${inner}(?:${end}${inner}|-${end})${inner}{0,${maxLength - 5}}${end})?`;
+};
 /** At most 253 characters. */
-const hostname = `(?:(?:${label(60)}|${longLabel})(?:\\.(?:${label(60)}|${longLabel})){0,3}|${label(20)}(?:\\.${label(20)}){4,9})`;
+const hostname = [
+  `${label(63)}(?:\\.${label(63)}){0,2}`,
+  `${label(62)}(?:\\.${label(62)}){3}`,
+  `${label(20)}(?:\\.${label(20)}){4,9}`,
+].join('|');
 const atom = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
-/** At most 64 characters before the `@`. */
-const email = `(?:${atom}{1,40}(?:\\.${atom}{1,23})?|${atom}{1,15}(?:\\.${atom}{1,15}){2,3})@(?:${label(60)}\\.){1,4}${label(60)}`;
+/** Without quotes, which other validators reject. */
+const localPart = `${atom}{1,64}|${atom}{1,40}\\.${atom}{1,23}|${atom}{1,15}(?:\\.${atom}{1,15}){2,3}`;
+const domain = `(?:${label(63)}\\.){1,3}${label(63)}`;
 /** Characters of internationalized identifiers (RFC 3987). */
-const ucs = '\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef';
+const basicUcs = '\\u00a0-\\ud7ff\\uf900-\\ufdcf\\ufdf0-\\uffef';
+const ucs = basicUcs + Array.from('123456789abcd', (plane) => `\\u{${plane}0000}-\\u{${plane}fffd}`).join('');
+const basicAtom = `${atom.slice(0, -2)}${basicUcs}-]`;
+const idnAtom = `${atom.slice(0, -2)}${ucs}-]`;
+/** At most 64 bytes, of which a character takes three or four. */
+const idnLocalPart = `${localPart}|${basicAtom}{1,21}|${basicAtom}{1,10}\\.${basicAtom}{1,10}|${idnAtom}{1,16}`;
 const byte = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const ipv4 = `(?:${byte}\\.){3}${byte}`;
 const hex = '[0-9a-fA-F]{1,4}';
@@ -35,6 +47,9 @@ const ipv6 = [
   `:(?:(?::${hex}){1,7}|(?::${hex}){0,5}:${ipv4}|:)`,
 ].join('|');
 
+/** Of later versions of IP. */
+const futureAddress = `[vV][0-9A-Fa-f]{1,8}\\.[A-Za-z0-9._~!$&'()*+,;=:-]{1,40}`;
+
 /** URIs and references (RFC 3986). @param more additional characters */
 function resource(more: string): { readonly absolute: string; readonly relative: string } {
   const plain = `A-Za-z0-9._~!$&'()*+,;=${more}-`;
@@ -42,7 +57,7 @@ function resource(more: string): { readonly absolute: string; readonly relative:
   const segment = `(?:[:@${plain}]${encoded})`;
   const rest = `(?:/${segment}*)*`;
   const query = `(?:\\?(?:[:@/?${plain}]${encoded})*)?(?:#(?:[:@/?${plain}]${encoded})*)?`;
-  const authority = `//(?:(?:[:${plain}]${encoded})*@)?(?:\\[(?:${ipv6})\\]|(?:[${plain}]${encoded})*)(?::\\d{0,5})?`;
+  const authority = `//(?:(?:[:${plain}]${encoded})*@)?(?:\\[(?:${ipv6}|${futureAddress})\\]|(?:[${plain}]${encoded})*)(?::\\d{0,5})?`;
   const rooted = `(?:${authority}${rest}|/(?:${segment}+${rest})?)`;
   // a colon in the first segment would end a scheme
   const relativePath = `(?:[@${plain}]${encoded})+${rest}`;
@@ -66,9 +81,9 @@ const jsonPointer = '(?:/(?:[^~/]|~[01])*)*';
 
 /** Matches regular expressions without flags. @param levels how deeply their groups may be nested */
 function regexSource(levels: number): string {
-  const escape = '\\\\(?:[dDwWsSfnrtv^$.*+?()\\[\\]{}|/\\\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4})';
+  const escape = '\\\\(?:[dDwWsSfnrtv^$.*+?()\\[\\]{}|/\\\\]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|c[A-Za-z])';
   const member = `(?:a-z|A-Z|a-f|A-F|0-9|[^\\]\\\\\\[\\u0000-\\u001f-]|${escape})`;
-  const characters = `\\[\\^?-?${member}+-?\\]`;
+  const characters = `\\[\\^?(?:-?${member}+-?)?\\]`;
   const quantifier = '(?:(?:[*+?]|\\{\\d{1,3}(?:,|,[1-9]\\d{3})?\\})\\??)?';
   const inside = levels === 0 ? '' : regexSource(levels - 1);
   const group = levels === 0 ? '' : `|\\((?:(?:\\?:)?${inside}\\)${quantifier}|\\?<?[=!]${inside}\\))`;
@@ -83,8 +98,8 @@ export const formats: ReadonlyMap<string, string> = new Map([
   ['time', time],
   ['date-time', `${date}[Tt]${time}`],
   ['duration', `P(?:\\d+W|${durationDate}(?:${durationTime})?|${durationTime})`],
-  ['email', email],
-  ['idn-email', email.replaceAll(atom, `${atom.slice(0, -2)}${ucs}-]`)],
+  ['email', `(?:${localPart})@${domain}`],
+  ['idn-email', `(?:${idnLocalPart})@${domain}`],
   ['hostname', hostname],
   ['idn-hostname', hostname],
   ['ipv4', ipv4],

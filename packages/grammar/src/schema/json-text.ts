@@ -14,6 +14,21 @@ import type { Dfa } from '../regular/dfa.js';
 import type { Sliced } from '@winnow/tensor';
 import type { WorkBudget } from '../work-budget.js';
 
+/** The text of a value, with the members of objects in any order. */
+export function valueNode(value: unknown, space: GrammarNode): GrammarNode {
+  if (typeof value !== 'object' || value === null) return literal(JSON.stringify(value));
+  const separator = sequence(literal(','), space);
+  if (Array.isArray(value)) {
+    const items = value.flatMap((item, index) => [...(index === 0 ? [] : [separator]), valueNode(item, space)]);
+    return sequence(literal('['), space, ...items, space, literal(']'));
+  }
+  const members = Object.entries(value).map(([name, inner]) =>
+    sequence(literal(`${JSON.stringify(name)}:`), space, valueNode(inner, space)),
+  );
+  const all: GrammarNode = { kind: 'unordered', separator, members, min: members.length };
+  return members.length === 0 ? literal('{}') : sequence(literal('{'), space, all, space, literal('}'));
+}
+
 /** Characters that stand for themselves in a JSON string. */
 const plain: CodePoints = normalize([
   [0x20, 0x21],

@@ -90,6 +90,11 @@ export function divisorOf(value: number): Divisor | undefined {
   return isSmall && numZeros < exactDigits ? { numerator: Number(numerator), numDigits, numZeros } : undefined;
 }
 
+/** Whether every integer is a multiple. */
+export function dividesIntegers(divisor: number): boolean {
+  return isMultiple(1, divisor);
+}
+
 /** Multiples that a double represents exactly: those with few digits, and integers up to a size. */
 export function exactRegex({ numDigits, numZeros }: Omit<Divisor, 'numerator'>): string {
   const whole = `-?\\d{1,${numDigits === 0 ? maxDigits : exactDigits - numDigits}}`;

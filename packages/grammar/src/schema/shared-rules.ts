@@ -32,10 +32,7 @@ export class SharedRules {
   /** @throws {CapacityError} when there are too many rules, or too many states to expand them to */
   set(name: string, node: GrammarNode): void {
     this.#checkSize(this.#rules.size + 1);
-    this.#numStates += countStates(node, this.budget);
-    if (this.#numStates > maxNetworkStates) {
-      this.budget.refuse('states', this.#numStates, maxNetworkStates, 'states');
-    }
+    this.#countStates(node, 1);
     this.#rules.set(name, node);
   }
 
@@ -67,29 +64,18 @@ export class SharedRules {
     this.budget.spend(10);
     if (needed > maxRules) this.budget.refuse('rules', needed, maxRules, 'rules');
   }
-}
 
-/**
- * A lower bound of the number of states, with repetitions expanded. The network counts exactly, but does not know the
- * places in the schema.
- */
-function countStates(node: GrammarNode, budget: WorkBudget): number {
-  budget.spend(1);
-  switch (node.kind) {
-    case 'literal':
-      return node.text.length;
-    case 'class':
-    case 'token':
-    case 'rule':
-      return 1;
-    case 'sequence':
-      return node.items.reduce((sum, item) => sum + countStates(item, budget), 0);
-    case 'choice':
-      return node.alternatives.reduce((sum, alternative) => sum + countStates(alternative, budget), 0);
-    case 'repeat':
-      return countStates(node.item, budget) * (node.max ?? node.min + 1);
-    case 'unordered':
-    case 'automaton':
-      return partsOf(node).reduce((sum, part) => sum + countStates(part, budget), 0);
+  /**
+   * Counts a lower bound of the states of a node that is repeated so many times. The network counts exactly, but does not
+   * know the places in the schema.
+   */
+  #countStates(node: GrammarNode, times: number): void {
+    this.budget.spend(1);
+    if (node.kind === 'repeat') return this.#countStates(node.item, times * (node.max ?? node.min + 1));
+    for (const part of partsOf(node)) this.#countStates(part, times);
+    if (node.kind === 'literal') this.#numStates += times * node.text.length;
+    if (node.kind === 'class' || node.kind === 'token' || node.kind === 'rule') this.#numStates += times;
+    if (this.#numStates <= maxNetworkStates) return;
+    this.budget.refuse('states', this.#numStates, maxNetworkStates, 'states');
   }
 }

@@ -2,6 +2,7 @@
 import type { Sliced } from '@winnow/tensor';
 import { escapeRegex } from '../regular/regex.js';
 import {
+  both,
   declaredNames,
   itemOf,
   propertyOf,
@@ -68,11 +69,32 @@ function withoutValues(a: Facts, values: readonly unknown[], kinds: readonly Kin
     const rest = [true, false].filter((value) => !values.includes(value));
     if (rest.length > 0) pieces.push({ ...a, kinds: new Set(['boolean']), values: rest });
   }
+  const numbers = kinds.filter((kind) => kind === 'integer' || kind === 'decimal');
+  if (numbers.includes('integer') && met.has('integer')) {
+    const excluded = values.filter((value) => typeof value === 'number');
+    pieces.push(...withoutEach({ ...a, kinds: new Set(numbers) }, excluded));
+  }
   if (kinds.includes('string') && met.has('string')) {
     const texts = values.filter((value) => typeof value === 'string');
     pieces.push({ ...a, kinds: new Set(['string']), patterns: [...(a.patterns ?? []), noneOf(texts)] });
   }
   return pieces;
+}
+
+/** Maximum number of values whose gaps are alternatives. */
+const maxGaps = 100;
+
+/** Numbers between these and beyond them; none if there are many, or some without exact neighbors. */
+function withoutEach(a: Facts, values: readonly number[]): readonly Facts[] {
+  if (values.length > maxGaps || values.some((value) => Math.abs(value) >= 2 ** 53)) return [];
+  const sorted = [...values].sort((x, y) => x - y);
+  const bound = (value: number | undefined): Bound | undefined =>
+    value === undefined ? undefined : { value, isExclusive: true, path: '' };
+  return [undefined, ...sorted].flatMap((value, index) => {
+    const [minimum, maximum] = [bound(value), bound(sorted[index])];
+    const between = { kinds: a.kinds, ...(minimum && { minimum }), ...(maximum && { maximum }) };
+    return both(a, between) ?? [];
+  });
 }
 
 function noneOf(texts: readonly string[]): Pattern {
