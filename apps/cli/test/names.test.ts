@@ -13,7 +13,15 @@ type Names = { readonly [name: string]: true | Names };
 /** Every option of `loadModel`; the type rejects missing and unknown ones. */
 const loadNames: OptionNames<LoadOptions> = {
   ...{ fetch: true, signal: true, onProgress: true, onEvent: true, now: true, randomSeed: true },
-  ...{ backend: true, createBackend: true, threads: true, activations: true, onUnsupported: true, profile: true },
+  ...{
+    backend: true,
+    createBackend: true,
+    threads: true,
+    activations: true,
+    native: true,
+    onUnsupported: true,
+    profile: true,
+  },
   ...{ context: true, batchSize: true, maxSessions: true, attention: true, quantize: true },
   lora: { adapters: true, mode: true },
   sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },

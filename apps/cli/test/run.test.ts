@@ -23,7 +23,7 @@ test('flags are passed to the engine and override recommendations of the model',
   const flags =
     'run model.gguf -p Hi -n 5 -c 32 -b 8 --temp 0.1 --top-k 3 --min-p 0.2 --repeat-penalty 1.1 --repeat-last-n -1 ' +
     '--presence-penalty -0.5 --frequency-penalty 0.25 -s 9 --ignore-eos --stop END -r User: --overflow truncate-middle ' +
-    '--kv-dtype f16 --memory 2GB --activations f32 --profile -q';
+    '--kv-dtype f16 --memory 2GB --activations f32 --native off --profile -q';
   expect((await runCli(fake.api, flags.split(' '))).code).toBe(0);
   expect(fake.loads[0]).toMatchObject({
     location: 'model.gguf',
@@ -33,6 +33,7 @@ test('flags are passed to the engine and override recommendations of the model',
       kvCache: { dtype: 'f16' },
       memory: { budget: 2e9 },
       activations: 'f32',
+      native: false,
       profile: true,
     },
   });

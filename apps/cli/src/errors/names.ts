@@ -27,7 +27,8 @@ export function flagOf(path: string): string {
 
 /** The options of the engine that have a flag. */
 export const optionsWithFlags: readonly string[] = [
-  ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'backend', 'profile', 'attention', 'quantize'],
+  ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
+  ...['profile', 'attention', 'quantize'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],

@@ -8,6 +8,7 @@ import {
   activationsOption,
   addSparseOptions,
   backendOption,
+  nativeOption,
   batchSizeOptions,
   contextOptions,
   memoryOption,
@@ -54,7 +55,7 @@ export function addEmbeddingOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Execution',
     common: [threadsOption()],
-    advanced: [activationsOption(), backendOption()],
+    advanced: [activationsOption(), nativeOption(), backendOption()],
   });
 }
 

@@ -27,14 +27,15 @@ function group<T extends object>(fields: { [K in keyof T]?: T[K] | undefined }):
   return Object.keys(options).length === 0 ? undefined : options;
 }
 
-type ExecutionOptions = Pick<LoadOptions, 'backend' | 'threads' | 'activations'>;
+type ExecutionOptions = Pick<LoadOptions, 'backend' | 'threads' | 'activations' | 'native'>;
 
 /** `--backend reference` uses the reference ops; the default is the engine's. */
-export function executionOptionsOf({ backend, threads, activations }: ExecutionFlags): ExecutionOptions {
+export function executionOptionsOf({ backend, threads, activations, native }: ExecutionFlags): ExecutionOptions {
   return definedFields<ExecutionOptions>({
     backend: backend === 'reference' ? createReferenceBackend() : undefined,
     threads,
     activations,
+    native: native === 'on' ? true : native === 'off' ? false : native,
   });
 }
 

@@ -1,6 +1,7 @@
 /** Flags for loading a model, named like the options of `loadModel` (`errors/names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
 import type { KvDTypes, SidecarSource, WhenFull } from '@winnow/engine';
+import { nativeLevels, type NativeLevel } from '@winnow/native';
 import type { DType } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import {
@@ -47,6 +48,7 @@ export interface SparseFlags {
 export interface ExecutionFlags {
   readonly threads?: number;
   readonly activations?: 'f32' | 'int8';
+  readonly native?: 'auto' | 'on' | 'off' | NativeLevel;
   readonly backend?: 'wasm' | 'reference';
 }
 
@@ -124,6 +126,11 @@ export function activationsOption(): Option {
     ['int8', 'f32'],
     'int8',
   );
+}
+
+export function nativeOption(): Option {
+  const choices = ['auto', 'on', 'off', ...nativeLevels];
+  return choiceOption('--native <level>', 'native kernels and their instruction set', choices, 'auto');
 }
 
 export function quantizeOption(): Option {
@@ -259,7 +266,7 @@ export function addLoadOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Execution',
     common: [threadsOption()],
-    advanced: [activationsOption(), backendOption()],
+    advanced: [activationsOption(), nativeOption(), backendOption()],
   });
 }
 

@@ -1,4 +1,5 @@
 /** The options of `loadModel` and `loadEmbeddingModel`. */
+import type { CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
 import type { EmbeddingPlanOptions } from '../embedding/plan.js';
 import type { LoadProgress } from '../memory/load-buffers.js';
@@ -37,6 +38,12 @@ export interface BackendOptions {
    */
   readonly activations?: 'f32' | 'int8';
   /**
+   * Native kernels of the default backend, in Node: `true` requires them, `'avx2'` or `'avx512'` requires that
+   * instruction set, `false` turns them off. Default: the best of this machine, or what the environment variable
+   * `WINNOW_NATIVE` says.
+   */
+  readonly native?: CreateWasmBackendOptions['native'];
+  /**
    * Whether ops that the backend lacks fall back to the reference (counted in `fallbacks`) or fail. Default `fallback`.
    */
   readonly onUnsupported?: 'fallback' | 'error';
@@ -66,6 +73,7 @@ const commonNames: OptionNames<CommonOptions> = {
   createBackend: true,
   threads: true,
   activations: true,
+  native: true,
   onUnsupported: true,
   profile: true,
   quantize: true,

@@ -39,11 +39,11 @@ export class ModelResources {
 
   /** Takes ownership of an open model: it is closed when creating the backend fails, and by `release`. */
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
-    const { threads, activations } = options;
+    const { threads, activations, native } = options;
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
       const device = await ReplaceableDevice.create(
-        options.createBackend ?? (() => createWasmBackend({ numThreads: threads, activations })),
+        options.createBackend ?? (() => createWasmBackend({ numThreads: threads, activations, native })),
       );
       return new ModelResources(opened, device.backend, device);
     } catch (error) {

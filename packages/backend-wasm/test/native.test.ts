@@ -1,0 +1,159 @@
+/** How the backend chooses native kernels, and that it serves without them. Their results are tested with those of others. */
+import { nativeLevels } from '@winnow/native';
+import { findAddon, openNative } from '@winnow/native/node';
+import { ProgramBuilder, type Backend, type Executable, type Program } from '@winnow/ops';
+import { createRng, encode, sizeOf } from '@winnow/tensor';
+import { afterEach, describe, expect, test, vi } from 'vitest';
+import { createHost } from '../src/host/host.node.js';
+import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
+import { createScattered } from './scattered.js';
+
+const [numTokens, numInputs, numOutputs] = [5, 256, 64];
+
+function gaussian(seed: number, length: number): Float32Array {
+  const rng = createRng(seed);
+  return Float32Array.from({ length }, () => rng.nextGaussian());
+}
+
+function product(): Program {
+  const b = new ProgramBuilder({});
+  const x = b.external('x', 'weights', 'f32', [numTokens, numInputs]);
+  const weight = b.external('weight', 'weights', 'q8_0', [numOutputs, numInputs]);
+  b.output('y', b.activation('matmul', { x, weight }));
+  return b.build();
+}
+
+async function prepare(backend: Backend): Promise<Executable> {
+  const weight = new Uint8Array(sizeOf('q8_0', numOutputs * numInputs));
+  encode('q8_0', gaussian(2, numOutputs * numInputs), weight);
+  const contents = { x: new Uint8Array(gaussian(1, numTokens * numInputs).buffer), weight };
+  const buffers = new Map();
+  for (const [name, bytes] of Object.entries(contents)) {
+    const buffer = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label: name });
+    await backend.write(buffer, 0, bytes);
+    buffers.set(name, buffer);
+  }
+  return backend.prepare(product(), { buffers, onUnsupported: 'error' });
+}
+
+async function run(executable: Executable): Promise<Float32Array> {
+  await executable.run(new Int32Array(0));
+  const y = new Float32Array(numTokens * numOutputs);
+  await executable.read('y', y);
+  return y;
+}
+
+const backends: WasmBackend[] = [];
+afterEach(async () => {
+  for (const backend of backends.splice(0)) await backend.dispose();
+});
+
+async function create(options: CreateWasmBackendOptions): Promise<WasmBackend> {
+  const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 26, minSharedWork: 0, ...options });
+  backends.push(backend);
+  return backend;
+}
+
+/** What WebAssembly computes. */
+async function expected(options: CreateWasmBackendOptions = {}): Promise<Float32Array> {
+  return run(await prepare(await create({ ...options, native: false })));
+}
+
+/** Integer sums are exact, and f32 sums of eight blocks differ by less than their rounding. */
+function expectNear(y: Float32Array, exact: Float32Array): void {
+  const largest = Math.max(...exact.map(Math.abs));
+  for (const [i, value] of exact.entries()) expect(Math.abs((y[i] as number) - value)).toBeLessThan(largest * 2 ** -18);
+}
+
+const node = createHost();
+const isBuilt = findAddon() !== undefined && (await openNative(true)).kernels !== undefined;
+
+describe('without native kernels', () => {
+  test('the name, and no level', async () => {
+    const backend = await create({ native: false });
+    expect([backend.name, backend.nativeLevel, backend.notices]).toEqual(['wasm', undefined, []]);
+  });
+
+  test('WINNOW_NATIVE turns them off, and a wrong value is a notice', async () => {
+    vi.stubEnv('WINNOW_NATIVE', 'off');
+    expect((await create({})).name).toBe('wasm');
+    vi.stubEnv('WINNOW_NATIVE', 'sse9');
+    const { name, notices } = await create({});
+    expect([name, notices]).toEqual(['wasm', [expect.stringContaining('WINNOW_NATIVE: expected off')]]);
+  });
+
+  test('a host without them, unless they are required', async () => {
+    const { openNative: _, ...host } = node;
+    expect((await create({ host, native: 'auto' })).name).toBe('wasm');
+    await expect(create({ host, native: true })).rejects.toThrow('native kernels: this host has none');
+    await expect(create({ host, native: 'sse9' as 'avx2' })).rejects.toThrow('native: expected');
+  });
+
+  test('an addon that is refused: a notice, and the same results; an error if it is required', async () => {
+    const host: WasmHost = { ...node, openNative: async () => ({ refusal: 'its trial ended with SIGABRT' }) };
+    const backend = await create({ host });
+    expect(backend.notices).toEqual(['native kernels: its trial ended with SIGABRT']);
+    expect(await run(await prepare(backend))).toEqual(await expected());
+    await expect(create({ host, native: true })).rejects.toThrow('native kernels: its trial ended with SIGABRT');
+  });
+});
+
+describe.skipIf(!isBuilt)('with native kernels', () => {
+  test('the name says the level, and records are counted', async () => {
+    vi.stubEnv('WINNOW_NATIVE', undefined);
+    const backend = await create({});
+    expect(nativeLevels).toContain(backend.nativeLevel);
+    expect([backend.name, backend.notices]).toEqual([`wasm+${backend.nativeLevel}`, []]);
+    const executable = await prepare(backend);
+    expectNear(await run(executable), await expected());
+    await run(executable);
+    expect(backend.numNativeRecords).toBe(2);
+  });
+
+  test('a worker that cannot load them: all threads use WebAssembly', async () => {
+    const host: WasmHost = {
+      ...node,
+      startWorker: (start, events) =>
+        node.startWorker(
+          start.thread === 1 && start.native !== undefined
+            ? { ...start, native: { ...start.native, path: 'missing.node' } }
+            : start,
+          events,
+        ),
+    };
+    const backend = await create({ host, native: true, numThreads: 3, maxCallerMs: 0 });
+    const executable = await prepare(backend);
+    for (let round = 0; round < 3; round++) expect(await run(executable)).toEqual(await expected({ numThreads: 3 }));
+    expect(backend.numNativeRecords).toBe(0);
+  });
+
+  test('on the calling thread, with and without shared memory', async () => {
+    for (const options of [{ maxCallerMs: 1000 }, { sharedMemory: false, maxMemoryBytes: 2 ** 24 }] as const) {
+      const backend = await create({ native: true, numThreads: 1, ...options });
+      expectNear(await run(await prepare(backend)), await expected(options));
+      expect(backend.numNativeRecords).toBe(1);
+    }
+  });
+
+  test('several backends, and several memories of one', async () => {
+    const exact = await expected();
+    const { backend, inner } = await createScattered(2, { native: true, numThreads: 2, minSharedWork: 0 });
+    const others = [await create({ native: true }), await create({ native: nativeLevels.at(-1) })];
+    for (const each of [backend, ...others]) {
+      const executable = await prepare(each);
+      expectNear(await run(executable), exact);
+    }
+    expect(inner.numNativeRecords + others[0].numNativeRecords + others[1].numNativeRecords).toBe(3);
+    await backend.dispose();
+  });
+
+  test('the memory grows between runs', async () => {
+    const backend = await create({ native: true });
+    const executable = await prepare(backend);
+    const first = await run(executable);
+    const large = backend.allocate({ sizeBytes: 2 ** 25, usage: 'weights', label: 'large' });
+    const next = await prepare(backend);
+    expect([await run(executable), await run(next)]).toEqual([first, first]);
+    backend.free(large);
+  });
+});

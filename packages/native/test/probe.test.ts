@@ -1,0 +1,132 @@
+/** Addons that cannot be used: they are tried in a child process once, and WebAssembly serves alike. */
+import { spawnSync } from 'node:child_process';
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
+import { choiceOfEnvironment, findAddon, openNative } from '../src/index.node.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'winnow-native-'));
+const cacheFolder = join(folder, 'cache');
+afterAll(() => rmSync(folder, { recursive: true }));
+
+function verdicts(): string[] {
+  return existsSync(cacheFolder) ? readdirSync(cacheFolder) : [];
+}
+
+describe('what WINNOW_NATIVE chooses', () => {
+  it.each([
+    [undefined, 'auto'],
+    ['', 'auto'],
+    ['auto', 'auto'],
+    ['off', false],
+    ['on', true],
+    ['avx2', 'avx2'],
+  ] as const)('%s: %s', (value, choice) => {
+    vi.stubEnv('WINNOW_NATIVE', value);
+    expect(choiceOfEnvironment()).toBe(choice);
+  });
+
+  it('names what is allowed', () => {
+    expect(choiceOfEnvironment('sse9')).toEqual(
+      new Error('WINNOW_NATIVE: expected off, on, auto, avx512, avx2, got "sse9"'),
+    );
+  });
+});
+
+describe('addons that cannot be loaded', () => {
+  it('a missing file is tried again', async () => {
+    const path = join(folder, 'missing.node');
+    const { kernels, refusal } = await openNative('auto', { path, cacheFolder });
+    expect([kernels, refusal]).toEqual([undefined, expect.stringContaining('the addon cannot be read')]);
+    expect(verdicts()).toEqual([]);
+  });
+
+  it('a file that is no addon has a verdict', async () => {
+    const path = join(folder, 'text.node');
+    writeFileSync(path, 'no addon');
+    for (let round = 0; round < 2; round++) {
+      const { refusal } = await openNative('auto', { path, cacheFolder });
+      expect(refusal).toMatch(/its trial ended with code 1: Error: /);
+    }
+    expect(verdicts()).toHaveLength(1);
+  });
+});
+
+describe.skipIf(findAddon() === undefined)('an addon that ends its process', () => {
+  const path = join(folder, 'crashing.node');
+  const loads = join(folder, 'loads');
+  const numLoads = (): number => (existsSync(loads) ? readFileSync(loads, 'utf8').length : 0);
+  beforeAll(() => {
+    const source = join(dirname(fileURLToPath(import.meta.url)), 'crashing-addon.c');
+    const compiler = process.env['CXX'] ?? 'c++';
+    const { status, stderr } = spawnSync(compiler, ['-shared', '-fPIC', '-x', 'c', source, '-o', path], {
+      encoding: 'utf8',
+    });
+    expect([status, stderr]).toEqual([0, '']);
+  });
+
+  it('is tried once, and again only when it has changed', async () => {
+    vi.stubEnv('WINNOW_TEST_LOADS', loads);
+    for (let round = 0; round < 3; round++) {
+      const { kernels, refusal } = await openNative('auto', { path, cacheFolder });
+      expect([kernels, refusal]).toEqual([undefined, expect.stringContaining('its trial ended with SIGABRT')]);
+    }
+    expect(numLoads()).toBe(1);
+    appendFileSync(path, 'changed');
+    await openNative(true, { path, cacheFolder });
+    expect(numLoads()).toBe(2);
+  });
+
+  it('is tried every time where no verdict can be kept', async () => {
+    vi.stubEnv('WINNOW_TEST_LOADS', loads);
+    const before = numLoads();
+    const blocked = join(folder, 'blocked');
+    writeFileSync(blocked, '');
+    for (let round = 0; round < 2; round++) {
+      expect((await openNative('auto', { path, cacheFolder: blocked })).refusal).toContain('SIGABRT');
+    }
+    expect(numLoads()).toBe(before + 2);
+  });
+});
+
+describe.skipIf(findAddon() === undefined)('the addon of this machine', () => {
+  it('has a verdict, and is loaded from it', async () => {
+    const path = join(folder, 'winnow.node');
+    const kept = join(folder, 'kept');
+    copyFileSync(findAddon() as string, path);
+    const { kernels, refusal } = await openNative(true, { path, cacheFolder: kept });
+    expect([kernels?.path, refusal]).toEqual([path, undefined]);
+    const [name = ''] = readdirSync(kept);
+    expect(JSON.parse(readFileSync(join(kept, name), 'utf8'))).toEqual({
+      levels: expect.arrayContaining([kernels?.level]),
+    });
+    writeFileSync(join(kept, name), JSON.stringify({ levels: [], refusal: 'kept' }));
+    expect((await openNative(true, { path, cacheFolder: kept })).refusal).toContain('kept');
+  });
+
+  it('a verdict that is damaged counts as none', async () => {
+    const damaged = join(folder, 'damaged');
+    mkdirSync(damaged);
+    await openNative(true, { cacheFolder: damaged });
+    const [name = ''] = readdirSync(damaged);
+    writeFileSync(join(damaged, name), '{');
+    expect((await openNative(true, { cacheFolder: damaged })).kernels?.level).toMatch(/^avx/);
+    expect(JSON.parse(readFileSync(join(damaged, name), 'utf8'))).toHaveProperty('levels');
+  });
+
+  it('none without the choice', async () => {
+    expect(await openNative(false)).toEqual({});
+  });
+});
