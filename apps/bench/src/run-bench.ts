@@ -15,6 +15,7 @@ import { createMachine } from './roofline/machine.js';
 import { agreement } from './suites/agreement.js';
 import { attention } from './suites/attention.js';
 import { decode } from './suites/decode.js';
+import { eventLoop } from './suites/event-loop.js';
 import { ffn } from './suites/ffn/blocks.js';
 import { ffnProduct } from './suites/ffn/product.js';
 import { ffnTokens } from './suites/ffn/tokens.js';
@@ -44,6 +45,7 @@ export const suites: readonly Suite[] = [
   decode,
   kv,
   grammar,
+  eventLoop,
   memories,
   agreement,
 ];

@@ -97,6 +97,12 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['2048 tokens: one mask inside a string, new', 'a token of a text, new grammar'],
     ['2048 tokens: a token of a text, known grammar', 'a token of a text, new grammar'],
   ],
+  'event-loop': [
+    ['a timer of 100 ms', '50 ms'],
+    ['a prompt of 4 MB of lines', '50 ms'],
+    ['a large schema', '50 ms'],
+    ['a template of nested loops', '50 ms'],
+  ],
   prefill: [['winnow-tiny f16, 2 threads @32', 'f32 relaxed madd, 2 threads']],
   memories: [
     ['winnow-tiny f16, 2 threads, 1 memory', 'memory read, 2 threads'],
