@@ -1,5 +1,5 @@
 /**
- * Flash attention over a paged cache: online softmax over chunks of keys. All query heads of a KV head, and up to MAX_LANES
+ * Dense flash attention over a paged cache: online softmax over chunks of keys. All query heads of a KV head, and up to MAX_LANES
  * queries, are computed together, so that each K and V row is read and dequantized once.
  */
 #pragma once
@@ -7,9 +7,6 @@
 #include "kv-cache.h"
 
 namespace WINNOW_NAMESPACE {
-
-/** Maximum number of queries in a tile. */
-constexpr int32_t MAX_LANES = 64;
 
 /** Where the results go. */
 struct FlashOutput {
@@ -20,12 +17,9 @@ struct FlashOutput {
   float* values;
 };
 
-/** Bytes of scratch per thread. */
-uint64_t flashScratchBytes(const KvCache& cache);
-
 /**
- * Computes the share of a thread, with every context cut into `numSplits` splits; `isAligned` rounds their length up to whole chunks.
- * Work items: (KV head, tile of tokens, split), the last tokens first, since they see the most keys.
+ * Computes the share of a thread, with every context cut into `numSplits` splits; `isAligned` rounds their length up to whole steps.
+ * @param scratch as `tileScratchBytes` says
  */
 void flashAttention(const KvCache& cache, const FlashOutput& output, int32_t numSplits, bool isAligned, uint8_t* scratch, Threads& threads);
 

@@ -20,16 +20,21 @@ template <int WIDTH_, int VECTORS_> struct Panel {
 };
 
 /** Memory that a GEMM touches ahead of its use, a little at each step, so that computing hides the time of reading. */
-struct Prefetch {
-  const uint8_t* at;
-  size_t step;
+class Prefetch {
+ public:
+  Prefetch(const uint8_t* from, size_t sizeBytes) : at_(from), sizeBytes_(sizeBytes) {}
 
-  /** @param numSteps over how many steps to spread `sizeBytes` */
-  Prefetch(const uint8_t* from, size_t sizeBytes, int numSteps) : at(from), step(sizeBytes / static_cast<size_t>(numSteps)) {}
-  void operator()() {
-    __builtin_prefetch(at);
-    at += step;
+  void spread(int numSteps) { step_ = sizeBytes_ / static_cast<size_t>(numSteps); }
+  void stop() { step_ = 0; }
+  void touch() {
+    __builtin_prefetch(at_, 0, 2);
+    at_ += step_;
   }
+
+ private:
+  const uint8_t* at_;
+  size_t sizeBytes_;
+  size_t step_ = 0;
 };
 
 /**
@@ -65,7 +70,7 @@ inline void gemmTile(float* c, const float* w, size_t stride, const float* x, in
 #pragma GCC unroll 2
       for (int v = 0; v < P::VECTORS; v++) sums[row][v] = fma(element, columns[v], sums[row][v]);
     }
-    ahead();
+    ahead.touch();
     low += TRANSPOSED ? one : sizeof(float);
     high += sizeof(float);
   }
@@ -76,9 +81,10 @@ inline void gemmTile(float* c, const float* w, size_t stride, const float* x, in
   }
 }
 
-/** The same for any number of rows; `ahead` is spread over `gemmSteps`. */
+/** The same for any number of rows; `ahead` takes `gemmSteps` steps. */
 template <class P, bool TRANSPOSED>
-[[gnu::noinline]] void gemmRows(float* c, const float* w, int numRows, size_t stride, const float* x, int depth, const float* factors, Prefetch ahead) {
+[[gnu::noinline]] void gemmRows(float* c, const float* w, int numRows, size_t stride, const float* x, int depth, const float* factors,
+                                Prefetch ahead) {
   const size_t step = TRANSPOSED ? 1 : stride;
   int row = 0;
   for (; row + P::ROWS <= numRows; row += P::ROWS) {
@@ -131,17 +137,17 @@ template <int N> inline FloatVector<N> tanhOf(FloatVector<N> x) {
 
 /** Applies a soft cap to `count` rows of logits. */
 template <class P> inline void capRows(float* logits, int count, float cap) {
-  for (int i = 0; i < count * P::QUERIES; i += P::WIDTH) {
-    storeFloats(logits + i, cap * tanhOf<P::WIDTH>(loadFloats<P::WIDTH>(logits + i) / cap));
+  for (int vector = 0; vector < count * P::VECTORS; vector++, logits += P::WIDTH) {
+    storeFloats(logits, cap * tanhOf<P::WIDTH>(loadFloats<P::WIDTH>(logits) / cap));
   }
 }
 
-/** Hides a row from the lanes whose distance to `position` is not in `[low, high]`; `positions` are those of the lanes. */
-template <class P> inline void hideRow(float* row, const int32_t* positions, int32_t position, int32_t low, int32_t high) {
+/** Hides a row from the lanes whose distance to `position` is not in `[low, high]`, and adds a bias for the others. */
+template <class P> inline void maskRow(float* row, const int32_t* positions, int32_t position, int32_t low, int32_t high, float bias) {
   const auto hidden = splatTo<P::WIDTH>(-INFINITY);
   for (int v = 0; v < P::QUERIES; v += P::WIDTH) {
     const auto distance = loadInts<P::WIDTH>(positions + v) - position;
-    storeFloats(row + v, (distance < low) | (distance > high) ? hidden : loadFloats<P::WIDTH>(row + v));
+    storeFloats(row + v, (distance < low) | (distance > high) ? hidden : loadFloats<P::WIDTH>(row + v) + bias);
   }
 }
 
@@ -149,11 +155,11 @@ template <class P> inline void hideRow(float* row, const int32_t* positions, int
 template <class P> inline typename P::Float columnMax(const float* column, int count, typename P::Float top) {
   typename P::Float tops[4] = {top, top, top, top};
   int row = 0;
-  for (; row + 4 <= count; row += 4) {
+  for (; row + 4 <= count; row += 4, column += 4 * P::QUERIES) {
 #pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) tops[i] = larger(tops[i], loadFloats<P::WIDTH>(column + (row + i) * P::QUERIES));
+    for (int i = 0; i < 4; i++) tops[i] = larger(tops[i], loadFloats<P::WIDTH>(column + i * P::QUERIES));
   }
-  for (; row < count; row++) tops[0] = larger(tops[0], loadFloats<P::WIDTH>(column + row * P::QUERIES));
+  for (; row < count; row++, column += P::QUERIES) tops[0] = larger(tops[0], loadFloats<P::WIDTH>(column));
   return larger(larger(tops[0], tops[1]), larger(tops[2], tops[3]));
 }
 
@@ -169,9 +175,10 @@ template <class P> inline void softmaxRows(float* logits, int count, float* maxi
     const auto shift = top == -INFINITY ? typename P::Float{} : top;
     const auto factor = expOf<P::WIDTH>(old - shift);
     auto sum = loadFloats<P::WIDTH>(sums + v) * factor;
-    for (int i = v; i < count * P::QUERIES; i += P::QUERIES) {
-      const auto weight = expOf<P::WIDTH>(loadFloats<P::WIDTH>(logits + i) - shift);
-      storeFloats(logits + i, weight);
+    float* column = logits + v;
+    for (int row = 0; row < count; row++, column += P::QUERIES) {
+      const auto weight = expOf<P::WIDTH>(loadFloats<P::WIDTH>(column) - shift);
+      storeFloats(column, weight);
       sum += weight;
     }
     storeFloats(maxima + v, top);

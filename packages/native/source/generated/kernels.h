@@ -7,6 +7,7 @@ namespace WINNOW_NAMESPACE {
 extern const Kernel matmulKernel;  // source/ops/matmul.cpp
 extern const Kernel attentionKernel;  // source/ops/attention.cpp
 extern const Kernel attentionPartialKernel;  // source/ops/attention-partial.cpp
+extern const Kernel subquadraticAttentionKernel;  // source/ops/subquadratic-attention.cpp
 
 /** The kernel of an op, or null. */
 inline const Kernel* kernelOf(int32_t opcode) {
@@ -14,6 +15,7 @@ inline const Kernel* kernelOf(int32_t opcode) {
     case 3: return &matmulKernel;
     case 13: return &attentionKernel;
     case 14: return &attentionPartialKernel;
+    case 33: return &subquadraticAttentionKernel;
     default: return nullptr;
   }
 }

@@ -1,6 +1,7 @@
 /** Partial states of split-KV attention, one for each split of the context. */
 #include "../generated/operands/attention-partial.h"
 #include "../attention/flash-attention.h"
+#include "../attention/flash-tile.h"
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
@@ -16,11 +17,9 @@ void run(const Record& record, Threads& threads) {
 
 uint64_t sharedBytes(const Record&) { return 0; }
 
-uint64_t localBytes(const Record& record) { return flashScratchBytes(KvCache(record)); }
-
 }  // namespace
 
 extern const Kernel attentionPartialKernel;
-const Kernel attentionPartialKernel = {hasRowTypes, sharedBytes, localBytes, run};
+const Kernel attentionPartialKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE

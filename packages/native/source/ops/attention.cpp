@@ -4,6 +4,7 @@
  */
 #include <math.h>
 #include "../attention/flash-attention.h"
+#include "../attention/flash-tile.h"
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
@@ -73,11 +74,9 @@ uint64_t sharedBytes(const Record& record) {
   return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
 }
 
-uint64_t localBytes(const Record& record) { return flashScratchBytes(KvCache(record)); }
-
 }  // namespace
 
 extern const Kernel attentionKernel;
-const Kernel attentionKernel = {hasRowTypes, sharedBytes, localBytes, run};
+const Kernel attentionKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE
