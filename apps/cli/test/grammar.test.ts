@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import * as engine from '@winnow/engine';
-import { runCli } from './run-cli.js';
+import { parseGrammarSliced } from '@winnow/grammar';
+import { runCli, TestHost } from './run-cli.js';
 
 let folder: string;
 beforeAll(async () => {
@@ -66,6 +67,30 @@ describe('constrained text', () => {
     expect(stderr).toContain(message);
     expect(code).not.toBe(0);
   });
+});
+
+test.skipIf(process.platform === 'win32')('a file without an end is no grammar and no schema', async () => {
+  for (const flag of ['--grammar', '--json-schema']) {
+    const { stderr, code } = await runCli(engine, ['run', 'no-such-model.gguf', '-p', 'x', flag, '/dev/zero']);
+    expect([code, stderr]).toEqual([1, 'winnow: /dev/zero: more than 16 MiB of text\n']);
+  }
+});
+
+test('Ctrl-C while a grammar is compiled ends it before its next slice', async () => {
+  const rules = Array.from({ length: 3500 }, (_, index) => `rule${index} ::= "a" | "b" [0-9]* rule${index + 1}`);
+  const grammar = ['root ::= rule0', ...rules, 'rule3500 ::= ""'].join('\n');
+  const numSlices = [...parseGrammarSliced(grammar)].length;
+  const host = new TestHost(engine);
+  let isRunning = true;
+  const running = host.run(['run', 'no-such-model.gguf', '-p', 'x', '--grammar', grammar]);
+  void running.finally(() => (isRunning = false));
+  let numTurns = 0;
+  for (; isRunning; numTurns++) {
+    if (numTurns === 2) host.interrupt();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(await running).toMatchObject({ code: 130, stderr: 'winnow: interrupted\n' });
+  expect(numTurns).toBeLessThan(numSlices);
 });
 
 test('text cut off before it matches fails; text that may end there succeeds', async () => {

@@ -5,7 +5,7 @@ import { FormatError, type Sliced } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
 import type { CliIo } from '../terminal/io.js';
 import type { ConstraintFlags } from './generation.js';
-import { readText } from '../terminal/read-text.js';
+import { decodeUtf8, readBytesOf, readStdin } from '../terminal/read-text.js';
 
 /**
  * Checked before a model is loaded.
@@ -34,8 +34,12 @@ export async function constraintOf(
   return { jsonSchema: schema, ...timeout };
 }
 
+/** Larger than any grammar or schema that can be compiled. */
+const maxFileBytes = 16 * 1024 * 1024;
+
 async function readFileText(io: CliIo, file: string, signal: AbortSignal): Promise<string> {
-  return (await readText(io, { file }, signal)) ?? '';
+  if (file === '-') return readStdin(io, signal);
+  return decodeUtf8(await readBytesOf(file, signal, maxFileBytes), file);
 }
 
 function parseJson(text: string): JsonSchema {

@@ -29,13 +29,17 @@ export async function readText(
 const maxTextBytes = 256 * 1024 * 1024;
 
 /** @throws {IoError} when the file cannot be read or is larger than any text */
-export async function readBytesOf(path: string, signal?: AbortSignal): Promise<Uint8Array> {
+export async function readBytesOf(
+  path: string,
+  signal?: AbortSignal,
+  maxBytes: number = maxTextBytes,
+): Promise<Uint8Array> {
   const stream = createReadStream(path, { highWaterMark: 1024 * 1024 });
   const onAbort = (): void => void stream.destroy(signal?.reason as Error);
   signal?.addEventListener('abort', onAbort, { once: true });
   try {
     signal?.throwIfAborted();
-    return await collect(stream, path);
+    return await collect(stream, path, maxBytes);
   } catch (cause) {
     signal?.throwIfAborted();
     if (IoError.isInstance(cause)) throw cause;
@@ -48,14 +52,17 @@ export async function readBytesOf(path: string, signal?: AbortSignal): Promise<U
   }
 }
 
-async function collect(stream: AsyncIterable<unknown>, source: string): Promise<Buffer> {
+async function collect(
+  stream: AsyncIterable<unknown>,
+  source: string,
+  maxBytes: number = maxTextBytes,
+): Promise<Buffer> {
   const chunks: Uint8Array[] = [];
   let numBytes = 0;
   for await (const chunk of stream) {
     const bytes = typeof chunk === 'string' ? Buffer.from(chunk) : (chunk as Uint8Array);
     numBytes += bytes.byteLength;
-    if (numBytes > maxTextBytes)
-      throw new IoError({ source, message: `more than ${maxTextBytes / 2 ** 20} MiB of text` });
+    if (numBytes > maxBytes) throw new IoError({ source, message: `more than ${maxBytes / 2 ** 20} MiB of text` });
     chunks.push(bytes);
   }
   return Buffer.concat(chunks);
