@@ -106,9 +106,11 @@ void storePanel(const Qgemm& product, int begin, int end, int first, int last, c
 template <class FORMAT>
 void multiplyPanel(const Qgemm& product, int begin, int end, QgemmScratch& scratch) {
   const int numVectors = (end - begin + LANES - 1) / LANES;
-  for (int first = 0; first < product.numTokens; first += NC) {
-    const int last = first + NC < product.numTokens ? first + NC : product.numTokens;
-    memset(scratch.sums, 0, sizeof scratch.sums);
+  // codes, metas and sums of a pass share the L1 cache
+  constexpr int PASS = CODE_BYTES<FORMAT::bits> == 32 ? NC : NC / 2;
+  for (int first = 0; first < product.numTokens; first += PASS) {
+    const int last = first + PASS < product.numTokens ? first + PASS : product.numTokens;
+    for (int v = 0; v < numVectors; v++) memset(scratch.sums[v], 0, static_cast<size_t>(last - first) * sizeof *scratch.sums[v]);
     for (int block = 0; block < product.numBlocks; block += KC_BLOCKS) {
       const int count = product.numBlocks - block < KC_BLOCKS ? product.numBlocks - block : KC_BLOCKS;
       unpackPanel<FORMAT>(product, begin, end, block, count, scratch);

@@ -12,7 +12,7 @@ namespace WINNOW_NAMESPACE {
 constexpr int MC = 32;
 /** Blocks per panel: 512 columns, two super-blocks. */
 constexpr int KC_BLOCKS = 16;
-/** Tokens per panel. */
+/** Maximum number of tokens per pass over a panel. */
 constexpr int NC = 128;
 constexpr int PANEL_VECTORS = MC / LANES;
 

@@ -7,9 +7,6 @@ namespace {
 
 /** Vectors of 32 columns. */
 constexpr int VECTORS = 8 / PARTS;
-/** How far ahead weights are prefetched, in bytes. */
-constexpr size_t PREFETCH_BYTES = 2048;
-
 /** Activations of the block `block` of a token. */
 struct Block {
   const uint8_t* codes;
@@ -179,8 +176,6 @@ void multiplyGroup(const uint8_t* group, int numBlocks, const RepeatedToken* tok
   Floats sums[TOKENS];
   for (Floats& sum : sums) sum = splatF(0);
   for (int block = 0; block < numBlocks; block += step, group += stepBytes) {
-#pragma GCC unroll 16
-    for (size_t line = 0; line < stepBytes; line += 64) __builtin_prefetch(group + PREFETCH_BYTES + line);
     Step<DTYPE, TOKENS>::add(group, tokens, block, sums);
   }
   for (int t = 0; t < TOKENS; t++) storePartSum(to + 4 * t, mul(sums[t], splatF(0x1p-10f)));
