@@ -36,7 +36,7 @@ export class WorkerRunner implements Runner {
   readonly #control: Int32Array;
   readonly #postsJobs: boolean;
   readonly #onDeath: (failure: DeviceLostError) => void;
-  readonly #workers: readonly WorkerHandle[];
+  #workers: readonly WorkerHandle[] = [];
   #generation = 0;
   #pending: { resolve(): void; reject(error: Error): void } | undefined;
   #failure: Error | undefined;
@@ -55,11 +55,6 @@ export class WorkerRunner implements Runner {
     this.#postsJobs = postsJobs;
     this.#onDeath = options.onDeath;
     this.#lastYield = host.now();
-    const events = { onFailure: (cause: unknown) => this.#die(cause), onJobDone: () => this.#endJob() };
-    const { module, native } = kernels;
-    const loaded = native && { native: { path: native.path, level: native.level } };
-    const start = { module, memory, numThreads, postsJobs, ...loaded };
-    this.#workers = Array.from({ length: numThreads }, (_, thread) => host.startWorker({ ...start, thread }, events));
   }
 
   run({ address, begin, end, share }: Job): boolean | Promise<boolean> {
@@ -137,8 +132,21 @@ export class WorkerRunner implements Runner {
     }
   }
 
+  /** On the first job for them: a model whose programs are all short never needs its workers. */
+  #startWorkers(): readonly WorkerHandle[] {
+    if (this.#workers.length > 0) return this.#workers;
+    const events = { onFailure: (cause: unknown) => this.#die(cause), onJobDone: () => this.#endJob() };
+    const { module, native } = this.#kernels;
+    const loaded = native && { native: { path: native.path, level: native.level } };
+    const start = { module, memory: this.#memory, numThreads: this.numThreads, postsJobs: this.#postsJobs, ...loaded };
+    this.#workers = Array.from({ length: this.numThreads }, (_, thread) =>
+      this.#host.startWorker({ ...start, thread }, events),
+    );
+    return this.#workers;
+  }
+
   async #runOnWorkers(): Promise<void> {
-    const [first] = this.#workers;
+    const [first] = this.#startWorkers();
     first.setBusy(true); // waiting on memory alone does not keep the process alive
     this.#generation = (this.#generation + 1) & 0x3fffffff;
     try {
