@@ -1,4 +1,4 @@
-/** A process that only creates and disposes a backend, with the sources run by Node itself. */
+/** A process that disposes of a backend whose workers are still starting, with the sources run by Node itself. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { sourceArguments } from '@winnow/test-utils';
@@ -6,18 +6,29 @@ import { expect, test } from 'vitest';
 
 const program = `
 const { createWasmBackend } = await import(${JSON.stringify(new URL('../src/index.ts', import.meta.url).href)});
-const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 22 });
+const { createScalarBlock, ProgramBuilder } = await import('@winnow/ops');
+const backend = await createWasmBackend({ numThreads: 2, maxMemoryBytes: 2 ** 22, maxCallerMs: 0 });
+const b = new ProgramBuilder({ T: 1 });
+b.output('y', b.activation('embedding-lookup', {
+  table: b.external('table', 'weights', 'f32', [1, 4]),
+  tokens: b.scalar('tokens', ['T']),
+}));
+const program = b.build();
+const table = backend.allocate({ sizeBytes: 16, usage: 'weights', label: 'table' });
+const executable = await backend.prepare(program, { buffers: new Map([['table', table]]) });
+const run = executable.run(createScalarBlock(program.scalars, program.symbols).words);
+run.catch(() => process.stdout.write('rejected '));
 // the workers come up, and the news of it waits in the event loop while the backend is disposed of
 for (const end = Date.now() + 300; Date.now() < end; );
 await backend.dispose();
 process.stdout.write('disposed');`;
 
-test('a process that disposes a backend right after creating it exits by itself, and not before', async () => {
+test('a process that disposes of a backend while its workers start exits by itself, and not before', async () => {
   const argv = [...sourceArguments, '--input-type=module', '-e', program];
   const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'pipe'], cwd: import.meta.dirname });
   let output = '';
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
   child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
   const [code] = (await once(child, 'close')) as [number | null];
-  expect({ code, output }).toEqual({ code: 0, output: 'disposed' });
+  expect({ code, output }).toEqual({ code: 0, output: 'rejected disposed' });
 });
