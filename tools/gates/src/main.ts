@@ -5,6 +5,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { checkDocuments, writeDocuments } from './documents/documents.ts';
 import { checkExamples, linkedPackages } from './documents/examples.ts';
+import { checkTranscripts } from './documents/transcripts.ts';
 import { checkDrawings, checkLinks, checkNamedFiles } from './documents/links.ts';
 import { checkApi } from './releases/api.ts';
 import { checkChangesets } from './releases/changesets.ts';
@@ -108,6 +109,10 @@ async function checkGuides(): Promise<void> {
   const guides = listFiles(join(root, 'docs', 'guides'), (path) => path.endsWith('.md'));
   const documents = [join(root, 'README.md'), ...guides.map((path) => join(root, 'docs', 'guides', path))];
   await attempt('examples', () => checkExamples(workspace, join(root, 'docs'), documents, []));
+  const scratch = join(root, 'docs', '.cache', 'transcripts');
+  await attempt('transcripts', () =>
+    checkTranscripts(documents, scratch, join(root, 'apps', 'cli', 'dist', 'main.js')),
+  );
 }
 
 async function checkAllDocuments(): Promise<void> {

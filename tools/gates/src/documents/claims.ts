@@ -73,16 +73,18 @@ export function checkClaims(document: string, claims: readonly Claim[], prints: 
     const printed = prints.filter(({ line }) => line === claim.line);
     if (printed.length === 0)
       return [`${document}:${claim.line}: the comment says "${claim.text}", nothing is printed`];
-    const wrong = printed.find(({ text }) => !pattern(claim.text).test(oneSpaced(text)));
+    const wrong = printed.find(({ text }) => !matchesClaim(claim.text, text));
     return wrong
       ? [`${document}:${claim.line}: the comment says "${claim.text}", the line prints "${oneSpaced(wrong.text)}"`]
       : [];
   });
 }
 
-function pattern(claim: string): RegExp {
+/** Whether a text is the claimed one, with `...` for anything and white space as one space. */
+export function matchesClaim(claim: string, text: string): boolean {
   const parts = oneSpaced(claim).split('...');
-  return new RegExp(`^${parts.map((part) => part.replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('.*')}$`, 'u');
+  const pattern = parts.map((part) => part.replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('.*');
+  return new RegExp(`^${pattern}$`, 'u').test(oneSpaced(text));
 }
 
 function oneSpaced(text: string): string {
