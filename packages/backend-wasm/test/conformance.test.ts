@@ -3,7 +3,7 @@
  * NaN, and so are guard bands after the shared scratch and that of each thread, which no run may change. Kernels stay within
  * the scratch that the host plans for them, and read only what they wrote.
  */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import {
   assignVariants,
   checkKernelCase,
@@ -15,8 +15,10 @@ import {
   type KernelCase,
   type SupportTable,
 } from '@winnow/conformance';
+import { nativeLevels } from '@winnow/native';
+import { openNative } from '@winnow/native/node';
 import type { Backend } from '@winnow/ops';
-import { testCoverage } from '@winnow/test-utils';
+import { sampled, testCoverage } from '@winnow/test-utils';
 import { afterAll, describe, expect, test, vi } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../src/index.js';
 import { kernelOps } from '../src/kernels/kernel-ops.generated.js';
@@ -142,6 +144,48 @@ describeVariants({
   expectedSupport: JSON.parse(readFileSync(new URL('support.json', import.meta.url), 'utf8')) as SupportTable,
   coverage: testCoverage,
   contractOf: testCoverage === 'full' ? Object.keys(variants) : contractOf,
+});
+
+/** Ops with a native kernel: it has the name of its op. */
+const nativeOps = readdirSync(new URL('../../native/source/ops/', import.meta.url)).map((file) => file.slice(0, -4));
+
+const nativeLevel = (await openNative(true)).kernels?.level;
+const levels = nativeLevel === undefined ? [] : nativeLevels.slice(nativeLevels.indexOf(nativeLevel));
+
+/** Native kernels at each level of this machine, within the same bounds; matmul has one for 8-bit activations alone. */
+describe.each(levels)('native kernels: %s', async (native) => {
+  const variants = await Promise.all(
+    [1, 2, 4].map(async (numThreads) => {
+      const backend = await createWasmBackend({
+        maxMemoryBytes,
+        native,
+        numThreads,
+        activations: 'f32',
+        minSharedWork: 0,
+      });
+      return { backend, checked: guarded(backend, numThreads) };
+    }),
+  );
+  afterAll(() => Promise.all(variants.map(({ backend }) => backend.dispose())));
+  const numRun = (): number => variants.reduce((sum, { backend }) => sum + backend.numNativeRecords, 0);
+
+  test.each(nativeOps.filter((op) => op !== 'matmul'))('%s', async (op) => {
+    const all = selectCases(kernelCases[op] as readonly KernelCase[], testCoverage);
+    const cases = sampled(all, 4, levels.indexOf(native));
+    const assigned = assignVariants(cases, ['0', '1', '2'], testCoverage);
+    const sizesOf = assignVariants(cases, sizeKinds, testCoverage);
+    const before = numRun();
+    const failures: string[] = [];
+    for (const kernelCase of cases) {
+      for (const index of assigned.get(kernelCase) ?? []) {
+        const { checked } = variants[Number(index)] as (typeof variants)[number];
+        const sizes = sizesOf.get(kernelCase);
+        failures.push(...(await checkKernelCase(checked, kernelCase, { arithmetic: float32Arithmetic(true), sizes })));
+      }
+    }
+    expect(failures).toEqual([]);
+    expect(numRun()).toBeGreaterThan(before);
+  });
 });
 
 const int8Variants = {

@@ -22,6 +22,12 @@ export interface NativeAddon {
   selfTest(level: string): boolean;
   /** @param bytes a view of the memory from its beginning */
   attach(bytes: Uint8Array, level: string): NativeAttachment;
+  /**
+   * Runs `count` passes of arithmetic on registers, or reads `bytes` once. `'int8'` are 8-bit products with 32-bit sums where one
+   * instruction does both, else with 16-bit sums.
+   * @returns operations (two per multiply-add) or bytes
+   */
+  measurePeak(level: string, peak: 'f32' | 'int8' | 'read', bytes: Uint8Array, count: number): number;
 }
 
 /** `'auto'` takes the best level, `true` too, a name that level, and `false` none. */

@@ -26,6 +26,17 @@ describe.skipIf(path === undefined)('the addon of this machine', () => {
     expect(() => load().selfTest('sse9')).toThrow('this machine does not have the level');
   });
 
+  it('measures peaks', () => {
+    const addon = load();
+    for (const level of addon.levels()) {
+      expect(addon.measurePeak(level, 'f32', new Uint8Array(1), 1000)).toBeGreaterThan(1e5);
+      expect(addon.measurePeak(level, 'int8', new Uint8Array(1), 1000)).toBeGreaterThan(4e5);
+      expect(addon.measurePeak(level, 'read', new Uint8Array(1024), 0)).toBe(1024);
+    }
+    expect(() => addon.measurePeak('sse9', 'f32', new Uint8Array(1), 1)).toThrow('does not have the level');
+    expect(() => addon.measurePeak('avx2', 'f32', new Uint8Array(1), -1)).toThrow('measurePeak: expected');
+  });
+
   it('is built once: a second build compiles nothing', () => {
     const before = statSync(path as string).mtimeMs;
     const { status, stderr } = spawnSync(process.execPath, [join(folder, 'scripts', 'build.mjs')], {

@@ -182,6 +182,33 @@ napi_value selfTest(napi_env env, napi_callback_info info) {
   return result;
 }
 
+/**
+ * `measurePeak(level, peak, bytes, count)`: runs `count` passes of 'f32' or 'int8' arithmetic, or reads `bytes` for 'read'; returns the
+ * operations or bytes.
+ */
+napi_value measurePeak(napi_env env, napi_callback_info info) {
+  size_t count = 4;
+  napi_value arguments[4];
+  char name[8] = "";
+  void* bytes;
+  size_t length;
+  int64_t passes;
+  if (napi_get_cb_info(env, info, &count, arguments, nullptr, nullptr) != napi_ok || count < 4 ||
+      napi_get_value_string_utf8(env, arguments[1], name, sizeof name, nullptr) != napi_ok ||
+      napi_get_typedarray_info(env, arguments[2], nullptr, &length, &bytes, nullptr, nullptr) != napi_ok ||
+      napi_get_value_int64(env, arguments[3], &passes) != napi_ok || passes < 0) {
+    return fail(env, "measurePeak: expected (level, 'f32' | 'int8' | 'read', Uint8Array, count)");
+  }
+  const Level* level = levelOf(env, arguments[0]);
+  if (level == nullptr) return nullptr;
+  const bool isRead = strcmp(name, "read") == 0;
+  const Peak peak = isRead ? Peak::Read : strcmp(name, "f32") == 0 ? Peak::Floats : Peak::Products;
+  napi_value result;
+  const uint64_t amount = isRead ? length : static_cast<uint64_t>(passes);
+  napi_create_double(env, level->measurePeak(peak, static_cast<const uint8_t*>(bytes), amount), &result);
+  return result;
+}
+
 }  // namespace
 }  // namespace winnow
 
@@ -193,5 +220,6 @@ NAPI_MODULE_INIT() {
   winnow::setFunction(env, exports, "levels", winnow::listLevels, nullptr);
   winnow::setFunction(env, exports, "selfTest", winnow::selfTest, nullptr);
   winnow::setFunction(env, exports, "attach", winnow::attach, nullptr);
+  winnow::setFunction(env, exports, "measurePeak", winnow::measurePeak, nullptr);
   return exports;
 }

@@ -1,6 +1,7 @@
 /** The entry points of one level, compiled once per level with its instructions. */
 #include "level.h"
 #include "../generated/kernels.h"
+#include "peak.h"
 #include "processor.h"
 
 #define WINNOW_TEXT(name) #name
@@ -27,9 +28,14 @@ bool run(uint8_t* memory, uint32_t task, BarrierCall barrier) {
   return true;
 }
 
+double measurePeak(Peak peak, const uint8_t* bytes, uint64_t count) {
+  if (peak == Peak::Floats) return peakFloats(count);
+  return peak == Peak::Products ? peakProducts(count) : readBytes(bytes, count);
+}
+
 }  // namespace
 
 extern const Level level;
-const Level level = {WINNOW_NAME(WINNOW_LEVEL), isAvailable, selfTest, measure, run};
+const Level level = {WINNOW_NAME(WINNOW_LEVEL), isAvailable, selfTest, measure, run, measurePeak};
 
 }  // namespace WINNOW_NAMESPACE

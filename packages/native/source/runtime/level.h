@@ -23,6 +23,9 @@ struct ScratchBytes {
   uint64_t local;
 };
 
+/** What a measurement of the machine runs. */
+enum class Peak { Floats, Products, Read };
+
 struct Level {
   const char* name;
   /** Whether this processor has all instructions of the level and the operating system saves its registers. */
@@ -33,6 +36,8 @@ struct Level {
   bool (*measure)(uint8_t* memory, uint32_t task, ScratchBytes* scratch);
   /** Computes the share of one thread; false, with no effect, if the interpreter has to. */
   bool (*run)(uint8_t* memory, uint32_t task, BarrierCall barrier);
+  /** Runs a loop: `count` passes of arithmetic, or `count` bytes to read. Returns its operations or bytes. */
+  double (*measurePeak)(Peak peak, const uint8_t* bytes, uint64_t count);
 };
 
 }  // namespace winnow
