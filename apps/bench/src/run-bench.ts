@@ -1,6 +1,8 @@
 /** Runs suites: the machine's probes, the environment, the report. Process state is passed in as a parameter. */
 import { cpus, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import type { NativeKernels } from '@winnow/native';
+import { choiceOfEnvironment, openNative } from '@winnow/native/node';
 import type { Backend } from '@winnow/ops';
 import { createBackend } from './harness/backends.js';
 import { describeEnvironment, LoadMeter } from './harness/environment.js';
@@ -126,13 +128,15 @@ async function runSuites(
     printed.figure(figure);
   };
   const sourceFolder = fileURLToPath(new URL('..', import.meta.url));
-  const { threads, backend } = options;
+  const { threads } = options;
+  const native = options.native ? await nativeKernels() : undefined;
+  const backend = native === undefined ? options.backend : `${options.backend}+${native.level}`;
   const environment = describeEnvironment({ threads, backend, busyCores, isNoisy, sourceFolder });
   printed.environment(environment);
   const meter = new LoadMeter();
   const plots = createPlotBook();
   const say = (text: string): void => host.progress(`${text}\n`);
-  await measureAll(selected, options, { addOwnMs: (ms) => meter.addOwnMs(ms), say, plot: plots.add }, add);
+  await measureAll(selected, options, { addOwnMs: (ms) => meter.addOwnMs(ms), say, plot: plots.add }, add, native);
   if (options.plotsFolder !== undefined) for (const path of await plots.write(options.plotsFolder)) say(path);
   const others = meter.otherCores();
   add(othersFigure(others));
@@ -146,24 +150,35 @@ async function runSuites(
   return 0;
 }
 
+/** The kernels that `WINNOW_NATIVE` names, else the best. @throws {UsageError} where there are none */
+async function nativeKernels(): Promise<NativeKernels> {
+  const choice = choiceOfEnvironment();
+  const { kernels, refusal } = await openNative(typeof choice === 'string' && choice !== 'auto' ? choice : true);
+  if (kernels === undefined) throw new UsageError(`--native: ${refusal}`);
+  return kernels;
+}
+
 /** One suite after the other, on machine and backends that are freed at the end. */
 async function measureAll(
   selected: readonly Suite[],
   options: BenchOptions,
   rest: Pick<SuiteContext, 'addOwnMs' | 'say' | 'plot'>,
   add: (figure: Figure) => void,
+  native: NativeKernels | undefined,
 ): Promise<void> {
   const machine = createMachine(
     options.quick
-      ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6 }
-      : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8 },
+      ? { memoryBytes: 16 * 2 ** 20, opsPerRun: 4e6, native }
+      : { memoryBytes: Math.min(2 ** 30, totalmem() / 8), opsPerRun: 4e8, native },
   );
   const backends: Backend[] = [];
   const context: SuiteContext = {
     options,
     machine,
-    async createBackend(numThreads, place) {
-      const created = await createBackend(options.backend, numThreads, place);
+    nativeLevel: native?.level,
+    async createBackend(numThreads, place, isNative = options.native) {
+      const chosen = isNative === true && native !== undefined ? native.level : false;
+      const created = await createBackend(options.backend, numThreads, place, chosen);
       backends.push(created);
       return created;
     },

@@ -2,6 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { testCoverage } from '@winnow/test-utils';
+import { openNative } from '@winnow/native/node';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runBench, suites } from '../src/run-bench.js';
 
@@ -10,6 +11,8 @@ beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-bench-test-'));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const hasNative = (await openNative(true)).kernels !== undefined;
 
 interface Run {
   readonly code: number;
@@ -260,4 +263,15 @@ test('command line: an unknown model and a comparison without a peer fail with a
   const other = await bench('agreement', ...quick, '--peer', 'wllama');
   expect(other.code).toBe(1);
   expect(other.progress).toContain('wllama is measured by prefill and decode only');
+});
+
+test.skipIf(!hasNative)('native kernels are measured beside those of WebAssembly', async () => {
+  const asked = ['--native', '--threads', '1', '--dtypes', 'q8_0', '--contexts', '64', '--json'];
+  const { code, out, progress } = await bench('gemm', 'gemv', 'dense-attention', ...quick, ...asked);
+  expect(progress.split('\n').filter((line) => line.startsWith('bench: ') && !line.includes('busy'))).toEqual([]);
+  expect(code).toBe(0);
+  const gains = out.split('\n').filter((line) => /: gain/.test(line));
+  expect(gains.map((line) => /"ratioOf":"([^"]+)"/.exec(line)?.[1])).toEqual(
+    ['gemm', 'gemv', 'decode', 'decode', 'prefill'].map(() => 'WebAssembly, 1 thread'),
+  );
 });

@@ -1,5 +1,6 @@
 /** The backends that can be measured. */
 import { createWasmBackend } from '@winnow/backend-wasm';
+import type { NativeChoice } from '@winnow/native';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 
 export const backendNames = ['wasm', 'reference'] as const;
@@ -11,7 +12,7 @@ export type Place = 'default' | 'workers';
 interface Entry {
   /** Whether it uses more than one thread. */
   readonly hasThreads: boolean;
-  create(numThreads: number, place: Place): Promise<Backend>;
+  create(numThreads: number, place: Place, native: NativeChoice): Promise<Backend>;
 }
 
 const backends: Readonly<Record<BackendName, Entry>> = {
@@ -19,8 +20,8 @@ const backends: Readonly<Record<BackendName, Entry>> = {
   reference: { hasThreads: false, create: () => Promise.resolve(createReferenceBackend()) },
 };
 
-function createWasm(numThreads: number, place: Place): Promise<Backend> {
-  return createWasmBackend(place === 'workers' ? { numThreads, maxCallerMs: 0 } : { numThreads });
+function createWasm(numThreads: number, place: Place, native: NativeChoice): Promise<Backend> {
+  return createWasmBackend({ numThreads, native, ...(place === 'workers' ? { maxCallerMs: 0 } : {}) });
 }
 
 export function hasThreads(name: BackendName): boolean {
@@ -28,6 +29,11 @@ export function hasThreads(name: BackendName): boolean {
 }
 
 /** The reference uses one thread, whatever the number. */
-export function createBackend(name: BackendName, numThreads: number, place: Place): Promise<Backend> {
-  return backends[name].create(numThreads, place);
+export function createBackend(
+  name: BackendName,
+  numThreads: number,
+  place: Place,
+  native: NativeChoice,
+): Promise<Backend> {
+  return backends[name].create(numThreads, place, native);
 }

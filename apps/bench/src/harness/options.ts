@@ -13,6 +13,8 @@ export interface BenchOptions {
   readonly backend: BackendName;
   /** Thread counts to measure, in ascending order. */
   readonly threads: readonly number[];
+  /** Whether to measure native kernels, too: beside those of WebAssembly where a suite measures kernels. */
+  readonly native: boolean;
   readonly quick: boolean;
   readonly json: boolean;
   readonly force: boolean;
@@ -49,6 +51,7 @@ export class UsageError extends Error {}
 const flags = {
   backend: { type: 'string' },
   threads: { type: 'string' },
+  native: { type: 'boolean' },
   quick: { type: 'boolean' },
   json: { type: 'boolean' },
   force: { type: 'boolean' },
@@ -75,6 +78,8 @@ const flags = {
 export const optionsHelp = `options
   --backend wasm|reference   backend to measure
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
+  --native                   native kernels, beside those of WebAssembly in gemm, gemv, attention and ffn, else instead of them;
+                             WINNOW_NATIVE=avx2 selects a level
   --rounds <n>               measured runs of each contender
   --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
@@ -115,6 +120,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
     options: {
       backend,
       threads: list('threads', values.threads, count)?.toSorted((a, b) => a - b) ?? allThreads,
+      native: values.native ?? false,
       quick,
       json: values.json ?? false,
       force: values.force ?? false,

@@ -10,7 +10,10 @@ import type { AddPoint } from './plots.js';
 export interface SuiteContext {
   readonly options: BenchOptions;
   readonly machine: Machine;
-  createBackend(threads: number, place: Place): Promise<Backend>;
+  /** Instruction set of the native kernels of `--native`. */
+  readonly nativeLevel: string | undefined;
+  /** @param isNative default: as `--native` says */
+  createBackend(threads: number, place: Place, isNative?: boolean): Promise<Backend>;
   /** Reports CPU time used by one of our processes. */
   addOwnMs(ms: number): void;
   /** Reports progress; not part of the result. */
@@ -32,4 +35,22 @@ export function measureOptions({ quick, rounds: asked }: BenchOptions, rounds: n
 
 export function threadsText(threads: number): string {
   return threads === 1 ? '1 thread' : `${threads} threads`;
+}
+
+/** Kernels that a suite measures side by side. */
+export interface Side {
+  /** Ends the names of cases and contenders; empty for WebAssembly. */
+  readonly label: string;
+  readonly isNative: boolean;
+}
+
+/** WebAssembly, and with `--native` the native kernels, too. */
+export function sidesOf({ nativeLevel }: SuiteContext): readonly Side[] {
+  const wasm = { label: '', isNative: false };
+  return nativeLevel === undefined ? [wasm] : [wasm, { label: `, ${nativeLevel}`, isNative: true }];
+}
+
+/** The probe of memory bandwidth for a side. */
+export function readOf({ isNative }: Side): 'memory read' | 'native memory read' {
+  return isNative ? 'native memory read' : 'memory read';
 }

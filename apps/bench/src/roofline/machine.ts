@@ -3,7 +3,9 @@
  * shares of a peak refer to the same minute.
  */
 import { once } from 'node:events';
+import { createRequire } from 'node:module';
 import { Worker } from 'node:worker_threads';
+import type { NativeAddon, NativeKernels } from '@winnow/native';
 import { rooflineModules } from './kernels.generated.js';
 
 /** Names of the probes. */
@@ -16,7 +18,10 @@ export const probeNames = [
   'i16 dot',
   'i8 relaxed dot',
 ] as const;
-export type ProbeName = (typeof probeNames)[number];
+/** Probes of native kernels, for machines that have some. */
+export const nativeProbeNames = ['native memory read', 'native f32 fma', 'native i8 dot'] as const;
+export type WasmProbeName = (typeof probeNames)[number];
+export type ProbeName = WasmProbeName | (typeof nativeProbeNames)[number];
 
 interface Kernel {
   /** The module that contains it: with or without relaxed SIMD. */
@@ -27,7 +32,7 @@ interface Kernel {
   readonly opsPerPass: number;
 }
 
-const kernels: Readonly<Record<ProbeName, Kernel>> = {
+const kernels: Readonly<Record<WasmProbeName, Kernel>> = {
   'memory read': { variant: 'relaxed', kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
   'cache read': { variant: 'relaxed', kernel: 'readMemory', unit: 'GB/s', opsPerPass: 0 },
   'f32 mul+add': { variant: 'simd', kernel: 'multiplyAdds', unit: 'GFLOP/s', opsPerPass: 8 * 10 * 8 },
@@ -58,6 +63,7 @@ export interface MachineOptions {
   readonly memoryBytes: number;
   /** Operations of one run of an arithmetic probe per thread. */
   readonly opsPerRun: number;
+  readonly native?: NativeKernels | undefined;
 }
 
 const pageBytes = 65536;
@@ -68,8 +74,8 @@ const operandBegin = 4096;
 const readBegin = 16 * pageBytes;
 const cachedBytes = 128 * 1024;
 
-export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machine {
-  const pool = new ProbeWorkers();
+export function createMachine({ memoryBytes, opsPerRun, native }: MachineOptions): Machine {
+  const pool = new ProbeWorkers(native);
   let isFilled = false;
 
   /** Bytes per thread: whole steps of the kernel. */
@@ -77,7 +83,7 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
 
   /** Reads the parts of all threads once, or as much of them as stays in the caches again and again. */
   async function readProbe(name: ProbeName, threads: number, isCached: boolean): Promise<Probe> {
-    const { variant, kernel, unit } = kernels[name];
+    const { variant, kernel } = name === 'native memory read' ? nativeRead : kernels[name as WasmProbeName];
     if (!isFilled) {
       pool.memory.grow(Math.ceil(memoryBytes / pageBytes));
       await pool.run(1, { variant, kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
@@ -87,14 +93,28 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
     const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
     const begin = (thread: number): number => readBegin + thread * count;
     const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats });
-    return { name, threads, unit, amount: count * repeats * threads, run };
+    return { name, threads, unit: 'GB/s', amount: count * repeats * threads, run };
+  }
+
+  /** Arithmetic on registers; one pass tells its operations. */
+  function nativeProbe(name: 'native f32 fma' | 'native i8 dot', threads: number): Probe {
+    const kernel = name === 'native f32 fma' ? 'f32' : 'int8';
+    if (native === undefined) throw new Error(`${name}: this machine has no native kernels`);
+    const addon = createRequire(import.meta.url)(native.path) as NativeAddon;
+    const opsPerPass = addon.measurePeak(native.level, kernel, new Uint8Array(1), 1);
+    const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
+    const run = (): Promise<number> =>
+      pool.run(threads, { variant: 'native', kernel, begin: () => operandBegin, count, repeats: 1 });
+    const unit = kernel === 'f32' ? 'GFLOP/s' : 'GOP/s';
+    return { name, threads, unit, amount: count * opsPerPass * threads, run };
   }
 
   return {
     async probe(name, threads): Promise<Probe> {
       if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
-      if (name === 'memory read' || name === 'cache read') return readProbe(name, threads, name === 'cache read');
-      const { variant, kernel, unit, opsPerPass } = kernels[name];
+      if (name.endsWith('read')) return readProbe(name, threads, name === 'cache read');
+      if (name === 'native f32 fma' || name === 'native i8 dot') return nativeProbe(name, threads);
+      const { variant, kernel, unit, opsPerPass } = kernels[name as WasmProbeName];
       const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
       const begin = (thread: number): number => operandBegin + thread * operandBytes;
       const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats: 1 });
@@ -104,8 +124,10 @@ export function createMachine({ memoryBytes, opsPerRun }: MachineOptions): Machi
   };
 }
 
+const nativeRead = { variant: 'native', kernel: 'read' } as const;
+
 interface Task {
-  readonly variant: Kernel['variant'];
+  readonly variant: Kernel['variant'] | 'native';
   readonly kernel: string;
   readonly begin: (thread: number) => number;
   readonly count: number;
@@ -117,16 +139,18 @@ class ProbeWorkers {
   readonly memory = new WebAssembly.Memory({ initial: readBegin / pageBytes, maximum: 65536, shared: true });
   readonly #modules = { simd: compile(rooflineModules.simd), relaxed: compile(rooflineModules.relaxed) };
   readonly #workers: Worker[] = [];
+  readonly #native: Pick<NativeKernels, 'path' | 'level'> | undefined;
   #numArrivals = 0;
 
-  constructor() {
+  constructor(native: NativeKernels | undefined) {
+    this.#native = native && { path: native.path, level: native.level };
     fillOperands(this.memory);
   }
 
   /** @returns the time of the slowest thread in milliseconds */
   async run(threads: number, { variant, kernel, begin, count, repeats }: Task): Promise<number> {
     const file = import.meta.url.endsWith('.ts') ? './roofline-worker.ts' : './roofline-worker.js';
-    const workerData = { modules: this.#modules, memory: this.memory };
+    const workerData = { modules: this.#modules, memory: this.memory, native: this.#native };
     while (this.#workers.length < threads) {
       this.#workers.push(new Worker(new URL(file, import.meta.url), { workerData }));
     }

@@ -1,10 +1,19 @@
 import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { sizeOf } from '@winnow/tensor';
-import { gigaPerSecond, milliseconds, type Figure } from '../harness/figure.js';
+import { gigaPerSecond, milliseconds, type Figure, type Rate } from '../harness/figure.js';
 import { LoadedProgram } from '../harness/loaded-program.js';
-import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { measure, type Contender, type Timing } from '../harness/measure.js';
+import {
+  measureOptions,
+  readOf,
+  sidesOf,
+  threadsText,
+  type Side,
+  type Suite,
+  type SuiteContext,
+} from '../harness/suite.js';
 import { randomWeights } from '../models/random-weights.js';
+import type { ProbeName } from '../roofline/machine.js';
 
 /** Heads of a 1.1B Llama. */
 const numHeads = 32;
@@ -49,57 +58,81 @@ function name({ numTokens, numKeys, numLayers: layers }: AttentionCase, { option
 async function* measureDecode(context: SuiteContext, attentionCase: AttentionCase): AsyncIterable<Figure> {
   const suite = 'attention';
   const { threads: threadCounts } = context.options;
-  const { timings, amounts } = await measureCase(context, attentionCase, 'memory read');
+  const { timings, amounts } = await measureCase(context, attentionCase, readOf);
   const bytes = cacheBytes(attentionCase, context);
   const [fewest = 1] = threadCounts;
-  for (const threads of threadCounts) {
-    const timing = timings[`work ${threads}`]!;
-    const caseName = `${name(attentionCase, context)}, ${threadsText(threads)}`;
-    const memory = gigaPerSecond(amounts.get(threads)!, timings[`peak ${threads}`]!).value;
-    const rate = gigaPerSecond(bytes, timing);
-    const ratioOf = `memory read, ${threadsText(threads)}`;
-    yield { suite, case: caseName, ...rate, unit: 'GB/s', ratio: rate.value / memory, ratioOf };
-    const base = timings[`work ${fewest}`]!.medianMs;
-    const ideal = { ratio: timing.medianMs / (bytes / memory / 1e6), ratioOf: `reading the cache once, ${ratioOf}` };
-    const scaling = { ratio: timing.medianMs / base, ratioOf: `the same, ${threadsText(fewest)}` };
-    yield { suite, case: caseName, ...milliseconds(timing), unit: 'ms', ...(threads === fewest ? ideal : scaling) };
+  for (const { label, ...side } of sidesOf(context)) {
+    for (const threads of threadCounts) {
+      const timing = timings[`work ${threads}${label}`]!;
+      const caseName = `${name(attentionCase, context)}, ${threadsText(threads)}${label}`;
+      const peak = `peak ${threads}${label}`;
+      const memory = gigaPerSecond(amounts.get(peak)!, timings[peak]!).value;
+      const rate = gigaPerSecond(bytes, timing);
+      const ratioOf = `${readOf({ label, ...side })}, ${threadsText(threads)}`;
+      yield { suite, case: caseName, ...rate, unit: 'GB/s', ratio: rate.value / memory, ratioOf };
+      const base = timings[`work ${fewest}${label}`]!.medianMs;
+      const ideal = { ratio: timing.medianMs / (bytes / memory / 1e6), ratioOf: `reading the cache once, ${ratioOf}` };
+      const scaling = { ratio: timing.medianMs / base, ratioOf: `the same, ${threadsText(fewest)}` };
+      yield { suite, case: caseName, ...milliseconds(timing), unit: 'ms', ...(threads === fewest ? ideal : scaling) };
+      if (side.isNative) yield gainOf(caseName, threads, rate, 'GB/s', timings);
+    }
   }
 }
+
+const floatPeakOf = ({ isNative }: Side): ProbeName => (isNative ? 'native f32 fma' : 'f32 relaxed madd');
 
 async function* measurePrefill(context: SuiteContext, attentionCase: AttentionCase): AsyncIterable<Figure> {
-  const { timings, amounts } = await measureCase(context, attentionCase, 'f32 relaxed madd');
+  const suite = 'attention';
+  const { timings, amounts } = await measureCase(context, attentionCase, floatPeakOf);
   const { numTokens, numKeys } = attentionCase;
   const operations = 4 * numTokens * numHeads * numKeys * headDim;
-  for (const threads of context.options.threads) {
-    const rate = gigaPerSecond(operations, timings[`work ${threads}`]!);
-    const peak = gigaPerSecond(amounts.get(threads)!, timings[`peak ${threads}`]!).value;
-    yield {
-      suite: 'attention',
-      case: `${name(attentionCase, context)}, ${threadsText(threads)}`,
-      ...rate,
-      unit: 'GFLOP/s',
-      ratio: rate.value / peak,
-      ratioOf: `f32 relaxed madd, ${threadsText(threads)}`,
-    };
+  for (const side of sidesOf(context)) {
+    for (const threads of context.options.threads) {
+      const key = `${threads}${side.label}`;
+      const rate = gigaPerSecond(operations, timings[`work ${key}`]!);
+      const peak = gigaPerSecond(amounts.get(`peak ${key}`)!, timings[`peak ${key}`]!).value;
+      const caseName = `${name(attentionCase, context)}, ${threadsText(threads)}${side.label}`;
+      const ratioOf = `${floatPeakOf(side)}, ${threadsText(threads)}`;
+      yield { suite, case: caseName, ...rate, unit: 'GFLOP/s', ratio: rate.value / peak, ratioOf };
+      if (side.isNative) yield gainOf(caseName, threads, rate, 'GFLOP/s', timings);
+    }
   }
 }
 
-async function measureCase(
-  context: SuiteContext,
-  attentionCase: AttentionCase,
-  peak: 'memory read' | 'f32 relaxed madd',
-) {
+/** A native kernel against that of WebAssembly. */
+function gainOf(
+  caseName: string,
+  threads: number,
+  rate: Rate,
+  unit: string,
+  timings: Readonly<Record<string, Timing>>,
+): Figure {
+  const [, native] = Object.entries(timings).find(([key]) => key.startsWith(`work ${threads},`)) as [string, Timing];
+  const ratio = timings[`work ${threads}`]!.medianMs / native.medianMs;
+  return {
+    suite: 'attention',
+    case: `${caseName}: gain`,
+    ...rate,
+    unit,
+    ratio,
+    ratioOf: `WebAssembly, ${threadsText(threads)}`,
+  };
+}
+
+async function measureCase(context: SuiteContext, attentionCase: AttentionCase, peakFor: (side: Side) => ProbeName) {
   const { options, machine } = context;
   const contenders: Record<string, Contender> = {};
-  const amounts = new Map<number, number>();
+  const amounts = new Map<string, number>();
   const backends: Backend[] = [];
-  for (const threads of options.threads) {
-    const backend = await context.createBackend(threads, 'workers');
-    backends.push(backend);
-    contenders[`work ${threads}`] = await loadAttention(backend, attentionCase, context);
-    const probe = await machine.probe(peak, threads);
-    contenders[`peak ${threads}`] = probe;
-    amounts.set(threads, probe.amount);
+  for (const side of sidesOf(context)) {
+    for (const threads of options.threads) {
+      const backend = await context.createBackend(threads, 'workers', side.isNative);
+      backends.push(backend);
+      contenders[`work ${threads}${side.label}`] = await loadAttention(backend, attentionCase, context);
+      const probe = await machine.probe(peakFor(side), threads);
+      contenders[`peak ${threads}${side.label}`] = probe;
+      amounts.set(`peak ${threads}${side.label}`, probe.amount);
+    }
   }
   const timings = await measure(contenders, measureOptions(options, 9)).finally(async () => {
     for (const backend of backends) await backend.dispose();

@@ -1,6 +1,6 @@
-import { gigaPerSecond, type Figure } from '../harness/figure.js';
-import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { gigaPerSecond, type Figure, type Rate } from '../harness/figure.js';
+import { measure, type Contender, type Timing } from '../harness/measure.js';
+import { measureOptions, sidesOf, threadsText, type Side, type Suite, type SuiteContext } from '../harness/suite.js';
 import { dtypesOf, loadMatmul, numOperations, peakOf, shapesOf, type MatmulCase } from './matmul-cases.js';
 
 const fullShapes: readonly (readonly [number, number])[] = [
@@ -27,39 +27,57 @@ export const gemm: Suite = {
 
 async function* measureCase(context: SuiteContext, matmul: MatmulCase): AsyncIterable<Figure> {
   const { options, machine } = context;
-  const { dtype, numOutputs, numInputs, numTokens } = matmul;
-  const peak = peakOf(dtype);
   const contenders: Record<string, Contender> = {};
   const closers: (() => Promise<void>)[] = [];
-  const peakAmounts = new Map<number, number>();
-  for (const threads of options.threads) {
-    const backend = await context.createBackend(threads, 'workers');
-    closers.push(() => backend.dispose());
-    contenders[`work ${threads}`] = await loadMatmul(backend, matmul);
-    const probe = await machine.probe(peak, threads);
-    contenders[`peak ${threads}`] = probe;
-    peakAmounts.set(threads, probe.amount);
+  const amounts = new Map<string, number>();
+  for (const side of sidesOf(context)) {
+    for (const threads of options.threads) {
+      const backend = await context.createBackend(threads, 'workers', side.isNative);
+      closers.push(() => backend.dispose());
+      contenders[`work ${threads}${side.label}`] = await loadMatmul(backend, matmul);
+      const probe = await machine.probe(peakOf(matmul.dtype, side), threads);
+      contenders[`peak ${threads}${side.label}`] = probe;
+      amounts.set(`peak ${threads}${side.label}`, probe.amount);
+    }
   }
   const timings = await measure(contenders, measureOptions(options, 7)).finally(async () => {
     for (const close of closers) await close();
   });
-  const [fewest = 1] = options.threads;
+  for (const side of sidesOf(context)) yield* figuresOf(matmul, options.threads, side, { timings, amounts });
+}
+
+interface Measured {
+  readonly timings: Readonly<Record<string, Timing>>;
+  /** Operations of the probes. */
+  readonly amounts: ReadonlyMap<string, number>;
+}
+
+/** Share of the peak, scaling with threads, and native kernels against those of WebAssembly. */
+function* figuresOf(
+  matmul: MatmulCase,
+  threadCounts: readonly number[],
+  side: Side,
+  { timings, amounts }: Measured,
+): Iterable<Figure> {
+  const { dtype, numOutputs, numInputs, numTokens } = matmul;
+  const [fewest = 1] = threadCounts;
   const operations = numOperations(matmul);
-  const unit = peak === 'f32 relaxed madd' ? 'GFLOP/s' : 'GOP/s';
-  const name = `${dtype} ${numOutputs}x${numInputs} T=${numTokens}`;
-  const base = gigaPerSecond(operations, timings[`work ${fewest}`]!).value;
-  for (const threads of options.threads) {
-    const rate = gigaPerSecond(operations, timings[`work ${threads}`]!);
-    const peakRate = gigaPerSecond(peakAmounts.get(threads)!, timings[`peak ${threads}`]!).value;
-    const caseName = `${name}, ${threadsText(threads)}`;
-    const figure = { suite: 'gemm', case: caseName, ...rate, unit };
+  const peak = peakOf(dtype, side);
+  const unit = peak.includes('f32') ? 'GFLOP/s' : 'GOP/s';
+  const rateOf = (contender: string): Rate => gigaPerSecond(operations, timings[contender]!);
+  for (const threads of threadCounts) {
+    const key = `${threads}${side.label}`;
+    const rate = rateOf(`work ${key}`);
+    const peakRate = gigaPerSecond(amounts.get(`peak ${key}`)!, timings[`peak ${key}`]!).value;
+    const name = `${dtype} ${numOutputs}x${numInputs} T=${numTokens}, ${threadsText(threads)}${side.label}`;
+    const figure = { suite: 'gemm', case: name, ...rate, unit };
     yield { ...figure, ratio: rate.value / peakRate, ratioOf: `${peak}, ${threadsText(threads)}` };
+    if (side.isNative) {
+      const ratio = rate.value / rateOf(`work ${threads}`).value;
+      yield { ...figure, case: `${name}: gain`, ratio, ratioOf: `WebAssembly, ${threadsText(threads)}` };
+    }
     if (threads === fewest) continue;
-    yield {
-      ...figure,
-      case: `${caseName}: scaling`,
-      ratio: rate.value / base,
-      ratioOf: `the same, ${threadsText(fewest)}`,
-    };
+    const ratio = rate.value / rateOf(`work ${fewest}${side.label}`).value;
+    yield { ...figure, case: `${name}: scaling`, ratio, ratioOf: `the same, ${threadsText(fewest)}` };
   }
 }

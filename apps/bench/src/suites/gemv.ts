@@ -1,7 +1,15 @@
 import { sizeOf } from '@winnow/tensor';
 import { gigaPerSecond, type Figure } from '../harness/figure.js';
-import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { measure, type Contender, type Timing } from '../harness/measure.js';
+import {
+  measureOptions,
+  readOf,
+  sidesOf,
+  threadsText,
+  type Side,
+  type Suite,
+  type SuiteContext,
+} from '../harness/suite.js';
 import type { Probe } from '../roofline/machine.js';
 import { dtypesOf, loadMatmul, numOperations, peakOf, shapesOf, weightBytes, type MatmulCase } from './matmul-cases.js';
 
@@ -33,49 +41,69 @@ export const gemv: Suite = {
 
 async function* measureCase(context: SuiteContext, matmul: MatmulCase): AsyncIterable<Figure> {
   const { options, machine } = context;
-  const { dtype, numOutputs, numInputs } = matmul;
-  const peak = peakOf(dtype);
   const contenders: Record<string, Contender> = {};
   const probes: Record<string, Probe> = {};
   const closers: (() => Promise<void>)[] = [];
-  for (const threads of options.threads) {
-    const backend = await context.createBackend(threads, 'workers');
-    closers.push(() => backend.dispose());
-    const work = await loadMatmul(backend, matmul);
-    // the first run after others wakes the threads and spreads them over cores; decoding runs token after token
-    contenders[`work ${threads}`] = {
-      async run() {
-        await work.run();
-        return work.run();
-      },
-    };
-    for (const name of ['memory read', peak] as const) {
-      const probe = await machine.probe(name, threads);
-      probes[`${name}, ${threadsText(threads)}`] = probe;
-      contenders[`${name}, ${threadsText(threads)}`] = probe;
+  for (const side of sidesOf(context)) {
+    for (const threads of options.threads) {
+      const backend = await context.createBackend(threads, 'workers', side.isNative);
+      closers.push(() => backend.dispose());
+      const work = await loadMatmul(backend, matmul);
+      // the first run after others wakes the threads and spreads them over cores; decoding runs token after token
+      contenders[`work ${threads}${side.label}`] = {
+        async run() {
+          await work.run();
+          return work.run();
+        },
+      };
+      for (const name of [readOf(side), peakOf(matmul.dtype, side)]) {
+        const probe = await machine.probe(name, threads);
+        probes[`${name}, ${threadsText(threads)}`] = probe;
+        contenders[`${name}, ${threadsText(threads)}`] = probe;
+      }
     }
   }
   const timings = await measure(contenders, measureOptions(options, 7)).finally(async () => {
     for (const close of closers) await close();
   });
-  const rateOf = (name: string): number => gigaPerSecond(probes[name]!.amount, timings[name]!).value;
-  const [fewest = 1] = options.threads;
+  for (const side of sidesOf(context)) yield* figuresOf(matmul, options.threads, side, { timings, probes });
+}
+
+interface Measured {
+  readonly timings: Readonly<Record<string, Timing>>;
+  readonly probes: Readonly<Record<string, Probe>>;
+}
+
+/** Shares of memory and arithmetic, scaling with threads, and native kernels against those of WebAssembly. */
+function* figuresOf(
+  matmul: MatmulCase,
+  threadCounts: readonly number[],
+  side: Side,
+  { timings, probes }: Measured,
+): Iterable<Figure> {
+  const { dtype, numOutputs, numInputs } = matmul;
+  const suite = 'gemv';
+  const [fewest = 1] = threadCounts;
   const bytes = weightBytes(matmul);
-  const name = `${dtype} ${numOutputs}x${numInputs}`;
-  const base = gigaPerSecond(bytes, timings[`work ${fewest}`]!).value;
-  for (const threads of options.threads) {
-    const timing = timings[`work ${threads}`]!;
+  const peakRate = (name: string): number => gigaPerSecond(probes[name]!.amount, timings[name]!).value;
+  const readRate = (contender: string): number => gigaPerSecond(bytes, timings[contender]!).value;
+  for (const threads of threadCounts) {
+    const timing = timings[`work ${threads}${side.label}`]!;
     const read = gigaPerSecond(bytes, timing);
     const weights = gigaPerSecond(numOperations(matmul) / 2, timing);
-    const caseName = `${name}, ${threadsText(threads)}`;
-    const memory = `memory read, ${threadsText(threads)}`;
-    const arithmetic = `${peak}, ${threadsText(threads)}`;
-    const suite = 'gemv';
-    yield { suite, case: caseName, ...read, unit: 'GB/s', ratio: read.value / rateOf(memory), ratioOf: memory };
-    const ratio = (2 * weights.value) / rateOf(arithmetic);
-    yield { suite, case: caseName, ...weights, unit: 'Gweights/s', ratio, ratioOf: arithmetic };
+    const name = `${dtype} ${numOutputs}x${numInputs}, ${threadsText(threads)}${side.label}`;
+    const memory = `${readOf(side)}, ${threadsText(threads)}`;
+    const arithmetic = `${peakOf(dtype, side)}, ${threadsText(threads)}`;
+    yield { suite, case: name, ...read, unit: 'GB/s', ratio: read.value / peakRate(memory), ratioOf: memory };
+    const ratio = (2 * weights.value) / peakRate(arithmetic);
+    yield { suite, case: name, ...weights, unit: 'Gweights/s', ratio, ratioOf: arithmetic };
+    const figure = { suite, ...read, unit: 'GB/s' };
+    if (side.isNative) {
+      const gain = read.value / readRate(`work ${threads}`);
+      yield { ...figure, case: `${name}: gain`, ratio: gain, ratioOf: `WebAssembly, ${threadsText(threads)}` };
+    }
     if (threads === fewest) continue;
-    const ratioOf = `the same, ${threadsText(fewest)}`;
-    yield { suite, case: `${caseName}: scaling`, ...read, unit: 'GB/s', ratio: read.value / base, ratioOf };
+    const scaling = read.value / readRate(`work ${fewest}${side.label}`);
+    yield { ...figure, case: `${name}: scaling`, ratio: scaling, ratioOf: `the same, ${threadsText(fewest)}` };
   }
 }

@@ -3,6 +3,7 @@ import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
 import { sizeOf, type DType } from '@winnow/tensor';
 import { LoadedProgram } from '../harness/loaded-program.js';
 import type { BenchOptions } from '../harness/options.js';
+import type { Side } from '../harness/suite.js';
 import { randomWeights, type RandomWeights } from '../models/random-weights.js';
 import type { ProbeName } from '../roofline/machine.js';
 
@@ -31,8 +32,10 @@ export function shapesOf(
 }
 
 /** The arithmetic peak for weights of this dtype. */
-export function peakOf(dtype: DType): ProbeName {
-  return dtype === 'f32' || dtype === 'f16' || dtype === 'bf16' ? 'f32 relaxed madd' : 'i8 relaxed dot';
+export function peakOf(dtype: DType, { isNative }: Side): ProbeName {
+  const isFloat = dtype === 'f32' || dtype === 'f16' || dtype === 'bf16';
+  if (isNative) return isFloat ? 'native f32 fma' : 'native i8 dot';
+  return isFloat ? 'f32 relaxed madd' : 'i8 relaxed dot';
 }
 
 export function weightBytes({ dtype, numOutputs, numInputs, numMatrices }: MatmulCase): number {

@@ -1,6 +1,6 @@
 import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { measureOptions, sidesOf, threadsText, type Side, type Suite, type SuiteContext } from '../harness/suite.js';
 import { prefillInBrowser } from './in-browser.js';
 import { greedy, loadContenders, modelCases } from './end-to-end.js';
 import { peakOf } from './matmul-cases.js';
@@ -30,7 +30,7 @@ async function* measureModel(
       // every prompt begins with a unique token, because the engine caches prefixes
       let numPrompts = 0;
       const prompt = (): number[] => [tokens[numPrompts++ % length]!, ...tokens.slice(1)];
-      const peak = await machine.probe(peakOf(modelCase.dtype), threads);
+      const peak = await machine.probe(peakOf(modelCase.dtype, sidesOf(context).at(-1) as Side), threads);
       const contenders: Record<string, Contender> = {
         winnow: {
           async run() {

@@ -2,7 +2,15 @@ import { join } from 'node:path';
 import type { Backend } from '@winnow/ops';
 import { gigaPerSecond, milliseconds, type Figure } from '../../harness/figure.js';
 import { measure, type Contender, type Timing } from '../../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import {
+  measureOptions,
+  readOf,
+  sidesOf,
+  threadsText,
+  type Side,
+  type Suite,
+  type SuiteContext,
+} from '../../harness/suite.js';
 import { ffnColdReads } from './cold.js';
 import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './programs.js';
 
@@ -42,24 +50,26 @@ export const ffn: Suite = {
         const numLayers = quick ? 2 : Math.min(maxBlocks, Math.ceil(runWeights / (3 * hiddenDim * ffnDim)));
         const numWeights = Math.min(numLayers, Math.max(2, Math.round(streamedBytes / layer)));
         const shape = { dtype, hiddenDim, ffnDim, numLayers, numWeights, numTokens: 1 };
-        for (const numThreads of threads) yield* measureCase(context, shape, numThreads);
+        for (const side of sidesOf(context)) {
+          for (const numThreads of threads) yield* measureCase(context, shape, numThreads, side);
+        }
       }
     }
     yield* ffnColdReads(context, join(modelsFolder, 'ffn'));
   },
 };
 
-async function* measureCase(context: SuiteContext, shape: FfnCase, threads: number): AsyncIterable<Figure> {
+async function* measureCase(context: SuiteContext, shape: FfnCase, threads: number, side: Side): AsyncIterable<Figure> {
   const { options, machine } = context;
   const ratios = options.quick ? quickRatios : fullRatios;
   const ranks = options.quick ? [32] : fullRanks;
-  const backend = await context.createBackend(threads, 'workers');
-  const memory = await machine.probe('memory read', threads);
+  const backend = await context.createBackend(threads, 'workers', side.isNative);
+  const memory = await machine.probe(readOf(side), threads);
   const contenders = { memory, ...(await contendersOf(backend, shape, ratios, ranks)) };
   const timings = await measure(contenders, measureOptions(options, 9)).finally(() => backend.dispose());
-  const name = `${shape.dtype} ${shape.hiddenDim}x${shape.ffnDim}, ${threadsText(threads)}`;
+  const name = `${shape.dtype} ${shape.hiddenDim}x${shape.ffnDim}, ${threadsText(threads)}${side.label}`;
   const memoryRate = gigaPerSecond(memory.amount, timings['memory']!).value;
-  const ratioOf = `memory read, ${threadsText(threads)}`;
+  const ratioOf = `${readOf(side)}, ${threadsText(threads)}`;
   const perLayer = milliseconds(timings['dense']!, shape.numLayers);
   const rate = gigaPerSecond(layerBytes(shape) * shape.numLayers, timings['dense']!);
   yield { suite, case: `${name}: dense`, ...rate, unit: 'GB/s', ratio: rate.value / memoryRate, ratioOf };
