@@ -121,21 +121,7 @@ template <class P> class FlashTile {
    * Attends to `count` rows, at most STEP_ROWS. Without `visibility` every query sees all of them. The first panel prefetches
    * the keys and values that come next.
    */
-  void attendRows(const float* keys, const float* values, int32_t count, const Visibility* visibility, Prefetch aheadKeys, Prefetch aheadValues) {
-    const int32_t headDim = cache_.headDim, valueDim = cache_.valueDim;
-    aheadKeys.spread(gemmSteps<P>(count, headDim));
-    aheadValues.spread(gemmSteps<P>(valueDim, count));
-    float* logits = scratch_.logits;
-    for (int32_t lane = 0; lane < numPanels_ * P::QUERIES; lane += P::QUERIES) {
-      gemmRows<P, false>(logits, keys, count, headDim, scratch_.queries + lane * headDim, headDim, nullptr, aheadKeys);
-      if (cache_.softCap != 0) capRows<P>(logits, count, cache_.softCap);
-      for (int32_t i = 0; visibility != nullptr && i < count; i++) hideRow(lane, i, visibility[i]);
-      softmaxRows<P>(logits, count, scratch_.maxima + lane, scratch_.sums + lane, scratch_.factors);
-      gemmRows<P, true>(scratch_.outputs + lane * valueDim, values, valueDim, valueDim, logits, count, scratch_.factors, aheadValues);
-      aheadKeys.stop();
-      aheadValues.stop();
-    }
-  }
+  void attendRows(const float* keys, const float* values, int32_t count, const Visibility* visibility, Prefetch aheadKeys, Prefetch aheadValues);
 
   /** Writes the weighted sum of values of a lane times a factor; false if a result is not finite. */
   bool writeLane(int32_t lane, float factor, float* y) const {
@@ -165,11 +151,7 @@ template <class P> class FlashTile {
   }
 
   /** Hides a row from the lanes of a panel that do not see it. */
-  void hideRow(int32_t lane, int32_t row, const Visibility& seen) const {
-    const bool isSeen = lowest_ - seen.position >= seen.low && highest_ - seen.position <= seen.high;
-    if (isSeen && seen.bias == 0) return;
-    maskRow<P>(scratch_.logits + row * P::QUERIES, scratch_.positions + lane, seen.position, seen.low, seen.high, seen.bias);
-  }
+  void hideRow(int32_t lane, int32_t row, const Visibility& seen) const;
 
   const KvCache& cache_;
   const Tile& tile_;

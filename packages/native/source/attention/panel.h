@@ -86,14 +86,13 @@ template <class P, bool TRANSPOSED>
 [[gnu::noinline]] void gemmRows(float* c, const float* w, int numRows, size_t stride, const float* x, int depth, const float* factors,
                                 Prefetch ahead) {
   const size_t step = TRANSPOSED ? 1 : stride;
-  int row = 0;
-  for (; row + P::ROWS <= numRows; row += P::ROWS) {
-    gemmTile<P, P::ROWS, TRANSPOSED>(c + row * P::QUERIES, w + row * step, stride, x, depth, factors, ahead);
+  for (; numRows >= P::ROWS; numRows -= P::ROWS, c += P::ROWS * P::QUERIES, w += P::ROWS * step) {
+    gemmTile<P, P::ROWS, TRANSPOSED>(c, w, stride, x, depth, factors, ahead);
   }
-  for (; row + 4 <= numRows; row += 4) {
-    gemmTile<P, 4, TRANSPOSED>(c + row * P::QUERIES, w + row * step, stride, x, depth, factors, ahead);
+  for (; numRows >= 4; numRows -= 4, c += 4 * P::QUERIES, w += 4 * step) {
+    gemmTile<P, 4, TRANSPOSED>(c, w, stride, x, depth, factors, ahead);
   }
-  for (; row < numRows; row++) gemmTile<P, 1, TRANSPOSED>(c + row * P::QUERIES, w + row * step, stride, x, depth, factors, ahead);
+  for (; numRows > 0; numRows--, c += P::QUERIES, w += step) gemmTile<P, 1, TRANSPOSED>(c, w, stride, x, depth, factors, ahead);
 }
 
 /** Number of steps of `gemmRows`. */
