@@ -1,6 +1,7 @@
 /** Where the addon may be: built from source in this package, or in the package for this platform. */
 import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 /** `linux-x64-gnu`: operating system, processor, and C library on Linux. */
@@ -14,13 +15,20 @@ function isMusl(): boolean {
   return header.glibcVersionRuntime === undefined;
 }
 
+/** This module's file, or what stands in for it where a bundle in the format of CommonJS has no `import.meta.url`. */
+function ownFile(): string {
+  const { url } = import.meta as { readonly url?: string };
+  return url === undefined ? join(process.cwd(), 'bundle.cjs') : fileURLToPath(url);
+}
+
 /** Path of the addon for this platform, if there is one. */
 export function findAddon(): string | undefined {
   const platform = platformName();
-  const built = fileURLToPath(new URL(`../build/${platform}/winnow.node`, import.meta.url));
+  const from = ownFile();
+  const built = join(dirname(dirname(from)), 'build', platform, 'winnow.node');
   if (existsSync(built)) return built;
   try {
-    return createRequire(import.meta.url).resolve(`@winnow/native-${platform}/winnow.node`);
+    return createRequire(from).resolve(`@winnow/native-${platform}/winnow.node`);
   } catch {
     return undefined;
   }

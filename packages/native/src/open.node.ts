@@ -1,9 +1,8 @@
 /** Opens the native kernels: finds the addon, has it tried, and loads it. Nothing here throws: WebAssembly serves alike. */
 import { createRequire } from 'node:module';
-import { isSea } from 'node:sea';
 import { nativeLevels, type NativeAddon, type NativeChoice, type NativeLevel, type NativeResult } from './addon.js';
 import { findAddon, platformName } from './find.node.js';
-import { probe, type ProbeOptions } from './probe.node.js';
+import { messageOf, probe, type ProbeOptions } from './probe.node.js';
 
 export interface OpenNativeOptions extends ProbeOptions {
   /** Path of the addon. Default: the one for this platform. */
@@ -23,8 +22,16 @@ function isLevel(value: string): value is NativeLevel {
   return (nativeLevels as readonly string[]).includes(value);
 }
 
-/** Opens the kernels that `choice` names, once per addon and process. */
+/** Opens the kernels that `choice` names. */
 export async function openNative(choice: NativeChoice, options: OpenNativeOptions = {}): Promise<NativeResult> {
+  try {
+    return await open(choice, options);
+  } catch (error) {
+    return { refusal: messageOf(error) };
+  }
+}
+
+async function open(choice: NativeChoice, options: OpenNativeOptions): Promise<NativeResult> {
   if (choice === false) return {};
   const unfit = unfitHost();
   if (unfit !== undefined) return choice === 'auto' ? {} : { refusal: unfit };
@@ -41,10 +48,10 @@ export async function openNative(choice: NativeChoice, options: OpenNativeOption
 
 function load(path: string, level: NativeLevel): NativeResult {
   try {
-    const addon = createRequire(import.meta.url)(path) as NativeAddon;
+    const addon = createRequire(path)(path) as NativeAddon;
     return { kernels: { level, path, attach: (bytes) => addon.attach(bytes, level) } };
   } catch (error) {
-    return { refusal: `the addon cannot be loaded: ${error instanceof Error ? error.message : String(error)}` };
+    return { refusal: `the addon cannot be loaded: ${messageOf(error)}` };
   }
 }
 
@@ -53,5 +60,7 @@ function unfitHost(): string | undefined {
   const { electron, bun, deno } = process.versions;
   if (electron !== undefined) return 'native kernels are not used in Electron';
   if (bun !== undefined || deno !== undefined) return 'native kernels need Node';
-  return isSea() ? 'native kernels are not used in single executable applications' : undefined;
+  // other runtimes lack the module, so it is not imported
+  const sea = process.getBuiltinModule('node:sea');
+  return sea?.isSea() === true ? 'native kernels are not used in single executable applications' : undefined;
 }

@@ -108,6 +108,6 @@ function reasonIn(stderr: string): string {
   return line === undefined ? '' : `: ${line}`;
 }
 
-function messageOf(error: unknown): string {
+export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
