@@ -2,7 +2,9 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, shapesFor, variants } from './setup.js';
+import { borrowBackend, disposeBackendsAfterAll, shapesFor, variants } from './setup.js';
+
+disposeBackendsAfterAll();
 
 const unit = 2 ** -24;
 const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];

@@ -3,7 +3,18 @@ import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } fr
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../../src/index.js';
-import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants, type TestBackend } from './setup.js';
+import {
+  borrowBackend,
+  bytesOf,
+  disposeBackendsAfterAll,
+  encodedOnce,
+  shapesFor,
+  shuffledRows,
+  variants,
+  type TestBackend,
+} from './setup.js';
+
+disposeBackendsAfterAll();
 
 const unit = 2 ** -24;
 

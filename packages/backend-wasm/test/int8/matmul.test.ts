@@ -2,7 +2,16 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, nativeVariants, shapesFor, variants, type TestBackend } from './setup.js';
+import {
+  borrowBackend,
+  disposeBackendsAfterAll,
+  nativeVariants,
+  shapesFor,
+  variants,
+  type TestBackend,
+} from './setup.js';
+
+disposeBackendsAfterAll();
 
 const repacked: readonly DType[] = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'];
 const unit = 2 ** -24;

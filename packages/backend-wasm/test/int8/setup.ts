@@ -49,9 +49,14 @@ export interface TestBackend extends Pick<Backend, 'allocate' | 'write' | 'read'
 }
 
 const backends = new Map<CreateWasmBackendOptions, WasmBackend>();
-afterAll(async () => {
-  for (const backend of backends.values()) await backend.dispose();
-});
+
+/** Every file that borrows backends registers this, since files share this module. */
+export function disposeBackendsAfterAll(): void {
+  afterAll(async () => {
+    for (const backend of backends.values()) await backend.dispose();
+    backends.clear();
+  });
+}
 
 /**
  * A backend with int8 activations for one test: `dispose` frees the buffers and executables of the test, and keeps the

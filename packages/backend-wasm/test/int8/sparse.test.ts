@@ -3,7 +3,17 @@ import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import type { CreateWasmBackendOptions } from '../../src/index.js';
-import { borrowBackend, bytesOf, encodedOnce, shapesFor, shuffledRows, variants } from './setup.js';
+import {
+  borrowBackend,
+  bytesOf,
+  disposeBackendsAfterAll,
+  encodedOnce,
+  shapesFor,
+  shuffledRows,
+  variants,
+} from './setup.js';
+
+disposeBackendsAfterAll();
 
 const unit = 2 ** -24;
 
