@@ -1,4 +1,4 @@
-import { createReferenceBackend } from '@winnow/ops';
+import { createWasmBackend } from '@winnow/backend-wasm';
 import { ArgumentError, FormatError } from '@winnow/tensor';
 import { sampled } from '@winnow/test-utils';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -15,7 +15,7 @@ import { measureSidecar } from './measure-sidecar.js';
 import type { CalibrateOptions, CalibrationProgress } from './options.js';
 import { groupsOf, numStepsOf, splitSamples, totalLength } from './samples.js';
 
-const backend = createReferenceBackend();
+const backend = await createWasmBackend({ numThreads: 1, activations: 'f32' });
 afterAll(() => backend.dispose());
 
 const samples = Array.from({ length: 40 }, (_, i) => Int32Array.from({ length: 32 }, (_unused, j) => i * 32 + j));
