@@ -14,7 +14,20 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-const small = ['--samples', '16', '--sample-tokens', '64', '--eval-tokens', '64', '--epochs', '2', '-t', '1'];
+const small = [
+  '--samples',
+  '16',
+  '--sample-tokens',
+  '64',
+  '--eval-tokens',
+  '16',
+  '--epochs',
+  '1',
+  '--rank',
+  '32',
+  '-t',
+  '1',
+];
 
 /** A copy of the calibration of the demo model, made once for all tests. */
 async function calibrated(name: string): Promise<string> {
@@ -42,7 +55,7 @@ describe('winnow calibrate', { timeout: 120_000 }, () => {
       /^layer +predictor +needed +active +recall +precision +cosine +bytes +runs +active neurons\n/,
     );
     for (let layer = 0; layer < 6; layer++) {
-      expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 64 +[\\d.]+% .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
+      expect(stdout).toMatch(new RegExp(`^${layer} +low-rank 32 +[\\d.]+% .*[█▏▎▍▌▋▊▉·]{24}$`, 'm'));
     }
     expect(stdout).toMatch(/neurons skipped +\d\d\.\d%/);
     expect(stdout).toMatch(/perplexity ratio +\d\.\d{4} \(mean KLD \d\.\d{4}, decoding \d+ tokens\)/);

@@ -11,7 +11,8 @@ let sidecar = '';
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-sparse-'));
   sidecar = join(folder, 'demo.sparse.safetensors');
-  const argv = ['calibrate', '-t', '1', '--samples', '8', '--predictor', 'gate-threshold', '-o', sidecar, '-q'];
+  const small = ['-t', '1', '--samples', '8', '--sample-tokens', '64', '--eval-tokens', '16'];
+  const argv = ['calibrate', ...small, '--predictor', 'gate-threshold', '-o', sidecar, '-q'];
   expect(await runCli(engine, argv)).toMatchObject({ code: 0 });
 });
 afterAll(() => rmSync(folder, { recursive: true }));
