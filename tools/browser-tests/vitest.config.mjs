@@ -1,4 +1,6 @@
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-// one browser at a time: its threads need the cores
-export default winnowVitest({ test: { fileParallelism: false } });
+// one file at a time: the threads of the browser need the cores
+export default winnowVitest({
+  test: { fileParallelism: false, globalSetup: [`${import.meta.dirname}/test/support/start-chromium.ts`] },
+});

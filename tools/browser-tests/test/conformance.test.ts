@@ -7,8 +7,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { ConformancePage, Settings } from './pages/conformance.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 /**
  * Memory small enough that many backends fit the address space of one page; f32 activations, for which the bounds of the
@@ -78,7 +79,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('conformance of backend
   let code: string;
   beforeAll(async () => {
     ({ code } = await bundlePage('conformance'));
-    browser = await launchChromium();
+    browser = await connectChromium();
   });
   afterAll(() => browser?.close());
 

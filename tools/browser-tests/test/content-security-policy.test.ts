@@ -7,8 +7,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { EnginePage } from './pages/engine.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const assets = { 'model/model.safetensors': readFileSync(demoModelUrl) };
 const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'bundlers.md'), 'utf8');
@@ -23,7 +24,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('Content-Security-Polic
   let page: OpenPage<EnginePage> | undefined;
   beforeAll(async () => {
     ({ code } = await bundlePage('engine'));
-    browser = await launchChromium();
+    browser = await connectChromium();
   });
   afterAll(() => browser?.close());
 

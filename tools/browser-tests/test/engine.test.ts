@@ -7,8 +7,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { EnginePage, LoadInput, Source } from './pages/engine.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
 
@@ -168,7 +169,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), 
   let code: string;
   beforeAll(async () => {
     ({ code } = await bundlePage('engine'));
-    browser = await launchChromium();
+    browser = await connectChromium();
   });
   afterAll(() => browser?.close());
 

@@ -7,8 +7,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { api, type FormatsPage } from './pages/formats.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const llamaFolder = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama');
 const demoNames = readdirSync(new URL('.', demoModelUrl)).filter((name) => /\.(json|safetensors)$/.test(name));
@@ -32,7 +33,7 @@ beforeAll(async () => {
   };
   for (const name of demoNames) served[`demo/${name}`] = readFileSync(new URL(name, demoModelUrl));
   const { code } = await bundlePage('formats');
-  browser = await launchChromium();
+  browser = await connectChromium();
   page = await openPage<FormatsPage>(browser, { code, isIsolated: false, files: served });
   files = `${page.server.url}files/`;
 });

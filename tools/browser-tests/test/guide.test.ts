@@ -6,8 +6,9 @@ import { repoRoot } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { bundleCode } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const assets = { 'model/model.safetensors': readFileSync(demoModelUrl) };
 
@@ -22,7 +23,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('page of the guide in C
     const begin =
       'let end; const text = new Promise((resolve) => (end = resolve)); globalThis.api = { text: () => text };';
     ({ code } = await bundleCode(`${begin}\n${block}\nend(document.body.textContent);`));
-    browser = await launchChromium();
+    browser = await connectChromium();
   });
   afterAll(() => browser?.close());
 

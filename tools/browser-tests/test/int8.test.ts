@@ -4,8 +4,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { api, type Int8Page } from './pages/int8.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const maxMemoryBytes = 2 ** 26;
 
@@ -30,7 +31,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('8-bit activations in C
   let code: string;
   beforeAll(async () => {
     ({ code } = await bundlePage('int8'));
-    browser = await launchChromium();
+    browser = await connectChromium();
   });
   afterAll(() => browser?.close());
 

@@ -8,8 +8,9 @@ import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { TiersPage } from './pages/tiers.js';
 import { bundlePage } from './support/bundle.js';
-import { launchChromium, missingChromium, suiteName } from './support/chromium.js';
+import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
+import { connectChromium } from './support/shared-chromium.js';
 
 const path = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'arch', 'llama', 'model.gguf');
 const files = { 'llama.gguf': readFileSync(path) };
@@ -28,7 +29,7 @@ let expected: readonly number[];
 beforeAll(async () => {
   if (missingChromium !== undefined) return;
   ({ code } = await bundlePage('tiers'));
-  browser = await launchChromium();
+  browser = await connectChromium();
   model = await loadModel(path, { context: 1024, maxSessions: 2, batchSize: 32, kvCache: { prefixSharing: false } });
   expected = (await model.generate(prompt, { ...greedy, maxTokens: numTokens }).result()).tokens;
 });

@@ -1,6 +1,6 @@
-/** Starts the browser of the tests. */
+/** Where the browser of the tests lies, and how it starts. */
 import { existsSync } from 'node:fs';
-import { chromium, type Browser } from 'playwright-core';
+import { chromium, type Browser, type BrowserServer } from 'playwright-core';
 
 /** The path on Debian. */
 const defaultPath = '/usr/bin/chromium';
@@ -27,7 +27,14 @@ const quietFlags = [
   '--no-first-run',
 ];
 
+const launchOptions = { executablePath: chromiumPath, headless: true, args: quietFlags };
+
 /** Starts headless Chromium with a temporary profile. */
 export function launchChromium(): Promise<Browser> {
-  return chromium.launch({ executablePath: chromiumPath, headless: true, args: quietFlags });
+  return chromium.launch(launchOptions);
+}
+
+/** The same for clients that connect to its endpoint. */
+export function serveChromium(): Promise<BrowserServer> {
+  return chromium.launchServer({ ...launchOptions, host: '127.0.0.1' });
 }
