@@ -38,14 +38,15 @@ function figuresOfPage(html: string): Figure[] {
 }
 
 const all = suites.filter(({ name }) => name !== 'agreement').map(({ name }) => name);
-/** A few suites; `smoke.test.ts` runs every one. */
-const measured = testCoverage === 'full' ? all : all.filter((suite) => ['gemm', 'kv'].includes(suite));
+/** The two quickest suites; `smoke.test.ts` runs every one. */
+const quickest = ['roofline', 'overhead'];
+const measured = testCoverage === 'full' ? all : all.filter((suite) => quickest.includes(suite));
 
 describe('several suites under one command, quickly', () => {
   test('a report of every suite', { timeout: 180_000 }, async () => {
     const report = join(folder, 'all');
     const progress: string[] = [];
-    const named = testCoverage === 'full' ? ['all'] : ['gemm', 'kv'];
+    const named = testCoverage === 'full' ? ['all'] : quickest;
     const asked = [...named, '--quick', '--force', '--rounds', '1', '--threads', '1', '--report', report];
     const code = await runBench([...asked, '--models-dir', folder, '--peer-dir', folder], {
       out: () => undefined,

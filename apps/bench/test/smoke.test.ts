@@ -117,9 +117,14 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
   ],
 };
 
-/** Suites whose cases `npm test` runs for one number of threads: each generates with whole models or has many policies. */
+/** Suites whose cases `npm test` runs for one number of threads: `gemm`, `kv` and `overhead` compare one with two. */
 const threadsOf: Readonly<Record<string, readonly number[]>> =
-  testCoverage === 'full' ? {} : { 'sparse-attention': [1], fusions: [2] };
+  testCoverage === 'full'
+    ? {}
+    : {
+        ...{ gemv: [1], attention: [1], 'sparse-attention': [1], ffn: [1] },
+        ...{ 'ffn-tokens': [2], fusions: [2], prefill: [2], memories: [2], decode: [2] },
+      };
 
 const measured = suites.filter(({ name }) => name !== 'agreement');
 

@@ -82,7 +82,7 @@ describe('random weights', () => {
   });
 
   test.each(['q8_0', 'q4_K', 'q6_K'] as const)('%s: blocks are whole across parts', async (dtype) => {
-    const numValues = 2 ** 24; // at least two parts
+    const numValues = 2 ** 23; // at least two parts
     const bytes = new Uint8Array(sizeOf(dtype, numValues));
     let begin = 0;
     let numParts = 0;
