@@ -1,6 +1,6 @@
 /** Long texts are encoded in slices: none does more than a few thousand characters' work, and the ids stay the same. */
 import { CapacityError, finish, type Sliced } from '@winnow/tensor';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { BpeRules } from '../src/algorithms/bpe-rules.js';
 import { ByteBpe } from '../src/algorithms/byte-bpe.js';
 import { CharBpe } from '../src/algorithms/char-bpe.js';
@@ -8,8 +8,10 @@ import { SymbolTable } from '../src/algorithms/symbols.js';
 import { Unigram } from '../src/algorithms/unigram.js';
 import { WordPiece } from '../src/algorithms/wordpiece.js';
 import { tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '../src/index.js';
+import { readNormalizer } from '../src/json/normalizer.js';
 import { IdList } from '../src/tables/id-list.js';
 import { newSliceCounter } from '../src/text/split.js';
+import { TextBuilder } from '../src/text/text-builder.js';
 import type { WordModel } from '../src/text/words.js';
 import { pairVocabulary } from './cases.js';
 import { demoTokenizer } from './fixtures.js';
@@ -104,6 +106,35 @@ it.each(tokenizers)('%s encodes long texts in slices, while it encodes others', 
     expect(2 + numLater, JSON.stringify(unit)).toBeGreaterThan(length / 2 ** 15);
     expect(ids).toEqual(tokenizer.encode(text));
   }
+});
+
+it('a normalizer works on a script without cut points in slices', () => {
+  const normalize = readNormalizer({ type: 'BertNormalizer' }, 'normalizer')!;
+  const work = normalize('\u0e01\u0e34'.repeat(20_000), newSliceCounter());
+  let numSlices = 0;
+  while (work.next().done !== true) numSlices++;
+  expect(numSlices).toBeGreaterThan(20); // cleaned, decomposed, stripped, in lower case
+});
+
+it('the bytes of a character without a token are looked up once', () => {
+  const encode = vi.spyOn(TextEncoder.prototype, 'encode');
+  const bytes = Array.from({ length: 256 }, (_, byte) => `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`);
+  const texts = ['<unk>', '<s>', '</s>', ...bytes, 'a'];
+  const scores = texts.map(() => 0);
+  const tokenizer = tokenizerFromGguf({ model: 'llama', tokens: texts, scores, unkId: 0, bosId: 1, eosId: 2 });
+  encode.mockClear();
+  expect(tokenizer.encode('\n\u00e9'.repeat(5000)).length).toBeGreaterThan(15_000);
+  expect(encode.mock.calls.length).toBeLessThan(10);
+  encode.mockRestore();
+});
+
+it('pieces become a text in their order, and the next text starts empty', () => {
+  const builder = new TextBuilder();
+  const pieces = Array.from({ length: 10_000 }, (_, index) => 'x'.repeat(index % 3) + String(index));
+  for (const piece of pieces) builder.add(piece);
+  expect(builder.isEmpty).toBe(false);
+  expect(builder.take()).toBe(pieces.join(''));
+  expect([builder.isEmpty, builder.take()]).toEqual([true, '']);
 });
 
 function idsOf(model: WordModel, word: string): [Int32Array, Int32Array] {

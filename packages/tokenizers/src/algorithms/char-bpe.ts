@@ -15,6 +15,9 @@ import type { SymbolTable, UnknownRule } from './symbols.js';
 /** Number of pairs that `ScoreRules` caches before it clears its table. */
 const MAX_PAIRS = 1 << 18;
 
+/** Number of symbols whose bytes are kept. */
+const MAX_BYTE_SYMBOLS = 1 << 14;
+
 /** SentencePiece: two neighbors merge when their concatenation is a token, best score first. */
 export class ScoreRules implements MergeRules {
   readonly #symbols: SymbolTable;
@@ -70,6 +73,8 @@ export class CharBpe implements WordModel {
   // Symbol of each code point below 128, or -1 before its first use.
   readonly #ascii = new Int32Array(128).fill(-1);
   readonly #utf8 = new TextEncoder();
+  /** Byte tokens by symbol: encoding each occurrence would leave millions of small arrays. */
+  readonly #byteTokens = new Map<number, readonly number[]>();
   /** Number of merge steps so far, for complexity tests. */
   readonly merger: Merger;
 
@@ -156,7 +161,7 @@ export class CharBpe implements WordModel {
       if (this.#symbols.isToken(symbol)) {
         ids.push(symbol);
         afterUnknown = false;
-      } else if (!this.#pushBytes(this.#symbols.textOf(symbol), ids)) {
+      } else if (!this.#pushBytes(symbol, ids)) {
         if (this.#unknown.unkId !== undefined && !(afterUnknown && this.#unknown.fuse)) ids.push(this.#unknown.unkId);
         afterUnknown = true;
       } else {
@@ -166,13 +171,22 @@ export class CharBpe implements WordModel {
     return afterUnknown;
   }
 
-  // Pushes the byte tokens of a text if every byte has one.
-  #pushBytes(text: string, ids: IdList): boolean {
+  /** Pushes the byte tokens of a symbol if every byte has one. */
+  #pushBytes(symbol: number, ids: IdList): boolean {
+    let bytes = this.#byteTokens.get(symbol);
+    if (bytes === undefined) {
+      if (this.#byteTokens.size >= MAX_BYTE_SYMBOLS) this.#byteTokens.clear();
+      this.#byteTokens.set(symbol, (bytes = this.#byteTokensOf(symbol)));
+    }
+    ids.pushAll(bytes);
+    return bytes.length > 0;
+  }
+
+  /** None if a byte lacks a token. */
+  #byteTokensOf(symbol: number): readonly number[] {
     const { byteIds } = this.#unknown;
-    if (byteIds === undefined) return false;
-    const bytes = this.#utf8.encode(text);
-    for (const byte of bytes) if (byteIds[byte]! < 0) return false;
-    for (const byte of bytes) ids.push(byteIds[byte]!);
-    return true;
+    if (byteIds === undefined) return [];
+    const ids = Array.from(this.#utf8.encode(this.#symbols.textOf(symbol)), (byte) => byteIds[byte]!);
+    return ids.every((id) => id >= 0) ? ids : [];
   }
 }

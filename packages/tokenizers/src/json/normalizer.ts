@@ -4,6 +4,7 @@ import { charBit, charClass } from '../text/char-class.js';
 import { Charsmap } from '../text/charsmap.js';
 import type { CharsmapMatch } from '../text/charsmap.js';
 import { longLength } from '../text/split.js';
+import { TextBuilder } from '../text/text-builder.js';
 import { readPattern, replaceMatches } from './pattern.js';
 import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
 
@@ -20,23 +21,19 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
       const steps = asArray(config['normalizers'], `${field}.normalizers`).map((step, index) =>
         readNormalizer(step, `${field}.normalizers[${index}]`, depth + 1),
       );
-      return function* (text, work) {
-        let current = text;
-        for (const step of steps) if (step !== undefined) current = yield* step(current, work);
-        return current;
-      };
+      return inSequence(steps.filter((step) => step !== undefined));
     }
     case 'NFC':
     case 'NFD':
     case 'NFKC':
     case 'NFKD': {
       const form = config['type'];
-      return inPieces((piece) => normalForm(piece, form));
+      return normalForm(form);
     }
     case 'Lowercase':
-      return inPieces(lowercase);
+      return byCharacter(lowercase);
     case 'StripAccents':
-      return inPieces((piece) => piece.replace(/\p{M}+/gu, ''));
+      return byCharacter((piece) => piece.replace(/\p{M}+/gu, ''));
     case 'Strip': {
       const left = optionalBoolean(config['strip_left'], `${field}.strip_left`) ?? true;
       const right = optionalBoolean(config['strip_right'], `${field}.strip_right`) ?? true;
@@ -73,24 +70,37 @@ const pieceLength = 2 * longLength;
 /** Marks after one character: the host sorts them in time that grows with the square of their number. */
 const maxMarks = 1024;
 
-/** Applies a function to pieces of a text, cut where the characters before do not affect those behind. */
-function inPieces(map: (piece: string) => string): Normalizer {
+function inSequence(steps: readonly Normalizer[]): Normalizer {
+  return function* (text, work) {
+    let current = text;
+    for (const step of steps) current = yield* step(current, work);
+    return current;
+  };
+}
+
+/** Applies a function to pieces of a text. @param canBegin whether a piece may begin with this code unit */
+function inPieces(map: (piece: string) => string, canBegin: (unit: number) => boolean): Normalizer {
   return function* (text, work) {
     if (text.length <= pieceLength) return map(text);
-    let out = '';
+    const out = new TextBuilder();
     for (let start = 0; start < text.length;) {
       let end = start + pieceLength;
-      while (end < text.length && !isIndependent(text.charCodeAt(end))) {
+      while (end < text.length && !canBegin(text.charCodeAt(end))) {
         end++;
         if (end % longLength === 0 && work.spend(longLength)) yield;
       }
       const piece = text.slice(start, end);
-      out += map(piece);
+      out.add(map(piece));
       if (work.spend(piece.length)) yield;
       start = end;
     }
-    return out;
+    return out.take();
   };
+}
+
+/** For functions that look at each character alone. */
+function byCharacter(map: (piece: string) => string): Normalizer {
+  return inPieces(map, (unit) => (unit & 0xfc00) !== 0xdc00);
 }
 
 /**
@@ -110,16 +120,24 @@ function isIndependent(unit: number): boolean {
   );
 }
 
-/** @throws CapacityError for a character with thousands of marks */
-function normalForm(text: string, form: 'NFC' | 'NFD' | 'NFKC' | 'NFKD'): string {
-  if (text.length > maxMarks) {
-    for (const [marks] of text.matchAll(/\p{M}+/gu)) {
-      if (marks.length <= maxMarks) continue;
-      const resource = 'tokenizer: a character with combining marks';
-      throw new CapacityError({ resource, needed: marks.length, available: maxMarks, unit: 'marks' });
-    }
+/** The form throws CapacityError for a character with thousands of marks. */
+function normalForm(form: 'NFC' | 'NFD' | 'NFKC' | 'NFKD'): Normalizer {
+  const normalize = inPieces((piece) => piece.normalize(form), isIndependent);
+  return function* (text, work) {
+    yield* checkMarks(text, work);
+    return yield* normalize(text, work);
+  };
+}
+
+/** @throws CapacityError */
+function* checkMarks(text: string, work: SliceCounter): Sliced<void> {
+  if (text.length <= maxMarks) return;
+  for (const [marks] of text.matchAll(/\p{M}+/gu)) {
+    if (work.spend(1)) yield;
+    if (marks.length <= maxMarks) continue;
+    const resource = 'tokenizer: a character with combining marks';
+    throw new CapacityError({ resource, needed: marks.length, available: maxMarks, unit: 'marks' });
   }
-  return text.normalize(form);
 }
 
 /** Lowercases character by character, so sigma has no final form. */
@@ -142,15 +160,19 @@ function bertNormalizer(
   stripAccents: boolean | undefined,
   toLower: boolean,
 ): Normalizer {
-  return inPieces((text) => {
-    let out = clean || separateChinese ? cleanText(text, clean, separateChinese) : text;
-    if (stripAccents ?? toLower) out = normalForm(out, 'NFD').replace(/\p{Mn}+/gu, '');
-    return toLower ? lowercase(out) : out;
-  });
+  const steps: Normalizer[] = [];
+  if (clean || separateChinese) steps.push(byCharacter((text) => cleanText(text, clean, separateChinese)));
+  if (stripAccents ?? toLower)
+    steps.push(
+      normalForm('NFD'),
+      byCharacter((text) => text.replace(/\p{Mn}+/gu, '')),
+    );
+  if (toLower) steps.push(byCharacter(lowercase));
+  return inSequence(steps);
 }
 
 function cleanText(text: string, clean: boolean, separateChinese: boolean): string {
-  let out = '';
+  const out: string[] = [];
   for (const character of text) {
     const codePoint = character.codePointAt(0)!;
     const bits = charClass(codePoint);
@@ -159,13 +181,13 @@ function cleanText(text: string, clean: boolean, separateChinese: boolean): stri
       // Other whitespace among the control characters (U+000B, U+0085) is dropped with them.
       if (!plainSpace && (codePoint === 0 || codePoint === 0xfffd || (bits & charBit.control) !== 0)) continue;
       if ((bits & charBit.whitespace) !== 0) {
-        out += ' ';
+        out.push(' ');
         continue;
       }
     }
-    out += separateChinese && (bits & charBit.chinese) !== 0 ? ` ${character} ` : character;
+    out.push(separateChinese && (bits & charBit.chinese) !== 0 ? ` ${character} ` : character);
   }
-  return out;
+  return out.join('');
 }
 
 /** Graphemes longer than this many bytes are mapped character by character. Source: spm_precompiled 0.1. */
@@ -199,23 +221,23 @@ function precompiled(value: unknown, field: string): Normalizer | undefined {
     return mapped;
   };
   return function* (text, work) {
-    let out = '';
+    const out = new TextBuilder();
     for (let start = 0; start < text.length;) {
       if (work.spend(1)) yield;
       if (isAlone(text, start)) {
-        out += mapGrapheme(text[start]!);
+        out.add(mapGrapheme(text[start]!));
         start++;
         continue;
       }
       let end = start + 1;
       for (; end < text.length && !isAlone(text, end); end++) if (work.spend(1)) yield;
       for (const { segment } of segmenter.segment(text.slice(start, end))) {
-        out += mapGrapheme(segment);
+        out.add(mapGrapheme(segment));
         if (work.spend(4)) yield;
       }
       start = end;
     }
-    return out;
+    return out.take();
   };
 }
 

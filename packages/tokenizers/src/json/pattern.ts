@@ -4,6 +4,7 @@ import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { LinearPattern } from '../pattern/linear-pattern.js';
 import { HostPattern, type Pattern } from '../pattern/window-search.js';
 import { longLength } from '../text/split.js';
+import { TextBuilder } from '../text/text-builder.js';
 import { asObject, jsonError } from './value.js';
 import { translateOniguruma } from './library.js';
 
@@ -56,21 +57,24 @@ export function readPattern(value: unknown, field: string): Pattern {
 
 /** The text with every match replaced, like `String.replaceAll`. */
 export function* replaceMatches(text: string, pattern: Pattern, content: string, work: SliceCounter): Sliced<string> {
-  let out = '';
+  const out = new TextBuilder();
   let done = 0;
   const search = pattern.search(text);
   yield* search.prepare(work);
   for (let next = 0; ;) {
     const match = search.next(next);
-    if (match === undefined) return out + text.slice(done);
+    if (match === undefined) break;
     if (work.spend(typeof match === 'number' ? longLength : 1)) yield;
     if (typeof match === 'number') {
       next = match;
       continue;
     }
     const { start, end } = match;
-    out += text.slice(done, start) + content;
+    out.add(text.slice(done, start));
+    out.add(content);
     done = end;
     next = end > start ? end : end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
   }
+  out.add(text.slice(done));
+  return out.take();
 }

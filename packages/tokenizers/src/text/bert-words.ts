@@ -8,6 +8,7 @@ import type { SliceCounter, Sliced } from '@winnow/tensor';
 import type { IdList } from '../tables/id-list.js';
 import { charBit, charClass } from './char-class.js';
 import { longLength } from './split.js';
+import { TextBuilder } from './text-builder.js';
 import type { WordModel } from './words.js';
 
 export interface BertWordOptions {
@@ -28,8 +29,12 @@ export class BertWords {
   /** Encodes each word of a well-formed text. */
   *encode(text: string, model: WordModel, ids: IdList, work: SliceCounter): Sliced<void> {
     let word = '';
+    const long = new TextBuilder(); // the beginning of a long word
     const words: string[] = [];
-    const emit = (complete: string): void => void words.push(complete);
+    const endWord = (): void => {
+      if (word !== '' || !long.isEmpty) words.push(long.isEmpty ? word : long.take() + word);
+      word = '';
+    };
     for (let index = 0; index < text.length;) {
       if (words.length >= wordsPerStep) yield* encodeAll(words, model, ids, work);
       if (work.spend(1)) yield;
@@ -38,8 +43,7 @@ export class BertWords {
       const codePoint = this.#options.stripAccents && original > 127 ? decomposedBase(original) : original;
       const bits = charClass(codePoint);
       if ((bits & charBit.whitespace) !== 0) {
-        if (word !== '') emit(word);
-        word = '';
+        endWord();
         continue;
       }
       if (codePoint === 0 || codePoint === 0xfffd || (bits & charBit.control) !== 0) continue;
@@ -47,14 +51,16 @@ export class BertWords {
       const form = this.#form(codePoint);
       const isSymbol = codePoint < 0x7f && (bits & charBit.symbol) !== 0;
       if (isSymbol || (bits & (charBit.punctuation | charBit.chinese)) !== 0) {
-        if (word !== '') emit(word);
-        word = '';
-        emit(form);
+        endWord();
+        words.push(form);
       } else {
         word += form;
+        if (word.length < maxAdded) continue;
+        long.add(word);
+        word = '';
       }
     }
-    if (word !== '') emit(word);
+    endWord();
     yield* encodeAll(words, model, ids, work);
   }
 
@@ -69,6 +75,8 @@ export class BertWords {
   }
 }
 
+/** Characters that are added one by one. */
+const maxAdded = 256;
 /** Words that are collected before they are encoded. */
 const wordsPerStep = 1024;
 

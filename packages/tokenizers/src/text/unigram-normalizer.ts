@@ -3,6 +3,7 @@ import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { Trie } from '../tables/trie.js';
 import type { Charsmap } from './charsmap.js';
 import { longLength } from './split.js';
+import { TextBuilder } from './text-builder.js';
 import { replaceSpaces } from './words.js';
 
 export interface UnigramNormalizerOptions {
@@ -35,7 +36,7 @@ export class UnigramNormalizer {
       const first = /[^ ]/u.exec(mapped)?.index ?? -1;
       return addSpacePrefix && first >= 0 ? marked.slice(0, first) + SPACE_MARK + marked.slice(first) : marked;
     }
-    let out = '';
+    const out = new TextBuilder();
     let isInWord = false;
     for (let start = 0; start < mapped.length; start += longLength) {
       for (const [index, part] of mapped
@@ -44,12 +45,12 @@ export class UnigramNormalizer {
         .entries()) {
         if (index > 0) isInWord = false;
         if (part === '') continue;
-        out += isInWord ? part : SPACE_MARK + part;
+        out.add(isInWord ? part : SPACE_MARK + part);
         isInWord = true;
       }
       if (work.spend(longLength >> 2)) yield;
     }
-    return out;
+    return out.take();
   }
 
   *#map(text: string, work: SliceCounter): Sliced<string> {

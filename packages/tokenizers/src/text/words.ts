@@ -2,6 +2,7 @@
 import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { IdList } from '../tables/id-list.js';
 import { longLength, type Splitter } from './split.js';
+import { TextBuilder } from './text-builder.js';
 
 /** Ids of one span of text, independent of its surroundings. */
 export interface WordModel {
@@ -43,10 +44,11 @@ export function* encodeWords(
 
 /** A text with each space replaced by one other character. */
 export function* replaceSpaces(text: string, mark: string, work: SliceCounter): Sliced<string> {
-  let replaced = '';
+  const replaced = new TextBuilder();
   for (let start = 0; start < text.length; start += longLength) {
-    replaced += text.slice(start, start + longLength).replaceAll(' ', mark);
+    const parts = text.slice(start, start + longLength).split(' ');
+    replaced.add(parts.join(mark));
     if (work.spend(longLength >> 2)) yield;
   }
-  return replaced;
+  return replaced.take();
 }
