@@ -4,12 +4,6 @@ namespace WINNOW_NAMESPACE {
 
 namespace {
 
-float halfAt(const uint8_t* at) {
-  uint16_t bits;
-  memcpy(&bits, at, 2);
-  return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits)));
-}
-
 /** Six-bit scale (`shift` 0) or min (`shift` 4) of a sub-block of q4_K and q5_K. */
 int sixBits(const uint8_t* at, int sub, int shift) {
   if (sub < 4) return at[sub + shift] & 63;
@@ -17,12 +11,12 @@ int sixBits(const uint8_t* at, int sub, int shift) {
 }
 
 void dequantizeQ8(const uint8_t* at, float* to) {
-  const float d = halfAt(at);
+  const float d = halfToFloat(at);
   for (int i = 0; i < 32; i++) to[i] = d * static_cast<int8_t>(at[2 + i]);
 }
 
 void dequantizeQ4(const uint8_t* at, float* to) {
-  const float d = halfAt(at);
+  const float d = halfToFloat(at);
   for (int i = 0; i < 16; i++) {
     to[i] = d * ((at[2 + i] & 15) - 8);
     to[i + 16] = d * ((at[2 + i] >> 4) - 8);
@@ -30,8 +24,8 @@ void dequantizeQ4(const uint8_t* at, float* to) {
 }
 
 void dequantizeQ45K(const uint8_t* at, bool hasFifth, float* to) {
-  const float d = halfAt(at);
-  const float dmin = halfAt(at + 2);
+  const float d = halfToFloat(at);
+  const float dmin = halfToFloat(at + 2);
   const uint8_t* nibbles = at + (hasFifth ? 48 : 16);
   for (int sub = 0; sub < 8; sub++) {
     const float scale = d * static_cast<float>(sixBits(at + 4, sub, 0));
@@ -45,7 +39,7 @@ void dequantizeQ45K(const uint8_t* at, bool hasFifth, float* to) {
 }
 
 void dequantizeQ6K(const uint8_t* at, float* to) {
-  const float d = halfAt(at + 208);
+  const float d = halfToFloat(at + 208);
   for (int i = 0; i < 256; i++) {
     const int nibble = at[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15;
     const int pair = at[128 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;

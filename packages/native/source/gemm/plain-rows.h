@@ -3,7 +3,7 @@
  */
 #pragma once
 #include "../generated/dtypes.h"
-#include "../simd/simd.h"
+#include "../simd/float-vectors.h"
 
 namespace WINNOW_NAMESPACE {
 

@@ -1,10 +1,9 @@
 /**
- * matmul with repacked weights and 8-bit activations: y = x W^T + bias. Work items: groups of four rows. Up to three tokens use
- * qgemv, more use panels. The rows beyond the last whole group are computed in f32.
+ * matmul: y = x W^T + bias, with 8-bit activations (gemm/int8-matmul.cpp) or, for weights in f32, f16 and bf16, with those in f32. Work
+ * items: runs of output rows.
  */
-#include "../gemm/plain-rows.h"
-#include "../gemm/qgemm.h"
-#include "../gemm/qgemv.h"
+#include "../gemm/float-gemm.h"
+#include "../gemm/int8-matmul.h"
 #include "../generated/operands/matmul.h"
 #include "../runtime/kernel.h"
 
@@ -14,170 +13,61 @@ namespace {
 
 using namespace operands::matmul;
 
-static_assert(MAX_GEMV_TOKENS == MIN_PANEL_TOKENS - 1);
-
-/** Guided scheduling: a work item is `1 / SHARES` of a thread's share of the remaining rows. */
-constexpr int SHARES = 2;
-/** Tokens of panels are padded with zeros to a multiple of so many. */
-constexpr int TOKEN_MULTIPLE = 4;
-
-int paddedTokens(int numTokens) { return (numTokens + TOKEN_MULTIPLE - 1) / TOKEN_MULTIPLE * TOKEN_MULTIPLE; }
-size_t aligned(size_t sizeBytes) { return (sizeBytes + 63) & ~size_t{63}; }
-uint8_t* aligned(uint8_t* at) { return reinterpret_cast<uint8_t*>(aligned(reinterpret_cast<size_t>(at))); }
-
-bool canRepack(int32_t dtype) {
-  return dtype == Q8_0 || dtype == Q4_0 || dtype == Q4_K || dtype == Q5_K || dtype == Q6_K;
-}
-
-/** Bytes of the quantized activations of `numBlocks` blocks. */
-size_t activationBytes(size_t numBlocks) { return numBlocks * 128 + 64; }
-
-/** A record as one thread computes it. */
-class Int8Matmul {
- public:
-  Int8Matmul(const Record& record, Threads& threads)
-      : threads_(threads),
-        dtype_(weight::dtype(record)),
-        numTokens_(x::numTokens(record)),
-        numInputs_(weight::numInputs(record)),
-        numOutputs_(weight::numOutputs(record)),
-        numBlocks_(numInputs_ / 32),
-        groupBytes_(GROUP_SIZE * bytesOf(dtype_, static_cast<uint64_t>(numInputs_))),
-        x_(x::address(record)),
-        weight_(weight::address(record)),
-        y_(y::address(record)),
-        bias_(bias::isPresent(record) ? bias::address(record) : nullptr),
-        local_(aligned(record.localScratch())),
-        isPanels_(numTokens_ >= MIN_PANEL_TOKENS),
-        isOwn_(!isPanels_ && numTokens_ * numInputs_ <= MAX_OWN_CODES),
-        activations_(isOwn_ ? local_ : aligned(record.sharedScratch()), static_cast<size_t>(storedTokens()) * numBlocks_) {}
-
-  void run(bool reusesActivations) {
-    if (isOwn_) {
-      quantizeBlocks(x_, activations_, 0, static_cast<size_t>(numTokens_) * numBlocks_, 1);
-      local_ = aligned(local_ + activationBytes(static_cast<size_t>(numTokens_) * numBlocks_));
-    } else if (!reusesActivations) {
-      if (isPanels_) quantizeColumns();
-      else quantizeTokens();
-      if (!threads_.barrier()) return;
-    }
-    const int numRepacked = numOutputs_ / GROUP_SIZE * GROUP_SIZE;
-    const bool isLast = isPanels_ ? gemm(numRepacked) : gemv(numRepacked);
-    for (int row = numRepacked; isLast && row < numOutputs_; row++) multiplyPlainRow(row);
-  }
-
- private:
-  int storedTokens() const { return isPanels_ ? paddedTokens(numTokens_) : numTokens_; }
-
-  /** Work items: tokens. */
-  void quantizeColumns() {
-    const size_t stride = static_cast<size_t>(storedTokens());
-    for (int t = threads_.nextItems(1); t < storedTokens(); t = threads_.nextItems(1)) {
-      if (t < numTokens_) quantizeBlocks(x_ + static_cast<size_t>(t) * numInputs_, activations_, t, numBlocks_, stride);
-      else clearBlocks(activations_, t, numBlocks_, stride);
-    }
-  }
-
-  /** Work items: runs of eight blocks of any tokens. */
-  void quantizeTokens() {
-    const int count = numTokens_ * numBlocks_;
-    for (int begin = threads_.nextItems(8); begin < count; begin = threads_.nextItems(8)) {
-      quantizeBlocks(x_ + static_cast<size_t>(begin) * 32, activations_, begin, count - begin < 8 ? count - begin : 8, 1);
-    }
-  }
-
-  /** Returns whether this thread got the first work item beyond the repacked rows, which exactly one thread does. */
-  bool gemm(int numRepacked) {
-    const Qgemm product = {weight_, groupBytes_, numBlocks_, activations_, storedTokens(), numTokens_, y_, numOutputs_, bias_};
-    auto& scratch = *reinterpret_cast<QgemmScratch*>(local_);
-    int begin = threads_.nextItems(MC);
-    for (; begin < numRepacked; begin = threads_.nextItems(MC)) {
-      qgemmPanel(dtype_, product, begin, begin + MC < numRepacked ? begin + MC : numRepacked, scratch);
-    }
-    return begin == (numRepacked + MC - 1) / MC * MC;
-  }
-
-  /** Work items shrink towards the end, so that all threads finish together. The first one of a thread has its own index. */
-  bool gemv(int numRepacked) {
-    RepeatedToken tokens[MAX_GEMV_TOKENS];
-    for (int t = 0; t < numTokens_; t++) {
-      uint8_t* to = local_ + t * aligned(repeatedBytes(numBlocks_));
-      tokens[t] = repeatToken(dtype_, activations_, static_cast<size_t>(t) * numBlocks_, numBlocks_, to);
-    }
-    int numUnits = 0;
-    int next = threads_.firstItem();
-    for (int begin = 0; begin < numRepacked; numUnits++) {
-      const int end = begin + unitOf(numRepacked - begin) < numRepacked ? begin + unitOf(numRepacked - begin) : numRepacked;
-      if (numUnits == next) {
-        for (int row = begin; row < end; row += GROUP_SIZE) multiplyGroup(row, tokens);
-        next = threads_.nextItem();
-      }
-      begin = end;
-    }
-    return next == numUnits;
-  }
-
-  /** Rows of the next work item: as those of the interpreter, which prefetches the first one while a thread waits. */
-  int unitOf(int numLeft) const {
-    const int rows = GROUP_SIZE * (dtype_ == Q8_0 || dtype_ == Q4_0 ? BLOCK_STREAMS : SUPER_BLOCK_STREAMS);
-    const int run = numLeft / (SHARES * threads_.numThreads() * rows);
-    return run <= 1 ? rows : (run % 8 == 0 ? run - 1 : run) * rows;
-  }
-
-  void multiplyGroup(int row, const RepeatedToken* tokens) {
-    float sums[4 * MAX_GEMV_TOKENS];
-    const uint8_t* group = weight_ + static_cast<size_t>(row / GROUP_SIZE) * groupBytes_;
-    qgemvGroup(dtype_, group, numBlocks_, tokens, numTokens_, sums);
-    for (int i = 0; i < GROUP_SIZE * numTokens_; i++) {
-      const int output = row + i % GROUP_SIZE;
-      y_[static_cast<size_t>(i / GROUP_SIZE) * numOutputs_ + output] = sums[i] + (bias_ == nullptr ? 0 : bias_[output]);
-    }
-  }
-
-  void multiplyPlainRow(int row) {
-    auto* values = reinterpret_cast<float*>(local_);
-    dequantizeRow(dtype_, weight_ + static_cast<size_t>(row) * (groupBytes_ / GROUP_SIZE), numInputs_, values);
-    for (int t = 0; t < numTokens_; t++) {
-      const float sum = dotFloats(values, x_ + static_cast<size_t>(t) * numInputs_, numInputs_);
-      y_[static_cast<size_t>(t) * numOutputs_ + row] = sum + (bias_ == nullptr ? 0 : bias_[row]);
-    }
-  }
-
-  Threads& threads_;
-  const int32_t dtype_;
-  const int numTokens_;
-  const int numInputs_;
-  const int numOutputs_;
-  const int numBlocks_;
-  const size_t groupBytes_;
-  const float* x_;
-  const uint8_t* weight_;
-  float* y_;
-  const float* bias_;
-  uint8_t* local_;
-  const bool isPanels_;
-  /** Whether every thread quantizes all activations for itself, which is faster than a barrier. */
-  const bool isOwn_;
-  const Activations activations_;
-};
+/** Rows of a work item of a few tokens. */
+constexpr int GEMV_ROWS = 64;
 
 bool supports(const Record& record) {
-  return record.hasFlag(FLAG_INT8) && record.hasFlag(FLAG_REPACKED) && canRepack(weight::dtype(record));
+  return record.hasFlag(FLAG_INT8) ? supportsInt8Matmul(record) : isFloat(weight::dtype(record));
 }
 
 uint64_t sharedBytes(const Record& record) {
-  const size_t numBlocks = static_cast<size_t>(weight::numInputs(record)) / 32;
-  return activationBytes(paddedTokens(x::numTokens(record)) * numBlocks) + 64;
+  if (record.hasFlag(FLAG_INT8)) return int8MatmulSharedBytes(record);
+  return packedFloats(x::numTokens(record), x::numInputs(record)) * sizeof(float) + 64;
 }
 
 uint64_t localBytes(const Record& record) {
-  const size_t numBlocks = static_cast<size_t>(weight::numInputs(record)) / 32;
-  const size_t own = activationBytes(MAX_OWN_CODES / 32) + 64;
-  const size_t gemv = own + MAX_GEMV_TOKENS * aligned(repeatedBytes(numBlocks));
-  return 64 + (gemv > sizeof(QgemmScratch) ? gemv : sizeof(QgemmScratch));
+  return record.hasFlag(FLAG_INT8) ? int8MatmulLocalBytes(record) : sizeof(FloatGemmScratch) + 64;
 }
 
-void run(const Record& record, Threads& threads) { Int8Matmul(record, threads).run(record.hasFlag(FLAG_REUSE)); }
+void multiplyMany(const Record& record, Threads& threads, FloatGemm product) {
+  auto* packed = reinterpret_cast<float*>(aligned(record.sharedScratch()));
+  const int numTiles = (product.numTokens + FLOAT_TILE_TOKENS - 1) / FLOAT_TILE_TOKENS;
+  for (int tile = threads.nextItems(1); tile < numTiles; tile = threads.nextItems(1)) {
+    packTile(x::address(record), product.numTokens, product.numInputs, tile, packed);
+  }
+  if (!threads.barrier()) return;
+  product.packed = packed;
+  auto& scratch = *reinterpret_cast<FloatGemmScratch*>(aligned(record.localScratch()));
+  for (int begin = threads.nextItems(FLOAT_MC); begin < product.numOutputs; begin = threads.nextItems(FLOAT_MC)) {
+    floatGemmPanel(product, begin, begin + FLOAT_MC < product.numOutputs ? begin + FLOAT_MC : product.numOutputs, scratch);
+  }
+}
+
+void multiplyFew(const Record& record, Threads& threads, const FloatGemm& product) {
+  for (int begin = threads.nextItems(GEMV_ROWS); begin < product.numOutputs; begin = threads.nextItems(GEMV_ROWS)) {
+    for (int row = begin; row < begin + GEMV_ROWS && row < product.numOutputs; row++) {
+      float sums[MIN_PANEL_TOKENS - 1];
+      const uint8_t* at = product.weight + static_cast<size_t>(row) * product.rowBytes;
+      floatGemv(product.dtype, at, x::address(record), product.numInputs, product.numTokens, sums);
+      for (int t = 0; t < product.numTokens; t++) {
+        product.y[static_cast<size_t>(t) * product.numOutputs + row] = sums[t] + (product.bias == nullptr ? 0 : product.bias[row]);
+      }
+    }
+  }
+}
+
+void run(const Record& record, Threads& threads) {
+  if (record.hasFlag(FLAG_INT8)) return int8Matmul(record, threads);
+  const int32_t numInputs = weight::numInputs(record);
+  const int32_t numTokens = x::numTokens(record);
+  const int32_t dtype = weight::dtype(record);
+  const FloatGemm product = {dtype, weight::address(record), bytesOf(dtype, static_cast<uint64_t>(numInputs)), numInputs, nullptr,
+                             numTokens, y::address(record), weight::numOutputs(record),
+                             bias::isPresent(record) ? bias::address(record) : nullptr};
+  if (numTokens == 0) return;
+  if (numTokens >= MIN_PANEL_TOKENS) multiplyMany(record, threads, product);
+  else multiplyFew(record, threads, product);
+}
 
 }  // namespace
 

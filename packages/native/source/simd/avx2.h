@@ -17,6 +17,8 @@ using Ints = __m256i;
 constexpr int LANES = 8;
 /** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
 constexpr int ROW_VECTORS = 1;
+/** Tokens of the register tile of f32 GEMM, which has two vectors of rows. */
+constexpr int FLOAT_TILE_TOKENS = 6;
 
 inline Floats splatF(float value) { return _mm256_set1_ps(value); }
 inline Floats load(const float* from) { return _mm256_loadu_ps(from); }
@@ -32,6 +34,13 @@ inline __m256i firstLanes(int count) {
 /** The first `count` lanes, zeros in the others. */
 inline Floats loadUpTo(const float* from, int count) { return _mm256_maskload_ps(from, firstLanes(count)); }
 inline void storeUpTo(float* to, Floats value, int count) { _mm256_maskstore_ps(to, firstLanes(count), value); }
+
+/** Stores the columns of a 4x4 matrix of floats, `stride` floats apart; the arguments are its rows. */
+inline void storeColumns(const float* a, const float* b, const float* c, const float* d, float* to, size_t stride) {
+  __m128 rows[4] = {_mm_loadu_ps(a), _mm_loadu_ps(b), _mm_loadu_ps(c), _mm_loadu_ps(d)};
+  _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+  for (size_t i = 0; i < 4; i++) _mm_storeu_ps(to + i * stride, rows[i]);
+}
 
 inline Ints splatI(int32_t value) { return _mm256_set1_epi32(value); }
 inline Ints loadI(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }

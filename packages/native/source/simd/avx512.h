@@ -13,6 +13,8 @@ using Ints = __m512i;
 constexpr int LANES = 16;
 /** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
 constexpr int ROW_VECTORS = 2;
+/** Tokens of the register tile of f32 GEMM, which has two vectors of rows. */
+constexpr int FLOAT_TILE_TOKENS = 12;
 
 inline Floats splatF(float value) { return _mm512_set1_ps(value); }
 inline Floats load(const float* from) { return _mm512_loadu_ps(from); }
@@ -25,6 +27,13 @@ inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c
 inline Floats loadUpTo(const float* from, int count) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << count) - 1), from); }
 inline void storeUpTo(float* to, Floats value, int count) {
   _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1 << count) - 1), value);
+}
+
+/** Stores the columns of a 4x4 matrix of floats, `stride` floats apart; the arguments are its rows. */
+inline void storeColumns(const float* a, const float* b, const float* c, const float* d, float* to, size_t stride) {
+  __m128 rows[4] = {_mm_loadu_ps(a), _mm_loadu_ps(b), _mm_loadu_ps(c), _mm_loadu_ps(d)};
+  _MM_TRANSPOSE4_PS(rows[0], rows[1], rows[2], rows[3]);
+  for (size_t i = 0; i < 4; i++) _mm_storeu_ps(to + i * stride, rows[i]);
 }
 
 inline Ints splatI(int32_t value) { return _mm512_set1_epi32(value); }

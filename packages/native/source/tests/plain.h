@@ -56,6 +56,15 @@ inline int sixBits(const uint8_t* at, int sub, bool isMin) {
 
 /** Value `i` of a row. */
 inline double valueAt(int32_t dtype, const uint8_t* row, int i) {
+  if (dtype == winnow::F16) return halfToFloat(wordAt(row + 2 * i));
+  if (dtype == winnow::F32 || dtype == winnow::BF16) {
+    uint32_t bits = 0;
+    if (dtype == winnow::F32) memcpy(&bits, row + 4 * i, 4);
+    else bits = static_cast<uint32_t>(wordAt(row + 2 * i)) << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+  }
   const uint8_t* at = row + winnow::bytesOf(dtype, static_cast<uint64_t>(i / blockSizeOf(dtype) * blockSizeOf(dtype)));
   i %= blockSizeOf(dtype);
   const int sub = i / 32;

@@ -1,4 +1,5 @@
 /** Compares the products of a level with the plain formulation; exits with the number of failures. */
+#include "../gemm/float-gemm.h"
 #include "../gemm/qgemm.h"
 #include "../gemm/qgemv.h"
 #include "../generated/layout.h"
@@ -25,6 +26,15 @@ struct Operands {
   std::vector<float> x;
   std::vector<double> codes;
   std::vector<float> bias;
+
+  /** Weights of a float type, which `fill` provides; activations stay as they are. */
+  template <class FILL> Operands(const Case& c, FILL fill)
+      : x(static_cast<size_t>(c.numTokens * c.numColumns)), bias(static_cast<size_t>(c.numRows)) {
+    fill(rows);
+    for (float& value : x) value = random.value();
+    for (float& value : bias) value = random.value();
+    codes.assign(x.begin(), x.end());
+  }
 
   explicit Operands(const Case& c)
       : rows(plain::randomRows(c.dtype, c.numRows, c.numColumns, random)),
@@ -109,9 +119,48 @@ void testQgemv(const Case& c) {
   for (void* at : repeated) free(at);
 }
 
+/** The bits of a weight of a float type near `value`. */
+void putFloat(int32_t dtype, float value, plain::Bytes& rows) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if (dtype == F16) bits = plain::halfOf(value);
+  if (dtype == BF16) bits >>= 16;
+  for (size_t i = 0; i < winnow::bytesOf(dtype, 1); i++) rows.push_back(static_cast<uint8_t>(bits >> 8 * i));
+}
+
+void testFloats(const Case& c) {
+  Operands operands(c, [&](plain::Bytes& rows) {
+    for (int i = 0; i < c.numRows * c.numColumns; i++) putFloat(c.dtype, random.value(), rows);
+  });
+  std::vector<float> y(static_cast<size_t>(c.numRows * c.numTokens), NAN);
+  const size_t rowBytes = operands.rows.size() / static_cast<size_t>(c.numRows);
+  std::vector<float> packed(packedFloats(c.numTokens, c.numColumns));
+  for (int tile = 0; tile * FLOAT_TILE_TOKENS < c.numTokens; tile++) packTile(operands.x.data(), c.numTokens, c.numColumns, tile, packed.data());
+  const FloatGemm product = {c.dtype, operands.rows.data(), rowBytes, c.numColumns, packed.data(), c.numTokens,
+                             y.data(), c.numRows, operands.bias.data()};
+  auto* scratch = static_cast<FloatGemmScratch*>(allocate(sizeof(FloatGemmScratch)));
+  for (int row = 0; row < c.numRows; row += FLOAT_MC) {
+    floatGemmPanel(product, row, row + FLOAT_MC < c.numRows ? row + FLOAT_MC : c.numRows, *scratch);
+  }
+  free(scratch);
+  check("float gemm", c, operands, y);
+  if (c.numTokens > 3) return;
+  for (int row = 0; row < c.numRows; row++) {
+    float sums[3];
+    floatGemv(c.dtype, &operands.rows[row * rowBytes], operands.x.data(), c.numColumns, c.numTokens, sums);
+    for (int t = 0; t < c.numTokens; t++) y[t * c.numRows + row] = sums[t] + operands.bias[row];
+  }
+  check("float gemv", c, operands, y);
+}
+
 }  // namespace
 
 int testProducts() {
+  for (const int32_t dtype : {F32, F16, BF16}) {
+    for (const int numTokens : {1, 2, 3, 13, 200}) {
+      for (const int numColumns : {1, 67, 300}) testFloats({dtype, 37, numColumns, numTokens});
+    }
+  }
   for (const int32_t dtype : {Q8_0, Q4_0, Q4_K, Q5_K, Q6_K}) {
     for (const int numTokens : {4, 5, 129}) {
       for (const int numRows : {4, 36, 100}) testQgemm({dtype, numRows, 1280, numTokens});

@@ -1,0 +1,17 @@
+/** matmul with repacked weights and 8-bit activations: y = x W^T + bias. */
+#pragma once
+#include <stddef.h>
+#include "../runtime/kernel.h"
+
+namespace WINNOW_NAMESPACE {
+
+bool supportsInt8Matmul(const Record& record);
+uint64_t int8MatmulSharedBytes(const Record& record);
+uint64_t int8MatmulLocalBytes(const Record& record);
+void int8Matmul(const Record& record, Threads& threads);
+
+/** Sizes and addresses rounded up to whole cache lines. */
+inline size_t aligned(size_t sizeBytes) { return (sizeBytes + 63) & ~size_t{63}; }
+inline uint8_t* aligned(uint8_t* at) { return reinterpret_cast<uint8_t*>(aligned(reinterpret_cast<size_t>(at))); }
+
+}  // namespace WINNOW_NAMESPACE
