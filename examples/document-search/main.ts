@@ -17,6 +17,10 @@ const { values, positionals } = parseArgs({
     limit: { type: 'string', default: '3' },
   },
 });
+
+// A closed pipe, such as that of `| head`, ends the program.
+process.stdout.on('error', () => process.exit());
+
 const question = positionals.join(' ') || 'a ship on the rocks and men who wave';
 
 /** Passages of at most so many tokens, cut between sentences. */

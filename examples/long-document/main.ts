@@ -18,6 +18,10 @@ const { values, positionals } = parseArgs({
     context: { type: 'string', default: '2048' },
   },
 });
+
+// A closed pipe, such as that of `| head`, ends the program.
+process.stdout.on('error', () => process.exit());
+
 const questions = positionals.length > 0 ? positionals : ['What is the code of Alice?', 'What is the code of Helen?'];
 
 const text = await readFile(values.file, 'utf8');

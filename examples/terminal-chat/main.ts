@@ -13,6 +13,9 @@ const { values, positionals } = parseArgs({
   },
 });
 
+// A closed pipe, such as that of `| head`, ends the program.
+process.stdout.on('error', () => process.exit());
+
 const model = await loadModel(positionals[0] ?? demoModelUrl);
 // One session for the whole conversation: what it has in its cache is not computed again.
 const session = model.createSession();

@@ -41,3 +41,12 @@ test('/reset clears the history, /quit exits', async () => {
   expect(numbers).toHaveLength(2);
   expect(numbers[1]?.[0]).toBe(numbers[0]?.[0]);
 });
+
+test('ends quietly when its reader closes', async () => {
+  const child = spawn(process.execPath, [program], { stdio: 'pipe' });
+  let stderr = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+  child.stdout.destroy();
+  expect(await once(child, 'close')).toEqual([0, null]);
+  expect(stderr).toBe('');
+});

@@ -1,9 +1,10 @@
 /** Converts between file paths. */
 import { rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, resolve } from 'node:path';
-import { fileSink, makeFolder } from '@winnow/bytes/node';
+import type { TensorStore } from '@winnow/bytes';
+import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
-import { openHubFolder } from '@winnow/hub';
+import { oneFileFolder, openHubFolder, type HubFiles } from '@winnow/hub';
 import { localFolder } from '@winnow/hub/node';
 import { Fields } from '@winnow/models';
 import { openSafetensors, openShardedSafetensors } from '@winnow/safetensors';
@@ -22,7 +23,7 @@ export interface ConvertFilesOptions extends ConvertOptions {
 const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true };
 
 /**
- * Converts the GGUF file or Hugging Face folder at `source`. A destination that ends in `.gguf` is a GGUF file, any
+ * Converts the GGUF file, Hugging Face folder or whole model in one safetensors file at `source`. A destination that ends in `.gguf` is a GGUF file, any
  * other is a folder, which is created. Files appear only when all of them are complete; a killed process leaves the old
  * model, the new one or none, and never files of both.
  * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options
@@ -99,22 +100,42 @@ async function openSource(path: string, signal: AbortSignal | undefined): Promis
   const withSignal = signal === undefined ? {} : { signal };
   const kind = await kindOf(path);
   if (kind === undefined) throw new IoError({ source: path, message: 'no such file or folder' });
+  if (kind === 'file' && /\.safetensors$/i.test(path)) return openOneFile(path, withSignal);
   if (kind === 'file') {
     const gguf = await openGgufFile(path, withSignal);
     const fields = new Fields(gguf.name, (key) => gguf.metadata.get(key)?.value);
     return { format: 'gguf', gguf, file: { format: 'gguf', fields, store: gguf } };
   }
-  const hub = await openHubFolder(localFolder(path), withSignal);
+  return openFolder(localFolder(path), withSignal);
+}
+
+/** A folder in one safetensors file, which is closed with the weights. */
+async function openOneFile(path: string, options: { signal?: AbortSignal }): Promise<ConvertSource> {
+  const source = await fileSource(path);
+  try {
+    const { metadata } = await openSafetensors(source, options);
+    const opened = await openFolder(oneFileFolder(source, metadata), options);
+    const { name, tensors } = opened.file.store;
+    const store: TensorStore = { name, tensors, close: () => source.close() };
+    return { ...opened, file: { ...opened.file, store } };
+  } catch (error) {
+    await source.close();
+    throw error;
+  }
+}
+
+async function openFolder(folder: HubFiles, options: { signal?: AbortSignal }): Promise<ConvertSource> {
+  const hub = await openHubFolder(folder, options);
   const { weightFiles, files } = hub;
   if (weightFiles === undefined) {
-    throw new FormatError({ source: path, field: 'model.safetensors', message: 'missing: no weights found' });
+    throw new FormatError({ source: hub.name, field: 'model.safetensors', message: 'missing: no weights found' });
   }
   const store =
     weightFiles.kind === 'single'
-      ? await openSafetensors(await files.open(weightFiles.name), withSignal)
+      ? await openSafetensors(await files.open(weightFiles.name), options)
       : await openShardedSafetensors(weightFiles.indexJson, (shard) => files.open(shard), {
           name: weightFiles.indexName,
-          ...withSignal,
+          ...options,
         });
   const fields = Fields.ofJson(`${hub.name}/config.json`, hub.config.value);
   return { format: 'safetensors', hub, file: { format: 'safetensors', fields, store } };

@@ -251,12 +251,11 @@ function plainValue(value: GgufValueInput): unknown {
 
 /** The last component of a path, which may be the file itself. */
 function nameOf(path: string): string {
-  return (
-    path
-      .replace(/[\\/]+$/, '')
-      .split(/[\\/]/)
-      .at(-1) ?? path
-  );
+  const name = path
+    .replace(/[\\/]+$/, '')
+    .split(/[\\/]/)
+    .at(-1);
+  return (name ?? path).replace(/\.safetensors$/i, '');
 }
 
 /** The pooling type of sentence-transformers as a GGUF value. */

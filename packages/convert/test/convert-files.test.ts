@@ -101,6 +101,20 @@ describe('the demo model', () => {
   });
 });
 
+test('one safetensors file becomes the same file as its folder', async () => {
+  const [fromFolder, fromFile] = [join(folder, 'folder.gguf'), join(folder, 'file.gguf')];
+  await convertFiles(demo, fromFolder);
+  await convertFiles(join(demo, 'model.safetensors'), fromFile);
+  expect(readFileSync(fromFile).equals(readFileSync(fromFolder))).toBe(true);
+});
+
+test('a safetensors file of weights alone is rejected with what is missing', async () => {
+  const path = join(folder, 'weights.safetensors');
+  writeFileSync(path, Uint8Array.of(2, 0, 0, 0, 0, 0, 0, 0, 0x7b, 0x7d)); // the header {}
+  const wanted = expect.objectContaining({ source: path, field: 'config.json' }) as Error;
+  await expect(convertFiles(path, join(folder, 'model.gguf'))).rejects.toThrow(wanted);
+});
+
 describe('errors', () => {
   test('existing files are kept unless overwriting is allowed', async () => {
     const path = join(folder, 'model.gguf');

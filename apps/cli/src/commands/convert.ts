@@ -32,7 +32,10 @@ interface ConvertFlags extends CommonFlags {
 export function registerConvert(program: Command, host: CommandHost): void {
   const command = program
     .command('convert')
-    .argument('<source>', 'a .gguf file, a Hugging Face folder or a hub repository')
+    .argument(
+      '<source>',
+      'a .gguf or .safetensors file that is a whole model, a Hugging Face folder or a hub repository',
+    )
     .argument('<destination>', 'the .gguf file or folder to write');
   addGroup(command, {
     heading: 'Conversion',

@@ -27,11 +27,14 @@ interface PlacedFile {
   close(): Promise<void>;
 }
 
-/** @param handle of an empty file */
+/**
+ * @param handle of an empty file
+ * @throws {IoError} when the file cannot be opened, or the page allows no workers from `blob:` URLs
+ */
 export async function openOpfsPages(name: string, handle: SyncFileHandle): Promise<PageFile> {
   return new OpfsPages(
     name,
-    handle.createSyncAccessHandle === undefined ? await WorkerFile.open(handle) : await openHere(handle),
+    handle.createSyncAccessHandle === undefined ? await WorkerFile.open(name, handle) : await openHere(handle),
   );
 }
 
@@ -144,6 +147,19 @@ interface Waiting {
   reject(error: Error): void;
 }
 
+/** Browsers give no reason when a policy forbids a worker: some throw, others send an event without a message. */
+const blocked = "the file's worker does not start: a Content-Security-Policy needs worker-src blob:";
+
+function startWorker(): FileWorker {
+  const browser = globalThis as unknown as Browser;
+  const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
+  try {
+    return new browser.Worker(url, { name: 'winnow-pages' });
+  } finally {
+    browser.URL.revokeObjectURL(url);
+  }
+}
+
 /** A file that is held open by a dedicated worker. */
 class WorkerFile implements PlacedFile {
   readonly #worker: FileWorker;
@@ -154,22 +170,22 @@ class WorkerFile implements PlacedFile {
   private constructor(worker: FileWorker) {
     this.#worker = worker;
     worker.onmessage = ({ data }) => this.#settle(data);
-    worker.onerror = ({ message }) => this.#fail(new Error(`the file worker failed: ${message ?? ''}`));
+    worker.onerror = ({ message }) =>
+      this.#fail(new Error(message === undefined ? blocked : `the file worker failed: ${message}`));
   }
 
-  static async open(handle: SyncFileHandle): Promise<WorkerFile> {
-    const browser = globalThis as unknown as Browser;
-    const url = browser.URL.createObjectURL(new Blob([source], { type: 'text/javascript' }));
-    const worker = new browser.Worker(url, { name: 'winnow-pages' });
-    browser.URL.revokeObjectURL(url);
-    const file = new WorkerFile(worker);
+  static async open(name: string, handle: SyncFileHandle): Promise<WorkerFile> {
+    let worker: FileWorker | undefined;
     try {
+      worker = startWorker();
+      const file = new WorkerFile(worker);
       await file.#call('open', handle);
-    } catch (error) {
-      worker.terminate();
-      throw error;
+      return file;
+    } catch (cause) {
+      worker?.terminate();
+      const message = worker === undefined ? blocked : (cause as Error).message;
+      throw new IoError({ source: name, message }, { cause });
     }
-    return file;
   }
 
   async read(byteOffset: number, count: number): Promise<Uint8Array> {

@@ -1,7 +1,14 @@
 /** An open model: its parts are read on demand, and the weights stay in the file. */
 import type { ByteSource, TensorStore } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
-import { openHubFolder, pageInsteadOf, type HubFiles, type HubModel, type SentenceTransformers } from '@winnow/hub';
+import {
+  openHubFolder,
+  pageInsteadOf,
+  type HubFiles,
+  type HubModel,
+  type SentenceTransformers,
+  oneFileFolder,
+} from '@winnow/hub';
 import { Fields, type ModelFile } from '@winnow/models';
 import {
   openSafetensors,
@@ -11,7 +18,6 @@ import {
 } from '@winnow/safetensors';
 import { FormatError } from '@winnow/tensor';
 import { ggufVocabulary, tokenizerFromGguf, tokenizerFromJson, type Tokenizer } from '@winnow/tokenizers';
-import { oneFileFolder } from './one-file-folder.js';
 import { openOnnxWeights } from './onnx-weights.js';
 import { recommendedSampling } from '../generation/recommended-sampling.js';
 import type { SamplingOptions } from '../generation/sampling-options.js';
@@ -98,7 +104,8 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
  */
 export async function openOneFileModel(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
   try {
-    const model = await openHubModel(await oneFileFolder(source, options), options);
+    const { metadata } = await openSafetensors(source, options);
+    const model = await openHubModel(oneFileFolder(source, metadata), options);
     return { ...model, close: () => model.close().finally(() => source.close()) };
   } catch (error) {
     await source.close();
