@@ -13,6 +13,8 @@ class ExactSoftmax {
     for (int32_t i = 0; i < cache.valueDim; i++) sums[i] = 0;
   }
 
+  void setQuery(const float* query) { query_ = query; }
+
   void add(const float* key, const float* value, float bias) {
     const double logit = logitOf(key) + bias;
     if (logit == -INFINITY) return;

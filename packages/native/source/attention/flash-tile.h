@@ -103,6 +103,11 @@ template <class P> class FlashTile {
     memset(scratch.outputs, 0, static_cast<size_t>(numPanels_ * P::QUERIES * cache.valueDim) * sizeof(float));
   }
 
+  /** Replaces the queries by those at `[numTokens, numHeads, headDim]`; keeps the states. */
+  void loadQueries(const float* from) {
+    for (int32_t lane = 0; lane < numPanels_ * P::QUERIES; lane++) loadQuery(from, lane);
+  }
+
   /** Range of the positions of the queries. */
   int32_t lowestPosition() const { return lowest_; }
   int32_t highestPosition() const { return highest_; }
@@ -137,7 +142,7 @@ template <class P> class FlashTile {
  private:
   int32_t tokenOf(int32_t lane) const { return tile_.firstToken + lane / tile_.numHeads(); }
 
-  /** Empties the state of a lane and transposes its scaled query. */
+  /** Empties the state of a lane and loads its query. */
   void openLane(int32_t lane) {
     const int32_t position = cache_.positions[tokenOf(least(lane, tile_.numLanes() - 1))];
     scratch_.positions[lane] = position;
@@ -145,7 +150,12 @@ template <class P> class FlashTile {
     scratch_.sums[lane] = 0;
     if (position < lowest_) lowest_ = position;
     if (position > highest_) highest_ = position;
-    const float* query = queryOf(lane);
+    loadQuery(cache_.queries, lane);
+  }
+
+  /** Transposes the scaled query of a lane. */
+  void loadQuery(const float* from, int32_t lane) {
+    const float* query = from + rowOf(lane) * cache_.headDim;
     float* to = scratch_.queries + lane / P::QUERIES * P::QUERIES * cache_.headDim + lane % P::QUERIES;
     for (int32_t i = 0; i < cache_.headDim; i++) to[i * P::QUERIES] = query[i] * cache_.scale;
   }

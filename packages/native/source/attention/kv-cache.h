@@ -19,6 +19,8 @@ struct KvCache {
   float scale, softCap;
   /** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
   int32_t minDistance, maxDistance;
+  /** Keys from this position on are not seen. */
+  int32_t limit = INT32_MAX;
 
   explicit KvCache(const Record& record);
 
@@ -44,7 +46,7 @@ struct KvCache {
     return rowsOf(valueType, valueRow(index, kvHead), to, count * valueDim);
   }
   bool isVisible(int32_t query, int32_t key) const {
-    return key >= 0 && query - key >= minDistance && query - key <= maxDistance;
+    return key >= 0 && key < limit && query - key >= minDistance && query - key <= maxDistance;
   }
 
  private:

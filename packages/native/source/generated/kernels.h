@@ -8,6 +8,7 @@ extern const Kernel matmulKernel;  // source/ops/matmul.cpp
 extern const Kernel attentionKernel;  // source/ops/attention.cpp
 extern const Kernel attentionPartialKernel;  // source/ops/attention-partial.cpp
 extern const Kernel subquadraticAttentionKernel;  // source/ops/subquadratic-attention.cpp
+extern const Kernel streamingAttentionKernel;  // source/ops/streaming-attention.cpp
 extern const Kernel pageTopkAttentionKernel;  // source/ops/page-topk-attention.cpp
 
 /** The kernel of an op, or null. */
@@ -17,6 +18,7 @@ inline const Kernel* kernelOf(int32_t opcode) {
     case 13: return &attentionKernel;
     case 14: return &attentionPartialKernel;
     case 33: return &subquadraticAttentionKernel;
+    case 34: return &streamingAttentionKernel;
     case 36: return &pageTopkAttentionKernel;
     default: return nullptr;
   }
