@@ -37,7 +37,7 @@ interface Setting {
   readonly isIsolated: boolean;
   readonly backend: LoadInput['backend'];
   readonly backendName: string;
-  /** Number of prompts of the demo model: the reference backend is slow, and the last prompt has 1,674 tokens. */
+  /** Number of prompts of the demo model: the last has 1,674 tokens, which take long on one thread. */
   readonly numPrompts: number;
   readonly numLongTokens: number;
   /** Locations other than URLs: they do not depend on the kernels. */
@@ -54,7 +54,12 @@ const settings: Readonly<Record<string, Setting>> = {
     ...fast,
     opensBlobs: testCoverage === 'full',
   },
-  'default backend, page without shared memory': { isIsolated: false, backend: 'default', ...fast },
+  'default backend, page without shared memory': {
+    isIsolated: false,
+    backend: 'default',
+    ...fast,
+    numPrompts: testCoverage === 'full' ? demo.prompts.length : demo.prompts.length - 1,
+  },
   'reference backend': {
     isIsolated: false,
     backend: 'reference',
