@@ -7,7 +7,7 @@ import type { TimeLimit } from './deadline.js';
 import type { Grammar } from './grammar.js';
 
 /** Steps of compiling. With the limits of states and rules, they bound the time to a few seconds. */
-export const maxCompileSteps = 15_000_000;
+export const maxCompileSteps = 20_000_000;
 
 /** Steps of a slice. */
 const sliceSteps = 50_000;

@@ -194,6 +194,12 @@ describe('compiling in slices', () => {
     const refusal = { source: 'JSON schema', resource: 'compile time', available: 1500, unit: 'ms' };
     const field = expect.stringMatching(/^#(\/properties\/property\d+)?/) as string;
     expect(refusalOf(() => jsonSchemaGrammar(large, { deadline: late() }))).toMatchObject({ ...refusal, field });
+    const work = jsonSchemaGrammarSliced(large);
+    let numSlices = 0;
+    while (work.next().done !== true) numSlices++;
+    const atTheEnd = new Deadline((numSlices - 1) * 1000 + 500, () => (time += 1000));
+    const { field: last } = refusalOf(() => jsonSchemaGrammar(large, { deadline: atTheEnd }));
+    expect(last).toMatch(/^#/);
     const grammar = jsonSchemaGrammar(large);
     const compile = (deadline: Deadline): unknown => createTokenGrammar({ grammar, trie, deadline });
     expect(refusalOf(() => compile(late()))).toMatchObject({ ...refusal, field });

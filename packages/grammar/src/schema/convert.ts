@@ -9,6 +9,7 @@ import {
   type Grammar,
   type CountRange,
   type GrammarNode,
+  type Origin,
 } from '../grammar.js';
 import { usersOf } from '../network/left-recursion.js';
 import { prune } from '../network/prune.js';
@@ -106,8 +107,12 @@ export interface SchemaWriter {
 /** @param rules receives rules whose names begin with `json-` */
 export function createSchemaWriter(rules: Map<string, GrammarNode>, options: JsonSchemaOptions = {}): SchemaWriter {
   checkOptions(options, jsonSchemaNames);
-  const budget = new WorkBudget('JSON schema', { deadline: options.deadline });
   const places = new Map<string, string>();
+  const originOf = (place: string): Origin => {
+    const field = place.startsWith('#') ? place : places.get(place); // some steps work on rules
+    return { source: 'JSON schema', field: field ?? '#' };
+  };
+  const budget = new WorkBudget('JSON schema', { deadline: options.deadline, originOf });
   const shared = new SharedRules(rules, options.whitespace ?? 'single', budget);
   let numSchemas = 0;
   function* writeSliced(schema: JsonSchema): Sliced<GrammarNode> {
