@@ -2,7 +2,7 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, disposeBackendsAfterAll, shapesFor, variants } from './setup.js';
+import { borrowBackend, disposeBackendsAfterAll, nativeVariants, shapesFor, variants } from './setup.js';
 
 disposeBackendsAfterAll();
 
@@ -89,7 +89,9 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
     buffers.set(name, handle);
   }
   const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  const before = backend.numNativeRecords;
   await executable.run(new Int32Array(0));
+  expect(backend.numNativeRecords - before).toBe(options.native !== undefined && numOutputs % 4 === 0 ? 2 : 0);
   const y = new Float32Array(numTokens * numChoices * numOutputs);
   await executable.read('y', y);
   const z = new Float32Array(y.length);
@@ -100,13 +102,13 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
   expect(Buffer.compare(bytes, weight)).toBe(0);
   // the number of threads changes no bit
-  const key = `${dtype} ${numTokens} ${numInputs} ${String(options.relaxedSimd)}`;
+  const key = `${dtype} ${numTokens} ${numInputs} ${String(options.relaxedSimd)} ${String(options.native)}`;
   expect(y).toEqual(results.get(key) ?? y);
   results.set(key, y);
   await backend.dispose();
 }
 
-describe.each(Object.entries(variants))('%s', (name, options) => {
+describe.each(Object.entries({ ...variants, ...nativeVariants }))('%s', (name, options) => {
   describe.each(repacked)('%s', (dtype) => {
     test.each(shapesFor(shapes, name, repacked.indexOf(dtype)))(
       '$numTokens x $numInputs -> $numChoices of $numExperts x $numOutputs',

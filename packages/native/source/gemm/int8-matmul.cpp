@@ -23,13 +23,6 @@ constexpr int TOKEN_MULTIPLE = 4;
 
 int paddedTokens(int numTokens) { return (numTokens + TOKEN_MULTIPLE - 1) / TOKEN_MULTIPLE * TOKEN_MULTIPLE; }
 
-bool canRepack(int32_t dtype) {
-  return dtype == Q8_0 || dtype == Q4_0 || dtype == Q4_K || dtype == Q5_K || dtype == Q6_K;
-}
-
-/** Bytes of the quantized activations of `numBlocks` blocks. */
-size_t activationBytes(size_t numBlocks) { return numBlocks * 128 + 64; }
-
 /** A record as one thread computes it. */
 class Int8Matmul {
  public:

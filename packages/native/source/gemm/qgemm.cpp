@@ -97,7 +97,8 @@ void storePanel(const Qgemm& product, int begin, int end, int first, int last, c
     if (count <= 0) return;
     const Floats bias = product.bias == nullptr ? splatF(0) : loadUpTo(product.bias + row, count);
     for (int t = first; t < last; t++) {
-      float* to = product.y + static_cast<size_t>(t) * product.numOutputs + row;
+      const int32_t rowOfY = product.rows == nullptr ? t : product.rows[t];
+      float* to = product.y + static_cast<size_t>(rowOfY) * product.numOutputs + row;
       storeUpTo(to, add(load(scratch.sums[v][t - first]), bias), count);
     }
   }

@@ -26,11 +26,13 @@ struct Qgemm {
   Activations activations;
   int32_t paddedTokens;
   int32_t numTokens;
-  /** `[numTokens][numOutputs]` */
+  /** `[numTokens][numOutputs]`, with `rows` the rows of the tokens in another order. */
   float* y;
   int32_t numOutputs;
   /** `[numOutputs]` or null. */
   const float* bias;
+  /** The row of y of each token, or null if token t has row t. */
+  const int32_t* rows = nullptr;
 };
 
 /** What a thread keeps in its scratch, aligned to 64 bytes. */

@@ -56,6 +56,12 @@ void quantizeBlocks(const float* x, const Activations& to, size_t at, size_t num
   for (size_t i = 0; i < numBlocks; i++) quantizeBlock(x + i * 32, to, at + i * stride);
 }
 
+void copyBlock(const Activations& other, size_t from, const Activations& to, size_t at) {
+  memcpy(to.codes + at * 32, other.codes + from * 32, 32);
+  if constexpr (CODE_BYTES<8> == 64) memcpy(to.side + at * 64, other.side + from * 64, 64);
+  memcpy(to.metas + at * META_BYTES, other.metas + from * META_BYTES, META_BYTES);
+}
+
 void clearBlocks(const Activations& to, size_t at, size_t numBlocks, size_t stride) {
   for (size_t i = 0; i < numBlocks; i++, at += stride) {
     memset(to.codes + at * 32, 0, 32);

@@ -48,6 +48,9 @@ void quantizeBlock(const float* x, const Activations& to, size_t at);
 /** Quantizes `numBlocks` consecutive blocks, the first as block `at`, the others `stride` blocks apart. */
 void quantizeBlocks(const float* x, const Activations& to, size_t at, size_t numBlocks, size_t stride);
 
+/** Copies block `from` of other activations to block `at`. */
+void copyBlock(const Activations& other, size_t from, const Activations& to, size_t at);
+
 /** Zeros blocks in the same places. */
 void clearBlocks(const Activations& to, size_t at, size_t numBlocks, size_t stride);
 

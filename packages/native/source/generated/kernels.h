@@ -7,6 +7,7 @@ namespace WINNOW_NAMESPACE {
 extern const Kernel matmulKernel;  // source/ops/matmul.cpp
 extern const Kernel attentionKernel;  // source/ops/attention.cpp
 extern const Kernel attentionPartialKernel;  // source/ops/attention-partial.cpp
+extern const Kernel expertMatmulKernel;  // source/ops/expert-matmul.cpp
 extern const Kernel subquadraticAttentionKernel;  // source/ops/subquadratic-attention.cpp
 extern const Kernel streamingAttentionKernel;  // source/ops/streaming-attention.cpp
 extern const Kernel pageTopkAttentionKernel;  // source/ops/page-topk-attention.cpp
@@ -17,6 +18,7 @@ inline const Kernel* kernelOf(int32_t opcode) {
     case 3: return &matmulKernel;
     case 13: return &attentionKernel;
     case 14: return &attentionPartialKernel;
+    case 25: return &expertMatmulKernel;
     case 33: return &subquadraticAttentionKernel;
     case 34: return &streamingAttentionKernel;
     case 36: return &pageTopkAttentionKernel;
