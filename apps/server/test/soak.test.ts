@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { sourceArguments, testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 
-const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [6, 3];
+const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [5, 2];
 const numPerRound = 120;
 
 interface Soak {
