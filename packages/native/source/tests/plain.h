@@ -39,7 +39,8 @@ inline uint16_t halfOf(float value) {
   frexpf(magnitude, &exponent);
   const int scale = exponent - 11 < -24 ? -24 : exponent - 11;
   const int mantissa = static_cast<int>(nearbyintf(ldexpf(magnitude, -scale)));
-  const int bits = mantissa < 1024 ? mantissa : (mantissa == 2048 ? 1024 + ((scale + 26) << 10) - 1024 : mantissa - 1024 + ((scale + 25) << 10));
+  // a mantissa of 2048 carries into the exponent, and one below 1024 is that of a denormal number
+  const int bits = mantissa < 1024 ? mantissa : mantissa - 1024 + ((scale + 25) << 10);
   return static_cast<uint16_t>(bits | (value < 0 ? 0x8000 : 0));
 }
 
@@ -72,7 +73,8 @@ inline double valueAt(int32_t dtype, const uint8_t* row, int i) {
   if (dtype == winnow::Q8_0) return halfToFloat(wordAt(at)) * static_cast<double>(static_cast<int8_t>(at[2 + i]));
   if (dtype == winnow::Q4_0) return halfToFloat(wordAt(at)) * static_cast<double>((at[2 + i % 16] >> (i / 16 * 4) & 15) - 8);
   if (dtype == winnow::Q6_K) {
-    const int code = (at[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15) | (at[128 + i / 128 * 32 + part] >> (i % 128 / 32 * 2) & 3) << 4;
+    const int pair = at[128 + i / 128 * 32 + part] >> (i % 128 / 32 * 2) & 3;
+    const int code = (at[i / 128 * 64 + i % 64] >> (i % 128 / 64 * 4) & 15) | pair << 4;
     return static_cast<double>(halfToFloat(wordAt(at + 208))) * static_cast<int8_t>(at[192 + i / 16]) * (code - 32);
   }
   const bool hasFifth = dtype == winnow::Q5_K;

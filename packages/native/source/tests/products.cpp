@@ -67,7 +67,8 @@ void check(const char* name, const Case& c, const Operands& operands, const std:
   }
   if (worst < 1e-6) return;
   numFailures++;
-  printf("%s dtype %d, %d x %d, %d tokens: error %g of the sum of magnitudes\n", name, c.dtype, c.numRows, c.numColumns, c.numTokens, worst);
+  printf("%s dtype %d, %d x %d, %d tokens: error %g of the sum of magnitudes\n", name, c.dtype, c.numRows, c.numColumns, c.numTokens,
+         worst);
 }
 
 void* allocate(size_t sizeBytes) {
@@ -135,7 +136,9 @@ void testFloats(const Case& c) {
   std::vector<float> y(static_cast<size_t>(c.numRows * c.numTokens), NAN);
   const size_t rowBytes = operands.rows.size() / static_cast<size_t>(c.numRows);
   std::vector<float> packed(packedFloats(c.numTokens, c.numColumns));
-  for (int tile = 0; tile * FLOAT_TILE_TOKENS < c.numTokens; tile++) packTile(operands.x.data(), c.numTokens, c.numColumns, tile, packed.data());
+  for (int tile = 0; tile * FLOAT_TILE_TOKENS < c.numTokens; tile++) {
+    packTile(operands.x.data(), c.numTokens, c.numColumns, tile, packed.data());
+  }
   const FloatGemm product = {c.dtype, operands.rows.data(), rowBytes, c.numColumns, packed.data(), c.numTokens,
                              y.data(), c.numRows, operands.bias.data()};
   auto* scratch = static_cast<FloatGemmScratch*>(allocate(sizeof(FloatGemmScratch)));
