@@ -1,7 +1,14 @@
 /** How the backend chooses native kernels, and that it serves without them. Their results are tested with those of others. */
 import { nativeLevels } from '@winnow/native';
 import { findAddon, openNative } from '@winnow/native/node';
-import { ProgramBuilder, type Backend, type Executable, type Program } from '@winnow/ops';
+import {
+  createScalarBlock,
+  ProgramBuilder,
+  type Backend,
+  type BufferHandle,
+  type Executable,
+  type Program,
+} from '@winnow/ops';
 import { createRng, encode, sizeOf } from '@winnow/tensor';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
@@ -27,13 +34,20 @@ async function prepare(backend: Backend): Promise<Executable> {
   const weight = new Uint8Array(sizeOf('q8_0', numOutputs * numInputs));
   encode('q8_0', gaussian(2, numOutputs * numInputs), weight);
   const contents = { x: new Uint8Array(gaussian(1, numTokens * numInputs).buffer), weight };
-  const buffers = new Map();
+  return backend.prepare(product(), { buffers: await load(backend, contents), onUnsupported: 'error' });
+}
+
+async function load(
+  backend: Backend,
+  contents: Readonly<Record<string, Uint8Array>>,
+): Promise<Map<string, BufferHandle>> {
+  const buffers = new Map<string, BufferHandle>();
   for (const [name, bytes] of Object.entries(contents)) {
     const buffer = backend.allocate({ sizeBytes: bytes.length, usage: 'weights', label: name });
     await backend.write(buffer, 0, bytes);
     buffers.set(name, buffer);
   }
-  return backend.prepare(product(), { buffers, onUnsupported: 'error' });
+  return buffers;
 }
 
 async function run(executable: Executable): Promise<Float32Array> {
@@ -66,7 +80,9 @@ function expectNear(y: Float32Array, exact: Float32Array): void {
 }
 
 const node = createHost();
-const isBuilt = findAddon() !== undefined && (await openNative(true)).kernels !== undefined;
+const best = findAddon() === undefined ? undefined : (await openNative(true)).kernels?.level;
+const levels = best === undefined ? [] : nativeLevels.slice(nativeLevels.indexOf(best));
+const isBuilt = best !== undefined;
 
 describe('without native kernels', () => {
   test('the name, and no level', async () => {
@@ -145,6 +161,35 @@ describe.skipIf(!isBuilt)('with native kernels', () => {
     }
     expect(inner.numNativeRecords + others[0].numNativeRecords + others[1].numNativeRecords).toBe(3);
     await backend.dispose();
+  });
+
+  test('any number of tokens up to the capacity, and none', async () => {
+    const b = new ProgramBuilder({ T: 9 });
+    const table = b.external('table', 'weights', 'f32', [9, numInputs]);
+    const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
+    const weight = b.external('weight', 'weights', 'q8_0', [numOutputs, numInputs]);
+    b.output('y', b.activation('matmul', { x, weight }));
+    const program = b.build();
+    const weights = new Uint8Array(sizeOf('q8_0', numOutputs * numInputs));
+    encode('q8_0', gaussian(2, numOutputs * numInputs), weights);
+    const contents = { table: new Uint8Array(gaussian(1, 9 * numInputs).buffer), weight: weights };
+    const sides = [await create({ native: false }), ...(await Promise.all(levels.map((native) => create({ native }))))];
+    const results = await Promise.all(
+      sides.map(async (backend) => {
+        const executable = await backend.prepare(program, { buffers: await load(backend, contents) });
+        const y = new Float32Array(9 * numOutputs);
+        for (const numRows of [9, 0, 1, 0, 2, 3, 0, 4, 5]) {
+          const scalars = createScalarBlock(program.scalars, program.symbols);
+          scalars.bind('T', numRows);
+          scalars.slot('tokens').set([0, 1, 2, 3, 4, 5, 6, 7, 8].slice(0, numRows));
+          await executable.run(scalars.words);
+        }
+        await executable.read('y', y);
+        return y.subarray(0, 5 * numOutputs);
+      }),
+    );
+    const [exact, ...others] = results;
+    for (const y of others) expectNear(y, exact);
   });
 
   test('the memory grows between runs', async () => {

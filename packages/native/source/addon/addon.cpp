@@ -28,7 +28,8 @@ struct Attachment {
   const Level* level;
   uint8_t* memory;
   napi_env env;
-  /** The instance's export `phaseBarrier`, which the reference does not keep alive. */
+  /** The function `run` and the instance's export `phaseBarrier`; the references do not keep them alive. */
+  napi_ref run;
   napi_ref barrier;
   Attachment* next;
 };
@@ -56,7 +57,7 @@ napi_value fail(napi_env env, const char* message) {
 bool waitAtBarrier(void* context) {
   const Attachment* attachment = static_cast<const Attachment*>(context);
   napi_value barrier, global;
-  return napi_get_reference_value(attachment->env, attachment->barrier, &barrier) == napi_ok &&
+  return napi_get_reference_value(attachment->env, attachment->barrier, &barrier) == napi_ok && barrier != nullptr &&
          napi_get_global(attachment->env, &global) == napi_ok &&
          napi_call_function(attachment->env, global, barrier, 0, nullptr, nullptr) == napi_ok;
 }
@@ -106,7 +107,13 @@ napi_value connect(napi_env env, napi_callback_info info) {
   void* data;
   napi_get_cb_info(env, info, &count, &barrier, nullptr, &data);
   Attachment* attachment = static_cast<Attachment*>(data);
-  if (napi_create_reference(env, barrier, 0, &attachment->barrier) != napi_ok) return fail(env, "connect: expected a function");
+  napi_value run;
+  // the instance holds `run`, which holds the barrier as a property: all of them can be collected together, but not one alone
+  if (napi_create_reference(env, barrier, 0, &attachment->barrier) != napi_ok ||
+      napi_get_reference_value(env, attachment->run, &run) != napi_ok || run == nullptr ||
+      napi_set_named_property(env, run, "phaseBarrier", barrier) != napi_ok) {
+    return fail(env, "connect: expected a function");
+  }
   return nullptr;
 }
 
@@ -126,10 +133,11 @@ const Level* levelOf(napi_env env, napi_value argument) {
   return level;
 }
 
-void setFunction(napi_env env, napi_value object, const char* name, napi_callback callback, void* data) {
+napi_value setFunction(napi_env env, napi_value object, const char* name, napi_callback callback, void* data) {
   napi_value function;
   napi_create_function(env, name, NAPI_AUTO_LENGTH, callback, data, &function);
   napi_set_named_property(env, object, name, function);
+  return function;
 }
 
 /** `attach(bytes, level)`: kernels over the memory that `bytes` views from its beginning. */
@@ -147,11 +155,12 @@ napi_value attach(napi_env env, napi_callback_info info) {
   napi_get_instance_data(env, reinterpret_cast<void**>(&environment));
   Attachment* attachment = static_cast<Attachment*>(malloc(sizeof(Attachment)));
   if (attachment == nullptr) return fail(env, "attach: out of memory");
-  *attachment = {level, static_cast<uint8_t*>(bytes), env, nullptr, environment->first};
+  *attachment = {level, static_cast<uint8_t*>(bytes), env, nullptr, nullptr, environment->first};
   environment->first = attachment;
   napi_value result;
   napi_create_object(env, &result);
-  setFunction(env, result, "run", run, attachment);
+  napi_value runFunction = setFunction(env, result, "run", run, attachment);
+  napi_create_reference(env, runFunction, 0, &attachment->run);
   setFunction(env, result, "measure", measure, attachment);
   setFunction(env, result, "connect", connect, attachment);
   return result;

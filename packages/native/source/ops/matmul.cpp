@@ -57,6 +57,8 @@ void multiplyFew(const Record& record, Threads& threads, const FloatGemm& produc
 }
 
 void run(const Record& record, Threads& threads) {
+  // the last matmul of a step without requested logits has no tokens
+  if (x::numTokens(record) == 0) return;
   if (record.hasFlag(FLAG_INT8)) return int8Matmul(record, threads);
   const int32_t numInputs = weight::numInputs(record);
   const int32_t numTokens = x::numTokens(record);
@@ -64,7 +66,6 @@ void run(const Record& record, Threads& threads) {
   const FloatGemm product = {dtype, weight::address(record), bytesOf(dtype, static_cast<uint64_t>(numInputs)), numInputs, nullptr,
                              numTokens, y::address(record), weight::numOutputs(record),
                              bias::isPresent(record) ? bias::address(record) : nullptr};
-  if (numTokens == 0) return;
   if (numTokens >= MIN_PANEL_TOKENS) multiplyMany(record, threads, product);
   else multiplyFew(record, threads, product);
 }
