@@ -1,4 +1,5 @@
 import { createRng } from '@winnow/tensor';
+import { testCoverage } from '@winnow/test-utils';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import {
@@ -358,7 +359,7 @@ describe('fuzz', () => {
           }
         },
       ),
-      { numRuns: 3000 },
+      { numRuns: testCoverage === 'full' ? 3000 : 800 },
     );
   });
 });
