@@ -23,7 +23,8 @@ export interface ConvertFilesOptions extends ConvertOptions {
 const convertFilesNames: OptionNames<ConvertFilesOptions> = { ...convertNames, overwrite: true };
 
 /**
- * Converts the GGUF file, Hugging Face folder or whole model in one safetensors file at `source`. A destination that ends in `.gguf` is a GGUF file, any
+ * Converts the GGUF file, Hugging Face folder or whole model in one safetensors file at `source`.
+ * A destination that ends in `.gguf` is a GGUF file, any
  * other is a folder, which is created. Files appear only when all of them are complete; a killed process leaves the old
  * model, the new one or none, and never files of both.
  * @throws {ArgumentError} when the destination exists or is the source, or for contradictory options

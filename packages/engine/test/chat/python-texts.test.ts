@@ -34,13 +34,15 @@ test.each([
   ['{% filter upper %}a{% for i in range(2) %}b{% endfor %}{% endfilter %}', 'ABB'],
   ['{% set x %}{% for i in range(2) %}{{ i }}{% endfor %}{% endset %}{{ x }}', '01'],
   [
-    "{% macro m(a, b=2) %}{% for i in range(3) %}{% if i == 2 %}{% break %}{% endif %}{{ a }}{{ b }}{% endfor %}{% endmacro %}{{ m(1) }}{{ m(b='y', a='x') }}",
+    '{% macro m(a, b=2) %}{% for i in range(3) %}{% if i == 2 %}{% break %}{% endif %}{{ a }}{{ b }}{% endfor %}{% endmacro %}' +
+      "{{ m(1) }}{{ m(b='y', a='x') }}",
     '1212xyxy',
   ],
   ['{% macro m() %}<{{ caller(1) }}>{% endmacro %}{% call(n) m() %}{{ n }}{% endcall %}', '<1>'],
   ["{{ [3, 1, 2] | sort | join(',') }}{{ 'a-b'.split('-') | last }}{{ ['B', 'a'] | sort | first }}", '1,2,3ba'],
   [
-    "{{ [{'n': 'b'}, {'n': 'a'}] | sort(attribute='n') | map(attribute='n') | join('') }}{{ [{'n': 1}, {}] | selectattr('n') | list | length }}",
+    "{{ [{'n': 'b'}, {'n': 'a'}] | sort(attribute='n') | map(attribute='n') | join('') }}" +
+      "{{ [{'n': 1}, {}] | selectattr('n') | list | length }}",
     'ab1',
   ],
 ])('%s', (source, text) => {
