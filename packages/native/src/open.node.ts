@@ -10,12 +10,17 @@ export interface OpenNativeOptions extends ProbeOptions {
 }
 
 /** What `WINNOW_NATIVE` chooses, or what is wrong with it. */
-export function choiceOfEnvironment(value: string | undefined = process.env['WINNOW_NATIVE']): NativeChoice | Error {
+export function choiceOfEnvironment(value: string | undefined = environmentVariable()): NativeChoice | Error {
   if (value === undefined || value === '' || value === 'auto') return 'auto';
   if (['off', 'false', '0'].includes(value)) return false;
   if (['on', 'true', '1'].includes(value)) return true;
   if (isLevel(value)) return value;
   return new Error(`WINNOW_NATIVE: expected off, on, auto, ${nativeLevels.join(', ')}, got "${value}"`);
+}
+
+/** Deno asks for permission to read the environment, and native kernels are not worth a question. */
+function environmentVariable(): string | undefined {
+  return process.versions['deno'] === undefined ? process.env['WINNOW_NATIVE'] : undefined;
 }
 
 function isLevel(value: string): value is NativeLevel {

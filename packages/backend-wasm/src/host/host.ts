@@ -67,7 +67,7 @@ const imports = {
     nativeKernel: native ? native.run : () => false,
   },
 };
-const { exports } = new WebAssembly.Instance(start.module, imports);
-if (native) native.connect(exports.phaseBarrier);
-exports.serve(start.thread, start.numThreads);
+const instance = new WebAssembly.Instance(start.module, imports);
+if (native) native.connect(instance.exports.phaseBarrier);
+instance.exports.serve(start.thread, start.numThreads);
 `;
