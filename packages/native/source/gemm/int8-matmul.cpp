@@ -44,8 +44,6 @@ class Int8Matmul {
         activations_(isOwn_ ? local_ : aligned(record.sharedScratch()), static_cast<size_t>(storedTokens()) * numBlocks_) {}
 
   void run(bool reusesActivations) {
-    // a step of a prompt whose logits nobody needs
-    if (numTokens_ == 0) return;
     if (isOwn_) {
       quantizeBlocks(x_, activations_, 0, static_cast<size_t>(numTokens_) * numBlocks_, 1);
       local_ = aligned(local_ + activationBytes(static_cast<size_t>(numTokens_) * numBlocks_));
