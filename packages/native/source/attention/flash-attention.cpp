@@ -7,7 +7,8 @@ namespace {
 
 /** Writes the partial state of a lane over the slots `[begin, end)`, or its normalized output. */
 template <class FLASH>
-void writeState(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const FLASH& flash, const FlashOutput& to, int32_t lane, int32_t begin, int32_t end) {
+void writeState(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const FLASH& flash, const FlashOutput& to,
+                int32_t lane, int32_t begin, int32_t end) {
   const size_t row = flash.rowOf(lane) + static_cast<size_t>(tile.split) * cache.numTokens * cache.numHeads;
   float* values = to.values + row * cache.valueDim;
   const bool isFinal = to.maxima == nullptr;

@@ -126,7 +126,8 @@ template <class P> class FlashTile {
    * Attends to `count` rows, at most STEP_ROWS. Without `visibility` every query sees all of them. The first panel prefetches
    * the keys and values that come next.
    */
-  void attendRows(const float* keys, const float* values, int32_t count, const Visibility* visibility, Prefetch aheadKeys, Prefetch aheadValues);
+  void attendRows(const float* keys, const float* values, int32_t count, const Visibility* visibility, Prefetch aheadKeys,
+                  Prefetch aheadValues);
 
   /** Writes the weighted sum of values of a lane times a factor; false if a result is not finite. */
   bool writeLane(int32_t lane, float factor, float* y) const {

@@ -53,7 +53,8 @@ inline void findVisibility(const KvCache& cache, const Chunk& chunk, Visibility*
   for (int32_t i = 0; i < chunk.count; i++) {
     const int32_t position = chunk.positions[i];
     // no distance is at least 1 and at most 0
-    to[i] = position < 0 || position >= cache.limit ? Visibility{0, 1, 0, 0} : Visibility{position, cache.minDistance, cache.maxDistance, 0};
+    const bool isHidden = position < 0 || position >= cache.limit;
+    to[i] = isHidden ? Visibility{0, 1, 0, 0} : Visibility{position, cache.minDistance, cache.maxDistance, 0};
   }
 }
 
@@ -75,7 +76,8 @@ void attendSlots(const KvCache& cache, const Tile& tile, const TileScratch& scra
 }
 
 /** Adds the slots `[begin, end)` that a lane sees to a softmax, one by one: hidden slots are never read. */
-inline void addSlots(const KvCache& cache, const Tile& tile, const TileScratch& scratch, int32_t position, int32_t begin, int32_t end, ExactSoftmax& exact) {
+inline void addSlots(const KvCache& cache, const Tile& tile, const TileScratch& scratch, int32_t position, int32_t begin,
+                     int32_t end, ExactSoftmax& exact) {
   for (int32_t slot = begin; slot < end; slot++) {
     const int32_t index = cache.slotIndex(tile.sequence, slot);
     if (!cache.isVisible(position, cache.slotPositions[index])) continue;

@@ -114,7 +114,8 @@ float boundPage(const KvCache& cache, const Operands& from, const float* queries
 /** The pages of one token and KV head. */
 template <class FLASH> class PageAttention {
  public:
-  PageAttention(const KvCache& cache, const Operands& from, const Tile& tile, const TileScratch& rows, const PageScratch& scratch, FLASH& flash)
+  PageAttention(const KvCache& cache, const Operands& from, const Tile& tile, const TileScratch& rows, const PageScratch& scratch,
+                FLASH& flash)
       : cache_(cache), from_(from), tile_(tile), rows_(rows), scratch_(scratch), flash_(flash) {
     stride_ = static_cast<size_t>(cache.maxBlocks) * from.numParts;
   }
@@ -186,7 +187,8 @@ template <class FLASH> class PageAttention {
   void attendRun(int32_t index, int32_t count) {
     for (; count > 0; index += STEP_ROWS, count -= STEP_ROWS) {
       const int32_t step = least(count, STEP_ROWS);
-      flash_.attendRows(cache_.keysOf(index, tile_.kvHead, step, rows_.keys), cache_.valuesOf(index, tile_.kvHead, step, rows_.values), step,
+      flash_.attendRows(cache_.keysOf(index, tile_.kvHead, step, rows_.keys),
+                        cache_.valuesOf(index, tile_.kvHead, step, rows_.values), step,
                         nullptr, Prefetch(nullptr, 0), Prefetch(nullptr, 0));
     }
   }

@@ -53,7 +53,8 @@ void attendExactly(const Views& views, const Tile& tile, const TileScratch& scra
   exact.write(&maximum, &sum, y, true);
 }
 
-template <class FLASH> void attendTile(const Views& views, const Tile& tile, const TileScratch& scratch, FLASH& flash, float* y, int32_t* pairs) {
+template <class FLASH> void attendTile(const Views& views, const Tile& tile, const TileScratch& scratch, FLASH& flash, float* y,
+                                       int32_t* pairs) {
   attendSlots(views.window, tile, scratch, flash, 0, tile.context);
   if (views.hasSinks) {
     if (views.sinkQueries != views.sinks.queries) flash.loadQueries(views.sinkQueries);

@@ -69,7 +69,8 @@ struct Attributes {
 /** Rows that a tile attends to, in steps of STEP_ROWS; `flush` is called with the rows of a step in scratch. */
 template <class F> class Rows {
  public:
-  Rows(const KvCache& cache, const Tile& tile, const TileScratch& scratch, F flush) : cache_(cache), tile_(tile), scratch_(scratch), flush_(flush) {}
+  Rows(const KvCache& cache, const Tile& tile, const TileScratch& scratch, F flush)
+      : cache_(cache), tile_(tile), scratch_(scratch), flush_(flush) {}
 
   /** Adds the keys of positions `[begin, end)` that the cache holds, each visible at distances of `low` to `high`. */
   void addRun(int32_t begin, int32_t end, int32_t low, int32_t high) {
@@ -215,7 +216,8 @@ bool isSeen(int32_t position, const Visibility& row) {
 
 /** Recomputes a lane from the keys that it sees: infinities or NaN of others may have leaked into its sums. */
 template <class FLASH>
-void attendExactly(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, const FLASH& flash, int32_t lane, float* y) {
+void attendExactly(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, const FLASH& flash,
+                   int32_t lane, float* y) {
   ExactSoftmax exact(cache, flash.queryOf(lane), scratch.exact);
   Rows rows(cache, tile, scratch, [&](int32_t count, const Visibility* visibility) {
     for (int32_t i = 0; i < count; i++) {
@@ -230,7 +232,8 @@ void attendExactly(const KvCache& cache, const Tile& tile, const TileScratch& sc
 
 /** Attends to all rows of a tile; `pairs` counts those that each of its tokens sees, or is null. */
 template <class FLASH>
-void attendTile(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, FLASH& flash, float* y, int32_t* pairs) {
+void attendTile(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, FLASH& flash, float* y,
+                int32_t* pairs) {
   for (int32_t t = tile.firstToken; pairs != nullptr && t < tile.lastToken; t++) pairs[t] = 0;
   Rows rows(cache, tile, scratch, [&](int32_t count, const Visibility* visibility) {
     flash.attendRows(scratch.keys, scratch.values, count, visibility, Prefetch(nullptr, 0), Prefetch(nullptr, 0));
