@@ -13,13 +13,11 @@ import {
 } from '../grammar.js';
 import { usersOf } from '../network/left-recursion.js';
 import { prune } from '../network/prune.js';
-import { complementDfa, intersectDfa, satisfiesLength, multipleDfa, type Dfa } from '../regular/dfa.js';
-import { wholeRegexDfa } from '../regular/regex.js';
+import { complementDfa, intersectDfa, satisfiesLength, type Dfa } from '../regular/dfa.js';
 import {
   declaredNames,
   itemOf,
   propertyOf,
-  type Bound,
   canonical,
   conjoined,
   distinct,
@@ -27,20 +25,11 @@ import {
   type Conjunction,
   type Facts,
   type JsonSchema,
-  type Kind,
   allKinds,
 } from './facts.js';
 import { encodeInString, encodePlain, valueNode } from './json-text.js';
 import { nameClasses } from './name-classes.js';
-import {
-  anyDecimal,
-  decimalRegex,
-  dividesIntegers,
-  divisorOf,
-  exactRegex,
-  integerRegex,
-  type Divisor,
-} from './numbers.js';
+import { numberNode, type NumberWriter } from './number-node.js';
 import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
 import { fail, locate, placeOf } from './located.js';
@@ -148,6 +137,7 @@ class SchemaConverter {
   /** Automata of strings by their constraints. */
   readonly #strings = new Map<string, GrammarNode>();
   readonly #places: Map<string, string>;
+  readonly #numbers: NumberWriter;
   #numAutomata = 0;
 
   constructor(resolver: Resolver, rules: SharedRules, prefix: string, places: Map<string, string>) {
@@ -155,6 +145,7 @@ class SchemaConverter {
     this.#rules = rules;
     this.#resolver = resolver;
     this.#prefix = prefix;
+    this.#numbers = { rules, automaton: (dfa) => this.#automaton(dfa, encodePlain) };
   }
 
   /** The rule of a conjunction of schemas: one for each set, so that recursion terminates. */
@@ -205,7 +196,8 @@ class SchemaConverter {
     if (kinds.has('array')) alternatives.push(yield* this.#arrayNode(facts));
     if (kinds.has('string')) alternatives.push(yield* this.#stringNode(facts));
     const isDecimal = kinds.has('decimal') && !(facts.divisors ?? []).some(Number.isInteger);
-    if (kinds.has('decimal') || kinds.has('integer')) alternatives.push(yield* this.#numberNode(facts, isDecimal));
+    if (kinds.has('decimal') || kinds.has('integer'))
+      alternatives.push(yield* numberNode(facts, isDecimal, this.#numbers));
     if (kinds.has('boolean')) alternatives.push(choice(literal('true'), literal('false')));
     if (kinds.has('null')) alternatives.push(literal('null'));
     return { kind: 'choice', alternatives };
@@ -255,54 +247,6 @@ class SchemaConverter {
       return yield* this.#automaton(dfa ?? anyText, encodeInString);
     }
     return yield* this.#rules.countedAutomaton(dfa, countsOf(minLength, maxLength), encodeInString);
-  }
-
-  *#numberNode({ minimum, maximum, divisors: all = [] }: Facts, isDecimal: boolean): Sliced<GrammarNode> {
-    const divisors = isDecimal ? all : all.filter((divisor) => !dividesIntegers(divisor));
-    if (isDecimal && minimum === undefined && maximum === undefined && divisors.length === 0) {
-      return this.#rules.shared('json-number', () =>
-        finish(this.#rules.automaton(finish(wholeRegexDfa(anyDecimal, this.#rules.budget)), 'json-n', encodePlain)),
-      );
-    }
-    if (!isDecimal && divisors.length > 0 && maximum === undefined && (minimum?.value ?? 0) <= 0) {
-      return yield* this.#multiplesNode(divisors, minimum);
-    }
-    const regex = isDecimal ? decimalRegex(minimum, maximum) : integerRegex(minimum, maximum, all.length > 0);
-    if (regex === undefined) return { kind: 'choice', alternatives: [] };
-    const numbers = yield* wholeRegexDfa(regex, this.#rules.budget);
-    const dfa = yield* this.#withDivisors(numbers, divisors);
-    return yield* this.#automaton(dfa, encodePlain);
-  }
-
-  /** Multiples that a double represents exactly: with 16 digits only those below 9e15, since 2^53 is about 9.007e15. */
-  *#multiplesNode(divisors: readonly number[], minimum: Bound | undefined): Sliced<GrammarNode> {
-    const positive = choice(
-      yield* this.#multiplesOfDigits('[1-8]', 16, divisors),
-      yield* this.#multiplesOfDigits('9', 15, divisors),
-    );
-    if (minimum === undefined) return choice(literal('0'), sequence(optional(literal('-')), positive));
-    if (minimum.value === 0) return minimum.isExclusive ? positive : choice(literal('0'), positive);
-    const facts = { kinds: new Set<Kind>(), minimum, maximum: belowZero, divisors };
-    return choice(literal('0'), positive, yield* this.#numberNode(facts, false));
-  }
-
-  *#multiplesOfDigits(first: string, max: number, divisors: readonly number[]): Sliced<GrammarNode> {
-    const digits = yield* wholeRegexDfa(`${first}\\d*`, this.#rules.budget);
-    const dfa = yield* this.#withDivisors(digits, divisors);
-    return yield* this.#rules.countedAutomaton(dfa, { min: 1, max }, encodePlain);
-  }
-
-  *#withDivisors(numbers: Dfa, divisors: readonly number[]): Sliced<Dfa> {
-    const { budget } = this.#rules;
-    let rest = numbers;
-    for (const divisor of divisors) {
-      const { numerator, numDigits, numZeros } = divisorOf(divisor) as Divisor;
-      rest = yield* intersectDfa(rest, yield* multipleDfa(numerator, numDigits, budget), budget);
-      if (numDigits === 0 && numZeros === 0) continue;
-      const exact = yield* wholeRegexDfa(exactRegex({ numDigits, numZeros }), budget);
-      rest = yield* intersectDfa(rest, exact, budget);
-    }
-    return rest;
   }
 
   *#arrayNode(facts: Facts): Sliced<GrammarNode> {
@@ -454,8 +398,6 @@ class SchemaConverter {
     return { dfa: own === undefined || dfa === undefined ? (own ?? dfa) : yield* intersectDfa(dfa, own, budget) };
   }
 }
-
-const belowZero: Bound = { value: 0, isExclusive: true, path: '' };
 
 function countsOf(min: number, max: number | undefined): CountRange {
   return max === undefined ? { min } : { min, max };
