@@ -81,18 +81,18 @@ export const textMutants: readonly Mutant[] = [
     file: 'packages/grammar/src/schema/without.ts',
     find: 'isExclusive: !isExclusive, path });',
     replace: 'isExclusive, path });',
-    tests: ['test/json-schema.test.ts'],
+    tests: ['test/json-schema/negation.test.ts'],
   },
   {
     file: 'packages/grammar/src/schema/numbers.ts',
     find: 'const nearest = high !== undefined && high < 0n ? -high : 1n;',
     replace: 'const nearest = 1n;',
-    tests: ['test/json-schema.test.ts', 'test/json-schema.refusals.test.ts'],
+    tests: ['test/json-schema/conversion.test.ts', 'test/json-schema/refusals.test.ts'],
   },
   {
     file: 'packages/grammar/src/schema/resolve.ts',
     find: 'if (anchor !== undefined) return anchor;',
     replace: '',
-    tests: ['test/json-schema.test.ts', 'test/json-schema.refusals.test.ts'],
+    tests: ['test/json-schema/conversion.test.ts', 'test/json-schema/refusals.test.ts'],
   },
 ];

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { JsonSchema } from '../src/index.js';
-import { checkSamples, conditional, matches, tokensOf } from './schema-checks.js';
+import type { JsonSchema } from '../../src/index.js';
+import { checkSamples, conditional, matches, tokensOf } from '../schema-checks.js';
 
 describe('negation', () => {
   const kinds = [

@@ -1,8 +1,8 @@
 import { testCoverage } from '@winnow/test-utils';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { JsonSchema } from '../src/index.js';
-import { checkSamples, conditional, tokensOf } from './schema-checks.js';
+import type { JsonSchema } from '../../src/index.js';
+import { checkSamples, conditional, tokensOf } from '../schema-checks.js';
 
 type Arbitrary = fc.Arbitrary<unknown>;
 

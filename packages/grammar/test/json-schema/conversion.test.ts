@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import type { JsonSchema } from '../src/index.js';
-import { checkSamples, matches, tokensOf, validatorOf } from './schema-checks.js';
+import type { JsonSchema } from '../../src/index.js';
+import { checkSamples, matches, tokensOf, validatorOf } from '../schema-checks.js';
 
 const person = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',

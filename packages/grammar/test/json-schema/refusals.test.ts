@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { jsonSchemaGrammar, type JsonSchema } from '../src/index.js';
+import { jsonSchemaGrammar, type JsonSchema } from '../../src/index.js';
 
 describe('rejected JSON schemas', () => {
   test.each<[unknown, string]>([
