@@ -150,7 +150,9 @@ describe.skipIf(!isBuilt)('with native kernels', () => {
       expect(backend.numNativeRecords).toBe(1);
     }
   });
+});
 
+describe.skipIf(!isBuilt)('native kernels and the life of a program', () => {
   test('several backends, and several memories of one', async () => {
     const exact = await expected();
     const { backend, inner } = await createScattered(2, { native: true, numThreads: 2, minSharedWork: 0 });
