@@ -1,6 +1,6 @@
 /**
- * Writes the npm package of this platform's addon: `node scripts/platform-package.mjs [--to FOLDER]` after `scripts/build.mjs`. It holds the
- * binary and a manifest with os, cpu and libc, so that npm installs it on matching machines alone, and has no scripts.
+ * Writes the npm package of this platform's addon: `node scripts/platform-package.mjs [--to FOLDER]` after
+ * `scripts/build.mjs`. It holds the binary and a manifest with os, cpu and libc, so that npm installs it on matching machines alone, and has no scripts.
  *
  * `--link FOLDER...` instead makes the packages in these folders optional dependencies of @winnow/native, in its manifest, for a
  * release.
@@ -45,7 +45,8 @@ function writePackage(platform, target) {
   copyFileSync(addon, join(target, 'winnow.node'));
   copyFileSync(join(folder, '..', '..', 'LICENSE'), join(target, 'LICENSE'));
   writeManifest(join(target, 'package.json'), platformManifest(platform, readManifest(manifestFile)));
-  const readme = `# @winnow/native-${platform}\n\nThe binary of [@winnow/native](https://github.com/winnow-ai/winnow/tree/main/packages/native) for ${platform}.\n`;
+  const source = 'https://github.com/winnow-ai/winnow/tree/main/packages/native';
+  const readme = `# @winnow/native-${platform}\n\nThe binary of [@winnow/native](${source}) for ${platform}.\n`;
   writeFileSync(join(target, 'README.md'), readme);
 }
 
