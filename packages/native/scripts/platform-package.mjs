@@ -1,6 +1,7 @@
 /**
  * Writes the npm package of this platform's addon: `node scripts/platform-package.mjs [--to FOLDER]` after
- * `scripts/build.mjs`. It holds the binary and a manifest with os, cpu and libc, so that npm installs it on matching machines alone, and has no scripts.
+ * `scripts/build.mjs`. It holds the binary and a manifest with os, cpu and libc, so that npm installs it on matching
+ * machines alone, and has no scripts.
  *
  * `--link FOLDER...` instead makes the packages in these folders optional dependencies of @winnow/native, in its manifest, for a
  * release.
