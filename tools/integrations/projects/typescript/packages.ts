@@ -14,6 +14,7 @@ export * as inferenceBackend from '@winnow/inference-backend';
 export * as kvCache from '@winnow/kv-cache';
 export * as langchain from '@winnow/langchain';
 export * as models from '@winnow/models';
+export * as native from '@winnow/native';
 export * as onnx from '@winnow/onnx';
 export * as ops from '@winnow/ops';
 export * as safetensors from '@winnow/safetensors';
