@@ -91,7 +91,9 @@ function tryInChild(path: string): Promise<Verdict & { readonly isFinal: boolean
     const refuse = (refusal: string, isFinal: boolean): void => resolve({ levels: [], refusal, isFinal });
     try {
       execFile(process.execPath, ['-e', childProgram, path], options, (error, stdout, stderr) => {
-        if (error === null) resolve({ levels: JSON.parse(stdout) as string[], isFinal: true });
+        const levels = levelsIn(stdout);
+        if (error === null && levels !== undefined) resolve({ levels, isFinal: true });
+        else if (error === null) refuse('its trial ended early', true);
         else if (error.killed === true) refuse(`its trial took more than ${timeoutMs / 1000} s`, false);
         else if (typeof error.code === 'string') refuse(`its trial could not start: ${error.message}`, false);
         else refuse(`its trial ended with ${error.signal ?? `code ${error.code}`}${reasonIn(stderr)}`, true);
@@ -100,6 +102,11 @@ function tryInChild(path: string): Promise<Verdict & { readonly isFinal: boolean
       refuse(`its trial could not start: ${messageOf(error)}`, false);
     }
   });
+}
+
+/** The levels that a child has printed; none if it ended before. */
+function levelsIn(stdout: string): string[] | undefined {
+  return stdout === '' ? undefined : (JSON.parse(stdout) as string[]);
 }
 
 /** The error message that a child has printed. */

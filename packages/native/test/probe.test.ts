@@ -89,6 +89,12 @@ describe.skipIf(findAddon() === undefined)('an addon that ends its process', () 
     expect(numLoads()).toBe(2);
   });
 
+  it('is refused also when it ends without an error', async () => {
+    vi.stubEnv('WINNOW_TEST_EXIT', '1');
+    const { refusal } = await openNative('auto', { path, cacheFolder: join(folder, 'exit') });
+    expect(refusal).toContain('its trial ended early');
+  });
+
   it('is tried every time where no verdict can be kept', async () => {
     vi.stubEnv('WINNOW_TEST_LOADS', loads);
     const before = numLoads();
