@@ -110,19 +110,29 @@ function layers(numLayers: number, numTokens = 4): Program {
   return b.build();
 }
 
+const encoded = new Map<number, Uint8Array>();
+
+/** The weights of a layer, which take longer to encode than to use. */
+function weightOf(seed: number): Uint8Array {
+  const bytes = encoded.get(seed) ?? new Uint8Array(layerBytes);
+  if (encoded.has(seed)) return bytes;
+  const values = Float32Array.from({ length: size * size }, (_, i) => 0.05 * Math.sin(i * 0.37 + seed));
+  encode('q8_0', values, bytes);
+  encoded.set(seed, bytes);
+  return bytes;
+}
+
 /** Allocates and fills the buffers of a program. */
 async function load(backend: Backend, program: Program): Promise<Map<string, BufferHandle>> {
   const buffers = new Map<string, BufferHandle>();
   for (const { name, usage, sizeBytes } of program.buffers.slice(2)) {
     const buffer = backend.allocate({ sizeBytes, usage, label: name });
     const seed = name.length + Number(name.at(-1)) || 1;
-    const values = Float32Array.from({ length: sizeBytes / 4 }, (_, i) => Math.sin(i * 0.37 + seed));
-    if (name.startsWith('weight')) {
-      const many = Float32Array.from({ length: size * size }, (_, i) => 0.05 * Math.sin(i * 0.37 + seed));
-      const bytes = new Uint8Array(sizeBytes);
-      encode('q8_0', many, bytes);
-      await backend.write(buffer, 0, bytes);
-    } else if (usage === 'weights') await backend.write(buffer, 0, new Uint8Array(values.buffer));
+    if (name.startsWith('weight')) await backend.write(buffer, 0, weightOf(seed));
+    else if (usage === 'weights') {
+      const values = Float32Array.from({ length: sizeBytes / 4 }, (_, i) => Math.sin(i * 0.37 + seed));
+      await backend.write(buffer, 0, new Uint8Array(values.buffer));
+    }
     buffers.set(name, buffer);
   }
   return buffers;

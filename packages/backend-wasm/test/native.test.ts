@@ -1,6 +1,5 @@
 /** How the backend chooses native kernels, and that it serves without them. Their results are tested with those of others. */
-import { nativeLevels } from '@winnow/native';
-import { findAddon, openNative } from '@winnow/native/node';
+import type { NativeAttachment } from '@winnow/native';
 import {
   createScalarBlock,
   ProgramBuilder,
@@ -13,6 +12,7 @@ import { createRng, encode, sizeOf } from '@winnow/tensor';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
+import { usableLevels } from './native-host.js';
 import { createScattered } from './scattered.js';
 
 const [numTokens, numInputs, numOutputs] = [5, 256, 64];
@@ -80,9 +80,8 @@ function expectNear(y: Float32Array, exact: Float32Array): void {
 }
 
 const node = createHost();
-const best = findAddon() === undefined ? undefined : (await openNative(true)).kernels?.level;
-const levels = best === undefined ? [] : nativeLevels.slice(nativeLevels.indexOf(best));
-const isBuilt = best !== undefined;
+const levels = await usableLevels();
+const isBuilt = levels.length > 0;
 
 describe('without native kernels', () => {
   test('the name, and no level', async () => {
@@ -114,11 +113,29 @@ describe('without native kernels', () => {
   });
 });
 
+describe('kernels that decline', () => {
+  test('every record when it runs: the interpreter computes it', async () => {
+    const attach = (): NativeAttachment => ({
+      run: () => false,
+      measure: (_task, to) => to.fill(0).length > 0,
+      connect: () => undefined,
+    });
+    const kernels = { level: 'avx2', path: 'none.node', attach } as const;
+    const backend = await create({
+      host: { ...node, openNative: async () => ({ kernels }) },
+      numThreads: 1,
+      maxCallerMs: 1000,
+    });
+    expect(await run(await prepare(backend))).toEqual(await expected({ numThreads: 1, maxCallerMs: 1000 }));
+    expect([backend.name, backend.numNativeRecords]).toEqual(['wasm+avx2', 0]);
+  });
+});
+
 describe.skipIf(!isBuilt)('with native kernels', () => {
   test('the name says the level, and records are counted', async () => {
     vi.stubEnv('WINNOW_NATIVE', undefined);
     const backend = await create({});
-    expect(nativeLevels).toContain(backend.nativeLevel);
+    expect(levels[0]).toBe(backend.nativeLevel);
     expect([backend.name, backend.notices]).toEqual([`wasm+${backend.nativeLevel}`, []]);
     const executable = await prepare(backend);
     expectNear(await run(executable), await expected());
@@ -156,7 +173,7 @@ describe.skipIf(!isBuilt)('native kernels and the life of a program', () => {
   test('several backends, and several memories of one', async () => {
     const exact = await expected();
     const { backend, inner } = await createScattered(2, { native: true, numThreads: 2, minSharedWork: 0 });
-    const others = [await create({ native: true }), await create({ native: nativeLevels.at(-1) })];
+    const others = [await create({ native: true }), await create({ native: levels.at(-1) })];
     for (const each of [backend, ...others]) {
       const executable = await prepare(each);
       expectNear(await run(executable), exact);

@@ -123,12 +123,16 @@ function programOf(prompt: Prompt): Program {
   return b.build();
 }
 
-async function attend(backend: Backend, prompt: Prompt): Promise<Found> {
+async function attend(
+  backend: Backend,
+  prompt: Prompt,
+  contents: Readonly<Record<string, Float32Array | Int32Array>>,
+): Promise<Found> {
   const { sequences, headDim } = prompt;
   const { numTokens, numHeads, table } = layoutOf(prompt);
   const program = programOf(prompt);
   const buffers = new Map<string, BufferHandle>();
-  for (const [name, content] of Object.entries(contentsOf(prompt))) {
+  for (const [name, content] of Object.entries(contents)) {
     const bytes = new Uint8Array(content.buffer);
     const buffer = backend.allocate({ sizeBytes: bytes.length, usage: name === 'q' ? 'weights' : 'kv', label: name });
     await backend.write(buffer, 0, bytes);
@@ -196,8 +200,9 @@ function useBackends(relaxedSimd: boolean): readonly Backend[] {
 }
 
 async function check(backends: readonly Backend[], prompt: Prompt): Promise<void> {
-  const expected = await attend(reference, prompt);
-  const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt)));
+  const contents = contentsOf(prompt);
+  const expected = await attend(reference, prompt, contents);
+  const [alone, ...together] = await Promise.all(backends.map((backend) => attend(backend, prompt, contents)));
   expect(alone!.pairs).toEqual(expected.pairs);
   expect(differences(alone!, expected, prompt).slice(0, 8)).toEqual([]);
   for (const found of together) {

@@ -320,7 +320,6 @@ describe('the contract', () => {
   });
 
   it.each(faults)('"%s" catches a backend that %s', async (check, _fault, create) => {
-    expect(await contractChecks[check](async () => createReferenceBackend())).toEqual([]);
     const failures = await contractChecks[check](async () => create()).catch((error: unknown) => [String(error)]);
     expect(failures).not.toEqual([]);
   });

@@ -47,7 +47,8 @@ describe('the case lists', () => {
   it.each(Object.entries(kernelCases))(
     'of %s are valid programs with canaries on both sides of outputs, and bounds far below the values',
     (_op, cases) => {
-      expect(sampled(selectCases(cases, testCoverage), 4).flatMap(defectsOf)).toEqual([]);
+      // the suite builds the program of every case; here it is enough to see each kind of them
+      expect(sampled(selectCases(cases, testCoverage), 10).flatMap(defectsOf)).toEqual([]);
     },
   );
 });

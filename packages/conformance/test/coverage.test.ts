@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { assignGroups, assignVariants, kernelCases, selectCases } from '../src/index.js';
+import { inTurn } from '../src/suite/coverage.js';
 
 const lengths = [0, 1, 2, 3, 17];
 const cases = ['f32', 'q8_0'].flatMap((dtype) =>
@@ -51,6 +52,15 @@ describe('the variants of a case', () => {
       }
     }
     expect(runs.split('\n').length).toBeLessThan(2 * cases.length);
+  });
+
+  it('share the kinds of sizes of a case: each runs on one of them, and each variant runs one', () => {
+    const sizes = ['fixed', 'dynamic'];
+    expect(inTurn(sizes, 1, 5, 'pairwise')).toEqual([sizes]);
+    expect(inTurn(sizes, 2, 0, 'pairwise')).toEqual([['fixed'], ['dynamic']]);
+    expect(inTurn(sizes, 3, 1, 'pairwise')).toEqual([['dynamic'], ['fixed'], ['dynamic']]);
+    expect(inTurn(['fixed'], 2, 1, 'pairwise')).toEqual([['fixed'], ['fixed']]);
+    expect(inTurn(sizes, 2, 0, 'full')).toEqual([sizes, sizes]);
   });
 
   it('rotate where kinds do not decide', () => {

@@ -2,7 +2,8 @@
  * Compiles the addon with the system's C++ compiler: every source once per level, against the headers of Node-API, and
  * the programs of source/tests. Objects and outputs are named by the content of their inputs, so nothing compiles twice.
  *
- * `--if-available` says so and succeeds where there is no compiler. CXX names another compiler than `c++`.
+ * `--if-available` says so and succeeds where there is no compiler. CXX names another compiler than `c++`. `--sanitize` builds with
+ * AddressSanitizer and UndefinedBehaviorSanitizer, `--emulate` with emulated instructions, each in a folder of its own; see check.mjs.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -12,14 +13,22 @@ import { availableParallelism } from 'node:os';
 import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { levelsOf, platformName } from './levels.mjs';
+import { emulating, levelsOf, platformName, sanitizing } from './levels.mjs';
+import { lock } from './lock.mjs';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
 const source = join(folder, 'source');
 const compiler = process.env['CXX'] ?? 'c++';
+const { values: options } = parseArgs({
+  options: {
+    'if-available': { type: 'boolean', default: false },
+    sanitize: { type: 'boolean', default: false },
+    emulate: { type: 'boolean', default: false },
+  },
+});
 const common = [
   '-std=c++20',
-  '-O3',
+  ...(options.sanitize ? sanitizing : ['-O3']),
   '-fPIC',
   '-fno-exceptions',
   '-fno-rtti',
@@ -28,8 +37,10 @@ const common = [
 ];
 /** Sources of which each level has a copy. */
 const levelFolders = ['attention', 'ffn', 'gemm', 'ops', 'runtime'];
-const linking =
-  process.platform === 'darwin' ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-Wl,--as-needed'];
+const linking = [
+  ...(process.platform === 'darwin' ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-Wl,--as-needed']),
+  ...(options.sanitize ? sanitizing : []),
+];
 
 /** The headers of Node-API: an MIT package without code. */
 function headerFolder() {
@@ -75,17 +86,23 @@ function run({ programArguments, output }) {
   });
 }
 
+/** Levels that few machines have, with emulated instructions. */
+function emulatedLevels() {
+  const levels = levelsOf().filter(({ isEmulated }) => isEmulated);
+  return levels.map(({ name, flags }) => ({ name, flags: [...flags, ...emulating] }));
+}
+
 /** The outputs of a build, by the content of all that they depend on. */
 class Build {
   /** @param version what the compiler calls itself */
   constructor(version) {
-    this.folder = join(folder, 'build', platformName());
+    const kind = options.sanitize ? '-sanitized' : options.emulate ? '-emulated' : '';
+    this.folder = join(folder, 'build', `${platformName()}${kind}`);
     this.objects = join(this.folder, 'objects');
-    this.levels = levelsOf();
+    this.levels = options.emulate ? emulatedLevels() : levelsOf();
     const headers = filesBelow(source, '.h').flatMap((path) => [relative(source, path), readFileSync(path)]);
     this.base = hashOf([compiler, version, readFileSync(join(headerFolder(), 'node_api.h')), ...headers]);
     this.kept = new Set();
-    mkdirSync(this.objects, { recursive: true });
   }
 
   /** An object file and, unless it exists, the command that makes it. */
@@ -96,8 +113,8 @@ class Build {
     return { output, programArguments: ['-c', path, ...common, ...flags] };
   }
 
-  levelObjects({ name, flags }) {
-    const files = levelFolders.flatMap((each) => filesBelow(join(source, each), '.cpp'));
+  levelObjects({ name, flags }, folders = levelFolders) {
+    const files = folders.flatMap((each) => filesBelow(join(source, each), '.cpp'));
     return files.map((path) => {
       const stem = relative(source, path).replaceAll(/[\\/]/g, '-').replace('.cpp', '');
       return this.#object(path, `${name}-${stem}`, [...flags, `-DWINNOW_LEVEL=${name}`]);
@@ -113,9 +130,10 @@ class Build {
   }
 
   /** The test programs of a level. */
-  programs(level, objects) {
+  programs(level, levelObjects, kind = '') {
+    const objects = levelObjects.map(({ output }) => output);
     return filesBelow(join(source, 'tests'), '.cpp').map((path) => {
-      const stem = `${basename(path, '.cpp')}-${level.name}`;
+      const stem = `${basename(path, '.cpp')}-${level.name}${kind}`;
       const hash = hashOf([this.base, readFileSync(path), ...level.flags, ...objects]);
       const output = join(this.folder, 'tests', `${stem}-${hash}`);
       mkdirSync(dirname(output), { recursive: true });
@@ -129,22 +147,37 @@ class Build {
     });
   }
 
-  /** Compiles and links what is missing; returns the number of compilations. */
+  /** Compiles and links what is missing, alone in the folder; returns the number of compilations. */
   async make() {
+    mkdirSync(this.objects, { recursive: true });
+    const unlock = await lock(join(this.folder, 'lock'));
+    try {
+      return await this.#make();
+    } finally {
+      unlock();
+    }
+  }
+
+  async #make() {
     const byLevel = this.levels.map((level) => this.levelObjects(level));
+    // for programs of source/tests alone, which link microkernels
+    const emulated = (options.emulate ? [] : emulatedLevels()).map((level) => ({
+      level,
+      products: this.levelObjects(level, ['gemm']),
+    }));
     const objects = [...byLevel.flat(), ...this.addonObjects()];
-    const missing = objects.filter(({ output }) => !existsSync(output));
+    const missing = [...objects, ...emulated.flatMap(({ products }) => products)].filter(
+      ({ output }) => !existsSync(output),
+    );
     await runAll(missing);
     const paths = objects.map(({ output }) => output);
     const addon = join(this.folder, `winnow-${hashOf(paths.map((path) => basename(path)))}.node`);
     this.kept.add(basename(addon));
     const links = existsSync(addon) ? [] : [{ output: addon, programArguments: [...paths, ...linking] }];
-    const programs = this.levels.flatMap((level, i) =>
-      this.programs(
-        level,
-        byLevel[i].map(({ output }) => output),
-      ),
-    );
+    const programs = [
+      ...this.levels.flatMap((level, i) => this.programs(level, byLevel[i])),
+      ...emulated.flatMap(({ level, products }) => this.programs(level, products, '-emulated')),
+    ];
     const stale = [...links, ...programs].filter(({ output }) => !existsSync(output));
     await runAll(stale);
     publish(addon, join(this.folder, 'winnow.node'));
@@ -173,7 +206,6 @@ function publish(from, to) {
 }
 
 async function main() {
-  const { values } = parseArgs({ options: { 'if-available': { type: 'boolean', default: false } } });
   const found = spawnSync(compiler, ['--version'], { encoding: 'utf8' });
   const refusal =
     found.status !== 0
@@ -182,7 +214,7 @@ async function main() {
         ? `no kernels for ${platformName()}`
         : undefined;
   if (refusal !== undefined) {
-    if (!values['if-available']) throw new Error(refusal);
+    if (!options['if-available']) throw new Error(refusal);
     process.stderr.write(`native kernels are not built: ${refusal}\n`);
     return;
   }

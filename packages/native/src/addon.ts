@@ -1,7 +1,7 @@
 /** The interface of the compiled addon, `source/addon/addon.cpp`, and of the kernels that a host gives its backend. */
 
 /** The instruction sets that kernels are compiled for, best first. */
-export const nativeLevels = ['avx512', 'avx2'] as const;
+export const nativeLevels = ['avx512', 'avxvnni', 'avx2'] as const;
 
 export type NativeLevel = (typeof nativeLevels)[number];
 

@@ -54,6 +54,9 @@ async function open(choice: NativeChoice, options: OpenNativeOptions): Promise<N
 function load(path: string, level: NativeLevel): NativeResult {
   try {
     const addon = createRequire(path)(path) as NativeAddon;
+    // a verdict may come from another machine that shares the cache folder
+    if (!addon.levels().includes(level))
+      return { refusal: `the addon was tried on a machine with ${level}, which this one lacks` };
     return { kernels: { level, path, attach: (bytes) => addon.attach(bytes, level) } };
   } catch (error) {
     return { refusal: `the addon cannot be loaded: ${messageOf(error)}` };

@@ -96,12 +96,21 @@ function tryInChild(path: string): Promise<Verdict & { readonly isFinal: boolean
         else if (error === null) refuse('its trial ended early', true);
         else if (error.killed === true) refuse(`its trial took more than ${timeoutMs / 1000} s`, false);
         else if (typeof error.code === 'string') refuse(`its trial could not start: ${error.message}`, false);
-        else refuse(`its trial ended with ${error.signal ?? `code ${error.code}`}${reasonIn(stderr)}`, true);
+        else
+          refuse(
+            `its trial ended with ${error.signal ?? `code ${error.code}`}${reasonIn(stderr)}`,
+            !isOutside(error.signal),
+          );
       });
     } catch (error) {
       refuse(`its trial could not start: ${messageOf(error)}`, false);
     }
   });
+}
+
+/** Signals that others send, such as a kernel that runs out of memory. */
+function isOutside(signal: string | undefined): boolean {
+  return signal === 'SIGKILL' || signal === 'SIGTERM' || signal === 'SIGINT' || signal === 'SIGHUP';
 }
 
 /** The levels that a child has printed; none if it ended before. */

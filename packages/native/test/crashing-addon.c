@@ -1,4 +1,7 @@
-/* An addon that counts its loads in the file that WINNOW_TEST_LOADS names, and then ends its process: without an error if there is WINNOW_TEST_EXIT. */
+/*
+ * An addon that counts its loads in the file that WINNOW_TEST_LOADS names, and then ends its process: without an error if
+ * there is WINNOW_TEST_EXIT.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -33,6 +33,7 @@ describe('what WINNOW_NATIVE chooses', () => {
     ['off', false],
     ['on', true],
     ['avx2', 'avx2'],
+    ['avxvnni', 'avxvnni'],
   ] as const)('%s: %s', (value, choice) => {
     vi.stubEnv('WINNOW_NATIVE', value);
     expect(choiceOfEnvironment()).toBe(choice);
@@ -40,7 +41,7 @@ describe('what WINNOW_NATIVE chooses', () => {
 
   it('names what is allowed', () => {
     expect(choiceOfEnvironment('sse9')).toEqual(
-      new Error('WINNOW_NATIVE: expected off, on, auto, avx512, avx2, got "sse9"'),
+      new Error('WINNOW_NATIVE: expected off, on, auto, avx512, avxvnni, avx2, got "sse9"'),
     );
   });
 });
@@ -63,6 +64,70 @@ describe('addons that cannot be loaded', () => {
     expect(verdicts()).toHaveLength(1);
   });
 });
+
+/** A script in place of an addon; `isTrial` is true in the child process. */
+function writeScript(name: string, body: string): string {
+  const path = join(folder, name);
+  const isTrial = `const isTrial = process.execArgv.includes('-e');`;
+  writeFileSync(
+    path,
+    `${isTrial}\nmodule.exports = { levels() { ${body} }, selfTest: () => true, attach: () => ({}) };`,
+  );
+  return path;
+}
+
+describe('addons that the machine fails', () => {
+  it('a trial that another process kills is not final', async () => {
+    const path = writeScript('killed.cjs', `process.kill(process.pid, 'SIGKILL');`);
+    const before = verdicts().length;
+    const { refusal } = await openNative('auto', { path, cacheFolder });
+    expect(refusal).toContain('its trial ended with SIGKILL');
+    expect(verdicts()).toHaveLength(before);
+  });
+
+  it('a level that only the machine of the trial had', async () => {
+    const path = writeScript('moved.cjs', `return isTrial ? ['avx2'] : [];`);
+    for (const choice of ['auto', true, 'avx2'] as const) {
+      const { kernels, refusal } = await openNative(choice, { path, cacheFolder });
+      expect([kernels, refusal]).toEqual([undefined, expect.stringContaining('which this one lacks')]);
+    }
+  });
+
+  it('an addon of another program', async () => {
+    const path = join(folder, 'other.cjs');
+    writeFileSync(path, 'module.exports = { hello: 1 };');
+    const { refusal } = await openNative('auto', { path, cacheFolder });
+    expect(refusal).toMatch(/its trial ended with code 1: TypeError: /);
+  });
+});
+
+describe.skipIf(findAddon() === undefined || process.platform !== 'linux')(
+  'copies of the addon that are damaged',
+  () => {
+    const refusalOf = async (name: string, change: (content: Buffer) => Buffer): Promise<string | undefined> => {
+      const path = join(folder, name);
+      writeFileSync(path, change(readFileSync(findAddon() as string)));
+      return (await openNative('auto', { path, cacheFolder })).refusal;
+    };
+
+    it('cut in half', async () => {
+      expect(await refusalOf('half.node', (content) => content.subarray(0, content.length / 2))).toContain(
+        'its trial ended',
+      );
+    });
+
+    it('for another processor', async () => {
+      const riscv = 243;
+      const changed = (content: Buffer): Buffer => (content.writeUInt16LE(riscv, 18), content);
+      expect(await refusalOf('riscv.node', changed)).toMatch(/its trial ended with code 1: Error: /);
+    });
+
+    it('with code of zeros', async () => {
+      const changed = (content: Buffer): Buffer => content.fill(0, 4096);
+      expect(await refusalOf('zeros.node', changed)).toContain('its trial ended');
+    });
+  },
+);
 
 describe.skipIf(findAddon() === undefined)('an addon that ends its process', () => {
   const path = join(folder, 'crashing.node');

@@ -56,6 +56,7 @@ class NodeWorker implements WorkerHandle {
 
   setBusy(isBusy: boolean): void {
     this.#isBusy = isBusy;
+    if (this.#isLeaving) return; // whoever waits for its end waits in vain if the process ends first
     if (isBusy) this.#worker.ref();
     else this.#worker.unref();
   }

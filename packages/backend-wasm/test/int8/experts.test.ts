@@ -2,7 +2,14 @@
 import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, encode, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
-import { borrowBackend, disposeBackendsAfterAll, nativeVariants, shapesFor, variants } from './setup.js';
+import {
+  borrowBackend,
+  disposeBackendsAfterAll,
+  expectSameBits,
+  nativeVariants,
+  shapesFor,
+  variants,
+} from './setup.js';
 
 disposeBackendsAfterAll();
 
@@ -96,14 +103,14 @@ async function checkShape(options: Options, dtype: DType, shape: Shape): Promise
   await executable.read('y', y);
   const z = new Float32Array(y.length);
   await executable.read('z', z);
-  expect(z).toEqual(y);
+  expectSameBits(z, y);
   expect(countOutside(y, { x, ids, values }, shape)).toBe(0);
   const bytes = new Uint8Array(weight.length);
   await backend.read(buffers.get('weight') as BufferHandle, 0, bytes);
   expect(Buffer.compare(bytes, weight)).toBe(0);
   // the number of threads changes no bit
   const key = `${dtype} ${numTokens} ${numInputs} ${String(options.relaxedSimd)} ${String(options.native)}`;
-  expect(y).toEqual(results.get(key) ?? y);
+  expectSameBits(y, results.get(key) ?? y);
   results.set(key, y);
   await backend.dispose();
 }

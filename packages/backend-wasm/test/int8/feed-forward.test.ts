@@ -3,15 +3,18 @@ import { neuronGroup, ProgramBuilder, type BufferHandle, type ProgramTensor } fr
 import { createRng, decode, dtypeInfo, sizeOf, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions } from '../../src/index.js';
+import { minPanelTokens, neuronColumns } from '../../src/kernels/layout.generated.js';
 import {
   borrowBackend,
   bytesOf,
   disposeBackendsAfterAll,
   encodedOnce,
+  expectSameBits,
+  nativeVariants,
   shapesFor,
   shuffledRows,
-  variants,
   type TestBackend,
+  variants,
 } from './setup.js';
 
 disposeBackendsAfterAll();
@@ -59,7 +62,7 @@ interface Setup extends Shape {
 function setUp(dtype: DType, shape: Shape): Setup {
   const rng = createRng(7);
   const { numTokens, width, numRows, factor } = shape;
-  const { weight, values } = encodedOnce(`${dtype} ${width} x ${numRows}, ${factor}`, dtype, () => {
+  const { weight, values } = encodedOnce(`${dtype} 3 x ${width} x ${numRows}, ${factor}`, dtype, () => {
     const ofWeight = createRng(8);
     const random = new Float32Array(3 * width * numRows);
     for (let i = 0; i < random.length; i++) random[i] = (ofWeight.nextGaussian() * factor) / 16;
@@ -148,7 +151,9 @@ async function yOf(
     buffers.set(label, handle);
   }
   const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  const before = backend.numNativeRecords;
   await executable.run(new Int32Array(0));
+  expect(backend.numNativeRecords > before).toBe(runsNatively(numTokens, options));
   const y = new Float32Array(numTokens * width);
   await executable.read('y', y);
   // independent of the order in the kernels
@@ -156,6 +161,16 @@ async function yOf(
     expect(await bytesIn(backend, buffers.get(label))).toEqual(bytes);
   await backend.dispose();
   return y;
+}
+
+/** Batches run in WebAssembly. */
+function runsNatively(numTokens: number, { native }: CreateWasmBackendOptions): boolean {
+  return native !== undefined && numTokens < minPanelTokens;
+}
+
+/** Whether kernels add in the order of the four ops: native ones do unless neurons are repacked. */
+function addsInOrder({ dtype, numTokens, width }: Setup, options: CreateWasmBackendOptions): boolean {
+  return !runsNatively(numTokens, options) || dtype === 'q4_K' || width % neuronColumns !== 0;
 }
 
 async function bytesIn(backend: TestBackend, buffer: BufferHandle | undefined): Promise<Uint8Array> {
@@ -239,15 +254,17 @@ const dtypes = ['q8_0', 'q4_0', 'q4_K'] as const;
 describe.each(dtypes)('%s', (dtype) => {
   const wholeBlocks = dtype === 'q4_K' ? shapes.filter(({ width }) => width % 256 === 0) : shapes;
   const results = new Map<string, Float32Array>();
-  describe.each(Object.entries(variants))('%s', (name, options) => {
+  describe.each(Object.entries({ ...variants, ...nativeVariants }))('%s', (name, options) => {
     const chosen = shapesFor(wholeBlocks, name, dtypes.indexOf(dtype));
     test.each(chosen)('$numTokens x $width, $count of $numRows neurons, times $factor', async (shape) => {
       const setup = setUp(dtype, shape);
       const y = await run(setup, [setup.count], options);
-      expect(y).toEqual(await runMatrices(setup, options)); // bit-identical to the four ops
-      const key = `${JSON.stringify(shape)} ${String(options.relaxedSimd)}`;
+      const ofMatrices = await runMatrices(setup, options);
+      if (addsInOrder(setup, options)) expectSameBits(y, ofMatrices); // bit-identical to the four ops
+      else expect(countOutside(setup, ofMatrices)).toBe(0);
+      const key = `${JSON.stringify(shape)} ${String(options.relaxedSimd)} ${String(options.native)}`;
       const first = results.get(key);
-      expect(y).toEqual(first ?? y);
+      expectSameBits(y, first ?? y);
       results.set(key, y);
       // sums of k-quants have the exact coefficients
       if (first === undefined && dtype !== 'q4_K') expect(countOutside(setup, y)).toBe(0);
@@ -258,7 +275,7 @@ describe.each(dtypes)('%s', (dtype) => {
       async (shape) => {
         const setup = setUp(dtype, shape);
         const passes = [neuronGroup, setup.count - neuronGroup, 0];
-        expect(await run(setup, passes, options)).toEqual(await run(setup, [setup.count], options));
+        expectSameBits(await run(setup, passes, options), await run(setup, [setup.count], options));
       },
     );
   });
@@ -311,7 +328,7 @@ async function checkSharedWeights(dtype: 'q8_0' | 'q4_0'): Promise<void> {
     await block.run(new Int32Array(0));
     const sums = new Float32Array(width);
     await block.read('y', sums);
-    expect(sums).toEqual(alone);
+    expectSameBits(sums, alone);
     await lookup.run(new Int32Array(0));
     const row = new Float32Array(width);
     await lookup.read('row', row);
@@ -322,7 +339,7 @@ async function checkSharedWeights(dtype: 'q8_0' | 'q4_0'): Promise<void> {
 
 describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
   const largest = new Map<string, Float32Array>();
-  describe.each(Object.entries(variants))('%s', (_name, options) => {
+  describe.each(Object.entries({ ...variants, ...nativeVariants }))('%s', (_name, options) => {
     test.each([
       ['least', 0x80, 0x00, 1],
       ['largest', 0x7f, 0xff, 1],
@@ -337,13 +354,16 @@ describe.each(['q8_0', 'q4_0'] as const)('%s', (dtype) => {
       for (let at = 0; at < view.byteLength; at += blockBytes) view.setUint16(at, 0x1400, true);
       decode(dtype, setup.weight, setup.values);
       const y = await run(setup, [setup.count], options);
-      expect(countOutside(setup, y)).toBe(0);
-      expect(y).toEqual(await runMatrices(setup, options));
-      const key = `${kind} ${numTokens} ${String(options.relaxedSimd)}`;
-      expect(y).toEqual(largest.get(key) ?? y);
+      if (addsInOrder(setup, options)) expectSameBits(y, await runMatrices(setup, options));
+      const key = `${kind} ${numTokens} ${String(options.relaxedSimd)} ${String(options.native)}`;
+      const first = largest.get(key);
+      if (first === undefined) expect(countOutside(setup, y)).toBe(0);
+      expectSameBits(y, first ?? y);
       largest.set(key, y);
     });
+  });
 
+  describe.each(Object.entries(variants))('%s', (_name, options) => {
     test('infinite activations: bit-identical to the four ops', async () => {
       const setup = setUp(dtype, shape);
       setup.x[5] = Infinity;

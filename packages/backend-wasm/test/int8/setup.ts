@@ -1,11 +1,10 @@
 /** Shared by tests with int8 activations: backend variants, encoded weights, permuted rows. */
-import { nativeLevels, type NativeLevel } from '@winnow/native';
-import { openNative } from '@winnow/native/node';
 import type { Backend, BufferHandle, Executable } from '@winnow/ops';
 import { decode, encode, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { sampled, testCoverage } from '@winnow/test-utils';
-import { afterAll } from 'vitest';
+import { afterAll, expect } from 'vitest';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend } from '../../src/index.js';
+import { nativeHost, usableLevels } from '../native-host.js';
 
 export const variants: Readonly<Record<string, CreateWasmBackendOptions>> = {
   'relaxed, 1 thread': { relaxedSimd: true, numThreads: 1 },
@@ -23,16 +22,10 @@ export const nativeVariants: Readonly<Record<string, CreateWasmBackendOptions>> 
   (await usableLevels()).flatMap((native) =>
     (isFull ? [1, 2, 4] : native === 'avx2' ? [2] : [1, 4]).map((numThreads) => [
       `${native}, ${numThreads} threads`,
-      { native, numThreads, minSharedWork: 0 },
+      { host: nativeHost, native, numThreads, minSharedWork: 0 },
     ]),
   ),
 );
-
-async function usableLevels(): Promise<readonly NativeLevel[]> {
-  const found: NativeLevel[] = [];
-  for (const level of nativeLevels) if ((await openNative(level)).kernels !== undefined) found.push(level);
-  return found;
-}
 
 /**
  * The shapes that a variant runs with a dtype: with three dtypes or more, every shape is combined with each dtype and each
@@ -92,6 +85,11 @@ export async function borrowBackend(options: CreateWasmBackendOptions): Promise<
 }
 
 export const bytesOf = (values: Float32Array | Int32Array): Uint8Array => new Uint8Array(values.buffer);
+
+/** Compares results without NaN, of which `toEqual` takes longer than most kernels. */
+export function expectSameBits(y: Float32Array, other: Float32Array): void {
+  if (Buffer.compare(bytesOf(y), bytesOf(other)) !== 0) expect(y).toEqual(other);
+}
 
 /** Encoded weights, and their dequantized values. */
 interface EncodedWeight {

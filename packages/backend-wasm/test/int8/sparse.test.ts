@@ -3,11 +3,14 @@ import { ProgramBuilder, type BufferHandle } from '@winnow/ops';
 import { createRng, decode, dtypeInfo, type DType } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import type { CreateWasmBackendOptions } from '../../src/index.js';
+import { minPanelTokens } from '../../src/kernels/layout.generated.js';
 import {
   borrowBackend,
   bytesOf,
   disposeBackendsAfterAll,
   encodedOnce,
+  expectSameBits,
+  nativeVariants,
   shapesFor,
   shuffledRows,
   variants,
@@ -90,7 +93,11 @@ async function runTwice(
     buffers.set(label, handle);
   }
   const executable = await backend.prepare(b.build(), { buffers, onUnsupported: 'error' });
+  const before = backend.numNativeRecords;
   await executable.run(new Int32Array(0));
+  // batches run in WebAssembly
+  const isNative = options.native !== undefined && numTokens < minPanelTokens;
+  expect(backend.numNativeRecords - before).toBe(isNative ? 2 : 0);
   const length = numTokens * (op === 'sparse-matmul' ? numRows : columns);
   const [y, z] = [new Float32Array(length), new Float32Array(length)];
   await executable.read('y', y);
@@ -104,14 +111,14 @@ async function runTwice(
  * whose bounds are to be checked: the others are the same.
  */
 function expectStable(key: string, y: Float32Array, z: Float32Array): boolean {
-  expect(z).toEqual(y);
+  expectSameBits(z, y);
   const first = results.get(key);
-  expect(y).toEqual(first ?? y);
+  expectSameBits(y, first ?? y);
   results.set(key, first ?? y);
   return first === undefined;
 }
 
-type Options = (typeof variants)[keyof typeof variants];
+type Options = CreateWasmBackendOptions;
 
 async function checkMatmul(options: Options, dtype: Parameters<typeof setUp>[0], shape: Shape): Promise<void> {
   const setup = setUp(dtype, shape);
@@ -119,7 +126,14 @@ async function checkMatmul(options: Options, dtype: Parameters<typeof setUp>[0],
   const rng = createRng(5);
   const x = Float32Array.from({ length: numTokens * columns }, () => rng.nextGaussian());
   const [y, z] = await runTwice('sparse-matmul', dtype, setup, x, options);
-  if (!expectStable(`matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
+  if (
+    !expectStable(
+      `matmul ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)} ${String(options.native)}`,
+      y,
+      z,
+    )
+  )
+    return;
   let numOutside = 0;
   for (const [at, found] of y.entries()) {
     const [t, j] = [Math.floor(at / numRows), at % numRows];
@@ -156,7 +170,14 @@ async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Sha
     i % numRows < count ? rng.nextGaussian() * 10 ** (rng.nextInt(3) - 1) : NaN,
   );
   const [y, z] = await runTwice('sparse-combine', dtype, setup, h, options);
-  if (!expectStable(`combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)}`, y, z)) return;
+  if (
+    !expectStable(
+      `combine ${dtype} ${JSON.stringify(shape)} ${String(options.relaxedSimd)} ${String(options.native)}`,
+      y,
+      z,
+    )
+  )
+    return;
   const { blockBytes } = dtypeInfo(dtype);
   const half = new Float32Array(1);
   const scales = Float32Array.from({ length: (numRows * columns) / 32 }, (_, block) => {
@@ -195,7 +216,7 @@ async function checkCombine(options: Options, dtype: 'q8_0' | 'q4_0', shape: Sha
 
 const dtypes = ['q8_0', 'q4_0', 'q4_K', 'q5_K', 'q6_K'] as const;
 
-describe.each(Object.entries(variants))('%s', (name, options) => {
+describe.each(Object.entries({ ...variants, ...nativeVariants }))('%s', (name, options) => {
   describe.each(dtypes)('sparse-matmul %s', (dtype) => {
     test.each(shapesFor(shapes, name, dtypes.indexOf(dtype)))(
       '$numTokens x $columns, $count of $numRows rows, times $factor',

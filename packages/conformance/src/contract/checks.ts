@@ -38,3 +38,12 @@ export const contractChecks: Readonly<Record<string, ContractCheck>> = {
   'programs share buffers': checkSharedBuffers,
   'several passes over neurons are bit-identical to one': checkSplitSums,
 };
+
+/** Checks that need a backend of their own: they use all its memory, end it, or give its buffers to another. */
+export const soleChecks: ReadonlySet<string> = new Set([
+  'invalid copies are rejected',
+  'foreign, missing and small buffers are rejected',
+  'limits are true',
+  'a working device is not lost',
+  'nothing works after dispose',
+]);

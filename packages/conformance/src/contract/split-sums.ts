@@ -93,6 +93,7 @@ export async function checkSplitSums(create: CreateBackend): Promise<string[]> {
   const backend = await create();
   const failures: string[] = [];
   for (const [dtypeIndex, dtype] of dtypes.entries()) {
+    if (failures.length > 0) break; // more take long and say nothing new
     for (const [index, numTokens] of tokenCounts.entries()) {
       // float weights are summed in one order from three tokens on
       if (!dtypeInfo(dtype).isQuantized && numTokens < 3) continue;

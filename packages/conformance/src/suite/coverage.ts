@@ -47,12 +47,14 @@ export function assignVariants<Case extends NamedCase, Variant extends string>(
   if (coverage === 'full') return new Map(cases.map((each) => [each, variants]));
   const assigned = new Map(cases.map((each): [Case, Variant[]] => [each, []]));
   const covered = new Set<string>();
-  const pairsOf = (each: Case, variant: string): string[] => [...kindsOf(each)].map((kind) => `${kind} on ${variant}`);
+  const kinds = new Map(cases.map((each) => [each, [...kindsOf(each)]]));
+  const pairsOf = (each: Case, variant: string): string[] =>
+    (kinds.get(each) as string[]).map((kind) => `${kind} on ${variant}`);
   for (const [at, [each, own]] of [...assigned].entries()) {
     // equally good variants alternate
-    const inTurn = variants.map((_, index) => variants[(at + index) % variants.length] as Variant);
+    const rotated = variants.map((_, index) => variants[(at + index) % variants.length] as Variant);
     const numNew = (variant: Variant): number => pairsOf(each, variant).filter((pair) => !covered.has(pair)).length;
-    const [first] = inTurn.toSorted((a, b) => numNew(b) - numNew(a));
+    const [first] = rotated.toSorted((a, b) => numNew(b) - numNew(a));
     if (first === undefined) continue;
     own.push(first);
     for (const pair of pairsOf(each, first)) covered.add(pair);
@@ -79,13 +81,27 @@ export function assignGroups<Case extends NamedCase>(
 ): ReadonlyMap<Case, readonly string[]> {
   if (coverage === 'full') return assignVariants(cases, groups.flat(), coverage);
   const numTurns = groups.map(() => 0);
-  const inTurn = (group: number): string => {
+  const nextOf = (group: number): string => {
     const variants = groups[group] as readonly string[];
     const turn = numTurns[group]++;
     return variants[turn % variants.length] as string;
   };
   const assigned = assignVariants(cases, [...groups.keys()].map(String), coverage);
-  return new Map([...assigned].map(([each, own]) => [each, own.map((group) => inTurn(Number(group)))]));
+  return new Map([...assigned].map(([each, own]) => [each, own.map((group) => nextOf(Number(group)))]));
+}
+
+/** The items that each of `count` takers gets. `full`: all. `pairwise`: each item has a taker, and each taker an item. */
+export function inTurn<Item>(
+  items: readonly Item[],
+  count: number,
+  first: number,
+  coverage: Coverage,
+): readonly (readonly Item[])[] {
+  return Array.from({ length: count }, (_, taker) => {
+    if (coverage === 'full') return items;
+    if (count < items.length) return items.filter((_item, index) => index % count === taker);
+    return items.filter((_item, index) => index === (first + taker) % items.length);
+  });
 }
 
 function valuesOf({ name, dtypes = {} }: NamedCase): {

@@ -3,12 +3,12 @@ import type { Backend } from '@winnow/ops';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { float32Arithmetic } from '../arithmetic.js';
 import { kernelCases } from '../cases/all.generated.js';
-import { contractChecks } from '../contract/checks.js';
+import { contractChecks, soleChecks } from '../contract/checks.js';
 import type { KernelCase } from '../kernel-case.js';
 import { programCases } from '../programs/all.js';
-import { checkKernelCase, checkUnsupportedCase, sizeKinds } from '../runs/run-kernel-case.js';
+import { checkKernelCase, checkUnsupportedCase, sizeKinds, type SizeKind } from '../runs/run-kernel-case.js';
 import { checkProgramCase } from '../runs/run-program-case.js';
-import { assignGroups, assignVariants, selectCases, type Coverage, type NamedCase } from './coverage.js';
+import { assignGroups, assignVariants, inTurn, selectCases, type Coverage, type NamedCase } from './coverage.js';
 import { compareSupport, fullSupport, supportTable, type SupportTable } from './support-table.js';
 
 export interface DescribeBackendOptions {
@@ -46,7 +46,7 @@ interface Variant {
   backend?: Backend;
 }
 
-type BackendCheck = (backend: Backend) => readonly string[] | Promise<readonly string[]>;
+type BackendCheck = (backend: Backend, index: number) => readonly string[] | Promise<readonly string[]>;
 
 /**
  * The same suite for variants of one backend side by side: the tensors and the expected results of a case, which take
@@ -74,8 +74,8 @@ export function describeVariants(options: DescribeVariantsOptions): void {
       });
     const onEach = async (chosen: readonly Variant[], check: BackendCheck): Promise<void> => {
       const failures: string[] = [];
-      for (const { name, backend } of chosen) {
-        failures.push(...(await check(backend!)).map((failure) => `${name}: ${failure}`));
+      for (const [index, { name, backend }] of chosen.entries()) {
+        failures.push(...(await check(backend!, index)).map((failure) => `${name}: ${failure}`));
       }
       expect(failures).toEqual([]);
     };
@@ -88,8 +88,9 @@ export function describeVariants(options: DescribeVariantsOptions): void {
       it.each(assign(selected))('%s', async (_name, kernelCase, chosen) => {
         const check = isExpected(expectedSupport, kernelCase) ? checkKernelCase : checkUnsupportedCase;
         const shared = { ...kernelCase, create: once(kernelCase.create) };
-        const sizes = sizesOf.get(kernelCase);
-        await onEach(chosen, (backend) => check(backend, shared, { arithmetic, sizes }));
+        const sizes = sizesOf.get(kernelCase) as readonly SizeKind[];
+        const turns = inTurn(sizes, chosen.length, selected.indexOf(kernelCase), coverage);
+        await onEach(chosen, (backend, index) => check(backend, shared, { arithmetic, sizes: turns[index] }));
       });
     });
     describe('whole programs', () => {
@@ -100,11 +101,12 @@ export function describeVariants(options: DescribeVariantsOptions): void {
       });
     });
     const withContract = variants.filter(({ name }) => contractOf.includes(name));
-    describe.each(withContract.map(({ name, create }) => [name, create] as const))(
+    describe.each(withContract.map((variant) => [variant.name, variant] as const))(
       'contract of %s',
-      (_name, create) => {
-        it.each(Object.entries(contractChecks))('%s', async (_check, check) => {
-          expect(await check(create)).toEqual([]);
+      (_name, variant) => {
+        it.each(Object.entries(contractChecks))('%s', async (name, check) => {
+          const isSole = coverage === 'full' || soleChecks.has(name);
+          expect(await check(isSole ? variant.create : async () => shared(variant.backend!))).toEqual([]);
         });
       },
     );
@@ -114,6 +116,11 @@ export function describeVariants(options: DescribeVariantsOptions): void {
 function isExpected(expectedSupport: SupportTable, { op, dtypes }: KernelCase): boolean {
   const types = Object.values(dtypes);
   return (types.length === 0 ? ['f32'] : types).every((dtype) => expectedSupport[op]?.[dtype] === true);
+}
+
+/** A backend that stays when a check disposes of it: starting its workers takes longer than most checks. */
+function shared(backend: Backend): Backend {
+  return { ...backend, dispose: async () => {} };
 }
 
 /** Keeps the first result: all variants of a backend have the same arithmetic. */

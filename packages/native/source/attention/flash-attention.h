@@ -3,8 +3,7 @@
  * queries, are computed together, so that each K and V row is read and dequantized once.
  */
 #pragma once
-#include "../runtime/threads.h"
-#include "kv-cache.h"
+#include "flash-tile.h"
 
 namespace WINNOW_NAMESPACE {
 
@@ -16,6 +15,28 @@ struct FlashOutput {
   /** Weighted sums of values `[splits, numTokens, numHeads, valueDim]`. */
   float* values;
 };
+
+/**
+ * Writes the results of all lanes of a tile. Infinities or NaN of keys that a lane does not see may have leaked into its sums: then
+ * `addKeys` adds those that it sees, and no others, to an exact softmax.
+ */
+template <class FLASH, class F> void writeLanes(const FLASH& flash, const FlashOutput& to, F addKeys) {
+  const KvCache& cache = flash.cache;
+  const bool isFinal = to.maxima == nullptr;
+  for (int32_t lane = 0; lane < flash.tile.numLanes(); lane++) {
+    const size_t row = flash.rowOf(lane) + static_cast<size_t>(flash.tile.split) * cache.numTokens * cache.numHeads;
+    float* values = to.values + row * cache.valueDim;
+    float maximum = flash.maximumOf(lane), sum = flash.sumOf(lane);
+    if (!flash.writeLane(lane, !isFinal ? 1 : sum == 0 ? 0 : 1 / sum, values)) {
+      ExactSoftmax exact(cache, flash.queryOf(lane), flash.scratch.exact);
+      addKeys(lane, exact);
+      exact.write(&maximum, &sum, values, isFinal);
+    }
+    if (isFinal) continue;
+    to.maxima[row] = maximum;
+    to.sums[row] = sum;
+  }
+}
 
 /**
  * Computes the share of a thread, with every context cut into `numSplits` splits; `isAligned` rounds their length up to whole steps.

@@ -5,24 +5,56 @@
 
 namespace WINNOW_NAMESPACE {
 
-struct KvCache {
-  int32_t numTokens, numHeads, numKvHeads;
-  /** Query heads of a KV head. */
-  int32_t groupSize;
-  int32_t headDim, valueDim, blockSize, maxBlocks;
-  int32_t keyType, valueType;
+namespace inputs = operands::attention;
+
+inline int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
+/** The keys or the values `[numBlocks, numKvHeads, blockSize, depth]`; `index` is that of a slot in the whole cache. */
+struct CachedRows {
+  const uint8_t* address;
+  int32_t dtype, numKvHeads, blockSize, depth;
   /** Bytes of a stored row. */
-  size_t keyBytes, valueBytes;
-  const float* queries;
-  const uint8_t *keys, *values;
-  const int32_t *positions, *sequences, *slotPositions, *blockTable, *contextLengths;
-  float scale, softCap;
+  size_t rowBytes = rowBytesOf(dtype, depth);
+
+  /** Address of the stored row of a slot. */
+  const uint8_t* addressOf(int32_t index, int32_t kvHead) const {
+    const size_t first = (static_cast<size_t>(index / blockSize) * numKvHeads + kvHead) * blockSize;
+    return address + (first + index % blockSize) * rowBytes;
+  }
+  /** Rows of one block from a slot on, as they are stored, as f32 (see `rowsOf`), and copied as f32. */
+  StoredRows at(int32_t index, int32_t kvHead) const { return {addressOf(index, kvHead), dtype, rowBytes}; }
+  const float* floatsAt(int32_t index, int32_t kvHead, int32_t count, float* to) const {
+    return rowsOf(dtype, addressOf(index, kvHead), to, count * depth);
+  }
+  void copy(int32_t index, int32_t kvHead, int32_t count, float* to) const {
+    copyRows(dtype, addressOf(index, kvHead), to, count * depth);
+  }
+};
+
+struct KvCache {
+  const Record& record;
+  int32_t numTokens = inputs::q::numTokens(record), numHeads = inputs::q::numHeads(record);
+  int32_t numKvHeads = inputs::keys::numKvHeads(record);
+  /** Query heads of a KV head. */
+  int32_t groupSize = numHeads / numKvHeads;
+  int32_t headDim = inputs::keys::headDim(record), valueDim = inputs::values::valueDim(record);
+  int32_t blockSize = inputs::keys::blockSize(record), maxBlocks = inputs::blockTable::maxBlocks(record);
+  CachedRows keys = {inputs::keys::address(record), inputs::keys::dtype(record), numKvHeads, blockSize, headDim};
+  CachedRows values = {inputs::values::address(record), inputs::values::dtype(record), numKvHeads, blockSize, valueDim};
+  const float* queries = inputs::q::address(record);
+  const int32_t *positions = inputs::positions::address(record), *sequences = inputs::sequences::address(record);
+  const int32_t *slotPositions = inputs::slotPositions::address(record), *blockTable = inputs::blockTable::address(record);
+  const int32_t* contextLengths = inputs::contextLengths::address(record);
+  float scale = inputs::attributes::scale(record), softCap = inputs::attributes::softCap(record);
+  bool isCausal = inputs::attributes::causal(record);
+  int32_t window = inputs::attributes::window(record);
   /** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
-  int32_t minDistance, maxDistance;
+  int32_t maxDistance = window == 0 ? INT32_MAX : isCausal ? window - 1 : window >> 1;
+  int32_t minDistance = isCausal ? 0 : -maxDistance;
   /** Keys from this position on are not seen. */
   int32_t limit = INT32_MAX;
 
-  explicit KvCache(const Record& record);
+  explicit KvCache(const Record& from) : record(from) {}
 
   /** Address of the query in row `token * numHeads + head`, which is also the row of its output. */
   const float* queryAt(size_t row) const { return queries + row * headDim; }
@@ -31,63 +63,29 @@ struct KvCache {
     return blockTable[static_cast<size_t>(sequence) * maxBlocks + slot / blockSize] * blockSize + slot % blockSize;
   }
   /** Number of slots from a logical slot to the end of its block, at most `limit`. */
-  int32_t slotsInBlock(int32_t slot, int32_t limit) const {
-    const int32_t rest = blockSize - slot % blockSize;
-    return rest < limit ? rest : limit;
+  int32_t slotsInBlock(int32_t slot, int32_t limit) const { return least(blockSize - slot % blockSize, limit); }
+  /** Calls `use` with the index and the number of the slots of each part of a block, `partSize` slots, in `[0, context)`. */
+  template <class F> void forParts(int32_t sequence, int32_t context, int32_t partSize, F use) const {
+    for (int32_t slot = 0; slot < context; slot += partSize) use(slotIndex(sequence, slot), least(partSize, context - slot));
   }
-  /** Addresses of stored rows. */
-  const uint8_t* keyRow(int32_t index, int32_t kvHead) const { return keys + rowOf(index, kvHead) * keyBytes; }
-  const uint8_t* valueRow(int32_t index, int32_t kvHead) const { return values + rowOf(index, kvHead) * valueBytes; }
-  /** Rows of one block as f32; see `rowsOf`. */
-  const float* keysOf(int32_t index, int32_t kvHead, int32_t count, float* to) const {
-    return rowsOf(keyType, keyRow(index, kvHead), to, count * headDim);
-  }
-  const float* valuesOf(int32_t index, int32_t kvHead, int32_t count, float* to) const {
-    return rowsOf(valueType, valueRow(index, kvHead), to, count * valueDim);
+  /** Row of the summary of the part that holds a slot, in tensors `[numBlocks, numParts, numKvHeads]`. */
+  size_t summaryRow(int32_t index, int32_t partSize, int32_t kvHead) const {
+    return static_cast<size_t>(index / partSize) * numKvHeads + kvHead;
   }
   bool isVisible(int32_t query, int32_t key) const {
     return key >= 0 && key < limit && query - key >= minDistance && query - key <= maxDistance;
   }
-
- private:
-  size_t rowOf(int32_t index, int32_t kvHead) const {
-    return (static_cast<size_t>(index / blockSize) * numKvHeads + kvHead) * blockSize + index % blockSize;
+  /** Number of slots, out of `count` consecutive ones, that a query at a position sees. */
+  int32_t countVisible(int32_t query, int32_t index, int32_t count) const {
+    int32_t numVisible = 0;
+    for (int32_t i = index; i < index + count; i++) numVisible += isVisible(query, slotPositions[i]) ? 1 : 0;
+    return numVisible;
   }
 };
 
-inline KvCache::KvCache(const Record& record) {
-  namespace op = operands::attention;
-  numTokens = op::q::numTokens(record);
-  numHeads = op::q::numHeads(record);
-  numKvHeads = op::keys::numKvHeads(record);
-  groupSize = numHeads / numKvHeads;
-  headDim = op::keys::headDim(record);
-  valueDim = op::values::valueDim(record);
-  blockSize = op::keys::blockSize(record);
-  maxBlocks = op::blockTable::maxBlocks(record);
-  keyType = op::keys::dtype(record);
-  valueType = op::values::dtype(record);
-  keyBytes = rowBytesOf(keyType, headDim);
-  valueBytes = rowBytesOf(valueType, valueDim);
-  queries = op::q::address(record);
-  keys = op::keys::address(record);
-  values = op::values::address(record);
-  positions = op::positions::address(record);
-  sequences = op::sequences::address(record);
-  slotPositions = op::slotPositions::address(record);
-  blockTable = op::blockTable::address(record);
-  contextLengths = op::contextLengths::address(record);
-  scale = op::attributes::scale(record);
-  softCap = op::attributes::softCap(record);
-  const int32_t window = op::attributes::window(record);
-  const bool isCausal = op::attributes::causal(record);
-  maxDistance = window == 0 ? INT32_MAX : isCausal ? window - 1 : window >> 1;
-  minDistance = isCausal ? 0 : -maxDistance;
-}
-
 /** Whether rows of the caches of a record can be dequantized. */
 inline bool hasRowTypes(const Record& record) {
-  return isRowType(operands::attention::keys::dtype(record)) && isRowType(operands::attention::values::dtype(record));
+  return isRowType(inputs::keys::dtype(record)) && isRowType(inputs::values::dtype(record));
 }
 
 }  // namespace WINNOW_NAMESPACE

@@ -1,4 +1,4 @@
-/** Rows of keys or values as f32: those of an f32 cache in place, others dequantized to a scratch that stays in the L1 cache. */
+/** Rows of keys or values as a cache stores them, and readers that widen LANES of their numbers to f32. */
 #pragma once
 #include <stddef.h>
 #include "../generated/dtypes.h"
@@ -6,56 +6,100 @@
 
 namespace WINNOW_NAMESPACE {
 
-/** Whether `rowsOf` knows a dtype. */
+struct StoredRows {
+  const uint8_t* at;
+  int32_t dtype;
+  size_t rowBytes;
+};
+inline StoredRows floatRows(const float* rows, int32_t depth) {
+  return {reinterpret_cast<const uint8_t*>(rows), winnow::F32, static_cast<size_t>(depth) * sizeof(float)};
+}
+
+/**
+ * A reader has `load`, for the numbers of a row from `i + offset` on: i is a multiple of 32 and the offset one of LANES below 32, so that
+ * vectors of a block share its scale. `rest` loads `count` numbers, fewer than LANES.
+ */
+struct FloatReader {
+  static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) {
+    return loadFloats<LANES>(reinterpret_cast<const float*>(row) + i + offset);
+  }
+  static FloatVector<LANES> rest(const uint8_t* row, int32_t i, int32_t count) {
+    return loadUpTo(reinterpret_cast<const float*>(row) + i, count);
+  }
+};
+
+template <FloatVector<LANES> (*LOAD)(const uint8_t*)> struct WordReader {
+  static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) { return LOAD(row + 2 * (i + offset)); }
+  static FloatVector<LANES> rest(const uint8_t* row, int32_t i, int32_t count) {
+    uint8_t words[2 * LANES] = {};
+    memcpy(words, row + 2 * i, static_cast<size_t>(2 * count));
+    return LOAD(words);
+  }
+};
+
+struct Q8Reader {
+  static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) {
+    const uint8_t* block = row + i / 32 * winnow::Q8_0_BLOCK_BYTES;
+    return widen(loadBytes(block + 2 + offset)) * halfToFloat(block);
+  }
+  /** Rows are whole blocks. */
+  static FloatVector<LANES> rest(const uint8_t*, int32_t, int32_t) { return splatTo<LANES>(0); }
+};
+
+/** Low nibbles are the first half of a block, high ones the second. */
+struct Q4Reader {
+  static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) {
+    const uint8_t* block = row + i / 32 * winnow::Q4_0_BLOCK_BYTES;
+    const __m128i bytes = loadBytes(block + 2 + offset % 16);
+    const __m128i nibbles = _mm_and_si128(offset < 16 ? bytes : _mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
+    return widen(_mm_sub_epi8(nibbles, _mm_set1_epi8(8))) * halfToFloat(block);
+  }
+  static FloatVector<LANES> rest(const uint8_t*, int32_t, int32_t) { return splatTo<LANES>(0); }
+};
+
+/** Whether there is a reader for a dtype. */
 inline bool isRowType(int32_t dtype) {
   return dtype == winnow::F32 || dtype == winnow::F16 || dtype == winnow::BF16 || dtype == winnow::Q8_0 || dtype == winnow::Q4_0;
+}
+
+/** Calls `use` with the reader for a dtype. */
+template <class F> inline void withReader(int32_t dtype, F use) {
+  switch (dtype) {
+    case winnow::F32: return use(FloatReader());
+    case winnow::F16: return use(WordReader<loadHalves>());
+    case winnow::BF16: return use(WordReader<loadBrainFloats>());
+    case winnow::Q8_0: return use(Q8Reader());
+    default: return use(Q4Reader());
+  }
 }
 
 /** Bytes of `count` stored numbers. */
 inline size_t rowBytesOf(int32_t dtype, int32_t count) { return bytesOf(dtype, static_cast<uint64_t>(count)); }
 
-inline void dequantizeQ8(const uint8_t* from, float* to, int32_t count) {
-  for (int32_t i = 0; i < count; i += 32, from += winnow::Q8_0_BLOCK_BYTES) {
-    const float scale = halfToFloat(from);
-    widenBytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2)), scale, to + i);
-    widenBytes(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 18)), scale, to + i + 16);
-  }
-}
-
-/** Low nibbles are the first half of a block, high ones the second. */
-inline void dequantizeQ4(const uint8_t* from, float* to, int32_t count) {
-  const __m128i low = _mm_set1_epi8(15);
-  const __m128i eight = _mm_set1_epi8(8);
-  for (int32_t i = 0; i < count; i += 32, from += winnow::Q4_0_BLOCK_BYTES) {
-    const float scale = halfToFloat(from);
-    const __m128i nibbles = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 2));
-    widenBytes(_mm_sub_epi8(_mm_and_si128(nibbles, low), eight), scale, to + i);
-    widenBytes(_mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(nibbles, 4), low), eight), scale, to + i + 16);
-  }
-}
-
-template <class LOAD>
-inline void dequantizeWords(const uint8_t* from, float* to, int32_t count, LOAD loadWords) {
+/** Calls `use` with the places `i + offset` of the whole vectors of `count` numbers. */
+template <class F> inline void forVectors(int32_t count, F use) {
   int32_t i = 0;
-  for (; i + LANES <= count; i += LANES) storeFloats(to + i, loadWords(from + 2 * i));
-  if (i == count) return;
-  uint8_t rest[2 * LANES] = {};
-  memcpy(rest, from + 2 * i, static_cast<size_t>(2 * (count - i)));
-  float last[LANES];
-  storeFloats(last, loadWords(rest));
-  memcpy(to + i, last, static_cast<size_t>(4 * (count - i)));
+  for (; i + 32 <= count; i += 32) {
+#pragma GCC unroll 4
+    for (int32_t offset = 0; offset < 32; offset += LANES) use(i, offset);
+  }
+  for (int32_t offset = 0; i + offset + LANES <= count; offset += LANES) use(i, offset);
 }
 
-/** `count` numbers at `from` as f32, dequantized to `to` unless they are f32. */
+/** `count` numbers at `from` as f32: those of an f32 cache in place, others dequantized to `to`. */
 inline const float* rowsOf(int32_t dtype, const uint8_t* from, float* to, int32_t count) {
-  switch (dtype) {
-    case winnow::F32: return reinterpret_cast<const float*>(from);
-    case winnow::F16: dequantizeWords(from, to, count, loadHalves); break;
-    case winnow::BF16: dequantizeWords(from, to, count, loadBrainFloats); break;
-    case winnow::Q8_0: dequantizeQ8(from, to, count); break;
-    default: dequantizeQ4(from, to, count);
-  }
+  if (dtype == winnow::F32) return reinterpret_cast<const float*>(from);
+  withReader(dtype, [&](auto reader) {
+    forVectors(count, [&](int32_t i, int32_t offset) { storeFloats(to + i + offset, reader.load(from, i, offset)); });
+    const int32_t whole = count / LANES * LANES;
+    if (whole < count) storeUpTo(to + whole, reader.rest(from, whole, count - whole), count - whole);
+  });
   return to;
+}
+/** The same, never in place. */
+inline void copyRows(int32_t dtype, const uint8_t* from, float* to, int32_t count) {
+  const float* rows = rowsOf(dtype, from, to, count);
+  if (rows != to) memcpy(to, rows, static_cast<size_t>(count) * sizeof(float));
 }
 
 }  // namespace WINNOW_NAMESPACE

@@ -6,22 +6,14 @@
 #pragma once
 #include <math.h>
 #include <initializer_list>
-#include "../simd/float-vectors.h"
+#include "kv-rows.h"
 
 namespace WINNOW_NAMESPACE {
-
-template <int WIDTH_, int VECTORS_> struct Panel {
-  static constexpr int WIDTH = WIDTH_;
-  static constexpr int VECTORS = VECTORS_;
-  static constexpr int QUERIES = WIDTH * VECTORS;
-  /** Rows of a register tile: sums, the vectors of the right-hand side and one broadcast element fill the registers. */
-  static constexpr int ROWS = VECTORS == 1 ? (NUM_REGISTERS == 32 ? 16 : 12) : (NUM_REGISTERS == 32 ? 8 : 6);
-  using Float = FloatVector<WIDTH>;
-};
 
 /** Memory that a GEMM touches ahead of its use, a little at each step, so that computing hides the time of reading. */
 class Prefetch {
  public:
+  Prefetch() : Prefetch(nullptr, 0) {}
   Prefetch(const uint8_t* from, size_t sizeBytes) : at_(from), sizeBytes_(sizeBytes) {}
 
   void spread(int numSteps) { step_ = sizeBytes_ / static_cast<size_t>(numSteps); }
@@ -100,6 +92,34 @@ template <class P> constexpr int gemmSteps(int numRows, int depth) {
   const int rest = numRows % P::ROWS;
   return (numRows / P::ROWS + rest / 4 + rest % 4) * depth;
 }
+
+template <int WIDTH_, int VECTORS_> struct Panel {
+  static constexpr int WIDTH = WIDTH_;
+  static constexpr int VECTORS = VECTORS_;
+  static constexpr int QUERIES = WIDTH * VECTORS;
+  /** Rows of a register tile: sums, the vectors of the right-hand side and one broadcast element fill the registers. */
+  static constexpr int ROWS = VECTORS == 1 ? (NUM_REGISTERS == 32 ? 16 : 12) : (NUM_REGISTERS == 32 ? 8 : 6);
+  using Float = FloatVector<WIDTH>;
+
+  /** Numbers of the queries or outputs of a panel; the place of the first component of a lane, and the distance to the next. */
+  static size_t sizeOf(int32_t depth) { return static_cast<size_t>(QUERIES) * depth; }
+  static size_t placeOf(int32_t lane, int32_t depth) { return lane / QUERIES * sizeOf(depth) + lane % QUERIES; }
+  static constexpr int32_t STEP = QUERIES;
+  /** Whether rows may have any dtype; else they are f32. */
+  static constexpr bool READS_STORED = false;
+
+  /** Computes the logits of `count` rows; `ahead` takes `scoreSteps` steps. */
+  static void score(float* logits, const StoredRows& keys, int32_t count, int32_t depth, const float* queries, const Prefetch& ahead) {
+    gemmRows<Panel, false>(logits, reinterpret_cast<const float*>(keys.at), count, depth, queries, depth, nullptr, ahead);
+  }
+  static int scoreSteps(int32_t count, int32_t depth) { return gemmSteps<Panel>(count, depth); }
+  /** `outputs = outputs * factors + weights * values`; `ahead` takes `accumulateSteps` steps. */
+  static void accumulate(float* outputs, const StoredRows& values, int32_t count, int32_t depth, const float* weights, const float* factors,
+                         const Prefetch& ahead) {
+    gemmRows<Panel, true>(outputs, reinterpret_cast<const float*>(values.at), depth, depth, weights, count, factors, ahead);
+  }
+  static int accumulateSteps(int32_t count, int32_t depth) { return gemmSteps<Panel>(depth, count); }
+};
 
 /** Magnitudes of at most 2^22 plus this have their integer part in the low bits. */
 constexpr float ROUNDING = 0x1.8p23f;

@@ -10,78 +10,67 @@ struct Chunk {
   const int32_t* positions;
 };
 
-/** The chunks of the logical slots `[begin, end)` that any query of a tile may see. */
-template <class FLASH> class Chunks {
- public:
-  Chunks(const KvCache& cache, const Tile& tile, const FLASH& flash, int32_t begin, int32_t end)
-      : cache_(cache), tile_(tile), lowest_(flash.lowestPosition()), highest_(flash.highestPosition()), next_(begin), end_(end) {}
-
-  /** The next chunk; empty after the last one. */
-  Chunk next() {
-    while (next_ < end_) {
-      const int32_t index = cache_.slotIndex(tile_.sequence, next_);
-      const int32_t count = cache_.slotsInBlock(next_, least(STEP_ROWS, end_ - next_));
-      const int32_t* positions = cache_.slotPositions + index;
-      next_ += count;
-      // as unsigned numbers, the negative positions of empty slots are the largest
-      uint32_t low = UINT32_MAX, top = 0;
-      int32_t high = -1;
-      for (int32_t i = 0; i < count; i++) {
-        const uint32_t position = static_cast<uint32_t>(positions[i]);
-        low = position < low ? position : low;
-        top = position > top ? position : top;
-        high = positions[i] > high ? positions[i] : high;
-      }
-      if (high < 0 || low >= static_cast<uint32_t>(cache_.limit)) continue;
-      const int32_t farthest = lowest_ - high;
-      const int32_t nearest = highest_ - static_cast<int32_t>(low);
-      if (farthest > cache_.maxDistance || nearest < cache_.minDistance) continue;
-      const bool isSeen = top < static_cast<uint32_t>(cache_.limit) && farthest >= cache_.minDistance && nearest <= cache_.maxDistance;
-      return {index, count, isSeen ? nullptr : positions};
+/**
+ * Calls `use` with the chunks of the logical slots `[begin, end)` that any query of a tile may see, each with the next one, which is
+ * empty after the last.
+ */
+template <class FLASH, class F> void forChunks(const KvCache& cache, const FLASH& flash, int32_t begin, int32_t end, F use) {
+  Chunk previous = {0, 0, nullptr};
+  for (int32_t slot = begin, count; slot < end; slot += count) {
+    const int32_t index = cache.slotIndex(flash.tile.sequence, slot);
+    const int32_t* positions = cache.slotPositions + index;
+    count = cache.slotsInBlock(slot, least(STEP_ROWS, end - slot));
+    // as unsigned numbers, the negative positions of empty slots are the largest
+    uint32_t low = UINT32_MAX, top = 0;
+    int32_t high = -1;
+    for (int32_t i = 0; i < count; i++) {
+      const uint32_t position = static_cast<uint32_t>(positions[i]);
+      low = position < low ? position : low;
+      top = position > top ? position : top;
+      high = positions[i] > high ? positions[i] : high;
     }
-    return {0, 0, nullptr};
+    if (high < 0 || low >= static_cast<uint32_t>(cache.limit)) continue;
+    const int32_t farthest = flash.lowestPosition() - high;
+    const int32_t nearest = flash.highestPosition() - static_cast<int32_t>(low);
+    if (farthest > cache.maxDistance || nearest < cache.minDistance) continue;
+    const bool isSeen = top < static_cast<uint32_t>(cache.limit) && farthest >= cache.minDistance && nearest <= cache.maxDistance;
+    const Chunk chunk = {index, count, isSeen ? nullptr : positions};
+    if (previous.count > 0) use(previous, chunk);
+    previous = chunk;
   }
-
- private:
-  const KvCache& cache_;
-  const Tile& tile_;
-  int32_t lowest_, highest_, next_, end_;
-};
+  if (previous.count > 0) use(previous, Chunk{0, 0, nullptr});
+}
 
 /** Who sees the rows of a chunk; empty slots and positions from the limit on are seen by no query. */
 inline void findVisibility(const KvCache& cache, const Chunk& chunk, Visibility* to) {
   for (int32_t i = 0; i < chunk.count; i++) {
     const int32_t position = chunk.positions[i];
-    // no distance is at least 1 and at most 0
     const bool isHidden = position < 0 || position >= cache.limit;
-    to[i] = isHidden ? Visibility{0, 1, 0, 0} : Visibility{position, cache.minDistance, cache.maxDistance, 0};
+    to[i] = isHidden ? HIDDEN : Visibility{position, cache.minDistance, cache.maxDistance, 0};
   }
 }
 
-/** Attends to the logical slots `[begin, end)`. */
-template <class FLASH>
-void attendSlots(const KvCache& cache, const Tile& tile, const TileScratch& scratch, FLASH& flash, int32_t begin, int32_t end) {
-  Chunks<FLASH> chunks(cache, tile, flash, begin, end);
+/** Attends to the logical slots `[begin, end)`, as `cache` says who sees them. */
+template <class FLASH> void attendSlots(const KvCache& cache, FLASH& flash, int32_t begin, int32_t end) {
+  const int32_t kvHead = flash.tile.kvHead;
   Visibility visibility[STEP_ROWS];
-  for (Chunk next = chunks.next(); next.count > 0;) {
-    const Chunk chunk = next;
-    next = chunks.next();
+  forChunks(cache, flash, begin, end, [&](const Chunk& chunk, const Chunk& next) {
     if (chunk.positions != nullptr) findVisibility(cache, chunk, visibility);
-    flash.attendRows(cache.keysOf(chunk.index, tile.kvHead, chunk.count, scratch.keys),
-                     cache.valuesOf(chunk.index, tile.kvHead, chunk.count, scratch.values), chunk.count,
+    flash.attendRows(cache.keys.at(chunk.index, kvHead), cache.values.at(chunk.index, kvHead), chunk.count,
                      chunk.positions == nullptr ? nullptr : visibility,
-                     Prefetch(cache.keyRow(next.index, tile.kvHead), next.count * cache.keyBytes),
-                     Prefetch(cache.valueRow(next.index, tile.kvHead), next.count * cache.valueBytes));
-  }
+                     Prefetch(cache.keys.addressOf(next.index, kvHead), next.count * cache.keys.rowBytes),
+                     Prefetch(cache.values.addressOf(next.index, kvHead), next.count * cache.values.rowBytes));
+  });
 }
 
 /** Adds the slots `[begin, end)` that a lane sees to a softmax, one by one: hidden slots are never read. */
-inline void addSlots(const KvCache& cache, const Tile& tile, const TileScratch& scratch, int32_t position, int32_t begin,
-                     int32_t end, ExactSoftmax& exact) {
+template <class FLASH>
+void addSlots(const KvCache& cache, const FLASH& flash, int32_t lane, int32_t begin, int32_t end, ExactSoftmax& exact) {
   for (int32_t slot = begin; slot < end; slot++) {
-    const int32_t index = cache.slotIndex(tile.sequence, slot);
-    if (!cache.isVisible(position, cache.slotPositions[index])) continue;
-    exact.add(cache.keysOf(index, tile.kvHead, 1, scratch.keys), cache.valuesOf(index, tile.kvHead, 1, scratch.values), 0);
+    const int32_t index = cache.slotIndex(flash.tile.sequence, slot);
+    if (!cache.isVisible(flash.positionOf(lane), cache.slotPositions[index])) continue;
+    exact.add(cache.keys.floatsAt(index, flash.tile.kvHead, 1, flash.scratch.keys),
+              cache.values.floatsAt(index, flash.tile.kvHead, 1, flash.scratch.values), 0);
   }
 }
 

@@ -1,23 +1,20 @@
 /**
- * y = W x for weights in f32, f16 or bf16, in the layout of files. A few tokens: dot products of a row, whose weights are one
- * ascending stream. More: panels of FLOAT_MC rows and FLOAT_KC columns are converted to f32 and transposed once for FLOAT_NC tokens,
+ * y = W x for weights of any type that can be dequantized, in the layout of files. A few tokens: dot products of a row, whose weights
+ * are one ascending stream. More: panels of FLOAT_MC rows and FLOAT_KC columns are dequantized and transposed once for FLOAT_NC tokens,
  * which are packed TILE side by side; a register tile has two vectors of rows and TILE tokens.
  */
 #pragma once
-#include "../generated/dtypes.h"
-#include "../simd/float-vectors.h"
+#include "dequantize.h"
 
 namespace WINNOW_NAMESPACE {
 
 /** Vectors of rows of a register tile, and rows per panel. */
 constexpr int FLOAT_VECTORS = 2;
 constexpr int FLOAT_MC = FLOAT_VECTORS * LANES;
-/** Columns per panel. */
+/** Columns per panel: whole blocks of every type. */
 constexpr int FLOAT_KC = 256;
 /** Maximum number of tokens per pass over a panel: whole tiles. */
 constexpr int FLOAT_NC = 16 * FLOAT_TILE_TOKENS;
-
-constexpr bool isFloat(int32_t dtype) { return dtype == F32 || dtype == F16 || dtype == BF16; }
 
 /** The operands of a product. */
 struct FloatGemm {

@@ -4,7 +4,7 @@
  */
 #include "int8-matmul.h"
 #include "../generated/operands/matmul.h"
-#include "plain-rows.h"
+#include "dequantize.h"
 #include "qgemm.h"
 #include "qgemv.h"
 
@@ -127,7 +127,7 @@ class Int8Matmul {
 
   void multiplyPlainRow(int row) {
     auto* values = reinterpret_cast<float*>(local_);
-    dequantizeRow(dtype_, weight_ + static_cast<size_t>(row) * (groupBytes_ / GROUP_SIZE), numInputs_, values);
+    dequantize(dtype_, weight_ + static_cast<size_t>(row) * (groupBytes_ / GROUP_SIZE), numInputs_, values);
     for (int t = 0; t < numTokens_; t++) {
       const float sum = dotFloats(values, x_ + static_cast<size_t>(t) * numInputs_, numInputs_);
       y_[static_cast<size_t>(t) * numOutputs_ + row] = sum + (bias_ == nullptr ? 0 : bias_[row]);

@@ -119,9 +119,10 @@ void multiplyPanel(const Qgemm& product, int begin, int end, QgemmScratch& scrat
         const size_t column = static_cast<size_t>(block + i) * product.paddedTokens + first;
         const uint8_t* x = product.activations.codesFor<FORMAT::bits>() + column * CODE_BYTES<FORMAT::bits>;
         const uint8_t* meta = product.activations.metas + column * META_BYTES;
+        constexpr int STEP = ROW_VECTORS<FORMAT::bits>;
         int v = 0;
-        for (; v + ROW_VECTORS <= numVectors; v += ROW_VECTORS) {
-          multiplyBlocks<FORMAT, ROW_VECTORS>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
+        for (; v + STEP <= numVectors; v += STEP) {
+          multiplyBlocks<FORMAT, STEP>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
         }
         for (; v < numVectors; v++) {
           multiplyBlocks<FORMAT, 1>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);

@@ -176,6 +176,7 @@ void multiplyGroup(const uint8_t* group, int numBlocks, const RepeatedToken* tok
   Floats sums[TOKENS];
   for (Floats& sum : sums) sum = splatF(0);
   for (int block = 0; block < numBlocks; block += step, group += stepBytes) {
+    prefetchStream(group, stepBytes);
     Step<DTYPE, TOKENS>::add(group, tokens, block, sums);
   }
   for (int t = 0; t < TOKENS; t++) storePartSum(to + 4 * t, mul(sums[t], splatF(0x1p-10f)));

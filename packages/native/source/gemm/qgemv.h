@@ -1,7 +1,7 @@
 /**
  * qgemv: y = W x for a few tokens, with W in groups of four interleaved rows, which are streamed once: a vector has PARTS times
  * four columns of four rows. Activations are repeated accordingly, so that a part has the same four of them for each row. The
- * weights are one ascending stream, which the hardware prefetches best: prefetch instructions make it slower.
+ * weights are one ascending stream.
  */
 #pragma once
 #include "unpacked-blocks.h"

@@ -10,7 +10,12 @@ extern const Kernel attentionPartialKernel;  // source/ops/attention-partial.cpp
 extern const Kernel expertMatmulKernel;  // source/ops/expert-matmul.cpp
 extern const Kernel subquadraticAttentionKernel;  // source/ops/subquadratic-attention.cpp
 extern const Kernel streamingAttentionKernel;  // source/ops/streaming-attention.cpp
+extern const Kernel sparqAttentionKernel;  // source/ops/sparq-attention.cpp
 extern const Kernel pageTopkAttentionKernel;  // source/ops/page-topk-attention.cpp
+extern const Kernel h2oAttentionKernel;  // source/ops/h2o-attention.cpp
+extern const Kernel sparseMatmulKernel;  // source/ops/sparse-matmul.cpp
+extern const Kernel sparseCombineKernel;  // source/ops/sparse-combine.cpp
+extern const Kernel sparseFeedForwardKernel;  // source/ops/sparse-feed-forward.cpp
 
 /** The kernel of an op, or null. */
 inline const Kernel* kernelOf(int32_t opcode) {
@@ -21,7 +26,12 @@ inline const Kernel* kernelOf(int32_t opcode) {
     case 25: return &expertMatmulKernel;
     case 33: return &subquadraticAttentionKernel;
     case 34: return &streamingAttentionKernel;
+    case 35: return &sparqAttentionKernel;
     case 36: return &pageTopkAttentionKernel;
+    case 38: return &h2oAttentionKernel;
+    case 44: return &sparseMatmulKernel;
+    case 46: return &sparseCombineKernel;
+    case 47: return &sparseFeedForwardKernel;
     default: return nullptr;
   }
 }

@@ -1,7 +1,6 @@
 /** Partial states of split-KV attention, one for each split of the context. */
 #include "../generated/operands/attention-partial.h"
 #include "../attention/flash-attention.h"
-#include "../attention/flash-tile.h"
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
@@ -15,11 +14,8 @@ void run(const Record& record, Threads& threads) {
   flashAttention(KvCache(record), output, op::attributes::numParts(record), false, record.localScratch(), threads);
 }
 
-uint64_t sharedBytes(const Record&) { return 0; }
-
 }  // namespace
 
-extern const Kernel attentionPartialKernel;
-const Kernel attentionPartialKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
+extern const Kernel attentionPartialKernel = {hasRowTypes, noScratch, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE

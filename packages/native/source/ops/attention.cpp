@@ -4,7 +4,6 @@
  */
 #include <math.h>
 #include "../attention/flash-attention.h"
-#include "../attention/flash-tile.h"
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
@@ -28,8 +27,7 @@ int32_t countSplits(const KvCache& cache) {
     const int32_t context = cache.contextLengths[cache.sequences[t]];
     if (context > longest) longest = context;
   }
-  const int32_t items = WORK_ITEMS / cache.numKvHeads < MAX_SPLITS ? WORK_ITEMS / cache.numKvHeads : MAX_SPLITS;
-  const int32_t numSplits = longest / MIN_SPLIT < items ? longest / MIN_SPLIT : items;
+  const int32_t numSplits = least(longest / MIN_SPLIT, least(WORK_ITEMS / cache.numKvHeads, MAX_SPLITS));
   return numSplits > 1 ? numSplits : 1;
 }
 
@@ -69,14 +67,13 @@ void run(const Record& record, Threads& threads) {
 
 /** Partial states of the splits of a long context. */
 uint64_t sharedBytes(const Record& record) {
-  const int32_t numTokens = op::q::numTokens(record) < MAX_SPLIT_TOKENS ? op::q::numTokens(record) : MAX_SPLIT_TOKENS;
+  const int32_t numTokens = least(op::q::numTokens(record), MAX_SPLIT_TOKENS);
   const uint64_t rows = static_cast<uint64_t>(numTokens) * op::q::numHeads(record);
   return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
 }
 
 }  // namespace
 
-extern const Kernel attentionKernel;
-const Kernel attentionKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
+extern const Kernel attentionKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE

@@ -1,5 +1,5 @@
 /**
- * matmul: y = x W^T + bias, with 8-bit activations (gemm/int8-matmul.cpp) or, for weights in f32, f16 and bf16, with those in f32. Work
+ * matmul: y = x W^T + bias, with 8-bit activations (gemm/int8-matmul.cpp) or, for weights that are dequantized, with those in f32. Work
  * items: runs of output rows.
  */
 #include "../gemm/float-gemm.h"
@@ -17,7 +17,7 @@ using namespace operands::matmul;
 constexpr int GEMV_ROWS = 64;
 
 bool supports(const Record& record) {
-  return record.hasFlag(FLAG_INT8) ? supportsInt8Matmul(record) : isFloat(weight::dtype(record));
+  return record.hasFlag(FLAG_INT8) ? supportsInt8Matmul(record) : canDequantize(weight::dtype(record));
 }
 
 uint64_t sharedBytes(const Record& record) {

@@ -3,6 +3,7 @@
  * hold positions in any order. Records with masses are left to the interpreter.
  */
 #include "../generated/operands/streaming-attention.h"
+#include "../attention/flash-attention.h"
 #include "../attention/slot-chunks.h"
 #include "../runtime/kernel.h"
 
@@ -30,42 +31,28 @@ struct Views {
   /** Number of keys that a token sees. */
   int32_t countKeys(int32_t position, const Tile& tile) const {
     int32_t numKeys = 0;
-    for (int32_t slot = 0; slot < tile.context;) {
-      const int32_t* positions = window.slotPositions + window.slotIndex(tile.sequence, slot);
-      const int32_t count = window.slotsInBlock(slot, tile.context - slot);
+    window.forParts(tile.sequence, tile.context, window.blockSize, [&](int32_t index, int32_t count) {
+      const int32_t* positions = window.slotPositions + index;
       for (int32_t i = 0; i < count; i++) {
         numKeys += window.isVisible(position, positions[i]) | (hasSinks & sinks.isVisible(position, positions[i]));
       }
-      slot += count;
-    }
+    });
     return numKeys;
   }
 };
 
-/** Recomputes a lane from the keys that it sees: infinities or NaN of others may have leaked into its sums. */
-void attendExactly(const Views& views, const Tile& tile, const TileScratch& scratch, int32_t position, size_t row, float* y) {
-  const int32_t headDim = views.window.headDim;
-  ExactSoftmax exact(views.window, views.window.queryAt(row), scratch.exact);
-  addSlots(views.window, tile, scratch, position, 0, tile.context, exact);
-  exact.setQuery(views.sinkQueries + row * headDim);
-  if (views.hasSinks) addSlots(views.sinks, tile, scratch, position, 0, tile.context, exact);
-  float maximum, sum;
-  exact.write(&maximum, &sum, y, true);
-}
-
-template <class FLASH> void attendTile(const Views& views, const Tile& tile, const TileScratch& scratch, FLASH& flash, float* y,
-                                       int32_t* pairs) {
-  attendSlots(views.window, tile, scratch, flash, 0, tile.context);
+template <class FLASH> void attendTile(const Views& views, FLASH& flash, float* y, int32_t* pairs) {
+  const Tile& tile = flash.tile;
+  attendSlots(views.window, flash, 0, tile.context);
   if (views.hasSinks) {
     if (views.sinkQueries != views.sinks.queries) flash.loadQueries(views.sinkQueries);
-    attendSlots(views.sinks, tile, scratch, flash, 0, tile.context);
+    attendSlots(views.sinks, flash, 0, tile.context);
   }
-  for (int32_t lane = 0; lane < tile.numLanes(); lane++) {
-    float* to = y + flash.rowOf(lane) * views.window.valueDim;
-    const float sum = flash.sumOf(lane);
-    if (flash.writeLane(lane, sum == 0 ? 0 : 1 / sum, to)) continue;
-    attendExactly(views, tile, scratch, flash.positionOf(lane), flash.rowOf(lane), to);
-  }
+  writeLanes(flash, {nullptr, nullptr, y}, [&](int32_t lane, ExactSoftmax& exact) {
+    addSlots(views.window, flash, lane, 0, tile.context, exact);
+    exact.setQuery(views.sinkQueries + flash.rowOf(lane) * views.sinks.headDim);
+    if (views.hasSinks) addSlots(views.sinks, flash, lane, 0, tile.context, exact);
+  });
   for (int32_t t = tile.firstToken; tile.firstHead == 0 && t < tile.lastToken; t++) {
     pairs[t] = views.countKeys(views.window.positions[t], tile);
   }
@@ -73,21 +60,17 @@ template <class FLASH> void attendTile(const Views& views, const Tile& tile, con
 
 void run(const Record& record, Threads& threads) {
   const Views views(record);
-  const TileScratch scratch(views.window, record.localScratch());
+  ScratchArrays arrays(record.localScratch());
+  const TileScratch scratch{views.window, arrays};
   float* y = op::y::address(record);
   int32_t* pairs = op::pairs::address(record);
-  forEachTile(views.window, 1, threads, [&](const Tile& tile) {
-    openTile(views.window, tile, scratch, [&](auto flash) { attendTile(views, tile, scratch, flash, y, pairs); });
-  });
+  forEachTile(scratch, 1, threads, [&](auto flash) { attendTile(views, flash, y, pairs); });
 }
 
 bool supports(const Record& record) { return hasRowTypes(record) && !op::mass::isPresent(record); }
 
-uint64_t sharedBytes(const Record&) { return 0; }
-
 }  // namespace
 
-extern const Kernel streamingAttentionKernel;
-const Kernel streamingAttentionKernel = {supports, sharedBytes, tileScratchBytes, run};
+extern const Kernel streamingAttentionKernel = {supports, noScratch, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE

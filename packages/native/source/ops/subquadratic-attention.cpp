@@ -4,7 +4,7 @@
  * landmark by the queries whose last complete block is the same. Logical slot `j` of a sequence holds position `j` or is empty.
  */
 #include "../generated/operands/subquadratic-attention.h"
-#include "../attention/flash-tile.h"
+#include "../attention/flash-attention.h"
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
@@ -13,32 +13,21 @@ namespace {
 
 namespace op = operands::subquadratic_attention;
 
-struct Attributes {
-  /** Keys up to this distance are in the window. */
-  int32_t local;
-  int32_t landmarks;
-  bool logStride;
+struct Operands : KvCache {
+  /** Keys up to this distance are in the window; local + 1 does not overflow. */
+  int32_t local = least(op::attributes::local(record), INT32_MAX - 1);
+  int32_t landmarks = op::attributes::landmarks(record);
+  bool logStride = op::attributes::logStride(record);
+  /** Tokens of a summary; a block of the cache has one or several. */
+  int32_t partSize = landmarks == op::LANDMARKS_OFF ? blockSize : blockSize / op::keyMeans::numParts(record);
   /** log(partSize), or 0. */
-  float bias;
-  /** Summaries per block of the cache, and tokens per summary. */
-  int32_t numParts, partSize;
+  float bias = op::attributes::logCount(record) ? static_cast<float>(log(static_cast<double>(partSize))) : 0;
+  const float *keyMeans = op::keyMeans::address(record), *valueMeans = op::valueMeans::address(record);
+  const int32_t* meanCounts = op::meanCounts::address(record);
   int32_t numGlobals = 0;
   int32_t globals[MAX_GLOBALS];
-  const float *keyMeans, *valueMeans;
-  const int32_t* meanCounts;
 
-  Attributes(const Record& record, const KvCache& cache) {
-    // so that local + 1 does not overflow
-    local = least(op::attributes::local(record), INT32_MAX - 1);
-    landmarks = op::attributes::landmarks(record);
-    logStride = op::attributes::logStride(record);
-    const bool hasMeans = landmarks != op::LANDMARKS_OFF;
-    numParts = hasMeans ? op::keyMeans::numParts(record) : 1;
-    partSize = cache.blockSize / numParts;
-    bias = op::attributes::logCount(record) ? static_cast<float>(log(static_cast<double>(partSize))) : 0;
-    keyMeans = hasMeans ? op::keyMeans::address(record) : nullptr;
-    valueMeans = hasMeans ? op::valueMeans::address(record) : nullptr;
-    meanCounts = hasMeans ? op::meanCounts::address(record) : nullptr;
+  explicit Operands(const Record& from) : KvCache(from) {
     for (int32_t i = 0; i < MAX_GLOBALS; i++) {
       const int32_t global = op::attributes::global(record, i);
       if (global >= 0 && !isGlobal(global)) globals[numGlobals++] = global;
@@ -69,29 +58,31 @@ struct Attributes {
 /** Rows that a tile attends to, in steps of STEP_ROWS; `flush` is called with the rows of a step in scratch. */
 template <class F> class Rows {
  public:
-  Rows(const KvCache& cache, const Tile& tile, const TileScratch& scratch, F flush)
-      : cache_(cache), tile_(tile), scratch_(scratch), flush_(flush) {}
+  Rows(const Tile& tile, const TileScratch& scratch, F flush) : tile_(tile), scratch_(scratch), flush_(flush) {}
 
   /** Adds the keys of positions `[begin, end)` that the cache holds, each visible at distances of `low` to `high`. */
   void addRun(int32_t begin, int32_t end, int32_t low, int32_t high) {
+    const KvCache& cache = scratch_.cache;
     if (begin < 0) begin = 0;
     end = least(end, tile_.context);
     while (begin < end) {
-      const int32_t index = cache_.slotIndex(tile_.sequence, begin);
-      const int32_t limit = cache_.slotsInBlock(begin, least(end - begin, STEP_ROWS - count_));
+      const int32_t index = cache.slotIndex(tile_.sequence, begin);
+      const int32_t limit = cache.slotsInBlock(begin, least(end - begin, STEP_ROWS - count_));
       int32_t count = 0;
-      for (; count < limit && cache_.slotPositions[index + count] == begin + count; count++) {
+      for (; count < limit && cache.slotPositions[index + count] == begin + count; count++) {
         visibility_[count_ + count] = {begin + count, low, high, 0};
       }
-      if (count > 0) append(index, count);
+      cache.keys.copy(index, tile_.kvHead, count, keyAt(count_));
+      cache.values.copy(index, tile_.kvHead, count, valueAt(count_));
+      grow(count);
       begin += count < limit ? count + 1 : count;
     }
   }
 
   /** Adds a mean that the positions `[begin, end)` see. */
   void addMean(const float* key, const float* value, int32_t begin, int32_t end, float bias) {
-    memcpy(keyAt(count_), key, static_cast<size_t>(cache_.headDim) * 4);
-    memcpy(valueAt(count_), value, static_cast<size_t>(cache_.valueDim) * 4);
+    memcpy(keyAt(count_), key, scratch_.headDim * sizeof(float));
+    memcpy(valueAt(count_), value, scratch_.valueDim * sizeof(float));
     visibility_[count_] = {begin, 0, end - begin - 1, bias};
     grow(1);
   }
@@ -102,23 +93,14 @@ template <class F> class Rows {
   }
 
  private:
-  float* keyAt(int32_t row) const { return scratch_.keys + row * cache_.headDim; }
-  float* valueAt(int32_t row) const { return scratch_.values + row * cache_.valueDim; }
-
-  void append(int32_t index, int32_t count) {
-    const float* keys = cache_.keysOf(index, tile_.kvHead, count, keyAt(count_));
-    if (keys != keyAt(count_)) memcpy(keyAt(count_), keys, static_cast<size_t>(count * cache_.headDim) * 4);
-    const float* values = cache_.valuesOf(index, tile_.kvHead, count, valueAt(count_));
-    if (values != valueAt(count_)) memcpy(valueAt(count_), values, static_cast<size_t>(count * cache_.valueDim) * 4);
-    grow(count);
-  }
+  float* keyAt(int32_t row) const { return scratch_.keys + row * scratch_.headDim; }
+  float* valueAt(int32_t row) const { return scratch_.values + row * scratch_.valueDim; }
 
   void grow(int32_t count) {
     count_ += count;
     if (count_ == STEP_ROWS) flush();
   }
 
-  const KvCache& cache_;
   const Tile& tile_;
   const TileScratch& scratch_;
   F flush_;
@@ -140,18 +122,8 @@ struct Positions {
   }
 };
 
-/** Adds the keys of a window that reaches back from each position; every key once. */
-template <class ROWS> void addWindow(const Attributes& from, const Positions& positions, ROWS& rows) {
-  int32_t lowest = INT32_MAX, highest = 0;
-  for (int32_t i = 0; i < positions.count; i++) {
-    if (positions.at[i] < lowest) lowest = positions.at[i];
-    if (positions.at[i] > highest) highest = positions.at[i];
-  }
-  rows.addRun(from.local > lowest ? 0 : lowest - from.local, highest + 1, 0, from.local);
-}
-
 /** Adds globals and, for each position, the keys at power-of-two distances, beyond the windows. */
-template <class ROWS> void addEdges(const Attributes& from, const Positions& positions, ROWS& rows) {
+template <class ROWS> void addEdges(const Operands& from, const Positions& positions, ROWS& rows) {
   for (int32_t i = 0; i < from.numGlobals; i++) {
     rows.addRun(from.globals[i], from.globals[i] + 1, from.local + 1, INT32_MAX);
   }
@@ -173,23 +145,21 @@ template <class ROWS> void addEdges(const Attributes& from, const Positions& pos
 
 /** Adds a landmark for each run of consecutive positions in `[begin, end)` that see it. */
 template <class ROWS>
-void addLandmark(const KvCache& cache, const Tile& tile, const Attributes& from, int32_t part, int32_t begin, int32_t end, ROWS& rows) {
+void addLandmark(const Operands& from, const Tile& tile, int32_t part, int32_t begin, int32_t end, ROWS& rows) {
   const int32_t first = part * from.partSize;
   if (part < 0 || first + from.partSize > tile.context) return;
-  const int32_t block = cache.slotIndex(tile.sequence, first) / cache.blockSize;
-  const size_t summary = static_cast<size_t>(block * from.numParts + part % from.numParts) * cache.numKvHeads + tile.kvHead;
+  const size_t summary = from.summaryRow(from.slotIndex(tile.sequence, first), from.partSize, tile.kvHead);
   if (from.meanCounts[summary] != from.partSize) return;
   for (int32_t at = begin; at < end; at++) {
     const int32_t start = at;
     while (at < end && from.seesLandmark(at, part)) at++;
     if (at == start) continue;
-    rows.addMean(from.keyMeans + summary * cache.headDim, from.valueMeans + summary * cache.valueDim, start, at, from.bias);
+    rows.addMean(from.keyMeans + summary * from.headDim, from.valueMeans + summary * from.valueDim, start, at, from.bias);
   }
 }
 
 /** Adds the landmarks of all positions: the last complete part, and those at distances of 1, 2, 4, ... parts. */
-template <class ROWS>
-void addLandmarks(const KvCache& cache, const Tile& tile, const Attributes& from, const Positions& positions, ROWS& rows) {
+template <class ROWS> void addLandmarks(const Operands& from, const Tile& tile, const Positions& positions, ROWS& rows) {
   for (int32_t i = 0, next; i < positions.count; i = next) {
     const int32_t pivot = from.pivotOf(positions.at[i]);
     next = i + 1;
@@ -197,69 +167,52 @@ void addLandmarks(const KvCache& cache, const Tile& tile, const Attributes& from
     const int32_t begin = positions.at[i], end = positions.at[next - 1] + 1;
     for (int32_t distance = 0; distance <= pivot; distance = distance == 0 ? 1 : 2 * distance) {
       if (distance > 1 && !from.logStride) break;
-      addLandmark(cache, tile, from, pivot - distance, begin, end, rows);
+      addLandmark(from, tile, pivot - distance, begin, end, rows);
     }
   }
 }
 
-/** Adds all rows of a tile. */
-template <class ROWS> void addRows(const KvCache& cache, const Tile& tile, const Attributes& from, const Positions& positions, ROWS& rows) {
-  addWindow(from, positions, rows);
+/** Adds all rows of a tile: first the keys of a window that reaches back from each position, every key once. */
+template <class FLASH, class ROWS> void addRows(const Operands& from, const FLASH& flash, ROWS& rows) {
+  const Positions positions(from, flash.tile);
+  const int32_t lowest = flash.lowestPosition();
+  rows.addRun(from.local > lowest ? 0 : lowest - from.local, flash.highestPosition() + 1, 0, from.local);
   addEdges(from, positions, rows);
-  if (from.landmarks != op::LANDMARKS_OFF) addLandmarks(cache, tile, from, positions, rows);
+  if (from.landmarks != op::LANDMARKS_OFF) addLandmarks(from, flash.tile, positions, rows);
   rows.flush();
 }
 
-bool isSeen(int32_t position, const Visibility& row) {
-  return position - row.position >= row.low && position - row.position <= row.high;
-}
-
-/** Recomputes a lane from the keys that it sees: infinities or NaN of others may have leaked into its sums. */
-template <class FLASH>
-void attendExactly(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, const FLASH& flash,
-                   int32_t lane, float* y) {
-  ExactSoftmax exact(cache, flash.queryOf(lane), scratch.exact);
-  Rows rows(cache, tile, scratch, [&](int32_t count, const Visibility* visibility) {
-    for (int32_t i = 0; i < count; i++) {
-      if (!isSeen(flash.positionOf(lane), visibility[i])) continue;
-      exact.add(scratch.keys + i * cache.headDim, scratch.values + i * cache.valueDim, visibility[i].bias);
-    }
-  });
-  addRows(cache, tile, from, Positions(cache, tile), rows);
-  float maximum, sum;
-  exact.write(&maximum, &sum, y, true);
-}
-
 /** Attends to all rows of a tile; `pairs` counts those that each of its tokens sees, or is null. */
-template <class FLASH>
-void attendTile(const KvCache& cache, const Tile& tile, const TileScratch& scratch, const Attributes& from, FLASH& flash, float* y,
-                int32_t* pairs) {
+template <class FLASH> void attendTile(const Operands& from, FLASH& flash, float* y, int32_t* pairs) {
+  const Tile& tile = flash.tile;
+  const TileScratch& scratch = flash.scratch;
   for (int32_t t = tile.firstToken; pairs != nullptr && t < tile.lastToken; t++) pairs[t] = 0;
-  Rows rows(cache, tile, scratch, [&](int32_t count, const Visibility* visibility) {
-    flash.attendRows(scratch.keys, scratch.values, count, visibility, Prefetch(nullptr, 0), Prefetch(nullptr, 0));
+  Rows rows(tile, scratch, [&](int32_t count, const Visibility* visibility) {
+    const StoredRows keys = floatRows(scratch.keys, from.headDim), values = floatRows(scratch.values, from.valueDim);
+    flash.attendRows(keys, values, count, visibility, Prefetch(), Prefetch());
     for (int32_t t = tile.firstToken; pairs != nullptr && t < tile.lastToken; t++) {
-      for (int32_t i = 0; i < count; i++) pairs[t] += isSeen(cache.positions[t], visibility[i]) ? 1 : 0;
+      for (int32_t i = 0; i < count; i++) pairs[t] += visibility[i].isSeenFrom(from.positions[t]) ? 1 : 0;
     }
   });
-  addRows(cache, tile, from, Positions(cache, tile), rows);
-  for (int32_t lane = 0; lane < tile.numLanes(); lane++) {
-    float* to = y + flash.rowOf(lane) * cache.valueDim;
-    const float sum = flash.sumOf(lane);
-    if (!flash.writeLane(lane, sum == 0 ? 0 : 1 / sum, to)) attendExactly(cache, tile, scratch, from, flash, lane, to);
-  }
+  addRows(from, flash, rows);
+  writeLanes(flash, {nullptr, nullptr, y}, [&](int32_t lane, ExactSoftmax& exact) {
+    Rows again(tile, scratch, [&](int32_t count, const Visibility* visibility) {
+      for (int32_t i = 0; i < count; i++) {
+        if (!visibility[i].isSeenFrom(flash.positionOf(lane))) continue;
+        exact.add(scratch.keys + i * from.headDim, scratch.values + i * from.valueDim, visibility[i].bias);
+      }
+    });
+    addRows(from, flash, again);
+  });
 }
 
 void run(const Record& record, Threads& threads) {
-  const KvCache cache(record);
-  const Attributes from(record, cache);
-  const TileScratch scratch(cache, record.localScratch());
+  const Operands from(record);
+  ScratchArrays arrays(record.localScratch());
+  const TileScratch scratch{from, arrays};
   float* y = op::y::address(record);
   int32_t* pairs = op::pairs::address(record);
-  forEachTile(cache, 1, threads, [&](const Tile& tile) {
-    openTile(cache, tile, scratch, [&](auto flash) {
-      attendTile(cache, tile, scratch, from, flash, y, tile.firstHead == 0 ? pairs : nullptr);
-    });
-  });
+  forEachTile(scratch, 1, threads, [&](auto flash) { attendTile(from, flash, y, flash.tile.firstHead == 0 ? pairs : nullptr); });
 }
 
 /** Causal models without a sliding window; masses are left to the interpreter. */
@@ -267,11 +220,8 @@ bool supports(const Record& record) {
   return hasRowTypes(record) && op::attributes::causal(record) && op::attributes::window(record) == 0 && !op::mass::isPresent(record);
 }
 
-uint64_t sharedBytes(const Record&) { return 0; }
-
 }  // namespace
 
-extern const Kernel subquadraticAttentionKernel;
-const Kernel subquadraticAttentionKernel = {supports, sharedBytes, tileScratchBytes, run};
+extern const Kernel subquadraticAttentionKernel = {supports, noScratch, tileScratchBytes, run};
 
 }  // namespace WINNOW_NAMESPACE

@@ -5,6 +5,9 @@
 
 namespace WINNOW_NAMESPACE {
 
+/** The bytes of a kernel without scratch of a kind. */
+inline uint64_t noScratch(const Record&) { return 0; }
+
 struct Kernel {
   /** Whether the kernel computes records with these dtypes, shapes and flags; all symbols are at their capacity. */
   bool (*supports)(const Record& record);

@@ -34,15 +34,6 @@ inline double peakFloats(uint64_t passes) {
   return 2.0 * PEAK_SUMS * LANES * static_cast<double>(passes);
 }
 
-/** Four products per lane, added to its sum: one instruction with VNNI, else pairs of products that are added as 16 bits. */
-inline Ints addProducts(Ints sum, Ints a, Ints b) {
-#if defined(__AVX512VNNI__)
-  return _mm512_dpbusd_epi32(sum, a, b);
-#else
-  return _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b));
-#endif
-}
-
 /** 8-bit products on registers; returns their operations, two each. */
 inline double peakProducts(uint64_t passes) {
   Ints sums[PEAK_SUMS];

@@ -62,10 +62,6 @@ class Record {
   int32_t attributeI(int index) const { return words(task_->attributes)[index]; }
   float attributeF(int index) const { return reinterpret_cast<const float*>(words(task_->attributes))[index]; }
   bool hasFlag(uint32_t flag) const { return (static_cast<uint32_t>(words(task_->plan)[PLAN_FLAGS / 4]) & flag) != 0; }
-  /** A word for the kernel in the plan entry. */
-  uint32_t aux(int index) const { return static_cast<uint32_t>(words(task_->plan)[PLAN_AUX / 4 + index]); }
-  /** The tensor of a plan word, or of any other address in memory. */
-  uint8_t* at(uint32_t address) const { return memory_ + address; }
 
   /** Scratch that all threads share. */
   uint8_t* sharedScratch() const { return memory_ + task_->sharedScratch; }

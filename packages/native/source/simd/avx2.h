@@ -1,8 +1,4 @@
-/**
- * Verbs of the level avx2: 8 lanes, 8-bit dot products by `vpmaddubsw`, whose 16-bit sums saturate. Codes of up to six bits are
- * summed in 16 bits as often as they fit; for codes of eight bits, activations come as magnitudes [32] and signs [32], see
- * `storeSignMagnitude` in quantize-activations.h.
- */
+/** Verbs of the levels avx2 and avxvnni: 8 lanes. 8-bit dot products are in maddubs.h and usdot.h. */
 #pragma once
 #include <immintrin.h>
 #include <stddef.h>
@@ -15,8 +11,6 @@ namespace WINNOW_NAMESPACE {
 using Floats = __m256;
 using Ints = __m256i;
 constexpr int LANES = 8;
-/** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
-constexpr int ROW_VECTORS = 1;
 /** Tokens of the register tile of f32 GEMM, which has two vectors of rows. */
 constexpr int FLOAT_TILE_TOKENS = 6;
 
@@ -99,6 +93,10 @@ inline Floats splatHalves(const uint8_t* from) {
 }
 /** `value` in the lanes of the first part, zeros in the others. */
 inline Ints firstPart(int32_t value) { return _mm256_zextsi128_si256(_mm_set1_epi32(value)); }
+/** The same with the four numbers at `from`. */
+inline Ints firstPart(const void* from) { return _mm256_zextsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(from))); }
+/** The same four floats in every part. */
+inline Floats splatPartF(const void* from) { return _mm256_broadcast_ps(static_cast<const __m128*>(from)); }
 /** The number of its part in every lane. */
 inline Ints partIndices() { return _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1); }
 /** Stores the sum of the parts. */
@@ -127,79 +125,17 @@ inline Floats loadGroupHalves(const Groups& groups, size_t offset) {
   return _mm256_cvtph_ps(_mm_set_epi64x(part(1), part(0)));
 }
 
-/** Bytes of the codes of a block of 32 activations in the form for weights of BITS bits. */
-template <int BITS> constexpr int CODE_BYTES = BITS == 8 ? 64 : 32;
-/**
- * Stores LANES codes as magnitudes at `to` and signs at `to + 32`: 128 where a code is positive and 127 where it is negative. XOR
- * with signs makes unsigned codes of weights signed and applies the sign of x, but is one too small where x is negative, because
- * `-y = ~y + 1`: sums start with the magnitudes of negative codes, whose sum is returned.
- */
-inline int32_t storeSignMagnitude(uint8_t* to, Ints codes) {
-  const __m128i bytes = packBytes(codes);
-  const __m128i isNegative = _mm_cmpgt_epi8(_mm_setzero_si128(), bytes);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_abs_epi8(bytes));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(to + 32), _mm_xor_si128(isNegative, _mm_set1_epi8(-128)));
-  return -reduceAdd(_mm256_min_epi32(codes, _mm256_setzero_si256()));
-}
-/** How many 16-bit sums of two products with codes of BITS bits fit 16 bits: `8 * 2 * 15 * 127 < 2^15`. */
-template <int BITS> constexpr int PAIR_SUMS = BITS <= 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1;
-
-/** 16-bit sums of two products; `signs` are only read for codes of eight bits. */
-template <int BITS> inline Ints pairSums(Ints codes, Ints x, const Ints& signs) {
-  if constexpr (BITS < 8) return _mm256_maddubs_epi16(codes, x);
-  return _mm256_maddubs_epi16(x, _mm256_xor_si256(codes, signs));
-}
-template <int BITS> inline Ints splatPairSums(Ints codes, const uint8_t* x) {
-  return pairSums<BITS>(codes, splatBytes(x), BITS < 8 ? codes : splatBytes(x + 32));
-}
-inline Ints addPairs(Ints sum, Ints pairs) {
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-/**
- * Adds the products of COUNT vectors of codes, unsigned with BITS bits, and as many of activations, in which every four are
- * repeated for the four rows of a part. Signs come 128 bytes after magnitudes.
- */
-template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT], const uint8_t* x, Ints sum) {
-  constexpr int RUN = PAIR_SUMS<BITS> < COUNT ? PAIR_SUMS<BITS> : COUNT;
-  const auto pairsOf = [&](int i) {
-    const uint8_t* at = x + i * sizeof(Ints);
-    return pairSums<BITS>(codes[i], loadI(at), BITS < 8 ? codes[i] : loadI(at + 128));
-  };
-#pragma GCC unroll 4
-  for (int run = 0; run < COUNT; run += RUN) {
-    Ints pairs = pairsOf(run);
-#pragma GCC unroll 4
-    for (int i = run + 1; i < run + RUN; i++) pairs = _mm256_add_epi16(pairs, pairsOf(i));
-    sum = addPairs(sum, pairs);
-  }
+#if defined(__AVXVNNI__)
+/** Adds four products of unsigned bytes of `a` with signed ones of `b` to each lane. */
+inline Ints addProducts(Ints sum, Ints a, Ints b) {
+#if defined(WINNOW_EMULATED)
+  // the same instruction in the encoding of AVX-512, which test machines have
+  asm("%{evex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
   return sum;
+#else
+  return _mm256_dpbusd_avx_epi32(sum, a, b);
+#endif
 }
-
-/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
-constexpr int TILE_TOKENS = 1;
-
-/**
- * Adds the products of words [FROM, TO) of blocks: a lane's four codes, unsigned with BITS bits, times four activations of each
- * token; `x` are the codes of consecutive tokens.
- */
-template <int BITS, int FROM, int TO, int VECTORS>
-inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&sums)[TILE_TOKENS][VECTORS]) {
-  constexpr int COUNT = PAIR_SUMS<BITS> < TO - FROM ? PAIR_SUMS<BITS> : TO - FROM;
-#pragma GCC unroll 8
-  for (int run = FROM; run < TO; run += COUNT) {
-#pragma GCC unroll 4
-    for (int v = 0; v < VECTORS; v++) {
-#pragma GCC unroll 4
-      for (int t = 0; t < TILE_TOKENS; t++) {
-        const uint8_t* at = x + t * CODE_BYTES<BITS>;
-        Ints pairs = splatPairSums<BITS>(codes[v][run], at + 4 * run);
-#pragma GCC unroll 8
-        for (int j = run + 1; j < run + COUNT; j++) pairs = _mm256_add_epi16(pairs, splatPairSums<BITS>(codes[v][j], at + 4 * j));
-        sums[t][v] = addPairs(sums[t][v], pairs);
-      }
-    }
-  }
-}
+#endif
 
 }  // namespace WINNOW_NAMESPACE

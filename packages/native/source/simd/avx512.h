@@ -1,4 +1,4 @@
-/** Verbs of the level avx512: 16 lanes, 8-bit dot products by `vpdpbusd`. */
+/** Verbs of the level avx512: 16 lanes. */
 #pragma once
 #include <immintrin.h>
 #include <stddef.h>
@@ -11,8 +11,6 @@ namespace WINNOW_NAMESPACE {
 using Floats = __m512;
 using Ints = __m512i;
 constexpr int LANES = 16;
-/** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
-constexpr int ROW_VECTORS = 2;
 /** Tokens of the register tile of f32 GEMM, which has two vectors of rows. */
 constexpr int FLOAT_TILE_TOKENS = 12;
 
@@ -79,6 +77,10 @@ inline Floats splatHalves(const uint8_t* from) {
 }
 /** `value` in the lanes of the first part, zeros in the others. */
 inline Ints firstPart(int32_t value) { return _mm512_maskz_set1_epi32(0x000f, value); }
+/** The same with the four numbers at `from`. */
+inline Ints firstPart(const void* from) { return _mm512_zextsi128_si512(_mm_loadu_si128(static_cast<const __m128i*>(from))); }
+/** The same four floats in every part. */
+inline Floats splatPartF(const void* from) { return _mm512_broadcast_f32x4(_mm_loadu_ps(static_cast<const float*>(from))); }
 /** The number of its part in every lane. */
 inline Ints partIndices() { return _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3); }
 /** Stores the sum of the parts. */
@@ -111,39 +113,7 @@ inline Floats loadGroupHalves(const Groups& groups, size_t offset) {
   return _mm512_cvtph_ps(_mm256_set_epi64x(part(3), part(2), part(1), part(0)));
 }
 
-/** Bytes of the codes of a block of 32 activations in the form for weights of BITS bits. */
-template <int BITS> constexpr int CODE_BYTES = 32;
-/** Only defined on levels with a second form of codes. */
-int32_t storeSignMagnitude(uint8_t* to, Ints codes);
-
-/**
- * Adds the products of COUNT vectors of codes, unsigned with BITS bits, and as many of activations, in which every four are
- * repeated for the four rows of a part.
- */
-template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT], const uint8_t* x, Ints sum) {
-#pragma GCC unroll 4
-  for (int i = 0; i < COUNT; i++) sum = _mm512_dpbusd_epi32(sum, codes[i], loadI(x + i * sizeof(Ints)));
-  return sum;
-}
-
-/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
-constexpr int TILE_TOKENS = 2;
-
-/**
- * Adds the products of words [FROM, TO) of blocks: a lane's four codes, unsigned with BITS bits, times four activations of each
- * token; `x` are the codes of consecutive tokens.
- */
-template <int BITS, int FROM, int TO, int VECTORS>
-inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&sums)[TILE_TOKENS][VECTORS]) {
-#pragma GCC unroll 8
-  for (int j = FROM; j < TO; j++) {
-#pragma GCC unroll 4
-    for (int t = 0; t < TILE_TOKENS; t++) {
-      const Ints four = splatBytes(x + t * CODE_BYTES<BITS> + 4 * j);
-#pragma GCC unroll 4
-      for (int v = 0; v < VECTORS; v++) sums[t][v] = _mm512_dpbusd_epi32(sums[t][v], codes[v][j], four);
-    }
-  }
-}
+/** Adds four products of unsigned bytes of `a` with signed ones of `b` to each lane. */
+inline Ints addProducts(Ints sum, Ints a, Ints b) { return _mm512_dpbusd_epi32(sum, a, b); }
 
 }  // namespace WINNOW_NAMESPACE

@@ -1,8 +1,9 @@
-/** Compares the products of a level with the plain formulation; exits with the number of failures. */
+/** Compares the products of a level with the plain formulation; exits with the number of failures, or 77 without the instructions. */
 #include "../gemm/float-gemm.h"
 #include "../gemm/qgemm.h"
 #include "../gemm/qgemv.h"
 #include "../generated/layout.h"
+#include "../runtime/processor.h"
 #include "plain.h"
 
 namespace WINNOW_NAMESPACE {
@@ -159,6 +160,7 @@ void testFloats(const Case& c) {
 }  // namespace
 
 int testProducts() {
+  if (!isAvailable()) return 77;
   for (const int32_t dtype : {F32, F16, BF16}) {
     for (const int numTokens : {1, 2, 3, 13, 200}) {
       for (const int numColumns : {1, 67, 300}) testFloats({dtype, 37, numColumns, numTokens});

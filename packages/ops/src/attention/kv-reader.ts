@@ -3,7 +3,7 @@
  * always use positions, not slots, so that eviction, rings and paging may move slots.
  */
 import { ShapeError } from '@winnow/tensor';
-import { rowReader, type RowReader } from '../numerics/row-access.js';
+import { rowReader, rowsOf, type RowReader } from '../numerics/row-access.js';
 import type { Dim } from '../spec/dims.js';
 import { cacheDTypes, i32Only } from '../spec/dtypes.js';
 import type { InputSpec, TensorView } from '../spec/op-spec.js';
@@ -29,6 +29,13 @@ export function checkBlockSize(op: string, blockSize: Dim | undefined): void {
   throw new ShapeError({ op, rule: 'slots per block', expected: '1 or more', actual: String(blockSize) });
 }
 
+/** Rows of keys or of values as f32. */
+export interface KvRows {
+  readonly data: Float32Array;
+  /** Index in `data` of the row of a slot and head; valid until the next call. */
+  at(physicalSlot: number, kvHead: number): number;
+}
+
 /** Access to a cache for reference kernels. */
 export interface KvReader {
   readonly numKvHeads: number;
@@ -39,6 +46,9 @@ export interface KvReader {
   physicalSlot(sequence: number, logicalSlot: number): number;
   /** Position that a physical slot holds, negative when it is empty. */
   position(physicalSlot: number): number;
+  /** Keys and values, each in place where it is f32. */
+  readonly keys: KvRows;
+  readonly values: KvRows;
   readKey(physicalSlot: number, kvHead: number, out: Float32Array): void;
   readValue(physicalSlot: number, kvHead: number, out: Float32Array): void;
 }
@@ -48,13 +58,18 @@ export function kvReader(inputs: Readonly<Record<string, TensorView>>): KvReader
   const [, numKvHeads, blockSize, headDim] = keys.shape;
   const valueDim = values.shape[3];
   const maxBlocks = blockTable.shape[1];
+  const rowOf = (physicalSlot: number, kvHead: number): number => {
+    const block = Math.floor(physicalSlot / blockSize);
+    return (block * numKvHeads + kvHead) * blockSize + (physicalSlot % blockSize);
+  };
   const read =
     (reader: RowReader, dim: number) =>
-    (physicalSlot: number, kvHead: number, out: Float32Array): void => {
-      const block = Math.floor(physicalSlot / blockSize);
-      const row = (block * numKvHeads + kvHead) * blockSize + (physicalSlot % blockSize);
-      reader(row * dim, dim, out, 0);
-    };
+    (physicalSlot: number, kvHead: number, out: Float32Array): void =>
+      reader(rowOf(physicalSlot, kvHead) * dim, dim, out, 0);
+  const rows = (tensor: TensorView, dim: number): KvRows => {
+    const { values: data, at } = rowsOf(tensor, dim);
+    return { data, at: (physicalSlot, kvHead) => at(rowOf(physicalSlot, kvHead) * dim) };
+  };
   return {
     numKvHeads,
     headDim,
@@ -65,6 +80,8 @@ export function kvReader(inputs: Readonly<Record<string, TensorView>>): KvReader
       return block * blockSize + (logicalSlot % blockSize);
     },
     position: (physicalSlot) => slotPositions.data[physicalSlot],
+    keys: rows(keys, headDim),
+    values: rows(values, valueDim),
     readKey: read(rowReader(keys), headDim),
     readValue: read(rowReader(values), valueDim),
   };

@@ -16,13 +16,13 @@ export const attentionInputs: Readonly<Record<string, InputSpec>> = {
 /** Axes whose sizes are known when a kernel is prepared. */
 export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];
 
-/** Scaled and capped dot product of the query at `q[queryBegin...]` with a key. */
-export type Logit = (queryBegin: number, key: Float32Array) => number;
+/** Scaled and capped dot product of the query at `q[queryBegin...]` with the key at `key[keyBegin...]` (default 0). */
+export type Logit = (queryBegin: number, key: Float32Array, keyBegin?: number) => number;
 
 export function bindLogit(q: Float32Array, { headDim }: KvReader, attributes: Attributes): Logit {
   const scale = attributes['scale'] as number;
   const cap = bindCap(attributes);
-  return (queryBegin, key) => cap(dotProduct(q, queryBegin, key, 0, headDim) * scale);
+  return (queryBegin, key, keyBegin = 0) => cap(dotProduct(q, queryBegin, key, keyBegin, headDim) * scale);
 }
 
 export function bindCap(attributes: Attributes): (logit: number) => number {

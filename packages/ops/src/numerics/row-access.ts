@@ -19,6 +19,26 @@ export function rowReader({ data, dtype }: TensorView): RowReader {
   return (begin, length, out, outOffset) => decode(bytes, offsetOf(begin), out, outOffset, length);
 }
 
+/** Rows of a tensor as f32: those of f32 tensors in place, others dequantized into the same scratch row. */
+export interface Rows {
+  readonly values: Float32Array;
+  /** Index in `values` of the row at element `begin`, which is the start of a block; valid until the next call. */
+  at(begin: number): number;
+}
+
+export function rowsOf(tensor: TensorView, length: number): Rows {
+  if (tensor.dtype === 'f32') return { values: tensor.data as Float32Array, at: (begin) => begin };
+  const values = new Float32Array(length);
+  const read = rowReader(tensor);
+  return {
+    values,
+    at(begin) {
+      read(begin, length, values, 0);
+      return 0;
+    },
+  };
+}
+
 /** Stores `length` values of `values[valuesOffset...]` at element `begin` of the tensor. */
 export type RowWriter = (values: Float32Array, valuesOffset: number, length: number, begin: number) => void;
 

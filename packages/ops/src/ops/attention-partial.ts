@@ -109,11 +109,9 @@ export type Attend = (
  * counts as a masked key; a logit of NaN or +Infinity makes the state NaN, in any order of keys.
  */
 export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, attributes: Attributes): Attend {
-  const { numKvHeads, headDim, valueDim } = cache;
+  const { numKvHeads, headDim, valueDim, keys, values } = cache;
   const logitOf = bindLogit(q, cache, attributes);
   const isVisible = visibility(attributes);
-  const key = new Float32Array(headDim);
-  const value = new Float32Array(valueDim);
   const sum = new Float64Array(valueDim);
   return (token, head, position, sequence, begin, end, states, row) => {
     const kvHead = Math.floor((head * numKvHeads) / numHeads);
@@ -124,8 +122,7 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
     for (let logicalSlot = begin; logicalSlot < end; logicalSlot++) {
       const slot = cache.physicalSlot(sequence, logicalSlot);
       if (!isVisible(position, cache.position(slot))) continue;
-      cache.readKey(slot, kvHead, key);
-      const logit = logitOf(queryBegin, key);
+      const logit = logitOf(queryBegin, keys.data, keys.at(slot, kvHead));
       if (logit === -Infinity) continue;
       if (logit > max || Number.isNaN(logit)) {
         const shrink = max === -Infinity ? 0 : Math.exp(max - logit);
@@ -135,8 +132,8 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
       }
       const weight = Math.exp(logit - max);
       denominator += weight;
-      cache.readValue(slot, kvHead, value);
-      for (let i = 0; i < valueDim; i++) sum[i] += weight * value[i];
+      const valueBegin = values.at(slot, kvHead);
+      for (let i = 0; i < valueDim; i++) sum[i] += weight * values.data[valueBegin + i];
     }
     clearState(states, row, valueDim);
     if (max === -Infinity) return;

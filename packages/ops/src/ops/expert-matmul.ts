@@ -1,5 +1,5 @@
 import { ShapeError, tensorBytes } from '@winnow/tensor';
-import { rowReader } from '../numerics/row-access.js';
+import { rowsOf } from '../numerics/row-access.js';
 import { f32Only, i32Only, weightDTypes } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 import { dot } from './matmul.js';
@@ -40,8 +40,7 @@ export const expertMatmul: OpSpec = {
     const numExperts = slots === undefined ? numSlots : slots.shape[0];
     const numChoices = ids.shape[1];
     const rowsPerToken = x.shape[1];
-    const readRow = rowReader(weight);
-    const row = new Float32Array(numInputs);
+    const rows = rowsOf(weight, numInputs);
     const pairs = new Int32Array(ids.data.length); // the (token, choice) pairs of one expert
     return () => {
       const numPairs = ids.shape[0] * numChoices;
@@ -55,11 +54,11 @@ export const expertMatmul: OpSpec = {
           continue;
         }
         for (let o = 0; o < numOutputs; o++) {
-          readRow((slot * numOutputs + o) * numInputs, numInputs, row, 0);
+          const from = rows.at((slot * numOutputs + o) * numInputs);
           for (let i = 0; i < count; i++) {
             const pair = pairs[i];
             const source = rowsPerToken === 1 ? Math.floor(pair / numChoices) : pair;
-            ys[pair * numOutputs + o] = dot(xs, source * numInputs, row, numInputs);
+            ys[pair * numOutputs + o] = dot(xs, source * numInputs, rows.values, from, numInputs);
           }
         }
       }

@@ -1,4 +1,4 @@
-import { rowReader } from '../numerics/row-access.js';
+import { rowsOf } from '../numerics/row-access.js';
 import { f32Only, weightDTypes } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 
@@ -27,16 +27,15 @@ export const matmul: OpSpec = {
     const ys = y.data as Float32Array;
     const biases = bias?.data as Float32Array | undefined;
     const [numOutputs, numInputs] = weight.shape;
-    const readRow = rowReader(weight);
-    const row = new Float32Array(numInputs);
+    const rows = rowsOf(weight, numInputs);
     return () => {
       const numTokens = x.shape[0];
       if (numTokens === 0) return; // avoids dequantizing the weights
       for (let o = 0; o < numOutputs; o++) {
-        readRow(o * numInputs, numInputs, row, 0);
+        const from = rows.at(o * numInputs);
         const bias = biases === undefined ? 0 : biases[o];
         for (let t = 0; t < numTokens; t++) {
-          ys[t * numOutputs + o] = dot(xs, t * numInputs, row, numInputs) + bias;
+          ys[t * numOutputs + o] = dot(xs, t * numInputs, rows.values, from, numInputs) + bias;
         }
       }
     };
@@ -44,19 +43,21 @@ export const matmul: OpSpec = {
   flops: ({ x, weight }) => 2 * x[0] * weight[0] * weight[1],
 };
 
-/** `sum_i xs[begin + i] * row[i]`, with four independent sums to hide the latency of additions. */
-export function dot(xs: Float32Array, begin: number, row: Float32Array, length: number): number {
+/** `sum_i xs[begin + i] * rows[from + i]`, with four independent sums to hide the latency of additions. */
+export function dot(xs: Float32Array, begin: number, rows: Float32Array, from: number, length: number): number {
   let sum0 = 0;
   let sum1 = 0;
   let sum2 = 0;
   let sum3 = 0;
   let i = 0;
   for (; i + 3 < length; i += 4) {
-    sum0 += xs[begin + i] * row[i];
-    sum1 += xs[begin + i + 1] * row[i + 1];
-    sum2 += xs[begin + i + 2] * row[i + 2];
-    sum3 += xs[begin + i + 3] * row[i + 3];
+    const a = begin + i;
+    const b = from + i;
+    sum0 += xs[a] * rows[b];
+    sum1 += xs[a + 1] * rows[b + 1];
+    sum2 += xs[a + 2] * rows[b + 2];
+    sum3 += xs[a + 3] * rows[b + 3];
   }
-  for (; i < length; i++) sum0 += xs[begin + i] * row[i];
+  for (; i < length; i++) sum0 += xs[begin + i] * rows[from + i];
   return sum0 + sum1 + (sum2 + sum3);
 }

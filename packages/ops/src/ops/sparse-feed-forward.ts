@@ -55,8 +55,8 @@ export const sparseFeedForward: OpSpec = {
         readRow(at + 2 * width, width, down, 0);
         for (let t = 0; t < numTokens; t++) {
           const begin = t * width;
-          const ofGate = Math.fround(dot(xs, begin, gate, width));
-          const factor = Math.fround(apply(ofGate) * Math.fround(dot(xs, begin, up, width)));
+          const ofGate = Math.fround(dot(xs, begin, gate, 0, width));
+          const factor = Math.fround(apply(ofGate) * Math.fround(dot(xs, begin, up, 0, width)));
           for (let i = 0; i < width; i++) sums[begin + i] += factor * down[i];
         }
       }

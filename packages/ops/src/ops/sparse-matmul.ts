@@ -1,5 +1,5 @@
 import { tensorBytes } from '@winnow/tensor';
-import { rowReader } from '../numerics/row-access.js';
+import { rowsOf } from '../numerics/row-access.js';
 import { f32Only, i32Only, weightDTypes } from '../spec/dtypes.js';
 import type { OpSpec } from '../spec/op-spec.js';
 import { dot } from './matmul.js';
@@ -36,16 +36,16 @@ export const sparseMatmul: OpSpec = {
     const ys = y.data as Float32Array;
     const numInputs = weight.shape[1];
     const numOutputs = rows.shape[0];
-    const readRow = rowReader(weight);
-    const row = new Float32Array(numInputs);
+    const weights = rowsOf(weight, numInputs);
     return () => {
       const numTokens = x.shape[0];
       const numChosen = count.data[0];
       for (let j = 0; j < numOutputs; j++) {
-        if (j < numChosen) readRow(rows.data[j] * numInputs, numInputs, row, 0);
+        const isChosen = j < numChosen;
+        const from = isChosen ? weights.at(rows.data[j] * numInputs) : 0;
         const offset = bias === undefined ? 0 : bias.data[ids.data[j]];
         for (let t = 0; t < numTokens; t++) {
-          ys[t * numOutputs + j] = j < numChosen ? dot(xs, t * numInputs, row, numInputs) + offset : 0;
+          ys[t * numOutputs + j] = isChosen ? dot(xs, t * numInputs, weights.values, from, numInputs) + offset : 0;
         }
       }
     };

@@ -1,0 +1,34 @@
+/** A file that one process at a time has: two builds in one folder would sweep each other's outputs. */
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** Waits until the lock is free or its process has ended; returns what frees it. */
+export async function lock(path) {
+  for (;;) {
+    try {
+      writeFileSync(path, String(process.pid), { flag: 'wx' });
+      return () => rmSync(path, { force: true });
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+    }
+    if (hasEnded(holderOf(path))) rmSync(path, { force: true });
+    else await delay(100);
+  }
+}
+
+/** The process that has the lock; NaN if it is about to write or to free it. */
+function holderOf(path) {
+  try {
+    return Number.parseInt(readFileSync(path, 'utf8'), 10);
+  } catch {
+    return NaN;
+  }
+}
+
+function hasEnded(processId) {
+  try {
+    return !Number.isNaN(processId) && !process.kill(processId, 0);
+  } catch (error) {
+    return error.code === 'ESRCH';
+  }
+}
