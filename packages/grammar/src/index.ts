@@ -9,8 +9,8 @@ export {
   type GrammarMatcher,
   type TokenGrammar,
   type TokenGrammarOptions,
-  type TokenMask,
 } from './tokens/token-grammar.js';
+export type { TokenMask } from './tokens/token-masks.js';
 export { createTokenTrie, createTokenTrieSliced, type TokenBytes, type TokenTrie } from './tokens/token-trie.js';
 export {
   createSchemaWriter,

@@ -359,7 +359,7 @@ describe('fuzz', () => {
           }
         },
       ),
-      { numRuns: testCoverage === 'full' ? 3000 : 800 },
+      { numRuns: testCoverage === 'full' ? 3000 : 400 },
     );
   });
 });

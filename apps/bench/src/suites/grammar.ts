@@ -1,10 +1,11 @@
 /** The cost of a grammar per token: masks of new states, of cached ones, and over a whole text. */
-import { createTokenGrammar, createTokenTrie, jsonSchemaGrammar, type TokenTrie } from '@winnow/grammar';
-import { createRng } from '@winnow/tensor';
+import { createTokenGrammar, createTokenTrie, jsonSchemaGrammar } from '@winnow/grammar';
 import { milliseconds, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, type Suite } from '../harness/suite.js';
+import { measureMasks } from './mask-times.js';
 import { measureSchemaSuite } from './schema-suite.js';
+import { tokenize, vocabularyOf } from './word-vocabulary.js';
 
 const suite = 'grammar';
 
@@ -43,6 +44,7 @@ export const grammar: Suite = {
   async *run({ options, say }) {
     if (options.suiteFolder !== undefined) {
       yield* measureSchemaSuite(options.suiteFolder, say);
+      yield* measureMasks(options.suiteFolder, options.quick ? 4096 : 131_072, options.rounds ?? 1);
       return;
     }
     for (const size of options.quick ? [2048] : [32_768, 131_072]) {
@@ -93,71 +95,3 @@ function oneWalk(fresh: () => ReturnType<typeof createTokenGrammar>, tokens: rea
 
 /** `{"title":"` and a letter or more. */
 const numTokensToString = 12;
-
-/** Greedy longest-match tokens, as a model would usually generate them. */
-function tokenize(source: string, trie: TokenTrie): number[] {
-  const bytes = new TextEncoder().encode(source);
-  const ids: number[] = [];
-  for (let at = 0; at < bytes.length;) {
-    let best = -1;
-    let end = at;
-    for (let node = 0, last = trie.numNodes, i = at; node < last && i < bytes.length;) {
-      if (trie.bytes[node] !== bytes[i]) {
-        node = trie.ends[node]!;
-        continue;
-      }
-      i++;
-      if (trie.firstTokens[node]! < trie.firstTokens[node + 1]!) {
-        best = trie.tokens[trie.firstTokens[node]!]!;
-        end = i;
-      }
-      last = trie.ends[node]!;
-      node++;
-    }
-    if (best < 0) throw new Error('the vocabulary has no token for a byte');
-    ids.push(best);
-    at = end;
-  }
-  return ids;
-}
-
-/** The last id is the end token, which has no bytes. */
-function vocabularyOf(size: number): { vocabSize: number; tokenBytes(id: number): Uint8Array | undefined } {
-  const rng = createRng(7);
-  const pick = (from: readonly string[]): string => from[Math.floor(rng.nextFloat() * from.length)]!;
-  const onsets = ['b', 'c', 'd', 'f', 'g', 'h', 'l', 'm', 'n', 'p', 'r', 's', 't', 'st', 'tr', 'th', 'ch', 'w', ''];
-  const vowels = ['a', 'e', 'i', 'o', 'u', 'ea', 'ou', 'é'];
-  const codas = ['', '', 'n', 'r', 's', 't', 'ng', 'l', 'nd', 'st'];
-  const signs = [
-    '"',
-    '":',
-    '": ',
-    '",',
-    '", "',
-    '{"',
-    '"}',
-    '[',
-    ']',
-    '],',
-    '}}',
-    ', ',
-    '. ',
-    '://',
-    '0',
-    '19',
-    '18',
-    '20',
-    '\n  ',
-  ];
-  const texts = new Set<string>(signs);
-  for (let numSyllables = 1; texts.size < size - 257; numSyllables = 1 + Math.floor(rng.nextFloat() * 3)) {
-    let word = pick(['', ' ', ' ', ' ']);
-    for (let i = 0; i < numSyllables; i++) word += pick(onsets) + pick(vowels) + pick(codas);
-    texts.add(rng.nextFloat() < 0.15 ? word.toUpperCase() : word);
-  }
-  const all = [...texts].slice(0, size - 257).map((word) => new TextEncoder().encode(word));
-  return {
-    vocabSize: size,
-    tokenBytes: (id) => (id < 256 ? Uint8Array.of(id) : id === size - 1 ? undefined : all[id - 256]),
-  };
-}

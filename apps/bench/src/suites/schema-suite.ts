@@ -10,13 +10,14 @@ import {
   jsonSchemaGrammar,
   type JsonSchema,
   type TokenGrammar,
+  type TokenTrie,
 } from '@winnow/grammar';
 import { WinnowError } from '@winnow/tensor';
 import type { Figure } from '../harness/figure.js';
 
 const suite = 'grammar';
 
-interface SuiteCase {
+export interface SuiteCase {
   readonly schema: JsonSchema;
   readonly tests: readonly { readonly data: unknown; readonly valid: boolean }[];
 }
@@ -31,7 +32,15 @@ interface Counts {
   accepted: number;
 }
 
-const trie = createTokenTrie({ vocabSize: 257, tokenBytes: (id) => (id < 256 ? Uint8Array.of(id) : undefined) });
+export interface Vocabulary {
+  readonly trie: TokenTrie;
+  readonly endToken: number;
+}
+
+const bytes: Vocabulary = {
+  trie: createTokenTrie({ vocabSize: 257, tokenBytes: (id) => (id < 256 ? Uint8Array.of(id) : undefined) }),
+  endToken: 256,
+};
 
 export function* measureSchemaSuite(folder: string, say: (text: string) => void): Generator<Figure> {
   const counts: Counts = { schemas: 0, compiled: 0, valid: 0, refused: 0, invalid: 0, accepted: 0 };
@@ -39,7 +48,7 @@ export function* measureSchemaSuite(folder: string, say: (text: string) => void)
   for (const file of jsonFiles(folder)) {
     for (const one of casesOf(file)) {
       const startMs = performance.now();
-      const tokens = compile(one.schema);
+      const tokens = compile(one.schema, bytes);
       times.push(performance.now() - startMs);
       counts.schemas++;
       if (tokens === undefined) continue;
@@ -75,7 +84,7 @@ function count(counts: Counts, isValid: boolean, isMatch: boolean, file: string,
   say(`${file}: an invalid instance is accepted`);
 }
 
-function* jsonFiles(folder: string): Generator<string> {
+export function* jsonFiles(folder: string): Generator<string> {
   const entries = readdirSync(folder, { withFileTypes: true }).toSorted((a, b) => (a.name < b.name ? -1 : 1));
   for (const entry of entries) {
     const path = join(folder, entry.name);
@@ -84,16 +93,16 @@ function* jsonFiles(folder: string): Generator<string> {
   }
 }
 
-function casesOf(file: string): readonly SuiteCase[] {
+export function casesOf(file: string): readonly SuiteCase[] {
   const content = JSON.parse(readFileSync(file, 'utf8')) as SuiteCase | readonly SuiteCase[];
   const cases = Array.isArray(content) ? (content as readonly SuiteCase[]) : [content as SuiteCase];
   return cases.filter(({ schema, tests }) => schema !== undefined && Array.isArray(tests));
 }
 
 /** Undefined for a schema that is rejected. */
-function compile(schema: JsonSchema): TokenGrammar | undefined {
+export function compile(schema: JsonSchema, { trie, endToken }: Vocabulary): TokenGrammar | undefined {
   try {
-    return createTokenGrammar({ grammar: jsonSchemaGrammar(schema), trie, endTokens: [256] });
+    return createTokenGrammar({ grammar: jsonSchemaGrammar(schema), trie, endTokens: [endToken] });
   } catch (error) {
     if (WinnowError.isInstance(error)) return undefined;
     throw error;

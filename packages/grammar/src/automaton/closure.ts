@@ -25,6 +25,8 @@ export class Closure {
   /** Per state: the last visit that saw it. */
   readonly #visits: Int32Array; // [numStates]
   #visit = 0;
+  /** Per state: whether only bytes lead on from it. */
+  readonly #isClosed: Uint8Array; // [numStates]
   readonly #found = new Map<number, StackSet>();
   /** Rules that are called here, with the stacks of all their calls so far. */
   readonly #called = new Map<number, StackSet>();
@@ -36,10 +38,14 @@ export class Closure {
     this.#stackSets = stackSets;
     this.#budget = budget;
     this.#visits = new Int32Array(network.numStates);
+    const { jumps, calls, canEnd } = network;
+    this.#isClosed = canEnd.map((end, state) => (end === 1 || isAny(jumps, state) || isAny(calls, state) ? 0 : 1));
   }
 
   /** @param states those that the last byte led to, each with its stacks */
   close(states: ReadonlyMap<number, StackSet>): Configuration {
+    const only = this.#onlyState(states);
+    if (only !== undefined) return only;
     this.#found.clear();
     this.#called.clear();
     const items = new Map(states);
@@ -53,6 +59,16 @@ export class Closure {
     for (const [stacks, from] of sources) this.#expand(from, stacks);
     this.#call();
     return this.#configuration(isAccepting);
+  }
+
+  /** The closure of one state from which only bytes lead on, such as those inside a character. */
+  #onlyState(states: ReadonlyMap<number, StackSet>): Configuration | undefined {
+    if (states.size > 1) return undefined;
+    for (const [state, stacks] of states) {
+      if (this.#isClosed[state] === 0) return undefined;
+      return { states: Int32Array.of(state), stacks: [stacks], isAccepting: false, counterStates: this.#counterStates };
+    }
+    return undefined;
   }
 
   /** The closure of the start of a text. */
@@ -159,8 +175,10 @@ export class Closure {
   }
 
   #configuration(isAccepting: boolean): Configuration {
-    const states = Int32Array.from(this.#found.keys()).sort();
-    const stacks = Array.from(states, (state) => this.#found.get(state) as StackSet);
+    const sorted = [...this.#found.keys()];
+    if (sorted.length > 1) sorted.sort((a, b) => a - b);
+    const states = Int32Array.from(sorted);
+    const stacks = sorted.map((state) => this.#found.get(state) as StackSet);
     return { states, stacks, isAccepting, counterStates: this.#counterStates };
   }
 }

@@ -23,8 +23,12 @@ export class StackSets {
   /** The set that contains only the empty stack. */
   readonly empty: StackSet;
   readonly #budget: WorkBudget;
+  /** The sets of no or several innermost return states. */
   readonly #sets = new Map<string, StackSet>();
+  #numSets = 0;
   readonly #unions = new Map<string, StackSet>();
+  /** Sets of one innermost return state: by the id of the set below, then by the return state. */
+  readonly #pushed: Map<number, StackSet>[] = [];
   #numEntries = 0;
 
   constructor(budget: WorkBudget) {
@@ -39,7 +43,12 @@ export class StackSets {
 
   /** Pushes a return state onto every member. @throws {CapacityError} for stacks of more than 2000 */
   push(returnState: number, below: StackSet): StackSet {
-    return this.#make(false, [returnState], [below]);
+    this.#budget.spend(5);
+    let pushed = this.#pushed[below.id];
+    if (pushed === undefined) this.#pushed[below.id] = pushed = new Map();
+    let set = pushed.get(returnState);
+    if (set === undefined) pushed.set(returnState, (set = this.#add(false, [returnState], [below])));
+    return set;
   }
 
   union(a: StackSet, b: StackSet): StackSet {
@@ -63,16 +72,19 @@ export class StackSets {
   }
 
   #make(hasEmpty: boolean, returns: readonly number[], below: readonly StackSet[]): StackSet {
+    if (!hasEmpty && returns.length === 1) return this.push(returns[0] as number, below[0] as StackSet);
     this.#budget.spend(10 + 5 * returns.length);
     let key = hasEmpty ? 'e' : '';
     for (let i = 0; i < returns.length; i++) key += `${returns[i]}:${(below[i] as StackSet).id},`;
     let set = this.#sets.get(key);
-    if (set !== undefined) return set;
+    if (set === undefined) this.#sets.set(key, (set = this.#add(hasEmpty, returns, below)));
+    return set;
+  }
+
+  #add(hasEmpty: boolean, returns: readonly number[], below: readonly StackSet[]): StackSet {
     const depth = below.reduce((highest, { depth: own }) => Math.max(highest, own + 1), 0);
     if (depth > maxDepth) this.#budget.refuse('nested rules', depth, maxDepth, 'levels');
-    set = { id: this.#sets.size, hasEmpty, returns, below, depth };
-    this.#sets.set(key, set);
-    this.#numEntries += 1 + returns.length;
-    return set;
+    this.#numEntries += 2 + 2 * returns.length;
+    return { id: this.#numSets++, hasEmpty, returns, below, depth };
   }
 }

@@ -127,7 +127,7 @@ export class NetworkWriter {
         else yield* this.#writeSequence(node.items, from, to);
         return;
       case 'choice':
-        for (const alternative of node.alternatives) yield* this.#write(alternative, from, to, isNonEmpty);
+        yield* this.#writeChoice(node.alternatives, from, to, isNonEmpty);
         return;
       case 'rule':
         this.states.calls.add(from, this.#numberOf(node.name, isNonEmpty && this.#isNullable(node.name)), to);
@@ -210,6 +210,37 @@ export class NetworkWriter {
       state = next;
     }
     if (bytes.length === 0) this.states.jumps.add(from, to);
+  }
+
+  *#writeChoice(alternatives: readonly GrammarNode[], from: number, to: number, isNonEmpty: boolean): Sliced<void> {
+    const children = new Map<number, Map<number, number>>();
+    for (const alternative of alternatives) {
+      if (alternative.kind === 'literal' && alternative.text !== '') {
+        this.#writeBranch(new TextEncoder().encode(alternative.text), from, to, children);
+      } else {
+        yield* this.#write(alternative, from, to, isNonEmpty);
+      }
+      if (this.#budget.isSliceOver()) yield;
+    }
+  }
+
+  /** One of several literals, which share the states of common prefixes. @param children states by byte, per state */
+  #writeBranch(bytes: Uint8Array, from: number, to: number, children: Map<number, Map<number, number>>): void {
+    this.#budget.spend(5 + 2 * bytes.length);
+    let state = from;
+    for (const byte of bytes.subarray(0, -1)) {
+      const known = children.get(state) ?? new Map<number, number>();
+      children.set(state, known);
+      let next = known.get(byte);
+      if (next === undefined) {
+        next = this.states.add();
+        known.set(byte, next);
+        this.states.moves.add(state, byte, byte, next);
+      }
+      state = next;
+    }
+    const last = bytes.at(-1) as number;
+    this.states.moves.add(state, last, last, to);
   }
 
   /**

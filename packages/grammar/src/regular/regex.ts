@@ -10,11 +10,14 @@ import type { WorkBudget } from '../work-budget.js';
 import { Nfa } from './nfa.js';
 import { RegexRefusal, RegexWriter } from './regex-writer.js';
 
+/** The parser cannot be interrupted: this takes it some ten milliseconds. */
+const maxLength = 1 << 16;
+
 /**
  * The texts that contain a match of the expression.
  * @throws {RegexRefusal} for backreferences, word boundaries, lookaround that is not at the beginning, and invalid
  *   syntax
- * @throws {CapacityError} when the automaton would be too large
+ * @throws {CapacityError} when the expression is too long, or the automaton would be too large
  */
 export function* regexDfa(source: string, budget: WorkBudget): Sliced<Dfa> {
   const { alternatives } = parse(source, budget);
@@ -46,6 +49,7 @@ export function escapeRegex(text: string): string {
 }
 
 function parse(source: string, budget: WorkBudget): AST.Pattern {
+  if (source.length > maxLength) budget.refuse('length of a pattern', source.length, maxLength, 'characters');
   budget.spend(50 * source.length);
   const parser = new RegExpParser({ ecmaVersion: 2025 });
   let failure: unknown;

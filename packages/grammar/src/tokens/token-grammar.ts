@@ -1,22 +1,14 @@
 /** A grammar over the tokens of a vocabulary: computes token masks. */
-import { Automaton, deadState } from '../automaton/automaton.js';
+import { deadState } from '../automaton/automaton.js';
 import type { Configuration } from '../automaton/closure.js';
 import type { Grammar } from '../grammar.js';
-import { compileNetwork, type Network } from '../network/network.js';
-import { firstToken, otherToken, type IdOfToken } from '../network/writer.js';
-import { freeTextOf, textRunOf } from './text-runs.js';
+import { compileNetwork } from '../network/network.js';
+import type { IdOfToken } from '../network/writer.js';
+import { TokenMasks, type TokenMask } from './token-masks.js';
 import type { TokenTrie } from './token-trie.js';
 import type { TimeLimit } from '../deadline.js';
 import { WorkBudget } from '../work-budget.js';
-import { FormatError, checkOptions, LruMap, type OptionNames, finish, type Sliced } from '@winnow/tensor';
-
-/** Tokens that may come next. Shared between matchers: do not modify. */
-export interface TokenMask {
-  /** Bit `id & 31` of word `id >> 5`. */
-  readonly bits: Uint32Array; // [ceil(vocabSize / 32)]
-  /** Number of set bits. */
-  readonly numTokens: number;
-}
+import { FormatError, checkOptions, type OptionNames, finish, type Sliced } from '@winnow/tensor';
 
 /** The state of one text. */
 export interface GrammarMatcher {
@@ -64,12 +56,9 @@ const tokenGrammarNames: OptionNames<TokenGrammarOptions> = {
   deadline: true,
 };
 
-const defaultMaskBytes = 16 * 2 ** 20;
-
 /**
- * Masks are computed on first use by one walk of the token trie that skips the subtrees of bytes that cannot follow:
- * the cost is linear in the visited nodes. They are cached per grammar state; a quoted string has only one, however
- * long it is.
+ * Masks are computed on first use by a walk of the token trie: the cost is linear in the visited nodes. They are cached per
+ * grammar state; a quoted string has only one, however long it is.
  * @throws {FormatError} for missing or left-recursive rules
  * @throws {CapacityError} for grammars that are too large
  */
@@ -96,125 +85,6 @@ function idOfToken({ trie, tokenId }: TokenGrammarOptions): IdOfToken {
     const field = typeof token === 'number' ? `<[${token}]>` : token;
     throw new FormatError({ source: 'grammar', field, message: 'expected a token of the vocabulary' });
   };
-}
-
-/** The masks of one grammar; the least recently used ones go first. */
-class TokenMasks {
-  readonly automaton: Automaton;
-  readonly trie: TokenTrie;
-  readonly ends: ReadonlySet<number>;
-  /** Symbols of the tokens that the grammar names, by their ids. */
-  readonly #symbols: ReadonlyMap<number, number>;
-  readonly #numWords: number;
-  readonly #maxMasks: number;
-  readonly #masks = new LruMap<number, TokenMask>();
-  readonly #trail: Int32Array;
-  #epoch: number;
-  #numWalks = 0;
-  #numVisitedNodes = 0;
-
-  constructor(network: Network, { trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenGrammarOptions) {
-    this.automaton = new Automaton(network);
-    this.trie = trie;
-    this.#symbols = new Map(network.tokenIds.map((id, index) => [id, firstToken + index]));
-    this.ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
-    this.#numWords = Math.ceil(trie.vocabSize / 32);
-    this.#maxMasks = Math.max(1, Math.floor(maxMaskBytes / (this.#numWords * 4)));
-    this.#trail = new Int32Array(trie.maxDepth + 1);
-    this.#epoch = this.automaton.epoch;
-  }
-
-  statistics(): { readonly numMasks: number; readonly numWalks: number; readonly numVisitedNodes: number } {
-    return { numMasks: this.#masks.size, numWalks: this.#numWalks, numVisitedNodes: this.#numVisitedNodes };
-  }
-
-  of(state: number): TokenMask {
-    const automaton = this.automaton;
-    const masks = this.#masks;
-    if (this.#epoch !== automaton.epoch) masks.clear();
-    this.#epoch = automaton.epoch;
-    const ready = masks.get(state);
-    if (ready !== undefined) return ready;
-    const bits = new Uint32Array(this.#numWords);
-    if (!automaton.isEnd(state)) {
-      this.#addTexts(state, bits);
-      this.#addNamed(state, bits);
-    }
-    if (automaton.isAccepting(state)) for (const id of this.ends) setBit(bits, id);
-    const mask = { bits, numTokens: countBits(bits) };
-    masks.set(state, mask);
-    masks.evict(this.#maxMasks);
-    return mask;
-  }
-
-  /** The state after a token as a whole, whatever its bytes are. */
-  afterToken(state: number, id: number): number {
-    if (this.#symbols.size === 0) return deadState;
-    const symbol = this.#symbols.get(id) ?? (this.trie.bytesOf(id) === undefined ? undefined : otherToken);
-    return symbol === undefined
-      ? deadState
-      : this.automaton.step(state, this.automaton.classOfSymbol[symbol] as number);
-  }
-
-  #addNamed(state: number, bits: Uint32Array): void {
-    if (this.#symbols.size === 0) return;
-    for (const id of this.#symbols.keys()) if (this.afterToken(state, id) !== deadState) setBit(bits, id);
-    if (this.automaton.step(state, this.automaton.classOfSymbol[otherToken] as number) === deadState) return;
-    for (const id of this.trie.tokens) if (!this.#symbols.has(id)) setBit(bits, id);
-  }
-
-  /** Tokens by their bytes. Inside free text, only those with other characters need a walk. */
-  #addTexts(state: number, bits: Uint32Array): void {
-    const { automaton, trie } = this;
-    this.#numWalks++;
-    const text = freeTextOf(state, (from, byte) => automaton.step(from, automaton.classOfSymbol[byte] as number));
-    if (text === undefined) {
-      this.#walk(state, 0, trie.numNodes, bits);
-      return;
-    }
-    const { bits: known, exits, numBefore } = textRunOf(trie, text);
-    bits.set(known);
-    const { states } = text;
-    for (let i = 0; i < exits.length; i++) {
-      const [before, node] = [states[numBefore[i]!]!, exits[i]!];
-      const first = automaton.step(before, automaton.classOfSymbol[trie.bytes[node]!]!);
-      if (first !== deadState) this.#walk(before, node, trie.ends[node]!, bits);
-    }
-  }
-
-  /** One pass over nodes that the same text precedes. @param state after this text */
-  #walk(state: number, begin: number, end: number, bits: Uint32Array): void {
-    const { bytes, depths, ends: subtreeEnds, firstTokens, tokens } = this.trie;
-    const automaton = this.automaton;
-    const states = this.#trail;
-    const { classOfSymbol, numClasses } = automaton;
-    let { table } = automaton;
-    let numVisited = 0;
-    if (begin < end) states[depths[begin]] = state;
-    for (let node = begin; node < end;) {
-      numVisited++;
-      const depth = depths[node];
-      const from = states[depth];
-      const byteClass = classOfSymbol[bytes[node]];
-      let next = table[from * numClasses + byteClass];
-      if (next < deadState) {
-        next = automaton.step(from, byteClass);
-        table = automaton.table;
-      }
-      if (next === deadState) {
-        node = subtreeEnds[node];
-        continue;
-      }
-      states[depth + 1] = next;
-      const last = firstTokens[node + 1];
-      for (let i = firstTokens[node]; i < last; i++) {
-        const id = tokens[i];
-        bits[id >> 5] |= 1 << (id & 31);
-      }
-      node++;
-    }
-    this.#numVisitedNodes += numVisited;
-  }
 }
 
 class TokenMatcher implements GrammarMatcher {
@@ -281,18 +151,4 @@ class TokenMatcher implements GrammarMatcher {
     }
     return this.#state;
   }
-}
-
-function setBit(bits: Uint32Array, id: number): void {
-  bits[id >> 5] = (bits[id >> 5] as number) | (1 << (id & 31));
-}
-
-function countBits(bits: Uint32Array): number {
-  let count = 0;
-  for (let word of bits) {
-    word -= (word >>> 1) & 0x55555555;
-    word = (word & 0x33333333) + ((word >>> 2) & 0x33333333);
-    count += Math.imul((word + (word >>> 4)) & 0x0f0f0f0f, 0x01010101) >>> 24;
-  }
-  return count;
 }

@@ -90,6 +90,7 @@ const schemas = fc.letrec<{ schema: JsonSchema }>((tie) => {
 }).schema;
 
 test('texts under the mask are valid by ajv, or the schema is rejected with its place', () => {
+  const numRuns = testCoverage === 'full' ? 200 : 80;
   let numEnded = 0;
   let numRefused = 0;
   fc.assert(
@@ -109,10 +110,10 @@ test('texts under the mask are valid by ajv, or the schema is rejected with its 
         }
       },
     ),
-    { numRuns: 200, seed: 11 },
+    { numRuns, seed: 11 },
   );
-  expect(numEnded).toBeGreaterThan(150);
-  expect(numRefused).toBeLessThan(160);
+  expect(numEnded).toBeGreaterThan(0.75 * numRuns);
+  expect(numRefused).toBeLessThan(0.8 * numRuns);
 });
 
 test('any JSON value is a schema or a typed error', () => {
