@@ -1,7 +1,13 @@
 import { fileURLToPath } from 'node:url';
 import { winnowVitest } from '@winnow/test-utils/vitest';
 
-// ECharts numbers the elements of its plots per process, so files that draw must not share one.
 export default winnowVitest({
-  test: { globalSetup: [fileURLToPath(new URL('scripts/build-wasm.mjs', import.meta.url))], isolate: true },
+  test: {
+    globalSetup: [fileURLToPath(new URL('scripts/build-wasm.mjs', import.meta.url))],
+    projects: [
+      // ECharts numbers the elements of its plots per process: the file that compares plots runs in one of its own
+      { extends: true, test: { name: 'alone', exclude: ['**/!(docs).test.ts'] } },
+      { extends: true, test: { name: 'shared', exclude: ['**/docs.test.ts'] } },
+    ],
+  },
 });

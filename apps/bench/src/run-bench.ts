@@ -26,6 +26,7 @@ import { gemm } from './suites/gemm.js';
 import { grammar } from './suites/grammar.js';
 import { gemv } from './suites/gemv.js';
 import { kv } from './suites/kv.js';
+import { load } from './suites/load.js';
 import { memories } from './suites/memories.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
@@ -45,6 +46,7 @@ export const suites: readonly Suite[] = [
   fusions,
   prefill,
   decode,
+  load,
   kv,
   grammar,
   eventLoop,

@@ -115,6 +115,7 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['winnow-tiny f16, 2 threads @16', 'memory read, 2 threads'],
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the total time per token @64'],
   ],
+  load: [['winnow-tiny f16, 2 threads', 'reading the file into new memory']],
 };
 
 /** Suites whose cases `npm test` runs for one number of threads: `gemm`, `kv` and `overhead` compare one with two. */
@@ -198,6 +199,15 @@ test('quick runs: attention: dense and sparse, with plots', async () => {
     expect(progress).toContain(`${name}.svg`);
   }
   expect(readFileSync(join(plots, 'sparq-speed-up.svg'), 'utf8')).toContain('possible');
+});
+
+test('quick runs: a suite of schemas gives shares, and times of masks', async () => {
+  const folder = join(import.meta.dirname, '../../../packages/grammar/test/suite');
+  const { code, out } = await bench('grammar', ...quick, '--json', '--suite', folder);
+  expect(code).toBe(0);
+  expect(out).toContain('"case":"' + folder + ': invalid and accepted","value":0,');
+  expect(out).toMatch(/: \d{3,} cold masks, 4096 tokens, p99"/);
+  expect(out).toMatch(/: \d{3,} warm masks, 4096 tokens, maximum"/);
 });
 
 test('quick runs: a synthetic model is written once and measured', async () => {

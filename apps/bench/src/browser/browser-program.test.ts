@@ -9,7 +9,7 @@ import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
 import { BrowserProgram, type ProgramOptions } from './browser-program.js';
 import { launchChromium, missingChromium } from './chromium.js';
-import { descendantsCpuMs } from './process-tree.js';
+import { descendantsCpuMs } from '../peer/process-tree.js';
 
 /** A fake wllama: one token per character, two at the start, and a cache of the last prompt. Prompts with `!` fail. */
 const fakeModule = `

@@ -15,6 +15,8 @@ export interface BenchOptions {
   readonly threads: readonly number[];
   /** Whether to measure native kernels, too: beside those of WebAssembly where a suite measures kernels. */
   readonly native: boolean;
+  /** Whether whole models with native kernels are measured beside the kernels of WebAssembly. */
+  readonly wasm: boolean;
   readonly quick: boolean;
   readonly json: boolean;
   readonly force: boolean;
@@ -37,6 +39,8 @@ export interface BenchOptions {
   readonly batchSize: number;
   readonly peer: PeerName | undefined;
   readonly peerFlash: boolean;
+  /** A benchmark program of llama.cpp or a fork. */
+  readonly peerBinary: string | undefined;
   /** Folder of a test suite of JSON schemas. */
   readonly suiteFolder: string | undefined;
   /** Folder of synthetic models. */
@@ -52,6 +56,7 @@ const flags = {
   backend: { type: 'string' },
   threads: { type: 'string' },
   native: { type: 'boolean' },
+  wasm: { type: 'boolean' },
   quick: { type: 'boolean' },
   json: { type: 'boolean' },
   force: { type: 'boolean' },
@@ -69,6 +74,7 @@ const flags = {
   batch: { type: 'string' },
   peer: { type: 'string' },
   'peer-flash': { type: 'boolean' },
+  'peer-binary': { type: 'string' },
   suite: { type: 'string' },
   'models-dir': { type: 'string' },
   'peer-dir': { type: 'string' },
@@ -80,18 +86,20 @@ export const optionsHelp = `options
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
   --native                   native kernels, beside those of WebAssembly in gemm, gemv, attention and ffn, else instead of them;
                              WINNOW_NATIVE=avx2 selects a level
+  --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
   --rounds <n>               measured runs of each contender
-  --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode
+  --dtypes q8_0,q4_K,...     weights of gemm, gemv, prefill, decode, load
   --shapes 2048x5632,...     outputs x inputs of gemm and gemv
   --tokens 128,512,...       rows of gemm, prompt lengths of prefill, long contexts of kv (200000, 1048576)
   --contexts 128,8192,...    keys of attention, context of decode
-  --models tinyllama-1.1b,.. model shapes of prefill, decode, agreement; tinyllama-1.1b/4 has 4 of the layers
+  --models tinyllama-1.1b,.. model shapes of prefill, decode, load, agreement; tinyllama-1.1b/4 has 4 of the layers
   --kv f32|f16|q8_0          dtype of the cache (default f32)
   --attention <policies>     attention policy of prefill and decode, such as decode=page-topk:budget=32 (default dense)
   --batch <n>                tokens per step of prefill (default 64)
   --peer node-llama-cpp|wllama  also measure that package, alternately; installs it into the peer folder if it is missing.
                              wllama runs in headless Chromium, and so does Winnow then (prefill and decode)
   --peer-flash               enable flash attention of the peer
+  --peer-binary <path>       prefill, decode: also measure a llama-bench or llama-sweep-bench of llama.cpp or a fork
   --suite <folder>           schemas for the grammar suite: JSON-Schema-Test-Suite or JSONSchemaBench
   --models-dir, --peer-dir   folders for synthetic models and for peers (pnpm bench paths shows the defaults)
   --quick                    small cases and few runs, as a smoke test
@@ -121,6 +129,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       backend,
       threads: list('threads', values.threads, count)?.toSorted((a, b) => a - b) ?? allThreads,
       native: values.native ?? false,
+      wasm: values.wasm ?? false,
       quick,
       json: values.json ?? false,
       force: values.force ?? false,
@@ -138,6 +147,7 @@ export function parseCommandLine(programArguments: readonly string[]): CommandLi
       batchSize: values.batch === undefined ? 64 : count('batch', values.batch),
       peer: values.peer === undefined ? undefined : oneOf('peer', peerNames, values.peer),
       peerFlash: values['peer-flash'] ?? false,
+      peerBinary: values['peer-binary'],
       suiteFolder: values.suite,
       modelsFolder: values['models-dir'] ?? join(base, 'models'),
       peerFolder: values['peer-dir'] ?? join(base, 'peers'),

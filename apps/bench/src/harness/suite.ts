@@ -1,4 +1,5 @@
 /** The interface of a suite: a name and a run that yields figures as they are measured. */
+import type { NativeKernels } from '@winnow/native';
 import type { Backend } from '@winnow/ops';
 import type { Machine } from '../roofline/machine.js';
 import type { Place } from './backends.js';
@@ -11,7 +12,7 @@ export interface SuiteContext {
   readonly options: BenchOptions;
   readonly machine: Machine;
   /** Instruction set of the native kernels of `--native`. */
-  readonly nativeLevel: string | undefined;
+  readonly nativeLevel: NativeKernels['level'] | undefined;
   /** @param isNative default: as `--native` says */
   createBackend(threads: number, place: Place, isNative?: boolean): Promise<Backend>;
   /** Reports CPU time used by one of our processes. */

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { installPeer } from './install-peer.js';
+import { installPeer } from './install.js';
 import { startPeer, type Peer } from './peer.js';
-import type { PeerSettings } from './peer-protocol.js';
+import type { PeerSettings } from './protocol.js';
 
 /**
  * A fake node-llama-cpp: the next token is the sum of all tokens modulo 100. `vocabulary` logits are the negative

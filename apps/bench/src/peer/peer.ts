@@ -2,26 +2,35 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { PeerAnswer, PeerRequest, PeerSettings } from './peer-protocol.js';
+import type { PeerAnswer, PeerRequest, PeerSettings } from './protocol.js';
 
-export interface Peer {
+/** A program whose speed is compared. Tokens are given by their number only where a program draws its own. */
+export interface SpeedPeer {
   readonly name: string;
   /** CPU time of its process so far. */
   readonly cpuMs: number;
   /** Sets the cache of a slot to these tokens. */
   setContext(slot: number, tokens: readonly number[]): Promise<void>;
   /** Computes the tokens with an empty cache, and the next one. */
-  prefill(tokens: readonly number[]): Promise<{ timeMs: number; tokens: readonly number[] }>;
+  prefill(tokens: readonly number[]): Promise<{ timeMs: number }>;
   /** Greedy tokens after `token`, which follows the context of the slot. */
+  decode(slot: number, token: number, count: number): Promise<{ timeMs: number }>;
+  dispose(): Promise<void>;
+}
+
+/** A program whose results are compared, too. */
+export interface Peer extends SpeedPeer {
+  /** From the start of loading to a model that accepts tokens. */
+  readonly loadMs: number;
+  prefill(tokens: readonly number[]): Promise<{ timeMs: number; tokens: readonly number[] }>;
   decode(slot: number, token: number, count: number): Promise<{ timeMs: number; tokens: readonly number[] }>;
   /** Log-probabilities of the token after these, by token id. */
   logprobs(tokens: readonly number[]): Promise<Float32Array>;
-  dispose(): Promise<void>;
 }
 
 /** Starts a process with the installed package and loads the model there. */
 export async function startPeer(modulePath: string, settings: PeerSettings): Promise<Peer> {
-  const file = import.meta.url.endsWith('.ts') ? './peer-child.ts' : './peer-child.js';
+  const file = import.meta.url.endsWith('.ts') ? './child.ts' : './peer-child.js';
   const child = fork(fileURLToPath(new URL(file, import.meta.url)), {
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -52,14 +61,16 @@ export async function startPeer(modulePath: string, settings: PeerSettings): Pro
     await exited;
   }
 
+  let loadMs: number;
   try {
-    await ask({ kind: 'load', modulePath, settings });
+    ({ timeMs: loadMs } = await ask({ kind: 'load', modulePath, settings }));
   } catch (error) {
     await dispose();
     throw error;
   }
   return {
     name: 'node-llama-cpp',
+    loadMs,
     get cpuMs() {
       return cpuMs;
     },

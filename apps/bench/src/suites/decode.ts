@@ -29,7 +29,7 @@ async function* measureModel(
   const count = options.quick ? 4 : 16;
   const sizes = lengths.map((length) => length + count);
   const loaded = await loadContenders(context, modelCase, sizes);
-  const { peer, model, threads } = loaded;
+  const { others, model, threads } = loaded;
   try {
     const contenders = await contendersOf(context, loaded, lengths, count);
     const memory = await machine.probe('memory read', threads);
@@ -45,12 +45,13 @@ async function* measureModel(
       const caseName = `${loaded.name} @${length}`;
       const ratioOf = `memory read, ${threadsText(threads)}`;
       yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: read / peak, ratioOf };
-      if (peer === undefined) continue;
-      const other = perSecond(count, timings[`peer ${length}`]!);
-      const ratio = speed.value / other.value;
-      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio, ratioOf: peer.name };
-      const otherName = `${caseName}: ${peer.name}`;
-      yield { suite, case: otherName, ...other, unit: 'tokens/s', ratio: 1 / ratio, ratioOf: 'winnow' };
+      for (const { name } of others) {
+        const other = perSecond(count, timings[`${name} ${length}`]!);
+        const ratio = speed.value / other.value;
+        yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio, ratioOf: name };
+        const otherName = `${caseName}: ${name}`;
+        yield { suite, case: otherName, ...other, unit: 'tokens/s', ratio: 1 / ratio, ratioOf: 'winnow' };
+      }
     }
     yield* contextCosts(loaded, lengths, count, timings);
   } finally {
@@ -61,7 +62,7 @@ async function* measureModel(
 /** Fills the caches; each contender then decodes `count` tokens after its context, which is restored. */
 async function contendersOf(
   { say }: SuiteContext,
-  { name, peer, sessions, tokens }: LoadedContenders,
+  { name, others, sessions, tokens }: LoadedContenders,
   lengths: readonly number[],
   count: number,
 ): Promise<Record<string, Contender>> {
@@ -73,16 +74,18 @@ async function contendersOf(
     await greedy(session, prompt, 1);
     // the last token of the prompt is recomputed each time: `count` steps in total
     contenders[`winnow ${length}`] = { run: async () => (await greedy(session, prompt, count)).timeMs };
-    if (peer === undefined) continue;
-    await peer.setContext(slot, prompt.slice(0, -1));
-    contenders[`peer ${length}`] = { run: async () => (await peer.decode(slot, prompt.at(-1)!, count)).timeMs };
+    for (const other of others) {
+      await other.setContext(slot, prompt.slice(0, -1));
+      const run = async (): Promise<number> => (await other.decode(slot, prompt.at(-1)!, count)).timeMs;
+      contenders[`${other.name} ${length}`] = { run };
+    }
   }
   return contenders;
 }
 
 /** The cost per token of a longer context: attention, since everything else is equal. */
 function* contextCosts(
-  { name, peer }: LoadedContenders,
+  { name, others }: LoadedContenders,
   [from = 0, ...longer]: readonly number[],
   count: number,
   timings: Timings,
@@ -95,6 +98,6 @@ function* contextCosts(
     const figure = { suite, case: caseName, value, best: cost('winnow', 'minMs'), unit: 'ms/token' };
     const whole = timings[`winnow ${to}`]!.medianMs / count;
     yield { ...figure, ratio: value / whole, ratioOf: `the total time per token @${to}` };
-    if (peer !== undefined) yield { ...figure, ratio: value / cost('peer', 'medianMs'), ratioOf: peer.name };
+    for (const other of others) yield { ...figure, ratio: value / cost(other.name, 'medianMs'), ratioOf: other.name };
   }
 }

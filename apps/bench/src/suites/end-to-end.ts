@@ -6,8 +6,10 @@ import { threadsText, type SuiteContext } from '../harness/suite.js';
 import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
 import { firstWordId } from '../models/synthetic-vocabulary.js';
-import { installPeer } from '../peer/install-peer.js';
-import { startPeer, type Peer } from '../peer/peer.js';
+import { installPeer } from '../peer/install.js';
+import { openPeerBinary } from '../peer/binary.js';
+import type { PeerSettings } from '../peer/protocol.js';
+import { startPeer, type Peer, type SpeedPeer } from '../peer/peer.js';
 
 export interface LoadedContenders {
   /** Model, dtype and threads, for the names of cases. */
@@ -18,6 +20,8 @@ export interface LoadedContenders {
   /** The first of them. */
   readonly session: Session;
   readonly peer: Peer | undefined;
+  /** All to measure: the peer, the program of `--peer-binary`, and with `--wasm` the kernels of WebAssembly. */
+  readonly others: readonly SpeedPeer[];
   readonly threads: number;
   /** Random ordinary tokens, deterministic: a shorter list is a prefix of a longer one. */
   tokens(count: number): number[];
@@ -49,47 +53,34 @@ export async function loadContenders(
 ): Promise<LoadedContenders> {
   const { options, say } = context;
   const threads = options.threads.at(-1) ?? 1;
-  const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined;
+  const isDemo = name === demoName && dtype === 'f16' && options.peer === undefined && options.peerBinary === undefined;
   const shape = modelShape(name);
   const location: ModelLocation = isDemo ? demoModelUrl : await syntheticModel(shape, dtype, options.modelsFolder, say);
-  const backend = await context.createBackend(threads, 'default');
-  const closers: (() => Promise<void>)[] = [() => backend.dispose()];
+  const { attention } = options;
+  const closers: (() => Promise<void>)[] = [];
   const dispose = async (): Promise<void> => {
     for (const close of closers.toReversed()) await close();
   };
   try {
     say(`loading ${name} ${dtype}`);
-    const { batchSize, kvDType, attention } = options;
-    // the sessions share one cache; the last block of each may be partly empty
-    const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
-    const maxSessions = contextSizes.length;
-    const chosen = { kvCache: { dtype: kvDType }, ...(attention === undefined ? {} : { attention }) };
-    const model = await loadModel(location, { backend, context: contextSize, batchSize, maxSessions, ...chosen });
-    closers.push(() => model.dispose());
-    let peer: Peer | undefined;
-    if (options.peer === 'wllama') throw new Error('wllama is measured by prefill and decode only');
-    if (options.peer !== undefined) {
-      const modulePath = await installPeer(options.peerFolder, say);
-      const flashAttention = options.peerFlash;
-      const started = await startPeer(modulePath, {
-        modelPath: String(location),
-        contextSizes,
-        threads,
-        flashAttention,
-      });
-      peer = started;
-      closers.push(async () => {
-        context.addOwnMs(started.cpuMs);
-        await started.dispose();
-      });
-    }
-    const sessions = contextSizes.map(() => model.createSession());
+    const { model, sessions, close } = await loadOwn(context, location, contextSizes);
+    closers.push(close);
+    const others: SpeedPeer[] = [];
+    closers.push(async () => {
+      for (const other of others) {
+        context.addOwnMs(other.cpuMs);
+        await other.dispose();
+      }
+    });
+    const peer = await openPeers(context, { modelPath: String(location), contextSizes, threads }, others);
+    if (options.wasm) others.push(new WasmKernels(await loadOwn(context, location, contextSizes, false)));
     return {
       name: [`${name} ${dtype}`, ...(attention === undefined ? [] : [attention]), threadsText(threads)].join(', '),
       model,
       sessions,
       session: sessions[0]!,
       peer,
+      others,
       threads,
       tokens(count) {
         const rng = createRng(11);
@@ -101,6 +92,93 @@ export async function loadContenders(
     await dispose();
     throw error;
   }
+}
+
+interface OwnModel {
+  readonly model: Model;
+  /** One per context size. */
+  readonly sessions: readonly Session[];
+  readonly close: () => Promise<void>;
+}
+
+/** @param isNative default: as `--native` says */
+async function loadOwn(
+  { options, createBackend }: SuiteContext,
+  location: ModelLocation,
+  contextSizes: readonly number[],
+  isNative?: boolean,
+): Promise<OwnModel> {
+  const backend = await createBackend(options.threads.at(-1) ?? 1, 'default', isNative);
+  try {
+    const { batchSize, kvDType, attention } = options;
+    // the sessions share one cache; the last block of each may be partly empty
+    const contextSize = contextSizes.reduce((sum, size) => sum + Math.ceil(size / kvBlockSize) * kvBlockSize, 0);
+    const maxSessions = contextSizes.length;
+    const chosen = { kvCache: { dtype: kvDType }, ...(attention === undefined ? {} : { attention }) };
+    const model = await loadModel(location, { backend, context: contextSize, batchSize, maxSessions, ...chosen });
+    const close = async (): Promise<void> => {
+      await model.dispose();
+      await backend.dispose();
+    };
+    return { model, sessions: contextSizes.map(() => model.createSession()), close };
+  } catch (error) {
+    await backend.dispose();
+    throw error;
+  }
+}
+
+/** Winnow without its native kernels, in this process, compared with Winnow. */
+class WasmKernels implements SpeedPeer {
+  readonly name = 'wasm kernels';
+  readonly cpuMs = 0; // part of this process
+  readonly #own: OwnModel;
+  readonly #contexts: (readonly number[])[] = [];
+  #numPrompts = 0;
+
+  constructor(own: OwnModel) {
+    this.#own = own;
+  }
+
+  async setContext(slot: number, tokens: readonly number[]): Promise<void> {
+    this.#contexts[slot] = tokens;
+    await greedy(this.#own.sessions[slot]!, tokens, 1);
+  }
+
+  prefill(tokens: readonly number[]): Promise<{ timeMs: number }> {
+    const [session] = this.#own.sessions;
+    session!.reset();
+    return greedy(session!, uniquePrompt(tokens, this.#numPrompts++), 1);
+  }
+
+  decode(slot: number, token: number, count: number): Promise<{ timeMs: number }> {
+    return greedy(this.#own.sessions[slot]!, [...this.#contexts[slot]!, token], count);
+  }
+
+  dispose(): Promise<void> {
+    return this.#own.close();
+  }
+}
+
+/** These tokens after another first one for each `index`, because the engine caches prefixes. */
+export function uniquePrompt(tokens: readonly number[], index: number): number[] {
+  return [tokens[index % tokens.length]!, ...tokens.slice(1)];
+}
+
+/** Opens the peer, which is returned, and the program of `--peer-binary`; both are added to `others`. */
+async function openPeers(
+  { options, say }: SuiteContext,
+  asked: Omit<PeerSettings, 'flashAttention'>,
+  others: SpeedPeer[],
+): Promise<Peer | undefined> {
+  const settings = { ...asked, flashAttention: options.peerFlash };
+  let peer: Peer | undefined;
+  if (options.peer === 'wllama') throw new Error('wllama is measured by prefill and decode only');
+  if (options.peer !== undefined) {
+    peer = await startPeer(await installPeer(options.peerFolder, say), settings);
+    others.push(peer);
+  }
+  if (options.peerBinary !== undefined) others.push(await openPeerBinary(options.peerBinary, settings));
+  return peer;
 }
 
 /** Greedy tokens after a prompt, ignoring end tokens. */

@@ -5,13 +5,13 @@ import { createRng, type DType } from '@winnow/tensor';
 import { BrowserProgram, type ProgramOptions } from '../browser/browser-program.js';
 import type { PageResult } from '../browser/page-protocol.js';
 import { launchChromium } from '../browser/chromium.js';
-import { descendantsCpuMs } from '../browser/process-tree.js';
+import { descendantsCpuMs } from '../peer/process-tree.js';
 import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type SuiteContext } from '../harness/suite.js';
 import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
-import { installWllama } from '../peer/install-peer.js';
+import { installWllama } from '../peer/install.js';
 
 interface ModelCase {
   readonly name: string;

@@ -2,7 +2,7 @@ import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender } from '../harness/measure.js';
 import { measureOptions, sidesOf, threadsText, type Side, type Suite, type SuiteContext } from '../harness/suite.js';
 import { prefillInBrowser } from './in-browser.js';
-import { greedy, loadContenders, modelCases } from './end-to-end.js';
+import { greedy, loadContenders, modelCases, uniquePrompt } from './end-to-end.js';
 import { peakOf } from './matmul-cases.js';
 import { matmulWeights } from './model-cost.js';
 
@@ -23,24 +23,22 @@ async function* measureModel(
   const { options, machine } = context;
   const lengths = options.tokens ?? (options.quick ? [32] : [128, 2048]);
   const loaded = await loadContenders(context, modelCase, [Math.max(...lengths) + 1]);
-  const { session, peer, threads } = loaded;
+  const { session, others, threads } = loaded;
   try {
     for (const length of lengths) {
       const tokens = loaded.tokens(length);
-      // every prompt begins with a unique token, because the engine caches prefixes
       let numPrompts = 0;
-      const prompt = (): number[] => [tokens[numPrompts++ % length]!, ...tokens.slice(1)];
       const peak = await machine.probe(peakOf(modelCase.dtype, sidesOf(context).at(-1) as Side), threads);
       const contenders: Record<string, Contender> = {
         winnow: {
           async run() {
             session.reset();
-            return (await greedy(session, prompt(), 1)).timeMs;
+            return (await greedy(session, uniquePrompt(tokens, numPrompts++), 1)).timeMs;
           },
         },
         peak,
       };
-      if (peer !== undefined) contenders['peer'] = { run: async () => (await peer.prefill(tokens)).timeMs };
+      for (const other of others) contenders[other.name] = { run: async () => (await other.prefill(tokens)).timeMs };
       const rounds = length > 1024 ? 3 : 5;
       // long prompts take minutes and warm up within their first percent; the probe needs a warm-up
       const warmups = length > 4096 ? 0 : 1;
@@ -53,17 +51,18 @@ async function* measureModel(
       const ownOps = (2 * length * matmulWeights(loaded.model.config)) / timings['winnow']!.medianMs;
       const ofPeak = { ratio: ownOps / peakOps, ratioOf: `${peak.name}, ${threadsText(threads)}` };
       yield { suite, case: caseName, ...own, unit: 'tokens/s', ...ofPeak };
-      if (peer === undefined) continue;
-      const other = perSecond(length, timings['peer']!);
-      yield { suite, case: caseName, ...own, unit: 'tokens/s', ratio: own.value / other.value, ratioOf: peer.name };
-      yield {
-        suite,
-        case: `${caseName}: ${peer.name}`,
-        ...other,
-        unit: 'tokens/s',
-        ratio: other.value / own.value,
-        ratioOf: 'winnow',
-      };
+      for (const { name } of others) {
+        const other = perSecond(length, timings[name]!);
+        yield { suite, case: caseName, ...own, unit: 'tokens/s', ratio: own.value / other.value, ratioOf: name };
+        yield {
+          suite,
+          case: `${caseName}: ${name}`,
+          ...other,
+          unit: 'tokens/s',
+          ratio: other.value / own.value,
+          ratioOf: 'winnow',
+        };
+      }
     }
   } finally {
     await loaded.dispose();

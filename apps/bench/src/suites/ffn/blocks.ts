@@ -81,6 +81,7 @@ async function* measureCase(context: SuiteContext, shape: FfnCase, threads: numb
     const cost = milliseconds(timing, shape.numLayers);
     const ofDense = { ratio: timing.medianMs / timings['dense']!.medianMs, ratioOf: 'dense' };
     yield { suite, case: `${name}: predictor of rank ${rank}`, ...cost, unit: 'ms', ...ofDense };
+    for (const ratio of ratios) yield predictedFigure(`${name}: rank ${rank}`, shape, ratio, timing, timings);
   }
 }
 
@@ -148,6 +149,29 @@ function* sparseFigures(
   yield { suite, case: `${label}: speed-up`, ...gained, ...ideal };
   const read = gigaPerSecond(layerBytes(shape) * shape.numLayers * share, timing);
   yield { suite, case: `${label}: bytes`, ...read, unit: 'GB/s', ratio: read.value / memoryRate, ratioOf };
+}
+
+/** A sparse block after its predictor, compared with the active share of the dense block after the same predictor. */
+function predictedFigure(
+  name: string,
+  shape: FfnCase,
+  ratio: number,
+  predictor: Timing,
+  timings: Measured['timings'],
+): Figure {
+  const share = countOf(ratio, shape) / shape.ffnDim;
+  const [whole, sparse] = [timings['dense']!, timings[`sparse ${ratio}`]!];
+  const sum = { medianMs: sparse.medianMs + predictor.medianMs, minMs: sparse.minMs + predictor.minMs };
+  const ideal = share * whole.medianMs + predictor.medianMs;
+  return {
+    suite,
+    case: `${name} and ${Number((100 * ratio).toFixed(1))} % active`,
+    value: sum.medianMs / shape.numLayers,
+    best: sum.minMs / shape.numLayers,
+    unit: 'ms',
+    ratio: ideal / sum.medianMs,
+    ratioOf: 'ideal and predictor',
+  };
 }
 
 /** The ratio of active neurons above which dense is faster, interpolated between measured ratios. */

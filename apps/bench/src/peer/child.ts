@@ -3,7 +3,7 @@
  * does not end the bench. Imports only types of the bench.
  */
 import { pathToFileURL } from 'node:url';
-import type { PeerAnswer, PeerRequest, PeerResult, PeerSettings } from './peer-protocol.js';
+import type { PeerAnswer, PeerRequest, PeerResult, PeerSettings } from './protocol.js';
 
 /** The parts of the package in use; it is not a dependency and therefore has no types. */
 interface Sequence {
@@ -24,9 +24,11 @@ interface LlamaModule {
 
 const slots: Sequence[] = [];
 
-async function load(modulePath: string, settings: PeerSettings): Promise<void> {
+/** @returns milliseconds, without those of loading the package's own code */
+async function load(modulePath: string, settings: PeerSettings): Promise<number> {
   const { modelPath, contextSizes, threads, flashAttention } = settings;
   const { getLlama } = (await import(pathToFileURL(modulePath).href)) as LlamaModule;
+  const startMs = performance.now();
   const options = { gpu: false, build: 'never', skipDownload: true, logLevel: 'error', maxThreads: threads };
   const llama = await getLlama(options);
   const model = await llama.loadModel({ modelPath });
@@ -38,6 +40,7 @@ async function load(modulePath: string, settings: PeerSettings): Promise<void> {
     });
     slots.push(context.getSequence());
   }
+  return performance.now() - startMs;
 }
 
 function slot(index: number): Sequence {
@@ -57,8 +60,7 @@ async function generate(from: Sequence, tokens: readonly number[], count: number
 
 async function answer(request: PeerRequest): Promise<PeerResult> {
   if (request.kind === 'load') {
-    await load(request.modulePath, request.settings);
-    return { timeMs: 0, tokens: [] };
+    return { timeMs: await load(request.modulePath, request.settings), tokens: [] };
   }
   if (request.kind === 'context') {
     const sequence = slot(request.slot);

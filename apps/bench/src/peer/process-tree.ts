@@ -25,13 +25,19 @@ export function descendantsCpuMs(root: number = process.pid): number {
   return total;
 }
 
-function readStat(pid: string): { parent: number; cpuMs: number } | undefined {
+/** Milliseconds of CPU time of this process's children that have ended; 0 where there is no `/proc`. */
+export function endedChildrenCpuMs(): number {
+  return readStat('self')?.endedMs ?? 0;
+}
+
+function readStat(pid: string): { parent: number; cpuMs: number; endedMs: number } | undefined {
   try {
     // the name, in parentheses, may contain anything
     const [, fields = ''] = /\) (.*)$/s.exec(readFileSync(`/proc/${pid}/stat`, 'utf8')) ?? [];
     const numbers = fields.split(' ').map(Number);
     const [user = 0, system = 0, userOfEnded = 0, systemOfEnded = 0] = numbers.slice(11, 15);
-    return { parent: numbers[1] ?? 0, cpuMs: (user + system + userOfEnded + systemOfEnded) * tickMs };
+    const endedMs = (userOfEnded + systemOfEnded) * tickMs;
+    return { parent: numbers[1] ?? 0, cpuMs: (user + system) * tickMs + endedMs, endedMs };
   } catch {
     return undefined; // it has exited in the meantime
   }

@@ -1,0 +1,37 @@
+/**
+ * A separate process that loads a model and answers once, since memory that earlier models gave back slows later ones. Reads its task as
+ * JSON from the arguments and prints the result as JSON.
+ */
+import { loadModel } from '@winnow/engine';
+import type { NativeChoice } from '@winnow/native';
+import { createBackend, type BackendName } from '../harness/backends.js';
+import { greedy } from './end-to-end.js';
+
+export interface LoadTask {
+  readonly path: string;
+  readonly backend: BackendName;
+  readonly native: NativeChoice;
+  readonly numThreads: number;
+  readonly contextSize: number;
+  readonly prompt: readonly number[];
+}
+
+export interface LoadOutcome {
+  readonly timeMs: number;
+  readonly cpuMs: number;
+}
+
+async function loadAndAnswer(task: LoadTask): Promise<LoadOutcome> {
+  const startMs = performance.now();
+  const backend = await createBackend(task.backend, task.numThreads, 'default', task.native);
+  const model = await loadModel(task.path, { backend, context: task.contextSize });
+  await greedy(model.createSession(), task.prompt, 1);
+  const timeMs = performance.now() - startMs;
+  await model.dispose();
+  await backend.dispose();
+  const { user, system } = process.cpuUsage();
+  return { timeMs, cpuMs: (user + system) / 1000 };
+}
+
+const outcome = await loadAndAnswer(JSON.parse(process.argv[2] ?? '') as LoadTask);
+process.stdout.write(`${JSON.stringify(outcome)}\n`);
