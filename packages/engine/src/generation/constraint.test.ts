@@ -1,5 +1,7 @@
+import type { Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { afterEach, expect, test, vi } from 'vitest';
+import { Compilations } from '../runtime/compilation.js';
 import { Constraints } from './constraint.js';
 
 afterEach(() => vi.useRealTimers());
@@ -60,4 +62,23 @@ test('a compilation waits for the event loop, not for timers', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout'] });
   const constraint = await vocabulary().constraints.start({ grammar: 'root ::= "a"' });
   expect(constraint?.mask().numTokens).toBe(1);
+});
+
+test('a compilation stops when nobody waits for it anymore', async () => {
+  let numSlices = 0;
+  function* slices(): Sliced<string> {
+    for (; numSlices < 10_000; numSlices++) yield;
+    return 'complete';
+  }
+  const compilations = new Compilations<string>(8);
+  const controller = new AbortController();
+  const waiting = compilations.get('key', slices, { signal: controller.signal });
+  setImmediate(() => controller.abort(new Error('gone')));
+  await expect(waiting).rejects.toThrow('gone');
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+  expect(numSlices).toBeLessThan(10_000);
+  const numBefore = numSlices;
+  for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+  expect(numSlices).toBe(numBefore);
+  expect(await compilations.get('key', slices, {})).toBe('complete');
 });

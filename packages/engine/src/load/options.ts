@@ -38,7 +38,7 @@ export interface BackendOptions {
    */
   readonly activations?: 'f32' | 'int8';
   /**
-   * Native kernels of the default backend, in Node: `true` requires them, `'avx2'` or `'avx512'` requires that
+   * Native kernels of the default backend, in Node: `true` requires them, a name such as `'avx2'` requires that
    * instruction set, `false` turns them off. Default: the best of this machine, or what the environment variable
    * `WINNOW_NATIVE` says.
    */

@@ -17,6 +17,9 @@ export interface LoadProgress {
   readonly totalBytes: number;
 }
 
+/** Weights read at the same time: copying from the page cache takes longer than the memory needs, and disks and servers have latency. */
+const maxReads = 2;
+
 interface LoadBuffersOptions {
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: LoadProgress) => void;
@@ -64,15 +67,25 @@ export async function fillBuffers(
     onProgress?.({ loadedBytes, totalBytes });
   };
   const options = { onBytes, ...(signal === undefined ? {} : { signal }) };
-  for (const programBuffer of buffersOf(programs)) {
-    const { name } = programBuffer;
-    allocate?.(programBuffer);
+  const fill = async ({ name }: ProgramBuffer): Promise<void> => {
     const buffer = buffers.get(name) as BufferHandle;
     const weight = weights.get(name);
     const constant = constants.get(name);
     if (weight !== undefined) await fillWeight(backend, buffer, weight, options);
     else if (constant !== undefined) await fillConstant(backend, buffer, constant);
     else if (name === slotPositionsName) await fillEmpty(backend, buffer);
+  };
+  const reads = new Set<Promise<unknown>>();
+  try {
+    for (const programBuffer of buffersOf(programs)) {
+      allocate?.(programBuffer);
+      const read: Promise<unknown> = fill(programBuffer).then(() => reads.delete(read));
+      reads.add(read);
+      if (reads.size >= maxReads) await Promise.race(reads);
+    }
+    await Promise.all(reads);
+  } finally {
+    await Promise.allSettled(reads); // after a failure, nothing may be written into memory that the caller frees
   }
 }
 

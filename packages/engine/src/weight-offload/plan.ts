@@ -25,6 +25,8 @@ import type { TierableLayer, TieredLayer, TieredMatrix } from './program.js';
 
 /** Maximum and minimum size of a read. */
 const [longestRead, shortestRead] = [256 * 1024, 4 * 1024];
+/** Reading a gap of this size takes about as long as another call. */
+const longestGap = 32 * 1024;
 const mostReads = 8;
 
 /** How a budget is divided. */
@@ -190,7 +192,7 @@ function readSizes(
   const share = Math.floor(totalBytes * stagingShare);
   const readBytes = Math.max(Math.min(longestRead, Math.floor(share / 4)), shortestRead);
   const maxReads = Math.max(2, Math.min(mostReads, Math.floor(share / Math.max(readBytes, largest))));
-  const reads = { readBytes, maxReads, maxGapBytes: Math.floor(readBytes / 8) };
+  const reads = { readBytes, maxReads, maxGapBytes: Math.min(longestGap, readBytes) };
   return { reads, stagingBytes: neuronStagingBytes(largest, reads) };
 }
 

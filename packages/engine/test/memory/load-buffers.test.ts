@@ -1,6 +1,7 @@
 /** Writes to a backend without host-visible memory while a model loads. */
 import { maxPieceBytes, slotPositionsName, type EmbedderDescription, type Weight } from '@winnow/models';
 import { createReferenceBackend, ProgramBuilder, type Backend, type BufferHandle } from '@winnow/ops';
+import { IoError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { loadBuffers } from '../../src/memory/load-buffers.js';
 
@@ -46,4 +47,38 @@ test('memory that the host cannot map is written in bounded pieces', async () =>
     const bytes = inner.view(found.get(name) as BufferHandle) as Uint8Array;
     expect([name, Buffer.compare(bytes, reference.view(expected) as Uint8Array)]).toEqual([name, 0]);
   }
+});
+
+test('when reading one weight fails, memory is freed only after the others have been read', async () => {
+  const events: string[] = [];
+  const weight = (name: string, read: () => Promise<void>): Weight => {
+    const stored = { name, dtype: 'f32', shape: [4], sizeBytes: 16, read } as const;
+    return { name, dtype: 'f32', shape: [4], sizeBytes: 16, stored };
+  };
+  let finishSlow = (): void => {};
+  const slow = new Promise<void>((resolve) => (finishSlow = resolve));
+  const weights = new Map([
+    ['slow', weight('slow', () => slow.then(() => void events.push('slow read')))],
+    ['broken', weight('broken', () => Promise.reject(new IoError({ source: 'file', message: 'no answer' })))],
+    ['unread', weight('unread', () => Promise.reject(new Error('must not be read')))],
+  ]);
+  const b = new ProgramBuilder({});
+  for (const name of weights.keys()) b.external(name, 'weights', 'f32', [4]);
+  const inner = createReferenceBackend();
+  const backend: Backend = {
+    ...inner,
+    free(buffer) {
+      events.push('free');
+      inner.free(buffer);
+    },
+  };
+  const loading = loadBuffers(
+    backend,
+    { weights, constants: new Map() } as unknown as EmbedderDescription,
+    [b.build()],
+    {},
+  );
+  setTimeout(finishSlow, 20);
+  await expect(loading).rejects.toThrow(IoError);
+  expect(events).toEqual(['slow read', 'free', 'free']);
 });
