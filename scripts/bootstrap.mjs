@@ -8,6 +8,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { taskCheck } from './bootstrap/check.mjs';
+import { demoArguments } from './bootstrap/demo.mjs';
 import { toolEnvironment } from './bootstrap/environment.mjs';
 import { installPackages } from './bootstrap/install.mjs';
 import { taskIntegrations } from './bootstrap/integrations.mjs';
@@ -22,22 +23,6 @@ import { buildLogged, turbo } from './bootstrap/turbo.mjs';
 
 const cliMain = join(root, 'apps', 'cli', 'dist', 'main.js');
 const benchMain = join(root, 'apps', 'bench', 'dist', 'main.js');
-const demoPrompt = 'The captain looked at the sea and said,';
-const demoArguments = [
-  'run',
-  '-p',
-  demoPrompt,
-  '--display-prompt',
-  '-n',
-  '100',
-  '--temperature',
-  '0.7',
-  '--seed',
-  '7',
-  '--summary',
-];
-const usage =
-  'usage: node scripts/bootstrap.mjs demo|test|test:full|test:integrations|native|release|check|mutants|fuzz|winnow|bench|turbo|setup [arguments]';
 
 /** Tools and packages; cheap when nothing changed. */
 async function prepare() {
@@ -118,6 +103,8 @@ const tasks = {
     return turbo(tools, rest);
   },
 };
+
+const usage = `usage: node scripts/bootstrap.mjs ${Object.keys(tasks).join('|')} [arguments]`;
 
 async function main() {
   const [name, ...rest] = process.argv.slice(2);

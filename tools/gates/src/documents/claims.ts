@@ -84,7 +84,8 @@ export function checkClaims(document: string, claims: readonly Claim[], prints: 
 export function matchesClaim(claim: string, text: string): boolean {
   const parts = oneSpaced(claim).split('...');
   const pattern = parts.map((part) => part.replaceAll(/[$()*+.?[\\\]^{|}]/g, '\\$&')).join('.*');
-  return new RegExp(`^${pattern}$`, 'u').test(oneSpaced(text));
+  const optional = pattern.replace(/^\.\* /, '(.* )?'); // a first line of `...` also stands for none
+  return new RegExp(`^${optional}$`, 'u').test(oneSpaced(text));
 }
 
 function oneSpaced(text: string): string {
