@@ -99,7 +99,7 @@ export async function taskCheck(tools, rest) {
   const tasks = selected ? packageGates : [...rootGates, ...packageGates, 'docs', 'examples'];
   const before = new Set(runSummaries());
   const options = ['--continue', '--output-logs=errors-only', '--summarize', ...filters, ...flags];
-  const outcome = await runWithReports(tools, [[...tasks, ...options]], { selected, print });
+  const outcome = await runWithReports(tools, [[[...tasks, ...options]]], { selected, print });
   const times = [];
   for (const file of runSummaries().filter((name) => !before.has(name))) {
     const { tasks: ran } = JSON.parse(readFileSync(join(runsFolder, file), 'utf8'));

@@ -14,10 +14,13 @@ import { turbo } from './turbo.mjs';
 const reportPath = join('node_modules', '.vitest-report.json');
 
 /**
- * Their tests take longest, or wait for other processes. Turbo starts packages layer by layer, so that one of these would
- * end the run alone; the last three fill the core that is idle while only the engine is left.
+ * Their tests take longest. Turbo starts packages in an order of its own, so that one of these could end the run alone: the engine's, the
+ * longest, run beside the others of these, and these before the rest.
  */
-const longest = ['backend-wasm', 'engine', 'browser-tests', 'cli', 'bench', 'server'].map((name) => `@winnow/${name}`);
+const engine = '@winnow/engine';
+const longest = ['backend-wasm', 'cli', 'browser-tests', 'gates', 'bench', 'server', 'tokenizers', 'fuzz'].map(
+  (name) => `@winnow/${name}`,
+);
 
 function testedFolders() {
   return workspaceFolders().filter((folder) => {
@@ -79,19 +82,20 @@ export function summarize(folders, print) {
 /**
  * Runs turbo with tasks that include `test`, alone, and sums the reports. Without `selected` all packages must report.
  *
- * @param runs arguments of one run of turbo after another
+ * @param stages one after another, each the arguments of runs of turbo beside each other
+ * @param options.builds tasks to run before; the printed time is without them
  * @returns {Promise<{ code: number, total: object }>} the first exit code that is not 0, and the sum
  */
-export async function runWithReports(tools, runs, { selected, print }) {
+export async function runWithReports(tools, stages, { selected, print, builds = [] }) {
   return withLock('test', async () => {
-    const startMs = Date.now();
     const builtFrom = sourceStamp();
     const folders = testedFolders();
     for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
-    let code = 0;
-    for (const turboArguments of runs) {
-      const codeOfRun = await turbo(tools, ['run', ...turboArguments]);
-      code ||= codeOfRun;
+    let code = builds.length > 0 ? await turbo(tools, ['run', ...builds]) : 0;
+    const startMs = Date.now();
+    for (const runs of stages) {
+      const codes = await Promise.all(runs.map((turboArguments) => turbo(tools, ['run', ...turboArguments])));
+      code ||= codes.find((codeOfRun) => codeOfRun !== 0) ?? 0;
     }
     print(`tests (${seconds(startMs)}, ${budgetText(budgetsMs.test)}):`);
     const total = summarize(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
@@ -110,17 +114,20 @@ export function closingLine({ passed, failed, skipped }) {
   return `${passed} passed, ${failed} failed, ${skipped} skipped`;
 }
 
-/**
- * The arguments of turbo for the tests of the filtered packages, or of all: those that take longest first, together with builds, which
- * fill the cores while kernels compile.
- */
-function testRuns(filters, flags) {
+/** Stages with the tests of the filtered packages, or of all: those that take longest, then the rest. */
+function testStages(filters, flags) {
+  const options = ['--continue', '--output-logs=errors-only', ...flags];
   // one more than there are cores: tests that wait for a browser or another process leave their core to others
-  const options = ['--continue', '--output-logs=errors-only', `--concurrency=${availableParallelism() + 1}`, ...flags];
-  if (filters.length > 0) return [['test', ...options, ...filters]];
+  const numTasks = availableParallelism() + 1;
+  if (filters.length > 0) return [[['test', ...options, `--concurrency=${numTasks}`, ...filters]]];
+  const tests = longest.map((name) => `${name}#test`);
+  const others = [engine, ...longest].map((name) => `--filter=!${name}`);
   return [
-    ['build', ...longest.map((name) => `${name}#test`), ...options],
-    ['test', ...options, ...longest.map((name) => `--filter=!${name}`)],
+    [
+      [`${engine}#test`, ...options],
+      [...tests, ...options, `--concurrency=${numTasks - 1}`],
+    ],
+    [['test', ...options, `--concurrency=${numTasks}`, ...others]],
   ];
 }
 
@@ -132,7 +139,8 @@ export async function taskTest(tools, rest, isFull = false) {
   const { selected, names, filters, flags } = parseSelection(rest, ['--force'], usage);
   say(`running the tests of ${selected ? names.join(', ') : 'all packages'} (cached by turbo) ...`);
   const print = (line) => process.stdout.write(`${line}\n`);
-  const outcome = await runWithReports(tools, testRuns(filters, flags), { selected, print });
+  const builds = selected ? [] : ['build', 'compile', '--output-logs=errors-only', ...flags];
+  const outcome = await runWithReports(tools, testStages(filters, flags), { selected, print, builds });
   if (outcome.total.passed + outcome.total.failed === 0) say('no test ran');
   if (outcome.code !== 0 && outcome.total.failed === 0) {
     say('a task failed outside its tests, counted as one failure; its output is above');
