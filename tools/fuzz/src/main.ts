@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { readCorpus, saveInput } from './inputs.ts';
-import { fuzz } from './supervise.ts';
+import { Supervisor } from './supervise.ts';
 import { targetNames } from './targets.ts';
 
 const folder = join(dirname(fileURLToPath(import.meta.url)), '..');
@@ -41,9 +41,10 @@ async function main(): Promise<number> {
   const maxInputs = numberOf('inputs', values.inputs, Infinity);
   const minutes = numberOf('minutes', values.minutes, values.inputs === undefined ? 5 : Infinity);
   let numFindings = 0;
+  const supervisor = new Supervisor();
   for (const name of targets) {
     const corpusPath = join(folder, 'corpus', `${name}.txt`);
-    const { numInputs, numOutcomes, findings } = await fuzz({
+    const { numInputs, numOutcomes, findings } = await supervisor.fuzz({
       module: new URL(`../test/targets/${name}.ts`, import.meta.url).href,
       corpus: readCorpus(corpusPath),
       ...{ seed, maxInputs, maxMs: (minutes * 60_000) / targets.length },
@@ -60,6 +61,7 @@ async function main(): Promise<number> {
     }
     numFindings += findings.length;
   }
+  await supervisor.close();
   return numFindings > 0 ? 1 : 0;
 }
 

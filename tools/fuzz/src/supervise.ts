@@ -1,4 +1,4 @@
-/** Runs a target in workers within bounds of time and memory, and continues after inputs that exceed them. */
+/** Runs targets in workers within bounds of time and memory, and continues after inputs that exceed them. */
 import { Worker } from 'node:worker_threads';
 import { sourceArguments } from '@winnow/test-utils';
 import { createState, currentInput, type Finding, type Report, type WorkerSetup } from './protocol.ts';
@@ -13,7 +13,6 @@ export interface Bounds {
 export const defaultBounds: Bounds = { inputMs: 10_000, memoryBytes: 1.5 * 2 ** 30 };
 
 export interface FuzzOptions extends Pick<WorkerSetup, 'module' | 'corpus' | 'seed' | 'maxInputs' | 'maxMs'> {
-  readonly bounds?: Bounds;
   readonly onOutcome?: (input: Uint8Array) => void;
 }
 
@@ -28,56 +27,77 @@ const maxFindings = 20;
 /** How often the bounds are checked. */
 const checkMs = 100;
 
-export async function fuzz(options: FuzzOptions): Promise<FuzzResult> {
-  const findings: Finding[] = [];
-  const endMs = performance.now() + options.maxMs;
-  let firstIndex = 0;
-  let numOutcomes = 0;
-  while (firstIndex < options.maxInputs && performance.now() < endMs && findings.length < maxFindings) {
-    const part = await runWorker({
-      ...options,
-      firstIndex,
-      maxInputs: options.maxInputs - firstIndex,
-      maxMs: endMs - performance.now(),
-    });
-    firstIndex += part.numInputs;
-    numOutcomes += part.numOutcomes;
-    findings.push(...part.findings);
-  }
-  return { numInputs: firstIndex, numOutcomes, findings };
-}
+/** Runs one target after the other. Their worker is kept while none exceeds its bounds: loading the sources takes seconds. */
+export class Supervisor {
+  readonly #bounds: Bounds;
+  #worker: Worker | undefined;
 
-/** Ends with the inputs, or with one that exceeds the bounds. */
-function runWorker(options: FuzzOptions & Pick<WorkerSetup, 'firstIndex'>): Promise<FuzzResult> {
-  const { bounds = defaultBounds, onOutcome, ...rest } = options;
-  const state = createState();
-  const worker = new Worker(new URL('worker.ts', import.meta.url), {
-    execArgv: [...sourceArguments],
-    workerData: { ...rest, state } satisfies WorkerSetup,
-    resourceLimits: { maxOldGenerationSizeMb: bounds.memoryBytes / 2 ** 20 },
-  });
-  const findings: Finding[] = [];
-  return new Promise((resolve) => {
-    const watch = new Watch(state, bounds, (reason) => end(reason));
-    const end = (reason?: string): void => {
-      watch.stop();
-      const running = currentInput(state);
-      const input = running ?? { index: rest.firstIndex, input: new Uint8Array(0) };
-      if (reason !== undefined) findings.push({ ...input, reason });
-      void worker.terminate();
-      resolve({ numInputs: input.index + 1 - rest.firstIndex, numOutcomes: 1, findings });
-    };
-    worker.on('error', (error) => end(`the worker failed: ${String((error as Error).stack ?? error)}`));
-    worker.on('message', (report: Report) => {
-      if (report.kind === 'finding') findings.push(report);
-      else if (report.kind === 'outcome') onOutcome?.(report.input);
-      else {
-        watch.stop();
-        void worker.terminate();
-        resolve({ numInputs: report.numInputs, numOutcomes: report.numOutcomes, findings });
-      }
+  constructor(bounds: Bounds = defaultBounds) {
+    this.#bounds = bounds;
+  }
+
+  async fuzz(options: FuzzOptions): Promise<FuzzResult> {
+    const findings: Finding[] = [];
+    const endMs = performance.now() + options.maxMs;
+    let firstIndex = 0;
+    let numOutcomes = 0;
+    while (firstIndex < options.maxInputs && performance.now() < endMs && findings.length < maxFindings) {
+      const part = await this.#runWorker({
+        ...options,
+        firstIndex,
+        maxInputs: options.maxInputs - firstIndex,
+        maxMs: endMs - performance.now(),
+      });
+      firstIndex += part.numInputs;
+      numOutcomes += part.numOutcomes;
+      findings.push(...part.findings);
+    }
+    return { numInputs: firstIndex, numOutcomes, findings };
+  }
+
+  async close(): Promise<void> {
+    const worker = this.#worker;
+    this.#worker = undefined;
+    await worker?.terminate();
+  }
+
+  #startWorker(): Worker {
+    return new Worker(new URL('worker.ts', import.meta.url), {
+      execArgv: [...sourceArguments],
+      resourceLimits: { maxOldGenerationSizeMb: this.#bounds.memoryBytes / 2 ** 20 },
     });
-  });
+  }
+
+  /** Ends with the inputs, or with one that exceeds the bounds. */
+  #runWorker({ onOutcome, ...rest }: FuzzOptions & Pick<WorkerSetup, 'firstIndex'>): Promise<FuzzResult> {
+    const state = createState();
+    const worker = (this.#worker ??= this.#startWorker());
+    const findings: Finding[] = [];
+    return new Promise((resolve) => {
+      const stop = (): void => {
+        watch.stop();
+        worker.removeAllListeners('error').removeAllListeners('message');
+      };
+      const end = (reason: string): void => {
+        stop();
+        const { index, input } = currentInput(state) ?? { index: rest.firstIndex, input: new Uint8Array(0) };
+        findings.push({ index, input, reason });
+        void this.close();
+        resolve({ numInputs: index + 1 - rest.firstIndex, numOutcomes: 1, findings });
+      };
+      const watch = new Watch(state, this.#bounds, end);
+      worker.on('error', (error) => end(`the worker failed: ${String((error as Error).stack ?? error)}`));
+      worker.on('message', (report: Report) => {
+        if (report.kind === 'finding') findings.push(report);
+        else if (report.kind === 'outcome') onOutcome?.(report.input);
+        else {
+          stop();
+          resolve({ numInputs: report.numInputs, numOutcomes: report.numOutcomes, findings });
+        }
+      });
+      worker.postMessage({ ...rest, state } satisfies WorkerSetup);
+    });
+  }
 }
 
 /** Notices inputs that take too long or too much memory. */

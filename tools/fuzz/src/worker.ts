@@ -1,12 +1,14 @@
-/** Runs the inputs of one target in a worker, which the supervisor can end. */
-import { parentPort, workerData } from 'node:worker_threads';
+/** Runs the inputs of one target after the other in a worker, which the supervisor can end. */
+import { on } from 'node:events';
+import { parentPort } from 'node:worker_threads';
 import { WinnowError } from '@winnow/tensor';
 import { Inputs } from './inputs.ts';
 import { setInput, type Finding, type Report, type WorkerSetup } from './protocol.ts';
 import type { CreateTarget } from './target.ts';
 
-const setup = workerData as WorkerSetup;
 const port = parentPort as NonNullable<typeof parentPort>;
+let stray: unknown;
+process.on('unhandledRejection', (error) => (stray = error));
 
 /** What an input did, without the values that differ between inputs of a kind. */
 function outcomeOf(error: unknown): string {
@@ -24,15 +26,14 @@ async function failureOf(run: Promise<void>): Promise<unknown> {
   }
 }
 
-async function main(): Promise<void> {
+async function run(setup: WorkerSetup): Promise<void> {
   const { createTarget } = (await import(setup.module)) as { createTarget: CreateTarget };
   const target = await createTarget();
   const inputs = new Inputs(target, setup.corpus, setup.seed);
   const seen = new Set<string>();
   const endMs = performance.now() + setup.maxMs;
   const post = (report: Report): void => port.postMessage(report);
-  let stray: unknown;
-  process.on('unhandledRejection', (error) => (stray = error));
+  stray = undefined;
   let index = setup.firstIndex;
   for (; index - setup.firstIndex < setup.maxInputs && performance.now() < endMs; index++) {
     const input = inputs.at(index);
@@ -53,4 +54,4 @@ function findingOf(index: number, input: Uint8Array, error: unknown): Finding {
   return { index, input, reason: error instanceof Error ? String(error.stack) : String(error) };
 }
 
-await main();
+for await (const [setup] of on(port, 'message')) await run(setup as WorkerSetup);

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createRng, WinnowError } from '@winnow/tensor';
 import { mutateBytes, mutateJson, mutateText, testCoverage } from '@winnow/test-utils';
-import { expect, test } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { Inputs, readCorpus } from '../src/inputs.ts';
-import { fuzz } from '../src/supervise.ts';
+import { Supervisor } from '../src/supervise.ts';
 import { targetNames } from '../src/targets.ts';
 
 const root = join(import.meta.dirname, '..');
@@ -15,10 +15,11 @@ const corpusOf = (name: string): string => join(root, 'corpus', `${name}.txt`);
 const textOf = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 
 test('errors without a type, hangs, and memory beyond the bounds are findings; the run goes on after each', async () => {
-  const { numInputs, findings } = await fuzz({
+  const supervisor = new Supervisor({ inputMs: 2500, memoryBytes: 300 * 2 ** 20 });
+  const { numInputs, findings } = await supervisor.fuzz({
     ...{ module: moduleOf('test', 'canaries', 'broken.ts'), corpus: [], seed: 1, maxInputs: 7, maxMs: 60_000 },
-    bounds: { inputMs: 2500, memoryBytes: 300 * 2 ** 20 },
   });
+  await supervisor.close();
   expect(numInputs).toBe(7);
   expect(findings.map(({ index, input, reason }) => [index, textOf(input), reason.split('\n')[0]])).toEqual([
     [2, 'untyped', 'TypeError: undefined is not a function'],
@@ -60,9 +61,12 @@ test('the corpus is small', () => {
 /** `pnpm fuzz --minutes N` runs more. */
 const maxInputs = testCoverage === 'full' ? 2000 : 60;
 
+const supervisor = new Supervisor();
+afterAll(() => supervisor.close());
+
 test.each(targetNames)('%s: mutated inputs cause typed errors only', async (name) => {
   expect(WinnowError.isInstance(new Error('untyped'))).toBe(false);
-  const result = await fuzz({
+  const result = await supervisor.fuzz({
     ...{ module: moduleOf('test', 'targets', `${name}.ts`), corpus: readCorpus(corpusOf(name)) },
     ...{ seed: 1, maxInputs, maxMs: 120_000 },
   });

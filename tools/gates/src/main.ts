@@ -2,7 +2,7 @@
  * Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`; `package` in its folder.
  */
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { checkDocuments, writeDocuments } from './documents/documents.ts';
 import { checkExamples, linkedPackages } from './documents/examples.ts';
 import { checkTranscripts } from './documents/transcripts.ts';
@@ -110,8 +110,10 @@ async function checkGuides(): Promise<void> {
   const documents = [join(root, 'README.md'), ...guides.map((path) => join(root, 'docs', 'guides', path))];
   await attempt('examples', () => checkExamples(workspace, join(root, 'docs'), documents, []));
   const scratch = join(root, 'docs', '.cache', 'transcripts');
+  const demo = pathToFileURL(join(root, 'scripts', 'bootstrap', 'demo.mjs')).href;
+  const { demoArguments } = (await import(demo)) as { readonly demoArguments: readonly string[] };
   await attempt('transcripts', () =>
-    checkTranscripts(documents, scratch, join(root, 'apps', 'cli', 'dist', 'main.js')),
+    checkTranscripts(documents, scratch, join(root, 'apps', 'cli', 'dist', 'main.js'), demoArguments),
   );
 }
 

@@ -32,15 +32,14 @@ export function copySettings(folder: string, ...paths: string[]): void {
   for (const path of paths) cpSync(join(repoFolder, path), join(folder, path), { recursive: true });
 }
 
-/** Runs a program of an npm package that the gates depend on, or that `fromFolder` depends on. */
+/** Runs a program of an npm package that the gates depend on. */
 export function runTool(
   packageName: string,
   program: string,
   programArguments: readonly string[],
   cwd: string,
-  fromFolder: string = gatesFolder,
 ): Outcome {
-  return runProgram(process.execPath, [programOf(packageName, program, fromFolder), ...programArguments], { cwd });
+  return runProgram(process.execPath, [programOf(packageName, program, gatesFolder), ...programArguments], { cwd });
 }
 
 const manifest = (name: string, extra: object): object => ({

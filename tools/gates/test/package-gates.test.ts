@@ -160,11 +160,6 @@ const check = async (code: string): Promise<string> => {
 const block = (code: string, info = 'ts'): string => `# low\n\n\`\`\`${info}\n${code}\n\`\`\`\n`;
 const use = "import { double } from '@winnow/low';\n";
 
-it('examples: accepts one that runs, and checks the types of one that must not run', async () => {
-  const runs = block(`${use}if (double(2) !== 4) throw new Error('wrong');`);
-  expect(await check(runs + block("throw new Error('not run');", 'ts no-run'))).toBe('');
-});
-
 it('examples: catches type errors of all kinds of blocks and names their lines', async () => {
   const wrong = [
     block(`${use}const text: string = double(2);`),
@@ -181,13 +176,7 @@ it('examples: catches type errors of all kinds of blocks and names their lines',
   expect(found).toMatch(/line-26\.ts\(32,7\).*TS2322/);
 });
 
-it('examples: catches an example that throws', async () => {
-  expect(await check(block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`))).toContain(
-    'the sum is off',
-  );
-});
-
-it('examples: compares what is printed with the comment of the line', async () => {
+it('examples: runs each block that may run, and compares what it prints with the comment of the line', async () => {
   const truths = [
     `${use}console.log(double(2), [double(1)], 'a.b'); // 4 [ 2 ] ...b`,
     'for (const n of [1, 1]) console.log(n); // 1',
@@ -195,7 +184,7 @@ it('examples: compares what is printed with the comment of the line', async () =
     'const text = 3; // not printed',
     'console.log(text);',
   ];
-  expect(await check(block(truths.join('\n')))).toBe('');
+  const right = block(truths.join('\n')) + block("throw new Error('not run');", 'ts no-run');
   const wrong = [
     'console.log(4 / 3); // 1.33',
     'for (const n of [1, 2]) console.log(n); // 1',
@@ -203,7 +192,11 @@ it('examples: compares what is printed with the comment of the line', async () =
     "console.log('axb'); // a.b",
     "console.log(new Error('a').name); // Error: a",
   ];
-  expect((await check(block(wrong[0]!) + block(wrong.slice(1).join('\n')))).split('\n')).toEqual([
+  const throwing = block(`${use}if (double(2) !== 5) throw new Error('the sum is off');`);
+  const found = await check(block(wrong[0]!) + block(wrong.slice(1).join('\n')) + right + throwing);
+  const [printed = '', thrown] = found.split(/\n(?=the example )/);
+  expect(thrown).toMatch(/^the example at README\.md:\d+ ends with code 1:[^]*the sum is off/);
+  expect(printed.split('\n')).toEqual([
     'README.md:4: the comment says "1.33", the line prints "1.3333333333333333"',
     'README.md:9: the comment says "1", the line prints "2"',
     'README.md:10: the comment says "1", nothing is printed',

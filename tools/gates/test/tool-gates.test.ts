@@ -2,6 +2,7 @@
 import { mkdirSync, rmSync, symlinkSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { runProgram, type Outcome } from '../src/workspace/run.ts';
 import { readJson } from '../src/workspace/workspace.ts';
 import {
   addFiles,
@@ -182,60 +183,86 @@ describe('knip', () => {
   });
 });
 
-describe('docs', () => {
-  const build = (files: Files): { code: number; output: string } => {
-    const { projectDocuments } = readJson<{ projectDocuments: string[] }>(join(repoFolder, 'docs', 'typedoc.json'));
-    // A pattern that finds nothing is a warning, so there is a document for each.
-    const documents = projectDocuments.map((pattern) => [posix.join('docs', pattern.replaceAll('*', 'x')), '# X\n']);
-    const folder = createFolder({ 'README.md': '# Fixture\n', ...Object.fromEntries(documents), ...files });
-    copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'docs/site.mjs', 'packages/tsconfig');
-    mkdirSync(join(folder, 'docs', 'node_modules', '@winnow'), { recursive: true });
-    symlinkSync(join(folder, 'packages', 'tsconfig'), join(folder, 'docs', 'node_modules', '@winnow', 'tsconfig'));
-    mkdirSync(join(folder, 'docs', 'node_modules', '@types'), { recursive: true });
-    symlinkSync(join(gatesFolder, 'node_modules/@types/node'), join(folder, 'docs/node_modules/@types/node'));
-    const docs = join(repoFolder, 'docs');
-    symlinkSync(join(docs, 'node_modules', 'typedoc'), join(folder, 'docs', 'node_modules', 'typedoc'));
-    return runTool('typedoc', 'typedoc', ['--options', 'typedoc.json'], join(folder, 'docs'), docs);
-  };
+/** The folder in which TypeDoc runs. */
+function createSite(files: Files): string {
+  const { projectDocuments } = readJson<{ projectDocuments: string[] }>(join(repoFolder, 'docs', 'typedoc.json'));
+  // A pattern that finds nothing is a warning, so there is a document for each.
+  const documents = projectDocuments.map((pattern) => [posix.join('docs', pattern.replaceAll('*', 'x')), '# X\n']);
+  const folder = createFolder({ 'README.md': '# Fixture\n', ...Object.fromEntries(documents), ...files });
+  copySettings(folder, 'docs/typedoc.json', 'docs/tsconfig.json', 'docs/site.mjs', 'packages/tsconfig');
+  mkdirSync(join(folder, 'docs', 'node_modules', '@winnow'), { recursive: true });
+  symlinkSync(join(folder, 'packages', 'tsconfig'), join(folder, 'docs', 'node_modules', '@winnow', 'tsconfig'));
+  mkdirSync(join(folder, 'docs', 'node_modules', '@types'), { recursive: true });
+  symlinkSync(join(gatesFolder, 'node_modules/@types/node'), join(folder, 'docs/node_modules/@types/node'));
+  symlinkSync(join(repoFolder, 'docs', 'node_modules', 'typedoc'), join(folder, 'docs', 'node_modules', 'typedoc'));
+  return join(folder, 'docs');
+}
 
+const sites = {
+  clean: libraryFiles('low'),
+  broken: {
+    ...libraryFiles('low'),
+    'packages/low/src/double.ts': "export function double(value: number): number {\n  return 'x' + value;\n}\n",
+  },
+  links: {
+    ...libraryFiles('low'),
+    'packages/low/README.md': '# low\n\n[x](gone-a.md)\n',
+    'docs/guides/a.md': '# A\n\n[x](gone-b.md)\n',
+  },
+  comment: {
+    ...libraryFiles('low'),
+    'packages/low/src/double.ts':
+      '/** As {@link gone}. */\nexport function double(value: number): number {\n  return value * 2;\n}\n',
+  },
+  heading: { ...libraryFiles('low'), 'docs/guides/a.md': 'Text.\n' },
+  empty: { 'packages/low/package.json': '{}' },
+} satisfies Record<string, Files>;
+
+let built: readonly Outcome[] | undefined;
+/** All sites are built by the first test. */
+function buildOf(name: keyof typeof sites): Outcome {
+  built ??= buildAll();
+  return built[Object.keys(sites).indexOf(name)] as Outcome;
+}
+function buildAll(): readonly Outcome[] {
+  const program = join(repoFolder, 'docs', 'node_modules', 'typedoc', 'dist', 'cli.js');
+  const runs = join(gatesFolder, 'test', 'typedoc-runs.mjs');
+  const folders = Object.values(sites).map((files) => createSite(files));
+  const { code, output } = runProgram(process.execPath, [runs, program, ...folders], { cwd: repoFolder });
+  expect({ code, output }).toMatchObject({ code: 0 });
+  return JSON.parse(output) as readonly Outcome[];
+}
+
+describe('docs', () => {
   it('accepts clean code', () => {
-    expect(build(libraryFiles('low'))).toMatchObject({ code: 0 });
+    expect(buildOf('clean')).toMatchObject({ code: 0 });
   });
 
   it('catches code that does not compile', () => {
-    const broken = "export function double(value: number): number {\n  return 'x' + value;\n}\n";
-    const { code, output } = build({ ...libraryFiles('low'), 'packages/low/src/double.ts': broken });
+    const { code, output } = buildOf('broken');
     expect(output).toContain('TS2322');
     expect(code).not.toBe(0);
   });
 
   it('catches broken links of a README and a guide', () => {
-    const { code, output } = build({
-      ...libraryFiles('low'),
-      'packages/low/README.md': '# low\n\n[x](gone-a.md)\n',
-      'docs/guides/a.md': '# A\n\n[x](gone-b.md)\n',
-    });
+    const { code, output } = buildOf('links');
     for (const text of ['gone-a.md', 'gone-b.md']) expect(output).toContain(text);
     expect(code).not.toBe(0);
   });
 
   it('catches a broken link of a comment', () => {
-    const { code, output } = build({
-      ...libraryFiles('low'),
-      'packages/low/src/double.ts':
-        '/** As {@link gone}. */\nexport function double(value: number): number {\n  return value * 2;\n}\n',
-    });
+    const { code, output } = buildOf('comment');
     expect(output).toContain('"gone"');
     expect(code).not.toBe(0);
   });
 
   it('catches a document without a heading', () => {
-    const { code, output } = build({ ...libraryFiles('low'), 'docs/guides/a.md': 'Text.\n' });
+    const { code, output } = buildOf('heading');
     expect(output).toContain('begins with its heading');
     expect(code).not.toBe(0);
   });
 
   it('catches a run that reads nothing', () => {
-    expect(build({ 'packages/low/package.json': '{}' }).code).not.toBe(0);
+    expect(buildOf('empty').code).not.toBe(0);
   });
 });

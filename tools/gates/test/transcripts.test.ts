@@ -13,7 +13,8 @@ test.skipIf(process.platform === 'win32')('outputs of winnow are compared with t
   });
   const check = (document: string): string[] => {
     addFiles(folder, { 'guide.md': document });
-    return checkTranscripts([join(folder, 'guide.md')], join(folder, 'scratch'), join(folder, 'winnow.mjs'));
+    const [scratch, winnow] = [join(folder, 'scratch'), join(folder, 'winnow.mjs')];
+    return checkTranscripts([join(folder, 'guide.md')], scratch, winnow, ['run', "a 'captain'"]);
   };
   expect(check(block("$ winnow run 'a b' # once\nrun|a b\n... s\n$ winnow other\n"))).toEqual([]);
   expect(check(block("$ winnow run '{\n  a}' \\\n  -n 1\nrun|{ a}|-n|1\n1.5 s\n"))).toEqual([]);
@@ -24,6 +25,8 @@ test.skipIf(process.platform === 'win32')('outputs of winnow are compared with t
     'guide.md:4: the command ends with code 3:\nfail\n1.5 s',
   ]);
   expect(check(block('$ winnow run\nnothing\n', ' no-run'))).toEqual([]);
+  expect(check(block("$ npm run demo\n...\nrun|a 'captain'\n... s\n"))).toEqual([]);
+  expect(check(block('$ npm run demo\nanother text\n'))).toHaveLength(1);
 });
 
 test('outputs of other programs are marked', () => {

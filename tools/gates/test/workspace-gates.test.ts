@@ -164,7 +164,11 @@ function sources(folder: string, ...names: string[]): Files {
 it('house structure: allows four files with one prefix if some are tests or generated, or all are ops', () => {
   const tests = sources('low/src', 'page', 'page-list', 'page-boxes', 'page-staging.test', 'page-table.generated');
   const ops = sources('ops/src/ops', 'attention', 'attention-mass', 'attention-merge', 'attention-finish');
-  expect(checkStructure(readWorkspace(planted({ ...tests, ...libraryFiles('ops'), ...ops }))).problems).toEqual([]);
+  const headers = Object.fromEntries(
+    ['tile.cpp', 'tile.h', 'tile-rows.cpp', 'tile-rows.h'].map((name) => [`packages/low/source/${name}`, ';\n']),
+  );
+  const files = { ...tests, ...headers, ...libraryFiles('ops'), ...ops };
+  expect(checkStructure(readWorkspace(planted(files))).problems).toEqual([]);
 });
 
 describe('house structure', () => {
@@ -179,7 +183,9 @@ describe('house structure', () => {
     ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'contains logic'],
     ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: contains logic'],
     ['a long file', { 'packages/low/src/long.ts': 'export {};\n'.repeat(451) }, 'long.ts: 451 lines'],
+    ['a long C++ file', { 'packages/low/source/long.cpp': ';\n'.repeat(451) }, 'long.cpp: 451 lines'],
     ['a long line', { 'packages/low/src/wide.ts': `// ${'x'.repeat(138)}\n` }, 'wide.ts:1: 141 columns'],
+    ['a long line of a script', { 'scripts/wide.mjs': `// ${'x'.repeat(138)}\n` }, 'scripts/wide.mjs:1: 141 columns'],
     ['a long README', { 'packages/low/README.md': '```ts\n```\n'.repeat(60) }, 'README.md: 120 lines'],
     ['a README without an example', { 'packages/low/README.md': '# low\n' }, 'an example in a ```ts block'],
     ['fixtures without origin', { 'packages/low/src/__fixtures__/x.json': '{}' }, 'ORIGIN.md is missing'],

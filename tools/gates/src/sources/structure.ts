@@ -9,7 +9,12 @@ const warnFileLines = 400;
 const maxLineColumns = 140;
 const maxFilesOfPrefix = 3;
 /** One file per op, with the name of the op. */
-const foldersOfOps = ['packages/ops/src/ops', 'packages/conformance/src/cases', 'packages/backend-wasm/assembly/ops'];
+const foldersOfOps = [
+  'packages/ops/src/ops',
+  'packages/conformance/src/cases',
+  'packages/backend-wasm/assembly/ops',
+  'packages/native/source/ops',
+];
 export const maxReadmeLines = 90;
 
 export interface Findings {
@@ -26,13 +31,23 @@ export function checkStructure(workspace: Workspace): Findings {
     if (existsSync(join(entry.folder, 'src', 'index.ts'))) checkLibrary(entry, findings.problems);
     const files = listFiles(entry.folder);
     checkFixtures(entry, files, findings.problems);
-    const sources = files.filter((path) => /\.(ts|mts|mjs)$/.test(path) && !isFixture(path));
-    numSources += sources.length;
-    for (const file of sources) checkSource(entry, file, findings);
-    findings.problems.push(...checkPrefixes(entry, sources));
+    numSources += checkSources(entry, files, findings);
   }
+  const scripts = join(workspace.root, 'scripts');
+  checkSources({ folder: scripts, location: 'scripts' }, listFiles(scripts), findings);
   if (numSources === 0) findings.problems.push('structure: no source file was found, so nothing was checked');
   return findings;
+}
+
+/** A folder of sources: a package, or the scripts of the workspace. */
+type Place = Pick<WorkspacePackage, 'folder' | 'location'>;
+
+/** @returns the number of source files */
+function checkSources(place: Place, files: readonly string[], findings: Findings): number {
+  const sources = files.filter((path) => /\.(ts|mts|mjs|c|cpp|h)$/.test(path) && !isFixture(path));
+  for (const file of sources) checkSource(place, file, findings);
+  findings.problems.push(...checkPrefixes(place, sources));
+  return sources.length;
 }
 
 function checkLibrary(entry: WorkspacePackage, problems: string[]): void {
@@ -128,10 +143,15 @@ function checkFixtures(entry: WorkspacePackage, files: readonly string[], proble
   for (const root of bare) problems.push(`${entry.location}/${root}: ORIGIN.md is missing for some or all files`);
 }
 
-function checkSource(entry: WorkspacePackage, file: string, findings: Findings): void {
-  const path = `${entry.location}/${file}`;
-  const text = readFileSync(join(entry.folder, file), 'utf8');
-  const numLines = file.endsWith('.generated.ts') ? 0 : text.trimEnd().split('\n').length;
+/** Generated C++ has a folder of its own, since its files have the names of ops. */
+function isGenerated(file: string): boolean {
+  return file.endsWith('.generated.ts') || /(^|\/)generated\/.*\.h$/.test(file);
+}
+
+function checkSource({ folder, location }: Place, file: string, findings: Findings): void {
+  const path = `${location}/${file}`;
+  const text = readFileSync(join(folder, file), 'utf8');
+  const numLines = isGenerated(file) ? 0 : text.trimEnd().split('\n').length;
   if (numLines > maxFileLines) findings.problems.push(`${path}: ${numLines} lines, the limit is ${maxFileLines}`);
   else if (numLines > warnFileLines) findings.warnings.push(`${path}: ${numLines} lines, aim for ${warnFileLines}`);
   for (const [index, line] of numLines === 0 ? [] : text.split('\n').entries()) {
@@ -144,20 +164,21 @@ function checkSource(entry: WorkspacePackage, file: string, findings: Findings):
 }
 
 /**
- * Four files with one first word are a folder. Tests count apart from what they test; generated files do not count,
- * because their generator names them.
+ * Four files with one first word are a folder. Tests count apart from what they test, and a header counts once with its
+ * source; generated files do not count, because their generator names them.
  */
-function checkPrefixes(entry: WorkspacePackage, sources: readonly string[]): string[] {
-  const byPrefix = new Map<string, string[]>();
+function checkPrefixes({ location }: Place, sources: readonly string[]): string[] {
+  const byPrefix = new Map<string, Set<string>>();
   for (const file of sources) {
-    const folder = posix.dirname(`${entry.location}/${file}`);
-    if (file.endsWith('.generated.ts') || foldersOfOps.includes(folder)) continue;
+    const folder = posix.dirname(`${location}/${file}`);
+    if (isGenerated(file) || foldersOfOps.includes(folder)) continue;
     const name = posix.basename(file);
     const kind = /\.test(-d)?\.m?ts$/.test(file) ? ' (tests)' : '';
     const prefix = `${folder}/${/^[^-.]+/.exec(name)?.[0] ?? name}${kind}`;
-    byPrefix.set(prefix, [...(byPrefix.get(prefix) ?? []), name]);
+    const names = byPrefix.get(prefix) ?? new Set();
+    byPrefix.set(prefix, names.add(name.replace(/\.(cpp|h)$/, '')));
   }
   return [...byPrefix]
-    .filter(([, names]) => names.length > maxFilesOfPrefix)
-    .map(([prefix, names]) => `${prefix}: ${names.length} files with one prefix are a folder: ${names.join(', ')}`);
+    .filter(([, names]) => names.size > maxFilesOfPrefix)
+    .map(([prefix, names]) => `${prefix}: ${names.size} files with one prefix are a folder: ${[...names].join(', ')}`);
 }

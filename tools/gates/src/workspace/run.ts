@@ -6,7 +6,7 @@ import { readJson } from './workspace.ts';
 
 export interface Outcome {
   readonly code: number;
-  /** stdout and stderr. */
+  /** stdout, then stderr on lines of its own. */
   readonly output: string;
 }
 
@@ -24,7 +24,9 @@ export function runProgram(
     maxBuffer: 64 * 1024 * 1024,
   });
   const problem = result.error ? `${result.error.message}\n` : '';
-  return { code: result.status ?? 1, output: `${problem}${result.stdout ?? ''}${result.stderr ?? ''}` };
+  const [stdout, stderr] = [result.stdout ?? '', result.stderr ?? '']; // null when it cannot start
+  const isOpenLine = stderr !== '' && stdout !== '' && !stdout.endsWith('\n');
+  return { code: result.status ?? 1, output: `${problem}${stdout}${isOpenLine ? '\n' : ''}${stderr}` };
 }
 
 /** The executable of an npm package, resolved from `fromFolder`. */
