@@ -5,9 +5,11 @@ import { coreMutants } from './lists/core.ts';
 import { engineMutants } from './lists/engine.ts';
 import { formatsMutants } from './lists/formats.ts';
 import { kernelsMutants } from './lists/kernels.ts';
+import { nativeKernelsMutants } from './lists/native-kernels.ts';
 import { sparsityMutants } from './lists/sparsity.ts';
 import { testSupportMutants } from './lists/test-support.ts';
 import { textMutants } from './lists/text.ts';
+import { untrustedInputMutants } from './lists/untrusted-input.ts';
 import type { Mutant } from './mutant.ts';
 
 export const mutants: readonly Mutant[] = [
@@ -17,7 +19,9 @@ export const mutants: readonly Mutant[] = [
   ...engineMutants,
   ...sparsityMutants,
   ...applicationsMutants,
+  ...untrustedInputMutants,
   ...testSupportMutants,
   ...kernelsMutants,
   ...attentionKernelsMutants,
+  ...nativeKernelsMutants,
 ];

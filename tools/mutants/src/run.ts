@@ -60,6 +60,12 @@ function regenerate({ scratch }: Place, file: string): void {
   execFileSync(process.execPath, ['codegen/generate.ts'], { cwd: join(scratch, packageOf(file)), stdio: 'ignore' });
 }
 
+/** Compiles native kernels, so that a defect in one arrives in the addon; what has not changed is not compiled again. */
+function compileNative({ scratch }: Place, file: string): void {
+  if (!file.startsWith('packages/native/source/')) return;
+  execFileSync(process.execPath, ['scripts/build.mjs'], { cwd: join(scratch, packageOf(file)), stdio: 'ignore' });
+}
+
 export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> {
   const path = join(place.scratch, mutant.file);
   const text = readFileSync(path, 'utf8');
@@ -68,6 +74,7 @@ export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> 
   writeFileSync(path, mutated(text, mutant));
   try {
     regenerate(place, mutant.file);
+    compileNative(place, mutant.file);
     let numTests = 0;
     for (const [folder, tests] of testsByPackage(mutant)) {
       const report = await runTests(place, folder, tests, mutant.only);
@@ -78,6 +85,7 @@ export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> 
   } finally {
     writeFileSync(path, text);
     regenerate(place, mutant.file);
+    compileNative(place, mutant.file);
     for (const [index, file] of compiled.entries()) writeFileSync(file, before[index] as Buffer);
   }
 }

@@ -7,6 +7,9 @@ import { dirname, join } from 'node:path';
 /** Build outputs that git ignores and tests read. */
 export const compiledFiles: readonly string[] = ['packages/backend-wasm/src/kernels/kernels.generated.ts'];
 
+/** The compiled addon and its objects, if there are any. */
+const nativeBuild = 'packages/native/build';
+
 /** @returns the folder; `dispose` removes it */
 export function createScratch(root: string): { readonly folder: string; dispose(): void } {
   const folder = mkdtempSync(join(tmpdir(), 'winnow-mutants-'));
@@ -20,6 +23,8 @@ export function createScratch(root: string): { readonly folder: string; dispose(
     mkdirSync(dirname(join(folder, file)), { recursive: true });
     cpSync(join(root, file), join(folder, file));
   }
+  if (existsSync(join(root, nativeBuild)))
+    cpSync(join(root, nativeBuild), join(folder, nativeBuild), { recursive: true });
   symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'));
   for (const group of ['packages', 'apps', 'tools', 'examples']) {
     for (const name of readdirSync(join(root, group))) {

@@ -27,6 +27,12 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/access.test.ts'],
   },
   {
+    file: 'apps/server/src/requests/request-scope.ts',
+    find: "shutdown.removeEventListener('abort', onShutdown);",
+    replace: '',
+    tests: ['test/soak.test.ts'],
+  },
+  {
     file: 'apps/server/src/routes/embeddings.ts',
     find: 'const numTokens = embedded.reduce((total, text) => total + text.numTokens, 0);',
     replace: 'const numTokens = embedded.reduce((total) => total + 1, 0);',
@@ -85,6 +91,18 @@ export const applicationsMutants: readonly Mutant[] = [
     find: "if (argument === '') throw new UsageError(`${command}: expected a file name, got none`);",
     replace: '',
     tests: ['test/chat.test.ts', 'test/sessions.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/flags/engine-options.ts',
+    find: 'firstTokens: flags.kvEvictionFirstTokens,',
+    replace: 'firstTokens: flags.kvEvictionRecentTokens,',
+    tests: ['test/eviction.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/flags/engine-options.ts',
+    find: 'group<KvOffloadOptions>({ memory: flags.kvOffloadMemory, folder: flags.kvOffloadFolder })',
+    replace: 'group<KvOffloadOptions>({ memory: flags.kvOffloadMemory })',
+    tests: ['test/kv-tiers.test.ts'],
   },
   {
     file: 'packages/langchain/src/chat-winnow.ts',

@@ -102,6 +102,12 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/kv-offload/policies.test.ts'],
   },
   {
+    file: 'packages/kv-cache/src/pages/frames.ts',
+    find: 'const frame = this.#takeFrame();',
+    replace: 'const frame = this.#entries.get(pageId)?.frame ?? this.#takeFrame();',
+    tests: ['test/killed-process.test.ts'],
+  },
+  {
     file: 'packages/kv-cache/src/blocks/block-pool.ts',
     find: 'if (this.#contentOfBlock[block] === 0) this.#free.push(block);',
     replace: 'this.#free.push(block);',
@@ -148,5 +154,41 @@ export const engineMutants: readonly Mutant[] = [
     find: 'if (positions[slot] >= begin && positions[slot] < end) slots.push(slot);',
     replace: 'if (positions[slot] >= begin && positions[slot] <= end) slots.push(slot);',
     tests: ['src/eviction/eviction.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/sequence.ts',
+    find: 'const end = this.#evictions.next?.numTokens ?? tokens.length;',
+    replace: 'const end = tokens.length;',
+    tests: ['test/runtime/recovery.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/memory/replaceable-device.ts',
+    find: 'await fill();',
+    replace: '',
+    tests: ['test/runtime/device-loss.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/weight-offload/open.ts',
+    find: 'await file.write(byteOffset + begin, piece);',
+    replace: 'await file.write(begin, piece);',
+    tests: ['test/weight-offload/half-budget.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/sessions/generation-codec.ts',
+    find: 'chosen: Array.from(chosen),',
+    replace: 'chosen: Array.from(chosen).slice(-5),',
+    tests: ['test/sessions/saved.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/plan/attention-plan.ts',
+    find: 'createAttentionLowering(layers, phase, { notice: noticeOnce });',
+    replace: "createAttentionLowering(layers, 'prefill', { notice: noticeOnce });",
+    tests: ['test/plan/attention/sessions.test.ts'],
+  },
+  {
+    file: 'packages/ops/src/ops/expert-matmul.ts',
+    find: 'const from = rows.at((slot * numOutputs + o) * numInputs);',
+    replace: 'const from = rows.at((expert * numOutputs + o) * numInputs);',
+    tests: ['packages/engine/test/weight-offload/experts.test.ts'],
   },
 ];

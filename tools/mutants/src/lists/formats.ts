@@ -75,6 +75,12 @@ export const formatsMutants: readonly Mutant[] = [
     tests: ['test/goldens.test.ts', 'test/convert-files.test.ts', 'src/views.test.ts'],
   },
   {
+    file: 'packages/convert/src/replace-folder.node.ts',
+    find: '(isDone ? rm(',
+    replace: '(!isDone ? rm(',
+    tests: ['test/killed.test.ts'],
+  },
+  {
     file: 'packages/convert/src/reorder.ts',
     find: 'const at = row - skipped;',
     replace: 'const at = row;',

@@ -42,4 +42,10 @@ export const sparsityMutants: readonly Mutant[] = [
     replace: 'JSON.stringify({ config, groupTokens, hash',
     tests: ['src/calibration/calibrate.test.ts'],
   },
+  {
+    file: 'packages/sparse-inference/src/calibration/checkpoint.ts',
+    find: "group: position.integer('group', 0, 2 ** 40) };",
+    replace: "group: position.integer('group', 0, 2 ** 40) + 1 };",
+    tests: ['src/calibration/calibrate.test.ts'],
+  },
 ];

@@ -36,6 +36,19 @@ export const testSupportMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/conformance/src/suite/coverage.ts',
+    find: 'index === (first + taker) % items.length',
+    replace: 'index === first % items.length',
+    tests: ['test/coverage.test.ts'],
+  },
+  {
+    file: 'tools/fuzz/src/supervise.ts',
+    find: 'void this.close();',
+    replace: 'void this.#worker;',
+    tests: ['test/fuzz.test.ts'],
+    only: 'errors without a type',
+  },
+  {
+    file: 'packages/conformance/src/suite/coverage.ts',
     find: 'const turn = numTurns[group]++;',
     replace: 'const turn = numTurns[group];',
     tests: ['test/coverage.test.ts'],
@@ -63,6 +76,32 @@ export const testSupportMutants: readonly Mutant[] = [
     find: "const body = request.method === 'HEAD' ? undefined : file.subarray(first, last + 1);",
     replace: "const body = request.method === 'HEAD' ? undefined : file.subarray(first, last);",
     tests: ['packages/bytes/src/sources.test.ts'],
+  },
+  {
+    file: 'tools/gates/src/documents/examples.ts',
+    find: 'run: fence[3] === undefined,',
+    replace: 'run: true,',
+    tests: ['test/package-gates.test.ts'],
+    only: 'examples',
+  },
+  {
+    file: 'tools/gates/src/documents/examples.ts',
+    find: 'if (outcome.code !== 0) {',
+    replace: 'if (outcome.code > 1) {',
+    tests: ['test/package-gates.test.ts'],
+    only: 'examples',
+  },
+  {
+    file: 'packages/engine/src/host/opfs-pages.browser.ts',
+    find: 'return bytes.subarray(0, file.read(bytes, { at: byteOffset }));',
+    replace: 'return bytes.subarray(0, file.read(bytes, { at: 0 }));',
+    tests: ['tools/browser-tests/test/tiers.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/src/host/host.browser.ts',
+    find: 'worker.onerror = () => resolve(refusal);',
+    replace: 'worker.onerror = () => resolve(undefined);',
+    tests: ['tools/browser-tests/test/content-security-policy.test.ts'],
   },
   {
     file: 'packages/test-utils/setup.mjs',

@@ -72,6 +72,48 @@ export const textMutants: readonly Mutant[] = [
     tests: ['test/tokens.test.ts'],
   },
   {
+    file: 'packages/grammar/src/tokens/token-masks.ts',
+    find: 'if (next !== expected) removeTokens(',
+    replace: 'if (false) removeTokens(',
+    tests: ['test/masks.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/tokens/token-masks.ts',
+    find: 'if (entry >= 0) states[depth + 1] = next;',
+    replace: 'if (entry >= 0) states[depth + 1] = states[depth]!;',
+    tests: ['test/masks.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/tokens/free-text.ts',
+    find: 'if (from !== checked && !isText(',
+    replace: 'if (from === state && !isText(',
+    tests: ['test/tokens.test.ts', 'test/masks.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/tokens/free-text.ts',
+    find: 'if (to === deadState || (to !== before',
+    replace: 'if ((to !== before',
+    tests: ['test/masks.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/tokens/free-text.ts',
+    find: 'leads.map((flag, byte) => flag & own[byte]!)',
+    replace: 'leads',
+    tests: ['test/masks.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/network/writer.ts',
+    find: 'let next = known.get(byte);',
+    replace: 'let next = bytes.length > 9 ? undefined : [...known.values()][0];',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
+    file: 'packages/grammar/src/automaton/closure.ts',
+    find: '(end === 1 || isAny(jumps, state) || isAny(calls, state) ? 0 : 1)',
+    replace: '(end === 1 || isAny(jumps, state) ? 0 : 1)',
+    tests: ['test/gbnf.test.ts'],
+  },
+  {
     file: 'packages/grammar/src/network/writer.ts',
     find: 'const hasEmpty = max !== 1 && this.#canBeEmpty(item);',
     replace: 'const hasEmpty = false;',

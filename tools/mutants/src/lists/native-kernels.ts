@@ -1,0 +1,46 @@
+/** Defects in native kernels, which the conformance cases at each level find. They need a C++ compiler. */
+import type { Mutant } from '../mutant.ts';
+
+const conformance = (op: string): Pick<Mutant, 'tests' | 'only'> => ({
+  tests: ['packages/backend-wasm/test/conformance.test.ts'],
+  only: `native kernels.*${op}`,
+});
+
+export const nativeKernelsMutants: readonly Mutant[] = [
+  {
+    file: 'packages/native/source/ops/sparq-attention.cpp',
+    find: 'scratch_.visible.positions[i] > oldest',
+    replace: 'scratch_.visible.positions[i] >= oldest',
+    ...conformance('sparq-attention'),
+  },
+  {
+    file: 'packages/native/source/ops/sparq-attention.cpp',
+    find: 'if (from_.meanCounts[summary] != from_.partSize) return false;',
+    replace: '',
+    ...conformance('sparq-attention'),
+  },
+  {
+    file: 'packages/native/source/ops/page-topk-attention.cpp',
+    find: 'rests[i + 1] + scratch_.terms[scratch_.order[i]]',
+    replace: 'rests[i + 1] + scratch_.terms[i]',
+    ...conformance('page-topk-attention'),
+  },
+  {
+    file: 'packages/native/source/ops/h2o-attention.cpp',
+    find: 'first + lane >= tile.numLanes() ||',
+    replace: 'first + lane > tile.numLanes() ||',
+    ...conformance('h2o-attention'),
+  },
+  {
+    file: 'packages/native/source/ops/h2o-attention.cpp',
+    find: 'positionOf(i) >= first + from_.chunk - from_.local',
+    replace: 'positionOf(i) > first + from_.chunk - from_.local',
+    ...conformance('h2o-attention'),
+  },
+  {
+    file: 'packages/native/source/ops/attention.cpp',
+    find: 'sum += states.sums[at] * factor;',
+    replace: 'sum += states.sums[at];',
+    ...conformance('attention$'),
+  },
+];
