@@ -18,7 +18,7 @@ const small = [
   '--samples',
   '16',
   '--sample-tokens',
-  '64',
+  '32',
   '--eval-tokens',
   '16',
   '--epochs',

@@ -14,7 +14,7 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true }));
 
 const run = (argv: readonly string[]) => runCli(engine, argv);
-const small = ['-t', '1', '--tokens', '96', '--cases', '1', '--task-lengths', '96', '--tasks', 'needle,hard-negatives'];
+const small = ['-t', '1', '--tokens', '48', '--cases', '1', '--task-lengths', '64', '--tasks', 'needle,hard-negatives'];
 const policies = ['--policies', 'dense|streaming:window=16,sinks=2|sparq:rank=8,topk=16', '--kv-dtypes', 'q8_0'];
 
 async function report(...argv: string[]): Promise<EvaluationReport> {
@@ -26,7 +26,7 @@ async function report(...argv: string[]): Promise<EvaluationReport> {
 test('winnow eval: figures as JSON, and plots', async () => {
   const plots = join(folder, 'plots');
   const result = await report(...small, ...policies, '--parts', 'logits,attention,tasks,speed', '--plots', plots);
-  expect(result).toMatchObject({ model: 'winnow-tiny', backend: 'wasm', numTokens: 96, seed: 1, taskForm: 'codes' });
+  expect(result).toMatchObject({ model: 'winnow-tiny', backend: 'wasm', numTokens: 48, seed: 1, taskForm: 'codes' });
   const [dense, streaming, sparq, q8] = result.configurations;
   expect(Object.keys(dense?.logits ?? {})).toEqual(['prefill', 'decode']);
   expect(dense?.logits.prefill?.divergence.max).toBe(0); // the same program on the same tokens
@@ -38,14 +38,14 @@ test('winnow eval: figures as JSON, and plots', async () => {
   expect(q8?.kvBytesPerToken).toBeLessThan((dense?.kvBytesPerToken as number) / 3);
   expect(q8?.attention).toEqual([]);
   expect(streaming?.attention[0]?.layers).toHaveLength(6);
-  expect(streaming?.attention[0]?.captured.density).toBeCloseTo(18 / 72.5, 6);
+  expect(streaming?.attention[0]?.captured.density).toBeCloseTo(18 / 36.5, 6);
   expect(dense?.tasks.map(({ task, scores }) => [task, scores.length])).toEqual([
     ['needle', 3],
     ['hard-negatives', 3],
   ]);
   expect(dense?.tasks[0]?.mean).toBe(1);
   expect(streaming?.tasks[0]?.mean).toBe(0); // the needle is outside the window
-  for (const { speed } of result.configurations) expect(speed.map(({ length }) => length)).toEqual([24, 48, 86]);
+  for (const { speed } of result.configurations) expect(speed.map(({ length }) => length)).toEqual([12, 24, 43]);
   expect(result.determinism).toEqual([]);
   expect((await readdir(plots)).toSorted()).toEqual(['answer-time.svg', 'prompt-time.svg', 'quality.svg']);
   expect(await readFile(join(plots, 'quality.svg'), 'utf8')).toMatch(/^<svg .*<\/svg>$/s);

@@ -8,10 +8,18 @@ const run = (...argv: readonly string[]): ReturnType<typeof runCli> =>
 const tokensOf = ({ stdout }: { readonly stdout: string }): number[] =>
   (JSON.parse(stdout) as { readonly tokens: number[] }).tokens;
 
+const evict = ['-c', '64', '--overflow', 'evict'];
+const evicting = new Map<string, ReturnType<typeof runCli>>();
+/** Each once for all tests. */
+function runEvicting(...flags: readonly string[]): ReturnType<typeof runCli> {
+  const known = evicting.get(flags.join()) ?? run(...evict, ...flags);
+  evicting.set(flags.join(), known);
+  return known;
+}
+
 test('--kv-eviction selects the evicted tokens', async () => {
-  const evict = ['-c', '64', '--overflow', 'evict'];
-  const oldest = await run(...evict);
-  const leastAttended = await run(...evict, '--kv-eviction', 'least-attended');
+  const oldest = await runEvicting();
+  const leastAttended = await runEvicting('--kv-eviction', 'least-attended');
   expect([oldest.code, leastAttended.code]).toEqual([0, 0]);
   expect(tokensOf(leastAttended)).toHaveLength(150);
   expect(tokensOf(leastAttended)).not.toEqual(tokensOf(oldest));
@@ -22,14 +30,13 @@ test('--kv-eviction selects the evicted tokens', async () => {
 });
 
 test('--kv-eviction-first-tokens and --kv-eviction-recent-tokens protect tokens', async () => {
-  const evict = ['-c', '64', '--overflow', 'evict'];
   const tokens = await Promise.all(
     [
       ['--kv-eviction', 'least-attended'],
       ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '16'],
       ['--kv-eviction-first-tokens', '4', '--kv-eviction-recent-tokens', '59'], // leaves only the oldest to evict
       [],
-    ].map(async (flags) => tokensOf(await run(...evict, ...flags))),
+    ].map(async (flags) => tokensOf(await runEvicting(...flags))),
   );
   expect(tokens[1]).toEqual(tokens[0]);
   expect(tokens[2]).not.toEqual(tokens[0]);
@@ -48,6 +55,6 @@ test('--kv-rotation changes only the rounding of keys', async () => {
 });
 
 test('a context beyond the trained length gives a notice', async () => {
-  expect((await run('-c', '2048')).stderr).not.toMatch(/trained/);
-  expect((await run('-c', '2049')).stderr).toMatch(/winnow: 2049 tokens exceed the trained context of 2048/);
+  expect((await run('-c', '2048', '-n', '1')).stderr).not.toMatch(/trained/);
+  expect((await run('-c', '2049', '-n', '1')).stderr).toMatch(/winnow: 2049 tokens exceed the trained context of 2048/);
 });

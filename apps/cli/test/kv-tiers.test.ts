@@ -26,9 +26,9 @@ async function runJson(argv: readonly string[]): Promise<RunResult> {
 test('tiers do not change the tokens', async () => {
   const options = [
     '-p',
-    'Once upon a time',
+    'Once upon a time, the old man looked at the sea. '.repeat(30),
     '-n',
-    '420',
+    '60',
     '-c',
     '512',
     '-b',

@@ -116,11 +116,6 @@ test('a schema or grammar beyond the work budget is 400 and names the place', as
     ...{ status: 400, param: 'response_format', code: 'invalid_json_schema' },
     message: expect.stringContaining('#/properties/a/pattern') as string,
   });
-  const tool = { type: 'function', function: { name: 'large', parameters: schema } };
-  await expect(ask({ tools: [tool] })).rejects.toMatchObject({
-    ...{ status: 400, param: 'tools', code: 'invalid_json_schema' },
-    message: expect.stringContaining('parameters of tool large: #/properties/a/pattern') as string,
-  });
   for (const grammar of ['root ::= "a" rest\nrest ::= ("a"{900}){900}', `root ::= "a"\nrest ::= ${'('.repeat(300)}`]) {
     await expect(ask({ grammar })).rejects.toMatchObject({
       ...{ status: 400, param: 'grammar', code: 'invalid_grammar' },

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { sourceArguments } from '@winnow/test-utils';
+import { sampled, sourceArguments } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openPageFrames } from '../src/index.js';
 import { openPageFile } from '../src/index.node.js';
@@ -18,8 +18,8 @@ const sourceUrl = (file: string): string => JSON.stringify(new URL(`../src/${fil
 
 /** Writes versions of the pages until it kills itself between two writes; prints each version that is complete. */
 const program = `
-const { openPageFrames } = await import(${sourceUrl('index.ts')});
-const { openPageFile } = await import(${sourceUrl('index.node.ts')});
+const { openPageFrames } = await import(${sourceUrl('pages/frames.ts')});
+const { openPageFile } = await import(${sourceUrl('pages/file.node.ts')});
 const { open: openHandle } = await import('node:fs/promises');
 // in small pieces: a single large write is hardly ever interrupted
 let numPieces = 0;
@@ -58,7 +58,7 @@ afterEach(() => rm(folder, { recursive: true }));
 
 it('every page is old, new or reported', { timeout: 120_000 }, async () => {
   let numTorn = 0;
-  for (let round = 0; round < 5; round++) {
+  for (const round of sampled([0, 1, 2, 3, 4], 2)) {
     const path = join(folder, `${round}.pages`);
     const argv = [
       ...sourceArguments,

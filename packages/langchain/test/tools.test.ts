@@ -148,11 +148,11 @@ test('testModelCanUseToolUseAIMessage, with streaming', async () => {
 });
 
 test('testParallelToolCalling: every call of an answer has its own id', async () => {
-  const chat = create({ temperature: 1, seed: 3, maxTokens: 400 }).bindTools([adderTool, weatherTool], {
+  const chat = create({ temperature: 1, seed: 3, maxTokens: 150 }).bindTools([adderTool, weatherTool], {
     tool_choice: 'required',
   });
   const { tool_calls: calls = [] } = await chat.invoke([new SystemMessage('Call twice.'), new HumanMessage('Now.')]);
-  expect(calls.length).toBeGreaterThan(0);
+  expect(calls.length).toBeGreaterThan(1);
   expect(new Set(calls.map(({ id }) => id)).size).toBe(calls.length);
   for (const { name } of calls) expect(['adder', 'get_weather']).toContain(name);
 });

@@ -3,8 +3,11 @@
  * that tests and reference implementations see the same input.
  */
 
-/** A vocabulary in which any two bytes merge, so that every different split of a text changes the ids. */
-export function pairVocabulary(): { tokens: string[]; merges: string[] } {
+/**
+ * A vocabulary in which any two bytes merge, so that every different split of a text changes the ids.
+ * @param texts keeps only the merges of bytes that are neighbors in one of these texts, written in any way: their ids stay
+ */
+export function pairVocabulary(texts?: readonly string[]): { tokens: string[]; merges: string[] } {
   const characters: string[] = [];
   let substitutes = 0;
   for (let byte = 0; byte < 256; byte++) {
@@ -15,11 +18,27 @@ export function pairVocabulary(): { tokens: string[]; merges: string[] } {
   for (const left of characters) for (const right of characters) tokens.push(left + right);
   tokens.push('<|endoftext|>');
   // The odd factor makes this a permutation of all pairs.
-  const merges = Array.from({ length: 65536 }, (_, rank) => {
-    const pair = (rank * 40503 + 12345) & 0xffff;
-    return `${characters[pair >> 8]} ${characters[pair & 255]}`;
-  });
+  const ranked = Array.from({ length: 65536 }, (_, rank) => (rank * 40503 + 12345) & 0xffff);
+  const used = texts === undefined ? undefined : neighborsIn(texts);
+  const merges = ranked
+    .filter((pair) => used?.has(pair) ?? true)
+    .map((pair) => `${characters[pair >> 8]} ${characters[pair & 255]}`);
   return { tokens, merges };
+}
+
+/** Pairs of neighboring bytes of texts, also in other normal forms and cases, and behind a space. */
+function neighborsIn(texts: readonly string[]): ReadonlySet<number> {
+  const pairs = new Set<number>();
+  for (const text of texts) {
+    const forms = ['NFC', 'NFD', 'NFKC', 'NFKD'].map((form) => text.normalize(form));
+    const replaced = text.replaceAll(/ {2,}/g, () => ' $1'); // by the case `replace`
+    const ways = [text, replaced, ...forms].flatMap((way) => [way, way.toLowerCase(), way.replaceAll(/\p{M}/gu, '')]);
+    for (const way of ways) {
+      const bytes = new TextEncoder().encode(` ${way} `);
+      for (let at = 1; at < bytes.length; at++) pairs.add((bytes[at - 1]! << 8) | bytes[at]!);
+    }
+  }
+  return pairs;
 }
 
 const alphabets = [

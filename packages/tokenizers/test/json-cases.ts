@@ -39,7 +39,10 @@ export function jsonCases(
   charsmap: string,
 ): Record<string, Json> {
   const pairIds: Record<string, number> = {};
-  tokens.slice(0, -1).forEach((token, id) => (pairIds[token] = id));
+  const merged = new Set(merges.map((merge) => merge.replace(' ', '')));
+  tokens.slice(0, -1).forEach((token, id) => {
+    if (token.length === 1 || merged.has(token)) pairIds[token] = id;
+  });
   const pairs: MakePairs = (pre_tokenizer, parts = {}, model = {}) =>
     file({
       pre_tokenizer,

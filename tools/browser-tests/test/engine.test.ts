@@ -37,6 +37,8 @@ interface Setting {
   readonly isIsolated: boolean;
   readonly backend: LoadInput['backend'];
   readonly backendName: string;
+  /** Whether the demo model is loaded too, not only a small GGUF file. */
+  readonly loadsDemo: boolean;
   /** Number of prompts of the demo model: the last has 1,674 tokens, which take long on one thread. */
   readonly numPrompts: number;
   readonly numLongTokens: number;
@@ -44,7 +46,14 @@ interface Setting {
   readonly opensBlobs: boolean;
 }
 
-const fast = { backendName: 'wasm', numPrompts: demo.prompts.length, numLongTokens: 400, opensBlobs: true };
+const isFull = testCoverage === 'full';
+const fast = {
+  backendName: 'wasm',
+  loadsDemo: true,
+  numPrompts: demo.prompts.length,
+  numLongTokens: 400,
+  opensBlobs: true,
+};
 
 const settings: Readonly<Record<string, Setting>> = {
   'default backend': { isIsolated: true, backend: 'default', ...fast },
@@ -52,43 +61,48 @@ const settings: Readonly<Record<string, Setting>> = {
     isIsolated: true,
     backend: { maxMemoryBytes: 2 ** 27, numThreads: 2, relaxedSimd: false },
     ...fast,
-    opensBlobs: testCoverage === 'full',
+    loadsDemo: isFull,
+    opensBlobs: isFull,
   },
   'default backend, page without shared memory': {
     isIsolated: false,
     backend: 'default',
     ...fast,
-    numPrompts: testCoverage === 'full' ? demo.prompts.length : demo.prompts.length - 1,
+    numPrompts: isFull ? demo.prompts.length : demo.prompts.length - 1,
+    opensBlobs: isFull,
   },
   'reference backend': {
     isIsolated: false,
     backend: 'reference',
     backendName: 'reference',
-    numPrompts: testCoverage === 'full' ? 2 : 1,
+    loadsDemo: isFull,
+    numPrompts: 2,
     numLongTokens: 64,
-    opensBlobs: testCoverage === 'full',
+    opensBlobs: isFull,
   },
 };
 
-/** The page under test, opened before the tests of each setting. */
+/** The page under test, opened before the tests of the first setting of its kind: a page costs more than a model. */
 class EngineTab {
+  static readonly #pages = new Map<boolean, OpenPage<EnginePage>>();
   readonly #setting: Setting;
-  #page: OpenPage<EnginePage> | undefined;
 
   constructor(setting: Setting) {
     this.#setting = setting;
   }
 
   get page(): OpenPage<EnginePage> {
-    return this.#page as OpenPage<EnginePage>;
+    return EngineTab.#pages.get(this.#setting.isIsolated) as OpenPage<EnginePage>;
   }
 
   async open(browser: Browser, code: string): Promise<void> {
-    this.#page = await openPage<EnginePage>(browser, { code, isIsolated: this.#setting.isIsolated, files });
+    const { isIsolated } = this.#setting;
+    if (EngineTab.#pages.has(isIsolated)) return;
+    EngineTab.#pages.set(isIsolated, await openPage<EnginePage>(browser, { code, isIsolated, files }));
   }
 
-  async close(): Promise<void> {
-    await this.#page?.close();
+  static async closeAll(): Promise<void> {
+    for (const page of EngineTab.#pages.values()) await page.close();
   }
 
   async load(source: Source): Promise<void> {
@@ -176,14 +190,16 @@ describe.skipIf(missingChromium !== undefined)(suiteName('engine in Chromium'), 
     ({ code } = await bundlePage('engine'));
     browser = await connectChromium();
   });
-  afterAll(() => browser?.close());
+  afterAll(async () => {
+    await EngineTab.closeAll();
+    await browser?.close();
+  });
 
   describe.each(Object.entries(settings))('%s', (_name, setting) => {
     const tab = new EngineTab(setting);
     beforeAll(() => tab.open(browser, code));
-    afterAll(() => tab.close());
 
-    describe('demo model from the URL of a folder', () => testDemoModel(tab, setting));
+    if (setting.loadsDemo) describe('demo model from the URL of a folder', () => testDemoModel(tab, setting));
 
     if (setting.opensBlobs) test('demo model from files that were picked', () => testPickedFiles(tab));
 

@@ -206,6 +206,12 @@ describe('calls', () => {
     expect(await small.embed(['x'])).toEqual(await model.embed(['x']));
   });
 
+  test('the event loop turns while a text of 1 MiB is tokenized', async () => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(new Error('gone')));
+    await expect(model.embed(['x '.repeat(1 << 19)], { signal: controller.signal })).rejects.toThrow('gone');
+  });
+
   test('rejects calls after disposal', async () => {
     const other = await loadEmbeddingModel(encoder, { backend: backends[0] as Backend, maxTexts: 1 });
     const running = other.embed(['x', 'x', 'x', 'x']);

@@ -75,7 +75,9 @@ for (const [index, [variant, backendOptions]] of Object.entries(variants).entrie
       const { prompts } = readJson<DemoGolden>(path);
       const backend = await createWasmBackend({ maxMemoryBytes, ...backendOptions });
       const model: Model = await loadModel(demoModelUrl, { backend });
-      for (const { ids, greedy, greedy_text: text } of prompts) {
+      // the first variant runs the prompt of 1,674 tokens, too
+      const chosen = testCoverage === 'full' || index === 0 ? prompts : prompts.filter(({ ids }) => ids.length < 100);
+      for (const { ids, greedy, greedy_text: text } of chosen) {
         const result = await model.generate(ids, { temperature: 0, maxTokens: numGreedy, ignoreEos: true }).result();
         expect(result.tokens).toEqual(greedy.slice(0, numGreedy));
         if (numGreedy === greedy.length) expect(model.tokenizer.decode(result.tokens)).toBe(text);

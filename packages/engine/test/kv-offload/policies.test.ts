@@ -17,9 +17,9 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   wasm: () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 }),
 };
 
-/** The reference backend without host-visible memory: the engine has to use `read` and `write`. */
-function opaque(): Backend {
-  const backend = createReferenceBackend();
+/** A backend without host-visible memory: the engine has to use `read` and `write`. */
+async function opaque(): Promise<Backend> {
+  const backend = await backends['wasm']!();
   return { ...backend, view: () => undefined };
 }
 
@@ -100,6 +100,9 @@ function expectClose(found: readonly Float32Array[], expected: readonly Float32A
 const withLogprobs = 'decode=page-topk:budget=2;dense-first=1';
 
 /** For the engine the reference is like WebAssembly: both have host-visible memory. */
+/** The pool has 384 slots: some pages of each prompt are outside. */
+const [numPrompt, numAnswer] = testCoverage === 'full' ? [500, 40] : [430, 12];
+
 const pageBackends = testCoverage === 'full' ? ['reference', 'wasm', 'opaque'] : ['wasm', 'opaque'];
 
 describe.each(pageBackends)('page-topk on %s', (name) => {
@@ -115,12 +118,12 @@ describe.each(pageBackends)('page-topk on %s', (name) => {
   test.each(name === 'wasm' ? cases : sampled(cases, 6, 1))(
     '%s, %s: the same pages, logits and tokens as without tiers',
     async (attention, dtype, numPages) => {
-      const tokens = ids(500);
-      const positions = [300, 420, 499];
+      const tokens = ids(numPrompt);
+      const positions = [300, 380, numPrompt - 1];
       const whole = await load(await create(), { attention, kvCache: { dtype, prefixSharing: false } });
       const run = async ({ model }: Loaded): Promise<{ logprobs: Float32Array[]; tokens: readonly number[] }> => {
         using session = model.createSession();
-        const result = await session.generate(tokens, { ...greedy, maxTokens: 40 }).result();
+        const result = await session.generate(tokens, { ...greedy, maxTokens: numAnswer }).result();
         session.dispose();
         const hasLogprobs = testCoverage === 'full' ? name === 'wasm' : attention === withLogprobs;
         const logprobs = hasLogprobs ? await model.logprobs(tokens, { positions, phase: 'decode' }) : [];
@@ -223,6 +226,8 @@ describe('page-topk', () => {
   });
 });
 
+const numShared = testCoverage === 'full' ? 60 : 24;
+
 describe('page-topk with pages outside the pool', () => {
   test('concurrent sessions, some within the pool; saved and restored', async () => {
     const attention = 'decode=page-topk:budget=2,page=16;dense-last=1';
@@ -231,25 +236,27 @@ describe('page-topk with pages outside the pool', () => {
     const whole = await load(await backends['wasm']!(), { ...options, kvCache: { capacity: 4096 } });
     const generate = ({ model }: Loaded): Promise<(readonly number[])[]> =>
       Promise.all(
-        prompts.map(async (prompt) => (await model.generate(prompt, { ...greedy, maxTokens: 60 }).result()).tokens),
+        prompts.map(
+          async (prompt) => (await model.generate(prompt, { ...greedy, maxTokens: numShared }).result()).tokens,
+        ),
       );
     const expected = await generate(whole);
     const kv = { budget: 18 * blockBytes('f32', 4), offload: { memory: 2 ** 16, folder: countedFiles() } };
     const tiered = await load(await backends['wasm']!(), { ...options, kvCache: kv });
     expect(await generate(tiered)).toEqual(expected);
     expect(tiered.model.metrics().steps.numSharedSteps).toBeGreaterThan(0);
-    const alone = (await whole.model.generate(ids(400), { ...greedy, maxTokens: 60 }).result()).tokens;
+    const alone = (await whole.model.generate(ids(400), { ...greedy, maxTokens: numShared }).result()).tokens;
     for (const [from, to] of [
       [tiered, whole],
       [whole, tiered],
       [tiered, tiered],
     ] as const) {
       using session = from.model.createSession();
-      await session.generate(ids(400), { ...greedy, maxTokens: 30 }).result();
+      await session.generate(ids(400), { ...greedy, maxTokens: numShared / 2 }).result();
       const sink = memorySink();
       await session.save(sink);
       using restored = await to.model.restoreSession(memorySource(sink.toBytes()));
-      expect((await restored.resume({ maxTokens: 30 }).result()).tokens).toEqual(alone.slice(30));
+      expect((await restored.resume({ maxTokens: numShared / 2 }).result()).tokens).toEqual(alone.slice(numShared / 2));
     }
     await whole.close();
     await tiered.close();
@@ -266,7 +273,9 @@ describe.each(sampled(['wasm', 'reference'], 2))('streaming on %s', (name) => {
       using session = model.createSession();
       const { tokens } = await session.generate(ids(700), { ...greedy, maxTokens: 30 }).result();
       session.truncate(300);
-      const again = await session.generate([...ids(300), 9, 8, 7], { ...greedy, maxTokens: 200 }).result();
+      const again = await session
+        .generate([...ids(300), 9, 8, 7], { ...greedy, maxTokens: testCoverage === 'full' ? 200 : 70 })
+        .result();
       return [tokens, again.tokens];
     };
     const expected = await run(whole);
@@ -320,7 +329,7 @@ describe('the pool', () => {
   test('does not move pages back and forth while a session grows', async () => {
     const { model, close } = await load(await backends['wasm']!(), { context: 2048, kvCache: wideKv });
     using session = model.createSession();
-    await session.generate(ids(1800), { ...greedy, maxTokens: 200 }).result();
+    await session.generate(ids(1800), { ...greedy, maxTokens: testCoverage === 'full' ? 200 : 70 }).result();
     expect(model.metrics().tiers!.numPromotedTokens).toBe(0);
     await close();
   });

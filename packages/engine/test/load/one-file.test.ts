@@ -1,9 +1,10 @@
 /** A model in one safetensors file, which carries the texts of its folder in the header. */
 import { readFile } from 'node:fs/promises';
 import { fileURLToPath } from 'node:url';
+import { createWasmBackend } from '@winnow/backend-wasm';
 import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+import type { Backend } from '@winnow/ops';
 import { FormatError } from '@winnow/tensor';
 import { repoRoot, serveBytes, type TestServer } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -15,7 +16,7 @@ let backend: Backend;
 let server: TestServer;
 beforeAll(async () => {
   bytes = new Uint8Array(await readFile(demoModelUrl));
-  backend = createReferenceBackend();
+  backend = await createWasmBackend({ numThreads: 1 });
   server = await serveBytes({ '/assets/model-4f2a.safetensors': bytes });
 });
 afterAll(async () => {

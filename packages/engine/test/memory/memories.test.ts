@@ -10,7 +10,9 @@ interface DemoGolden {
   readonly prompts: readonly { readonly ids: readonly number[]; readonly greedy: readonly number[] }[];
 }
 const goldens = new URL('../../../demo-model/src/__fixtures__/goldens.json', import.meta.url);
-const { prompts } = JSON.parse(readFileSync(goldens, 'utf8')) as DemoGolden;
+const golden = JSON.parse(readFileSync(goldens, 'utf8')) as DemoGolden;
+/** One prompt has 1,674 tokens, computed as the others are. */
+const prompts = testCoverage === 'full' ? golden.prompts : golden.prompts.filter(({ ids }) => ids.length < 100);
 
 const numGreedy = testCoverage === 'full' ? 64 : 12;
 const mebibyte = 2 ** 20;

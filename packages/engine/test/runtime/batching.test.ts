@@ -2,6 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 import { CapacityError, createRng } from '@winnow/tensor';
+import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { loadModel, type EngineEvent, type GenerateOptions, type Model } from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
@@ -86,7 +87,10 @@ async function checkForks(model: Model): Promise<void> {
   for (const fork of forks) fork.dispose();
 }
 
-describe.each(Object.keys(backends))('continuous batching on %s', (name) => {
+// the reference computes what the first of them does, slowly
+const chosen = Object.keys(backends).filter((name) => testCoverage === 'full' || name !== 'reference');
+
+describe.each(chosen)('continuous batching on %s', (name) => {
   let backend: Backend;
   let model: Model;
   beforeAll(async () => {

@@ -58,62 +58,64 @@ const backends: Readonly<Record<string, () => Backend | Promise<Backend>>> = {
   wasm: () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 }),
 };
 
-/** Number of tokens compared after each save: more than a cache block. */
-const mostResumed = testCoverage === 'full' ? 260 : 70;
+/** Numbers of tokens: in all, before the saves, and compared after each save: more than a cache block. */
+const [numWhole, numBefore, mostResumed] =
+  testCoverage === 'full' ? [260, [1, 59, 200, 230], 260] : [130, [1, 59, 105, 115], 66];
 
-describe.each(Object.keys(backends))('on %s', (name) => {
+describe.each(sampled(['wasm', 'reference'], 2))('on %s', (name) => {
   const cases: readonly (readonly [string, GenerateOptions, LoadOptions])[] = [
     ['greedy', greedy, {}],
     ['drawn with penalties', { ...drawn, penaltyWindow: 20, repetitionPenalty: 1.2 }, {}],
     ['keys and values of 16 bits', drawn, { kvCache: { dtype: { keys: 'bf16', values: 'f16' } } }],
-    ['beyond the context, by blocks', { ...drawn, overflow: 'slide' }, { context: 256 }],
+    [
+      'beyond the context, by blocks',
+      { ...drawn, overflow: 'slide' },
+      { context: testCoverage === 'full' ? 256 : 128 },
+    ],
     ['beyond the context, by tokens', { ...drawn, overflow: 'evict' }, { context: 100 }],
   ];
 
-  test.each(name === 'wasm' ? cases : sampled(cases, 3, 1))(
-    '%s: another model resumes token for token',
-    async (_name, options, load) => {
-      const make = async (): Promise<[Model, Backend]> => {
-        const backend = await backends[name]!();
-        const kvCache = { capacity: 1024, ...load.kvCache };
-        return [await loadModel(path, { context: 512, maxSessions: 2, ...load, kvCache, backend }), backend];
-      };
-      const [model, backend] = await make();
-      const prompt = ids(70);
-      const whole = (await model.generate(prompt, { ...options, maxTokens: 260 }).result()).tokens;
-      const session = model.createSession();
-      const parts: number[] = [];
-      const saved: Uint8Array[] = [];
-      const sizes: number[] = [];
-      for await (const { tokenId } of session.generate(prompt, { ...options, maxTokens: 230 })) {
-        // saves while generating
-        if ([1, 59, 200].includes(parts.push(tokenId))) {
-          saved.push(await save(session));
-          sizes.push(parts.length);
-        }
+  test.each(cases)('%s: another model resumes token for token', async (_name, options, load) => {
+    const make = async (): Promise<[Model, Backend]> => {
+      const backend = await backends[name]!();
+      const kvCache = { capacity: 1024, ...load.kvCache };
+      return [await loadModel(path, { context: 512, maxSessions: 2, ...load, kvCache, backend }), backend];
+    };
+    const [model, backend] = await make();
+    const prompt = ids(70);
+    const whole = (await model.generate(prompt, { ...options, maxTokens: numWhole }).result()).tokens;
+    const session = model.createSession();
+    const parts: number[] = [];
+    const saved: Uint8Array[] = [];
+    const sizes: number[] = [];
+    for await (const { tokenId } of session.generate(prompt, { ...options, maxTokens: numBefore[3]! })) {
+      // saves while generating
+      if (numBefore.slice(0, 3).includes(parts.push(tokenId))) {
+        saved.push(await save(session));
+        sizes.push(parts.length);
       }
-      expect(parts).toEqual(whole.slice(0, 230));
-      saved.push(await save(session)); // at the end
-      sizes.push(parts.length);
-      session.dispose();
-      await model.dispose();
-      await backend.dispose();
+    }
+    expect(parts).toEqual(whole.slice(0, numBefore[3]));
+    saved.push(await save(session)); // at the end
+    sizes.push(parts.length);
+    session.dispose();
+    await model.dispose();
+    await backend.dispose();
 
-      const [other, otherBackend] = await make();
-      // the cache already holds another session
-      using busy = other.createSession();
-      await busy.generate(ids(75, 11), { ...greedy, maxTokens: 1 }).result();
-      for (const [index, bytes] of saved.entries()) {
-        using restored = await other.restoreSession(memorySource(bytes));
-        const begin = sizes[index]!;
-        const rest = await restored.resume({ maxTokens: Math.min(mostResumed, 260 - begin) }).result();
-        expect(rest.tokens).toEqual(whole.slice(begin, begin + mostResumed));
-        expect(rest.cachedTokens).toBe(70 + begin - 1);
-      }
-      await other.dispose();
-      await otherBackend.dispose();
-    },
-  );
+    const [other, otherBackend] = await make();
+    // the cache already holds another session
+    using busy = other.createSession();
+    await busy.generate(ids(75, 11), { ...greedy, maxTokens: 1 }).result();
+    for (const [index, bytes] of saved.entries()) {
+      using restored = await other.restoreSession(memorySource(bytes));
+      const begin = sizes[index]!;
+      const rest = await restored.resume({ maxTokens: Math.min(mostResumed, numWhole - begin) }).result();
+      expect(rest.tokens).toEqual(whole.slice(begin, begin + mostResumed));
+      expect(rest.cachedTokens).toBe(70 + begin - 1);
+    }
+    await other.dispose();
+    await otherBackend.dispose();
+  });
 });
 
 describe.each(['lfm2', 'qwen35'])('recurrent states of %s', (name) => {
@@ -303,14 +305,14 @@ test('the last save of a killed process can be resumed', async () => {
   child.kill('SIGKILL');
   expect(await exit).toBe('SIGKILL');
   expect(existsSync(file)).toBe(true);
-  const options = { ...drawn, seed: 12, maxTokens: 400 };
   await using model = await loadModel(demoModelUrl, { context: 512, maxSessions: 2 });
-  const { tokens } = await model.generate('The old man', options).result();
   using restored = await model.restoreSession(file);
   const numPrompt = model.encodePrompt('The old man').length;
   const numChosen = restored.tokens.length - numPrompt + 1;
   expect(numChosen).toBeGreaterThan(10);
-  const rest = await restored.resume({ maxTokens: 400 - numChosen }).result();
+  const maxTokens = numChosen + 20;
+  const { tokens } = await model.generate('The old man', { ...drawn, seed: 12, maxTokens }).result();
+  const rest = await restored.resume({ maxTokens: maxTokens - numChosen }).result();
   expect(rest.tokens).toEqual(tokens.slice(numChosen));
   expect(restored.metadata).toEqual({ saved: numChosen });
   await rm(file);

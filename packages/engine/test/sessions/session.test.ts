@@ -208,6 +208,20 @@ describe('aborts', () => {
   });
 });
 
+describe('a text of 1 MiB', () => {
+  const long = '\n'.repeat(1 << 20);
+  const uses: Readonly<Record<string, (signal: AbortSignal) => Promise<unknown>>> = {
+    tokenize: (signal) => model.tokenize(long, { signal }),
+    generate: (signal) => model.generate(long, { signal, maxTokens: 1 }).result(),
+  };
+
+  test.each(Object.entries(uses))('%s: the event loop turns while it is tokenized', async (_name, use) => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(new Error('gone')));
+    await expect(use(controller.signal)).rejects.toThrow('gone');
+  });
+});
+
 describe('exclusion and independence', () => {
   test('a session runs one generation at a time', async () => {
     using session = model.createSession();

@@ -7,16 +7,18 @@ import { CapacityError } from '@winnow/tensor';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { loadModel, type FeedForwardAccess, type LoadOptions, type Model } from '../../src/index.js';
+import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
 import { makeSidecar, type SidecarDesign } from '../support/sidecars.js';
 
 const prompt = 'The captain looked at the sea and said';
-const greedy = { temperature: 0, maxTokens: testCoverage === 'full' ? 40 : 16, ignoreEos: true };
+const greedy = { temperature: 0, maxTokens: testCoverage === 'full' ? 40 : 8, ignoreEos: true };
 
+const demo = inMemory(demoModelUrl);
 let backend: Backend;
 let dense: Model;
 beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 1 });
-  dense = await loadModel(demoModelUrl, { backend, context: 128, maxSessions: 1, trace: { feedForward: true } });
+  dense = await loadModel(demo, { backend, context: 128, maxSessions: 1, trace: { feedForward: true } });
 });
 afterAll(async () => {
   await dense.dispose();
@@ -30,7 +32,7 @@ async function load(design: SidecarDesign, options: LoadOptions = {}): Promise<M
   const made = sidecars.get(design) ?? makeSidecar(dense.feedForward as FeedForwardAccess, design);
   sidecars.set(design, made);
   const calibration = await made;
-  return loadModel(demoModelUrl, {
+  return loadModel(demo, {
     backend,
     context: 128,
     maxSessions: 1,
@@ -62,7 +64,7 @@ test('above the break-even a layer runs dense and is not offloaded', async () =>
   const error = await refusal(load(design, { memory: 1 }));
   expect(error).toBeInstanceOf(CapacityError);
   expect(error.message).toMatch(/2 layers run dense and stay in memory; sparsity.maxActive 1/);
-  await using tiered = await load(design, { memory: error.needed });
+  await using tiered = await load(design, { memory: { budget: error.needed, folder } });
   expect(tiered.plan.weightTiers?.numItems).toBe(4 * 576);
   expect(await textOf(tiered)).toBe(text);
   expect(layersOf(tiered)).toEqual([2, 3, 4, 5]);
@@ -83,7 +85,7 @@ test('with maxActive 1 every layer skips neurons, and less memory suffices', asy
   expect(all.notices).toEqual([]);
   const { needed } = await refusal(load(design, { sparsity, memory: 1 }));
   expect(needed).toBeLessThan(error.needed);
-  await using tiered = await load(design, { sparsity, memory: needed });
+  await using tiered = await load(design, { sparsity, memory: { budget: needed, folder } });
   expect(await textOf(tiered)).toBe(text);
 });
 
@@ -96,7 +98,7 @@ test('with input-threshold only `down` is offloaded, and the error says why', as
     /6 layers are calibrated by input-threshold, whose gate and up are read by input and stay in memory/,
   );
   const budget = error.needed + 50_000;
-  await using tiered = await load(design, { memory: budget });
+  await using tiered = await load(design, { memory: { budget, folder } });
   expect(tiered.plan.totalBytes).toBeLessThanOrEqual(budget);
   expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0.2 * 6 * 576 * 192 * 2);
   expect(await textOf(tiered)).toBe(text);
@@ -108,6 +110,6 @@ test('with the oracle only neurons of `down` are offloaded', async () => {
   const sparsity = { oracle: true };
   await using whole = await load(design, { sparsity });
   const { needed } = await refusal(load(design, { sparsity, memory: 1 }));
-  await using tiered = await load(design, { sparsity, memory: needed });
+  await using tiered = await load(design, { sparsity, memory: { budget: needed, folder } });
   expect(await textOf(tiered)).toBe(await textOf(whole));
 });

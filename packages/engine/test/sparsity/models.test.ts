@@ -6,6 +6,7 @@ import { sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { loadModel, type FeedForwardAccess, type LoadOptions } from '../../src/index.js';
 import { archPath, goldenNames, maxDifference } from '../support/golden-files.js';
+import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
 import { makeSidecar } from '../support/sidecars.js';
 
 const backends: Record<string, Backend> = {};
@@ -44,7 +45,7 @@ for (const [index, name] of names.entries()) {
     for (const backendName of sampled(['WebAssembly', 'reference'], 2, index % 4 === 0 ? 1 : 0)) {
       test(`${backendName} backend`, async () => {
         const options = { ...sizes, backend: backends[backendName] as Backend };
-        await using dense = await loadModel(path as string, { ...options, trace: { feedForward: true } });
+        await using dense = await loadModel(inMemory(path as string), { ...options, trace: { feedForward: true } });
         const expected = await dense.logprobs(tokens, { positions });
         const access = dense.feedForward as FeedForwardAccess;
         expect(access.layers.length).toBe(dense.config.numLayers);
@@ -52,13 +53,16 @@ for (const [index, name] of names.entries()) {
         const kinds = ['low-rank', 'gate-threshold', ...(isGated ? (['low-rank-product'] as const) : [])] as const;
         for (const kind of sampled(kinds, kinds.length, index % kinds.length)) {
           const sparse = await makeSidecar(access, { kind, threshold: kind === 'low-rank' ? -Infinity : 0 });
-          await using whole = await loadModel(path as string, { ...options, sparsity: { calibration: sparse } });
-          const budget =
-            (await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } })) + 4000;
-          await using tiered = await loadModel(path as string, {
+          await using whole = await loadModel(inMemory(path as string), {
             ...options,
             sparsity: { calibration: sparse },
-            memory: budget,
+          });
+          const budget =
+            (await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } })) + 4000;
+          await using tiered = await loadModel(inMemory(path as string), {
+            ...options,
+            sparsity: { calibration: sparse },
+            memory: { budget, folder },
           });
           expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
           for (const batchSize of [16, 1]) {
@@ -83,16 +87,16 @@ describe.each<DType>(['f16', 'q8_0', 'q4_0'])('stored as %s', (quantize) => {
     `all neurons, whole and in tiers${path ? '' : ' (needs ../shared/data/goldens)'}`,
     async () => {
       const options = { ...sizes, quantize, backend: backends['WebAssembly, f32'] as Backend };
-      await using exact = await loadModel(path as string, { ...sizes, backend: options.backend });
-      await using dense = await loadModel(path as string, { ...options, trace: { feedForward: true } });
+      await using exact = await loadModel(inMemory(path as string), { ...sizes, backend: options.backend });
+      await using dense = await loadModel(inMemory(path as string), { ...options, trace: { feedForward: true } });
       const access = dense.feedForward as FeedForwardAccess;
       const sparse = await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity });
-      await using whole = await loadModel(path as string, { ...options, sparsity: { calibration: sparse } });
+      await using whole = await loadModel(inMemory(path as string), { ...options, sparsity: { calibration: sparse } });
       const budget = await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } });
-      await using tiered = await loadModel(path as string, {
+      await using tiered = await loadModel(inMemory(path as string), {
         ...options,
         sparsity: { calibration: sparse },
-        memory: budget,
+        memory: { budget, folder },
       });
       // in 4 bits the whole of this small model fits the smallest budget of its tiers
       if (quantize !== 'q4_0') expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);

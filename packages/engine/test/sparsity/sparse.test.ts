@@ -20,19 +20,21 @@ import {
   type Model,
 } from '../../src/index.js';
 import { archPath, maxDifference } from '../support/golden-files.js';
+import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
 import { makeSidecar } from '../support/sidecars.js';
 import { tinyLlama } from '../support/tiny-llama.js';
 import { memoryPageFile } from '@winnow/kv-cache';
 
 const prompt = 'The captain looked at the sea and said';
-const greedy = { temperature: 0, maxTokens: testCoverage === 'full' ? 48 : 24, ignoreEos: true };
+const greedy = { temperature: 0, maxTokens: testCoverage === 'full' ? 48 : 12, ignoreEos: true };
 
+const demo = inMemory(demoModelUrl);
 let backend: Backend;
 let traced: Model;
 const sidecars = new Map<string, Sidecar>();
 beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 1 });
-  traced = await loadModel(demoModelUrl, { backend, context: 256, trace: { feedForward: true } });
+  traced = await loadModel(demo, { backend, context: 256, trace: { feedForward: true } });
   const access = traced.feedForward as FeedForwardAccess;
   // a neuron whose gate is not positive contributes nothing
   sidecars.set('all', await makeSidecar(access, { kind: 'low-rank', threshold: -Infinity }));
@@ -50,7 +52,7 @@ afterAll(async () => {
 });
 
 const load = (name: string, options: LoadOptions = {}): Promise<Model> =>
-  loadModel(demoModelUrl, {
+  loadModel(demo, {
     backend,
     context: 256,
     sparsity: { calibration: sidecars.get(name) as Sidecar },
@@ -98,11 +100,10 @@ describe('under a budget of half the model', () => {
     for (const where of sampled(places, 2, index)) {
       test(`${name}, with ${where}: the same text as without a budget`, async () => {
         await using whole = await load(name, { maxSessions: 1 });
-        const files: ColdFiles = { create: async (fileName) => memoryPageFile({ name: fileName }) };
-        const folder = where === 'memory files' ? { folder: files } : {};
+        const place = where === 'memory files' ? { folder } : {};
         const weights = 0.5 * whole.plan.weightsBytes;
         const budget = Math.round(whole.plan.totalBytes - (name === 'gate' ? 0.2 : 0.5) * weights);
-        await using model = await load(name, { maxSessions: 1, memory: { budget, ...folder } });
+        await using model = await load(name, { maxSessions: 1, memory: { budget, ...place } });
         expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
         expect(model.plan.weightTiers).toMatchObject({ kind: 'neuron', numItems: 6 * 576 });
         const expected = await whole.generate(prompt, greedy).result();
@@ -126,7 +127,7 @@ describe('under a budget of half the model', () => {
     const error = await load('low-rank', { maxSessions: 1, memory: 1000 }).catch((thrown: unknown) => thrown);
     expect(error).toBeInstanceOf(CapacityError);
     const budget = (error as CapacityError).needed;
-    await using model = await load('low-rank', { maxSessions: 1, memory: budget });
+    await using model = await load('low-rank', { maxSessions: 1, memory: { budget, folder } });
     expect(model.plan.totalBytes).toBeLessThanOrEqual(budget);
     const expected = await whole.generate(prompt, greedy).result();
     expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
@@ -141,8 +142,8 @@ describe('weights in fewer bits outside the slots', () => {
   test('an 8-bit warm tier holds neurons where one of wider weights holds none', async () => {
     await using whole = await load('low-rank', { maxSessions: 1 });
     const budget = Math.round(whole.plan.totalBytes * 0.75);
-    await using same = await load('often', { maxSessions: 1, memory: budget });
-    await using eight = await load('often', { maxSessions: 1, memory: { budget: budget, warm: 'q8_0' } });
+    await using same = await load('often', { maxSessions: 1, memory: { budget, folder } });
+    await using eight = await load('often', { maxSessions: 1, memory: { budget, folder, warm: 'q8_0' } });
     expect(same.plan.weightTiers?.warmBytes).toBe(0);
     expect(eight.plan.weightTiers?.warmBytes).toBeGreaterThan(0);
     expect(eight.plan.totalBytes).toBeLessThanOrEqual(budget);
@@ -188,7 +189,7 @@ describe('placement of weights', () => {
     try {
       await using whole = await load('low-rank', { maxSessions: 1 });
       const budget = Math.round(whole.plan.totalBytes * 0.75);
-      await using model = await load('low-rank', { maxSessions: 1, memory: budget, backend: several });
+      await using model = await load('low-rank', { maxSessions: 1, memory: { budget, folder }, backend: several });
       expect(several.numMemories).toBeGreaterThan(1);
       const expected = await whole.generate(prompt, greedy).result();
       expect((await model.generate(prompt, greedy).result()).text).toBe(expected.text);
@@ -203,7 +204,7 @@ describe('placement of weights', () => {
     const { plan } = await inspectModel(demoModelUrl, options);
     const budget = Math.round(plan.totalBytes * 0.75);
     const inspected = await inspectModel(demoModelUrl, { ...options, memory: budget });
-    await using model = await load('low-rank', { maxSessions: 1, memory: budget });
+    await using model = await load('low-rank', { maxSessions: 1, memory: { budget, folder } });
     expect(model.plan).toEqual(inspected.plan);
     expect(inspected.plan.weightTiers?.slotBytes).toBeGreaterThan(0);
   });
@@ -361,7 +362,7 @@ for (const name of ['bert-mean', 'nomic-bert', 'modern-bert']) {
         await using tiered = await loadEmbeddingModel(path as string, {
           ...sizes,
           sparsity: { calibration: sparse },
-          memory: budget,
+          memory: { budget, folder },
         });
         expect(tiered.plan.weightTiers?.coldBytes).toBeGreaterThan(0);
         expect(await tiered.embed(texts)).toEqual(vectors);

@@ -1,5 +1,6 @@
-/** Reference backends that lose their device at chosen moments. */
-import { createReferenceBackend, type Backend } from '@winnow/ops';
+/** WebAssembly backends that lose their device at chosen moments, with memory that the host cannot map. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import type { Backend } from '@winnow/ops';
 import { DeviceLostError } from '@winnow/tensor';
 
 /** Counts over all devices. */
@@ -22,7 +23,7 @@ export function losingDevices(losesAt: (moment: Moment, devices: Devices) => boo
     lose: () => lose(),
     async createBackend() {
       devices.numCreated++;
-      const inner = createReferenceBackend();
+      const inner = await createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 });
       let failure: DeviceLostError | undefined;
       let onLost: (error: DeviceLostError) => void = () => undefined;
       const lost = new Promise<DeviceLostError>((resolve) => (onLost = resolve));

@@ -18,6 +18,7 @@ import {
   type Model,
   type ModelLocation,
 } from '../../src/index.js';
+import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
 import { makeSidecar, type SidecarDesign } from '../support/sidecars.js';
 import { wideBert, wideLlama } from '../support/wide-model.js';
 
@@ -30,7 +31,7 @@ afterAll(async () => {
   for (const backend of Object.values(backends)) await backend.dispose();
 });
 
-const [manyTokens, referenceTokens] = testCoverage === 'full' ? [220, 60] : [24, 12];
+const [manyTokens, referenceTokens] = testCoverage === 'full' ? [220, 60] : [10, 6];
 
 /** Compares log-probabilities and greedy tokens with and without the budget. */
 async function expectSame(
@@ -40,7 +41,7 @@ async function expectSame(
   numTokens: number,
 ): Promise<void> {
   await using whole = await loadModel(location, options);
-  await using half = await loadModel(location, { ...options, memory: budget });
+  await using half = await loadModel(location, { ...options, memory: { budget, folder } });
   expect(half.plan.totalBytes).toBeLessThanOrEqual(budget);
   const prompt = Array.from({ length: 24 }, (_, i) => 5 + ((i * 11) % 40));
   const generate = (model: Model): Promise<{ readonly tokens: readonly number[] }> =>
@@ -59,6 +60,8 @@ async function expectSame(
   expect(layers.some(({ tiers, numSteps, numBatches }) => Number(tiers?.numPasses) > numSteps + numBatches)).toBe(true);
 }
 
+const demo = inMemory(demoModelUrl);
+
 describe('the demo model', () => {
   // a third of its bytes is outside the FFNs, so the KV cache has to be small
   const options = { context: 256, maxSessions: 1, batchSize: 8, kvCache: { dtype: 'q8_0' } } as const;
@@ -66,7 +69,7 @@ describe('the demo model', () => {
   let sidecar: Sidecar;
   beforeAll(async () => {
     const backend = backends['WebAssembly'] as Backend;
-    await using model = await loadModel(demoModelUrl, { backend, context: 256, trace: { feedForward: true } });
+    await using model = await loadModel(demo, { backend, context: 256, trace: { feedForward: true } });
     const samples = Array.from({ length: 10 }, (_, i) =>
       model.encodePrompt(`Chapter ${i}. The captain looked at the sea, and said that ${i * 7} ships would be there.`),
     );
@@ -79,7 +82,7 @@ describe('the demo model', () => {
   for (const [name, numTokens] of sampled(runs, 2)) {
     test(`${name} backend: ${numTokens} tokens`, async () => {
       const backend = backends[name] as Backend;
-      await expectSame(demoModelUrl, { ...options, backend, sparsity: { calibration: sidecar } }, halfBytes, numTokens);
+      await expectSame(demo, { ...options, backend, sparsity: { calibration: sidecar } }, halfBytes, numTokens);
     });
   }
 
@@ -90,18 +93,18 @@ describe('the demo model', () => {
       quantize: 'q8_0',
       sparsity: { calibration: sidecar },
     } as const;
-    const error = await loadModel(demoModelUrl, { ...stored, memory: 1 }).catch((thrown: unknown) => thrown);
-    await expectSame(demoModelUrl, stored, (error as CapacityError).needed + 20_000, referenceTokens);
+    const error = await loadModel(demo, { ...stored, memory: 1 }).catch((thrown: unknown) => thrown);
+    await expectSame(demo, stored, (error as CapacityError).needed + 20_000, referenceTokens);
   });
 
   test('the error for a smaller budget names the smallest one', async () => {
     const least = { ...options, backend: backends['WebAssembly'] as Backend, sparsity: { calibration: sidecar } };
-    const error = await loadModel(demoModelUrl, { ...least, memory: 2_000_000 }).catch((e: unknown) => e);
+    const error = await loadModel(demo, { ...least, memory: 2_000_000 }).catch((e: unknown) => e);
     expect(error).toBeInstanceOf(CapacityError);
     const { needed } = error as CapacityError;
     expect(needed).toBeLessThan(halfBytes);
-    await expect(loadModel(demoModelUrl, { ...least, memory: needed - 1 })).rejects.toThrow(String(needed));
-    await using model = await loadModel(demoModelUrl, { ...least, memory: needed });
+    await expect(loadModel(demo, { ...least, memory: needed - 1 })).rejects.toThrow(String(needed));
+    await using model = await loadModel(demo, { ...least, memory: { budget: needed, folder } });
     // one group of neurons in every layer
     expect(model.plan.weightTiers?.numSlots).toBe(6 * 32);
   });
@@ -129,7 +132,12 @@ describe('hot neurons', () => {
     expect(leastOfAll.message).toContain(`all ${numHot} hot neurons`);
 
     const loadWith = (budget: number): Promise<Model> =>
-      loadModel(files, { ...options, backend, sparsity: { calibration: sparse }, memory: { budget, hot: 'all' } });
+      loadModel(files, {
+        ...options,
+        backend,
+        sparsity: { calibration: sparse },
+        memory: { budget, folder, hot: 'all' },
+      });
     const { needed: budget } = leastOfAll;
     await expect(loadWith(budget - 1)).rejects.toThrow(`needed ${budget} bytes`);
     await using model = await loadWith(budget);
@@ -200,7 +208,7 @@ describe('a BERT that is mostly FFN', () => {
         await using half = await loadEmbeddingModel(files, {
           ...options,
           sparsity: { calibration: sparse },
-          memory: budget,
+          memory: { budget, folder },
         });
         expect(half.plan.totalBytes).toBeLessThanOrEqual(budget);
         expect(await half.embed(texts)).toEqual(await whole.embed(texts));

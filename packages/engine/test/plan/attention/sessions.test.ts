@@ -59,7 +59,7 @@ async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promi
 }
 
 describe('policies that skip nothing', () => {
-  const options = { ...greedy, maxTokens: testCoverage === 'full' ? 40 : 24 };
+  const options = { ...greedy, maxTokens: testCoverage === 'full' ? 40 : 12 };
   let expected: (readonly number[])[];
   beforeAll(async () => {
     expected = await denseTokens(() => options);
@@ -77,7 +77,7 @@ describe('policies that skip nothing', () => {
 const drawnAfter = (index: number): GenerateOptions => ({
   ...drawn,
   seed: index,
-  maxTokens: testCoverage === 'full' ? 30 : 14,
+  maxTokens: testCoverage === 'full' ? 30 : 12,
 });
 let drawnDense: (readonly number[])[];
 beforeAll(async () => {
@@ -137,6 +137,7 @@ describe.each(sparse)('%s', (attention) => {
 test('streaming beyond the context: evicted positions were no longer attended to', async () => {
   const attention = 'streaming:window=40,sinks=6';
   await using endless = await loadModel(await tinyFolder(), { attention, context: 2048, maxSessions: 1 });
+  const maxTokens = testCoverage === 'full' ? 600 : 320;
   for (const contextSize of [120, 300]) {
     await using model = await loadModel(await tinyFolder(), {
       attention,
@@ -146,10 +147,10 @@ test('streaming beyond the context: evicted positions were no longer attended to
     });
     for (const overflow of ['slide', 'evict'] as const) {
       const prompt = Array.from({ length: 400 }, (_, index) => (index * 7) % 20);
-      const options = { ...drawn, seed: 3, maxTokens: 600 };
+      const options = { ...drawn, seed: 3, maxTokens };
       const result = await model.generate(prompt, { ...options, overflow }).result();
       expect(result.tokens).toEqual((await endless.generate(prompt, options).result()).tokens);
-      expect(model.metrics().cache.numEvictedTokens).toBeGreaterThan(600);
+      expect(model.metrics().cache.numEvictedTokens).toBeGreaterThan(prompt.length + maxTokens - contextSize - 100);
     }
   }
 });
