@@ -1,9 +1,9 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { testCoverage } from '@winnow/test-utils';
+import { sourceArguments, testCoverage } from '@winnow/test-utils';
 import { openNative } from '@winnow/native/node';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from 'vitest';
 import { runBench, suites } from '../src/run-bench.js';
 
 let folder: string;
@@ -137,6 +137,8 @@ test.each(measured.map(({ name }) => name))('quick runs: %s: JSON lines with fin
   const suiteName = name === 'attention' ? 'dense-attention' : name;
   const isShared = name === 'sparse-attention' && testCoverage !== 'full';
   const threads = threadsOf[name] ?? [1, 2];
+  vi.stubEnv('NODE_OPTIONS', sourceArguments.join(' ')); // for suites that start processes
+  onTestFinished(() => void vi.unstubAllEnvs());
   const running = isShared ? runPlots() : bench(suiteName, ...quick, '--json', '--threads', threads.join());
   const { code, out, progress } = await running;
   expect(code, progress).toBe(0);

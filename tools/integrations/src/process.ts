@@ -1,6 +1,8 @@
 /** Programs of a project: one that ends, or a server that is ended. */
 import { spawn, type ChildProcess } from 'node:child_process';
-import { createServer, type AddressInfo } from 'node:net';
+import { randomInt } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
 import { delimiter, dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -89,12 +91,22 @@ export async function runToEnd(command: readonly string[], options: ProgramOptio
   }
 }
 
+const maxPortTries = 20;
+
+/** Below the ports that systems give to servers without one, so that no other server takes it before ours listens. */
 async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  for (let attempt = 1; ; attempt++) {
+    const port = randomInt(20_000, 32_000);
+    try {
+      const server = createServer().listen(port, '127.0.0.1');
+      await once(server, 'listening');
+      server.close();
+      await once(server, 'close');
+      return port;
+    } catch (error) {
+      if (attempt === maxPortTries) throw error;
+    }
+  }
 }
 
 /**
