@@ -9,7 +9,16 @@ import type {
   LanguageModelV4StreamResult,
   LanguageModelV4Usage,
 } from '@ai-sdk/provider';
-import type { ChatPart, GenerationResult, Model } from '@winnow/engine';
+import type {
+  ChatPart,
+  GenerationResult,
+  Model,
+  ReasoningPart,
+  TextPart,
+  ToolCallDelta,
+  ToolCallPart,
+  ToolCallStart,
+} from '@winnow/engine';
 import { prepareCall, type Call } from './call.js';
 import { languageModelNames, type LanguageModelSettings } from './settings.js';
 import { checkOptions } from '@winnow/tensor';
@@ -71,43 +80,64 @@ async function* streamParts(
 ): AsyncGenerator<LanguageModelV4StreamPart, void, void> {
   yield { type: 'stream-start', warnings: call.warnings };
   yield { type: 'response-metadata', modelId };
-  let textId: string | undefined;
-  let numTexts = 0;
-  let hasCalls = false;
-
-  function* write(parts: readonly ChatPart[]): Generator<LanguageModelV4StreamPart> {
-    for (const part of parts) {
-      if (part.type === 'text') {
-        if (textId === undefined) yield { type: 'text-start', id: (textId = `text-${numTexts++}`) };
-        yield { type: 'text-delta', id: textId, delta: part.text };
-        continue;
-      }
-      yield* endText();
-      hasCalls = true;
-      const { id, name, arguments: input } = part;
-      yield { type: 'tool-input-start', id, toolName: name };
-      yield { type: 'tool-input-delta', id, delta: input };
-      yield { type: 'tool-input-end', id };
-      yield { type: 'tool-call', toolCallId: id, toolName: name, input };
-    }
-  }
-
-  function* endText(): Generator<LanguageModelV4StreamPart> {
-    if (textId !== undefined) yield { type: 'text-end', id: textId };
-    textId = undefined;
-  }
-
+  const writer = new PartWriter();
   try {
     const generation = model.generate(call.prompt, call.options);
-    for await (const { text } of generation) yield* write(call.reader.push(text));
-    yield* write(call.reader.end());
-    yield* endText();
+    for await (const { text } of generation) yield* writer.write(call.reader.push(text));
+    yield* writer.write(call.reader.end());
+    yield* writer.endText();
     const result = await generation.result();
-    yield { type: 'finish', finishReason: finishReasonOf(result, hasCalls), usage: usageOf(result) };
+    yield { type: 'finish', finishReason: finishReasonOf(result, writer.hasCalls), usage: usageOf(result) };
   } catch (error) {
     if (signal?.aborted === true) throw error;
     yield { type: 'error', error };
     yield { type: 'finish', finishReason: { unified: 'error', raw: undefined }, usage: unknownUsage };
+  }
+}
+
+/** Parts of an answer as parts of the SDK's stream. Texts and blocks of reasoning begin and end there. */
+class PartWriter {
+  #open: { readonly type: 'text' | 'reasoning'; readonly id: string } | undefined;
+  #numTexts = 0;
+  #hasCalls = false;
+
+  get hasCalls(): boolean {
+    return this.#hasCalls;
+  }
+
+  *write(parts: readonly ChatPart[]): Generator<LanguageModelV4StreamPart> {
+    for (const part of parts) {
+      if (part.type === 'text' || part.type === 'reasoning') yield* this.#writeText(part);
+      else yield* this.#writeCall(part);
+    }
+  }
+
+  *endText(): Generator<LanguageModelV4StreamPart> {
+    if (this.#open !== undefined) yield { type: `${this.#open.type}-end`, id: this.#open.id };
+    this.#open = undefined;
+  }
+
+  *#writeText({ type, text }: TextPart | ReasoningPart): Generator<LanguageModelV4StreamPart> {
+    if (this.#open?.type !== type) {
+      yield* this.endText();
+      this.#open = { type, id: `${type}-${this.#numTexts++}` };
+      yield { type: `${type}-start`, id: this.#open.id };
+    }
+    yield { type: `${type}-delta`, id: this.#open.id, delta: text };
+  }
+
+  *#writeCall(part: ToolCallStart | ToolCallDelta | ToolCallPart): Generator<LanguageModelV4StreamPart> {
+    const { id } = part;
+    if (part.type === 'tool-call-start') {
+      yield* this.endText();
+      yield { type: 'tool-input-start', id, toolName: part.name };
+    } else if (part.type === 'tool-call-delta') {
+      yield { type: 'tool-input-delta', id, delta: part.arguments };
+    } else {
+      this.#hasCalls = true;
+      yield { type: 'tool-input-end', id };
+      yield { type: 'tool-call', toolCallId: id, toolName: part.name, input: part.arguments };
+    }
   }
 }
 
@@ -117,8 +147,10 @@ function contentOf(parts: readonly ChatPart[]): LanguageModelV4Content[] {
     const last = content.at(-1);
     if (part.type === 'tool-call') {
       content.push({ type: 'tool-call', toolCallId: part.id, toolName: part.name, input: part.arguments });
-    } else if (last?.type === 'text') last.text += part.text;
-    else content.push({ type: 'text', text: part.text });
+    } else if (part.type === 'text' || part.type === 'reasoning') {
+      if (last?.type === part.type) last.text += part.text;
+      else content.push({ type: part.type, text: part.text });
+    }
   }
   return content;
 }

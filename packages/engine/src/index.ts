@@ -10,7 +10,15 @@ export {
   type PrepareOptions,
   type ToolChoice,
 } from './chat/prepare-chat.js';
-export type { ChatPart, ChatReader } from './chat/reader.js';
+export type {
+  ChatPart,
+  ChatReader,
+  ReasoningPart,
+  TextPart,
+  ToolCallDelta,
+  ToolCallPart,
+  ToolCallStart,
+} from './chat/chat-part.js';
 export type { ToolFormat } from './chat/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';

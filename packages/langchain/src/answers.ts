@@ -1,7 +1,14 @@
 /**
  * Messages with usage metadata. LangChain's types reject it under `exactOptionalPropertyTypes`, so this file sets it.
  */
-import { AIMessage, AIMessageChunk, type AIMessageFields, type UsageMetadata } from '@langchain/core/messages';
+import {
+  AIMessage,
+  AIMessageChunk,
+  type AIMessageChunkFields,
+  type AIMessageFields,
+  type UsageMetadata,
+} from '@langchain/core/messages';
+import type { ToolCallChunk } from '@langchain/core/messages/tool';
 import { ChatGenerationChunk } from '@langchain/core/outputs';
 import type { ChatPart } from '@winnow/engine';
 
@@ -17,17 +24,32 @@ export function usageOfMessage(message: AIMessageChunk): UsageMetadata | undefin
 
 /** The complete answer, merged from its chunks. */
 export function toMessage(chunk: AIMessageChunk): AIMessage {
-  const { content, usage_metadata, response_metadata, tool_calls, invalid_tool_calls } = chunk;
-  const fields: unknown = { content, usage_metadata, response_metadata, tool_calls, invalid_tool_calls };
+  const { content, additional_kwargs, usage_metadata, response_metadata, tool_calls, invalid_tool_calls } = chunk;
+  const calls = { tool_calls, invalid_tool_calls };
+  const fields: unknown = { content, additional_kwargs, usage_metadata, response_metadata, ...calls };
   return new AIMessage(fields as AIMessageFields);
 }
 
-/** A part of an answer as a chunk: text, or a complete tool call. */
-export function partChunk(part: ChatPart, toolIndex: number): ChatGenerationChunk {
-  if (part.type === 'text') {
-    return new ChatGenerationChunk({ text: part.text, message: new AIMessageChunk({ content: part.text }) });
+/** A part of an answer as a chunk; the chunks of a call add up to it. @param callIndex number of calls before this one */
+export function partChunk(part: ChatPart, callIndex: number): ChatGenerationChunk | undefined {
+  switch (part.type) {
+    case 'text':
+      return new ChatGenerationChunk({ text: part.text, message: new AIMessageChunk({ content: part.text }) });
+    case 'reasoning':
+      return chunkOf({ content: '', additional_kwargs: { reasoning_content: part.text } });
+    case 'tool-call-start':
+      return callChunk({ id: part.id, name: part.name, args: '', index: callIndex });
+    case 'tool-call-delta':
+      return callChunk({ args: part.arguments, index: callIndex });
+    case 'tool-call':
+      return undefined; // its chunks say all of it
   }
-  const { id, name, arguments: args } = part;
-  const call = { id, name, args, index: toolIndex, type: 'tool_call_chunk' } as const;
-  return new ChatGenerationChunk({ text: '', message: new AIMessageChunk({ content: '', tool_call_chunks: [call] }) });
+}
+
+function callChunk(call: Omit<ToolCallChunk, 'type'>): ChatGenerationChunk {
+  return chunkOf({ content: '', tool_call_chunks: [{ ...call, type: 'tool_call_chunk' }] });
+}
+
+function chunkOf(fields: AIMessageChunkFields): ChatGenerationChunk {
+  return new ChatGenerationChunk({ text: '', message: new AIMessageChunk(fields) });
 }

@@ -154,6 +154,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
       for await (const part of readParts(generation, turn.createReader())) {
         const chunk = partChunk(part, numCalls);
         if (part.type === 'tool-call') numCalls++;
+        if (chunk === undefined) continue;
         yield chunk;
         await runManager?.handleLLMNewToken(chunk.text, undefined, undefined, undefined, undefined, { chunk });
       }

@@ -56,6 +56,7 @@ export async function chatCompletion(
 ): Promise<ChatCompletion> {
   const steps = stepsOf(job, chat, model);
   const texts: string[] = [];
+  const thoughts: string[] = [];
   const toolCalls: ToolCall[] = [];
   const content: ChatLogprobs['content'] = [];
   for (;;) {
@@ -64,7 +65,8 @@ export async function chatCompletion(
       content.push(...value.logprobs);
       for (const part of value.parts) {
         if (part.type === 'text') texts.push(part.text);
-        else toolCalls.push(toolCallOf(part));
+        else if (part.type === 'reasoning') thoughts.push(part.text);
+        else if (part.type === 'tool-call') toolCalls.push(toolCallOf(part));
       }
       continue;
     }
@@ -80,6 +82,7 @@ export async function chatCompletion(
           message: {
             role: 'assistant',
             content: text === '' && toolCalls.length > 0 ? null : text,
+            ...(thoughts.length === 0 ? {} : { reasoning_content: thoughts.join('') }),
             refusal: null,
             ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
           },
@@ -93,6 +96,22 @@ export async function chatCompletion(
 }
 
 type Delta = ChatCompletionChunk['choices'][number]['delta'];
+
+/** Undefined for a part that earlier deltas have said. @param index number of calls before this part */
+function deltaOf(part: ChatPart, index: number): Delta | undefined {
+  switch (part.type) {
+    case 'text':
+      return { content: part.text };
+    case 'reasoning':
+      return { reasoning_content: part.text };
+    case 'tool-call-start':
+      return { tool_calls: [{ index, id: part.id, type: 'function', function: { name: part.name, arguments: '' } }] };
+    case 'tool-call-delta':
+      return { tool_calls: [{ index, function: { arguments: part.arguments } }] };
+    case 'tool-call':
+      return undefined;
+  }
+}
 
 /** The chunks as events; ends the job. */
 export async function* chatEvents(
@@ -138,10 +157,9 @@ export async function* chatEvents(
       }
       let { logprobs } = value;
       for (const part of value.parts) {
-        const delta =
-          part.type === 'text'
-            ? { content: part.text }
-            : { tool_calls: [{ index: numToolCalls++, ...toolCallOf(part) }] };
+        const delta = deltaOf(part, numToolCalls);
+        if (part.type === 'tool-call') numToolCalls++;
+        if (delta === undefined) continue;
         yield event(opened(delta), logprobs);
         logprobs = [];
       }

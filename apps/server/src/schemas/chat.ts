@@ -103,6 +103,20 @@ const ToolCall = Type.Object({
 });
 export type ToolCall = Static<typeof ToolCall>;
 
+const ToolCallDelta = Type.Object({
+  index: Type.Integer({ description: 'Number of calls before this one.' }),
+  id: Type.Optional(Type.String({ description: 'In the first delta of a call, as are type and name.' })),
+  type: Type.Optional(Type.Literal('function')),
+  function: Type.Object({
+    name: Type.Optional(Type.String()),
+    arguments: Type.String({ description: 'The deltas of a call make up its arguments.' }),
+  }),
+});
+
+const ReasoningContent = Type.String({
+  description: "Extension of the OpenAI API: the model's reasoning, without the marks around it.",
+});
+
 const FinishReason = Type.Enum(['stop', 'length', 'tool_calls']);
 export type ChatFinishReason = Static<typeof FinishReason>;
 
@@ -118,6 +132,7 @@ export const ChatCompletion = Type.Object(
         message: Type.Object({
           role: Type.Literal('assistant'),
           content: Type.Union([Type.String(), Type.Null()]),
+          reasoning_content: Type.Optional(ReasoningContent),
           refusal: Type.Null(),
           tool_calls: Type.Optional(Type.Array(ToolCall)),
         }),
@@ -143,7 +158,8 @@ export const ChatCompletionChunk = Type.Object(
         delta: Type.Object({
           role: Type.Optional(Type.Literal('assistant')),
           content: Type.Optional(Type.String()),
-          tool_calls: Type.Optional(Type.Array(Type.Intersect([Type.Object({ index: Type.Integer() }), ToolCall]))),
+          reasoning_content: Type.Optional(ReasoningContent),
+          tool_calls: Type.Optional(Type.Array(ToolCallDelta)),
         }),
         logprobs: Type.Optional(Type.Union([ChatLogprobs, Type.Null()])),
         finish_reason: Type.Union([FinishReason, Type.Null()]),

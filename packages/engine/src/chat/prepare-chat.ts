@@ -13,7 +13,8 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 import { Compilations, deadlineOf, runSliced, type WaitLimits } from '../runtime/compilation.js';
 import { checkTokens, encodeConversation } from './encode-prompt.js';
-import { createChatReader, type ChatReader } from './reader.js';
+import type { ChatReader } from './chat-part.js';
+import { createChatReader } from './reader.js';
 import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat, type ToolNode } from './tool-format.js';
 
 /**

@@ -1,19 +1,7 @@
 /** Splits a streamed answer into text and tool calls. */
 import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
+import type { ChatPart, ChatReader } from './chat-part.js';
 import { formatFacts, type ToolFormat } from './tool-format.js';
-
-/** A part of an answer. */
-export type ChatPart =
-  | { readonly type: 'text'; readonly text: string }
-  /** `arguments` is JSON text of an object. */
-  | { readonly type: 'tool-call'; readonly id: string; readonly name: string; readonly arguments: string };
-
-export interface ChatReader {
-  /** Takes the next piece of text and returns the parts that are certain. Calls are returned complete. */
-  push(text: string): readonly ChatPart[];
-  /** Ends the answer and returns the rest. A truncated call is returned as text. */
-  end(): readonly ChatPart[];
-}
 
 /** @param format undefined: everything is text */
 export function createChatReader(format: ToolFormat | undefined, createId: () => string): ChatReader {
@@ -160,12 +148,14 @@ function withoutMarker(text: string, marker: string): string {
 function callsOf(text: string, createId: () => string): ChatPart[] | undefined {
   const found = text.includes('[ARGS]') ? namedCalls(text) : jsonCalls(text);
   if (found === undefined || found.length === 0) return undefined;
-  return found.map(({ name, values }) => ({
-    type: 'tool-call',
-    id: createId(),
-    name,
-    arguments: JSON.stringify(values),
-  }));
+  return found.flatMap(({ name, values }): ChatPart[] => {
+    const [id, text] = [createId(), JSON.stringify(values)];
+    return [
+      { type: 'tool-call-start', id, name },
+      { type: 'tool-call-delta', id, arguments: text },
+      { type: 'tool-call', id, name, arguments: text, isComplete: true },
+    ];
+  });
 }
 
 interface FoundCall {

@@ -101,7 +101,7 @@ describe('constrained calls', () => {
       expect(model.tokenizer.decode(turn.prompt)).toContain('Weather of a city');
       for (const seed of [1, 2]) {
         const parts = await answer(turn, seed);
-        expect(parts).toHaveLength(1);
+        expect(parts.map(({ type }) => type)).toEqual(['tool-call-start', 'tool-call-delta', 'tool-call']);
         const [call] = callsOf(parts);
         expect(call?.name).toBe('weather');
         const values = JSON.parse(call?.arguments ?? '') as { city: string; days?: number };
@@ -230,7 +230,9 @@ describe('conversations with results', () => {
     expect(text).toContain('<tool_response>\n{"sun": true}\n</tool_response>');
     const reader = turn.createReader();
     expect(reader.push('<tool_call>{"name": "stop", "arguments": {}}</tool_call>')).toEqual([
-      { type: 'tool-call', id: 'call00002', name: 'stop', arguments: '{}' },
+      { type: 'tool-call-start', id: 'call00002', name: 'stop' },
+      { type: 'tool-call-delta', id: 'call00002', arguments: '{}' },
+      { type: 'tool-call', id: 'call00002', name: 'stop', arguments: '{}', isComplete: true },
     ]);
   });
 });
@@ -288,7 +290,8 @@ describe('parsing answers', () => {
         for (const part of parts) {
           const last = found.at(-1);
           if (part.type === 'tool-call') found.push(call(part.name, JSON.parse(part.arguments) as object));
-          else if (typeof last === 'string') found[found.length - 1] = last + part.text;
+          if (part.type !== 'text') continue;
+          if (typeof last === 'string') found[found.length - 1] = last + part.text;
           else found.push(part.text);
         }
         expect(found).toEqual(expected);
