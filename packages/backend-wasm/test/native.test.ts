@@ -11,6 +11,7 @@ import {
 import { createRng, encode, sizeOf } from '@winnow/tensor';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
+import { heapBase } from '../src/kernels/layout.generated.js';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
 import { usableLevels } from './native-host.js';
 import { createScattered } from './scattered.js';
@@ -113,21 +114,58 @@ describe('without native kernels', () => {
   });
 });
 
-describe('kernels that decline', () => {
-  test('every record when it runs: the interpreter computes it', async () => {
-    const attach = (): NativeAttachment => ({
+describe('kernels that decline or fail', () => {
+  const alone = { sharedMemory: false, numThreads: 1, maxMemoryBytes: 2 ** 24 } as const;
+  /** A backend on the calling thread with such kernels. */
+  const createWith = (attach: () => Partial<NativeAttachment>): Promise<WasmBackend> => {
+    const idle: NativeAttachment = {
       run: () => false,
       measure: (_task, to) => to.fill(0).length > 0,
       connect: () => undefined,
+    };
+    const kernels = { level: 'avx2', path: 'none.node', attach: () => ({ ...idle, ...attach() }) } as const;
+    return create({ ...alone, host: { ...node, openNative: async () => ({ kernels }) } });
+  };
+  const fail = (): never => {
+    throw new Error('out of memory');
+  };
+  const unattached = 'native kernels: a thread cannot attach them, so WebAssembly computes everything';
+  const short = 'native kernels: the memory has no room for their scratch, so WebAssembly computes some programs';
+
+  test.each<readonly [string, () => Partial<NativeAttachment>, readonly string[]]>([
+    ['every record when it runs', () => ({}), []],
+    ['to attach', fail, [unattached]],
+    ['to connect the barrier', () => ({ run: fail, connect: fail }), [unattached]],
+    ['to fit their scratch', () => ({ run: fail, measure: (_task, to) => to.fill(2 ** 30).length > 0 }), [short]],
+  ])('%s: the interpreter computes it', async (_, attach, notices) => {
+    const backend = await createWith(attach);
+    expect(await run(await prepare(backend))).toEqual(await expected(alone));
+    expect([backend.name, backend.numNativeRecords, backend.notices]).toEqual(['wasm+avx2', 0, notices]);
+  });
+
+  test('to attach to a memory, after the scratch was measured', async () => {
+    let numAttached = 0;
+    const backend = await createWith(() => (numAttached++ === 0 ? {} : fail()));
+    expect(await run(await prepare(backend))).toEqual(await expected(alone));
+    expect([numAttached, backend.notices]).toEqual([2, [unattached]]);
+  });
+
+  test('programs that do not fit without native kernels either are refused', async () => {
+    const backend = await createWith(() => ({ measure: (_task, to) => to.fill(2 ** 30).length > 0 }));
+    const x = backend.allocate({ sizeBytes: numTokens * numInputs * 4, usage: 'weights', label: 'x' });
+    const weight = backend.allocate({
+      sizeBytes: sizeOf('q8_0', numOutputs * numInputs),
+      usage: 'weights',
+      label: 'w',
     });
-    const kernels = { level: 'avx2', path: 'none.node', attach } as const;
-    const backend = await create({
-      host: { ...node, openNative: async () => ({ kernels }) },
-      numThreads: 1,
-      maxCallerMs: 1000,
-    });
-    expect(await run(await prepare(backend))).toEqual(await expected({ numThreads: 1, maxCallerMs: 1000 }));
-    expect([backend.name, backend.numNativeRecords]).toEqual(['wasm+avx2', 0]);
+    const buffers = new Map([
+      ['x', x],
+      ['weight', weight],
+    ]);
+    const sizeBytes = alone.maxMemoryBytes - heapBase - backend.usedBytes - 2 ** 14;
+    backend.allocate({ sizeBytes, usage: 'weights', label: 'rest' });
+    await expect(backend.prepare(product(), { buffers })).rejects.toThrow('WebAssembly memory for activations');
+    expect(backend.notices).toEqual([]);
   });
 });
 
@@ -158,6 +196,27 @@ describe.skipIf(!isBuilt)('with native kernels', () => {
     const executable = await prepare(backend);
     for (let round = 0; round < 3; round++) expect(await run(executable)).toEqual(await expected({ numThreads: 3 }));
     expect(backend.numNativeRecords).toBe(0);
+    expect(backend.notices).toEqual([expect.stringContaining('a thread cannot attach them')]);
+  });
+
+  test('a worker that dies ends its backend alone; a new one computes natively again', async () => {
+    const started: { terminate(): Promise<void> }[] = [];
+    const host: WasmHost = {
+      ...node,
+      startWorker: (start, events) => {
+        const worker = node.startWorker(start, events);
+        started.push({ terminate: () => (events.onFailure(new Error('killed')), worker.terminate()) });
+        return worker;
+      },
+    };
+    const backend = await create({ host, native: true, maxCallerMs: 0 });
+    const executable = await prepare(backend);
+    await run(executable);
+    await started[1]?.terminate();
+    await expect(run(executable)).rejects.toThrow('a worker died');
+    const next = await create({ native: true, maxCallerMs: 0 });
+    expectNear(await run(await prepare(next)), await expected());
+    expect(next.numNativeRecords).toBe(1);
   });
 
   test('on the calling thread, with and without shared memory', async () => {

@@ -43,16 +43,12 @@ function checkWorkspace(locations: readonly string[]): void {
   report('catalog', checkCatalog(workspace).filter(here));
   report('manifests', checkManifests(workspace).filter(here));
   report('text', checkText(root).filter(here));
-  if (locations.length === 0 || locations.includes(kernelPackage)) checkKernels();
-}
-
-function checkKernels(): void {
-  const folder = join(root, kernelPackage);
-  report('generated files', checkGenerated(folder));
-  const notes = kernelBudgets.map(
-    (budget) => `${countLines(folder, budget)} ${budget.name}, the budget is ${budget.limit}`,
-  );
-  report('kernel lines', checkKernelLines(folder), notes);
+  const isChecked = (folder: string): boolean => locations.length === 0 || locations.includes(folder);
+  if (isChecked(kernelPackage)) report('generated files', checkGenerated(join(root, kernelPackage)));
+  const budgets = kernelBudgets.filter(({ folder }) => isChecked(folder));
+  if (budgets.length === 0) return;
+  const notes = budgets.map((budget) => `${countLines(root, budget)} ${budget.name}, the budget is ${budget.limit}`);
+  report('kernel lines', checkKernelLines(root, budgets), notes);
 }
 
 /** Reports what the check finds; a check that throws counts as a problem, too. */

@@ -42,24 +42,29 @@ describe('generated files', () => {
 describe('kernel lines', () => {
   const folder = (): string =>
     createFolder({
-      'assembly/ops/add.ts': 'a\nb\n',
-      'assembly/gemm/gemm.generated.ts': 'a\nb\nc\n',
-      'codegen/microkernels/gemm.ts': 'a\n',
-      'codegen/schema.ts': 'a\n',
+      'packages/backend-wasm/assembly/ops/add.ts': 'a\nb\n',
+      'packages/backend-wasm/assembly/gemm/gemm.generated.ts': 'a\nb\nc\n',
+      'packages/backend-wasm/codegen/microkernels/gemm.ts': 'a\n',
+      'packages/backend-wasm/codegen/schema.ts': 'a\n',
+      'packages/native/source/ops/add.cpp': 'a\n',
+      'packages/native/source/simd/simd.h': 'a\nb\n',
+      'packages/native/source/generated/opcodes.h': 'a\n',
+      'packages/native/source/tests/add.cpp': 'a\n',
     });
 
   const withLimits = (limits: readonly number[]): typeof kernelBudgets =>
     kernelBudgets.map((budget, index) => ({ ...budget, limit: limits[index] as number }));
 
-  it('counts kernels and templates separately, without generated files', () => {
-    expect(kernelBudgets.map((budget) => countLines(folder(), budget))).toEqual([2, 1]);
-    expect(checkKernelLines(folder(), withLimits([2, 1]))).toEqual([]);
+  it('counts kernels, templates and native kernels separately, without generated files and tests', () => {
+    expect(kernelBudgets.map((budget) => countLines(folder(), budget))).toEqual([2, 1, 3]);
+    expect(checkKernelLines(folder(), withLimits([2, 1, 3]))).toEqual([]);
   });
 
   it('catches a line above the budget, and a folder without kernels', () => {
-    expect(checkKernelLines(folder(), withLimits([1, 0]))).toEqual([
+    expect(checkKernelLines(folder(), withLimits([1, 0, 2]))).toEqual([
       '2 hand-written kernel lines, the budget is 1',
       '1 lines of microkernel templates, the budget is 0',
+      '3 lines of native kernels, the budget is 2',
     ]);
     expect(checkKernelLines(createFolder({})).join('\n')).toContain('nothing was counted');
   });

@@ -40,6 +40,9 @@ const bufferSlack = 128;
 /** Weights smaller than this fraction of a memory are copied to where they are needed. */
 const smallShare = 1024;
 
+const unattachedNotice = 'native kernels: a thread cannot attach them, so WebAssembly computes everything';
+const shortNotice = 'native kernels: the memory has no room for their scratch, so WebAssembly computes some programs';
+
 /**
  * Creates the backend: compiles the kernels and starts the workers.
  * @throws {ArgumentError} for invalid options
@@ -54,7 +57,9 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     name: native === undefined ? 'wasm' : `wasm+${native.level}`,
     variant,
     numThreads,
-    notices,
+    get notices() {
+      return [...notices, ...parts.nativeNotices];
+    },
     get usedBytes() {
       return pool.usedBytes;
     },
@@ -101,6 +106,7 @@ class BackendParts {
   readonly #queue: JobQueue;
   readonly #scratchMeter: ScratchMeter;
   readonly #executables = new Set<Executable>();
+  #isShort = false;
   #isDisposed = false;
 
   constructor(options: ResolvedOptions, kernels: Kernels) {
@@ -113,6 +119,13 @@ class BackendParts {
     this.#scratchMeter = new ScratchMeter(kernels, options.isShared);
     this.pool = new MemoryPool(options, kernels, onLost);
     this.buffers = new BufferStore({ pool: this.pool, queue: this.#queue, module: kernels.module, now, checkDisposed });
+  }
+
+  /** Why WebAssembly computes what native kernels could. */
+  get nativeNotices(): readonly string[] {
+    if (this.#options.native === undefined) return [];
+    if (!this.#scratchMeter.hasNative || this.pool.isNativeOff) return [unattachedNotice];
+    return this.#isShort ? [shortNotice] : [];
   }
 
   async prepare(program: Program, options: PrepareOptions): Promise<Executable> {
@@ -131,6 +144,7 @@ class BackendParts {
       },
       usesInt8: activations === 'int8',
       now: host.now,
+      onNativeShortage: () => (this.#isShort = true),
       onDispose: (disposed) => this.#executables.delete(disposed),
       profile: options.profile ?? false,
       hostBuffers: options.hostBuffers ?? new Set(),

@@ -54,11 +54,16 @@ export interface WasmHost {
  */
 export const workerBody: string = `
 let native;
-try {
+const tryNative = (use) => {
+  try {
+    use();
+  } catch {
+    Atomics.store(new Int32Array(start.memory.buffer), ${controlWords.nativeOff / 4}, 1);
+  }
+};
+tryNative(() => {
   native = start.native && loadAddon(start.native.path).attach(new Uint8Array(start.memory.buffer), start.native.level);
-} catch {
-  Atomics.store(new Int32Array(start.memory.buffer), ${controlWords.nativeOff / 4}, 1);
-}
+});
 const imports = {
   env: { memory: start.memory },
   index: {
@@ -68,6 +73,6 @@ const imports = {
   },
 };
 const instance = new WebAssembly.Instance(start.module, imports);
-if (native) native.connect(instance.exports.phaseBarrier);
+if (native) tryNative(() => native.connect(instance.exports.phaseBarrier));
 instance.exports.serve(start.thread, start.numThreads);
 `;

@@ -1,8 +1,8 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
-import type { NativeKernels } from '@winnow/native';
+import type { NativeAttachment, NativeKernels } from '@winnow/native';
 import { BackendError, bytesOfBase64 } from '@winnow/tensor';
 import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
-import { heapBase, pageBytes } from '../kernels/layout.generated.js';
+import { controlWords, heapBase, pageBytes } from '../kernels/layout.generated.js';
 
 /** A compiled module: opaque, can be posted to workers. */
 export type WasmModule = object;
@@ -90,11 +90,35 @@ export function createMemory(maxBytes: number, isShared: boolean): WasmMemory {
   return new api.Memory({ initial: isShared ? heapBase / pageBytes : maximum, maximum, shared: isShared });
 }
 
+/** An instance; where native kernels cannot be attached to it, every thread uses the kernels of the module. */
 export function instantiate({ module, native }: Kernels, memory: WasmMemory, now: () => number): WasmExports {
-  const attached = native?.attach(new Uint8Array(memory.buffer));
+  const attached = attachNative(native, memory);
   const nativeKernel = attached?.run ?? (() => false);
   const imports = { env: { memory }, index: { now, jobDone: () => undefined, nativeKernel } };
   const { exports } = new api.Instance(module, imports);
-  attached?.connect(exports.phaseBarrier);
+  try {
+    attached?.connect(exports.phaseBarrier);
+  } catch {
+    turnNativeOff(memory);
+  }
   return exports;
+}
+
+/** Native kernels over a memory; undefined where there are none, or where the addon throws. */
+export function attachNative(native: NativeKernels | undefined, memory: WasmMemory): NativeAttachment | undefined {
+  try {
+    return native?.attach(new Uint8Array(memory.buffer));
+  } catch {
+    turnNativeOff(memory);
+    return undefined;
+  }
+}
+
+function turnNativeOff({ buffer }: WasmMemory): void {
+  Atomics.store(new Int32Array(buffer), controlWords.nativeOff / 4, 1);
+}
+
+/** Whether a thread of a memory cannot use native kernels, so that none does. */
+export function isNativeOff({ buffer }: WasmMemory): boolean {
+  return Atomics.load(new Int32Array(buffer), controlWords.nativeOff / 4) !== 0;
 }

@@ -4,7 +4,7 @@
  */
 import type { BufferGroup } from '@winnow/ops';
 import { CapacityError, type DeviceLostError } from '@winnow/tensor';
-import type { Kernels } from '../host/web-assembly.js';
+import { isNativeOff, type Kernels } from '../host/web-assembly.js';
 import { controlWords, heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { createShard, type MemoryShard, type ShardOptions } from './memory-shard.js';
 
@@ -56,6 +56,10 @@ export class MemoryPool {
   /** Number of records that native kernels have computed in the present memories. */
   get numNativeRecords(): number {
     return this.#memories.reduce((sum, { heap }) => sum + heap.words(controlWords.nativeRecords, 1)[0], 0);
+  }
+  /** Whether a thread of a memory cannot use native kernels. */
+  get isNativeOff(): boolean {
+    return this.#memories.some(({ heap }) => isNativeOff(heap.memory));
   }
   get usedBytes(): number {
     return this.#memories.reduce((sum, { heap }) => sum + heap.usedBytes, 0);

@@ -44,6 +44,8 @@ export interface ExecutionContext {
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
+  /** See `PartOptions`. */
+  readonly onNativeShortage: () => void;
   /** Buffers whose weights must not be repacked, because the host reads them. */
   readonly hostBuffers: ReadonlySet<string>;
 }

@@ -9,6 +9,7 @@ import {
   type Program,
   type TensorRef,
 } from '@winnow/ops';
+import { CapacityError } from '@winnow/tensor';
 import {
   aheadAux,
   jobBlock,
@@ -40,6 +41,8 @@ export interface PartOptions {
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
+  /** Called when there is no room for the scratch of native kernels, so that WebAssembly computes a part. */
+  readonly onNativeShortage: () => void;
 }
 
 export interface LoadedPart {
@@ -160,15 +163,19 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
   }
 }
 
-/** @throws {CapacityError} */
-export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
-  const { memory, program, records, stageStarts } = part;
-  const { heap } = memory;
-  const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts);
+interface PlacedPart {
+  readonly places: Places;
+  /** Of these records and kernels. */
+  readonly plan: Plan;
+  readonly localBytes: number;
+}
+
+/** Plans the kernels of a part, native ones where their scratch fits, too. @throws {CapacityError} */
+function placePart(part: ProgramPart<MemoryShard>, planned: Plan, options: PartOptions, usesNative = true): PlacedPart {
+  const { memory, program } = part;
   const numRecords = program.records.length;
   const words = encodeProgram(program, () => 0); // their number does not depend on addresses
-  const scratch = options.scratchMeter.measure(program, words, planned.records);
-  const plan = { ...planned, records: withNative(planned.records, scratch.nativeRecords) };
+  const scratch = options.scratchMeter.measure(program, words, planned.records, usesNative);
   const sizes = {
     words: words.length * 4,
     plan: numRecords * planWords * 4,
@@ -179,8 +186,25 @@ export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): 
     local: scratch.localBytes * options.numThreads,
     profile: options.profile ? numRecords * 8 : 0,
   };
-  const placed = placePieces(heap, sizes, plan.tables);
-  const places = options.profile ? placed : { ...placed, profile: 0 };
+  try {
+    const placed = placePieces(memory.heap, sizes, planned.tables);
+    const plan = { ...planned, records: withNative(planned.records, scratch.nativeRecords) };
+    return { places: options.profile ? placed : { ...placed, profile: 0 }, plan, localBytes: scratch.localBytes };
+  } catch (error) {
+    if (scratch.nativeRecords.size === 0 || !CapacityError.isInstance(error)) throw error;
+    const placed = placePart(part, planned, options, false);
+    options.onNativeShortage();
+    return placed;
+  }
+}
+
+/** @throws {CapacityError} */
+export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
+  const { memory, program, records, stageStarts } = part;
+  const { heap } = memory;
+  const numRecords = program.records.length;
+  const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts);
+  const { places, plan, localBytes } = placePart(part, planned, options);
   const placeOf = (buffer: number): number =>
     buffer === scalarBufferIndex
       ? places.scalars
@@ -188,7 +212,7 @@ export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): 
         ? places.arena
         : options.addressOf(buffer);
   writeGrids(program, heap);
-  writePart(part, plan, places, placeOf, scratch.localBytes);
+  writePart(part, plan, places, placeOf, localBytes);
   const flagsOf = (): PlanFlags => new PlanFlags(heap.words(places.plan, numRecords * planWords));
   let { repacked } = plan;
   return {

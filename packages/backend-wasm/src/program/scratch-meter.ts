@@ -5,7 +5,14 @@
 import type { NativeAttachment } from '@winnow/native';
 import type { Program } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
-import { createMemory, instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
+import {
+  attachNative,
+  createMemory,
+  instantiate,
+  type Kernels,
+  type WasmExports,
+  type WasmMemory,
+} from '../host/web-assembly.js';
 import { heapBase, jobBlock, pageBytes, planEntry, planWords, taskAt } from '../kernels/layout.generated.js';
 
 /** Memory for the words of one record and the symbols of a step. */
@@ -32,18 +39,29 @@ export class ScratchMeter {
   readonly #exports: WasmExports;
   readonly #native: NativeAttachment | undefined;
 
-  constructor(kernels: Kernels, isShared: boolean) {
+  constructor({ module, native }: Kernels, isShared: boolean) {
     this.#memory = createMemory(memoryBytes, isShared);
     if (isShared) this.#memory.grow((memoryBytes - heapBase) / pageBytes);
-    this.#exports = instantiate(kernels, this.#memory, () => 0);
-    this.#native = kernels.native?.attach(new Uint8Array(this.#memory.buffer));
+    this.#exports = instantiate({ module }, this.#memory, () => 0);
+    this.#native = attachNative(native, this.#memory);
+  }
+
+  /** Whether it knows what native kernels need; without that, none is used. */
+  get hasNative(): boolean {
+    return this.#native !== undefined;
   }
 
   /**
    * The maximum over all records, with every symbol at its capacity.
    * @param words the encoded program; addresses do not matter
+   * @param usesNative whether native kernels compute what they can
    */
-  measure(program: Program, words: Int32Array, plans: readonly { readonly flags: number }[]): Scratch {
+  measure(
+    program: Program,
+    words: Int32Array,
+    plans: readonly { readonly flags: number }[],
+    usesNative: boolean,
+  ): Scratch {
     const memory = new Int32Array(this.#memory.buffer);
     const result = new Float64Array(this.#memory.buffer, resultAt, 2);
     const recordAt = this.#writeScalars(program, memory);
@@ -59,7 +77,7 @@ export class ScratchMeter {
       this.#exports.measureScratch(jobAt, entryAt, resultAt);
       sharedBytes = Math.max(sharedBytes, result[0]);
       localBytes = Math.max(localBytes, result[1]);
-      if (this.#native?.measure(taskAt, result) !== true) continue;
+      if (!usesNative || this.#native?.measure(taskAt, result) !== true) continue;
       nativeRecords.add(record);
       sharedBytes = Math.max(sharedBytes, result[0]);
       localBytes = Math.max(localBytes, result[1]);

@@ -86,7 +86,6 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
     if (!exempt.has(path)) longest = longer(longest, longestFunction(path, text));
   }
   const numExempt = [...exempt].filter(isHere).length;
-  const kernels = 'packages/backend-wasm';
   return [
     { name: 'lines of the longest file', value: longestFile.lines, limit: maxFileLines, place: longestFile.place },
     { name: 'lines of the longest function', value: longest.lines, limit, place: longest.place },
@@ -97,14 +96,14 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
       limit: maxReadmeLines,
       place: longestReadme.place,
     },
-    ...(isHere(`${kernels}/`)
-      ? kernelBudgets.map((budget) => ({
-          name: budget.name,
-          value: countLines(join(root, kernels), budget),
-          limit: budget.limit,
-          place: kernels,
-        }))
-      : []),
+    ...kernelBudgets
+      .filter(({ folder }) => isHere(`${folder}/`))
+      .map((budget) => ({
+        name: budget.name,
+        value: countLines(root, budget),
+        limit: budget.limit,
+        place: budget.folder,
+      })),
   ];
 }
 

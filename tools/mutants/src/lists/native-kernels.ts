@@ -43,4 +43,17 @@ export const nativeKernelsMutants: readonly Mutant[] = [
     replace: 'sum += states.sums[at];',
     ...conformance('attention$'),
   },
+  {
+    file: 'packages/backend-wasm/src/host/web-assembly.ts',
+    find: `    turnNativeOff(memory);
+    return undefined;`,
+    replace: '    return undefined;',
+    tests: ['packages/backend-wasm/test/native.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/src/program/program-part.ts',
+    find: 'const placed = placePart(part, planned, options, false);',
+    replace: 'const placed = placePart(part, planned, options);',
+    tests: ['packages/backend-wasm/test/native.test.ts'],
+  },
 ];
