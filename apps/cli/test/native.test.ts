@@ -113,6 +113,18 @@ describe.skipIf(level === undefined)('native kernels', () => {
   });
 });
 
+describe.skipIf(level === undefined)('native kernels and long texts', () => {
+  test('200 greedy tokens, where activations are exact', async () => {
+    const generated = [];
+    for (const native of [false, true]) {
+      await using model = await load(native, { context: 384 });
+      generated.push((await model.generate(promptOf(model), { ...greedy, maxTokens: 200 }).result()).tokens);
+    }
+    expect(generated[1]).toEqual(generated[0]);
+    expect(generated[0]).toHaveLength(200);
+  });
+});
+
 describe.skipIf(level === undefined)('native kernels and sparse FFNs', () => {
   let folder = '';
   beforeAll(async () => {

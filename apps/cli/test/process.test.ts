@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import * as engine from '@winnow/engine';
+import { openNative } from '@winnow/native/node';
 import { beforeAll, describe, expect, test } from 'vitest';
 import { runCli } from './run-cli.js';
 
@@ -39,6 +40,34 @@ function runProcess(argv: readonly string[], stdin = '', env: Record<string, str
   child.stdin.end(stdin);
   return ended;
 }
+
+const repository = new URL('../../../', import.meta.url);
+
+describe('the demo', async () => {
+  const { demoArguments } = (await import(fileURLToPath(new URL('scripts/bootstrap/demo.mjs', repository)))) as {
+    demoArguments: readonly string[];
+  };
+  const { kernels } = await openNative(true);
+
+  test('uses native kernels where they were built, and needs no compiler', async () => {
+    const env = { WINNOW_NATIVE: 'auto', PATH: '', CXX: 'no-compiler' };
+    const { code, stdout } = await runProcess([...demoArguments, '-n', '2', '--json'], '', env);
+    expect([code, JSON.parse(stdout)]).toEqual([
+      0,
+      expect.objectContaining({ backend: kernels === undefined ? 'wasm' : `wasm+${kernels.level}` }),
+    ]);
+  });
+
+  test('its build compiles no C++', () => {
+    const tasks = ['turbo.json', 'packages/native/turbo.json'].map((file) => {
+      const { tasks: all } = JSON.parse(readFileSync(new URL(file, repository), 'utf8')) as {
+        tasks: Record<string, { dependsOn?: readonly string[] }>;
+      };
+      return all['build']?.dependsOn;
+    });
+    expect(tasks).toEqual([['^build'], ['^build']]);
+  });
+});
 
 const endless = ['run', '-p', 'Once upon a time', '-n', '-1', '--ignore-eos', '--seed', '1'];
 
