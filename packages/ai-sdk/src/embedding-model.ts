@@ -22,7 +22,7 @@ const callNames: OptionNames<Omit<EmbeddingModelSettings, 'modelId'>> = {
 const settingNames: OptionNames<EmbeddingModelSettings> = { ...callNames, modelId: true };
 
 /**
- * The caller owns the model, and loads and disposes it. Concurrent calls are serialized.
+ * The caller loads the model, owns it and disposes of it. Concurrent calls are serialized.
  * @throws {UnknownOptionError} for a setting that does not exist, here and in `providerOptions.winnow`
  */
 export function embeddingModel(model: EmbeddingModel, settings: EmbeddingModelSettings = {}): EmbeddingModelV4 {

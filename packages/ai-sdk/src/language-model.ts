@@ -24,7 +24,7 @@ import { languageModelNames, type LanguageModelSettings } from './settings.js';
 import { checkOptions } from '@winnow/tensor';
 
 /**
- * The caller owns the model, and loads and disposes it. Concurrent calls share its steps and cache, up to its
+ * The caller loads the model, owns it and disposes of it. Concurrent calls share its steps and cache, up to its
  * `maxSessions`. Constrained decoding enforces tools and response formats.
  * @throws {UnknownOptionError} for a setting that does not exist
  */

@@ -29,7 +29,7 @@ const optionNames: OptionNames<EmbeddingProviderOptions> = {
 const embedNames: OptionNames<EmbedTextOptions> = { kind: true, signal: true };
 
 /**
- * The provider does not own the model: the caller disposes it, after which calls throw `ReleasedError`.
+ * The provider does not own the model: the caller disposes of it, after which calls throw `ReleasedError`.
  * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} for a number of dimensions that the model does not support
  */

@@ -9,6 +9,13 @@ describe('the longest function', () => {
     expect(longestFunction('x.ts', text)).toEqual({ lines: 5, place: 'x.ts:3' });
     expect(longestFunction('x.ts', 'export const a = 1;\n')).toEqual({ lines: 0, place: 'x.ts' });
   });
+
+  it('of C++ includes lambdas, but not the namespace or class around it, nor braces in comments and texts', () => {
+    const body = "    auto b = [&](int i) {\n      return '{' + i; // }\n    };\n    if (b(1)) {\n    }\n";
+    const text = `namespace a {\nstruct B : C {\n  B() : c_(1) {}\n  int d() const override\n  {\n${body}  }\n};\n} // namespace a\n`;
+    expect(longestFunction('x.cpp', text)).toEqual({ lines: 8, place: 'x.cpp:4' });
+    expect(longestFunction('x.h', '#define X {\nenum { x };\n')).toEqual({ lines: 0, place: 'x.h:1' });
+  });
 });
 
 describe('budgets of lines', () => {

@@ -171,8 +171,15 @@ it('house structure: allows four files with one prefix if some are tests or gene
   expect(checkStructure(readWorkspace(planted(files))).problems).toEqual([]);
 });
 
+const structureProblems = (files: Files): string => checkStructure(readWorkspace(planted(files))).problems.join('\n');
+
+it('house structure: catches a long C++ function', () => {
+  const text = `\nvoid f() {\n${';\n'.repeat(60)}}\n`;
+  expect(structureProblems({ 'packages/low/source/f.h': text })).toContain('f.h:2: a function of 62 lines');
+});
+
 describe('house structure', () => {
-  const check = (files: Files): string => checkStructure(readWorkspace(planted(files))).problems.join('\n');
+  const check = structureProblems;
 
   it('accepts the clean workspace', () => {
     expect(check({})).toBe('');

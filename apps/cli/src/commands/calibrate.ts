@@ -87,7 +87,7 @@ function addCalibrationOptions(command: Command): void {
         'mean share of skipped neurons, instead of a target recall',
         shareOrZero,
       ),
-      choiceOption('--predictor <kind>', 'neuron predictor', predictors).default('auto'),
+      choiceOption('--predictor <kind>', 'neuron predictor', predictors).default('auto', 'auto'),
       flag('-o, --output <file>', `output file (default: the model's name with ${sidecarSuffix})`),
     ],
     advanced: [

@@ -34,7 +34,7 @@ Reads headers only, never the weights, so it is quick for models of any size and
 const maxValueLength = 100;
 
 export function registerInspect(program: Command, host: CommandHost): void {
-  const command = program.command('inspect').argument('[model]', 'the model; without it the demo model');
+  const command = program.command('inspect').argument('[model]', 'the model (default: the demo model)');
   addOutputOptions(addSparseOptions(addPlanOptions(addModelOption(command))), 'print one JSON object');
   describe(command, "Prints a model's metadata, tensors and memory plan.", examples);
   command.action((model: string | undefined, flags: LoadFlags) =>

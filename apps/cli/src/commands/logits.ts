@@ -43,7 +43,7 @@ export function registerLogits(program: Command, host: CommandHost): void {
     heading: 'Prompt',
     common: [
       tokensOption().makeOptionMandatory(),
-      flag('--positions <list>', "positions to report: indices from 0, 'last' or 'all'").default('last'),
+      flag('--positions <list>', "positions to report: indices from 0, 'last' or 'all'").default('last', 'last'),
       numberOption('--top <n>', 'number of tokens to print per position', numberRules.count).default(10),
     ],
   });

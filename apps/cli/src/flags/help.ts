@@ -27,7 +27,7 @@ export function describe(command: Command, description: string, examples: string
     command.help();
   });
   if (numHidden > 0) {
-    const more = () => `\n${numHidden} more flags: ${nameOf(command)} --help-all`;
+    const more = () => `\n${numHidden} more ${numHidden === 1 ? 'flag' : 'flags'}: ${nameOf(command)} --help-all`;
     command.addHelpText('after', () => (completeHelp.has(command) ? '' : more()));
   }
   return command.addHelpText('after', examples);

@@ -1,6 +1,6 @@
 import { createReferenceBackend, type Backend } from '@winnow/ops';
 
-/** A separate backend for auxiliary computations. The caller disposes it. */
+/** A separate backend for auxiliary computations. The caller disposes of it. */
 export async function openCalculator(flags: {
   readonly backend?: 'wasm' | 'reference';
   readonly threads?: number;
@@ -10,7 +10,7 @@ export async function openCalculator(flags: {
   return createWasmBackend(flags.threads === undefined ? {} : { numThreads: flags.threads });
 }
 
-/** Runs work on a separate backend and disposes it. */
+/** Runs work on a separate backend and disposes of it. */
 export async function withCalculator<Result>(
   flags: Parameters<typeof openCalculator>[0],
   work: (backend: Backend) => Promise<Result>,

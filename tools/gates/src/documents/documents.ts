@@ -70,7 +70,7 @@ function describeForModels(workspace: Workspace): string {
     '',
     `> ${summary}`,
     '',
-    'Packages are ES modules with types, for Node >= 22.12 and browsers, without native code.',
+    'Packages are ES modules with types, for Node >= 22.12 and browsers. Native kernels are optional.',
     '`loadModel` of `@winnow/engine` opens a GGUF file or a Hugging Face folder and generates text; `demoModelUrl` of',
     '`@winnow/demo-model` is a model of 3 million parameters that needs no download. The command is `winnow`.',
     '',

@@ -3,8 +3,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseFile, walk } from '../workspace/imports.ts';
 import { isFixture, listFiles, readJson } from '../workspace/workspace.ts';
+import { longestCppFunction } from './cpp-functions.ts';
 import { countLines, kernelBudgets } from './kernels.ts';
-import { maxFileLines, maxReadmeLines } from './structure.ts';
+import { isGenerated, maxFileLines, maxReadmeLines } from './structure.ts';
 
 /** A row of the table. */
 export interface Budget {
@@ -45,6 +46,10 @@ function numLinesOf(text: string): number {
 
 /** The longest function of a file, with all that it contains. */
 export function longestFunction(path: string, text: string): Longest {
+  if (/\.(c|cpp|h)$/.test(path)) {
+    const { lines, line } = longestCppFunction(text);
+    return { lines, place: `${path}:${line}` };
+  }
   const lineStarts = [0];
   for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) lineStarts.push(at + 1);
   const lineOf = (offset: number): number => {
@@ -80,7 +85,7 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
     if (/^(packages|apps)\/[^/]+\/README\.md$/.test(path)) {
       longestReadme = longer(longestReadme, { lines: numLinesOf(readFileSync(join(root, path), 'utf8')), place: path });
     }
-    if (!/\.(ts|mts|mjs)$/.test(path) || path.endsWith('.generated.ts')) continue;
+    if (!/\.(ts|mts|mjs|c|cpp|h)$/.test(path) || isGenerated(path)) continue;
     const text = readFileSync(join(root, path), 'utf8');
     longestFile = longer(longestFile, { lines: numLinesOf(text), place: path });
     if (!exempt.has(path)) longest = longer(longest, longestFunction(path, text));

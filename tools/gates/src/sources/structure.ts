@@ -1,12 +1,15 @@
-/** House structure: contents of a package folder, rules for `index.ts`, length of files, forbidden text. */
+/** House structure: contents of a package folder, rules for `index.ts`, length of files and of C++ functions. */
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { parseFile } from '../workspace/imports.ts';
 import { isFixture, listFiles, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
+import { longestCppFunction } from './cpp-functions.ts';
 
 export const maxFileLines = 450;
 const warnFileLines = 400;
 const maxLineColumns = 140;
+/** Of C++; the linter counts those of TypeScript. */
+const maxFunctionLines = 60;
 const maxFilesOfPrefix = 3;
 /** One file per op, with the name of the op. */
 const foldersOfOps = [
@@ -144,7 +147,7 @@ function checkFixtures(entry: WorkspacePackage, files: readonly string[], proble
 }
 
 /** Generated C++ has a folder of its own, since its files have the names of ops. */
-function isGenerated(file: string): boolean {
+export function isGenerated(file: string): boolean {
   return file.endsWith('.generated.ts') || /(^|\/)generated\/.*\.h$/.test(file);
 }
 
@@ -157,6 +160,12 @@ function checkSource({ folder, location }: Place, file: string, findings: Findin
   for (const [index, line] of numLines === 0 ? [] : text.split('\n').entries()) {
     if (line.length <= maxLineColumns) continue;
     findings.problems.push(`${path}:${index + 1}: ${line.length} columns, the limit is ${maxLineColumns}`);
+  }
+  if (/\.(c|cpp|h)$/.test(file) && numLines > maxFunctionLines) {
+    const { lines, line } = longestCppFunction(text);
+    if (lines > maxFunctionLines) {
+      findings.problems.push(`${path}:${line}: a function of ${lines} lines, the limit is ${maxFunctionLines}`);
+    }
   }
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);

@@ -78,6 +78,13 @@ export const testSupportMutants: readonly Mutant[] = [
     tests: ['packages/bytes/src/sources.test.ts'],
   },
   {
+    file: 'tools/gates/src/sources/structure.ts',
+    find: 'if (lines > maxFunctionLines) {',
+    replace: 'if (lines > maxFileLines) {',
+    tests: ['test/workspace-gates.test.ts'],
+    only: 'C++',
+  },
+  {
     file: 'tools/gates/src/documents/examples.ts',
     find: 'run: fence[3] === undefined,',
     replace: 'run: true,',
