@@ -6,7 +6,8 @@ import type { OptionNames } from '@winnow/tensor';
 export type GenerativeModel = Pick<
   Model,
   'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'tokenize' | 'metrics'
->;
+> &
+  Partial<Pick<Model, 'logprobs'>>;
 
 /** What the server requires of an embedding model. */
 export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &

@@ -109,8 +109,10 @@ test.each<[string, unknown, number, string | null]>([
     400,
     'response_format.json_schema.schema',
   ],
-  ['two answers', { ...chat, n: 2 }, 400, 'n'],
-  ['a bias', { ...chat, logit_bias: { 50256: -100 } }, 400, 'logit_bias'],
+  ['no answer', { ...chat, n: 0 }, 400, 'n'],
+  ['a bias of no token', { ...chat, logit_bias: { 50256: -100 } }, 400, 'logit_bias'],
+  ['a bias of a word', { ...chat, logit_bias: { sea: -100 } }, 400, 'logit_bias'],
+  ['a bias too large', { ...chat, logit_bias: { 5: 101 } }, 400, 'logit_bias[5]'],
   ['sound', { ...chat, audio: { voice: 'alloy', format: 'wav' } }, 400, 'audio'],
   ['something made up', { ...chat, made_up: 1 }, 400, 'made_up'],
 ])('bodies: %s', async (_name, body, status, param) => {
@@ -122,8 +124,10 @@ test.each<[string, unknown, number, string | null]>([
 });
 
 test('bodies: unknown parameters and unsupported ones of OpenAI have their own codes', async () => {
-  expect(await post('/v1/chat/completions', { ...chat, n: 2 })).toMatchObject({ code: 'unsupported_parameter' });
-  expect(await post('/v1/completions', { ...text, echo: true })).toMatchObject({ code: 'unsupported_parameter' });
+  expect(await post('/v1/chat/completions', { ...chat, verbosity: 'low' })).toMatchObject({
+    code: 'unsupported_parameter',
+  });
+  expect(await post('/v1/completions', { ...text, best_of: 2 })).toMatchObject({ code: 'unsupported_parameter' });
   expect(await post('/v1/completions', { ...text, made_up: 1 })).toMatchObject({ code: 'unknown_parameter' });
 });
 

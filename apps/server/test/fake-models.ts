@@ -21,9 +21,9 @@ export type Script = (options: GenerateOptions, prompt: Int32Array) => AsyncGene
 /** A model with a scripted answer, and the tokenizer and template of a real one. */
 export function scripted(model: Model, script: Script): ScriptedModel {
   const counts = { numTokens: 0, numRunning: 0, maxRunning: 0 };
-  const { name, backend, config, contextSize, tokenizer, chatTemplate, tokenize, metrics } = model;
+  const { name, backend, config, contextSize, tokenizer, chatTemplate, tokenize, logprobs, metrics } = model;
   return {
-    ...{ name, backend, config, contextSize, tokenizer, chatTemplate, tokenize, metrics },
+    ...{ name, backend, config, contextSize, tokenizer, chatTemplate, tokenize, logprobs, metrics },
     get numTokens() {
       return counts.numTokens;
     },

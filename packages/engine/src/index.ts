@@ -45,6 +45,7 @@ export {
   type LabeledMetrics,
   type PrometheusMetrics,
 } from './metrics/prometheus.js';
+export type { LogitBias } from './generation/penalties.js';
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
 export type { AttentionTrace } from './plan/attention-trace.js';

@@ -14,6 +14,7 @@ const parameterNames: Readonly<Record<string, string>> = {
   presencePenalty: 'presence_penalty',
   frequencyPenalty: 'frequency_penalty',
   numTopLogprobs: 'top_logprobs',
+  logitBias: 'logit_bias',
   jsonSchema: 'response_format',
   toolChoice: 'tool_choice',
 };
@@ -27,8 +28,9 @@ export function engineApiError(error: unknown, promptParam: string): ApiError | 
   if (!WinnowError.isInstance(error)) return undefined;
   if (CapacityError.isInstance(error)) return capacityApiError(error, promptParam);
   if (ArgumentError.isInstance(error)) {
-    const { argument, message } = error;
+    const { argument } = error;
     const param = parameterNames[argument] ?? (/^(prompt|messages|texts)\b/.test(argument) ? promptParam : argument);
+    const message = error.message.replace(`${argument}:`, `${parameterNames[argument] ?? argument}:`);
     return new ApiError({ status: 400, message, param }, { cause: error });
   }
   if (FormatError.isInstance(error)) {

@@ -22,6 +22,8 @@ export interface PreparedChat {
   readonly turn: ChatTurn;
   readonly options: GenerateOptions;
   readonly wantsLogprobs: boolean;
+  /** Answers to the prompt. */
+  readonly numChoices: number;
 }
 
 /** @throws {ApiError} 400 for unsupported features of the model or the server */
@@ -45,6 +47,7 @@ export async function prepareChatRequest(
   return {
     turn,
     wantsLogprobs: body.logprobs === true,
+    numChoices: body.n ?? 1,
     options: {
       ...samplingOptionsOf(body),
       ...definedFields<GenerateOptions>({

@@ -1,46 +1,16 @@
 /** Converts a generation to the response to a chat request: complete, or as stream chunks. */
-import type { ChatPart, FinishReason, GeneratedToken, GenerationResult } from '@winnow/engine';
+import type { ChatPart, FinishReason, GenerationResult } from '@winnow/engine';
 import type { PreparedChat } from './chat-request.js';
+import { chatAnswer, chatSteps, isCutOff, textOfParts } from './chat-steps.js';
 import { doneEvent, eventOf } from '../http/event-stream.js';
 import type { GenerationJob } from './generation-job.js';
-import { AnswerTokens, chatLogprob } from './logprobs.js';
 import type { GenerativeModel } from '../options.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from '../schemas/chat.js';
 import { usageOf } from './usage.js';
 
-/** A parsed part of a token, or of the end. */
-interface Step {
-  readonly parts: readonly ChatPart[];
-  readonly logprobs: ChatLogprobs['content'];
-}
-
-async function* stepsOf(
-  job: GenerationJob,
-  { turn, options, wantsLogprobs }: PreparedChat,
-  { tokenizer }: GenerativeModel,
-): AsyncGenerator<Step, GenerationResult, void> {
-  const reader = turn.createReader();
-  const answer = wantsLogprobs ? new AnswerTokens(tokenizer, turn.prompt) : undefined;
-  const logprobsOf = (released: readonly GeneratedToken[] = []): ChatLogprobs['content'] =>
-    released.map((token) => chatLogprob(token, tokenizer));
-  const tokens = job.run(turn.prompt, options);
-  try {
-    for (;;) {
-      const { done, value } = await tokens.next();
-      if (done === true) {
-        yield { parts: reader.end(), logprobs: logprobsOf(answer?.end(value.finishReason)) };
-        return value;
-      }
-      yield { parts: value.text === '' ? [] : reader.push(value.text), logprobs: logprobsOf(answer?.push(value)) };
-    }
-  } finally {
-    await tokens.return(undefined as never);
-  }
-}
-
 function finishReasonOf(reason: FinishReason, hasToolCalls: boolean): ChatFinishReason {
   if (hasToolCalls) return 'tool_calls';
-  return reason === 'length' || reason === 'context' ? 'length' : 'stop';
+  return isCutOff(reason) ? 'length' : 'stop';
 }
 
 function toolCallOf({ id, name, arguments: text }: Extract<ChatPart, { type: 'tool-call' }>): ToolCall {
@@ -54,48 +24,66 @@ export async function chatCompletion(
   chat: PreparedChat,
   model: GenerativeModel,
 ): Promise<ChatCompletion> {
-  const steps = stepsOf(job, chat, model);
-  const texts: string[] = [];
-  const thoughts: string[] = [];
-  const toolCalls: ToolCall[] = [];
-  const content: ChatLogprobs['content'] = [];
-  for (;;) {
-    const { done, value } = await steps.next();
-    if (done !== true) {
-      content.push(...value.logprobs);
-      for (const part of value.parts) {
-        if (part.type === 'text') texts.push(part.text);
-        else if (part.type === 'reasoning') thoughts.push(part.text);
-        else if (part.type === 'tool-call') toolCalls.push(toolCallOf(part));
-      }
-      continue;
-    }
-    const text = texts.join('');
-    return {
-      id: completionId(job),
-      object: 'chat.completion',
-      created: job.created,
-      model: job.model,
-      choices: [
-        {
-          index: 0,
-          message: {
-            role: 'assistant',
-            content: text === '' && toolCalls.length > 0 ? null : text,
-            ...(thoughts.length === 0 ? {} : { reasoning_content: thoughts.join('') }),
-            refusal: null,
-            ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
-          },
-          logprobs: chat.wantsLogprobs ? { content, refusal: null } : null,
-          finish_reason: finishReasonOf(value.finishReason, toolCalls.length > 0),
-        },
-      ],
-      usage: usageOf([value]),
-    };
+  const choices: ChatCompletion['choices'] = [];
+  const results: GenerationResult[] = [];
+  for (let index = 0; index < chat.numChoices; index++) {
+    const { parts, logprobs: content, result } = await chatAnswer(job, chat, model, index);
+    const toolCalls = parts.flatMap((part) => (part.type === 'tool-call' ? [toolCallOf(part)] : []));
+    const [text, reasoning] = [textOfParts(parts, 'text'), textOfParts(parts, 'reasoning')];
+    results.push(result);
+    choices.push({
+      index,
+      message: {
+        role: 'assistant',
+        content: text === '' && toolCalls.length > 0 ? null : text,
+        ...(reasoning === '' ? {} : { reasoning_content: reasoning }),
+        refusal: null,
+        ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
+      },
+      logprobs: chat.wantsLogprobs ? { content, refusal: null } : null,
+      finish_reason: finishReasonOf(result.finishReason, toolCalls.length > 0),
+    });
   }
+  return {
+    id: completionId(job),
+    object: 'chat.completion',
+    created: job.created,
+    model: job.model,
+    choices,
+    usage: usageOf(results, chat.numChoices),
+  };
 }
 
 type Delta = ChatCompletionChunk['choices'][number]['delta'];
+
+/** The chunks as events; ends the job. */
+export async function* chatEvents(
+  job: GenerationJob,
+  chat: PreparedChat,
+  model: GenerativeModel,
+  includeUsage: boolean,
+): AsyncGenerator<string, void, void> {
+  const head: ChunkHead = {
+    id: completionId(job),
+    object: 'chat.completion.chunk',
+    created: job.created,
+    model: job.model,
+    ...(includeUsage ? { usage: null } : {}),
+  };
+  const results: GenerationResult[] = [];
+  try {
+    for (let index = 0; index < chat.numChoices; index++) {
+      results.push(yield* choiceEvents(job, chat, model, head, index));
+    }
+    if (includeUsage) {
+      const usage = usageOf(results, chat.numChoices);
+      yield eventOf({ ...head, choices: [], usage } satisfies ChatCompletionChunk);
+    }
+    yield doneEvent;
+  } finally {
+    job.end();
+  }
+}
 
 /** Undefined for a part that earlier deltas have said. @param index number of calls before this part */
 function deltaOf(part: ChatPart, index: number): Delta | undefined {
@@ -113,30 +101,26 @@ function deltaOf(part: ChatPart, index: number): Delta | undefined {
   }
 }
 
-/** The chunks as events; ends the job. */
-export async function* chatEvents(
+type ChunkHead = Omit<ChatCompletionChunk, 'choices'>;
+
+/** The chunks of one choice. */
+async function* choiceEvents(
   job: GenerationJob,
   chat: PreparedChat,
   model: GenerativeModel,
-  includeUsage: boolean,
-): AsyncGenerator<string, void, void> {
-  const head = {
-    id: completionId(job),
-    object: 'chat.completion.chunk',
-    created: job.created,
-    model: job.model,
-  } as const;
-  const usage = includeUsage ? { usage: null } : {};
+  head: ChunkHead,
+  index: number,
+): AsyncGenerator<string, GenerationResult, void> {
   const event = (
     delta: Delta,
     logprobs: ChatLogprobs['content'] = [],
     finishReason: ChatFinishReason | null = null,
   ): string => {
     const entries = chat.wantsLogprobs ? { content: logprobs, refusal: null } : null;
-    const choice = { index: 0, delta, logprobs: entries, finish_reason: finishReason } as const;
-    return eventOf({ ...head, choices: [choice], ...usage } satisfies ChatCompletionChunk);
+    const choice = { index, delta, logprobs: entries, finish_reason: finishReason } as const;
+    return eventOf({ ...head, choices: [choice] } satisfies ChatCompletionChunk);
   };
-  const steps = stepsOf(job, chat, model);
+  const steps = chatSteps(job, chat, model, index);
   let numToolCalls = 0;
   let isFirst = true;
   const opened = (delta: Delta): Delta => {
@@ -149,11 +133,7 @@ export async function* chatEvents(
       const { done, value } = await steps.next();
       if (done === true) {
         yield event(opened({}), [], finishReasonOf(value.finishReason, numToolCalls > 0));
-        if (includeUsage) {
-          yield eventOf({ ...head, choices: [], usage: usageOf([value]) } satisfies ChatCompletionChunk);
-        }
-        yield doneEvent;
-        return;
+        return value;
       }
       let { logprobs } = value;
       for (const part of value.parts) {
@@ -168,6 +148,5 @@ export async function* chatEvents(
     }
   } finally {
     await steps.return(undefined as never);
-    job.end();
   }
 }

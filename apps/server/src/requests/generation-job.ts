@@ -15,6 +15,11 @@ export interface GenerationJob {
   readonly signal: AbortSignal;
   /** Streams the tokens of one generation and returns its result. One at a time. */
   run(prompt: Int32Array, options: GenerateOptions): AsyncGenerator<GeneratedToken, GenerationResult, void>;
+  /**
+   * Computes the log-probabilities after each token of a prompt but the last.
+   * @param onRow receives the rows in order, `[vocabSize]` each
+   */
+  score(prompt: Int32Array, onRow: (position: number, logprobs: Float32Array) => void): Promise<void>;
   /** Called when the reader of the stream stalls or resumes. */
   setBlocked(isBlocked: boolean): void;
   /** Releases the slot. May be called more than once. */
@@ -116,6 +121,23 @@ class SlotJob implements GenerationJob {
       this.#metrics.promptTokens.add(prompt.length, this.#labels);
       this.#metrics.generatedTokens.add(numTokens, this.#labels);
     }
+  }
+
+  async score(prompt: Int32Array, onRow: (position: number, logprobs: Float32Array) => void): Promise<void> {
+    const { activity } = this.#lease;
+    activity.state = 'prompt';
+    activity.promptTokens = prompt.length;
+    activity.processedTokens = 0;
+    const positions = Array.from({ length: prompt.length - 1 }, (_, position) => position);
+    if (positions.length === 0) return;
+    await this.#entry.model.logprobs?.(prompt, {
+      positions,
+      signal: this.signal,
+      onRow: (position, logprobs) => {
+        activity.processedTokens = position + 1;
+        onRow(position, logprobs);
+      },
+    });
   }
 
   readonly setBlocked = (isBlocked: boolean): void => {

@@ -77,6 +77,15 @@ function textOf(bytes: Uint8Array): string {
   return decoder.decode(bytes);
 }
 
+/** A token of an answer or of an echoed prompt, whose first token has no log-probability. */
+export interface ScoredToken {
+  readonly tokenId: number;
+  readonly logprob: number | null;
+  readonly topLogprobs: readonly TokenLogprob[] | null;
+  /** Characters that it adds to the text. Default: those of its bytes. */
+  readonly numChars?: number;
+}
+
 /** Collects the logprobs of one answer of `/v1/completions`. */
 export class CompletionLogprobWriter {
   readonly #tokenizer: Tokenizer;
@@ -87,20 +96,34 @@ export class CompletionLogprobWriter {
   }
 
   /** The entries of the next tokens. Offsets count characters of the answer. */
-  write(tokens: readonly GeneratedToken[]): CompletionLogprobs {
+  write(tokens: readonly ScoredToken[]): CompletionLogprobs {
     const logprobs: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
     for (const token of tokens) {
-      const text = textOf(bytesOf(token.tokenId, this.#tokenizer));
+      const text = this.#textOf(token.tokenId);
       logprobs.tokens.push(text);
       logprobs.token_logprobs.push(token.logprob);
-      logprobs.top_logprobs.push(
-        Object.fromEntries(
-          token.topLogprobs.map(({ tokenId, logprob }) => [textOf(bytesOf(tokenId, this.#tokenizer)), logprob]),
-        ),
-      );
+      logprobs.top_logprobs.push(this.#topOf(token));
       logprobs.text_offset.push(this.#offset);
-      this.#offset += text.length;
+      this.#offset += token.numChars ?? text.length;
     }
     return logprobs;
+  }
+
+  /**
+   * The most probable tokens and the token itself, by text: of tokens with the same text, such as parts of characters,
+   * the most probable one.
+   */
+  #topOf({ tokenId, logprob, topLogprobs }: ScoredToken): Record<string, number> | null {
+    if (topLogprobs === null || logprob === null) return null;
+    const top = new Map<string, number>();
+    for (const entry of [...topLogprobs, { tokenId, logprob }]) {
+      const text = this.#textOf(entry.tokenId);
+      if (!top.has(text)) top.set(text, entry.logprob);
+    }
+    return Object.fromEntries(top);
+  }
+
+  #textOf(tokenId: number): string {
+    return textOf(bytesOf(tokenId, this.#tokenizer));
   }
 }

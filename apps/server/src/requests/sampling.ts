@@ -11,6 +11,7 @@ interface SamplingParameters {
   readonly presence_penalty?: number;
   readonly frequency_penalty?: number;
   readonly seed?: number;
+  readonly logit_bias?: Readonly<Record<string, number>>;
   readonly stop?: string | readonly string[];
 }
 
@@ -28,6 +29,16 @@ export function samplingOptionsOf(parameters: SamplingParameters): Partial<Gener
     presencePenalty: parameters.presence_penalty,
     frequencyPenalty: parameters.frequency_penalty,
     seed: parameters.seed,
+    logitBias: parameters.logit_bias,
     stop: stop === undefined ? undefined : typeof stop === 'string' ? [stop] : stop,
   });
+}
+
+/**
+ * Options of one of several answers to a prompt. Equal seeds would give equal answers.
+ * @param index from 0
+ */
+export function optionsOfChoice(options: GenerateOptions, index: number): GenerateOptions {
+  const { seed } = options;
+  return seed === undefined || index === 0 ? options : { ...options, seed: seed + index };
 }

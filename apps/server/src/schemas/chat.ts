@@ -1,6 +1,16 @@
 /** `/v1/chat/completions` */
 import { Type, type Static } from 'typebox';
-import { Grammar, ignoredFields, ModelId, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import {
+  Grammar,
+  ignoredFields,
+  LogitBias,
+  ModelId,
+  NumChoices,
+  samplingFields,
+  Stop,
+  StreamOptions,
+  Usage,
+} from './common.js';
 
 const JsonObject = Type.Record(Type.String(), Type.Unknown());
 
@@ -63,6 +73,8 @@ export const ChatCompletionRequest = Type.Object(
     ),
     max_tokens: Type.Optional(Type.Integer({ minimum: 1, description: 'Deprecated name of max_completion_tokens.' })),
     ...samplingFields,
+    n: Type.Optional(NumChoices),
+    logit_bias: Type.Optional(LogitBias),
     stop: Type.Optional(Stop),
     logprobs: Type.Optional(Type.Boolean()),
     top_logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
@@ -128,7 +140,7 @@ export const ChatCompletion = Type.Object(
     model: Type.String(),
     choices: Type.Array(
       Type.Object({
-        index: Type.Literal(0),
+        index: Type.Integer(),
         message: Type.Object({
           role: Type.Literal('assistant'),
           content: Type.Union([Type.String(), Type.Null()]),
@@ -154,7 +166,7 @@ export const ChatCompletionChunk = Type.Object(
     model: Type.String(),
     choices: Type.Array(
       Type.Object({
-        index: Type.Literal(0),
+        index: Type.Integer(),
         delta: Type.Object({
           role: Type.Optional(Type.Literal('assistant')),
           content: Type.Optional(Type.String()),

@@ -58,6 +58,17 @@ export const samplingFields = {
   seed: Type.Optional(Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })),
 };
 
+/** OpenAI's bound of `n`. */
+export const NumChoices = Type.Integer({
+  minimum: 1,
+  maximum: 128,
+  description: 'Number of answers, generated one after the other. Answer i is drawn with the seed plus i.',
+});
+
+export const LogitBias = Type.Record(Type.String(), Type.Number({ minimum: -100, maximum: 100 }), {
+  description: 'Added to the logits of tokens, by token id.',
+});
+
 export const Stop = Type.Union(
   [Type.String({ minLength: 1 }), Type.Array(Type.String({ minLength: 1 }), { maxItems: 16 })],
   { description: 'Stop sequences, which are not part of the answer.' },

@@ -1,6 +1,16 @@
 /** `/v1/completions` */
 import { Type, type Static } from 'typebox';
-import { Grammar, ignoredFields, ModelId, samplingFields, Stop, StreamOptions, Usage } from './common.js';
+import {
+  Grammar,
+  ignoredFields,
+  LogitBias,
+  ModelId,
+  NumChoices,
+  samplingFields,
+  Stop,
+  StreamOptions,
+  Usage,
+} from './common.js';
 
 const TokenIds = Type.Array(Type.Integer({ minimum: 0 }), { minItems: 1 });
 
@@ -18,11 +28,18 @@ export const CompletionRequest = Type.Object(
     ),
     max_tokens: Type.Optional(
       Type.Integer({
-        minimum: 1,
-        description: 'Maximum number of tokens to generate. Default: 16, as in the OpenAI API.',
+        minimum: 0,
+        description: 'Maximum number of tokens to generate; 0 needs echo. Default: 16, as in the OpenAI API.',
       }),
     ),
     ...samplingFields,
+    n: Type.Optional(NumChoices),
+    echo: Type.Optional(
+      Type.Boolean({
+        description: 'Begin each answer with its prompt; with logprobs, score the tokens of the prompt, too.',
+      }),
+    ),
+    logit_bias: Type.Optional(LogitBias),
     stop: Type.Optional(Stop),
     logprobs: Type.Optional(Type.Integer({ minimum: 0, maximum: 20 })),
     grammar: Type.Optional(Grammar),
@@ -36,8 +53,10 @@ export type CompletionRequest = Static<typeof CompletionRequest>;
 
 const CompletionLogprobs = Type.Object({
   tokens: Type.Array(Type.String()),
-  token_logprobs: Type.Array(Type.Number()),
-  top_logprobs: Type.Array(Type.Record(Type.String(), Type.Number())),
+  token_logprobs: Type.Array(
+    Type.Union([Type.Number(), Type.Null()], { description: 'Null for the first token of an echoed prompt.' }),
+  ),
+  top_logprobs: Type.Array(Type.Union([Type.Record(Type.String(), Type.Number()), Type.Null()])),
   text_offset: Type.Array(Type.Integer()),
 });
 export type CompletionLogprobs = Static<typeof CompletionLogprobs>;

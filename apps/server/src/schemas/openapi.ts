@@ -13,7 +13,7 @@ export const openApiInfo = {
     version: '1',
     description:
       'OpenAI-compatible API for local models. Parameters that are null count as absent, and OpenAI parameters ' +
-      'that this server does not support may be given with their neutral value, such as n: 1.',
+      'that this server does not support may be given with their neutral value, such as best_of: 1.',
     license: { name: 'MIT', identifier: 'MIT' },
   },
   components: { securitySchemes: { apiKey: { type: 'http' as const, scheme: 'bearer' } } },

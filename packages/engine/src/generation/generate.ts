@@ -95,7 +95,8 @@ export class GenerationRun {
     this.#options = options;
     this.#limits = limits;
     this.#constraint = constraint;
-    this.#sampler = new Sampler(sampling, model.config.vocabSize, model.numTop, this.#constraint !== undefined);
+    const isMasked = this.#constraint !== undefined;
+    this.#sampler = new Sampler(sampling, model.config.vocabSize, model.numTop, isMasked, options.logitBias);
     const { tokens, numDropped } = fitted;
     this.#prompt = tokens;
     this.#numDropped = numDropped;

@@ -1,6 +1,7 @@
 /** One generation as its caller sees it: options, tokens, result. */
 import type { Grammar, JsonSchema } from '@winnow/grammar';
 import { ArgumentError, type OptionNames } from '@winnow/tensor';
+import type { LogitBias } from './penalties.js';
 import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
 
@@ -13,6 +14,8 @@ export interface GenerateOptions extends SamplingOptions {
   readonly ignoreEos?: boolean;
   /** Number of most probable tokens to report with each generated one, in `topLogprobs`. Default 0. */
   readonly numTopLogprobs?: number;
+  /** Added to the logits of these tokens, by id, before penalties; -100 excludes a token in practice. Default: none. */
+  readonly logitBias?: LogitBias;
   /**
    * Grammar that the text must match: GBNF text in llama.cpp's dialect, or a `Grammar` of `@winnow/grammar`. Each step
    * samples only tokens that can continue the text, and an end token only where the text may end. Default: none.
@@ -45,6 +48,7 @@ export const generateOptionNames: OptionNames<GenerateOptions> = {
   stop: true,
   ignoreEos: true,
   numTopLogprobs: true,
+  logitBias: true,
   grammar: true,
   jsonSchema: true,
   compileTimeoutMs: true,
@@ -73,7 +77,7 @@ export interface GeneratedToken {
   readonly tokenId: number;
   /** The text that this token completes: whole characters only, without a possible start of a stop sequence. */
   readonly text: string;
-  /** Natural logarithm of the token's probability before penalties, truncation, temperature and grammars. */
+  /** Natural logarithm of the token's probability before bias, penalties, truncation, temperature and grammars. */
   readonly logprob: number;
   readonly topLogprobs: readonly TokenLogprob[];
 }

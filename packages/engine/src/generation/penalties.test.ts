@@ -1,3 +1,4 @@
+import { ArgumentError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createPenalties } from './penalties.js';
@@ -41,3 +42,20 @@ test('a window allocates nothing before the first token', () => {
 test.each([{}, { repetitionPenalty: 2, penaltyWindow: 0 }])('disabled: %o', (options) => {
   expect(penaltiesOf(options).isActive).toBe(false);
 });
+
+test('a bias is added before the penalties', () => {
+  const sampling = resolveSampling({ repetitionPenalty: 2, penaltyWindow: 4 }, {}, () => 0);
+  const penalties = createPenalties(sampling, vocabSize, { 1: 3, 4: -100 });
+  penalties.accept(1);
+  const logits = Float32Array.of(1, 1, 1, 1, 1, 1);
+  penalties.apply(logits);
+  expect([...logits]).toEqual([1, (1 + 3) / 2, 1, 1, 1 - 100, 1]);
+});
+
+test.each([{ 6: 1 }, { '-1': 1 }, { '': 1 }, { sea: 1 }, { 1.5: 1 }, { 1: NaN }])(
+  'a bias of no token or no number is refused: %j',
+  (bias) => {
+    const sampling = resolveSampling({}, {}, () => 0);
+    expect(() => createPenalties(sampling, vocabSize, bias)).toThrow(ArgumentError);
+  },
+);

@@ -1,24 +1,47 @@
-/** Penalties on recent tokens. */
+/** Penalties on recent tokens, and the logit bias of chosen ones. */
+import { ArgumentError } from '@winnow/tensor';
 import type { Sampling } from './sampling-options.js';
+
+/** Bias by token id. */
+export type LogitBias = Readonly<Record<string, number>>;
 
 export interface Penalties {
   readonly isActive: boolean;
   /** Counts a token of the prompt or of the output. */
   accept(tokenId: number): void;
-  /** Lowers the logits of recent tokens, `logits[id]` for token `id`. */
+  /** Adds the bias, then lowers the logits of recent tokens, `logits[id]` for token `id`. */
   apply(logits: Float32Array): void;
 }
 
-export function createPenalties(sampling: Sampling, vocabSize: number): Penalties {
+/** @throws {ArgumentError} for a bias of a token that does not exist, or that is not a finite number */
+export function createPenalties(sampling: Sampling, vocabSize: number, bias: LogitBias = {}): Penalties {
   const { repetitionPenalty, presencePenalty, frequencyPenalty, penaltyWindow } = sampling;
-  const isActive = penaltyWindow !== 0 && (repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0);
-  if (!isActive) return { isActive, accept: () => undefined, apply: () => undefined };
-  return new RecentTokens(sampling, vocabSize);
+  const biases = biasEntries(bias, vocabSize);
+  const countsTokens =
+    penaltyWindow !== 0 && (repetitionPenalty !== 1 || presencePenalty !== 0 || frequencyPenalty !== 0);
+  const recent = countsTokens ? new RecentTokens(sampling, vocabSize) : undefined;
+  return {
+    isActive: recent !== undefined || biases.length > 0,
+    accept: (tokenId) => recent?.accept(tokenId),
+    apply(logits) {
+      for (const [id, value] of biases) logits[id] = (logits[id] as number) + value;
+      recent?.apply(logits);
+    },
+  };
+}
+
+function biasEntries(bias: LogitBias, vocabSize: number): readonly (readonly [number, number])[] {
+  return Object.entries(bias).map(([name, value]) => {
+    const id = Number(name);
+    const isToken = Number.isSafeInteger(id) && id >= 0 && id < vocabSize && String(id) === name;
+    if (isToken && Number.isFinite(value)) return [id, value];
+    const expected = `finite numbers by token ids below ${vocabSize}`;
+    throw new ArgumentError({ argument: 'logitBias', expected, actual: `${name}: ${value}` });
+  });
 }
 
 /** Counts of the tokens of the last part of the text. */
-class RecentTokens implements Penalties {
-  readonly isActive = true;
+class RecentTokens {
   readonly #sampling: Sampling;
   readonly #counts: Int32Array;
   /** A ring, once it holds the whole window. */

@@ -1,12 +1,12 @@
 /** Chooses the next token from the outputs of a step. Reuses its arrays: nothing is allocated per token. */
 import { selectTopK } from '@winnow/ops';
 import { createRng, NonFiniteError, type Rng, type RngState } from '@winnow/tensor';
-import { createPenalties, type Penalties } from './penalties.js';
+import { createPenalties, type LogitBias, type Penalties } from './penalties.js';
 import type { Sampling } from './sampling-options.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import { BestReader, keepAllowed } from './token-mask.js';
 
-/** A token with its log-probability before penalties, truncation and temperature. */
+/** A token with its log-probability before bias, penalties, truncation and temperature. */
 export interface Choice {
   readonly tokenId: number;
   readonly logprob: number;
@@ -40,7 +40,7 @@ export class Sampler {
   readonly #ids: Int32Array;
   readonly #allowedIds: Int32Array;
   readonly #logits: Float32Array;
-  /** Logits before penalties, if there are any. */
+  /** Logits before bias and penalties, if there are any. */
   readonly #rawLogits: Float32Array | undefined;
   readonly #weights: Float64Array;
   readonly #logSumExp = new Float32Array(1);
@@ -48,13 +48,14 @@ export class Sampler {
   /**
    * @param numTop entries of the `topValues` and `topIndices` outputs
    * @param isMasked whether every choice comes with a mask
+   * @throws {ArgumentError} for a bias of a token that does not exist
    */
-  constructor(sampling: Sampling, vocabSize: number, numTop: number, isMasked = false) {
+  constructor(sampling: Sampling, vocabSize: number, numTop: number, isMasked = false, bias: LogitBias = {}) {
     this.#sampling = sampling;
     this.#vocabSize = vocabSize;
     this.#numTop = numTop;
     this.#rng = createRng(sampling.seed);
-    this.#penalties = createPenalties(sampling, vocabSize);
+    this.#penalties = createPenalties(sampling, vocabSize, bias);
     const { isActive } = this.#penalties;
     const { readsAll, numCandidates } = planCandidates(sampling, vocabSize, numTop, isMasked || isActive);
     this.#readsAll = readsAll;
@@ -114,7 +115,7 @@ export class Sampler {
     return this.#selectCandidates(mask);
   }
 
-  /** Applies penalties, mask and top-k to all logits. */
+  /** Applies bias, penalties, mask and top-k to all logits. */
   #selectCandidates(mask: Uint32Array | undefined): number {
     const { topK } = this.#sampling;
     this.#rawLogits?.set(this.#logits);

@@ -6,7 +6,7 @@ import type { GenerateOptions } from './generation.js';
 /** Options that a resumed generation keeps unless the caller overrides them. */
 export type LastingOptions = Pick<
   GenerateOptions,
-  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'overflow' | 'grammar' | 'jsonSchema' | 'showTokens'
+  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'logitBias' | 'overflow' | 'grammar' | 'jsonSchema' | 'showTokens'
 >;
 
 export interface GenerationState {
@@ -33,11 +33,12 @@ export function tokensOf({ prompt, chosen }: GenerationState): Int32Array {
 }
 
 export function lastingOptions(options: GenerateOptions): LastingOptions {
-  const { stop, ignoreEos, numTopLogprobs, overflow, grammar, jsonSchema, showTokens } = options;
+  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens } = options;
   return {
     ...(stop === undefined ? {} : { stop }),
     ...(ignoreEos === undefined ? {} : { ignoreEos }),
     ...(numTopLogprobs === undefined ? {} : { numTopLogprobs }),
+    ...(logitBias === undefined ? {} : { logitBias }),
     ...(overflow === undefined ? {} : { overflow }),
     ...(grammar === undefined ? {} : { grammar }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),

@@ -11,7 +11,7 @@ test.each([true, false])('a generation survives encoding and decoding, ended: %s
     numConstrained: 1,
     chosen: [7, 4],
     sampling: resolveSampling({ temperature: 0.5, topK: 4, seed: 3 }, {}, () => 0),
-    options: { stop: ['end'], ignoreEos: true },
+    options: { stop: ['end'], ignoreEos: true, logitBias: { 3: -1.5 } },
     rngState: () => rng,
     hasEnded,
   };

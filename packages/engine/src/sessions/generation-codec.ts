@@ -77,11 +77,12 @@ function checkedSampling(json: JsonValue, fail: (field: string, message: string)
 
 function checkedOptions(json: JsonValue, fail: (field: string, message: string) => never): LastingOptions {
   const options = (json ?? {}) as LastingOptions;
-  const { stop, ignoreEos, numTopLogprobs, overflow, grammar, jsonSchema, showTokens } = options;
+  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens } = options;
   const isValid =
     (stop === undefined || (Array.isArray(stop) && stop.every((text) => typeof text === 'string' && text !== ''))) &&
     (ignoreEos === undefined || typeof ignoreEos === 'boolean') &&
     (numTopLogprobs === undefined || Number.isSafeInteger(numTopLogprobs)) &&
+    (logitBias === undefined || (isRecord(logitBias) && Object.values(logitBias).every(Number.isFinite))) &&
     (overflow === undefined || overflowPolicies.includes(overflow)) &&
     (grammar === undefined || typeof grammar === 'string') &&
     (jsonSchema === undefined || typeof jsonSchema === 'boolean' || isRecord(jsonSchema)) &&

@@ -57,6 +57,24 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/constrained.test.ts'],
   },
   {
+    file: 'apps/server/src/requests/sampling.ts',
+    find: '{ ...options, seed: seed + index }',
+    replace: '{ ...options, seed }',
+    tests: ['test/openai-scoring.test.ts'],
+  },
+  {
+    file: 'apps/server/src/requests/completion-response.ts',
+    find: 'ignoreEos: echo && logprobs !== undefined && maxTokens === 1 ? true : undefined,',
+    replace: '',
+    tests: ['test/openai-scoring.test.ts'],
+  },
+  {
+    file: 'apps/server/src/requests/logprobs.ts',
+    find: 'if (!top.has(text)) top.set(text, entry.logprob);',
+    replace: 'top.set(text, entry.logprob);',
+    tests: ['test/logprobs.test.ts'],
+  },
+  {
     file: 'apps/cli/src/commands/chat.ts',
     find: "if (line.startsWith('/') && !line.startsWith('//')) {",
     replace: "if (line.startsWith('/')) {",
