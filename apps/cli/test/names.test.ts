@@ -36,7 +36,7 @@ const generateNames: OptionNames<GenerateOptions> = {
   ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
   ...{ frequencyPenalty: true, penaltyWindow: true, seed: true, maxTokens: true, stop: true, ignoreEos: true },
   ...{ numTopLogprobs: true, grammar: true, jsonSchema: true, showTokens: true, overflow: true, promptPhase: true },
-  ...{ compileTimeoutMs: true },
+  ...{ compileTimeoutMs: true, logitBias: true },
   ...{ signal: true, onPromptProgress: true },
 };
 const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
@@ -51,6 +51,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   ...{
     maxBodyBytes: true,
     maxConnections: true,
+    maxStoredBytes: true,
     apiKeys: true,
     sharePrefixes: true,
     corsOrigins: true,
@@ -72,7 +73,7 @@ const programOnly = [
   ...serveArguments,
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
-  ...['numTopLogprobs', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
+  ...['numTopLogprobs', 'logitBias', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [

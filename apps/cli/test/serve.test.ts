@@ -80,7 +80,7 @@ test('flags are passed to the engine and the server', async () => {
       '512',
     ],
     ...['--queue-timeout', '1.5', '--request-timeout', '90', '--max-body', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
-    ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9'],
+    ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9', '--max-stored', '2MiB'],
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
@@ -102,6 +102,7 @@ test('flags are passed to the engine and the server', async () => {
       stallTimeoutMs: 5000,
       keepAliveMs: 2000,
       maxConnections: 9,
+      maxStoredBytes: 2 * 2 ** 20,
     },
   ]);
   expect(server.listened).toEqual([{ port: 0, host: '::1' }]);

@@ -1,28 +1,29 @@
 /** The server: routes over models, limits, and graceful shutdown. */
 import cors from '@fastify/cors';
 import swagger from '@fastify/swagger';
-import Fastify, {
-  type ConnectionError,
-  type FastifyError,
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-} from 'fastify';
+import Fastify, { type ConnectionError, type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { randomUUID } from 'node:crypto';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './http/access.js';
-import { ApiError, ClientClosedError, internalError, shuttingDown } from './http/api-error.js';
+import { ApiError, ClientClosedError, shuttingDown } from './http/api-error.js';
 import { Connections } from './http/connections.js';
-import { engineApiError, frameworkApiError } from './http/error-mapping.js';
+import { frameworkApiError } from './http/error-mapping.js';
 import { ModelRegistry } from './models/model-registry.js';
-import { openApiInfo, sharedSchemas } from './schemas/openapi.js';
+import { openApiInfo, sharedSchemas } from './openapi.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
-import { addJsonParser, withoutNoOpFields } from './http/request-body.js';
+import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
+import { addJsonParser } from './http/request-body.js';
+import { anthropicProtocol } from './protocols/anthropic/errors.js';
+import { registerAnthropicRoutes } from './protocols/anthropic/routes.js';
+import { ollamaProtocol } from './protocols/ollama/response.js';
+import { registerOllamaRoutes } from './protocols/ollama/routes.js';
+import { registerResponseRoutes, responsesProtocol } from './protocols/responses/routes.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
 import { registerStatusRoutes } from './routes/status.js';
+import { registerTokenRoutes } from './routes/tokens.js';
 import type { ServerContext } from './requests/server-context.js';
 import { ServerMetrics } from './metrics/server-metrics.js';
 
@@ -101,6 +102,7 @@ class HttpServer implements WinnowServer {
       limits,
       shutdown: this.#shutdown.signal,
       cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,
+      ownerOf: apiKeys.length === 0 ? () => undefined : keyHash,
       isClosing: () => this.#isClosing,
       reportError: onError,
     };
@@ -118,9 +120,7 @@ class HttpServer implements WinnowServer {
     addHooks(app, context, options);
     if (apiKeys.length > 0) requireApiKey(app, apiKeys);
     else requireLoopbackName(app, () => this.#boundHost !== undefined && isLoopback(this.#boundHost));
-    registerGenerationRoutes(app, context);
-    registerEmbeddingRoute(app, context);
-    registerStatusRoutes(app, context);
+    registerRoutes(app, context);
     await app.ready();
   }
 
@@ -201,7 +201,7 @@ async function registerCors(app: ReturnType<typeof createApp>, origins: readonly
     origin: origins.includes('*') ? '*' : [...origins],
     // without a list the headers of the request are allowed: clients send headers of their own, such as X-Stainless-*
     exposedHeaders: ['Retry-After', 'X-Request-Id'],
-    methods: ['GET', 'POST'],
+    methods: ['GET', 'POST', 'DELETE'],
     maxAge: 600,
   });
 }
@@ -226,7 +226,7 @@ function refuseConnection(error: ConnectionError, socket: Socket): void {
 function limitFrom(options: ServerLimits, limits: Record<keyof ServerLimits, number>, name: keyof ServerLimits): void {
   const value = options[name];
   if (value === undefined) return;
-  const least = name === 'maxQueued' ? 0 : 1;
+  const least = name === 'maxQueued' || name === 'maxStoredBytes' ? 0 : 1;
   if (!Number.isSafeInteger(value) || value < least) {
     throw new ArgumentError({ argument: name, expected: `an integer from ${least}`, actual: String(value) });
   }
@@ -245,10 +245,6 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     if (request.routeOptions.url !== '/health') throw shuttingDown(1);
   });
 
-  app.addHook('preValidation', async (request) => {
-    request.body = withoutNoOpFields(request.body);
-  });
-
   function record(
     { method, url, routeOptions, id }: FastifyRequest,
     { raw, statusCode }: FastifyReply,
@@ -262,18 +258,29 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     onRequest?.({ requestId: id, method, path, status, durationMs });
   }
 
-  app.setErrorHandler<FastifyError>((error, _request, reply) => {
-    let known = engineApiError(error, 'prompt') ?? frameworkApiError(error);
-    if (known === undefined) {
-      reportError(error);
-      known = internalError(error);
-    }
-    if (known.retryAfterSeconds !== undefined) void reply.header('retry-after', known.retryAfterSeconds);
-    return reply.status(known.status).send(known.toJSON());
+  setErrorBody(app, openAiProtocol.errorBody, reportError);
+  app.setNotFoundHandler(({ method, url }, reply) => {
+    const [path = url] = url.split('?', 1);
+    const error = new ApiError({ status: 404, message: `Unknown request URL: ${method} ${path}`, code: 'unknown_url' });
+    return reply.status(error.status).send(protocolOf(path).errorBody(error));
   });
+}
 
-  app.setNotFoundHandler((request) => {
-    const message = `Unknown request URL: ${request.method} ${request.url.split('?', 1)[0]}`;
-    throw new ApiError({ status: 404, message, code: 'unknown_url' });
+function registerRoutes(app: FastifyInstance, context: ServerContext): void {
+  const { reportError } = context;
+  registerProtocol(app, openAiProtocol, reportError, (scope) => {
+    registerGenerationRoutes(scope, context);
+    registerEmbeddingRoute(scope, context);
+    registerStatusRoutes(scope, context);
+    registerTokenRoutes(scope, context);
   });
+  registerProtocol(app, responsesProtocol, reportError, (scope) => registerResponseRoutes(scope, context));
+  registerProtocol(app, anthropicProtocol, reportError, (scope) => registerAnthropicRoutes(scope, context));
+  registerProtocol(app, ollamaProtocol, reportError, (scope) => registerOllamaRoutes(scope, context));
+}
+
+/** By the path, also of routes that do not exist. */
+function protocolOf(path: string): Protocol {
+  if (path.startsWith('/api/')) return ollamaProtocol;
+  return path.startsWith('/v1/messages') ? anthropicProtocol : openAiProtocol;
 }

@@ -7,7 +7,7 @@ export type GenerativeModel = Pick<
   Model,
   'name' | 'backend' | 'config' | 'contextSize' | 'tokenizer' | 'chatTemplate' | 'generate' | 'tokenize' | 'metrics'
 > &
-  Partial<Pick<Model, 'logprobs'>>;
+  Partial<Pick<Model, 'logprobs' | 'plan'>>;
 
 /** What the server requires of an embedding model. */
 export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &
@@ -53,6 +53,8 @@ export interface ServerLimits {
   readonly maxBodyBytes?: number;
   /** Maximum number of connections. Default 512. */
   readonly maxConnections?: number;
+  /** Maximum size in bytes of the conversations that `/v1/responses` stores; 0: none. Default 64 MiB. */
+  readonly maxStoredBytes?: number;
 }
 
 export interface ServerOptions extends ServerLimits {
@@ -84,6 +86,7 @@ const limitNames: OptionNames<ServerLimits> = {
   keepAliveMs: true,
   maxBodyBytes: true,
   maxConnections: true,
+  maxStoredBytes: true,
 };
 const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxSessions: true };
 const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
@@ -108,6 +111,7 @@ export const defaultLimits: Required<ServerLimits> = {
   keepAliveMs: 10_000,
   maxBodyBytes: 4 * 2 ** 20,
   maxConnections: 512,
+  maxStoredBytes: 64 * 2 ** 20,
 };
 
 export const defaultConcurrency = 4;

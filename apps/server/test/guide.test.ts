@@ -8,7 +8,7 @@ import { expect, test, vi } from 'vitest';
 test('docs/guides/server.md', async () => {
   const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'server.md'), 'utf8');
   const blocks = [...guide.matchAll(/^```ts(?: continued)?\n(.*?)^```$/gms)].map(([, code]) => code);
-  expect(blocks).toHaveLength(3);
+  expect(blocks).toHaveLength(5);
   const folder = join(import.meta.dirname, 'fixtures', '.cache');
   const file = join(folder, 'guide.ts');
   mkdirSync(folder, { recursive: true });
@@ -16,7 +16,15 @@ test('docs/guides/server.md', async () => {
   const log = vi.spyOn(console, 'log').mockImplementation(() => undefined);
   try {
     await import(pathToFileURL(file).href);
-    expect(log.mock.calls).toEqual([[true], [5], ['context_length_exceeded'], ['4']]);
+    expect(log.mock.calls).toEqual([
+      [true],
+      [5],
+      ['context_length_exceeded'],
+      [true],
+      ['text'],
+      [['winnow-tiny']],
+      ['4'],
+    ]);
   } finally {
     log.mockRestore();
     rmSync(folder, { recursive: true });

@@ -58,14 +58,29 @@ describe('the document', () => {
     expect([...refs].filter((ref) => !known.has(ref))).toEqual([]);
     const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((entry) => entry.operationId));
     expect(ids.toSorted()).toEqual([
+      'applyTemplate',
+      'countMessageTokens',
       'createChatCompletion',
       'createCompletion',
       'createEmbedding',
+      'createMessage',
+      'createResponse',
+      'deleteResponse',
+      'detokenize',
       'health',
       'listModels',
       'listSlots',
       'metrics',
+      'ollamaChat',
+      'ollamaEmbed',
+      'ollamaGenerate',
+      'ollamaPs',
+      'ollamaShow',
+      'ollamaTags',
+      'ollamaVersion',
       'retrieveModel',
+      'retrieveResponse',
+      'tokenize',
     ]);
   });
 });

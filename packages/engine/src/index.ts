@@ -19,6 +19,7 @@ export type {
   ToolCallPart,
   ToolCallStart,
 } from './chat/chat-part.js';
+export { runSliced } from './runtime/compilation.js';
 export type { ToolFormat } from './chat/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';

@@ -1,4 +1,4 @@
-/** `winnow serve`: serves models over HTTP with OpenAI's API. */
+/** `winnow serve`: serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama. */
 import { definedFields, WinnowError } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { EmbeddingLoadOptions, Model } from '@winnow/engine';
@@ -45,6 +45,7 @@ interface ServeFlags extends LoadFlags {
   readonly keepAlive?: number;
   readonly maxBody?: number;
   readonly maxConnections?: number;
+  readonly maxStored?: number;
   readonly grace: number;
 }
 
@@ -55,9 +56,9 @@ Examples:
   $ winnow serve hf:owner/name:q4_k_m --embedding-model ./bge-small-en-v1.5
   $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors-origin https://app.example
 
-OpenAI clients use http://127.0.0.1:8080/v1 as their base URL; GET /v1/models lists the models. Without --host only this
-machine can connect. All requests to a model share one KV cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests
-finish within --grace seconds and the exit code is 0.
+Clients of OpenAI's API use http://127.0.0.1:8080/v1 as their base URL, those of Anthropic and Ollama the same without
+/v1. GET /v1/models lists the models. Without --host only this machine can connect. All requests to a model share one KV
+cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests finish within --grace seconds and the exit code is 0.
 `;
 
 const { count, fromZero, positive } = numberRules;
@@ -111,6 +112,7 @@ function addServerOptions(command: Command): void {
         positive,
       ),
       sizeOption('--max-body <size>', 'maximum size of a request body (default: 4MiB)'),
+      sizeOption('--max-stored <size>', 'maximum size of the conversations that /v1/responses stores (default: 64MiB)'),
       numberOption('--max-connections <n>', 'maximum number of open connections (default: 512)', count),
       numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
@@ -148,7 +150,7 @@ export function registerServe(program: Command, host: CommandHost): void {
     common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
     advanced: [flag('--profile', 'time every op; with --sparsity, /metrics reports layers and predictors')],
   });
-  describe(command, 'Serves models over HTTP with an OpenAI-compatible API.', examples);
+  describe(command, 'Serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama.', examples);
   command.action((models: readonly string[], flags: ServeFlags) =>
     host.run(flags, (context) => serve(models, flags, context)),
   );
@@ -225,6 +227,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     keepAliveMs: milliseconds(flags.keepAlive),
     maxBodyBytes: flags.maxBody,
     maxConnections: flags.maxConnections,
+    maxStoredBytes: flags.maxStored,
   });
 }
 

@@ -11,11 +11,12 @@ const digest = (text: string): Buffer => createHash('sha256').update(text).diges
 
 /** Hash of the API key, which distinguishes keys without storing them. */
 export function keyHash({ headers }: Pick<FastifyRequest, 'headers'>): string {
-  return digest(givenKey(headers.authorization)).toString('base64url');
+  return digest(givenKey(headers)).toString('base64url');
 }
 
-function givenKey(authorization = ''): string {
-  return /^Bearer +(.+)$/i.exec(authorization)?.[1] ?? '';
+/** Clients of Anthropic's API send `x-api-key`. */
+function givenKey({ authorization = '', 'x-api-key': apiKey }: FastifyRequest['headers']): string {
+  return /^Bearer +(.+)$/i.exec(authorization)?.[1] ?? (typeof apiKey === 'string' ? apiKey : '');
 }
 
 /** @throws {ApiError} 401 for requests without a valid key */
@@ -23,7 +24,7 @@ export function requireApiKey(app: FastifyInstance, keys: readonly string[]): vo
   const digests = keys.map(digest);
   app.addHook('onRequest', async (request, reply) => {
     if (openPaths.has(request.routeOptions.url ?? '')) return;
-    const given = givenKey(request.headers.authorization);
+    const given = givenKey(request.headers);
     const actual = digest(given);
     // every key is compared, for the same reason
     const isKnown = digests.map((expected) => timingSafeEqual(expected, actual)).includes(true);

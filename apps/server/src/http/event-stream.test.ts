@@ -6,6 +6,7 @@ import { eventOf, openEventStream } from './event-stream.js';
 
 const patient = {
   keepAliveMs: 60_000,
+  keepAlive: ': still working\n\n',
   stallTimeoutMs: 60_000,
   onBlocked: (): void => {},
   lastEvent: (error: unknown): string => eventOf({ failed: (error as Error).message }),

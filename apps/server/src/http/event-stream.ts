@@ -3,10 +3,20 @@
  * client that reads nothing for too long is disconnected.
  */
 import { Readable } from 'node:stream';
+import type { ApiError } from './api-error.js';
+
+/** How a protocol writes a stream. */
+export interface StreamFormat {
+  readonly contentType: string;
+  /** What clients ignore. */
+  readonly keepAlive: string;
+  readonly lastEvent: (error: ApiError) => string;
+}
 
 export interface EventStreamOptions {
-  /** Idle time after which a comment is sent. */
+  /** Idle time after which `keepAlive` is sent. */
   readonly keepAliveMs: number;
+  readonly keepAlive: string;
   /** How long the reader may stall. */
   readonly stallTimeoutMs: number;
   /** Called when the reader stalls or resumes. */
@@ -15,19 +25,32 @@ export interface EventStreamOptions {
   readonly lastEvent: (error: unknown) => string;
 }
 
-export const eventStreamHeaders: Readonly<Record<string, string>> = {
-  'content-type': 'text/event-stream; charset=utf-8',
-  'cache-control': 'no-cache, no-transform',
-  'x-accel-buffering': 'no', // makes nginx forward events immediately
-};
+export function streamHeaders({ contentType }: StreamFormat): Record<string, string> {
+  return {
+    'content-type': contentType,
+    'cache-control': 'no-cache, no-transform',
+    'x-accel-buffering': 'no', // makes nginx forward events immediately
+  };
+}
 
 /** One event. */
 export function eventOf(data: object): string {
   return `data: ${JSON.stringify(data)}\n\n`;
 }
 
+/** One event with a name. */
+export function namedEventOf(name: string, data: object): string {
+  return `event: ${name}\n${eventOf(data)}`;
+}
+
 export const doneEvent = 'data: [DONE]\n\n';
-const comment = ': still working\n\n';
+
+/** Unnamed events, and a comment that clients ignore. */
+export const openAiStream: StreamFormat = {
+  contentType: 'text/event-stream; charset=utf-8',
+  keepAlive: ': still working\n\n',
+  lastEvent: (error) => eventOf(error.toJSON()),
+};
 /**
  * Maximum number of buffered events between the generator and the socket: few, so that a stalled reader pauses the
  * model.
@@ -66,21 +89,21 @@ class EventStream extends Readable {
   readonly #parts: AsyncGenerator<string, void, void>;
   readonly #options: EventStreamOptions;
   #next: Promise<IteratorResult<string, void>> | undefined;
-  #owesComment: boolean;
+  #owesKeepAlive: boolean;
   #isPumping = false;
   #stallTimer: NodeJS.Timeout | undefined;
 
   constructor(
     parts: AsyncGenerator<string, void, void>,
     first: Promise<IteratorResult<string, void>>,
-    owesComment: boolean,
+    owesKeepAlive: boolean,
     options: EventStreamOptions,
   ) {
     super({ highWaterMark: bufferedBytes });
     this.#parts = parts;
     this.#options = options;
     this.#next = first;
-    this.#owesComment = owesComment;
+    this.#owesKeepAlive = owesKeepAlive;
   }
 
   override _read(): void {
@@ -120,15 +143,15 @@ class EventStream extends Readable {
     }
   }
 
-  /** The next event, a comment when it takes long, or undefined after the end was sent. */
+  /** The next event, a keep-alive when it takes long, or undefined after the end was sent. */
   async #nextPart(): Promise<string | undefined> {
-    if (this.#owesComment) {
-      this.#owesComment = false;
-      return comment;
+    if (this.#owesKeepAlive) {
+      this.#owesKeepAlive = false;
+      return this.#options.keepAlive;
     }
     this.#next ??= this.#parts.next();
     const result = await raceQuiet(this.#next, this.#options.keepAliveMs);
-    if (result === quiet) return comment;
+    if (result === quiet) return this.#options.keepAlive;
     this.#next = undefined;
     if (result.done !== true) return result.value;
     this.push(null);

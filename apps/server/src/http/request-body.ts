@@ -21,7 +21,7 @@ export function addJsonParser(app: FastifyInstance): void {
 }
 
 /** OpenAI parameters that this server does not support, with their neutral value (undefined: none). */
-const unsupportedParameters: Readonly<Record<string, unknown>> = {
+export const unsupportedParameters: Readonly<Record<string, unknown>> = {
   audio: undefined,
   background: false,
   best_of: 1,
@@ -41,15 +41,16 @@ export function isKnownParameter(name: string): boolean {
   return Object.hasOwn(unsupportedParameters, name);
 }
 
-/** Copies a request body without fields that have no effect; a value that is not an object is returned unchanged. */
-export function withoutNoOpFields(body: unknown): unknown {
+/**
+ * Copies a request body without fields that have no effect; a value that is not an object is returned unchanged.
+ * @param neutral unsupported parameters with the value that they may have
+ */
+export function withoutNoOpFields(body: unknown, neutral: Readonly<Record<string, unknown>>): unknown {
   if (!isRecord(body)) return body;
+  const isNoOp = (name: string, value: unknown): boolean =>
+    neutral[name] !== undefined &&
+    Object.hasOwn(neutral, name) &&
+    JSON.stringify(value) === JSON.stringify(neutral[name]);
   const entries = Object.entries(body).filter(([name, value]) => value !== null && !isNoOp(name, value));
   return Object.fromEntries(entries);
-}
-
-function isNoOp(name: string, value: unknown): boolean {
-  if (!isKnownParameter(name)) return false;
-  const neutral = unsupportedParameters[name];
-  return neutral !== undefined && JSON.stringify(value) === JSON.stringify(neutral);
 }

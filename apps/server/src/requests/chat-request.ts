@@ -1,30 +1,16 @@
-/** Converts a chat request for the engine. */
-import { definedFields, isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
-import {
-  prepareChat,
-  type ChatMessage,
-  type ChatRequest,
-  type ChatTurn,
-  type GenerateOptions,
-  type PrepareOptions,
-} from '@winnow/engine';
-import { ApiError, badRequest, missingParameter } from '../http/api-error.js';
-import { engineApiError } from '../http/error-mapping.js';
-import { checkPrompt } from './generation-job.js';
+/** Converts a chat request of OpenAI's API to a chat call. */
+import { definedFields } from '@winnow/tensor';
+import type { ChatMessage, ChatRequest, GenerateOptions, PrepareOptions } from '@winnow/engine';
+import { badRequest, missingParameter } from '../http/api-error.js';
+import { jsonObjectOf, prepareCall, type PreparedChat } from './chat-call.js';
 import type { GenerativeEntry } from '../models/model-registry.js';
 import { samplingOptionsOf } from './sampling.js';
 import type { ChatCompletionRequest, RequestMessage } from '../schemas/chat.js';
+import type { ApplyTemplateRequest } from '../schemas/tokens.js';
 
+/** What `/v1/chat/completions` and `/apply-template` share. */
+type ChatPrompt = Pick<ChatCompletionRequest, keyof ApplyTemplateRequest>;
 type JsonSchema = NonNullable<ChatRequest['jsonSchema']>;
-type ToolCalls = NonNullable<ChatMessage['toolCalls']>;
-
-export interface PreparedChat {
-  readonly turn: ChatTurn;
-  readonly options: GenerateOptions;
-  readonly wantsLogprobs: boolean;
-  /** Answers to the prompt. */
-  readonly numChoices: number;
-}
 
 /** @throws {ApiError} 400 for unsupported features of the model or the server */
 export async function prepareChatRequest(
@@ -32,20 +18,11 @@ export async function prepareChatRequest(
   entry: GenerativeEntry,
   options: PrepareOptions,
 ): Promise<PreparedChat> {
-  if (entry.model.chatTemplate === undefined) {
-    const message = `The model '${entry.id}' has no chat template; use /v1/completions`;
-    throw new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' });
-  }
   if (body.top_logprobs !== undefined && body.logprobs !== true) {
     throw badRequest('top_logprobs', 'needs logprobs: true', 'invalid_value');
   }
-  const turn = await prepareTurn(body, entry, options);
-  if (body.grammar !== undefined && Object.keys(turn.options).length > 0) {
-    throw badRequest('grammar', 'cannot be combined with tools or response_format', 'invalid_value');
-  }
-  checkPrompt(turn.prompt, entry, 'messages');
-  return {
-    turn,
+  const call = {
+    request: chatRequestOf(body),
     wantsLogprobs: body.logprobs === true,
     numChoices: body.n ?? 1,
     options: {
@@ -55,17 +32,14 @@ export async function prepareChatRequest(
         numTopLogprobs: body.top_logprobs,
         grammar: body.grammar,
       }),
-      ...turn.options,
     },
   };
+  return prepareCall(call, entry, options);
 }
 
-async function prepareTurn(
-  body: ChatCompletionRequest,
-  { model }: GenerativeEntry,
-  options: PrepareOptions,
-): Promise<ChatTurn> {
-  const request: ChatRequest = {
+/** The part of a request that makes its prompt and constrains its answer. */
+export function chatRequestOf(body: ChatPrompt): ChatRequest {
+  return {
     messages: body.messages.map(messageOf),
     ...definedFields<ChatRequest>({
       tools: toolsOf(body),
@@ -75,11 +49,6 @@ async function prepareTurn(
       templateVariables: body.chat_template_kwargs,
     }),
   };
-  try {
-    return await prepareChat(model, request, options);
-  } catch (error) {
-    throw engineApiError(error, 'messages') ?? error;
-  }
 }
 
 /** Templates have no developer role: its messages become system messages. */
@@ -94,7 +63,7 @@ function messageOf(message: RequestMessage, index: number): ChatMessage {
       toolCalls: toolCalls?.map((call, callIndex) => ({
         id: call.id,
         name: call.function.name,
-        arguments: parsedArguments(
+        arguments: jsonObjectOf(
           call.function.arguments,
           `messages[${index}].tool_calls[${callIndex}].function.arguments`,
         ),
@@ -117,17 +86,7 @@ function contentOf({ role, content, tool_calls: toolCalls }: RequestMessage, pat
   return texts.join('');
 }
 
-function parsedArguments(text: string, path: string): ToolCalls[number]['arguments'] {
-  try {
-    const value: unknown = jsonDepth(text) > maxJsonDepth ? undefined : JSON.parse(text === '' ? '{}' : text);
-    if (isRecord(value)) return value;
-  } catch {
-    // reported below
-  }
-  throw badRequest(path, `must be a JSON object of at most ${maxJsonDepth} levels as a string`, 'invalid_value');
-}
-
-function toolsOf({ tools = [] }: ChatCompletionRequest): ChatRequest['tools'] {
+function toolsOf({ tools = [] }: ChatPrompt): ChatRequest['tools'] {
   if (tools.length === 0) return undefined;
   return tools.map(({ function: { name, description, parameters } }) => ({
     name,
@@ -135,7 +94,7 @@ function toolsOf({ tools = [] }: ChatCompletionRequest): ChatRequest['tools'] {
   }));
 }
 
-function toolChoiceOf({ tool_choice: choice, tools = [] }: ChatCompletionRequest): ChatRequest['toolChoice'] {
+function toolChoiceOf({ tool_choice: choice, tools = [] }: ChatPrompt): ChatRequest['toolChoice'] {
   if (choice === undefined) return undefined;
   if (choice !== 'none' && tools.length === 0) throw badRequest('tool_choice', 'needs tools', 'invalid_value');
   if (typeof choice === 'string') return choice;
@@ -144,7 +103,7 @@ function toolChoiceOf({ tool_choice: choice, tools = [] }: ChatCompletionRequest
   throw badRequest('tool_choice.function.name', `'${name}' is not among tools`, 'invalid_value');
 }
 
-function jsonSchemaOf({ response_format: format }: ChatCompletionRequest): JsonSchema | undefined {
+function jsonSchemaOf({ response_format: format }: ChatPrompt): JsonSchema | undefined {
   if (format === undefined || format.type === 'text') return undefined;
   if (format.type === 'json_object') return { type: 'object' };
   const schema = format.json_schema?.schema;

@@ -45,7 +45,7 @@ export async function prepareCompletion(
   const prompts: CompletionPrompt[] = [];
   for (const [index, input] of inputs.entries()) {
     const param = inputs.length === 1 ? 'prompt' : `prompt[${index}]`;
-    const tokens = await tokenize(input as string | number[], entry, param, signal);
+    const tokens = await tokenizePrompt(input as string | number[], entry, param, signal);
     checkPrompt(maxTokens === 0 ? tokens.subarray(1) : tokens, entry, param);
     prompts.push({ tokens, text: typeof input === 'string' ? input : undefined });
   }
@@ -67,7 +67,8 @@ export async function prepareCompletion(
   };
 }
 
-async function tokenize(
+/** @throws {ApiError} 400 for a text that is too long for sure, and ids that do not exist */
+export async function tokenizePrompt(
   input: string | number[],
   { model }: GenerativeEntry,
   param: string,

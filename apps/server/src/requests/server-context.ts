@@ -12,6 +12,8 @@ export interface ServerContext {
   readonly shutdown: AbortSignal;
   /** Requests with different salts do not share cached prefixes. */
   readonly cacheSaltOf: (request: FastifyRequest) => string | undefined;
+  /** Who owns what a request stores: a hash of its API key, if there are keys. */
+  readonly ownerOf: (request: FastifyRequest) => string | undefined;
   /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;
   readonly reportError: (error: unknown) => void;

@@ -1,89 +1,22 @@
 /** `/v1/chat/completions` and `/v1/completions` */
-import type { FastifyInstance, FastifyReply } from 'fastify';
-import type { Readable } from 'node:stream';
-import { internalError, type ApiError } from '../http/api-error.js';
+import type { FastifyInstance } from 'fastify';
+import { answers } from '../http/answers.js';
+import { openAiStream } from '../http/event-stream.js';
 import { prepareChatRequest } from '../requests/chat-request.js';
 import { chatCompletion, chatEvents } from '../requests/chat-response.js';
 import { completion, completionEvents, prepareCompletion } from '../requests/completion-response.js';
-import { engineApiError } from '../http/error-mapping.js';
-import { eventOf, eventStreamHeaders, openEventStream } from '../http/event-stream.js';
-import { startJob, type GenerationJob } from '../requests/generation-job.js';
+import { startJob } from '../requests/generation-job.js';
+import { beforeSlot, respond } from '../requests/respond.js';
+import type { ServerContext } from '../requests/server-context.js';
 import type { ChatCompletionRequest } from '../schemas/chat.js';
 import type { CompletionRequest } from '../schemas/completions.js';
-import { answers } from './answers.js';
-import { openScope } from '../requests/request-scope.js';
-import type { ServerContext } from '../requests/server-context.js';
-
-/** The two kinds of responses to a request. */
-interface Answer<T> {
-  readonly whole: () => Promise<T>;
-  readonly parts: () => AsyncGenerator<string, void, void>;
-}
 
 export function registerGenerationRoutes(app: FastifyInstance, context: ServerContext): void {
-  const responder = new Responder(context);
-  registerChatRoute(app, context, responder);
-  registerCompletionRoute(app, context, responder);
+  registerChatRoute(app, context);
+  registerCompletionRoute(app, context);
 }
 
-/** Responds at once or as an event stream, with the engine's errors in the API's format. */
-class Responder {
-  readonly #context: ServerContext;
-
-  constructor(context: ServerContext) {
-    this.#context = context;
-  }
-
-  async answer<T>(
-    job: GenerationJob,
-    reply: FastifyReply,
-    isStream: boolean,
-    promptParam: string,
-    { whole, parts }: Answer<T>,
-  ): Promise<T | Readable> {
-    try {
-      if (!isStream) {
-        try {
-          return await whole();
-        } finally {
-          job.end();
-        }
-      }
-      const stream = await openEventStream(parts(), {
-        ...this.#context.limits,
-        onBlocked: job.setBlocked,
-        lastEvent: (error) => eventOf(this.#knownError(error, promptParam).toJSON()),
-      });
-      void reply.headers(eventStreamHeaders);
-      return stream;
-    } catch (error) {
-      throw engineApiError(error, promptParam) ?? error;
-    }
-  }
-
-  #knownError(error: unknown, promptParam: string): ApiError {
-    const known = engineApiError(error, promptParam);
-    if (known !== undefined) return known;
-    this.#context.reportError(error);
-    return internalError(error);
-  }
-}
-
-/** What is done before the request waits for a slot, until its client disconnects. */
-async function prepared<T>(
-  { limits, shutdown }: ServerContext,
-  reply: FastifyReply,
-  prepare: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
-  try {
-    return await prepare(scope.signal);
-  } finally {
-    scope.end();
-  }
-}
-
-function registerChatRoute(app: FastifyInstance, context: ServerContext, responder: Responder): void {
+function registerChatRoute(app: FastifyInstance, context: ServerContext): void {
   app.post(
     '/v1/chat/completions',
     {
@@ -98,12 +31,11 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext, respond
     async (request, reply) => {
       const body = request.body as ChatCompletionRequest;
       const entry = context.registry.generative(body.model);
-      const chat = await prepared(context, reply, (signal) =>
-        prepareChatRequest(body, entry, { signal, compileTimeoutMs: context.limits.compileTimeoutMs }),
-      );
+      const chat = await beforeSlot(context, reply, (options) => prepareChatRequest(body, entry, options));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
-      return responder.answer(job, reply, body.stream === true, 'messages', {
+      const kind = { isStream: body.stream === true, promptParam: 'messages', format: openAiStream };
+      return respond(context, job, reply, kind, {
         whole: () => chatCompletion(job, chat, entry.model),
         parts: () => chatEvents(job, chat, entry.model, includeUsage),
       });
@@ -111,7 +43,7 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext, respond
   );
 }
 
-function registerCompletionRoute(app: FastifyInstance, context: ServerContext, responder: Responder): void {
+function registerCompletionRoute(app: FastifyInstance, context: ServerContext): void {
   app.post(
     '/v1/completions',
     {
@@ -126,10 +58,11 @@ function registerCompletionRoute(app: FastifyInstance, context: ServerContext, r
     async (request, reply) => {
       const body = request.body as CompletionRequest;
       const entry = context.registry.generative(body.model);
-      const task = await prepared(context, reply, (signal) => prepareCompletion(body, entry, signal));
+      const task = await beforeSlot(context, reply, ({ signal }) => prepareCompletion(body, entry, signal));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
-      return responder.answer(job, reply, body.stream === true, 'prompt', {
+      const kind = { isStream: body.stream === true, promptParam: 'prompt', format: openAiStream };
+      return respond(context, job, reply, kind, {
         whole: () => completion(job, task, entry.model),
         parts: () => completionEvents(job, task, entry.model, includeUsage),
       });

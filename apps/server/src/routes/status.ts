@@ -4,7 +4,7 @@ import { modelNotFound } from '../http/api-error.js';
 import type { ModelEntry } from '../models/model-registry.js';
 import type { ServerContext } from '../requests/server-context.js';
 import type { ModelObject, SlotList } from '../schemas/status.js';
-import { answers, plainAnswer } from './answers.js';
+import { answers, plainAnswer } from '../http/answers.js';
 
 export function registerStatusRoutes(app: FastifyInstance, context: ServerContext): void {
   registerModelRoutes(app, context);

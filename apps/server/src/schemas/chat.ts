@@ -64,10 +64,24 @@ const ResponseFormat = Type.Object({
   ),
 });
 
+/** What makes a prompt and constrains its answer. */
+export const promptFields = {
+  messages: Type.Array(RequestMessage, { minItems: 1 }),
+  response_format: Type.Optional(ResponseFormat),
+  tools: Type.Optional(Type.Array(Tool, { maxItems: 128 })),
+  tool_choice: Type.Optional(ToolChoice),
+  parallel_tool_calls: Type.Optional(Type.Boolean()),
+  chat_template_kwargs: Type.Optional(
+    Type.Record(Type.String(), Type.Unknown(), {
+      description: "Extension of the OpenAI API: variables of the model's chat template, such as enable_thinking.",
+    }),
+  ),
+};
+
 export const ChatCompletionRequest = Type.Object(
   {
     model: Type.Optional(ModelId),
-    messages: Type.Array(RequestMessage, { minItems: 1 }),
+    ...promptFields,
     max_completion_tokens: Type.Optional(
       Type.Integer({ minimum: 1, description: 'Maximum number of tokens to generate. Default: until the end token.' }),
     ),
@@ -81,15 +95,6 @@ export const ChatCompletionRequest = Type.Object(
     grammar: Type.Optional(Grammar),
     stream: Type.Optional(Type.Boolean()),
     stream_options: Type.Optional(StreamOptions),
-    response_format: Type.Optional(ResponseFormat),
-    tools: Type.Optional(Type.Array(Tool, { maxItems: 128 })),
-    tool_choice: Type.Optional(ToolChoice),
-    parallel_tool_calls: Type.Optional(Type.Boolean()),
-    chat_template_kwargs: Type.Optional(
-      Type.Record(Type.String(), Type.Unknown(), {
-        description: "Extension of the OpenAI API: variables of the model's chat template, such as enable_thinking.",
-      }),
-    ),
     ...ignoredFields,
   },
   { $id: 'ChatCompletionRequest', additionalProperties: false },

@@ -15,6 +15,15 @@ const chat: JsonTree = {
 const completion: JsonTree = {
   ...{ model: 'tiny', prompt: 'the', max_tokens: 2, logprobs: 1, stop: ['x'], seed: 1, n: 1, logit_bias: { '5': 1 } },
 };
+const message: JsonTree = {
+  ...{ model: 'tiny', max_tokens: 2, stream: true, system: [{ type: 'text', text: 'the' }], stop_sequences: ['x'] },
+  ...{ tools: [{ name: 'f', input_schema: { type: 'object' } }], tool_choice: { type: 'any' } },
+  messages: [
+    { role: 'user', content: 'Hi' },
+    { role: 'assistant', content: [{ type: 'tool_use', id: '1', name: 'f', input: {} }] },
+    { role: 'user', content: [{ type: 'tool_result', tool_use_id: '1', content: 'a' }] },
+  ],
+};
 const schema: JsonTree = { type: 'object', properties: { a: { type: 'integer' } } };
 const formatted: JsonTree = {
   ...{ messages: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }], max_completion_tokens: 4 },
@@ -37,8 +46,16 @@ const examples: readonly string[] = [
   request('POST /v1/completions', completion),
   request('POST /v1/chat/completions', formatted),
   request('POST /v1/embeddings', { model: 'vectors', input: ['a', 'the'] }),
+  request('POST /v1/responses', { model: 'tiny', input: [{ role: 'user', content: 'Hi' }], max_output_tokens: 2 }),
+  request('GET /v1/responses/resp_1', undefined),
+  request('POST /apply-template', { messages: [{ role: 'user', content: 'Hi' }] }),
   request('POST /tokenize', { content: 'the', add_special: false }),
   request('POST /detokenize', { tokens: [1, 2] }),
+  request('POST /v1/messages', message),
+  request('POST /v1/messages/count_tokens', { messages: [{ role: 'user', content: 'Hi' }], system: 'the' }),
+  request('POST /api/chat', { messages: [{ role: 'user', content: 'Hi' }], options: { num_predict: 2, seed: 1 } }),
+  request('POST /api/generate', { prompt: 'the', raw: true, format: 'json', options: { num_predict: 2 } }),
+  request('POST /api/embed', { model: 'vectors', input: ['a'], truncate: false }),
   request('GET /v1/models', undefined),
   request('GET /metrics', undefined),
   request('GET /slots', undefined),

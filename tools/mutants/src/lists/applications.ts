@@ -33,7 +33,7 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/soak.test.ts'],
   },
   {
-    file: 'apps/server/src/routes/embeddings.ts',
+    file: 'apps/server/src/requests/embed-texts.ts',
     find: 'const numTokens = embedded.reduce((total, text) => total + text.numTokens, 0);',
     replace: 'const numTokens = embedded.reduce((total) => total + 1, 0);',
     tests: ['test/openai-client.test.ts'],
@@ -73,6 +73,42 @@ export const applicationsMutants: readonly Mutant[] = [
     find: 'if (!top.has(text)) top.set(text, entry.logprob);',
     replace: 'top.set(text, entry.logprob);',
     tests: ['test/logprobs.test.ts'],
+  },
+  {
+    file: 'apps/server/src/protocols/anthropic/response.ts',
+    find: 'input_tokens: promptTokens - cachedTokens,',
+    replace: 'input_tokens: promptTokens,',
+    tests: ['test/anthropic-client.test.ts'],
+  },
+  {
+    file: 'apps/server/src/protocols/anthropic/response.ts',
+    find: 'if (this.#open === block.type) return [];',
+    replace: '',
+    tests: ['test/anthropic-client.test.ts'],
+  },
+  {
+    file: 'apps/server/src/protocols/ollama/routes.ts',
+    find: "overflow: truncate ? 'truncate' : 'error' }",
+    replace: "overflow: 'truncate' }",
+    tests: ['test/ollama-client.test.ts'],
+  },
+  {
+    file: 'apps/server/src/http/protocol.ts',
+    find: 'return reply.status(known.status).send(errorBody(known));',
+    replace: 'return reply.status(known.status).send(known.toJSON());',
+    tests: ['test/anthropic-client.test.ts', 'test/ollama-client.test.ts'],
+  },
+  {
+    file: 'apps/server/src/protocols/responses/store.ts',
+    find: 'if (entry === undefined || entry.stored.owner !== owner) return undefined;',
+    replace: 'if (entry === undefined) return undefined;',
+    tests: ['test/responses-client.test.ts'],
+  },
+  {
+    file: 'apps/server/src/protocols/responses/request.ts',
+    find: 'toolCalls: [...(last.toolCalls ?? []), call] }',
+    replace: 'toolCalls: last.toolCalls ?? [] }',
+    tests: ['test/responses-client.test.ts'],
   },
   {
     file: 'apps/cli/src/commands/chat.ts',

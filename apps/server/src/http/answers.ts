@@ -13,12 +13,28 @@ const errorStatuses: Readonly<Record<number, string>> = {
 };
 
 /**
+ * Responses of a route.
  * @param schema name of the response schema
  * @param part schema name of stream chunks, if the route streams
  */
-export function answers(schema: string, part?: string): Record<number, object> {
-  const stream = part === undefined ? {} : { 'text/event-stream': { schema: { $ref: `${part}#` } } };
-  const error = { 'application/json': { schema: { $ref: 'Error#' } } };
+export type Answers = (schema: string, part?: string) => Record<number, object>;
+
+/** @param error name of the protocol's error schema @param streamType media type of its streams */
+export function answersOf(error: string, streamType = 'text/event-stream'): Answers {
+  return (schema, part) => describedAnswers(schema, part, error, streamType);
+}
+
+/** Those of OpenAI's API. */
+export const answers: Answers = answersOf('Error');
+
+function describedAnswers(
+  schema: string,
+  part: string | undefined,
+  errorSchema: string,
+  streamType: string,
+): Record<number, object> {
+  const stream = part === undefined ? {} : { [streamType]: { schema: { $ref: `${part}#` } } };
+  const error = { 'application/json': { schema: { $ref: `${errorSchema}#` } } };
   const failures = Object.entries(errorStatuses).map(([status, description]) => [
     status,
     { description, content: error },

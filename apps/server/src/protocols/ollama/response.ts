@@ -1,0 +1,109 @@
+/** Converts answers to Ollama's: one object, or one line of JSON per part. */
+import type { ChatPart, GenerationResult } from '@winnow/engine';
+import type { StreamFormat } from '../../http/event-stream.js';
+import type { Protocol } from '../../http/protocol.js';
+import type { ApiError } from '../../http/api-error.js';
+import type { GenerativeModel } from '../../options.js';
+import { parsedCall, type PreparedChat } from '../../requests/chat-call.js';
+import { chatAnswer, chatSteps, isCutOff } from '../../requests/chat-steps.js';
+import type { GenerationJob } from '../../requests/generation-job.js';
+import type { OllamaAnswer, OllamaResponseMessage } from './schemas.js';
+
+/** Where an answer's text goes: into a message, or beside it. */
+export type Shape = 'chat' | 'generate';
+
+const errorBody = ({ message }: ApiError): object => ({ error: message });
+
+export const ollamaProtocol: Protocol = { errorBody, neutral: {} };
+
+export const ollamaStream: StreamFormat = {
+  contentType: 'application/x-ndjson',
+  keepAlive: ' ', // white space before the next line
+  lastEvent: (error) => lineOf(errorBody(error)),
+};
+
+function lineOf(value: object): string {
+  return `${JSON.stringify(value)}\n`;
+}
+
+interface Content {
+  readonly text?: string;
+  readonly thinking?: string;
+  readonly toolCalls?: NonNullable<OllamaResponseMessage['tool_calls']>;
+}
+
+function contentOf(parts: readonly ChatPart[]): Content {
+  const textOf = (type: 'text' | 'reasoning'): string =>
+    parts.map((part) => (part.type === type ? part.text : '')).join('');
+  const toolCalls = parts.flatMap((part) =>
+    part.type === 'tool-call' ? [{ function: { name: part.name, arguments: parsedCall(part) } }] : [],
+  );
+  const thinking = textOf('reasoning');
+  return {
+    text: textOf('text'),
+    ...(thinking === '' ? {} : { thinking }),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
+  };
+}
+
+/** An answer or a part of one. */
+export function answerOf(shape: Shape, model: string, { text = '', thinking, toolCalls }: Content): OllamaAnswer {
+  const head = { model, created_at: new Date().toISOString(), done: false };
+  const thought = thinking === undefined ? {} : { thinking };
+  if (shape === 'generate') return { ...head, response: text, ...thought };
+  const calls = toolCalls === undefined ? {} : { tool_calls: toolCalls };
+  return { ...head, message: { role: 'assistant', content: text, ...thought, ...calls } };
+}
+
+const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
+
+function endOf({ finishReason, tokens, promptTokens, timings }: GenerationResult): Partial<OllamaAnswer> {
+  const { promptMs, generateMs } = timings;
+  return {
+    done: true,
+    done_reason: isCutOff(finishReason) ? 'length' : 'stop',
+    total_duration: nanoseconds(promptMs + generateMs),
+    load_duration: 0,
+    prompt_eval_count: promptTokens,
+    prompt_eval_duration: nanoseconds(promptMs),
+    eval_count: tokens.length,
+    eval_duration: nanoseconds(generateMs),
+  };
+}
+
+export async function wholeAnswer(
+  shape: Shape,
+  job: GenerationJob,
+  chat: PreparedChat,
+  model: GenerativeModel,
+): Promise<object> {
+  const { parts, logprobs, result } = await chatAnswer(job, chat, model);
+  const scores = chat.wantsLogprobs ? { logprobs } : {};
+  return { ...answerOf(shape, job.model, contentOf(parts)), ...scores, ...endOf(result) };
+}
+
+/** The lines of an answer; ends the job. */
+export async function* answerLines(
+  shape: Shape,
+  job: GenerationJob,
+  chat: PreparedChat,
+  model: GenerativeModel,
+): AsyncGenerator<string, void, void> {
+  const steps = chatSteps(job, chat, model);
+  try {
+    for (;;) {
+      const { done, value } = await steps.next();
+      if (done === true) {
+        yield lineOf({ ...answerOf(shape, job.model, {}), ...endOf(value) });
+        return;
+      }
+      const { text = '', ...others } = contentOf(value.parts);
+      if (text === '' && Object.keys(others).length === 0 && value.logprobs.length === 0) continue;
+      const scores = value.logprobs.length === 0 ? {} : { logprobs: value.logprobs };
+      yield lineOf({ ...answerOf(shape, job.model, { text, ...others }), ...scores });
+    }
+  } finally {
+    await steps.return(undefined as never);
+    job.end();
+  }
+}

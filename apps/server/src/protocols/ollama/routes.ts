@@ -1,0 +1,190 @@
+/** The routes of Ollama's API for clients that speak no other. */
+import type { FastifyInstance, FastifyReply } from 'fastify';
+import type { EmbedOptions } from '@winnow/engine';
+import { definedFields } from '@winnow/tensor';
+import { modelNotFound } from '../../http/api-error.js';
+import { answersOf } from '../../http/answers.js';
+import type { GenerativeEntry, ModelEntry } from '../../models/model-registry.js';
+import { prepareCall, type PreparedChat } from '../../requests/chat-call.js';
+import { tokenizePrompt } from '../../requests/completion-response.js';
+import { embedTexts } from '../../requests/embed-texts.js';
+import { checkPrompt, startJob } from '../../requests/generation-job.js';
+import { beforeSlot, respond } from '../../requests/respond.js';
+import type { ServerContext } from '../../requests/server-context.js';
+import { listedModels, shownModel } from './models.js';
+import { chatCallOf, generateCallOf, generateOptionsOf, schemaOf, textTurn } from './request.js';
+import { answerLines, answerOf, ollamaStream, wholeAnswer, type Shape } from './response.js';
+import type { OllamaChatRequest, OllamaEmbedRequest, OllamaGenerateRequest, OllamaShowRequest } from './schemas.js';
+
+/** The version of Ollama's API that these routes follow; clients compare it with what they need. */
+const apiVersion = '0.12.11';
+const answers = answersOf('OllamaError', 'application/x-ndjson');
+const tags = ['Ollama'];
+
+/** Names without a tag mean the tag `latest`, and clients may add it. */
+function idOf({ registry }: ServerContext, model: string | undefined): string | undefined {
+  const isKnown = registry.entries().some(({ id }) => id === model);
+  return isKnown ? model : model?.replace(/:latest$/, '');
+}
+
+export function registerOllamaRoutes(app: FastifyInstance, context: ServerContext): void {
+  registerChat(app, context);
+  registerGenerate(app, context);
+  registerEmbed(app, context);
+  registerModels(app, context);
+}
+
+function registerChat(app: FastifyInstance, context: ServerContext): void {
+  app.post(
+    '/api/chat',
+    {
+      schema: {
+        operationId: 'ollamaChat',
+        summary: "Generates the next message of a conversation, with Ollama's API.",
+        tags,
+        body: { $ref: 'OllamaChatRequest#' },
+        response: answers('OllamaChatResponse', 'OllamaChatResponse'),
+      },
+    },
+    async (request, reply) => {
+      const body = request.body as OllamaChatRequest;
+      const entry = context.registry.generative(idOf(context, body.model));
+      if ((body.messages ?? []).length === 0) return loaded('chat', entry);
+      const chat = await beforeSlot(context, reply, (options) => prepareCall(chatCallOf(body, entry), entry, options));
+      return answer('chat', body.stream !== false, chat, entry, reply, context);
+    },
+  );
+}
+
+function registerGenerate(app: FastifyInstance, context: ServerContext): void {
+  app.post(
+    '/api/generate',
+    {
+      schema: {
+        operationId: 'ollamaGenerate',
+        summary: "Answers a prompt, with Ollama's API.",
+        tags,
+        body: { $ref: 'OllamaGenerateRequest#' },
+        response: answers('OllamaGenerateResponse', 'OllamaGenerateResponse'),
+      },
+    },
+    async (request, reply) => {
+      const body = request.body as OllamaGenerateRequest;
+      const entry = context.registry.generative(idOf(context, body.model));
+      if ((body.prompt ?? '') === '') return loaded('generate', entry);
+      const chat = await beforeSlot(context, reply, (options) =>
+        body.raw === true || entry.model.chatTemplate === undefined
+          ? rawPrompt(body, entry, options.signal)
+          : prepareCall(generateCallOf(body, entry), entry, options),
+      );
+      return answer('generate', body.stream !== false, chat, entry, reply, context);
+    },
+  );
+}
+
+/** Clients send an empty prompt to load a model. */
+function loaded(shape: Shape, { id }: GenerativeEntry): object {
+  return { ...answerOf(shape, id, {}), done: true, done_reason: 'load' };
+}
+
+async function answer(
+  shape: Shape,
+  isStream: boolean,
+  chat: PreparedChat,
+  entry: GenerativeEntry,
+  reply: FastifyReply,
+  context: ServerContext,
+): Promise<unknown> {
+  const job = await startJob(context, entry, reply);
+  const kind = { isStream, promptParam: shape === 'chat' ? 'messages' : 'prompt', format: ollamaStream };
+  return respond<object>(context, job, reply, kind, {
+    whole: () => wholeAnswer(shape, job, chat, entry.model),
+    parts: () => answerLines(shape, job, chat, entry.model),
+  });
+}
+
+/** Continues a text as it is. */
+async function rawPrompt(
+  body: OllamaGenerateRequest,
+  entry: GenerativeEntry,
+  signal: AbortSignal,
+): Promise<PreparedChat> {
+  const { prompt = '', system = '' } = body;
+  const tokens = await tokenizePrompt(system === '' ? prompt : `${system}\n\n${prompt}`, entry, 'prompt', signal);
+  checkPrompt(tokens, entry, 'prompt');
+  const jsonSchema = schemaOf(body);
+  const options = { ...generateOptionsOf(body, entry), ...(jsonSchema === undefined ? {} : { jsonSchema }) };
+  return { turn: textTurn(tokens), options, wantsLogprobs: body.logprobs === true, numChoices: 1 };
+}
+
+function registerEmbed(app: FastifyInstance, context: ServerContext): void {
+  app.post(
+    '/api/embed',
+    {
+      schema: {
+        operationId: 'ollamaEmbed',
+        summary: "Turns texts into vectors, with Ollama's API.",
+        tags,
+        body: { $ref: 'OllamaEmbedRequest#' },
+        response: answers('OllamaEmbedResponse'),
+      },
+    },
+    async (request, reply) => {
+      const startMs = performance.now();
+      const { model, input, truncate = true, dimensions } = request.body as OllamaEmbedRequest;
+      const entry = context.registry.embedding(idOf(context, model));
+      const options = definedFields<EmbedOptions>({ dimensions, overflow: truncate ? 'truncate' : 'error' });
+      const inputs = typeof input === 'string' ? [input] : input;
+      const { embedded, numTokens } = await embedTexts(inputs, options, entry, reply, context);
+      return {
+        model: entry.id,
+        embeddings: embedded.map(({ vector }) => Array.from(vector)),
+        total_duration: Math.round((performance.now() - startMs) * 1e6),
+        load_duration: 0,
+        prompt_eval_count: numTokens,
+      };
+    },
+  );
+}
+
+function registerModels(app: FastifyInstance, context: ServerContext): void {
+  const { registry } = context;
+  const modifiedAt = new Date().toISOString();
+  const list = (): object => ({ models: listedModels(registry.entries(), modifiedAt) });
+  const schemaOfList = (operationId: string, summary: string): object => ({
+    schema: { operationId, summary, tags, response: answers('OllamaModelList') },
+  });
+  app.get('/api/tags', schemaOfList('ollamaTags', "The models of this server, with Ollama's API."), list);
+  app.get('/api/ps', schemaOfList('ollamaPs', "The loaded models, with Ollama's API."), list);
+  app.get(
+    '/api/version',
+    {
+      schema: {
+        operationId: 'ollamaVersion',
+        summary: "Version of Ollama's API.",
+        tags,
+        response: answers('OllamaVersion'),
+      },
+    },
+    () => ({ version: apiVersion }),
+  );
+  app.post(
+    '/api/show',
+    {
+      schema: {
+        operationId: 'ollamaShow',
+        summary: "One model of this server, with Ollama's API.",
+        tags,
+        body: { $ref: 'OllamaShowRequest#' },
+        response: answers('OllamaShowResponse'),
+      },
+    },
+    (request) => {
+      const { model, name } = request.body as OllamaShowRequest;
+      const id = idOf(context, model ?? name) ?? registry.generative().id;
+      const [first, ...rest]: ModelEntry[] = registry.entries().filter((entry) => entry.id === id);
+      if (first === undefined) throw modelNotFound(id);
+      return shownModel([first, ...rest], modifiedAt);
+    },
+  );
+}
