@@ -1,6 +1,6 @@
 /** A job and a chat whose answer has given parts, one per token. */
 import type { ChatPart, GeneratedToken, GenerationResult } from '@winnow/engine';
-import type { PreparedChat } from '../src/requests/chat-call.js';
+import type { PreparedChat } from '../src/requests/prepared-chat.js';
 import type { GenerationJob } from '../src/requests/generation-job.js';
 
 export interface ScriptedAnswer {

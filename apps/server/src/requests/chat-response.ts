@@ -1,7 +1,7 @@
 /** Converts a generation to the response to a chat request: complete, or as stream chunks. */
 import type { ChatPart, FinishReason, GenerationResult } from '@winnow/engine';
-import type { PreparedChat } from './chat-call.js';
-import { chatAnswer, chatSteps, isCutOff, textOfParts } from './chat-steps.js';
+import type { PreparedChat } from './prepared-chat.js';
+import { chatAnswer, chatSteps, isCutOff, textOfParts } from './answer-steps.js';
 import { doneEvent, eventOf } from '../http/event-stream.js';
 import type { GenerationJob } from './generation-job.js';
 import type { GenerativeModel } from '../options.js';

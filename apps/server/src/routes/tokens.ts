@@ -6,7 +6,7 @@ import { answers } from '../http/answers.js';
 import { badRequest } from '../http/api-error.js';
 import type { GenerativeModel } from '../options.js';
 import { chatRequestOf } from '../requests/chat-request.js';
-import { preparedTurn } from '../requests/chat-call.js';
+import { preparedTurn } from '../requests/prepared-chat.js';
 import { beforeSlot } from '../requests/respond.js';
 import type { ServerContext } from '../requests/server-context.js';
 import type { ApplyTemplateRequest, DetokenizeRequest, TokenizeRequest, TokenizeResponse } from '../schemas/tokens.js';

@@ -2,7 +2,7 @@
 import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, unsupported } from '../../http/api-error.js';
-import type { ChatCall } from '../../requests/chat-call.js';
+import type { ChatCall } from '../../requests/prepared-chat.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { AnthropicMessageParam, CountTokensRequest, MessageRequest, RequestBlock } from './schemas.js';
 

@@ -2,8 +2,8 @@
 import type { ChatPart, GenerationResult } from '@winnow/engine';
 import { namedEventOf } from '../../http/event-stream.js';
 import type { GenerativeModel } from '../../options.js';
-import { parsedCall, stopSequenceOf, type PreparedChat } from '../../requests/chat-call.js';
-import { chatAnswer, chatSteps } from '../../requests/chat-steps.js';
+import { parsedCall, stopSequenceOf, type PreparedChat } from '../../requests/prepared-chat.js';
+import { chatAnswer, chatSteps } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
 import type { ContentBlock, ContentDelta, Message, MessageStreamEvent, MessageUsage, StopReason } from './schemas.js';
 

@@ -1,7 +1,7 @@
 /** `/v1/messages` and `/v1/messages/count_tokens` */
 import type { FastifyInstance } from 'fastify';
 import { answersOf } from '../../http/answers.js';
-import { prepareCall, preparedTurn } from '../../requests/chat-call.js';
+import { prepareCall, preparedTurn } from '../../requests/prepared-chat.js';
 import { startJob } from '../../requests/generation-job.js';
 import { beforeSlot, respond } from '../../requests/respond.js';
 import type { ServerContext } from '../../requests/server-context.js';

@@ -3,7 +3,7 @@ import type { ChatMessage, ChatRequest, ChatTurn, GenerateOptions } from '@winno
 import { definedFields } from '@winnow/tensor';
 import { badRequest } from '../../http/api-error.js';
 import type { GenerativeEntry } from '../../models/model-registry.js';
-import type { ChatCall } from '../../requests/chat-call.js';
+import type { ChatCall } from '../../requests/prepared-chat.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, OllamaOptions, Think } from './schemas.js';
 

@@ -4,8 +4,8 @@ import type { StreamFormat } from '../../http/event-stream.js';
 import type { Protocol } from '../../http/protocol.js';
 import type { ApiError } from '../../http/api-error.js';
 import type { GenerativeModel } from '../../options.js';
-import { parsedCall, type PreparedChat } from '../../requests/chat-call.js';
-import { chatAnswer, chatSteps, isCutOff } from '../../requests/chat-steps.js';
+import { parsedCall, type PreparedChat } from '../../requests/prepared-chat.js';
+import { chatAnswer, chatSteps, isCutOff } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
 import type { OllamaAnswer, OllamaResponseMessage } from './schemas.js';
 

@@ -5,7 +5,7 @@ import { definedFields } from '@winnow/tensor';
 import { modelNotFound } from '../../http/api-error.js';
 import { answersOf } from '../../http/answers.js';
 import type { GenerativeEntry, ModelEntry } from '../../models/model-registry.js';
-import { prepareCall, type PreparedChat } from '../../requests/chat-call.js';
+import { prepareCall, type PreparedChat } from '../../requests/prepared-chat.js';
 import { tokenizePrompt } from '../../requests/completion-response.js';
 import { embedTexts } from '../../requests/embed-texts.js';
 import { checkPrompt, startJob } from '../../requests/generation-job.js';

@@ -1,6 +1,6 @@
 /** Builds the output items of a response from the parts of an answer, with the events that announce them. */
 import type { ChatPart } from '@winnow/engine';
-import type { ChatStep } from '../../requests/chat-steps.js';
+import type { ChatStep } from '../../requests/answer-steps.js';
 import type { OutputItem, OutputPart, ResponseStreamEvent } from './schemas.js';
 
 type Logprobs = ChatStep['logprobs'];

@@ -2,7 +2,7 @@
 import type { ChatMessage, ChatRequest, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest, missingParameter, unsupported } from '../../http/api-error.js';
-import { jsonObjectOf, type ChatCall } from '../../requests/chat-call.js';
+import { jsonObjectOf, type ChatCall } from '../../requests/prepared-chat.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { InputItem, ResponseRequest } from './schemas.js';
 

@@ -2,8 +2,8 @@
 import type { GenerationResult } from '@winnow/engine';
 import { namedEventOf, openAiStream, type StreamFormat } from '../../http/event-stream.js';
 import type { GenerativeModel } from '../../options.js';
-import type { PreparedChat } from '../../requests/chat-call.js';
-import { chatSteps, isCutOff } from '../../requests/chat-steps.js';
+import type { PreparedChat } from '../../requests/prepared-chat.js';
+import { chatSteps, isCutOff } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
 import { OutputWriter, type OutputEvent } from './output.js';
 import type { ResponseObject, ResponseRequest, ResponseStreamEvent } from './schemas.js';

@@ -3,7 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { answers } from '../../http/answers.js';
 import { ApiError } from '../../http/api-error.js';
 import type { Protocol } from '../../http/protocol.js';
-import { prepareCall } from '../../requests/chat-call.js';
+import { prepareCall } from '../../requests/prepared-chat.js';
 import { startJob } from '../../requests/generation-job.js';
 import { beforeSlot, respond } from '../../requests/respond.js';
 import type { ServerContext } from '../../requests/server-context.js';

@@ -1,6 +1,6 @@
 /** The loop of all chat protocols: one generation as parsed parts, and the whole answer. */
 import type { ChatPart, FinishReason, GeneratedToken, GenerationResult } from '@winnow/engine';
-import type { PreparedChat } from './chat-call.js';
+import type { PreparedChat } from './prepared-chat.js';
 import type { GenerationJob } from './generation-job.js';
 import { AnswerTokens, chatLogprob } from './logprobs.js';
 import type { GenerativeModel } from '../options.js';
