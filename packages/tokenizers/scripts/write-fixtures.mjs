@@ -1,10 +1,10 @@
 /**
  * Writes src/__fixtures__/*.json. Needs Node >= 24 (runs TypeScript as it is) and, for the expected ids of reference
- * implementations, `node-llama-cpp` in NODE_LLAMA_CPP (path of its package folder) and a Python with `tokenizers` in
- * PYTHON. GOLDENS is the folder `arch` of the architecture goldens, DEMO the tokenizer.json of the demo model.
+ * implementations, `node-llama-cpp` in NODE_LLAMA_CPP and `tokenizers` in TOKENIZERS (paths of their package folders).
+ * GOLDENS is the folder `arch` of the architecture goldens, DEMO the tokenizer.json of the demo model.
  */
-import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -15,7 +15,7 @@ import { idsHash, mixedTexts, pairVocabulary } from '../test/cases.ts';
 import { jsonCases } from '../test/json-cases.ts';
 import { testCharsmap } from '../test/tables.ts';
 
-const { GOLDENS, DEMO, NODE_LLAMA_CPP, PYTHON } = process.env;
+const { GOLDENS, DEMO, NODE_LLAMA_CPP, TOKENIZERS } = process.env;
 const folder = new URL('../src/__fixtures__/', import.meta.url);
 const scratch = mkdtempSync(join(tmpdir(), 'winnow-tokenizers-'));
 const save = (name, value) => writeFileSync(new URL(name, folder), `${JSON.stringify(value)}\n`);
@@ -90,26 +90,12 @@ save('llama-cpp-hashes.json', { texts: texts.length, preTokenizers });
 const demo = JSON.parse(readFileSync(DEMO, 'utf8'));
 const words = Object.keys(demo.model.vocab);
 const cases = jsonCases({ tokens, merges }, words, Buffer.from(testCharsmap()).toString('base64'));
-mkdirSync(join(scratch, 'json'));
-for (const [name, value] of Object.entries(cases)) {
-  writeFileSync(join(scratch, 'json', `${name}.json`), JSON.stringify(value));
-}
-writeFileSync(join(scratch, 'texts.json'), JSON.stringify(texts));
-const program = `
-import json, sys, tokenizers
-folder = sys.argv[1]
-texts = json.load(open(folder + '/texts.json'))
-ids = {}
-for name in json.loads(sys.argv[2]):
-    tokenizer = tokenizers.Tokenizer.from_file(folder + '/json/' + name + '.json')
-    ids[name] = [tokenizer.encode(text).ids for text in texts]
-print(json.dumps(ids))
-`;
-const output = execFileSync(PYTHON, ['-c', program, scratch, JSON.stringify(Object.keys(cases))], {
-  encoding: 'utf8',
-  maxBuffer: 1 << 28,
-});
+const { Tokenizer } = createRequire(import.meta.url)(TOKENIZERS);
 const components = {};
-for (const [name, lists] of Object.entries(JSON.parse(output))) components[name] = lists.map(idsHash).join('');
+for (const [name, value] of Object.entries(cases)) {
+  const tokenizer = Tokenizer.fromString(JSON.stringify(value));
+  const encodings = await Promise.all(texts.map((text) => tokenizer.encode(text)));
+  components[name] = encodings.map((encoding) => idsHash(encoding.getIds())).join('');
+}
 save('hugging-face-hashes.json', { texts: texts.length, components });
 process.exit(0);

@@ -57,6 +57,8 @@ export function jsonCases(
   return {
     ...knownCases(pairs),
     ...componentCases(pairs, pairIds['ab']!),
+    ...affixCases(pairIds, merges),
+    ...wordLevelCases(words),
     ...unigramCases(words, charsmap),
     ...wordPieceCases(words),
   };
@@ -118,6 +120,8 @@ function componentCases(pairs: MakePairs, ab: number): Record<string, Json> {
     punctuationRuns: pairs(sequence({ type: 'Punctuation', behavior: 'Contiguous' }, byteLevel)),
     whitespace: pairs(sequence({ type: 'Whitespace' }, byteLevel)),
     whitespaceSplit: pairs(sequence({ type: 'WhitespaceSplit' }, byteLevel)),
+    fixedLength: pairs(sequence({ type: 'FixedLength', length: 3 }, byteLevel)),
+    byteLevelFirst: pairs(sequence(gpt2, split('[aeiou\u0120]'), { type: 'Digits', individual_digits: true })),
     strip: pairs(byteLevel, { normalizer: { type: 'Strip', strip_left: true, strip_right: true } }),
     replace: pairs(byteLevel, { normalizer: { type: 'Replace', pattern: { Regex: ' {2,}' }, content: ' $1' } }),
     added: pairs(gpt2, {
@@ -145,6 +149,51 @@ function componentCases(pairs: MakePairs, ab: number): Record<string, Json> {
     cases[`normalizer${type}`] = pairs(byteLevel, { normalizer: { type } });
   }
   return cases;
+}
+
+/** BPE whose tokens tell the place in a word; all pairs of `pairIds` are also tokens with the affix. */
+function affixCases(pairIds: Readonly<Record<string, number>>, merges: readonly string[]): Record<string, Json> {
+  const marked = 70_000; // ids of tokens with the affix begin here
+  const entries = Object.entries(pairIds);
+  const bpe = (pre_tokenizer: Json, model: Json): Json =>
+    file({ pre_tokenizer, decoder: gpt2, model: { type: 'BPE', unk_token: null, ...model } });
+  const suffixed = {
+    end_of_word_suffix: '</w>',
+    vocab: { ...pairIds, ...Object.fromEntries(entries.map(([text, id]) => [`${text}</w>`, marked + id])) },
+    merges: merges.flatMap((merge) => [merge, `${merge}</w>`]),
+  };
+  const prefixed = {
+    continuing_subword_prefix: '##',
+    vocab: { ...pairIds, ...Object.fromEntries(entries.map(([text, id]) => [`##${text}`, marked + id])) },
+    merges: merges.flatMap((merge) => [merge.replace(' ', ' ##'), `##${merge.replace(' ', ' ##')}`]),
+  };
+  return {
+    suffix: bpe(gpt2, suffixed),
+    suffixCharacters: bpe({ type: 'Whitespace' }, ofAscii(suffixed)),
+    prefix: bpe(gpt2, prefixed),
+    prefixCharacters: bpe({ type: 'Whitespace' }, ofAscii(prefixed)),
+  };
+}
+
+/** A model to which all other characters are unknown. */
+function ofAscii<T extends { readonly vocab: object; readonly merges: readonly string[] }>(model: T): Json {
+  const isAscii = (text: string): boolean => /^[ -~]*$/.test(text);
+  const vocab = Object.fromEntries(Object.entries(model.vocab).filter(([text]) => isAscii(text)));
+  const unknown = { unk_token: '<unk>', fuse_unk: true };
+  return { ...model, ...unknown, vocab: { ...vocab, '<unk>': 69_999 }, merges: model.merges.filter(isAscii) };
+}
+
+/** @param words byte-level */
+function wordLevelCases(words: readonly string[]): Record<string, Json> {
+  const vocab = Object.fromEntries(['<unk>', ...words].map((text, id) => [text, id]));
+  const wordLevel = (pre_tokenizer: Json): Json =>
+    file({ pre_tokenizer, model: { type: 'WordLevel', unk_token: '<unk>', vocab } });
+  const scores = ['<unk>', ...words].map((text, id) => [text, id === 0 ? 0 : -1 - ((id * 7919) % 1000) / 90]);
+  return {
+    wordLevel: wordLevel({ type: 'Whitespace' }),
+    wordLevelBytes: wordLevel(gpt2),
+    unigramByteLevel: file({ pre_tokenizer: gpt2, model: { type: 'Unigram', unk_id: 0, vocab: scores } }),
+  };
 }
 
 function unigramCases(words: readonly string[], charsmap: string): Record<string, Json> {

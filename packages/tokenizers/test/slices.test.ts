@@ -55,17 +55,14 @@ function wordPieces(): Tokenizer {
 
 const json: Record<string, unknown> = demoTokenizer();
 const normalized = (normalizer: unknown): Tokenizer => tokenizerFromJson({ ...json, normalizer });
+const byteLevel = { type: 'ByteLevel', add_prefix_space: false, use_regex: false };
+const preTokenized = (...pretokenizers: readonly object[]): Tokenizer =>
+  tokenizerFromJson({ ...json, pre_tokenizer: { type: 'Sequence', pretokenizers } });
 const splitAt = (Regex: string): Tokenizer =>
-  tokenizerFromJson({
-    ...json,
-    pre_tokenizer: {
-      type: 'Sequence',
-      pretokenizers: [
-        { type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false },
-        { type: 'ByteLevel', add_prefix_space: false, use_regex: false },
-      ],
-    },
-  });
+  preTokenized({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false }, byteLevel);
+/** The tokenizer of the demo model with another model, which takes words in the byte-level spelling. */
+const withModel = (model: object): Tokenizer => tokenizerFromJson({ ...json, pre_tokenizer: byteLevel, model });
+const { model: demoModel } = demoTokenizer();
 
 /** With the number of slices of each of the texts below: fewer would be work that is not counted. */
 const tokenizers: readonly (readonly [string, () => Tokenizer, readonly number[]])[] = [
@@ -85,6 +82,23 @@ const tokenizers: readonly (readonly [string, () => Tokenizer, readonly number[]
     'Replace',
     () => normalized({ type: 'Replace', pattern: { String: ' ' }, content: '_' }),
     [38, 67, 38, 53, 5, 38, 88],
+  ],
+  ['FixedLength', () => preTokenized({ type: 'FixedLength', length: 7 }, byteLevel), [63, 63, 63, 63, 5, 63, 63]],
+  [
+    'a long FixedLength',
+    () => preTokenized({ type: 'FixedLength', length: 1e9 }, byteLevel),
+    [67, 67, 67, 96, 5, 67, 117],
+  ],
+  [
+    'a step after ByteLevel',
+    () => preTokenized(byteLevel, { type: 'Split', pattern: { String: 'e' } }),
+    [78, 78, 78, 66, 5, 78, 146],
+  ],
+  ['end of words', () => withModel({ ...demoModel, end_of_word_suffix: '</w>' }), [78, 78, 78, 103, 5, 78, 144]],
+  [
+    'WordLevel',
+    () => withModel({ type: 'WordLevel', unk_token: 'a', vocab: demoModel.vocab }),
+    [35, 35, 35, 35, 5, 35, 35],
   ],
 ];
 
@@ -215,11 +229,4 @@ it('whitespace before a letter takes linear time where only whitespace at the en
   const text = `${' '.repeat(200_000)}x ${' '.repeat(200_000)}`;
   const tokenizer = byteBpe('deepseek-llm');
   expect(tokenizer.decode(tokenizer.encode(text, { addSpecialTokens: false }))).toBe(text);
-});
-
-it('a text that is too long for the library, which cannot be interrupted, is refused', () => {
-  const tokenizer = tokenizerFromJson({ ...json, pre_tokenizer: { type: 'FixedLength', length: 2 } });
-  expect(tokenizer.kind).toBe('library');
-  expect(tokenizer.encode('a'.repeat(2 ** 17)).length).toBeGreaterThan(0);
-  expect(() => tokenizer.encode('a'.repeat(2 ** 17 + 1))).toThrow(CapacityError);
 });

@@ -12,7 +12,7 @@ export function createMissingTokenizer(source: string, field: string, vocabSize:
     });
   };
   return {
-    kind: 'library',
+    kind: 'none',
     vocabSize,
     bosId: undefined,
     eosId: undefined,

@@ -9,14 +9,18 @@ export type MergePair = readonly [left: string, right: string];
 export class BpeRules implements MergeRules {
   readonly #table: PairTable;
 
-  /** @param merges best first; the first of duplicate pairs wins */
-  constructor(symbols: SymbolTable, merges: Iterable<MergePair>, numMerges: number) {
+  /**
+   * @param merges best first; the first of duplicate pairs wins
+   * @param prefixLength characters at the start of a right token that its merge does not keep
+   */
+  constructor(symbols: SymbolTable, merges: Iterable<MergePair>, numMerges: number, prefixLength = 0) {
     this.#table = new PairTable(numMerges);
     let rank = 0;
     for (const [leftText, rightText] of merges) {
       const left = symbols.intern(leftText);
       const right = symbols.intern(rightText);
-      if (this.#table.find(left, right) < 0) this.#table.add(left, right, rank, symbols.intern(leftText + rightText));
+      const mergedText = leftText + rightText.slice(prefixLength);
+      if (this.#table.find(left, right) < 0) this.#table.add(left, right, rank, symbols.intern(mergedText));
       rank++;
     }
   }

@@ -65,10 +65,19 @@ export class ScoreRules implements MergeRules {
   }
 }
 
+/** What marks the place of a character in its word. */
+export interface Affixes {
+  /** Before each character but the first: `##`. */
+  readonly prefix: string;
+  /** After the last one: `</w>`. */
+  readonly suffix: string;
+}
+
 export class CharBpe implements WordModel {
   readonly #symbols: SymbolTable;
   readonly #unknown: UnknownRule;
   readonly #ignoreMerges: boolean;
+  readonly #affixes: Affixes | undefined;
   readonly #cache: WordCache | undefined;
   // Symbol of each code point below 128, or -1 before its first use.
   readonly #ascii = new Int32Array(128).fill(-1);
@@ -86,11 +95,12 @@ export class CharBpe implements WordModel {
     symbols: SymbolTable,
     rules: MergeRules,
     unknown: UnknownRule,
-    options: { readonly ignoreMerges?: boolean; readonly cacheWords?: boolean } = {},
+    options: { readonly ignoreMerges?: boolean; readonly cacheWords?: boolean; readonly affixes?: Affixes } = {},
   ) {
     this.#symbols = symbols;
     this.#unknown = unknown;
     this.#ignoreMerges = options.ignoreMerges ?? false;
+    this.#affixes = options.affixes;
     this.#cache = options.cacheWords === true ? new WordCache() : undefined;
     this.merger = new Merger(rules);
   }
@@ -138,19 +148,26 @@ export class CharBpe implements WordModel {
     let { at, count } = read;
     for (; at < word.length && count < end; count++) {
       const unit = word.charCodeAt(at);
-      if (unit < 128) {
+      if (unit < 128 && this.#affixes === undefined) {
         if (this.#ascii[unit] === -1) this.#ascii[unit] = this.#symbols.intern(String.fromCharCode(unit));
         work[count] = this.#ascii[unit]!;
         at++;
       } else {
         const character = String.fromCodePoint(word.codePointAt(at)!);
-        work[count] = this.#symbols.intern(character);
+        const isLast = at + character.length === word.length;
+        work[count] = this.#symbols.intern(this.#written(character, at === 0, isLast));
         at += character.length;
       }
     }
     read.at = at;
     read.count = count;
     return at < word.length;
+  }
+
+  #written(character: string, isFirst: boolean, isLast: boolean): string {
+    if (this.#affixes === undefined) return character;
+    const { prefix, suffix } = this.#affixes;
+    return (isFirst ? '' : prefix) + character + (isLast ? suffix : '');
   }
 
   /** @returns whether the last symbol is unknown */

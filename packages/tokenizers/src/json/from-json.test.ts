@@ -22,7 +22,6 @@ const cases = jsonCases(pairs, Object.keys(demo.model.vocab), charsmap);
 describe('components', () => {
   it.each(Object.keys(cases))('%s gives the ids of Hugging Face tokenizers on mixed texts', (name) => {
     const tokenizer = tokenizerFromJson(cases[name]);
-    expect(tokenizer.kind).not.toBe('library');
     texts.forEach((text, index) => {
       expect(idsHash(tokenizer.encode(text)), JSON.stringify(text)).toBe(hashAt(components[name]!, index));
     });
@@ -125,16 +124,6 @@ it('tokenizerFromJson: reads the tokenizer of the demo model', () => {
   );
 });
 
-it('tokenizerFromJson: delegates unsupported components to the library', () => {
-  const file = { ...llamaLike(), pre_tokenizer: { type: 'FixedLength', length: 2 } };
-  const tokenizer = tokenizerFromJson(file, config);
-  expect(tokenizer.kind).toBe('library');
-  // Pieces of two characters: \u2581a, b.
-  expect([...tokenizer.encode('ab</s>')]).toEqual([1, 259, 260, 261, 2]);
-  expect([...tokenizer.encode('</s>', { parseSpecialTokens: false })]).not.toContain(2);
-  expect(tokenizer.decode(tokenizer.encode('ab'), { skipSpecialTokens: true })).toBe('ab');
-});
-
 it.each([0, -1, 0.5, 1e300, '2', null])('tokenizerFromJson: rejects pieces of %j characters', (length) => {
   const step = { type: 'FixedLength', length };
   const nested = { type: 'Sequence', pretokenizers: [{ type: 'Whitespace' }, step] };
@@ -153,15 +142,6 @@ it('tokenizerFromJson: an expression that backtracks without end takes linear ti
   expect([...tokenizer.encode('abb')]).toEqual([...tokenizer.encode('aa')]);
 });
 
-it('tokenizerFromJson: rejects an expression that backtracks for the library', () => {
-  const split = { type: 'Split', pattern: { Regex: '(a+)+$' }, behavior: 'Isolated', invert: false };
-  const fixed = { type: 'FixedLength', length: 2 };
-  const file = { ...llamaLike(), pre_tokenizer: { type: 'Sequence', pretokenizers: [fixed, split] } };
-  expect(() => tokenizerFromJson(file)).toThrow(
-    /pre_tokenizer\.pretokenizers\[1\]\.pattern\.Regex: expected an expression/,
-  );
-});
-
 it.each<[string, Json, RegExp]>([
   ['no model', { model: undefined }, /model: expected an object, found nothing/],
   ['no vocabulary', { model: { type: 'BPE', vocab: {}, merges: [] }, added_tokens: [] }, /at least one token/],
@@ -171,7 +151,14 @@ it.each<[string, Json, RegExp]>([
     { model: { type: 'BPE', vocab: { a: 0 }, merges: ['a'] } },
     /model\.merges\[0\]: expected "left right"/,
   ],
-  ['an unknown normalizer', { normalizer: { type: 'Nonsense' } }, /normalizer: not supported/],
+  ['an unknown normalizer', { normalizer: { type: 'Nonsense' } }, /normalizer: not supported: "Nonsense"/],
+  ['an unknown pre-tokenizer', { pre_tokenizer: { type: 'Nonsense' } }, /pre_tokenizer: not supported: "Nonsense"/],
+  ['an unknown model', { model: { type: 'Nonsense', vocab: { a: 0 } } }, /model\.type: not supported: "Nonsense"/],
+  [
+    'words without an unknown token',
+    { model: { type: 'WordLevel', vocab: { a: 3 } }, added_tokens: [] },
+    /unk_token: expected/,
+  ],
   ['an unknown post-processor', { post_processor: { type: 'Nonsense' } }, /post_processor\.type: expected Template/],
   [
     'a template without its token',

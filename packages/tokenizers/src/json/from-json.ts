@@ -12,29 +12,27 @@ import type { SpecialIds, TextEncoderModel } from '../tokenizer/vocabulary-token
 import { VocabularyTokenizer, utf8 } from '../tokenizer/vocabulary-tokenizer.js';
 import { AddedTokenSplitter } from './added-tokens.js';
 import { readDecoder } from './decoder.js';
-import { createLibraryEncoder } from './library-encoder.js';
 import type { JsonModel } from './model.js';
 import { readModel } from './model.js';
 import type { Normalizer } from './normalizer.js';
 import { readNormalizer } from './normalizer.js';
 import type { Surroundings } from './post-processor.js';
 import { readPostProcessor } from './post-processor.js';
-import type { PreTokenizer } from './pre-tokenizer.js';
-import { cutPieces, readPreTokenizer } from './pre-tokenizer.js';
+import type { PieceStep, PreTokenizer } from './pre-tokenizer.js';
+import { cutPieces, mapBytes, readPreTokenizer } from './pre-tokenizer.js';
 import type { JsonObject } from './value.js';
-import { UnsupportedComponent, asObject, jsonError, optionalBoolean } from './value.js';
+import { asObject, jsonError, optionalBoolean } from './value.js';
 import type { JsonVocabulary } from './vocabulary.js';
 import { configToken, readVocabulary } from './vocabulary.js';
 
 const CONFIG = 'tokenizer_config.json';
 
 /**
- * Builds a tokenizer from parsed JSON. Models of type BPE, WordPiece and Unigram with the usual normalizers and
- * pre-tokenizers use Winnow's own algorithms; a file with any other component uses `@huggingface/tokenizers`
- * (`kind` is `'library'`). See docs/decisions/0003-tokenizer-library.md.
+ * Builds a tokenizer from parsed JSON: models of type BPE, WordPiece, Unigram and WordLevel. See
+ * docs/decisions/0003-tokenizer-library.md.
  * @param tokenizerJson parsed tokenizer.json
  * @param tokenizerConfig parsed tokenizer_config.json: which tokens are BOS, EOS and so on, `add_bos_token`
- * @throws FormatError for a malformed file and for components that neither supports
+ * @throws FormatError for a malformed file and for an unknown component
  */
 export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unknown): Tokenizer {
   const root = asObject(tokenizerJson, '(root)');
@@ -42,7 +40,7 @@ export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unkn
   const modelConfig = asObject(root['model'], 'model');
   const vocabulary = readVocabulary(root, modelConfig);
   const template = readPostProcessor(root['post_processor'], 'post_processor', vocabulary.texts.length);
-  const { encoder, kind, unkId, maxTokenBytes } = createEncoder(root, modelConfig, config, vocabulary);
+  const { encoder, kind, unkId, maxTokenBytes } = createEncoder(root, modelConfig, vocabulary);
   const ids = resolveIds(config, vocabulary, template, unkId);
   const decoder = readDecoder(root['decoder']);
   const special = vocabulary.special;
@@ -73,7 +71,6 @@ function asConfig(value: unknown): JsonObject {
 function createEncoder(
   root: JsonObject,
   modelConfig: JsonObject,
-  config: JsonObject,
   vocabulary: JsonVocabulary,
 ): {
   encoder: TextEncoderModel;
@@ -81,38 +78,28 @@ function createEncoder(
   unkId: number | undefined;
   maxTokenBytes: number | undefined;
 } {
-  try {
-    const normalizer = readNormalizer(root['normalizer'], 'normalizer');
-    const preTokenizer = readPreTokenizer(root['pre_tokenizer'], 'pre_tokenizer');
-    const model = readModel(modelConfig, vocabulary, preTokenizer.byteLevel);
-    return {
-      encoder: new JsonEncoder(vocabulary, normalizer, preTokenizer, model),
-      kind: model.kind,
-      unkId: model.unkId,
-      maxTokenBytes: normalizer === undefined ? maxTokenBytesOf(vocabulary, preTokenizer) : undefined,
-    };
-  } catch (error) {
-    if (!(error instanceof UnsupportedComponent)) throw error;
-    const unkText = modelConfig['unk_token'];
-    return {
-      encoder: createLibraryEncoder(root, config, error),
-      kind: 'library',
-      unkId: typeof unkText === 'string' ? vocabulary.idByText.get(unkText) : undefined,
-      maxTokenBytes: undefined,
-    };
-  }
+  const normalizer = readNormalizer(root['normalizer'], 'normalizer');
+  const preTokenizer = readPreTokenizer(root['pre_tokenizer'], 'pre_tokenizer');
+  const model = readModel(modelConfig, vocabulary, preTokenizer.byteLevel);
+  const steps = preTokenizer.byteLevel && !model.mapsBytes ? [...preTokenizer.steps, mapBytes] : preTokenizer.steps;
+  return {
+    encoder: new JsonEncoder(vocabulary, normalizer, steps, model),
+    kind: model.kind,
+    unkId: model.unkId,
+    maxTokenBytes: normalizer === undefined && model.mapsBytes ? maxTokenBytesOf(vocabulary, preTokenizer) : undefined,
+  };
 }
 
-function maxTokenBytesOf(vocabulary: JsonVocabulary, { byteLevel, keepsText }: PreTokenizer): number | undefined {
+function maxTokenBytesOf(vocabulary: JsonVocabulary, { keepsText }: PreTokenizer): number | undefined {
   const strips = vocabulary.added.some(({ leftStrip, rightStrip }) => leftStrip || rightStrip);
-  if (!byteLevel || !keepsText || strips) return undefined;
+  if (!keepsText || strips) return undefined;
   return maxBytesOfTokens(vocabulary.texts, vocabulary.modelIds, (id) => vocabulary.isAdded[id] === 1);
 }
 
 /** Splits at added tokens, then runs normalizer, pre-tokenizer and model on the text between them. */
 class JsonEncoder implements TextEncoderModel {
   readonly #normalizer: Normalizer | undefined;
-  readonly #preTokenizer: PreTokenizer;
+  readonly #steps: readonly PieceStep[];
   readonly #model: JsonModel;
   // Splitters by whether special tokens are parsed: one for raw text and one for normalized text.
   readonly #splitters: readonly { readonly given: AddedTokenSplitter; readonly normalized: AddedTokenSplitter }[];
@@ -120,11 +107,11 @@ class JsonEncoder implements TextEncoderModel {
   constructor(
     vocabulary: JsonVocabulary,
     normalizer: Normalizer | undefined,
-    preTokenizer: PreTokenizer,
+    steps: readonly PieceStep[],
     model: JsonModel,
   ) {
     this.#normalizer = normalizer;
-    this.#preTokenizer = preTokenizer;
+    this.#steps = steps;
     this.#model = model;
     this.#splitters = [false, true].map((parse) => {
       const tokens = vocabulary.added.filter((token) => parse || !token.special);
@@ -162,7 +149,7 @@ class JsonEncoder implements TextEncoderModel {
 
   *#encodePlain(text: string, atStart: boolean, ids: IdList, work: SliceCounter): Sliced<void> {
     const { words } = this.#model;
-    for (const word of yield* cutPieces(text, this.#preTokenizer.steps, atStart, work)) {
+    for (const word of yield* cutPieces(text, this.#steps, atStart, work)) {
       if (word.length > longLength) yield* words.encodeWordSliced(word, ids, work);
       else words.encodeWord(word, ids);
       if (work.spend(word.length)) yield;

@@ -3,31 +3,33 @@ import { describeValue } from '@winnow/tensor';
 import type { MergePair } from '../algorithms/bpe-rules.js';
 import { BpeRules } from '../algorithms/bpe-rules.js';
 import { ByteBpe } from '../algorithms/byte-bpe.js';
-import { CharBpe } from '../algorithms/char-bpe.js';
+import { CharBpe, type Affixes } from '../algorithms/char-bpe.js';
 import { SymbolTable, findByteIds } from '../algorithms/symbols.js';
 import { Unigram } from '../algorithms/unigram.js';
+import { WordLevel } from '../algorithms/wordlevel.js';
 import { WordPiece } from '../algorithms/wordpiece.js';
 import { hexTokenText } from '../text/byte-level.js';
 import type { WordModel } from '../text/words.js';
 import type { Tokenizer } from '../tokenizer/tokenizer.js';
 import type { JsonObject } from './value.js';
-import { UnsupportedComponent, asArray, asId, asNumber, asString, jsonError } from './value.js';
-import { optionalBoolean, optionalString } from './value.js';
+import { asArray, asId, asNumber, asString, jsonError } from './value.js';
+import { optionalBoolean, optionalString, unsupported } from './value.js';
 import type { JsonVocabulary } from './vocabulary.js';
 
 export interface JsonModel {
   readonly kind: Tokenizer['kind'];
   readonly unkId: number | undefined;
   readonly words: WordModel;
+  /** Whether it takes plain words and applies the byte-level mapping itself. */
+  readonly mapsBytes: boolean;
 }
 
 /**
- * @param byteLevel whether the words passed to the model are in the byte-level mapping
- * @throws FormatError for malformed fields, UnsupportedComponent for a model that Winnow does not implement
+ * @param byteLevel whether the last pre-tokenizer applies the byte-level mapping
+ * @throws FormatError for malformed fields and for a model that Winnow does not implement
  */
 export function readModel(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boolean): JsonModel {
   const type = modelType(model);
-  if (byteLevel && type !== 'BPE') throw new UnsupportedComponent('model.type', `${type} with ByteLevel`);
   switch (type) {
     case 'BPE':
       return readBpe(model, vocabulary, byteLevel);
@@ -35,8 +37,10 @@ export function readModel(model: JsonObject, vocabulary: JsonVocabulary, byteLev
       return readWordPiece(model, vocabulary);
     case 'Unigram':
       return readUnigram(model, vocabulary);
+    case 'WordLevel':
+      return readWordLevel(model, vocabulary);
     default:
-      throw new UnsupportedComponent('model.type', type);
+      throw unsupported('model.type', type);
   }
 }
 
@@ -50,7 +54,10 @@ function modelType(model: JsonObject): string {
 
 function unknownId(model: JsonObject, vocabulary: JsonVocabulary): number | undefined {
   const text = optionalString(model['unk_token'], 'model.unk_token');
-  if (text === undefined) return undefined;
+  return text === undefined ? undefined : idOfUnknown(text, vocabulary);
+}
+
+function idOfUnknown(text: string, vocabulary: JsonVocabulary): number {
   const id = vocabulary.idByText.get(text);
   if (id === undefined)
     throw jsonError('model.unk_token', `expected a token of the vocabulary, found ${describeValue(text)}`);
@@ -58,11 +65,7 @@ function unknownId(model: JsonObject, vocabulary: JsonVocabulary): number | unde
 }
 
 function readBpe(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boolean): JsonModel {
-  for (const name of ['continuing_subword_prefix', 'end_of_word_suffix']) {
-    if ((optionalString(model[name], `model.${name}`) ?? '') !== '') {
-      throw new UnsupportedComponent(`model.${name}`, model[name]);
-    }
-  }
+  const affixes = readAffixes(model);
   const unkId = unknownId(model, vocabulary);
   const merges = asArray(model['merges'], 'model.merges');
   const ignoreMerges = optionalBoolean(model['ignore_merges'], 'model.ignore_merges') ?? false;
@@ -70,7 +73,7 @@ function readBpe(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boole
   const fuse = optionalBoolean(model['fuse_unk'], 'model.fuse_unk') ?? false;
   const { texts, modelIds } = vocabulary;
   const pairs = readMerges(merges);
-  if (byteLevel) {
+  if (byteLevel && affixes === undefined) {
     const words = new ByteBpe({
       texts,
       idByText: modelIds,
@@ -79,20 +82,23 @@ function readBpe(model: JsonObject, vocabulary: JsonVocabulary, byteLevel: boole
       ignoreMerges,
       unkId,
     });
-    return { kind: 'bpe', unkId, words };
+    return { kind: 'bpe', unkId, words, mapsBytes: true };
   }
   const symbols = new SymbolTable(texts, modelIds);
   const byteIds = byteFallback ? findByteIds(modelIds, hexTokenText) : undefined;
   const words = new CharBpe(
     symbols,
-    new BpeRules(symbols, pairs, merges.length),
+    new BpeRules(symbols, pairs, merges.length, affixes?.prefix.length),
     { byteIds, unkId, fuse },
-    {
-      ignoreMerges,
-      cacheWords: true,
-    },
+    { ignoreMerges, cacheWords: true, ...(affixes && { affixes }) },
   );
-  return { kind: 'bpe', unkId, words };
+  return { kind: 'bpe', unkId, words, mapsBytes: false };
+}
+
+function readAffixes(model: JsonObject): Affixes | undefined {
+  const read = (name: string): string => optionalString(model[name], `model.${name}`) ?? '';
+  const affixes = { prefix: read('continuing_subword_prefix'), suffix: read('end_of_word_suffix') };
+  return affixes.prefix === '' && affixes.suffix === '' ? undefined : affixes;
 }
 
 function readMerges(merges: readonly unknown[]): MergePair[] {
@@ -115,7 +121,7 @@ function readWordPiece(model: JsonObject, vocabulary: JsonVocabulary): JsonModel
   const limit = model['max_input_chars_per_word'];
   const maxWordLength = limit === undefined ? 100 : asNumber(limit, 'model.max_input_chars_per_word');
   const words = new WordPiece({ tokens: vocabulary.modelIds, start: '', continuation, unkId, maxWordLength });
-  return { kind: 'wordpiece', unkId, words };
+  return { kind: 'wordpiece', unkId, words, mapsBytes: false };
 }
 
 function readUnigram(model: JsonObject, vocabulary: JsonVocabulary): JsonModel {
@@ -131,5 +137,10 @@ function readUnigram(model: JsonObject, vocabulary: JsonVocabulary): JsonModel {
     if (special[id] === 0 && id !== unkId) tokens.push({ id, text: texts[id]!, score });
   });
   const byteIds = byteFallback ? findByteIds(vocabulary.modelIds, hexTokenText) : undefined;
-  return { kind: 'unigram', unkId, words: new Unigram({ tokens, minScore, unkId, byteIds }) };
+  return { kind: 'unigram', unkId, words: new Unigram({ tokens, minScore, unkId, byteIds }), mapsBytes: false };
+}
+
+function readWordLevel(model: JsonObject, vocabulary: JsonVocabulary): JsonModel {
+  const unkId = idOfUnknown(optionalString(model['unk_token'], 'model.unk_token') ?? '<unk>', vocabulary);
+  return { kind: 'wordlevel', unkId, words: new WordLevel(vocabulary.modelIds, unkId), mapsBytes: false };
 }

@@ -6,12 +6,12 @@ import type { CharsmapMatch } from '../text/charsmap.js';
 import { longLength } from '../text/split.js';
 import { TextBuilder } from '../text/text-builder.js';
 import { readPattern, replaceMatches } from './pattern.js';
-import { UnsupportedComponent, asArray, asObject, asString, jsonError, optionalBoolean } from './value.js';
+import { asArray, asObject, asString, jsonError, optionalBoolean, unsupported } from './value.js';
 
 /** Maps text to normalized text. */
 export type Normalizer = (text: string, work: SliceCounter) => Sliced<string>;
 
-/** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
+/** @throws FormatError for malformed fields and for an unknown type */
 export function readNormalizer(value: unknown, field: string, depth = 0): Normalizer | undefined {
   if (value === null || value === undefined) return undefined;
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
@@ -61,7 +61,7 @@ export function readNormalizer(value: unknown, field: string, depth = 0): Normal
     case 'Precompiled':
       return precompiled(config['precompiled_charsmap'], `${field}.precompiled_charsmap`);
     default:
-      throw new UnsupportedComponent(field, config['type']);
+      throw unsupported(field, config['type']);
   }
 }
 

@@ -1,10 +1,13 @@
 /** Pre-tokenizers of tokenizer.json: they split text into pieces, step by step. */
 import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { HostPattern, type Pattern } from '../pattern/window-search.js';
+import { byteLevelEncode } from '../text/byte-level.js';
 import { compilePattern, longLength } from '../text/split.js';
+import { TextBuilder } from '../text/text-builder.js';
 import { replaceSpaces } from '../text/words.js';
-import { readPattern } from './pattern.js';
-import { UnsupportedComponent, asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
+import { readPattern, replaceMatches } from './pattern.js';
+import { asArray, asNumber, asObject, asString, jsonError } from './value.js';
+import { optionalBoolean, optionalString, unsupported } from './value.js';
 import type { JsonObject } from './value.js';
 
 /** Splits one piece; `atStart` is true when it begins where the whole text begins. */
@@ -17,7 +20,7 @@ export type PieceStep = (
 
 export interface PreTokenizer {
   readonly steps: readonly PieceStep[];
-  /** Whether the last step applies the byte-level mapping; the pieces here are still plain text. */
+  /** Whether a last step, which is not among these, applies the byte-level mapping (`mapBytes`). */
   readonly byteLevel: boolean;
   /** Whether the pieces together hold all of the text. */
   readonly keepsText: boolean;
@@ -28,7 +31,7 @@ const GPT2 = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|
 const WORD = '\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}';
 const PUNCTUATION = '[\\p{P}!-\\/:-@\\[-`\\{-~]';
 
-/** @throws FormatError for malformed fields, UnsupportedComponent for an unknown type */
+/** @throws FormatError for malformed fields and for an unknown type */
 export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
   const steps: PieceStep[] = [];
   const last = { byteLevel: false, keepsText: true };
@@ -66,8 +69,10 @@ function addSteps(
   depth: number,
 ): void {
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
-  // The byte-level mapping is applied when words are encoded, so it must be the last step.
-  if (last.byteLevel) throw new UnsupportedComponent(field, 'a step after ByteLevel');
+  if (last.byteLevel && config['type'] !== 'Sequence') {
+    steps.push(mapBytes);
+    last.byteLevel = false;
+  }
   if (mayDropText(config)) last.keepsText = false;
   const flag = (name: string, fallback: boolean): boolean =>
     optionalBoolean(config[name], `${field}.${name}`) ?? fallback;
@@ -83,44 +88,46 @@ function addSteps(
       if (flag('use_regex', true)) steps.push(hostStep(compilePattern(GPT2), 'Isolated', false));
       last.byteLevel = true;
       return;
-    case 'Split':
-      steps.push(
-        splitStep(
-          readPattern(config['pattern'], `${field}.pattern`),
-          readBehavior(config['behavior'], `${field}.behavior`, 'Isolated'),
-          flag('invert', false),
-        ),
-      );
-      return;
-    case 'Digits':
-      steps.push(hostStep(/\p{N}/gu, flag('individual_digits', false) ? 'Isolated' : 'Contiguous', false));
-      return;
-    case 'Punctuation': {
-      const behavior = readBehavior(config['behavior'], `${field}.behavior`, 'Isolated');
-      steps.push(hostStep(new RegExp(PUNCTUATION, 'gu'), behavior, false));
-      return;
-    }
-    case 'Whitespace':
-      steps.push(hostStep(compilePattern(`[${WORD}]+|[^${WORD}\\s]+`), 'Removed', true));
-      return;
-    case 'WhitespaceSplit':
-      steps.push(hostStep(compilePattern('\\s'), 'Removed', false));
-      return;
-    case 'BertPreTokenizer':
-      steps.push(hostStep(compilePattern('\\s'), 'Removed', false));
-      steps.push(hostStep(new RegExp(PUNCTUATION, 'gu'), 'Isolated', false));
-      return;
-    case 'Metaspace':
-      steps.push(readMetaspace(config, field));
-      return;
     default:
-      throw new UnsupportedComponent(field, config['type']);
+      steps.push(...readSteps(config, field));
+  }
+}
+
+/** The steps of a pre-tokenizer that contains no others. */
+function readSteps(config: JsonObject, field: string): readonly PieceStep[] {
+  const behavior = (): Behavior => readBehavior(config['behavior'], `${field}.behavior`, 'Isolated');
+  const flag = (name: string): boolean => optionalBoolean(config[name], `${field}.${name}`) ?? false;
+  const pattern = (): Pattern => readPattern(config['pattern'], `${field}.pattern`);
+  switch (config['type']) {
+    case 'Split':
+      return [splitStep(pattern(), behavior(), flag('invert'))];
+    case 'Digits':
+      return [hostStep(/\p{N}/gu, flag('individual_digits') ? 'Isolated' : 'Contiguous', false)];
+    case 'Punctuation':
+      return [hostStep(new RegExp(PUNCTUATION, 'gu'), behavior(), false)];
+    case 'Whitespace':
+      return [hostStep(compilePattern(`[${WORD}]+|[^${WORD}\\s]+`), 'Removed', true)];
+    case 'WhitespaceSplit':
+      return [hostStep(compilePattern('\\s'), 'Removed', false)];
+    case 'BertPreTokenizer':
+      return [
+        hostStep(compilePattern('\\s'), 'Removed', false),
+        hostStep(new RegExp(PUNCTUATION, 'gu'), 'Isolated', false),
+      ];
+    case 'Metaspace':
+      return [readMetaspace(config, field)];
+    case 'FixedLength':
+      return [readFixedLength(config['length'], `${field}.length`)];
+    case 'Replace':
+      return [replaceStep(pattern(), asString(config['content'], `${field}.content`))];
+    default:
+      throw unsupported(field, config['type']);
   }
 }
 
 /** Steps that drop what they match, such as whitespace, or replace it with text that a file may leave empty. */
 function mayDropText({ type, behavior }: JsonObject): boolean {
-  const keeps = ['Sequence', 'ByteLevel', 'Digits', 'Split', 'Punctuation'];
+  const keeps = ['Sequence', 'ByteLevel', 'Digits', 'Split', 'Punctuation', 'FixedLength'];
   return behavior === 'Removed' || !keeps.some((name) => name === type);
 }
 
@@ -149,6 +156,45 @@ function readMetaspace(config: JsonObject, field: string): PieceStep {
     }
   };
 }
+
+/** Pieces of as many characters. */
+function readFixedLength(value: unknown, field: string): PieceStep {
+  const length = value === undefined ? 5 : asNumber(value, field);
+  if (!Number.isSafeInteger(length) || length < 1) {
+    throw jsonError(field, `expected a positive integer, found ${length}`);
+  }
+  return function* (piece, _, emit, work) {
+    for (let start = 0, at = 0, count = 0; at < piece.length;) {
+      at += piece.codePointAt(at)! > 0xffff ? 2 : 1;
+      const isEnd = ++count === length || at === piece.length;
+      if (!isEnd && count % longLength !== 0) continue;
+      if (work.spend(Math.min(count, longLength))) yield;
+      if (!isEnd) continue;
+      emit(piece.slice(start, at));
+      [start, count] = [at, 0];
+    }
+  };
+}
+
+/** Replaces without splitting; a step of `@huggingface/transformers`. */
+function replaceStep(pattern: Pattern, content: string): PieceStep {
+  return function* (piece, _, emit, work) {
+    emit(yield* replaceMatches(piece, pattern, content, work));
+  };
+}
+
+/** The byte-level spelling of a piece, for models that know only characters. */
+export const mapBytes: PieceStep = function* (piece, _, emit, work) {
+  const out = new TextBuilder();
+  for (let start = 0; start < piece.length;) {
+    let end = Math.min(start + longLength, piece.length);
+    if ((piece.charCodeAt(end) & 0xfc00) === 0xdc00) end++; // the second half of a character
+    out.add(byteLevelEncode(piece.slice(start, end)));
+    if (work.spend(end - start)) yield;
+    start = end;
+  }
+  emit(out.take());
+};
 
 type Behavior = 'Removed' | 'Isolated' | 'MergedWithPrevious' | 'MergedWithNext' | 'Contiguous';
 const BEHAVIORS: readonly string[] = ['Removed', 'Isolated', 'MergedWithPrevious', 'MergedWithNext', 'Contiguous'];

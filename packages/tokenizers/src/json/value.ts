@@ -49,12 +49,7 @@ export function asId(value: unknown, field: string): number {
   throw jsonError(field, `expected a token id below ${MAX_VOCABULARY}, found ${describeValue(value)}`);
 }
 
-/** A component that Winnow does not implement itself; the caller falls back to the library. */
-export class UnsupportedComponent extends Error {
-  readonly field: string;
-
-  constructor(field: string, type: unknown) {
-    super(`${field}: ${describeValue(type)}`);
-    this.field = field;
-  }
+/** A component that Winnow does not implement. */
+export function unsupported(field: string, type: unknown): FormatError {
+  return jsonError(field, `not supported: ${describeValue(type)}`);
 }

@@ -32,6 +32,12 @@ export function byteLevelCharacters(): readonly string[] {
   return byteCharacters().characters;
 }
 
+/** The byte-level spelling of up to `longLength` characters: one character for each byte of their UTF-8. */
+export function byteLevelEncode(text: string): string {
+  const { characters } = byteCharacters();
+  return Array.from(new TextEncoder().encode(text), (byte) => characters[byte]!).join('');
+}
+
 /** The bytes behind a byte-level spelling; characters outside the mapping yield their own UTF-8 bytes. */
 export function byteLevelDecode(spelling: string): Uint8Array {
   const { bytes } = byteCharacters();

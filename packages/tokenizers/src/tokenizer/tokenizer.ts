@@ -39,7 +39,7 @@ export interface Detokenizer {
 /** Converts text to token ids and back. Immutable, safe to share between sessions. */
 export interface Tokenizer {
   /** Algorithm family, for display. */
-  readonly kind: 'spm' | 'bpe' | 'wordpiece' | 'unigram' | 'library';
+  readonly kind: 'spm' | 'bpe' | 'wordpiece' | 'unigram' | 'wordlevel' | 'none';
   /** Number of ids: valid ids are `0 <= id < vocabSize`. */
   readonly vocabSize: number;
   readonly bosId: number | undefined;
