@@ -1,4 +1,4 @@
-import { FormatError, WinnowError } from '@winnow/tensor';
+import { CapacityError, FormatError, WinnowError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { testCoverage } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
@@ -140,6 +140,26 @@ it('tokenizerFromJson: an expression that backtracks without end takes linear ti
   const text = `${'ab'.repeat(20_000)}${'a'.repeat(30_000)}!`;
   expect(tokenizer.decode(tokenizer.encode(text), { skipSpecialTokens: true })).toContain('!');
   expect([...tokenizer.encode('abb')]).toEqual([...tokenizer.encode('aa')]);
+});
+
+const doubling = { type: 'Replace', pattern: { String: 'a' }, content: 'aa' };
+const spaces = { type: 'Metaspace', replacement: '  ', split: false };
+const ideograph = { type: 'Replace', pattern: { Regex: '\\p{L}' }, content: '\ufdfa' };
+it.each<[string, Json]>([
+  ['replace', { normalizer: { type: 'Sequence', normalizers: new Array<Json>(40).fill(doubling) } }],
+  [
+    'replace while they split',
+    { pre_tokenizer: { type: 'Sequence', pretokenizers: new Array<Json>(40).fill(doubling) } },
+  ],
+  ['mark spaces', { pre_tokenizer: { type: 'Sequence', pretokenizers: new Array<Json>(40).fill(spaces) } }],
+  [
+    'decompose',
+    { normalizer: { type: 'Sequence', normalizers: new Array<Json[]>(40).fill([ideograph, { type: 'NFKC' }]).flat() } },
+  ],
+  ['insert a long text', { normalizer: { ...doubling, content: 'a'.repeat(50_000) } }],
+])('tokenizerFromJson: steps that %s do not make a text endlessly longer', (_, parts) => {
+  const tokenizer = tokenizerFromJson({ ...llamaLike(), normalizer: null, ...parts });
+  expect(() => tokenizer.encode('a a '.repeat(100))).toThrow(CapacityError);
 });
 
 it.each<[string, Json, RegExp]>([

@@ -3,26 +3,36 @@ import { bytesOfBase64, CapacityError, type SliceCounter, type Sliced } from '@w
 import { charBit, charClass } from '../text/char-class.js';
 import { Charsmap } from '../text/charsmap.js';
 import type { CharsmapMatch } from '../text/charsmap.js';
+import { checkGrowth } from '../text/growth.js';
 import { longLength } from '../text/split.js';
 import { TextBuilder } from '../text/text-builder.js';
 import { readPattern, replaceMatches } from './pattern.js';
+import type { JsonObject } from './value.js';
 import { asArray, asObject, asString, jsonError, optionalBoolean, unsupported } from './value.js';
 
 /** Maps text to normalized text. */
 export type Normalizer = (text: string, work: SliceCounter) => Sliced<string>;
 
 /** @throws FormatError for malformed fields and for an unknown type */
-export function readNormalizer(value: unknown, field: string, depth = 0): Normalizer | undefined {
+export function readNormalizer(value: unknown, field: string): Normalizer | undefined {
   if (value === null || value === undefined) return undefined;
+  return inSequence(readSteps(value, field, 0));
+}
+
+function readSteps(value: unknown, field: string, depth: number): Normalizer[] {
+  if (value === null || value === undefined) return [];
   if (depth > 8) throw jsonError(field, 'expected at most 8 nested sequences');
   const config = asObject(value, field);
+  if (config['type'] === 'Sequence') {
+    const steps = asArray(config['normalizers'], `${field}.normalizers`);
+    return steps.flatMap((step, index) => readSteps(step, `${field}.normalizers[${index}]`, depth + 1));
+  }
+  const step = readStep(config, field);
+  return step === undefined ? [] : [step];
+}
+
+function readStep(config: JsonObject, field: string): Normalizer | undefined {
   switch (config['type']) {
-    case 'Sequence': {
-      const steps = asArray(config['normalizers'], `${field}.normalizers`).map((step, index) =>
-        readNormalizer(step, `${field}.normalizers[${index}]`, depth + 1),
-      );
-      return inSequence(steps.filter((step) => step !== undefined));
-    }
     case 'NFC':
     case 'NFD':
     case 'NFKC':
@@ -73,7 +83,10 @@ const maxMarks = 1024;
 function inSequence(steps: readonly Normalizer[]): Normalizer {
   return function* (text, work) {
     let current = text;
-    for (const step of steps) current = yield* step(current, work);
+    for (const step of steps) {
+      current = yield* step(current, work);
+      checkGrowth(current.length, text.length);
+    }
     return current;
   };
 }
@@ -222,17 +235,22 @@ function precompiled(value: unknown, field: string): Normalizer | undefined {
   };
   return function* (text, work) {
     const out = new TextBuilder();
+    let length = 0;
+    const add = (mapped: string): void => {
+      checkGrowth((length += mapped.length), text.length);
+      out.add(mapped);
+    };
     for (let start = 0; start < text.length;) {
       if (work.spend(1)) yield;
       if (isAlone(text, start)) {
-        out.add(mapGrapheme(text[start]!));
+        add(mapGrapheme(text[start]!));
         start++;
         continue;
       }
       let end = start + 1;
       for (; end < text.length && !isAlone(text, end); end++) if (work.spend(1)) yield;
       for (const { segment } of segmenter.segment(text.slice(start, end))) {
-        out.add(mapGrapheme(segment));
+        add(mapGrapheme(segment));
         if (work.spend(4)) yield;
       }
       start = end;

@@ -3,6 +3,7 @@ import { parseExpression, takesLinearTime } from '../pattern/expression.js';
 import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { LinearPattern } from '../pattern/linear-pattern.js';
 import { HostPattern, type Pattern } from '../pattern/window-search.js';
+import { checkGrowth } from '../text/growth.js';
 import { longLength } from '../text/split.js';
 import { TextBuilder } from '../text/text-builder.js';
 import { asObject, jsonError } from './value.js';
@@ -58,7 +59,7 @@ export function readPattern(value: unknown, field: string): Pattern {
 /** The text with every match replaced, like `String.replaceAll`. */
 export function* replaceMatches(text: string, pattern: Pattern, content: string, work: SliceCounter): Sliced<string> {
   const out = new TextBuilder();
-  let done = 0;
+  let [done, added] = [0, 0];
   const search = pattern.search(text);
   yield* search.prepare(work);
   for (let next = 0; ;) {
@@ -72,6 +73,7 @@ export function* replaceMatches(text: string, pattern: Pattern, content: string,
     const { start, end } = match;
     out.add(text.slice(done, start));
     out.add(content);
+    checkGrowth((added += content.length), text.length);
     done = end;
     next = end > start ? end : end + ((text.codePointAt(end) ?? 0) > 0xffff ? 2 : 1);
   }

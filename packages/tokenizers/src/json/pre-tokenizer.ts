@@ -2,6 +2,7 @@
 import type { SliceCounter, Sliced } from '@winnow/tensor';
 import { HostPattern, type Pattern } from '../pattern/window-search.js';
 import { byteLevelEncode } from '../text/byte-level.js';
+import { checkGrowth } from '../text/growth.js';
 import { compilePattern, longLength } from '../text/split.js';
 import { TextBuilder } from '../text/text-builder.js';
 import { replaceSpaces } from '../text/words.js';
@@ -39,7 +40,7 @@ export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
   return { steps, ...last };
 }
 
-/** Pieces of a text after all steps. */
+/** Pieces of a text after all steps. @throws CapacityError for pieces that are far longer than the text */
 export function* cutPieces(
   text: string,
   steps: readonly PieceStep[],
@@ -49,7 +50,9 @@ export function* cutPieces(
   let pieces = [text];
   for (const step of steps) {
     const next: string[] = [];
+    let length = 0;
     const emit = (part: string): void => {
+      checkGrowth((length += part.length), text.length);
       if (part !== '') next.push(part);
     };
     for (const [index, piece] of pieces.entries()) {
@@ -131,8 +134,14 @@ function mayDropText({ type, behavior }: JsonObject): boolean {
   return behavior === 'Removed' || !keeps.some((name) => name === type);
 }
 
+/** Characters that may replace a space; one in all known files. */
+const maxMark = 16;
+
 function readMetaspace(config: JsonObject, field: string): PieceStep {
   const replacement = optionalString(config['replacement'], `${field}.replacement`) ?? '\u2581';
+  if (replacement.length > maxMark) {
+    throw jsonError(`${field}.replacement`, `expected at most ${maxMark} characters, found ${replacement.length}`);
+  }
   const legacyPrefix = optionalBoolean(config['add_prefix_space'], `${field}.add_prefix_space`) ?? true;
   const scheme =
     optionalString(config['prepend_scheme'], `${field}.prepend_scheme`) ?? (legacyPrefix ? 'always' : 'never');
