@@ -104,9 +104,9 @@ describe('GBNF', () => {
   });
 });
 
-describe('JSON schemas', () => {
-  const quoted = (text: string): string => JSON.stringify(text);
+const quoted = (text: string): string => JSON.stringify(text);
 
+describe('JSON schemas', () => {
   test.each<[string, JsonSchema, readonly string[], readonly string[]]>([
     [
       'a chain of references that doubles',
@@ -131,6 +131,7 @@ describe('JSON schemas', () => {
       ['"né"'],
       ['""', '"1"'],
     ],
+    ['Unicode letters anywhere', { type: 'string', pattern: '\\p{L}+', maxLength: 100 }, ['"1é2"'], ['""', '"1"']],
   ])('%s', { timeout }, (_name, schema, accepted, refused) => {
     const grammar = jsonSchemaGrammar(schema);
     for (const input of accepted) expect(matches(start(grammar), input), input).toBe(true);

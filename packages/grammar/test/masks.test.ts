@@ -60,6 +60,7 @@ const grammars: readonly [string, () => Grammar][] = [
     () => parseGrammar('root ::= [ -!#-~é]{3} [a-z ]+ | [ -!#-~]{4} "." | [ -!#-~\\u0080-\\uffff]{17,}'),
   ],
   ['a pattern of few characters', () => jsonSchemaGrammar({ pattern: '^[a-z ]{5}-[A-Z]{2,6}$', type: 'string' })],
+  ['letters of every script', () => jsonSchemaGrammar({ pattern: '\\p{L}', type: 'string', maxLength: 16 })],
   ['formats', () => jsonSchemaGrammar({ anyOf: [{ format: 'uri' }, { format: 'email' }], type: 'string' })],
   ['unions', () => jsonSchemaGrammar({ anyOf: [{ enum: names }, { type: 'string', minLength: 5 }, { properties }] })],
   ['words and spaces', () => jsonSchemaGrammar({ pattern: '^(\\S+\\s+){0,9}\\S+$', type: 'string', maxLength: 30 })],
@@ -115,5 +116,15 @@ describe('only nodes that tell states apart are visited', () => {
     for (const byte of new TextEncoder().encode(text)) matcher.accept(byte);
     expect(matcher.mask().numTokens).toBeGreaterThan(words.length);
     expect(tokens.statistics().numVisitedNodes).toBeLessThan(trie.numNodes / 20);
+  });
+
+  test('in letters of every script, of which only some first bytes are looked at', () => {
+    const grammar = jsonSchemaGrammar({ type: 'string', pattern: '^[\\p{L}😀]+$', maxLength: 20 });
+    const tokens = createTokenGrammar({ grammar, trie });
+    const matcher = tokens.start();
+    matcher.accept('"'.charCodeAt(0));
+    expect(matcher.mask().numTokens).toBeGreaterThan(words.length);
+    const beyondAscii = words.filter((word) => /[^a-z]/.test(word)).length;
+    expect(tokens.statistics().numVisitedNodes).toBeLessThan(5 * beyondAscii); // at most 4 bytes, and the nodes before
   });
 });

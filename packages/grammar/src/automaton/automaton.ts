@@ -68,6 +68,11 @@ export class Automaton {
     return this.#table; // [capacity, numClasses]
   }
 
+  /** Work of this mask or token so far. */
+  get numSteps(): number {
+    return this.#budget.numSteps;
+  }
+
   get startState(): number {
     return this.#startState;
   }

@@ -4,7 +4,7 @@ import { Automaton, deadState } from '../automaton/automaton.js';
 import type { Network } from '../network/network.js';
 import { firstToken, otherToken } from '../network/writer.js';
 import { openTextOf, openTextSize, uniformTextOf, usualCharacter, usualSuccessor } from './free-text.js';
-import type { FreeText, UniformText } from './free-text.js';
+import type { FreeText, Steps, UniformText } from './free-text.js';
 import { exitPathsOf, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
 
@@ -39,12 +39,18 @@ export class TokenMasks {
   readonly #trail: Int32Array; // [maxDepth + 1]
   /** States of its reference by depth. */
   readonly #referenceTrail: Int32Array; // [maxDepth + 1]
+  readonly #steps: Steps;
   #epoch: number;
   #numWalks = 0;
   #numVisitedNodes = 0;
 
   constructor(network: Network, { trie, endTokens = [], maxMaskBytes = defaultMaskBytes }: TokenMasksOptions) {
-    this.automaton = new Automaton(network);
+    const automaton = new Automaton(network);
+    this.automaton = automaton;
+    this.#steps = {
+      step: (from, byte) => automaton.step(from, automaton.classOfSymbol[byte]!),
+      numSteps: () => automaton.numSteps,
+    };
     this.trie = trie;
     this.#symbols = new Map(network.tokenIds.map((id, index) => [id, firstToken + index]));
     this.ends = new Set(endTokens.filter((id) => id >= 0 && id < trie.vocabSize));
@@ -99,20 +105,20 @@ export class TokenMasks {
    * texts after which the two states differ, such as the beginning of a declared name among all other names.
    */
   #addTexts(state: number, bits: Uint32Array): void {
-    const { automaton, trie } = this;
+    const { trie } = this;
     this.#numWalks++;
-    const step = (from: number, byte: number): number => automaton.step(from, automaton.classOfSymbol[byte] as number);
-    const text = uniformTextOf(state, step);
-    const successor = usualSuccessor(state, step);
-    const isRepeated = successor !== state && step(successor, usualCharacter) === successor;
-    const following = isRepeated ? uniformTextOf(successor, step) : undefined;
+    const steps = this.#steps;
+    const text = uniformTextOf(state, steps);
+    const successor = usualSuccessor(state, steps);
+    const isRepeated = successor !== state && steps.step(successor, usualCharacter) === successor;
+    const following = isRepeated ? uniformTextOf(successor, steps) : undefined;
     const size = text?.size ?? 0;
     if (following !== undefined && following.size > size) {
       this.#addUniformText(following, bits);
       this.#walk(state, successor, 0, trie.numNodes, bits);
       return;
     }
-    const open = size < openTextSize ? openTextOf(state, step) : undefined;
+    const open = size < openTextSize ? openTextOf(state, steps) : undefined;
     if (open !== undefined && open.size > size) this.#addOpenText(state, open, bits);
     else if (text !== undefined) this.#addUniformText(text, bits);
     else this.#walk(state, deadState, 0, trie.numNodes, bits);

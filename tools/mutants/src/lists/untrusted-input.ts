@@ -17,6 +17,20 @@ export const untrustedInputMutants: readonly Mutant[] = [
     only: 'yields',
   },
   {
+    file: 'packages/grammar/src/tokens/free-text.ts',
+    find: 'const maxOpenSteps = 150_000;',
+    replace: 'const maxOpenSteps = Infinity;',
+    tests: ['test/budgets.test.ts'],
+    only: 'Unicode letters anywhere',
+  },
+  {
+    file: 'packages/grammar/src/tokens/free-text.ts',
+    find: 'const maxLeadSteps = 4000;',
+    replace: 'const maxLeadSteps = Infinity;',
+    tests: ['test/masks.test.ts'],
+    only: 'letters of every script, of which',
+  },
+  {
     file: 'packages/engine/src/runtime/compilation.ts',
     find: 'if (elapsedMs > timeoutMs) reject(',
     replace: 'if (timeoutMs > elapsedMs) reject(',
