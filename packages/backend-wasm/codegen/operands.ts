@@ -6,6 +6,7 @@ import { ops, type Attribute, type Axis, type Op, type Operand } from './schema.
 /** Views for ops whose kernels share code: the operands of `from` that all `ops` have at the same positions. */
 const views: readonly { readonly name: string; readonly from: string; readonly numOperands: number }[] = [
   { name: 'attention-inputs', from: 'attention', numOperands: 8 },
+  { name: 'page-inputs', from: 'page-topk-attention', numOperands: 11 },
   { name: 'summary-inputs', from: 'block-mean-append', numOperands: 4 },
 ];
 

@@ -22,6 +22,8 @@ const ops = [
   'streaming-attention',
   'page-topk-attention',
   'oracle-topk-attention',
+  'verified-topk-attention',
+  'delta-correction',
 ] as const;
 
 /** More threads than some cases have work items; `minSharedWork` 0, since the cases are small. */

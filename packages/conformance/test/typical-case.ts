@@ -29,6 +29,8 @@ export function typicalCase(op: string): KernelCase {
     'streaming-attention': 'several sequences, local 9, sinks 3',
     'sparq-attention': 'several sequences, rank 5, top 9, local 3',
     'page-topk-attention': 'several sequences, budget 2, epsilon 0, sinks 2, local 5, 1 parts',
+    'verified-topk-attention': 'several sequences, epsilon 0.2, budget 1, sample 6, sinks 2, local 5, 1 parts, seed 0',
+    'delta-correction': 'several sequences, delta 3, from -1 -1 -1',
     'oracle-topk-attention': 'several sequences, k 6',
     'state-carry': '4 sequences, f32, 2 x 7',
     'attention-mass': 'several sequences',

@@ -74,6 +74,20 @@ export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isAlig
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
+/** Prepares `flashAttendListed`, with normalized outputs `[T, N, D]` at `o`; scratch is already laid out. */
+export function enterListed(o: usize): void {
+  enterMass(0);
+  stateM = 0;
+  stateO = o;
+  isFinal = true;
+  numSplits = 1;
+}
+
+/** Attention of listed tokens, as in `attendListed` of the tiles. */
+export function flashAttendListed(list: usize, begin: i32, end: i32, kvHead: i32): void {
+  tile.attendListed(list, begin, end, kvHead, attendTile);
+}
+
 /** Reads the record, lays out scratch and returns its end. `attendF64` reuses the part for logits and rows. */
 export function layFlashAttention(base: usize): usize {
   cache.enterCache();

@@ -31,6 +31,8 @@ let lanePositions: usize = 0;
 let logits: usize = 0;
 let firstHead: i32 = 0;
 let tileHeads: i32 = 1;
+/** i32 tokens of the tile's tokens, which are indices in this list; 0 when they are the tokens themselves. */
+let tokenList: usize = 0;
 
 /** Rescaling factors of previous sums and outputs, set by `softmaxRows`: lanes 0 to 3, and lanes 4 to 7. */
 export let lowFactor: v128 = f32x4.splat(1);
@@ -57,8 +59,12 @@ export function layPanels(scratch: usize, rows: i32 = PANEL_ROWS, isSwizzled: bo
   return logits + <usize>(rows + 8) * 32;
 }
 
-/** Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)` with empty states and the queries of the record. */
-export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32): void {
+/**
+ * Opens the tile of tokens `[t0, t1)` and heads `[h0, h1)` with empty states and the queries of the record.
+ * @param list i32 tokens, of which `[t0, t1)` are indices; 0 for none
+ */
+export function openPanels(t0: i32, t1: i32, h0: i32, h1: i32, list: usize = 0): void {
+  tokenList = list;
   firstToken = t0;
   firstHead = h0;
   tileHeads = h1 - h0;
@@ -128,7 +134,8 @@ export function scanPanel(panel: i32): void {
 }
 
 export function tokenOfLane(lane: i32): i32 {
-  return firstToken + lane / tileHeads;
+  const index = firstToken + lane / tileHeads;
+  return tokenList === 0 ? index : intAt(tokenList, index);
 }
 export function headOfLane(lane: i32): i32 {
   return firstHead + (lane % tileHeads);

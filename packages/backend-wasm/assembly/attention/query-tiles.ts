@@ -1,4 +1,5 @@
 /** Query tiles: tokens of one sequence times query heads of one KV head. Each key and value is read once per tile. */
+import { intAt } from '../runtime/arrays';
 import { nextItems } from '../runtime/threads';
 import { clearMass, hasMass } from './key-mass';
 import * as cache from './kv-cache-view';
@@ -59,6 +60,20 @@ export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: ()
       panels.openPanels(t, min<i32>(t1, t + tokenTile), h, min<i32>(end, h + lanes));
       attend();
     }
+  }
+}
+
+/**
+ * Calls `attend` for the listed tokens `[begin, end)`, at most a tile of tokens of one sequence, times the heads of a KV
+ * head.
+ */
+export function attendListed(list: usize, begin: i32, end: i32, head: i32, attend: () => void): void {
+  openToken(intAt(list, begin), head);
+  split = 0;
+  const lastOfGroup = (head + 1) * cache.groupSize;
+  for (let h = head * cache.groupSize; h < lastOfGroup; h += panels.LANES) {
+    panels.openPanels(begin, end, h, min<i32>(lastOfGroup, h + panels.LANES), list);
+    attend();
   }
 }
 

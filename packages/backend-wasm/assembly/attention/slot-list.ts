@@ -1,5 +1,5 @@
 /** Lists of the cache slots that a token sees, in the order of logical slots, and attention over such lists. */
-import { intAt } from '../runtime/arrays';
+import { floatAt, intAt } from '../runtime/arrays';
 import { addMassOfRows } from './key-mass';
 import * as cache from './kv-cache-view';
 import * as panels from './query-panels';
@@ -63,26 +63,44 @@ export function layGathered(scratch: usize): usize {
   return valueRows + <usize>panels.PANEL_ROWS * cache.valueStride + 64;
 }
 
-/** Attends to the cache slots in `list` with all panels; a second call with their `logical` slots adds their masses instead. */
-export function attendSlots(list: usize, count: i32, logical: usize): void {
+/**
+ * Attends to the cache slots in `list` with all panels; a second call with their `logical` slots adds their masses instead.
+ * @param biases f32 added to the logit of each slot; 0 for none
+ */
+export function attendSlots(list: usize, count: i32, logical: usize, biases: usize = 0): void {
   for (let begin = 0; begin < count; begin += panels.PANEL_ROWS) {
     const rows = min<i32>(panels.PANEL_ROWS, count - begin);
-    const at = list + ((<usize>begin) << 2);
-    gatherKeys(at, rows);
-    for (let i = 0; logical === 0 && i < rows; i++) {
-      cache.copyValue(intAt(at, i), tile.kvHead, valueRows + <usize>i * cache.valueStride);
-    }
+    const offset = (<usize>begin) << 2;
+    gatherKeys(list + offset, rows);
+    if (logical === 0) gatherValues(list + offset, rows);
     for (let panel = 0; panel < panels.numPanels; panel++) {
-      panels.scoreRows(panel, keyRows, rows, 0);
-      panels.capRows(rows);
+      scoreGathered(panel, rows, biases === 0 ? 0 : biases + offset);
       if (logical !== 0) {
-        addMassOfRows(panel, rows, tile.kvHead, logical + ((<usize>begin) << 2), 0);
+        addMassOfRows(panel, rows, tile.kvHead, logical + offset, 0);
         continue;
       }
       panels.softmaxRows(panel, rows);
       panels.sumRows(panel, valueRows, rows, 0);
     }
   }
+}
+
+/** The logits of a panel with the gathered keys; `biases` as in `attendSlots`. */
+export function scoreGathered(panel: i32, count: i32, biases: usize): void {
+  panels.scoreRows(panel, keyRows, count, 0);
+  panels.capRows(count);
+  for (let i = 0; biases !== 0 && i < count; i++) {
+    const bias = floatAt(biases, i);
+    if (bias !== 0) panels.raiseRow(i, bias);
+  }
+}
+
+/** Gathers the values of at most PANEL_ROWS slots and returns their address. */
+export function gatherValues(list: usize, count: i32): usize {
+  for (let i = 0; i < count; i++) {
+    cache.copyValue(intAt(list, i), tile.kvHead, valueRows + <usize>i * cache.valueStride);
+  }
+  return valueRows;
 }
 
 /** Gathers the keys of at most PANEL_ROWS slots and returns their address. */

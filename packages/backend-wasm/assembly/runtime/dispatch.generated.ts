@@ -58,6 +58,8 @@ import {
   sparseFeedForwardLocalBytes,
 } from '../ops/sparse-feed-forward';
 import { scatterRows } from '../ops/scatter-rows';
+import { verifiedTopkAttention, verifiedTopkAttentionScratch } from '../ops/verified-topk-attention';
+import { deltaCorrection, deltaCorrectionScratch } from '../ops/delta-correction';
 import { repackWeights, restoreWeights } from '../gemm/repack';
 import { repackNeurons, restoreNeurons } from '../ffn/repack-neurons';
 import { probe } from './probe';
@@ -126,6 +128,8 @@ export function numOperands(opcode: i32): i32 {
     case 34: // streaming-attention
       return 12;
     case 35: // sparq-attention
+    case 51: // verified-topk-attention
+    case 52: // delta-correction
       return 15;
     case 36: // page-topk-attention
       return 18;
@@ -203,6 +207,7 @@ export function workOf(opcode: i32): f64 {
     case 37: // oracle-topk-attention
     case 38: // h2o-attention
     case 41: // attention-mass
+    case 51: // verified-topk-attention
       return 0.25 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
     case 43: // active-neurons
       return 6 * <f64>countElements(0);
@@ -211,6 +216,8 @@ export function workOf(opcode: i32): f64 {
       return 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(1, 1);
     case 47: // sparse-feed-forward
       return 0.25 * <f64>dim(0, 0) * <f64>dim(2, 0) * <f64>dim(0, 1) * 3;
+    case 52: // delta-correction
+      return 0.05 * <f64>countElements(0) * <f64>dim(6, 1) * <f64>dim(3, 2);
     case 11: // position-append
     case 32: // clamp-positions
     case 40: // state-carry
@@ -289,6 +296,10 @@ export function localBytesOf(opcode: i32): u64 {
       return sparseCombineLocalBytes();
     case 47: // sparse-feed-forward
       return sparseFeedForwardLocalBytes();
+    case 51: // verified-topk-attention
+      return <u64>verifiedTopkAttentionScratch(0) + ALIGNMENT_BYTES;
+    case 52: // delta-correction
+      return <u64>deltaCorrectionScratch(0) + ALIGNMENT_BYTES;
     default:
       return 0;
   }
@@ -443,6 +454,12 @@ export function execute(opcode: i32): void {
       return;
     case 48: // scatter-rows
       scatterRows();
+      return;
+    case 51: // verified-topk-attention
+      verifiedTopkAttention();
+      return;
+    case 52: // delta-correction
+      deltaCorrection();
       return;
     case JOB_OPCODE_REPACK:
       repackWeights();

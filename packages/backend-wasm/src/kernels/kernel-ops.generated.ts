@@ -49,6 +49,8 @@ const names = [
   'sparse-combine',
   'sparse-feed-forward',
   'scatter-rows',
+  'verified-topk-attention',
+  'delta-correction',
 ] as const;
 
 export type KernelOp = (typeof names)[number];

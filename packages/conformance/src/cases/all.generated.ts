@@ -12,6 +12,7 @@ import { attentionPartialCases } from './attention-partial.js';
 import { blockBoxAppendCases } from './block-box-append.js';
 import { blockMeanAppendCases } from './block-mean-append.js';
 import { clampPositionsCases } from './clamp-positions.js';
+import { deltaCorrectionCases } from './delta-correction.js';
 import { embeddingLookupCases } from './embedding-lookup.js';
 import { expertCombineCases } from './expert-combine.js';
 import { expertMatmulCases } from './expert-matmul.js';
@@ -51,6 +52,7 @@ import { stateCarryCases } from './state-carry.js';
 import { streamingAttentionCases } from './streaming-attention.js';
 import { subquadraticAttentionCases } from './subquadratic-attention.js';
 import { topKCases } from './top-k.js';
+import { verifiedTopKAttentionCases } from './verified-topk-attention.js';
 
 /** By op name. Every op of the registry has an entry. */
 export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
@@ -66,6 +68,7 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'block-box-append': blockBoxAppendCases,
   'block-mean-append': blockMeanAppendCases,
   'clamp-positions': clampPositionsCases,
+  'delta-correction': deltaCorrectionCases,
   'embedding-lookup': embeddingLookupCases,
   'expert-combine': expertCombineCases,
   'expert-matmul': expertMatmulCases,
@@ -105,4 +108,5 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'streaming-attention': streamingAttentionCases,
   'subquadratic-attention': subquadraticAttentionCases,
   'top-k': topKCases,
+  'verified-topk-attention': verifiedTopKAttentionCases,
 };

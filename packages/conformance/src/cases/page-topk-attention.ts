@@ -1,6 +1,6 @@
 import type { Rng } from '@winnow/tensor';
 import type { Arithmetic } from '../arithmetic.js';
-import type { CaseTensor, KernelCase, KernelData } from '../kernel-case.js';
+import type { KernelCase, KernelData } from '../kernel-case.js';
 import {
   attentionAttributes,
   attentionSums,
@@ -9,7 +9,8 @@ import {
   type AttentionSetup,
   type SeenKey,
 } from '../setups/attention-setup.js';
-import { attended, inputNumbers, integers, masses, randomMeans, rowOf, summaryIndex } from '../setups/sparse-setup.js';
+import { boundOf, randomBoxes, type Boxes } from '../setups/page-boxes.js';
+import { attended, inputNumbers, integers, masses, rowOf, summaryIndex } from '../setups/sparse-setup.js';
 import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
 import { close, floats, integersOf } from '../values.js';
 
@@ -84,29 +85,6 @@ function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithme
       pages: integers(numPages),
       pairs: integers(numPairs),
     },
-  };
-}
-
-interface Boxes {
-  readonly shape: readonly number[];
-  readonly boxCounts: CaseTensor;
-  readonly low: Float64Array;
-  readonly high: Float64Array;
-  readonly norms: Float64Array;
-}
-
-/** Arbitrary boxes: the op uses them unchecked. */
-function randomBoxes(problem: AttentionProblem, setup: AttentionSetup, numParts: number, rng: Rng): Boxes {
-  const { meanCounts: boxCounts, keyMeans } = randomMeans(problem, setup, numParts, rng);
-  const { shape } = keyMeans;
-  const numRows = shape[0] * shape[1] * shape[2];
-  const middle = Float32Array.from({ length: numRows * setup.headDim }, () => rng.nextGaussian());
-  const radius = Float32Array.from({ length: numRows * setup.headDim }, () => 0.5 * rng.nextFloat());
-  return {
-    ...{ shape, boxCounts },
-    low: Float64Array.from(middle, (m, i) => Math.fround(m - radius[i])),
-    high: Float64Array.from(middle, (m, i) => Math.fround(m + radius[i])),
-    norms: Float64Array.from({ length: numRows }, () => Math.fround(1 + rng.nextFloat())),
   };
 }
 
@@ -185,25 +163,13 @@ class HeadGroup {
   }
 
   #boundsOf(query: number, summary: number): Pick<Page, 'bounds' | 'error'> {
-    const { problem, setup, boxes, arithmetic } = this.#truth;
-    const { numHeads, headDim, softCap } = setup;
-    const { unit, elementary } = arithmetic;
+    const { problem, setup } = this.#truth;
+    const { numHeads, headDim } = setup;
     const qs = inputNumbers(problem, 'q');
-    let error = 0;
-    const bounds = this.#heads.map((head) => {
-      const q = rowOf(qs, query * numHeads + head, headDim);
-      let sum = 0;
-      let magnitude = 0;
-      for (const [i, x] of q.entries()) {
-        const [a, b] = [boxes.low[summary * headDim + i], boxes.high[summary * headDim + i]];
-        sum += Math.max(problem.scale * x * a, problem.scale * x * b);
-        magnitude += problem.scale * Math.abs(x) * Math.max(Math.abs(a), Math.abs(b));
-      }
-      error = Math.max(error, (headDim + 5) * unit * magnitude);
-      return softCap === 0 ? sum : softCap * Math.tanh(sum / softCap);
-    });
-    if (softCap !== 0) error += (elementary + 4 * unit) * softCap;
-    return { bounds, error };
+    const all = this.#heads.map((head) =>
+      boundOf({ ...this.#truth, q: rowOf(qs, query * numHeads + head, headDim) }, summary),
+    );
+    return { bounds: all.map(({ bound }) => bound), error: Math.max(...all.map(({ error }) => error)) };
   }
 
   /** @throws when rounding could change the order of pages of which the budget allows some */

@@ -55,5 +55,7 @@ constexpr int32_t OP_SPARSE_FEED_FORWARD = 47;
 constexpr int32_t OP_SCATTER_ROWS = 48;
 constexpr int32_t OP_NORM_MATMUL = 49;
 constexpr int32_t OP_GATED_MATMUL = 50;
+constexpr int32_t OP_VERIFIED_TOPK_ATTENTION = 51;
+constexpr int32_t OP_DELTA_CORRECTION = 52;
 
 }  // namespace winnow

@@ -36,6 +36,11 @@ export class SeenPages {
     this.#isFixed[page] = isFixed;
   }
 
+  /** Whether a query sees a position. */
+  isVisible(queryPosition: number, position: number): boolean {
+    return this.#isVisible(queryPosition, position);
+  }
+
   /** Whether the page is always attended to because of its positions. */
   isFixed(page: number): boolean {
     return this.#isFixed[page] === 1;
@@ -108,12 +113,12 @@ export class PageSelection {
 
   /** Returns whether the page is fixed. Otherwise it is a candidate. */
   add(page: number, seen: SeenPages, box: PageBox): boolean {
-    const { pageSize, groupSize } = this.#shape;
+    const { pageSize, groupSize, headDim } = this.#shape;
     if (seen.isFixed(page) || box.count !== pageSize) return true;
     const index = this.#numPages++;
     let largest = -Infinity;
     for (let g = 0; g < groupSize; g++) {
-      const bound = this.#bound(g, box);
+      const bound = this.#cap(boxBound(this.#queries, g * headDim, box, headDim));
       this.#bounds[index * groupSize + g] = bound;
       largest = Math.max(largest, bound);
     }
@@ -158,16 +163,19 @@ export class PageSelection {
     }
     return rest === 0 ? 0 : rest === Infinity ? 1 : rest / (rest + sum);
   }
+}
 
-  /** `sum_i max(q_i min_i, q_i max_i)` of one query, capped. */
-  #bound(g: number, { keyMin, minBegin, keyMax, maxBegin }: PageBox): number {
-    const { headDim } = this.#shape;
-    const begin = g * headDim;
-    let sum = 0;
-    for (let i = 0; i < headDim; i++) {
-      const x = this.#queries[begin + i];
-      sum += Math.max(x * keyMin[minBegin + i], x * keyMax[maxBegin + i]);
-    }
-    return this.#cap(sum);
+/** An upper bound of the dot products of the query at `queries[begin...]` with the keys of a box. */
+export function boxBound(
+  queries: Float64Array,
+  begin: number,
+  { keyMin, minBegin, keyMax, maxBegin }: PageBox,
+  headDim: number,
+): number {
+  let sum = 0;
+  for (let i = 0; i < headDim; i++) {
+    const x = queries[begin + i];
+    sum += Math.max(x * keyMin[minBegin + i], x * keyMax[maxBegin + i]);
   }
+  return sum;
 }

@@ -13,6 +13,7 @@ import { attention } from './attention.js';
 import { blockBoxAppend } from './block-box-append.js';
 import { blockMeanAppend } from './block-mean-append.js';
 import { clampPositions } from './clamp-positions.js';
+import { deltaCorrection } from './delta-correction.js';
 import { embeddingLookup } from './embedding-lookup.js';
 import { expertCombine } from './expert-combine.js';
 import { expertMatmul } from './expert-matmul.js';
@@ -52,6 +53,7 @@ import { stateCarry } from './state-carry.js';
 import { streamingAttention } from './streaming-attention.js';
 import { subquadraticAttention } from './subquadratic-attention.js';
 import { topK } from './top-k.js';
+import { verifiedTopKAttention } from './verified-topk-attention.js';
 
 /** Every op, in the order of the opcodes. */
 export const opSpecs: readonly OpSpec[] = [
@@ -106,6 +108,8 @@ export const opSpecs: readonly OpSpec[] = [
   scatterRows,
   normMatmul,
   gatedMatmul,
+  verifiedTopKAttention,
+  deltaCorrection,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -18,7 +18,7 @@ export const kernelBudgets: readonly LineBudget[] = [
   {
     name: 'hand-written kernel lines',
     folder: 'packages/backend-wasm',
-    limit: 9_550,
+    limit: 10_100,
     isCounted: (path) => /^assembly\/.*(?<!\.generated)\.ts$/.test(path),
   },
   {
