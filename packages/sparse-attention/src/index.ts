@@ -52,6 +52,7 @@ export type {
   SparqPolicy,
   StreamingPolicy,
   SubquadraticPolicy,
+  VerifiedTopKPolicy,
 } from './policy/kinds.js';
 export { checkPolicy } from './policy/values.js';
 export { resolvePolicy } from './policy/resolve-policy.js';

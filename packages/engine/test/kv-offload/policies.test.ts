@@ -371,6 +371,8 @@ describe('errors', () => {
     'oracle-topk',
     'decode=streaming',
     'decode=subquadratic',
+    'decode=verified-topk',
+    'prefill=streaming:delta=64',
   ])('%s', async (attention) => {
     const backend = createReferenceBackend();
     const kv = { budget: 8 * blockBytes('f32', 1), offload: { memory: 2 ** 20 } };

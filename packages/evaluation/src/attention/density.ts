@@ -14,7 +14,7 @@ export interface DensityOptions {
 
 /**
  * Mean over the layers of a model, for a text of `numTokens` tokens with all queries computed in that phase.
- * Undefined where it depends on the values of queries and keys (`page-topk` with an epsilon).
+ * Undefined where it depends on the values of queries and keys (`page-topk` with an epsilon, `verified-topk`).
  */
 export async function densityOf(
   { attention }: Pick<Configuration, 'attention'>,
@@ -38,6 +38,7 @@ async function policyDensity(
   backend: Backend | undefined,
 ): Promise<number | undefined> {
   if (policy.kind === 'dense') return 1;
+  if (policy.kind === 'verified-topk') return undefined;
   if (policy.kind === 'page-topk' && (policy.epsilon > 0 || policy.budget === 'all')) return undefined;
   const rows = Tensor3.create(numTokens, 1, 2);
   const { density } = await attend(policy, rows, rows, rows, { backend });

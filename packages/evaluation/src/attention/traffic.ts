@@ -13,7 +13,7 @@ const bytesPerElement = 4;
 
 /**
  * Ignores reads shared between the queries of a chunk or a group. Includes selection: columns of keys (`sparq`),
- * bounding boxes of pages (`page-topk`, as if there were one level), all keys (`oracle-topk`).
+ * bounding boxes of pages (`page-topk`, `verified-topk`), all keys (`oracle-topk`).
  */
 export function bytesRead(policy: AttentionPolicy, { denseKeys, visited, headDim }: TrafficOptions): number {
   const rows = 2 * visited * headDim;
@@ -21,6 +21,7 @@ export function bytesRead(policy: AttentionPolicy, { denseKeys, visited, headDim
     case 'sparq':
       return sparqTransfers({ ...policy, topK: Math.round(visited) }, denseKeys, headDim).formula * bytesPerElement;
     case 'page-topk':
+    case 'verified-topk':
       return (rows + 2 * Math.ceil(denseKeys / policy.pageSize) * headDim) * bytesPerElement;
     case 'oracle-topk':
       return (denseKeys + visited) * headDim * bytesPerElement;

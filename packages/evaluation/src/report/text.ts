@@ -1,5 +1,6 @@
 /** Formats the report as text tables. */
 import type { CertificateReport, CertificatesAtLength } from '../attention/certificates.js';
+import type { CoverageReport } from '../attention/coverage.js';
 import type { Phase } from '../configuration.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
 import type { Estimate } from '../logits/statistics.js';
@@ -15,6 +16,7 @@ export function formatEvaluation(report: EvaluationReport): string {
     logitsSection(report),
     attentionSection(report),
     certificateSection(report),
+    coverageSection(report),
     heavySetSection(report),
     taskSection(report),
     speedSection(report),
@@ -170,6 +172,37 @@ function certificatesByLength(policy: string, certificates: readonly Certificate
     ];
     return [policy, `all, after ${from}-${to}`, percent(mean(({ density }) => density)), ...figures.map(small)];
   });
+}
+
+function coverageSection({ configurations }: EvaluationReport): string {
+  const rows: Row[] = [];
+  for (const { policy, coverage } of configurations.flatMap(({ attention }) => attention)) {
+    if (coverage.length > 0) rows.push(...[...coverage, wholeCoverage(coverage)].map((at) => coverageRow(policy, at)));
+  }
+  if (rows.length === 0) return '';
+  const head = 'policy|layer|rows|within epsilon|exact|mean error|1 - delta|density';
+  return `Promises of verified-topk: rows of attention whose relative error is at most epsilon\n${alignTable([head.split('|'), ...rows])}`;
+}
+
+function coverageRow(policy: string, report: CoverageReport): Row {
+  const { name, numRows, numOutside, numExact, meanError, promisedQuantile, density } = report;
+  const shares = [1 - numOutside / numRows, numExact / numRows].map((share) => `${(100 * share).toFixed(2)}%`);
+  return [policy, name, String(numRows), ...shares, small(meanError), small(promisedQuantile), percent(density)];
+}
+
+/** All layers together; the quantile is the largest. */
+function wholeCoverage(coverage: readonly CoverageReport[]): CoverageReport {
+  const sum = (value: (at: CoverageReport) => number): number => coverage.reduce((total, at) => total + value(at), 0);
+  const numRows = sum((at) => at.numRows);
+  const mean = (value: (at: CoverageReport) => number): number => sum((at) => value(at) * at.numRows) / numRows;
+  return {
+    ...{ name: 'all', layer: undefined, numRows },
+    numOutside: sum((at) => at.numOutside),
+    numExact: sum((at) => at.numExact),
+    meanError: mean((at) => at.meanError),
+    promisedQuantile: Math.max(...coverage.map((at) => at.promisedQuantile)),
+    density: mean((at) => at.density),
+  };
 }
 
 function heavySetSection({ configurations }: EvaluationReport): string {

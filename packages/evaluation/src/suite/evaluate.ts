@@ -7,6 +7,7 @@ import { ArgumentError, CapacityError, checkOptions, type OptionNames, Unsupport
 import { measureAttention, meanQuality, type LayerQuality, type QualityMeans } from '../attention/attention-quality.js';
 import { captureAttention, type AttentionCapture, type CaptureResult } from '../attention/capture.js';
 import { measureCertificates, type CertificateReport } from '../attention/certificates.js';
+import { measureCoverage, type CoverageReport } from '../attention/coverage.js';
 import { densityOf, type DensityOptions } from '../attention/density.js';
 import { measureHeavySets, type HeavySetReport } from '../attention/heavy-sets.js';
 import { syntheticCaptures } from '../attention/synthetic.js';
@@ -90,6 +91,8 @@ export interface AttentionReport {
   readonly synthetic: readonly LayerQuality[];
   /** Only of `page-topk`. */
   readonly certificates: readonly CertificateReport[];
+  /** Only of `verified-topk`: captured layers, then synthetic ones. */
+  readonly coverage: readonly CoverageReport[];
   /** Only of `h2o-prefill`. */
   readonly heavySets: readonly HeavySetReport[];
 }
@@ -221,6 +224,7 @@ async function attentionOf(
     const layers: LayerQuality[] = [];
     const ofSynthetic: LayerQuality[] = [];
     const certificates: CertificateReport[] = [];
+    const coverage: CoverageReport[] = [];
     const heavySets: HeavySetReport[] = [];
     for (const capture of captures) {
       const begin = Math.floor(capture.q.seqLen / 2);
@@ -228,11 +232,16 @@ async function attentionOf(
       if (policy.kind === 'page-topk') certificates.push(await measureCertificates(policy, capture, begin, backend));
       if (policy.kind === 'h2o-prefill') heavySets.push(await measureHeavySets(policy, capture, backend));
     }
+    for (const capture of [...captures, ...synthetic]) {
+      if (policy.kind !== 'verified-topk') break;
+      coverage.push(await measureCoverage(policy, capture, Math.floor(capture.q.seqLen / 16), backend));
+    }
     for (const capture of synthetic) {
       ofSynthetic.push(await measureAttention(policy, capture, Math.floor(capture.q.seqLen / 2), backend));
     }
     const captured = meanQuality(layers);
-    reports.push({ phases: used, policy: text, captured, layers, synthetic: ofSynthetic, certificates, heavySets });
+    const measured = { captured, layers, synthetic: ofSynthetic, certificates, coverage, heavySets };
+    reports.push({ phases: used, policy: text, ...measured });
   }
   return reports;
 }

@@ -39,6 +39,7 @@ const everything = [
   'sparq:rank=32,topk=70,grouped=false,layout=both',
   'page-topk:budget=all,page=8,window=4,sinks=3',
   'page-topk:budget=20,page=4,window=1,sinks=0',
+  'verified-topk:budget=20,page=4,window=1,sinks=0',
 ];
 
 const groups: readonly (readonly [number, number])[] = [

@@ -11,7 +11,7 @@ import {
 } from '@winnow/tensor';
 import { checkCausal } from '../lowering/lower-policy.js';
 import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
-import { supportsPhase } from '../policy/fields.js';
+import { deltaOf, inPhase, supportsPhase } from '../policy/fields.js';
 import { parsePolicy } from '../policy/text.js';
 import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/kinds.js';
 import { AttendCall, densePairs, storeTokens, type NewTokens, type Rotate } from './call.js';
@@ -101,6 +101,8 @@ export class AttentionLayer {
   readonly #programs: LayerPrograms;
   readonly #heavyHitters: HeavyHitterState | undefined;
   readonly #pairs = { prefill: 0, decode: 0, dense: 0 };
+  /** Whether no prefill has written the state of a correction. */
+  #isFresh = true;
   #state: 'idle' | 'busy' | 'closed' = 'idle';
 
   /** @throws {ArgumentError | ShapeError | DTypeError} for impossible sizes and policies */
@@ -270,7 +272,9 @@ export class AttentionLayer {
 
   async #attend(phase: AttentionPhase, call: AttendCall, base: number, first: number, end: number): Promise<void> {
     const isH2o = this.#policies[phase].kind === 'h2o-prefill';
-    await call.run(first, end, this.#heavyHitters?.isNew === true ? -1 : 0);
+    const isFresh = this.#heavyHitters?.isNew ?? this.#isFresh;
+    await call.run(first, end, isFresh ? -1 : 0);
+    if (deltaOf(this.#policies[phase]) > 0) this.#isFresh = false;
     const pairs = densePairs(base + first, end - first, this.#causal ? undefined : this.length);
     this.#pairs.dense += pairs * this.#shape.numHeads;
     if (!isH2o || this.#heavyHitters === undefined) return;
@@ -301,7 +305,7 @@ export class AttentionLayer {
 function policyOf(given: AttentionPolicy | string | undefined, phase: AttentionPhase): AttentionPolicy {
   const policy =
     given === undefined ? { kind: 'dense' as const } : typeof given === 'string' ? parsePolicy(given, phase) : given;
-  if (supportsPhase(policy.kind, phase)) return policy;
+  if (supportsPhase(policy.kind, phase) && inPhase(policy, phase) === policy) return policy;
   throw new ArgumentError({ argument: phase, expected: `a policy that can ${phase}`, actual: policy.kind });
 }
 
@@ -314,7 +318,7 @@ interface Ring {
 
 /** If both phases are streaming: the ring holds the sinks, the window, and the other tokens of one run. */
 function ringOf(a: AttentionPolicy, b: AttentionPolicy, maxTokens = 256): Ring | undefined {
-  if (a.kind !== 'streaming' || b.kind !== 'streaming') return undefined;
+  if (a.kind !== 'streaming' || b.kind !== 'streaming' || deltaOf(a) > 0) return undefined;
   const [sinks, window] = [Math.max(a.sinks, b.sinks), Math.max(a.window, b.window)];
   const tokensOfRun = Math.min(maxTokens, window);
   return { sinks, window, capacity: sinks + window + tokensOfRun - 1, maxTokens: tokensOfRun };

@@ -2,6 +2,7 @@
 import type { BoundProgram } from '@winnow/ops';
 import { ShapeError, Tensor3 } from '@winnow/tensor';
 import { lastSinkPosition } from '../lowering/lower-policy.js';
+import { deltaOf } from '../policy/fields.js';
 import type { AttentionPolicy } from '../policy/kinds.js';
 import type { AttendOptions, AttentionResult } from './options.js';
 import { queryInput, type AttendVariant, type LayerPrograms } from './programs.js';
@@ -65,8 +66,13 @@ export class AttendCall {
   readonly #newTokens: NewTokens | undefined;
   readonly #variant: AttendVariant;
   readonly #out: Tensor3;
-  readonly #rows: { certificate?: Float32Array; errorBound?: Float32Array; pages?: Int32Array; alpha?: Float32Array } =
-    {};
+  readonly #rows: {
+    certificate?: Float32Array;
+    errorBound?: Float32Array;
+    pages?: Int32Array;
+    alpha?: Float32Array;
+    errorEstimate?: Float32Array;
+  } = {};
   #pairs = 0;
 
   /**
@@ -88,6 +94,7 @@ export class AttendCall {
     this.#out = out;
     this.#variant = variantOf(context, options);
     if (policy.kind === 'sparq') this.#rows.alpha = new Float32Array(q.seqLen * numHeads);
+    if (policy.kind === 'verified-topk') this.#rows.errorEstimate = new Float32Array(q.seqLen * numHeads);
     if (policy.kind === 'page-topk') {
       this.#rows.certificate = new Float32Array(q.seqLen * numHeads);
       this.#rows.errorBound = new Float32Array(q.seqLen * numHeads);
@@ -181,14 +188,16 @@ export class AttendCall {
     for (let t = 0; t < count; t++) positions[t] = this.#begin + first + t;
     scalars.slot('contextLengths')[0] = slots.numSlots;
     scalars.slot('blockTable').forEach((_, block, table) => (table[block] = block));
-    if (policy.kind === 'h2o-prefill') scalars.slot('stateFrom')[0] = stateFrom;
+    if (policy.kind === 'h2o-prefill' || deltaOf(policy) > 0) scalars.slot('stateFrom')[0] = stateFrom;
   }
 
   async #readRows(program: BoundProgram, first: number, count: number, run: number): Promise<void> {
     const { numHeads, numKvHeads, valueDim } = this.#context.shape;
-    const { certificate, errorBound, pages, alpha } = this.#rows;
+    const { certificate, errorBound, pages, alpha, errorEstimate } = this.#rows;
     await this.#readHeads(program, 'y', this.#out.data, valueDim, first, count, run);
     if (alpha !== undefined) await this.#readHeads(program, 'alpha', alpha, 1, first, count, run);
+    if (errorEstimate !== undefined)
+      await this.#readHeads(program, 'errorEstimate', errorEstimate, 1, first, count, run);
     if (certificate === undefined || errorBound === undefined || pages === undefined) return;
     const [begin, end] = [first * numHeads, (first + count) * numHeads];
     await program.read('certificate', certificate.subarray(begin, end));
@@ -221,10 +230,14 @@ export class AttendCall {
       this.#pairs += densePairs(this.#begin + first, count, causal ? undefined : slots.length) * numHeads;
       return;
     }
-    const isPerKvHead = policy.kind === 'page-topk' || policy.kind === 'h2o-prefill';
+    const isPerKvHead = ['page-topk', 'verified-topk', 'h2o-prefill'].includes(policy.kind);
     const pairs = new Int32Array(count * (isPerKvHead ? shape.numKvHeads : 1));
     await program.read('pairs', pairs);
     this.#pairs += pairs.reduce((sum, x) => sum + x, 0) * (isPerKvHead ? shape.groupSize : numHeads);
+    if (deltaOf(policy) === 0) return;
+    const corrections = new Int32Array(count);
+    await program.read('densePairs', corrections);
+    this.#pairs += corrections.reduce((sum, x) => sum + x, 0) * numHeads;
   }
 
   /**

@@ -43,6 +43,8 @@ export interface AttentionResult {
   readonly errorBound?: Float32Array | undefined;
   /** `page-topk`: pages attended to, `[tokens, numKvHeads]`. */
   readonly pages?: Int32Array | undefined;
+  /** `verified-topk`: estimated relative error of the output that `1 - delta` of the rows keep, `[tokens, numHeads]`. */
+  readonly errorEstimate?: Float32Array | undefined;
   /** `sparq`: approximate mass of the chosen tokens, `[tokens, numHeads]`. */
   readonly alpha?: Float32Array | undefined;
 }

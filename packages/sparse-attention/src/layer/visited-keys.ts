@@ -2,6 +2,7 @@
 import { sinksAndWindow } from '@winnow/ops';
 import { streamingAttributes } from '../lowering/lower-policy.js';
 import { subquadraticKeys, type QueryKeys } from '../lowering/subquadratic.js';
+import { deltaOf } from '../policy/fields.js';
 import type { AttentionPolicy } from '../policy/kinds.js';
 
 const noBlocks = new Int32Array(0);
@@ -18,9 +19,10 @@ export function isPositional({ kind }: AttentionPolicy): boolean {
 
 /** The keys of a query under a policy whose keys depend on positions only; bidirectional unless `causal`. */
 export function positionalKeys(policy: AttentionPolicy, position: number, seqLen: number, causal: boolean): QueryKeys {
-  if (policy.kind === 'subquadratic') return subquadraticKeys(policy, position, seqLen, { causal });
+  const isAnchor = deltaOf(policy) > 0 && position % deltaOf(policy) === 0;
+  if (policy.kind === 'subquadratic' && !isAnchor) return subquadraticKeys(policy, position, seqLen, { causal });
   const numVisible = causal ? position + 1 : seqLen;
-  const isKey = policy.kind === 'streaming' ? sinksAndWindow(streamingAttributes(policy)) : () => true;
+  const isKey = policy.kind === 'streaming' && !isAnchor ? sinksAndWindow(streamingAttributes(policy)) : () => true;
   const tokens: number[] = [];
   for (let j = 0; j < numVisible; j++) if (isKey(position, j)) tokens.push(j);
   return { tokens: Int32Array.from(tokens), blocks: noBlocks };

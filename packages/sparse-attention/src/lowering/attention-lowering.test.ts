@@ -113,7 +113,9 @@ const keepingAll = [
   'prefill=streaming:window=1,sinks=1000;decode=sparq:rank=4,topk=1000',
   'decode=sparq:rank=32,topk=1000,layout=both',
   'decode=page-topk:budget=all,page=8',
+  'decode=verified-topk:budget=1000,page=8',
   'oracle-topk:k=1000',
+  'prefill=streaming:window=9,sinks=2,delta=1',
   'prefill=h2o:chunk=1000;decode=page-topk:budget=1000,page=16',
 ];
 
@@ -125,8 +127,12 @@ const keepingSome = [
   'decode=sparq:rank=8,topk=24',
   'decode=sparq:rank=8,topk=24,layout=both,grouped=false,mean=false',
   'prefill=subquadratic:window=16,block=16;decode=sparq:rank=8,topk=24,local=5',
+  'decode=verified-topk:epsilon=0.6,budget=1,page=8,window=9,sinks=2,sample=12',
   'oracle-topk:k=12',
   'prefill=h2o:chunk=32,local=6,heavy=8,sinks=2',
+  'prefill=streaming:window=12,sinks=3,delta=16',
+  'prefill=subquadratic:window=9,block=8,delta=8;decode=streaming:window=20',
+  'prefill=h2o:chunk=16,local=4,heavy=4,delta=5;decode=sparq:rank=8,topk=24',
 ];
 
 describe.each(Object.keys(backends))('programs on %s', (name) => {
@@ -190,6 +196,7 @@ describe('requirements', () => {
     });
     expect(of('subquadratic:landmarks=off').blockSizes).toEqual([]);
     expect(of('prefill=h2o').needsStates).toBe(true);
+    expect(of('streaming:delta=64')).toMatchObject({ needsStates: true, reads: undefined });
     expect(of('streaming:window=100,sinks=4').reads).toEqual({ sinks: 4, window: 100 });
     expect(of('prefill=streaming;decode=streaming;dense-first=1').reads).toBeUndefined();
   });

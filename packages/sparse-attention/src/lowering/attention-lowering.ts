@@ -2,7 +2,9 @@
 import type { AttentionLowering, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/costs.js';
+import { deltaOf } from '../policy/fields.js';
 import type { AttentionPhase, LayerPolicy } from '../policy/kinds.js';
+import { carryDelta } from './delta-lowering.js';
 import { carryH2o } from './h2o-lowering.js';
 import { lowerPolicy, type AttentionOutputs } from './lower-policy.js';
 import { appendSideData } from './side-data.js';
@@ -49,6 +51,7 @@ export function createAttentionLowering(
     if (phase === 'decode' && prefill.kind === 'h2o-prefill') {
       carryH2o(b, request, prefill.chunk, clampBudgets(prefill, noticeOnce));
     }
+    if (phase === 'decode' && deltaOf(prefill) > 0) carryDelta(b, request);
     const outputs = lowerPolicy(b, request, policy[phase], { policies, notice: noticeOnce }, mass);
     observe?.(b, request.layer, outputs);
     return outputs['y'] as ProgramTensor;

@@ -1,17 +1,9 @@
 /** Lowers chunked prefill with a memory of heavy hitters, which is per-sequence state. */
-import type { LayerAttention, ProgramBuilder, ProgramTensor, SequenceStates } from '@winnow/ops';
-import { ArgumentError } from '@winnow/tensor';
+import type { LayerAttention, ProgramBuilder, ProgramTensor } from '@winnow/ops';
 import type { H2oBudgets } from '../policy/costs.js';
+import { statesOf } from './states.js';
 
-function statesOf(request: LayerAttention): SequenceStates {
-  const states = request.states?.();
-  if (states !== undefined) return states;
-  throw new ArgumentError({
-    argument: 'attention: h2o-prefill',
-    expected: 'a program with per-sequence state',
-    actual: 'none',
-  });
-}
+const argument = 'attention: h2o-prefill';
 
 interface H2oTensors {
   readonly memory: ProgramTensor;
@@ -21,7 +13,7 @@ interface H2oTensors {
 }
 
 function h2oTensors(b: ProgramBuilder, request: LayerAttention, chunk: number, budgets: H2oBudgets): H2oTensors {
-  const { numStates } = statesOf(request);
+  const { numStates } = statesOf(request, argument);
   const K = Number(request.kv.keys.shape[1]);
   const capacity = budgets.sinks + budgets.local + budgets.heavy;
   const name = (what: string): string => `state.${request.layer}.${what}`;
@@ -42,7 +34,7 @@ export function lowerH2o(
   budgets: H2oBudgets,
 ): Readonly<Record<string, ProgramTensor>> {
   const { q, positions, sequences, kv } = request;
-  const { stateFrom, stateTo } = statesOf(request);
+  const { stateFrom, stateTo } = statesOf(request, argument);
   const inputs = { q, positions, sequences, ...kv, stateFrom, stateTo };
   const { sinks, local, heavy } = budgets;
   const updated = { ...h2oTensors(b, request, chunk, budgets) };
@@ -53,7 +45,7 @@ export function lowerH2o(
 /** For steps with another policy: carries the state over unchanged. */
 export function carryH2o(b: ProgramBuilder, request: LayerAttention, chunk: number, budgets: H2oBudgets): void {
   const { sequences } = request;
-  const { stateFrom, stateTo } = statesOf(request);
+  const { stateFrom, stateTo } = statesOf(request, argument);
   for (const state of Object.values(h2oTensors(b, request, chunk, budgets))) {
     b.append('state-carry', { sequences, stateFrom, stateTo }, {}, { state });
   }

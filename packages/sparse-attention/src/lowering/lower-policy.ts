@@ -8,7 +8,9 @@ import {
 } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/costs.js';
-import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy } from '../policy/kinds.js';
+import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy, VerifiedTopKPolicy } from '../policy/kinds.js';
+import { twoSidedQuantile } from '../policy/normal-quantile.js';
+import { checkDeltaCausal, correctOutputs } from './delta-lowering.js';
 import { lowerH2o } from './h2o-lowering.js';
 import { boxesOf, columnsOf, meanSizeOf, meansOf, sparqMeanSize } from './side-data.js';
 import { subquadraticAttributes } from './subquadratic.js';
@@ -32,24 +34,35 @@ const bidirectionalKinds: readonly string[] = ['dense', 'subquadratic', 'oracle-
 
 /** @throws {ArgumentError} for bidirectional attention under a policy that is causal only */
 export function checkCausal(policy: AttentionPolicy, causal: boolean): void {
+  checkDeltaCausal(policy, causal);
   if (causal || bidirectionalKinds.includes(policy.kind)) return;
   const expected = bidirectionalKinds.join(' | ');
   throw new ArgumentError({ argument: 'bidirectional attention', expected, actual: policy.kind });
 }
 
 /**
- * Appends the op of a policy.
- * @param mass adds the output `mass`; not for dense attention
+ * Appends the op of a policy, and the correction of its output if it has one.
+ * @param mass adds the output `mass`; not for dense attention, and without the correction
  * @throws {ArgumentError} for a policy that the op or the cache does not support
  */
 export function lowerPolicy(
   b: ProgramBuilder,
   request: LayerAttention,
   policy: AttentionPolicy,
-  { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
+  options: LowerPolicyOptions,
   mass = false,
 ): AttentionOutputs {
-  checkCausal(policy, causal);
+  checkCausal(policy, options.causal ?? true);
+  return correctOutputs(b, request, policy, lowerKind(b, request, policy, options, mass));
+}
+
+function lowerKind(
+  b: ProgramBuilder,
+  request: LayerAttention,
+  policy: AttentionPolicy,
+  { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
+  mass: boolean,
+): AttentionOutputs {
   const { q, positions, sequences, kv, scale, window, softCap } = request;
   const inputs = { q, positions, sequences, ...kv };
   const attributes = { scale, window, softCap, causal, mass };
@@ -77,6 +90,11 @@ export function lowerPolicy(
       const boxes = boxesOf(b, request, policy.pageSize);
       return b.append('page-topk-attention', { ...inputs, ...boxes }, { ...attributes, ...pageTopKAttributes(policy) });
     }
+    case 'verified-topk': {
+      const { boxCounts, keyMin, keyMax } = boxesOf(b, request, policy.pageSize);
+      const own = verifiedTopKAttributes(policy, request.layer);
+      return b.append('verified-topk-attention', { ...inputs, boxCounts, keyMin, keyMax }, { ...attributes, ...own });
+    }
     case 'oracle-topk':
       return b.append('oracle-topk-attention', inputs, { ...attributes, k: policy.k });
     case 'h2o-prefill':
@@ -87,6 +105,13 @@ export function lowerPolicy(
 /** Attributes of `page-topk-attention` for a policy. */
 export function pageTopKAttributes({ budget, epsilon, sinks, window: local }: PageTopKPolicy): Attributes {
   return { budget: budget === 'all' ? -1 : budget, epsilon, sinks, local };
+}
+
+/** Attributes of `verified-topk-attention` for a policy. Each layer draws other samples. */
+export function verifiedTopKAttributes(policy: VerifiedTopKPolicy, layer: number): Attributes {
+  const { epsilon, delta, budget, sinks, window: local, sample, seed } = policy;
+  const quantile = twoSidedQuantile(delta);
+  return { epsilon, quantile, budget, sinks, local, sample, seed: (seed + layer) % 2 ** 31 };
 }
 
 /** Attributes of `streaming-attention` for a policy. */

@@ -1,5 +1,6 @@
 /** What policies require of the caches of their programs, to be checked before caches are allocated. */
 import { ArgumentError } from '@winnow/tensor';
+import { deltaOf } from '../policy/fields.js';
 import type { AttentionPolicy, LayerPolicy } from '../policy/kinds.js';
 import { meanSizeOf, pageSizeOf } from './side-data.js';
 
@@ -11,7 +12,7 @@ export interface AttentionRequirements {
   /** Whether logical slot j of a sequence must hold position j: no ring, and no slots moved after an eviction. */
   readonly needsOrderedSlots: boolean;
   /**
-   * Positions that are read when all policies are streaming: the first `sinks` and the last `window`.
+   * Positions that are read when all policies are streaming without correction: the first `sinks` and the last `window`.
    * Undefined when some policy reads others, too.
    */
   readonly reads: { readonly sinks: number; readonly window: number } | undefined;
@@ -23,7 +24,7 @@ export function attentionRequirements(layers: readonly LayerPolicy[]): Attention
   const blockSizes = new Set(policies.flatMap((policy) => [meanSizeOf(policy) ?? [], pageSizeOf(policy) ?? []].flat()));
   return {
     blockSizes: [...blockSizes].sort((a, b) => a - b),
-    needsStates: policies.some(({ kind }) => kind === 'h2o-prefill'),
+    needsStates: policies.some((policy) => policy.kind === 'h2o-prefill' || deltaOf(policy) > 0),
     needsOrderedSlots: policies.some(({ kind }) => kind === 'subquadratic' || kind === 'h2o-prefill'),
     reads: readsOf(policies),
   };
@@ -32,7 +33,7 @@ export function attentionRequirements(layers: readonly LayerPolicy[]): Attention
 function readsOf(policies: readonly AttentionPolicy[]): { sinks: number; window: number } | undefined {
   let [sinks, window] = [0, 0];
   for (const policy of policies) {
-    if (policy.kind !== 'streaming') return undefined;
+    if (policy.kind !== 'streaming' || deltaOf(policy) > 0) return undefined;
     sinks = Math.max(sinks, policy.sinks);
     window = Math.max(window, policy.window);
   }

@@ -30,7 +30,7 @@ export function meanSizeOf(policy: AttentionPolicy): number | undefined {
 
 /** Tokens per page, if the policy has pages. */
 export function pageSizeOf(policy: AttentionPolicy): number | undefined {
-  return policy.kind === 'page-topk' ? policy.pageSize : undefined;
+  return policy.kind === 'page-topk' || policy.kind === 'verified-topk' ? policy.pageSize : undefined;
 }
 
 /** @throws {ArgumentError} unless a cache block consists of whole parts */

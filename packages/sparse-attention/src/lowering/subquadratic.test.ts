@@ -134,6 +134,7 @@ describe('any policy', () => {
     logStride: fc.boolean(),
     landmarks: fc.constantFrom('compat' as const, 'outside-window' as const, 'off' as const),
     landmarkBias: fc.constant('none' as const),
+    delta: fc.constant(0),
   });
 
   it('visits the keys of the definition', () => {

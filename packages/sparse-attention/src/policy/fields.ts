@@ -14,6 +14,8 @@ export interface PolicyField {
   readonly key: string;
   readonly type: 'integer' | 'number' | 'boolean' | 'choice' | 'positions';
   readonly min?: number;
+  /** Exclusive lower bound of numbers, instead of `min`. */
+  readonly above?: number;
   /** Exclusive upper bound of numbers. */
   readonly below?: number;
   /** The words of a choice; for other types, words that are accepted besides numbers. */
@@ -62,6 +64,8 @@ const choice = (property: string, key: string, words: readonly string[], value: 
   words,
   fallback: always(value),
 });
+/** Delta correction of prefill. */
+const delta = integer('delta', 'delta', 0, 0);
 const both: readonly AttentionPhase[] = ['prefill', 'decode'];
 
 export const policySchemas: readonly PolicySchema[] = [
@@ -80,6 +84,7 @@ export const policySchemas: readonly PolicySchema[] = [
         ...choice('landmarkBias', 'bias', ['none', 'log-count'], defaultLandmarkBias),
         fallback: ({ landmarks }) => (landmarks === 'off' ? 'none' : defaultLandmarkBias),
       },
+      delta,
     ],
     check(policy) {
       if (policy.kind !== 'subquadratic' || policy.landmarks !== 'off' || policy.landmarkBias === 'none')
@@ -121,13 +126,14 @@ export const policySchemas: readonly PolicySchema[] = [
       integer('local', 'local', 0, 256),
       integer('heavy', 'heavy', 0, 256),
       integer('sinks', 'sinks', 0, 0),
+      delta,
     ],
   },
   {
     kind: 'streaming',
     aliases: [],
     phases: both,
-    fields: [integer('window', 'window', 1, 4096), integer('sinks', 'sinks', 0, 4)],
+    fields: [integer('window', 'window', 1, 4096), integer('sinks', 'sinks', 0, 4), delta],
   },
   {
     kind: 'page-topk',
@@ -145,6 +151,22 @@ export const policySchemas: readonly PolicySchema[] = [
       integer('pageSize', 'page', 1, 64),
     ],
   },
+  {
+    kind: 'verified-topk',
+    aliases: [],
+    phases: ['decode'],
+    fields: [
+      { property: 'epsilon', key: 'epsilon', type: 'number', above: 0, below: 1, fallback: always(0.05) },
+      // above 0.2, one direction is no longer the worst case of a normal error
+      { property: 'delta', key: 'delta', type: 'number', above: 0, below: 0.2, fallback: always(0.05) },
+      integer('budget', 'budget', 0, 4),
+      integer('sinks', 'sinks', 0, 4),
+      integer('window', 'window', 1, 128),
+      integer('pageSize', 'page', 1, 16),
+      integer('sample', 'sample', 1, 64),
+      integer('seed', 'seed', 0, 0),
+    ],
+  },
   { kind: 'oracle-topk', aliases: [], phases: both, fields: [integer('k', 'k', 1, 128)] },
 ];
 
@@ -154,9 +176,19 @@ export function schemaOf(name: string): PolicySchema | undefined {
 }
 
 /**
- * Whether a kind of policy supports a phase: `sparq` and `page-topk` are for decode only, `h2o-prefill` for prefill
- * only.
+ * Whether a kind of policy supports a phase: `sparq`, `page-topk` and `verified-topk` are for decode only, `h2o-prefill`
+ * for prefill only.
  */
 export function supportsPhase(kind: PolicyKind, phase: AttentionPhase): boolean {
   return schemaOf(kind)?.phases.includes(phase) ?? false;
+}
+
+/** The distance of the queries that correct a policy's prefill; 0 without correction. */
+export function deltaOf(policy: AttentionPolicy): number {
+  return 'delta' in policy && policy.kind !== 'verified-topk' ? policy.delta : 0;
+}
+
+/** A policy as it is in one phase: without the correction of prefill in decode. */
+export function inPhase(policy: AttentionPolicy, phase: AttentionPhase): AttentionPolicy {
+  return phase === 'prefill' || deltaOf(policy) === 0 ? policy : ({ ...policy, delta: 0 } as AttentionPolicy);
 }

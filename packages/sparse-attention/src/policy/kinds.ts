@@ -23,6 +23,8 @@ export interface SubquadraticPolicy {
   readonly landmarks: 'compat' | 'outside-window' | 'off';
   /** `log-count` adds log(tokens of the block) to the logit of a landmark. */
   readonly landmarkBias: 'none' | 'log-count';
+  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  readonly delta: number;
 }
 
 /** Query-aware sparse decode (SparQ): approximate logits from few components, exact attention over the top tokens. */
@@ -55,6 +57,8 @@ export interface H2oPrefillPolicy {
   readonly heavy: number;
   /** Number of first tokens of the context that memory always keeps. */
   readonly sinks: number;
+  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  readonly delta: number;
 }
 
 /** The first `sinks` and the last `window` tokens, the query's own included (StreamingLLM). */
@@ -62,6 +66,8 @@ export interface StreamingPolicy {
   readonly kind: 'streaming';
   readonly window: number;
   readonly sinks: number;
+  /** Every so many queries of a prompt also attend densely, which corrects the others; 0: none do. Prefill only. */
+  readonly delta: number;
 }
 
 /** Pages by an upper bound of their logits, with a certificate of the mass that may be missing. */
@@ -80,6 +86,29 @@ export interface PageTopKPolicy {
 }
 
 /**
+ * Heavy keys by page bounds and a random sample of the others, as large as the error of the output needs (vAttention).
+ */
+export interface VerifiedTopKPolicy {
+  readonly kind: 'verified-topk';
+  /** Relative error of the output that is not exceeded... */
+  readonly epsilon: number;
+  /** ...with a probability of `1 - delta`. */
+  readonly delta: number;
+  /** Number of pages with the largest bounds that are always exact. */
+  readonly budget: number;
+  /** Number of first tokens that are always exact. */
+  readonly sinks: number;
+  /** Number of most recent tokens that are always exact. */
+  readonly window: number;
+  /** Tokens per page. */
+  readonly pageSize: number;
+  /** Expected number of keys of the first sample. */
+  readonly sample: number;
+  /** Equal seeds draw equal samples. */
+  readonly seed: number;
+}
+
+/**
  * The k keys of the largest logits per query head, which no method can know in advance: an upper bound for comparison.
  */
 export interface OracleTopKPolicy {
@@ -95,6 +124,7 @@ export type AttentionPolicy =
   | H2oPrefillPolicy
   | StreamingPolicy
   | PageTopKPolicy
+  | VerifiedTopKPolicy
   | OracleTopKPolicy;
 
 /** The name of a policy in `kind` and in text. */

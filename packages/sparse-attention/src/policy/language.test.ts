@@ -3,13 +3,13 @@ import { ArgumentError } from '@winnow/tensor';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { attentionFromOptions, checkAttention, formatAttention, parseAttention } from './attention-spec.js';
-import { policySchemas, supportsPhase, type PolicyField } from './fields.js';
+import { inPhase, policySchemas, supportsPhase, type PolicyField } from './fields.js';
 import { formatPolicy, parsePolicy } from './text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec } from './kinds.js';
 import { checkPolicy } from './values.js';
 import { resolvePolicy } from './resolve-policy.js';
 
-function arbitraryValue({ type, min = 0, words = [] }: PolicyField): fc.Arbitrary<unknown> {
+function arbitraryValue({ type, min = 0, below = 1, words = [] }: PolicyField): fc.Arbitrary<unknown> {
   const integer = fc.oneof(fc.integer({ min, max: min + 300 }), fc.integer({ min, max: 2 ** 31 - 1 }));
   switch (type) {
     case 'boolean':
@@ -21,7 +21,7 @@ function arbitraryValue({ type, min = 0, words = [] }: PolicyField): fc.Arbitrar
     case 'integer':
       return words.length === 0 ? integer : fc.oneof(integer, fc.constantFrom(...words));
     case 'number':
-      return fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true }).map(Math.abs);
+      return fc.double({ min: 0, max: below, maxExcluded: true, noNaN: true }).map(Math.abs);
   }
 }
 
@@ -45,7 +45,7 @@ const arbitraryPolicy: fc.Arbitrary<AttentionPolicy> = fc
   .map((value) => checkPolicy(value));
 
 const policyFor = (phase: AttentionPhase): fc.Arbitrary<AttentionPolicy> =>
-  arbitraryPolicy.filter(({ kind }) => supportsPhase(kind, phase));
+  arbitraryPolicy.filter(({ kind }) => supportsPhase(kind, phase)).map((policy) => inPhase(policy, phase));
 
 const arbitrarySpec: fc.Arbitrary<AttentionSpec> = fc.record({
   prefill: policyFor('prefill'),
@@ -61,7 +61,10 @@ const arbitrarySpec: fc.Arbitrary<AttentionSpec> = fc.record({
         policy: arbitraryPolicy,
       })
       .filter(({ phase, policy }) => phase === 'both' || supportsPhase(policy.kind, phase as AttentionPhase))
-      .map(({ first, more, phase, policy }) => ({ first, last: first + more, phase: phase as AttentionPhase, policy })),
+      .map(({ first, more, phase, policy }) => ({
+        ...{ first, last: first + more, phase: phase as AttentionPhase },
+        policy: phase === 'decode' ? inPhase(policy, phase) : policy,
+      })),
     { maxLength: 3 },
   ),
 });
@@ -109,15 +112,28 @@ describe('text', () => {
       logStride: true,
       landmarks: 'compat',
       landmarkBias: 'none',
+      delta: 0,
     });
     expect(parsePolicy('h2o:chunk=1024,local=256,heavy=256,sinks=0')).toEqual(parsePolicy('h2o-prefill'));
     expect(parsePolicy('sparq:rank=16,topk=64')).toMatchObject({ rank: 16, topK: 64, local: 16, grouped: true });
-    expect(parsePolicy('streaming:window=16384,sinks=64')).toEqual({ kind: 'streaming', window: 16384, sinks: 64 });
+    expect(parsePolicy('streaming:window=16384,sinks=64')).toEqual({
+      ...{ kind: 'streaming', window: 16384, sinks: 64, delta: 0 },
+    });
     expect(parsePolicy('page-topk:budget=32')).toMatchObject({ budget: 32, epsilon: 0 });
     expect(parsePolicy('page-topk:epsilon=0.02')).toMatchObject({ budget: 'all', epsilon: 0.02 });
     expect(formatPolicy(parsePolicy('page-topk:budget=32,epsilon=0.02'))).toBe('page-topk:budget=32,epsilon=0.02');
     expect(formatPolicy(parsePolicy('subquadratic:globals=none'))).toBe('subquadratic:globals=none');
     expect(parsePolicy('subquadratic:landmarks=off')).toMatchObject({ landmarkBias: 'none' });
+  });
+
+  it('corrects prefill only', () => {
+    const text = 'streaming:window=16,delta=8';
+    const [prefill, decode] = [parsePolicy(text), parsePolicy('streaming:window=16')];
+    expect(parseAttention(text)).toMatchObject({ prefill, decode });
+    expect(formatAttention(parseAttention(text))).toBe(`prefill=${text};decode=streaming:window=16`);
+    expect(resolvePolicy(`prefill=dense;layers=0:${text}`, { numLayers: 1 })).toEqual([{ prefill, decode }]);
+    expect(() => parseAttention(`decode=${text}`)).toThrow('delta: expected 0, got 8, which corrects prefill only');
+    expect(() => parseAttention(`prefill=dense;layers=0/decode:${text}`)).toThrow(ArgumentError);
   });
 
   it('applies a bare policy to the phases that it supports', () => {

@@ -1,7 +1,7 @@
 /** Resolves the specification of a whole model to the policies of each layer. */
 import { ArgumentError } from '@winnow/tensor';
 import { checkAttention } from './attention-spec.js';
-import { supportsPhase } from './fields.js';
+import { inPhase, supportsPhase } from './fields.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerPolicy } from './kinds.js';
 
 /**
@@ -32,7 +32,7 @@ export function resolvePolicy(
     for (const { first, last, phase, policy } of layers) {
       if (layer < first || layer > last) continue;
       for (const target of phase === 'both' ? (['prefill', 'decode'] as const) : [phase]) {
-        if (supportsPhase(policy.kind, target)) resolved[target] = policy;
+        if (supportsPhase(policy.kind, target)) resolved[target] = inPhase(policy, target);
       }
     }
     return resolved;

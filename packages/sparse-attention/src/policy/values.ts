@@ -7,7 +7,7 @@ import type { AttentionPolicy } from './kinds.js';
 const maxInteger = 2 ** 31 - 1;
 
 /** Describes the valid values of a field. */
-export function expectedOf({ type, min, below, words = [] }: PolicyField): string {
+export function expectedOf({ type, min, above, below, words = [] }: PolicyField): string {
   const others = words.map((word) => ` or ${word}`).join('');
   switch (type) {
     case 'choice':
@@ -19,13 +19,13 @@ export function expectedOf({ type, min, below, words = [] }: PolicyField): strin
     case 'integer':
       return `an integer from ${min}${others}`;
     case 'number':
-      return `a number in [${min}, ${below})${others}`;
+      return `a number in ${above === undefined ? `[${min}` : `(${above}`}, ${below})${others}`;
   }
 }
 
 /** Whether a value of a typed object fits its field. */
 export function fits(
-  { type, min = 0, below = Infinity, words = [] }: PolicyField,
+  { type, min = 0, above = -Infinity, below = Infinity, words = [] }: PolicyField,
   value: unknown,
 ): value is FieldValue {
   switch (type) {
@@ -39,7 +39,7 @@ export function fits(
       if (typeof value === 'string') return words.includes(value);
       return isPosition(value) && value >= min;
     case 'number':
-      return typeof value === 'number' && value >= min && value < below;
+      return typeof value === 'number' && value >= min && value > above && value < below;
   }
 }
 

@@ -26,8 +26,10 @@ const sparse = [
   'subquadratic:window=16,block=8',
   'streaming:window=16,sinks=2',
   'prefill=h2o:chunk=16,local=4,heavy=4',
+  'prefill=streaming:window=16,sinks=2,delta=8',
   'decode=sparq:rank=4,topk=8',
   'decode=page-topk:budget=1,page=16,window=8,sinks=1',
+  'decode=verified-topk:epsilon=0.9,budget=0,page=8,window=8,sinks=1,sample=4',
 ];
 
 /** The same policies with budgets that cover the whole prompt: exact. */
@@ -36,8 +38,10 @@ const keepingAll = [
   'subquadratic:window=128,landmarks=off',
   'streaming:window=128,sinks=0',
   'prefill=h2o:chunk=128',
+  'prefill=streaming:window=1,sinks=0,delta=1',
   'decode=sparq:rank=1024,topk=128',
   'decode=page-topk:budget=all,page=16',
+  'decode=verified-topk:sample=128',
 ];
 
 /** The phases in which a policy is not dense, or both. */

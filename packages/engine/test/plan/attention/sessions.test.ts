@@ -46,7 +46,9 @@ const sparse = [
   'subquadratic:window=32,block=16',
   'decode=sparq:rank=8,topk=32,layout=both',
   'decode=page-topk:budget=1,page=16,window=16,sinks=1',
+  'decode=verified-topk:epsilon=0.5,budget=1,page=16,window=16,sinks=1,sample=8',
   'prefill=h2o:chunk=64,local=16,heavy=16;decode=sparq:rank=8,topk=32',
+  'prefill=streaming:window=48,sinks=4,delta=16',
   'prefill=subquadratic:window=48,block=32;decode=page-topk:budget=4,page=8;dense-first=1',
 ];
 
