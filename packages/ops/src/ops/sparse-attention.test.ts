@@ -198,6 +198,69 @@ it('page-topk-attention visits pages by their bounds and certifies the missing m
   expect(partsOf(run({ budget: 0, sinks: 1 })['y'], 8)).toEqual([0, 1, 6, 7]);
 });
 
+describe('verified-topk-attention', () => {
+  // eight pages of 16 equal keys; the last page is near
+  const inputs = {
+    ...queries([127]),
+    ...units(128),
+    boxCounts: ints(new Int32Array(8).fill(16), 1, 8, 1),
+    keyMin: floats(new Float32Array(8), 1, 8, 1, 1),
+    keyMax: floats(new Float32Array(8), 1, 8, 1, 1),
+  };
+  const run = (attributes: Record<string, number>) =>
+    runOp('verified-topk-attention', inputs, { scale: 1, quantile: 2, ...attributes });
+
+  it('weights drawn keys by their probabilities and estimates the error', () => {
+    const { y, pairs, errorEstimate } = run({ epsilon: 9, sample: 20 });
+    const drawn = partsOf(y, 128);
+    expect(drawn).toHaveLength(pairs[0] as number);
+    expect(drawn.slice(-16)).toEqual(Array.from({ length: 16 }, (_, i) => 112 + i));
+    // 112 keys with an expected sample in [20, 40) are drawn with probability 1/4: each stands for 4
+    const sum = 4 * (drawn.length - 16) + 16;
+    expect(y[127]).toBeCloseTo(1 / sum, 6);
+    expect(y[drawn[0] as number]).toBeCloseTo(4 / sum, 6);
+    const squares = 16 / sum ** 2 + ((drawn.length - 16) * 16) / sum ** 2;
+    const distance = (1 - 4 / sum) ** 2 + squares - (4 / sum) ** 2; // of the value of a drawn key from y
+    const variance = ((drawn.length - 16) * (3 / 4) * 16 * distance) / sum ** 2;
+    expect(errorEstimate[0]).toBeCloseTo(2 * Math.sqrt(variance / squares), 5);
+  });
+
+  it('reads everything for a small epsilon, and the same sample for the same seed', () => {
+    expect(run({ epsilon: 1e-6, sample: 20 })['pairs'][0]).toBe(128);
+    expect(run({ epsilon: 1e-6, sample: 20 })['errorEstimate'][0]).toBe(0);
+    expect(run({ epsilon: 9, sample: 20, budget: 7 })['pairs'][0]).toBe(128);
+    expect(run({ epsilon: 9, sample: 20, seed: 1 })).toEqual(run({ epsilon: 9, sample: 20, seed: 1 }));
+    expect(run({ epsilon: 9, sample: 20, seed: 1 })['y']).not.toEqual(run({ epsilon: 9, sample: 20 })['y']);
+  });
+
+  it('rejects errors and quantiles that are not positive', () => {
+    expect(() => run({ epsilon: 0 })).toThrow(/epsilon: expected more than 0/);
+    expect(() => run({ epsilon: 1, quantile: 0 })).toThrow(ArgumentError);
+  });
+});
+
+describe('delta-correction', () => {
+  it('is dense at anchors and shifts the tokens after them', () => {
+    const inputs = {
+      ...queries([0, 1, 2, 3, 4]),
+      ...units(5),
+      x: floats(new Float32Array(25), 5, 1, 5),
+      stateFrom: ints([-1], 1),
+      stateTo: ints([0], 1),
+    };
+    const state = { anchor: ints([0], 1, 1, 1), difference: floats(new Float32Array(5), 1, 1, 5) };
+    const { y, pairs } = runOp('delta-correction', inputs, { scale: 1, delta: 2 }, state);
+    const third = y.slice(10, 15);
+    expect(y.slice(0, 10)).toEqual([1, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    expect(third[2]).toBeCloseTo(1 / 3, 6);
+    expect(y.slice(15, 20)).toEqual(third);
+    expect(y[24]).toBeCloseTo(1 / 5, 6);
+    expect(pairs).toEqual([1, 0, 3, 0, 5]);
+    expect(state.anchor.data[0]).toBe(5);
+    expect(state.difference.data[4]).toBeCloseTo(1 / 5, 6);
+  });
+});
+
 describe('h2o-attention', () => {
   const state = (capacity: number, chunk: number): Record<string, TensorView> => ({
     memory: ints(new Int32Array(capacity), 1, 1, capacity),

@@ -150,6 +150,20 @@ export const coreMutants: readonly Mutant[] = [
     only: 'page-topk-attention',
   },
   {
+    file: 'packages/ops/src/attention/page-sampling.ts',
+    find: 'Math.floor(-nearness / (2 * Math.LN2))',
+    replace: 'Math.floor(-nearness / Math.LN2)',
+    tests: ['packages/conformance/test/reference.test.ts'],
+    only: 'verified-topk-attention',
+  },
+  {
+    file: 'packages/ops/src/ops/delta-correction.ts',
+    find: 'last <= position && last >= position - (position % delta)',
+    replace: 'last >= position - (position % delta)',
+    tests: ['packages/conformance/test/reference.test.ts'],
+    only: 'delta-correction',
+  },
+  {
     file: 'packages/ops/src/numerics/select-top-k.ts',
     find: 'for (let size = k - 1; size > 0; size--) {',
     replace: 'for (let size = k - 1; size > 1; size--) {',
