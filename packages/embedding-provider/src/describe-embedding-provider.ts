@@ -7,7 +7,7 @@ export interface DescribeEmbeddingProviderOptions {
   readonly name: string;
   /** Creates a provider, once for the suite. */
   create(): EmbeddingProvider | Promise<EmbeddingProvider>;
-  /** Disposes the provider. */
+  /** Disposes of the provider. */
   dispose?(): void | Promise<void>;
   /**
    * Tolerance between values of the same text embedded alone and in a batch, for providers whose summation order

@@ -37,7 +37,7 @@ export interface OpenOptions {
   readonly backend?: 'reference';
 }
 
-/** Loads the model under evaluation; it is disposed after use. */
+/** Loads the model under evaluation; it is disposed of after use. */
 export type OpenModel = (options: OpenOptions) => Promise<Model>;
 
 const f32: ConfiguredCache = { dtype: { keys: 'f32', values: 'f32' }, prefixSharing: false };

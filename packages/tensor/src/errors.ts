@@ -161,7 +161,7 @@ export class FormatError extends WinnowError {
   }
 }
 
-/** A handle was used after it was released or its owner was disposed. */
+/** A handle was used after it was released or its owner was disposed of. */
 export class ReleasedError extends WinnowError {
   override readonly name: string = 'ReleasedError';
   readonly resource: string;

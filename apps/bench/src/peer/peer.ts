@@ -4,6 +4,9 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type { PeerAnswer, PeerRequest, PeerSettings } from './protocol.js';
 
+/** Of the sources, or beside the built program. */
+const childFile = import.meta.url.endsWith('.ts') ? './child.ts' : './peer-child.js';
+
 /** A program whose speed is compared. Tokens are given by their number only where a program draws its own. */
 export interface SpeedPeer {
   readonly name: string;
@@ -30,59 +33,87 @@ export interface Peer extends SpeedPeer {
 
 /** Starts a process with the installed package and loads the model there. */
 export async function startPeer(modulePath: string, settings: PeerSettings): Promise<Peer> {
-  const file = import.meta.url.endsWith('.ts') ? './child.ts' : './peer-child.js';
-  const child = fork(fileURLToPath(new URL(file, import.meta.url)), {
+  const process = new PeerProcess();
+  try {
+    const { timeMs } = await process.ask({ kind: 'load', modulePath, settings });
+    return new ProcessPeer(process, timeMs);
+  } catch (error) {
+    await process.dispose();
+    throw error;
+  }
+}
+
+/** The process of the peer: one request at a time. */
+class PeerProcess {
+  /** CPU time of the process so far. */
+  cpuMs = 0;
+  readonly #child = fork(fileURLToPath(new URL(childFile, import.meta.url)), {
     serialization: 'advanced',
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     execArgv: [],
   });
-  let errors = '';
-  let cpuMs = 0;
-  child.stderr?.on('data', (chunk: Buffer) => (errors = (errors + chunk.toString()).slice(-2000)));
-  const ended = new Promise<never>((_, reject) => {
-    child.on('exit', (code) => reject(new Error(`the peer's process ended with ${code}\n${errors}`)));
-    child.on('error', reject);
-  });
-  ended.catch(() => undefined); // a normal exit is not a failure
+  readonly #ended: Promise<never>;
+  #errors = '';
 
-  async function ask(request: PeerRequest) {
-    const answered = once(child, 'message') as Promise<[PeerAnswer]>;
-    child.send(request);
-    const [answer] = await Promise.race([answered, ended]);
+  constructor() {
+    this.#child.stderr?.on('data', (chunk: Buffer) => (this.#errors = (this.#errors + chunk.toString()).slice(-2000)));
+    this.#ended = new Promise<never>((_, reject) => {
+      this.#child.on('exit', (code) => reject(new Error(`the peer's process ended with ${code}\n${this.#errors}`)));
+      this.#child.on('error', reject);
+    });
+    this.#ended.catch(() => undefined); // a normal exit is not a failure
+  }
+
+  async ask(request: PeerRequest) {
+    const answered = once(this.#child, 'message') as Promise<[PeerAnswer]>;
+    this.#child.send(request);
+    const [answer] = await Promise.race([answered, this.#ended]);
     if ('error' in answer) throw new Error(`node-llama-cpp: ${answer.error}`);
-    cpuMs = answer.cpuMs;
+    this.cpuMs = answer.cpuMs;
     return answer;
   }
 
-  async function dispose(): Promise<void> {
-    if (child.exitCode !== null) return;
-    const exited = once(child, 'exit');
-    child.disconnect();
+  async dispose(): Promise<void> {
+    if (this.#child.exitCode !== null) return;
+    const exited = once(this.#child, 'exit');
+    this.#child.disconnect();
     await exited;
   }
+}
 
-  let loadMs: number;
-  try {
-    ({ timeMs: loadMs } = await ask({ kind: 'load', modulePath, settings }));
-  } catch (error) {
-    await dispose();
-    throw error;
+/** The model in that process. */
+class ProcessPeer implements Peer {
+  readonly name = 'node-llama-cpp';
+  readonly loadMs: number;
+  readonly #process: PeerProcess;
+
+  constructor(process: PeerProcess, loadMs: number) {
+    this.#process = process;
+    this.loadMs = loadMs;
   }
-  return {
-    name: 'node-llama-cpp',
-    loadMs,
-    get cpuMs() {
-      return cpuMs;
-    },
-    async setContext(slot, tokens) {
-      await ask({ kind: 'context', slot, tokens });
-    },
-    prefill: (tokens) => ask({ kind: 'prefill', tokens }),
-    decode: (slot, token, count) => ask({ kind: 'decode', slot, token, count }),
-    async logprobs(tokens) {
-      const { logprobs } = await ask({ kind: 'logprobs', tokens });
-      return logprobs as Float32Array;
-    },
-    dispose,
-  };
+
+  get cpuMs(): number {
+    return this.#process.cpuMs;
+  }
+
+  async setContext(slot: number, tokens: readonly number[]): Promise<void> {
+    await this.#process.ask({ kind: 'context', slot, tokens });
+  }
+
+  prefill(tokens: readonly number[]): ReturnType<Peer['prefill']> {
+    return this.#process.ask({ kind: 'prefill', tokens });
+  }
+
+  decode(slot: number, token: number, count: number): ReturnType<Peer['decode']> {
+    return this.#process.ask({ kind: 'decode', slot, token, count });
+  }
+
+  async logprobs(tokens: readonly number[]): Promise<Float32Array> {
+    const { logprobs } = await this.#process.ask({ kind: 'logprobs', tokens });
+    return logprobs as Float32Array;
+  }
+
+  dispose(): Promise<void> {
+    return this.#process.dispose();
+  }
 }

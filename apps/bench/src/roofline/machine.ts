@@ -74,54 +74,70 @@ const operandBegin = 4096;
 const readBegin = 16 * pageBytes;
 const cachedBytes = 128 * 1024;
 
-export function createMachine({ memoryBytes, opsPerRun, native }: MachineOptions): Machine {
-  const pool = new ProbeWorkers(native);
-  let isFilled = false;
+export function createMachine(options: MachineOptions): Machine {
+  return new ProbedMachine(options);
+}
+
+class ProbedMachine implements Machine {
+  readonly #options: MachineOptions;
+  readonly #pool: ProbeWorkers;
+  #isFilled = false;
+
+  constructor(options: MachineOptions) {
+    this.#options = options;
+    this.#pool = new ProbeWorkers(options.native);
+  }
+
+  async probe(name: ProbeName, threads: number): Promise<Probe> {
+    if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
+    if (name.endsWith('read')) return this.#readProbe(name, threads, name === 'cache read');
+    if (name === 'native f32 fma' || name === 'native i8 dot') return this.#nativeProbe(name, threads);
+    const { variant, kernel, unit, opsPerPass } = kernels[name as WasmProbeName];
+    const count = Math.max(1, Math.floor(this.#options.opsPerRun / opsPerPass));
+    const begin = (thread: number): number => operandBegin + thread * operandBytes;
+    const run = (): Promise<number> => this.#pool.run(threads, { variant, kernel, begin, count, repeats: 1 });
+    return { name, threads, unit, amount: count * opsPerPass * threads, run };
+  }
+
+  dispose(): Promise<void> {
+    return this.#pool.dispose();
+  }
 
   /** Bytes per thread: whole steps of the kernel. */
-  const share = (threads: number): number => Math.floor(memoryBytes / threads / pageBytes) * pageBytes;
+  #share(threads: number): number {
+    return Math.floor(this.#options.memoryBytes / threads / pageBytes) * pageBytes;
+  }
 
   /** Reads the parts of all threads once, or as much of them as stays in the caches again and again. */
-  async function readProbe(name: ProbeName, threads: number, isCached: boolean): Promise<Probe> {
+  async #readProbe(name: ProbeName, threads: number, isCached: boolean): Promise<Probe> {
+    const pool = this.#pool;
     const { variant, kernel } = name === 'native memory read' ? nativeRead : kernels[name as WasmProbeName];
-    if (!isFilled) {
-      pool.memory.grow(Math.ceil(memoryBytes / pageBytes));
-      await pool.run(1, { variant, kernel: 'fill', begin: () => readBegin, count: share(1), repeats: 1 });
-      isFilled = true;
+    if (!this.#isFilled) {
+      pool.memory.grow(Math.ceil(this.#options.memoryBytes / pageBytes));
+      await pool.run(1, { variant, kernel: 'fill', begin: () => readBegin, count: this.#share(1), repeats: 1 });
+      this.#isFilled = true;
     }
-    const count = isCached ? Math.min(cachedBytes, share(threads)) : share(threads);
-    const repeats = isCached ? Math.max(1, Math.floor(share(threads) / count)) : 1;
+    const share = this.#share(threads);
+    const count = isCached ? Math.min(cachedBytes, share) : share;
+    const repeats = isCached ? Math.max(1, Math.floor(share / count)) : 1;
     const begin = (thread: number): number => readBegin + thread * count;
     const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats });
     return { name, threads, unit: 'GB/s', amount: count * repeats * threads, run };
   }
 
   /** Arithmetic on registers; one pass tells its operations. */
-  function nativeProbe(name: 'native f32 fma' | 'native i8 dot', threads: number): Probe {
+  #nativeProbe(name: 'native f32 fma' | 'native i8 dot', threads: number): Probe {
+    const { native, opsPerRun } = this.#options;
     const kernel = name === 'native f32 fma' ? 'f32' : 'int8';
     if (native === undefined) throw new Error(`${name}: this machine has no native kernels`);
     const addon = createRequire(import.meta.url)(native.path) as NativeAddon;
     const opsPerPass = addon.measurePeak(native.level, kernel, new Uint8Array(1), 1);
     const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
-    const run = (): Promise<number> =>
-      pool.run(threads, { variant: 'native', kernel, begin: () => operandBegin, count, repeats: 1 });
+    const begin = (): number => operandBegin;
+    const run = (): Promise<number> => this.#pool.run(threads, { variant: 'native', kernel, begin, count, repeats: 1 });
     const unit = kernel === 'f32' ? 'GFLOP/s' : 'GOP/s';
     return { name, threads, unit, amount: count * opsPerPass * threads, run };
   }
-
-  return {
-    async probe(name, threads): Promise<Probe> {
-      if (threads > maxThreads) throw new Error(`at most ${maxThreads} threads can be measured, got ${threads}`);
-      if (name.endsWith('read')) return readProbe(name, threads, name === 'cache read');
-      if (name === 'native f32 fma' || name === 'native i8 dot') return nativeProbe(name, threads);
-      const { variant, kernel, unit, opsPerPass } = kernels[name as WasmProbeName];
-      const count = Math.max(1, Math.floor(opsPerRun / opsPerPass));
-      const begin = (thread: number): number => operandBegin + thread * operandBytes;
-      const run = (): Promise<number> => pool.run(threads, { variant, kernel, begin, count, repeats: 1 });
-      return { name, threads, unit, amount: count * opsPerPass * threads, run };
-    },
-    dispose: () => pool.dispose(),
-  };
 }
 
 const nativeRead = { variant: 'native', kernel: 'read' } as const;

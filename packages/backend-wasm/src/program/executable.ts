@@ -232,7 +232,8 @@ class ProgramRun {
   /** @param part the part that computes the output, if it is an activation */
   #outputOf(tensor: TensorRef, part: number | undefined): Output {
     if (tensor.buffer === arenaBufferIndex && part !== undefined) {
-      const { bytesOf } = this.#parts[part];
+      const loaded = this.#parts[part];
+      const bytesOf: LoadedPart['bytesOf'] = (ref, length) => loaded.bytesOf(ref, length);
       return { values: typedValues(this.#program, tensor, bytesOf), look: () => undefined };
     }
     const buffer = this.#context.bound.get(tensor.buffer) as WasmBuffer;

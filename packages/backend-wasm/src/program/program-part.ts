@@ -200,37 +200,84 @@ function placePart(part: ProgramPart<MemoryShard>, planned: Plan, options: PartO
 
 /** @throws {CapacityError} */
 export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
-  const { memory, program, records, stageStarts } = part;
-  const { heap } = memory;
-  const numRecords = program.records.length;
+  const { memory, program, stageStarts } = part;
   const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts);
-  const { places, plan, localBytes } = placePart(part, planned, options);
+  const placed = placePart(part, planned, options);
+  const { places, plan, localBytes } = placed;
   const placeOf = (buffer: number): number =>
     buffer === scalarBufferIndex
       ? places.scalars
       : buffer === arenaBufferIndex
         ? places.arena
         : options.addressOf(buffer);
-  writeGrids(program, heap);
+  writeGrids(program, memory.heap);
   writePart(part, plan, places, placeOf, localBytes);
-  const flagsOf = (): PlanFlags => new PlanFlags(heap.words(places.plan, numRecords * planWords));
-  let { repacked } = plan;
-  return {
-    ...{ memory, program, records, base: places.base, address: places.job },
-    share: createCallerShare(program, options.maxCallerMs),
-    scalars: heap.words(places.scalars, program.scalars.numWords),
-    get repacked() {
-      return repacked;
-    },
-    arenaBytes: (begin, end) => heap.bytes(places.arena + begin, end - begin),
-    bytesOf: ({ buffer, byteOffset }, length) => heap.bytes(placeOf(buffer) + byteOffset, length),
-    times: () => new Float64Array(heap.memory.buffer, places.profile, numRecords),
-    isInt8: (record) => (flagsOf().get(record) & planFlags.int8) !== 0,
-    refuse(tensors) {
-      repacked = repacked.filter((tensor) => !tensors.includes(tensor));
-      refuseTensors(program, tensors, flagsOf());
-    },
-  };
+  return new RegionPart(part, placed, placeOf, options.maxCallerMs);
+}
+
+/** A part whose pieces are written. */
+class RegionPart implements LoadedPart {
+  readonly memory: MemoryShard;
+  readonly program: Program;
+  readonly records: readonly number[];
+  readonly share: CallerShare;
+  readonly scalars: Int32Array;
+  readonly #places: Places;
+  readonly #placeOf: (buffer: number) => number;
+  #repacked: readonly RepackedTensor[];
+
+  constructor(
+    { memory, program, records }: ProgramPart<MemoryShard>,
+    { places, plan }: PlacedPart,
+    placeOf: (buffer: number) => number,
+    maxCallerMs: number,
+  ) {
+    this.memory = memory;
+    this.program = program;
+    this.records = records;
+    this.share = createCallerShare(program, maxCallerMs);
+    this.scalars = memory.heap.words(places.scalars, program.scalars.numWords);
+    this.#places = places;
+    this.#placeOf = placeOf;
+    this.#repacked = plan.repacked;
+  }
+
+  get base(): number {
+    return this.#places.base;
+  }
+
+  get address(): number {
+    return this.#places.job;
+  }
+
+  get repacked(): readonly RepackedTensor[] {
+    return this.#repacked;
+  }
+
+  arenaBytes(begin: number, end: number): Uint8Array {
+    return this.memory.heap.bytes(this.#places.arena + begin, end - begin);
+  }
+
+  bytesOf({ buffer, byteOffset }: TensorRef, length: number): Uint8Array {
+    return this.memory.heap.bytes(this.#placeOf(buffer) + byteOffset, length);
+  }
+
+  times(): Float64Array {
+    return new Float64Array(this.memory.heap.memory.buffer, this.#places.profile, this.program.records.length);
+  }
+
+  isInt8(record: number): boolean {
+    return (this.#flags().get(record) & planFlags.int8) !== 0;
+  }
+
+  refuse(tensors: readonly RepackedTensor[]): void {
+    this.#repacked = this.#repacked.filter((tensor) => !tensors.includes(tensor));
+    refuseTensors(this.program, tensors, this.#flags());
+  }
+
+  #flags(): PlanFlags {
+    return new PlanFlags(this.memory.heap.words(this.#places.plan, this.program.records.length * planWords));
+  }
 }
 
 /** Whether a record reads one of these weights; `undefined` for ops that never read interleaved weights. */
