@@ -178,6 +178,13 @@ it('house structure: catches a long C++ function', () => {
   expect(structureProblems({ 'packages/low/source/f.h': text })).toContain('f.h:2: a function of 62 lines');
 });
 
+it('house structure: catches tabs, space at the end of a line, and a last line without an end in C++', () => {
+  const problems = structureProblems({ 'packages/low/source/f.cpp': ';\n\t;\n; \n;' });
+  expect(problems).toContain('f.cpp:2: a tab, or space at the end of the line');
+  expect(problems).toContain('f.cpp:3: a tab, or space at the end of the line');
+  expect(problems).toContain('f.cpp: the last line has no end');
+});
+
 describe('house structure', () => {
   const check = structureProblems;
 
@@ -276,6 +283,11 @@ describe('text', () => {
     const folder = planted({});
     writeFileSync(join(folder, 'packages/low/README.md'), `first line\n${line}\n`);
     expect(checkText(folder).join('\n')).toContain('packages/low/README.md:2');
+  });
+
+  it('catches them in C++', () => {
+    const folder = planted({ 'packages/low/source/f.cpp': `// see ${slash}work${slash}main\n` });
+    expect(checkText(folder).join('\n')).toContain('packages/low/source/f.cpp:1');
   });
 
   it('leaves relative folders and ordinary words alone', () => {

@@ -1,4 +1,4 @@
-/** What an answer of a model consists of: text, reasoning and calls of tools. */
+/** What an answer of a model consists of: text, reasoning and tool calls. */
 
 /**
  * A part of an answer. Parts arrive in the order of the text: consecutive parts of type `text` belong to one text, and

@@ -161,15 +161,22 @@ function checkSource({ folder, location }: Place, file: string, findings: Findin
     if (line.length <= maxLineColumns) continue;
     findings.problems.push(`${path}:${index + 1}: ${line.length} columns, the limit is ${maxLineColumns}`);
   }
-  if (/\.(c|cpp|h)$/.test(file) && numLines > maxFunctionLines) {
-    const { lines, line } = longestCppFunction(text);
-    if (lines > maxFunctionLines) {
-      findings.problems.push(`${path}:${line}: a function of ${lines} lines, the limit is ${maxFunctionLines}`);
-    }
-  }
+  if (/\.(c|cpp|h)$/.test(file) && numLines > 0) checkCpp(path, text, findings.problems);
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);
   }
+}
+
+/** What the formatter and the linter check in TypeScript. */
+function checkCpp(path: string, text: string, problems: string[]): void {
+  const { lines, line } = longestCppFunction(text);
+  if (lines > maxFunctionLines) {
+    problems.push(`${path}:${line}: a function of ${lines} lines, the limit is ${maxFunctionLines}`);
+  }
+  for (const [index, content] of text.split('\n').entries()) {
+    if (/\t|\s$/.test(content)) problems.push(`${path}:${index + 1}: a tab, or space at the end of the line`);
+  }
+  if (!text.endsWith('\n')) problems.push(`${path}: the last line has no end`);
 }
 
 /**

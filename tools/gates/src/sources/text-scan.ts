@@ -13,7 +13,7 @@ const forbidden: readonly { readonly what: string; readonly pattern: RegExp }[] 
 ];
 
 const textFile =
-  /\.(ts|mts|mjs|js|json|jsonc|md|ya?ml|sh|txt|html|css|wgsl|c|cc|h|toml)$|(^|\/)(run|LICENSE|\.[a-z]+rc|\.gitignore)$/;
+  /\.(ts|mts|mjs|js|json|jsonc|md|ya?ml|sh|txt|html|css|wgsl|c|cc|cpp|h|toml)$|(^|\/)(run|LICENSE|\.[a-z]+rc|\.gitignore)$/;
 const maxScannedBytes = 4_000_000;
 
 /** Scans the files below `root`, without fixtures (they are data) and without generated documentation. */
