@@ -52,6 +52,8 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
     maxBodyBytes: true,
     maxConnections: true,
     maxStoredBytes: true,
+    requestsPerMinute: true,
+    tokensPerMinute: true,
     apiKeys: true,
     sharePrefixes: true,
     corsOrigins: true,
@@ -77,7 +79,19 @@ const programOnly = [
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
-  ...['--model', '--prompt', '--file', '--tokens', '--chat', '--no-chat', '--system', '--escape', '--json', '--quiet'],
+  ...[
+    '--log-format',
+    '--model',
+    '--prompt',
+    '--file',
+    '--tokens',
+    '--chat',
+    '--no-chat',
+    '--system',
+    '--escape',
+    '--json',
+    '--quiet',
+  ],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
   ...['--help', '--help-all'],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],

@@ -81,6 +81,7 @@ test('flags are passed to the engine and the server', async () => {
     ],
     ...['--queue-timeout', '1.5', '--request-timeout', '90', '--max-body', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
     ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9', '--max-stored', '2MiB'],
+    ...['--requests-per-minute', '60', '--tokens-per-minute', '1000'],
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
@@ -103,6 +104,8 @@ test('flags are passed to the engine and the server', async () => {
       keepAliveMs: 2000,
       maxConnections: 9,
       maxStoredBytes: 2 * 2 ** 20,
+      requestsPerMinute: 60,
+      tokensPerMinute: 1000,
     },
   ]);
   expect(server.listened).toEqual([{ port: 0, host: '::1' }]);
@@ -159,12 +162,17 @@ test('SIGTERM ends it like Ctrl-C, a second one at once', async () => {
   expect(host.exitNowCode).toBe(130);
 });
 
-test('each request is logged as a line, unless quiet', async () => {
-  const line = 'winnow: POST /v1/completions 200 0.123 s abc';
-  const record = { requestId: 'abc', method: 'POST', path: '/v1/completions', status: 200, durationMs: 123.4 };
-  for (const [argv, isShown] of [
-    [[], true],
-    [['-q'], false],
+test('each request is logged as a line of text or JSON, unless quiet', async () => {
+  const text = 'winnow: POST /v1/completions 200 0.123 s abc\n';
+  const endedAt = '2026-01-02T03:04:05.678Z';
+  const record = { requestId: 'abc', method: 'POST', path: '/v1/completions', status: 200, durationMs: 123.4, endedAt };
+  const fields = { time: endedAt, request_id: 'abc', method: 'POST', path: '/v1/completions', status: 200 };
+  const json = `${JSON.stringify({ ...fields, duration_ms: 123 })}\n`;
+  for (const [argv, isText, isJson] of [
+    [[], true, false],
+    [['-q'], false, false],
+    [['--log-format', 'json'], false, true],
+    [['--log-format', 'json', '-q'], false, false],
   ] as const) {
     const server = createFakeServer();
     const host = new TestHost(createFakeEngine().api, { server: server.api });
@@ -172,7 +180,8 @@ test('each request is logged as a line, unless quiet', async () => {
     await host.untilShown('listening');
     server.created[0]?.onRequest?.(record);
     host.interrupt();
-    expect((await run).stderr.includes(line)).toBe(isShown);
+    const { stderr } = await run;
+    expect([stderr.includes(text), stderr.includes(json)]).toEqual([isText, isJson]);
   }
 });
 

@@ -14,6 +14,7 @@ import { ModelRegistry } from './models/model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
 import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
+import { RateLimiter } from './http/rate-limits.js';
 import { addJsonParser } from './http/request-body.js';
 import { anthropicProtocol } from './protocols/anthropic/errors.js';
 import { registerAnthropicRoutes } from './protocols/anthropic/routes.js';
@@ -67,12 +68,13 @@ const lateCheckMs = 5_000;
 /**
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
- * @throws {ArgumentError} when no model is given, two have the same id, or an API key is empty
+ * @throws {ArgumentError} when no model is given, two have the same id, an API key is empty, or a limit is not valid
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
   checkOptions(options, serverOptionNames);
   const limits: Required<ServerLimits> = { ...defaultLimits };
   for (const name of Object.keys(defaultLimits) as (keyof ServerLimits)[]) limitFrom(options, limits, name);
+  for (const name of ['requestsPerMinute', 'tokensPerMinute'] as const) checkRate(name, options[name]);
   const registry = new ModelRegistry(options, limits);
   if (registry.entries().length === 0) {
     throw new ArgumentError({ argument: 'models', expected: 'at least one model', actual: 'none' });
@@ -88,6 +90,7 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
 class HttpServer implements WinnowServer {
   readonly #app: ReturnType<typeof createApp>;
   readonly #context: ServerContext;
+  readonly #limiter: RateLimiter;
   readonly #connections: Connections;
   readonly #shutdown = new AbortController();
   #boundHost: string | undefined;
@@ -96,13 +99,16 @@ class HttpServer implements WinnowServer {
 
   constructor(registry: ModelRegistry, limits: Required<ServerLimits>, options: ServerOptions) {
     const { apiKeys = [], sharePrefixes = false, onError = () => {} } = options;
+    const owner = apiKeys.length === 0 ? () => undefined : keyHash;
+    this.#limiter = new RateLimiter(options, () => performance.now());
     this.#context = {
       registry,
       metrics: new ServerMetrics(registry),
       limits,
       shutdown: this.#shutdown.signal,
       cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,
-      ownerOf: apiKeys.length === 0 ? () => undefined : keyHash,
+      ownerOf: owner,
+      chargeTokens: (request, numTokens) => this.#limiter.charge(owner(request) ?? '', numTokens),
       isClosing: () => this.#isClosing,
       reportError: onError,
     };
@@ -120,6 +126,11 @@ class HttpServer implements WinnowServer {
     addHooks(app, context, options);
     if (apiKeys.length > 0) requireApiKey(app, apiKeys);
     else requireLoopbackName(app, () => this.#boundHost !== undefined && isLoopback(this.#boundHost));
+    // after the key was checked, so that wrong keys have no rates
+    app.addHook('onRequest', async (request, reply) => {
+      if (request.method !== 'POST') return;
+      void reply.headers(this.#limiter.admit(context.ownerOf(request) ?? ''));
+    });
     registerRoutes(app, context);
     await app.ready();
   }
@@ -196,11 +207,16 @@ async function registerDocument(app: ReturnType<typeof createApp>): Promise<void
   for (const schema of sharedSchemas) app.addSchema(schema);
 }
 
+const rateHeaders = ['Requests', 'Tokens'].flatMap((unit) => [
+  `X-RateLimit-Limit-${unit}`,
+  `X-RateLimit-Remaining-${unit}`,
+]);
+
 async function registerCors(app: ReturnType<typeof createApp>, origins: readonly string[]): Promise<void> {
   await app.register(cors, {
     origin: origins.includes('*') ? '*' : [...origins],
     // without a list the headers of the request are allowed: clients send headers of their own, such as X-Stainless-*
-    exposedHeaders: ['Retry-After', 'X-Request-Id'],
+    exposedHeaders: ['Retry-After', 'X-Request-Id', ...rateHeaders],
     methods: ['GET', 'POST', 'DELETE'],
     maxAge: 600,
   });
@@ -233,6 +249,11 @@ function limitFrom(options: ServerLimits, limits: Record<keyof ServerLimits, num
   limits[name] = value;
 }
 
+function checkRate(argument: string, rate: number | undefined): void {
+  if (rate === undefined || (Number.isSafeInteger(rate) && rate >= 1)) return;
+  throw new ArgumentError({ argument, expected: 'an integer from 1', actual: String(rate) });
+}
+
 function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: ServerOptions): void {
   const { metrics, isClosing, reportError } = context;
 
@@ -255,7 +276,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
     metrics.requests.add(1, { route, status });
     metrics.durations.observe(durationMs / 1000, { route });
     const [path = url] = url.split('?', 1);
-    onRequest?.({ requestId: id, method, path, status, durationMs });
+    onRequest?.({ requestId: id, method, path, status, durationMs, endedAt: new Date().toISOString() });
   }
 
   setErrorBody(app, openAiProtocol.errorBody, reportError);

@@ -34,6 +34,8 @@ export interface RequestRecord {
   readonly path: string;
   readonly status: number;
   readonly durationMs: number;
+  /** When the response ended, as RFC 3339 says. */
+  readonly endedAt: string;
 }
 
 export interface ServerLimits {
@@ -57,7 +59,15 @@ export interface ServerLimits {
   readonly maxStoredBytes?: number;
 }
 
-export interface ServerOptions extends ServerLimits {
+/** Rates of each API key, or of all requests together when there are no keys. */
+export interface Rates {
+  /** Maximum number of POST requests per minute; more get 429. Default: none. */
+  readonly requestsPerMinute?: number;
+  /** Maximum number of prompt, generated and embedded tokens per minute; then requests get 429. Default: none. */
+  readonly tokensPerMinute?: number;
+}
+
+export interface ServerOptions extends ServerLimits, Rates {
   /** Models for chat and completions. Default: none; at least one model of either kind is required. */
   readonly models?: readonly ServedModel[];
   /** Models for embeddings. Default: none. */
@@ -93,6 +103,8 @@ const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true,
 
 export const serverOptionNames: OptionNames<ServerOptions> = {
   ...limitNames,
+  requestsPerMinute: true,
+  tokensPerMinute: true,
   models: servedModelNames,
   embeddingModels: servedEmbeddingModelNames,
   apiKeys: true,

@@ -193,3 +193,38 @@ test('every response has an id', async () => {
   expect(ids[0]).toMatch(/^\w{32}$/);
   expect(ids[1]).not.toBe(ids[0]);
 });
+
+test('each key has rates of its own, and an error in the shape of each API', async () => {
+  const models = [{ id: demoId, model }];
+  const server = await startServer({ models, apiKeys: ['first', 'second'], requestsPerMinute: 2 }, 'first');
+  const ask = (path: string, apiKey: string): Promise<Response> =>
+    postJson(`${server.url}${path}`, { messages: [{ role: 'user', content: 'Hi' }] }, { 'x-api-key': apiKey });
+  const [first, second] = [await ask('/apply-template', 'first'), await ask('/apply-template', 'first')];
+  expect([first, second].map(({ headers }) => headers.get('x-ratelimit-remaining-requests'))).toEqual(['1', '0']);
+  const refused = [
+    await ask('/v1/messages', 'first'),
+    await ask('/api/chat', 'first'),
+    await ask('/tokenize', 'first'),
+  ];
+  expect(refused.map(({ status }) => status)).toEqual([429, 429, 429]);
+  expect(Number(refused[0]?.headers.get('retry-after'))).toBeGreaterThan(0);
+  expect(await Promise.all(refused.map((response) => response.json()))).toMatchObject([
+    { type: 'error', error: { type: 'rate_limit_error' } },
+    { error: expect.stringContaining('2 requests per minute') as string },
+    { error: { code: 'rate_limit_exceeded', type: 'rate_limit_error' } },
+  ]);
+  expect((await ask('/apply-template', 'second')).status).toBe(200);
+  expect((await fetch(`${server.url}/v1/models`, { headers: { 'x-api-key': 'first' } })).status).toBe(200);
+  await server.close();
+});
+
+test('tokens of an answer count for the rate of the next request', async () => {
+  const server = await startServer({ models: [{ id: demoId, model }], tokensPerMinute: 3 });
+  await server.client.completions.create({ ...body, max_tokens: 3 });
+  await expect(server.client.completions.create(body)).rejects.toBeInstanceOf(OpenAI.RateLimitError);
+  await server.close();
+});
+
+test.each([{ requestsPerMinute: 0 }, { tokensPerMinute: 1.5 }])('rates are positive integers: %j', async (rates) => {
+  await expect(startServer({ models: [{ id: demoId, model }], ...rates })).rejects.toThrow('an integer from 1');
+});

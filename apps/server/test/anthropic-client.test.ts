@@ -189,7 +189,10 @@ describe('reasoning, text and calls are blocks in their order', () => {
 
   test('whole', async () => {
     const { job, chat } = answering(parts);
-    expect(await message(job, chat, model)).toMatchObject({ content, stop_reason: 'tool_use' });
+    expect(await message(job, chat, model)).toMatchObject({
+      ...{ content, stop_reason: 'tool_use' },
+      usage: { input_tokens: 1, cache_read_input_tokens: 2, output_tokens: parts.length },
+    });
   });
 
   test('as events', async () => {

@@ -46,6 +46,9 @@ interface ServeFlags extends LoadFlags {
   readonly maxBody?: number;
   readonly maxConnections?: number;
   readonly maxStored?: number;
+  readonly requestsPerMinute?: number;
+  readonly tokensPerMinute?: number;
+  readonly logFormat?: 'text' | 'json';
   readonly grace: number;
 }
 
@@ -114,6 +117,16 @@ function addServerOptions(command: Command): void {
       sizeOption('--max-body <size>', 'maximum size of a request body (default: 4MiB)'),
       sizeOption('--max-stored <size>', 'maximum size of the conversations that /v1/responses stores (default: 64MiB)'),
       numberOption('--max-connections <n>', 'maximum number of open connections (default: 512)', count),
+      numberOption(
+        '--requests-per-minute <n>',
+        'maximum number of requests per minute of each API key (default: none)',
+        count,
+      ),
+      numberOption(
+        '--tokens-per-minute <n>',
+        'maximum number of tokens per minute of each API key (default: none)',
+        count,
+      ),
       numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
   });
@@ -148,7 +161,10 @@ export function registerServe(program: Command, host: CommandHost): void {
   addGroup(command, {
     heading: 'Output',
     common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
-    advanced: [flag('--profile', 'time every op; with --sparsity, /metrics reports layers and predictors')],
+    advanced: [
+      choiceOption('--log-format <format>', 'request log as text or as lines of JSON', ['text', 'json'], 'text'),
+      flag('--profile', 'time every op; with --sparsity, /metrics reports layers and predictors'),
+    ],
   });
   describe(command, 'Serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama.', examples);
   command.action((models: readonly string[], flags: ServeFlags) =>
@@ -185,7 +201,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       models,
       embeddingModels,
       apiKeys,
-      onRequest: (record) => warn(requestLine(record)),
+      onRequest: requestLog(flags, context),
       onError: (error) => {
         // a typed error says what it found; any other is a defect
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
@@ -228,6 +244,8 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     maxBodyBytes: flags.maxBody,
     maxConnections: flags.maxConnections,
     maxStoredBytes: flags.maxStored,
+    requestsPerMinute: flags.requestsPerMinute,
+    tokensPerMinute: flags.tokensPerMinute,
   });
 }
 
@@ -257,6 +275,16 @@ function stopSignal({ io }: CommandContext): Promise<void> {
     io.onInterrupt(stop);
     io.onTerminate(stop);
   });
+}
+
+/** The request log on stderr. */
+function requestLog({ logFormat, quiet }: ServeFlags, { io, warn }: CommandContext): (record: RequestRecord) => void {
+  if (logFormat !== 'json') return (record) => warn(requestLine(record));
+  return ({ endedAt: time, requestId, method, path, status, durationMs }) => {
+    if (quiet === true) return;
+    const fields = { time, request_id: requestId, method, path, status, duration_ms: Math.round(durationMs) };
+    io.stderr.write(`${JSON.stringify(fields)}\n`);
+  };
 }
 
 function requestLine({ method, path, status, durationMs, requestId }: RequestRecord): string {

@@ -19,7 +19,7 @@ export async function embedTexts(
   options: EmbedOptions,
   { id, model, slots }: EmbeddingEntry,
   reply: FastifyReply,
-  { limits, shutdown, metrics }: ServerContext,
+  { limits, shutdown, metrics, chargeTokens }: ServerContext,
 ): Promise<EmbeddedTexts> {
   const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
   try {
@@ -36,6 +36,7 @@ export async function embedTexts(
       });
       const numTokens = embedded.reduce((total, text) => total + text.numTokens, 0);
       metrics.embeddedTokens.add(numTokens, { model: id });
+      chargeTokens(reply.request, numTokens);
       return { embedded, numTokens };
     } finally {
       lease.release();

@@ -46,6 +46,7 @@ export async function startJob(
   const cacheSalt = context.cacheSaltOf(reply.request);
   return new SlotJob(context.metrics, entry, {
     ...{ requestId: reply.request.id, cacheSalt, scope, lease },
+    charge: (numTokens) => context.chargeTokens(reply.request, numTokens),
     compileTimeoutMs: limits.compileTimeoutMs,
   });
 }
@@ -56,6 +57,8 @@ interface JobResources {
   readonly compileTimeoutMs: number;
   readonly scope: RequestScope;
   readonly lease: Lease;
+  /** Counts tokens for the rates of the client. */
+  readonly charge: (numTokens: number) => void;
 }
 
 class SlotJob implements GenerationJob {
@@ -69,12 +72,13 @@ class SlotJob implements GenerationJob {
   readonly #lease: Lease;
   readonly #cacheSalt: string | undefined;
   readonly #compileTimeoutMs: number;
+  readonly #charge: JobResources['charge'];
   readonly #labels: { readonly model: string };
 
   constructor(
     metrics: ServerContext['metrics'],
     entry: GenerativeEntry,
-    { requestId, cacheSalt, compileTimeoutMs, scope, lease }: JobResources,
+    { requestId, cacheSalt, compileTimeoutMs, scope, lease, charge }: JobResources,
   ) {
     this.requestId = requestId;
     this.model = entry.id;
@@ -85,6 +89,7 @@ class SlotJob implements GenerationJob {
     this.#lease = lease;
     this.#cacheSalt = cacheSalt;
     this.#compileTimeoutMs = compileTimeoutMs;
+    this.#charge = charge;
     this.#labels = { model: entry.id };
   }
 
@@ -120,6 +125,7 @@ class SlotJob implements GenerationJob {
     } finally {
       this.#metrics.promptTokens.add(prompt.length, this.#labels);
       this.#metrics.generatedTokens.add(numTokens, this.#labels);
+      this.#charge(prompt.length + numTokens);
     }
   }
 
@@ -130,6 +136,7 @@ class SlotJob implements GenerationJob {
     activity.processedTokens = 0;
     const positions = Array.from({ length: prompt.length - 1 }, (_, position) => position);
     if (positions.length === 0) return;
+    this.#charge(prompt.length);
     await this.#entry.model.logprobs?.(prompt, {
       positions,
       signal: this.signal,

@@ -14,6 +14,8 @@ export interface ServerContext {
   readonly cacheSaltOf: (request: FastifyRequest) => string | undefined;
   /** Who owns what a request stores: a hash of its API key, if there are keys. */
   readonly ownerOf: (request: FastifyRequest) => string | undefined;
+  /** Counts the tokens of a request for the rates of its API key. */
+  readonly chargeTokens: (request: FastifyRequest, numTokens: number) => void;
   /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;
   readonly reportError: (error: unknown) => void;

@@ -111,6 +111,18 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/responses-client.test.ts'],
   },
   {
+    file: 'apps/server/src/http/rate-limits.ts',
+    find: 'this.#level = Math.min(this.#perMinute, risen);',
+    replace: 'this.#level = risen;',
+    tests: ['src/http/rate-limits.test.ts'],
+  },
+  {
+    file: 'apps/server/src/requests/generation-job.ts',
+    find: 'this.#charge(prompt.length + numTokens);',
+    replace: '',
+    tests: ['test/access.test.ts'],
+  },
+  {
     file: 'apps/cli/src/commands/chat.ts',
     find: "if (line.startsWith('/') && !line.startsWith('//')) {",
     replace: "if (line.startsWith('/')) {",
