@@ -20,6 +20,6 @@ const least = 0.17;
 /**
  * `Backend.breakEvenRatio` of the WebAssembly kernels: the minimum over thread counts and, for q8_0 and q4_0, block
  * sizes and two machines (`pnpm bench ffn`, decision 0015). It compares with matrices repacked for dense GEMV, which
- * helps K-quants most; with interleaved neurons, fewer neurons are always faster.
+ * helps K-quants most; with interleaved neurons, fewer neurons are always faster. Not measured with native kernels.
  */
 export const breakEvenRatio: Backend['breakEvenRatio'] = (dtype, layout) => measured[layout][dtype] ?? least;
