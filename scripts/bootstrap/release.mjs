@@ -1,18 +1,20 @@
 /**
  * `pnpm release --dry-run`: checks, builds, packs and runs what would be published. Without the flag, publishes it after
- * that.
+ * that: first the packages of native kernels in `--native FOLDER`, on which `@winnow/native` depends.
  */
 import { readdirSync, rmSync } from 'node:fs';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 import { toolEnvironment } from './environment.mjs';
 import { buildPublic, publicPackages, taskIntegrations } from './integrations.mjs';
 import { fail, root, say } from './log.mjs';
+import { nativeManifest, nativeObstacles, nativePackages, packOwnPlatform } from './native-packages.mjs';
 import { runThrough } from './process.mjs';
 import { npmCommand } from './tools.mjs';
 import { turbo } from './turbo.mjs';
 
-const usage = 'usage: pnpm release [--dry-run]';
+const usage = 'usage: pnpm release [--dry-run] [--native FOLDER]';
 
 /** What a program prints; undefined when it fails. */
 function outputOf(tools, [command, ...commandArguments]) {
@@ -67,17 +69,55 @@ async function checkAll(tools, isDryRun) {
   await step('fresh projects', () => taskIntegrations(tools, isDryRun ? ['--record'] : []));
 }
 
+/** @returns undefined for arguments that there are not */
+export function releaseOptions(rest) {
+  try {
+    const options = { 'dry-run': { type: 'boolean', default: false }, native: { type: 'string' } };
+    const { values } = parseArgs({ args: rest, options });
+    return { isDryRun: values['dry-run'], nativeFolder: values.native };
+  } catch {
+    return undefined;
+  }
+}
+
+/** The packages of native kernels; a release needs those of all platforms, a rehearsal says which it lacks. */
+async function checkNative(tools, { isDryRun, nativeFolder }) {
+  const packages = nativePackages(nativeFolder ?? (isDryRun ? await packOwnPlatform(tools) : ''));
+  const found = nativeObstacles(packages, nativeManifest());
+  if (found.length > 0 && (!isDryRun || nativeFolder !== undefined)) {
+    fail(`nothing can be published:\n  ${found.join('\n  ')}`);
+  }
+  for (const obstacle of found) say(`release: native kernels: ${obstacle}`);
+  return packages;
+}
+
+async function publishNative(tools, packages, isDryRun) {
+  const [npm, ...npmArguments] = npmCommand();
+  for (const { path } of packages) {
+    const flags = isDryRun ? ['pack', '--dry-run', path] : ['publish', path, '--access', 'public'];
+    await step(flags.join(' '), () =>
+      runThrough(npm, [...npmArguments, ...flags], { cwd: root, env: toolEnvironment(tools) }),
+    );
+  }
+}
+
 export async function taskRelease(tools, rest) {
-  const isDryRun = rest.length === 1 && rest[0] === '--dry-run';
-  if (rest.length > 0 && !isDryRun) fail(`unknown argument "${rest.join(' ')}"; ${usage}`, 2);
+  const options = releaseOptions(rest);
+  if (options === undefined) fail(`unknown argument in "${rest.join(' ')}"; ${usage}`, 2);
+  const { isDryRun } = options;
   if (!isDryRun) {
     const found = obstacles(tools);
     if (found.length > 0) fail(`nothing can be published:\n  ${found.join('\n  ')}`);
   }
+  const native = await checkNative(tools, options);
   await checkAll(tools, isDryRun);
+  for (const { manifest } of native) {
+    process.stdout.write(`${isDryRun ? 'would publish' : 'publishes'} ${manifest.name} ${manifest.version}\n`);
+  }
   for (const { name, version } of publicPackages()) {
     process.stdout.write(`${isDryRun ? 'would publish' : 'publishes'} ${name} ${version}\n`);
   }
+  await publishNative(tools, native, isDryRun);
   if (isDryRun) return 0;
   const changeset = join(root, 'node_modules', '@changesets', 'cli', 'bin.js');
   await step('publish', () =>

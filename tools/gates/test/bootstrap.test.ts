@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { runProgram } from '../src/workspace/run.ts';
 import { addFiles, copySettings, createFolder, type Files } from './fixture.ts';
@@ -12,6 +13,12 @@ function createRoot(files: Files): string {
   const folder = createFolder(files);
   copySettings(folder, 'scripts');
   return folder;
+}
+
+interface NativePackages {
+  readonly releasedPlatforms: readonly string[];
+  nativePackages(folder: string): readonly object[];
+  nativeObstacles(packages: readonly object[], manifest: object, platforms: readonly string[]): readonly string[];
 }
 
 interface Ended {
@@ -45,6 +52,46 @@ it('release: names every obstacle, with its remedy', async () => {
   expect(before.output).toContain('npm is not logged in to its registry: run "npm login"');
   runProgram('git', ['init', '-q'], { cwd: folder });
   expect((await start(folder, 'worker.mjs')).output).toContain('there are uncommitted changes: commit them');
+});
+
+describe('release: packages of native kernels', async () => {
+  const { nativeObstacles, nativePackages, releasedPlatforms } = (await import(
+    fileURLToPath(new URL('../../../scripts/bootstrap/native-packages.mjs', import.meta.url))
+  )) as NativePackages;
+  const packageOf = (platform: string, version: string, extra: object = {}): Files => ({
+    [`${platform}/package.json`]: JSON.stringify({ name: `@winnow/native-${platform}`, version, ...extra }),
+    [`${platform}/winnow.node`]: 'binary',
+  });
+  const obstaclesOf = (files: Files): readonly string[] => {
+    const optionalDependencies = { '@winnow/native-linux-x64-gnu': '1.2.3', '@winnow/native-darwin-x64': '1.2.3' };
+    const manifest = { version: '1.2.3', optionalDependencies };
+    return nativeObstacles(nativePackages(createFolder(files)), manifest, ['linux-x64-gnu', 'darwin-x64']);
+  };
+
+  it('all platforms, linked, in one version', () => {
+    expect(obstaclesOf({ ...packageOf('linux-x64-gnu', '1.2.3'), ...packageOf('darwin-x64', '1.2.3') })).toEqual([]);
+  });
+
+  it('names what is missing or does not fit', () => {
+    const found = obstaclesOf({
+      ...packageOf('linux-x64-gnu', '1.2.4', { scripts: { install: 'make' } }),
+      ...packageOf('win32-x64', '1.2.3'),
+      'win32-x64/winnow.node': '',
+    });
+    expect(found).toEqual([
+      '@winnow/native-linux-x64-gnu has version 1.2.4, expected 1.2.3',
+      '@winnow/native-linux-x64-gnu has scripts',
+      '@winnow/native-win32-x64 is for no platform of a release',
+      '@winnow/native-win32-x64 has no winnow.node',
+      '@winnow/native-win32-x64 is no optional dependency: run platform-package.mjs --link',
+      '@winnow/native-darwin-x64 is missing: download the artifacts of the workflow "native"',
+    ]);
+  });
+
+  it('the workflow builds the platforms of a release', () => {
+    const workflow = readFileSync(new URL('../../../.github/workflows/native.yml', import.meta.url), 'utf8');
+    expect([...workflow.matchAll(/platform: ([\w-]+),/g)].map(([, platform]) => platform)).toEqual(releasedPlatforms);
+  });
 });
 
 describe('lock', () => {
