@@ -92,7 +92,7 @@ describe('invalid command lines exit with 2 and one line', () => {
     ['run -p x --top-p 0', "--top-p: expected a number above 0, at most 1, got '0'"],
     ['run -p x --min-p 2', "--min-p: expected a number from 0 to 1, got '2'"],
     ['run -p x -c -5', "--context: expected an integer of at least 0, got '-5'"],
-    ['run -p x --native sse9', "--native: expected auto, on, off, avx512, avxvnni, avx2, got 'sse9'"],
+    ['run -p x --native sse9', "--native: expected auto, on, off, amx, avx512, avxvnni, avx2, i8mm, neon, got 'sse9'"],
     ['run -p x --activations int4', "--activations: expected int8, f32, got 'int4'"],
     ['run -p x -t 0', "--threads: expected an integer of at least 1, got '0'"],
     ['run -p x --memory lots', '--memory: expected a size'],

@@ -4,6 +4,7 @@
  *
  * `--if-available` says so and succeeds where there is no compiler. CXX names another compiler than `c++`. `--sanitize` builds with
  * AddressSanitizer and UndefinedBehaviorSanitizer, `--emulate` with emulated instructions, each in a folder of its own; see check.mjs.
+ * `--platform linux-arm64-gnu` builds for another platform, with a CXX that compiles for it.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -13,7 +14,7 @@ import { availableParallelism } from 'node:os';
 import { basename, dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { emulating, levelsOf, platformName, sanitizing } from './levels.mjs';
+import { architectureOf, emulating, levelsOf, platformName, sanitizing } from './levels.mjs';
 import { lock } from './lock.mjs';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -24,12 +25,16 @@ const { values: options } = parseArgs({
     'if-available': { type: 'boolean', default: false },
     sanitize: { type: 'boolean', default: false },
     emulate: { type: 'boolean', default: false },
+    platform: { type: 'string', default: platformName() },
   },
 });
+const { platform } = options;
+const allLevels = levelsOf(architectureOf(platform));
+const isWindows = platform.startsWith('win32');
 const common = [
   '-std=c++20',
   ...(options.sanitize ? sanitizing : ['-O3']),
-  '-fPIC',
+  ...(isWindows ? [] : ['-fPIC']),
   '-fno-exceptions',
   '-fno-rtti',
   '-fvisibility=hidden',
@@ -38,7 +43,11 @@ const common = [
 /** Sources of which each level has a copy. */
 const levelFolders = ['attention', 'ffn', 'gemm', 'ops', 'runtime'];
 const linking = [
-  ...(process.platform === 'darwin' ? ['-bundle', '-undefined', 'dynamic_lookup'] : ['-shared', '-Wl,--as-needed']),
+  ...(isWindows
+    ? ['-shared']
+    : platform.startsWith('darwin')
+      ? ['-bundle', '-undefined', 'dynamic_lookup']
+      : ['-shared', '-Wl,--as-needed']),
   ...(options.sanitize ? sanitizing : []),
 ];
 
@@ -59,6 +68,17 @@ function hashOf(parts) {
   const hash = createHash('sha256');
   for (const part of parts) hash.update(part).update('\0');
   return hash.digest('hex').slice(0, 16);
+}
+
+/** Windows: the import library of Node-API, and what compilers call for `__builtin_cpu_supports`. */
+function windowsLibraries(target) {
+  if (!isWindows) return [];
+  const output = join(target, 'node.lib');
+  const definitions = createRequire(import.meta.url)('node-api-headers').def_paths.node_api_def;
+  const tool = spawnSync('llvm-dlltool', ['-m', 'i386:x86-64', '-D', 'node.exe', '-d', definitions, '-l', output]);
+  if (tool.status !== 0) throw new Error(`llvm-dlltool failed for ${definitions}: ${tool.error ?? tool.stderr}`);
+  const flags = ['--rtlib=compiler-rt', '-print-libgcc-file-name'];
+  return [output, spawnSync(compiler, flags, { encoding: 'utf8' }).stdout.trim()];
 }
 
 /** Runs programs, as many at once as there are cores. @throws {Error} with the output of the first that fails */
@@ -88,8 +108,8 @@ function run({ programArguments, output }) {
 
 /** Levels that few machines have, with emulated instructions. */
 function emulatedLevels() {
-  const levels = levelsOf().filter(({ isEmulated }) => isEmulated);
-  return levels.map(({ name, flags }) => ({ name, flags: [...flags, ...emulating] }));
+  const levels = allLevels.filter(({ emulated }) => emulated !== undefined);
+  return levels.map((level) => ({ ...level, flags: [...level.flags, ...emulating], exported: level.emulated }));
 }
 
 /** The outputs of a build, by the content of all that they depend on. */
@@ -97,9 +117,9 @@ class Build {
   /** @param version what the compiler calls itself */
   constructor(version) {
     const kind = options.sanitize ? '-sanitized' : options.emulate ? '-emulated' : '';
-    this.folder = join(folder, 'build', `${platformName()}${kind}`);
+    this.folder = join(folder, 'build', `${platform}${kind}`);
     this.objects = join(this.folder, 'objects');
-    this.levels = options.emulate ? emulatedLevels() : levelsOf();
+    this.levels = options.emulate ? emulatedLevels() : allLevels;
     const headers = filesBelow(source, '.h').flatMap((path) => [relative(source, path), readFileSync(path)]);
     this.base = hashOf([compiler, version, readFileSync(join(headerFolder(), 'node_api.h')), ...headers]);
     this.kept = new Set();
@@ -113,8 +133,11 @@ class Build {
     return { output, programArguments: ['-c', path, ...common, ...flags] };
   }
 
-  levelObjects({ name, flags }, folders = levelFolders) {
-    const files = folders.flatMap((each) => filesBelow(join(source, each), '.cpp'));
+  /** @param places folders and files of source */
+  levelObjects({ name, flags }, places = levelFolders) {
+    const files = places.flatMap((each) =>
+      each.endsWith('.cpp') ? [join(source, each)] : filesBelow(join(source, each), '.cpp'),
+    );
     return files.map((path) => {
       const stem = relative(source, path).replaceAll(/[\\/]/g, '-').replace('.cpp', '');
       return this.#object(path, `${name}-${stem}`, [...flags, `-DWINNOW_LEVEL=${name}`]);
@@ -122,7 +145,7 @@ class Build {
   }
 
   addonObjects() {
-    const names = this.levels.map(({ name }) => `X(${name})`).join(' ');
+    const names = this.levels.flatMap(({ name, exported }) => exported.map((each) => `X(${name}, ${each})`)).join(' ');
     const flags = [`-DWINNOW_LEVELS=${names}`, `-I${headerFolder()}`];
     return filesBelow(join(source, 'addon'), '.cpp').map((path) =>
       this.#object(path, `addon-${basename(path, '.cpp')}`, flags),
@@ -130,9 +153,11 @@ class Build {
   }
 
   /** The test programs of a level. */
-  programs(level, levelObjects, kind = '') {
+  programs(level, levelObjects, names, kind = '') {
+    if (isWindows) return []; // they need aligned_alloc of C11
     const objects = levelObjects.map(({ output }) => output);
-    return filesBelow(join(source, 'tests'), '.cpp').map((path) => {
+    const paths = names.map((name) => join(source, 'tests', `${name}.cpp`));
+    return paths.map((path) => {
       const stem = `${basename(path, '.cpp')}-${level.name}${kind}`;
       const hash = hashOf([this.base, readFileSync(path), ...level.flags, ...objects]);
       const output = join(this.folder, 'tests', `${stem}-${hash}`);
@@ -163,20 +188,26 @@ class Build {
     // for programs of source/tests alone, which link microkernels
     const emulated = (options.emulate ? [] : emulatedLevels()).map((level) => ({
       level,
-      products: this.levelObjects(level, ['gemm']),
+      microkernels: this.levelObjects(level, level.emulatedSources),
     }));
     const objects = [...byLevel.flat(), ...this.addonObjects()];
-    const missing = [...objects, ...emulated.flatMap(({ products }) => products)].filter(
+    const missing = [...objects, ...emulated.flatMap(({ microkernels }) => microkernels)].filter(
       ({ output }) => !existsSync(output),
     );
     await runAll(missing);
     const paths = objects.map(({ output }) => output);
     const addon = join(this.folder, `winnow-${hashOf(paths.map((path) => basename(path)))}.node`);
     this.kept.add(basename(addon));
-    const links = existsSync(addon) ? [] : [{ output: addon, programArguments: [...paths, ...linking] }];
+    const links = existsSync(addon)
+      ? []
+      : [{ output: addon, programArguments: [...paths, ...windowsLibraries(this.folder), ...linking] }];
     const programs = [
-      ...this.levels.flatMap((level, i) => this.programs(level, byLevel[i])),
-      ...emulated.flatMap(({ level, products }) => this.programs(level, products, '-emulated')),
+      ...this.levels.flatMap((level, i) =>
+        this.programs(level, byLevel[i], options.emulate ? level.emulatedPrograms : level.programs),
+      ),
+      ...emulated.flatMap(({ level, microkernels }) =>
+        this.programs(level, microkernels, level.emulatedPrograms, '-emulated'),
+      ),
     ];
     const stale = [...links, ...programs].filter(({ output }) => !existsSync(output));
     await runAll(stale);
@@ -210,8 +241,8 @@ async function main() {
   const refusal =
     found.status !== 0
       ? `no C++ compiler (${compiler})`
-      : levelsOf().length === 0
-        ? `no kernels for ${platformName()}`
+      : allLevels.length === 0
+        ? `no kernels for ${platform}`
         : undefined;
   if (refusal !== undefined) {
     if (!options['if-available']) throw new Error(refusal);

@@ -1,19 +1,23 @@
 /**
- * Runs the programs of source/tests and the tests of the WebAssembly backend with an addon of another build. `--sanitize`: under
- * AddressSanitizer and UndefinedBehaviorSanitizer; says so and succeeds where the compiler has no sanitizers. `--emulate`: levels whose
- * instructions few machines have, with the instructions emulated.
+ * Runs the programs of source/tests and the tests of native kernels of the WebAssembly backend with an addon of another build.
+ * `--sanitize`: under AddressSanitizer and UndefinedBehaviorSanitizer; says so and succeeds where the compiler has no sanitizers.
+ * `--emulate`: levels whose instructions few machines have, with the instructions emulated. `--arm64`: the levels of arm64, compiled by
+ * `aarch64-linux-gnu-g++` (or CXX) and run by `qemu-aarch64`; the tests of the backend run if WINNOW_TEST_NODE is a Node for linux-arm64.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, isAbsolute, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
 import { platformName, sanitizing } from './levels.mjs';
 
 const folder = dirname(dirname(fileURLToPath(import.meta.url)));
-const isEmulated = process.argv.includes('--emulate');
-const built = join(folder, 'build', `${platformName()}${isEmulated ? '-emulated' : '-sanitized'}`);
+const backend = join(dirname(folder), 'backend-wasm');
 const compiler = process.env['CXX'] ?? 'c++';
+const arm64 = 'linux-arm64-gnu';
+const emulator = ['qemu-aarch64', '-L', '/usr/aarch64-linux-gnu', '-cpu', 'max'];
 
 /** The status of a program whose instructions the machine lacks. */
 const unavailable = 77;
@@ -28,41 +32,98 @@ function findLibrary() {
   return status === 0 && isAbsolute(stdout.trim()) ? stdout.trim() : undefined;
 }
 
-/** Runs a program and ends this one if it fails. */
+/** Runs a program. @throws {Error} if it fails */
 function run(program, programArguments, options = {}) {
-  const { status, signal } = spawnSync(program, programArguments, { stdio: 'inherit', ...options });
-  if (status !== 0 && status !== unavailable) {
-    process.stderr.write(`${program} ${programArguments.join(' ')} ended with ${signal ?? status}\n`);
-    process.exit(1);
-  }
+  const { status, signal, error } = spawnSync(program, programArguments, { stdio: 'inherit', ...options });
+  if (status === 0 || status === unavailable) return;
+  throw new Error(`${program} ${programArguments.join(' ')} ended with ${error?.message ?? signal ?? status}`);
 }
 
-/** Environment of the backend's tests. */
-function sanitizerEnvironment(library) {
-  return {
+/** Builds into a folder, and runs its programs; returns their number. */
+function runPrograms(built, buildArguments, { start = [], env = process.env } = {}) {
+  run(process.execPath, [join(folder, 'scripts', 'build.mjs'), ...buildArguments], { env });
+  const names = readdirSync(join(built, 'tests')).filter((name) => !/-[0-9a-f]{16}$/.test(name));
+  for (const name of names) {
+    const [program, ...rest] = [...start, join(built, 'tests', name)];
+    run(program, rest);
+  }
+  return names.length;
+}
+
+/** Runs tests of the backend with an addon. */
+function runTests(built, tests, pattern, env = {}) {
+  const vitest = join(backend, 'node_modules', 'vitest', 'vitest.mjs');
+  if (!existsSync(vitest)) throw new Error('the packages are not installed');
+  run(process.execPath, [vitest, 'run', ...tests, '-t', pattern], {
+    cwd: backend,
+    env: { ...process.env, WINNOW_TEST_ADDON: join(built, 'winnow.node'), ...env },
+  });
+}
+
+/** Bundles the tests for a Node without a test runner. */
+function bundleTests(file) {
+  const tsup = createRequire(import.meta.url).resolve('tsup');
+  const { buildSync } = createRequire(tsup)('esbuild');
+  buildSync({
+    entryPoints: [join(backend, 'test', 'emulated.ts')],
+    bundle: true,
+    ignoreAnnotations: true, // tests have side effects
+    format: 'esm',
+    platform: 'node',
+    conditions: ['@winnow/source'],
+    alias: { vitest: join(folder, 'scripts', 'emulated-vitest.mjs') },
+    outfile: file,
+  });
+}
+
+function checkArm64() {
+  const built = join(folder, 'build', arm64);
+  const env = { ...process.env, CXX: process.env['CXX'] ?? 'aarch64-linux-gnu-g++' };
+  const numPrograms = runPrograms(built, ['--platform', arm64], { start: emulator, env });
+  const node = process.env['WINNOW_TEST_NODE'];
+  if (node !== undefined) {
+    const bundle = join(built, 'emulated.mjs');
+    bundleTests(bundle);
+    const ops = readdirSync(join(folder, 'source', 'ops')).map((file) => file.replace('.cpp', ''));
+    const [program, ...rest] = [...emulator, node, bundle];
+    try {
+      run(program, rest, {
+        env: {
+          ...process.env,
+          WINNOW_TEST_ADDON: join(built, 'winnow.node'),
+          WINNOW_TEST_EMULATED: '1',
+          WINNOW_TEST_NAMES: '^(native kernels: )?(neon|i8mm)',
+          WINNOW_TEST_OPS: ops.filter((op) => op !== 'expert-matmul').join(' '),
+        },
+      });
+    } finally {
+      rmSync(bundle);
+    }
+  }
+  return `${numPrograms} programs${node === undefined ? '' : ' and the tests of the backend'} pass on ${arm64}`;
+}
+
+function checkEmulated() {
+  const built = join(folder, 'build', `${platformName()}-emulated`);
+  const numPrograms = runPrograms(built, ['--emulate']);
+  runTests(built, ['test/conformance.test.ts', 'test/int8'], '(native kernels|amx|avxvnni)');
+  return `${numPrograms} programs and the tests of the backend pass`;
+}
+
+function checkSanitized() {
+  const library = findLibrary();
+  if (library === undefined) return `not sanitized, because ${compiler} has no sanitizers for ${platformName()}`;
+  const built = join(folder, 'build', `${platformName()}-sanitized`);
+  const numPrograms = runPrograms(built, ['--sanitize']);
+  runTests(built, ['test/conformance.test.ts', 'test/int8'], '(native kernels|(amx|avx512|avxvnni|avx2|i8mm|neon), )', {
     LD_PRELOAD: library,
     // traps of WebAssembly are signals that the engine handles, and Node frees little at its end
     ASAN_OPTIONS: 'detect_leaks=0:handle_segv=0:handle_sigill=0:handle_sigfpe=0',
-  };
+  });
+  return `${numPrograms} programs and the tests of the backend pass`;
 }
 
-const library = isEmulated ? undefined : findLibrary();
-if (!isEmulated && library === undefined) {
-  process.stderr.write(`native kernels are not sanitized: ${compiler} has no sanitizers for ${platformName()}\n`);
-} else {
-  run(process.execPath, [join(folder, 'scripts', 'build.mjs'), isEmulated ? '--emulate' : '--sanitize']);
-  const programs = readdirSync(join(built, 'tests')).filter((name) => !/-[0-9a-f]{16}$/.test(name));
-  for (const name of programs) run(join(built, 'tests', name), []);
-  const backend = join(dirname(folder), 'backend-wasm');
-  const vitest = join(backend, 'node_modules', 'vitest', 'vitest.mjs');
-  if (!existsSync(vitest)) throw new Error('the packages are not installed');
-  const env = {
-    ...process.env,
-    ...(isEmulated ? {} : sanitizerEnvironment(library)),
-    WINNOW_TEST_ADDON: join(built, 'winnow.node'),
-  };
-  const tests = isEmulated ? ['test/conformance.test.ts', 'test/int8'] : ['test/conformance.test.ts'];
-  const pattern = isEmulated ? '(native kernels|amx|avxvnni)' : 'native kernels';
-  run(process.execPath, [vitest, 'run', ...tests, '-t', pattern], { cwd: backend, env });
-  process.stderr.write(`native kernels: ${programs.length} programs and the tests of the backend pass\n`);
-}
+const flags = { sanitize: { type: 'boolean' }, emulate: { type: 'boolean' }, arm64: { type: 'boolean' } };
+const { values } = parseArgs({ options: flags });
+const checks = [values.sanitize && checkSanitized, values.emulate && checkEmulated, values.arm64 && checkArm64];
+for (const check of checks.filter(Boolean)) process.stderr.write(`native kernels: ${check()}\n`);

@@ -1,5 +1,5 @@
 /**
- * Writes the npm package of this platform's addon: `node scripts/platform-package.mjs [--to FOLDER]` after
+ * Writes the npm package of this platform's addon, or that of `--platform`: `node scripts/platform-package.mjs [--to FOLDER]` after
  * `scripts/build.mjs`. It holds the binary and a manifest with os, cpu and libc, so that npm installs it on matching
  * machines alone, and has no scripts.
  *
@@ -61,7 +61,11 @@ export function linked(manifest, packages) {
 }
 
 function main() {
-  const options = { to: { type: 'string' }, link: { type: 'boolean', default: false } };
+  const options = {
+    to: { type: 'string' },
+    platform: { type: 'string', default: platformName() },
+    link: { type: 'boolean', default: false },
+  };
   const { values, positionals } = parseArgs({ options, allowPositionals: true });
   if (values.link) {
     const packages = positionals.map((path) => readManifest(join(path, 'package.json')));
@@ -69,7 +73,7 @@ function main() {
     return;
   }
   const target = values.to ?? join(folder, 'build', 'package');
-  writePackage(platformName(), target);
+  writePackage(values.platform, target);
   process.stdout.write(`${target}\n`);
 }
 

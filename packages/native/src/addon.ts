@@ -1,7 +1,7 @@
 /** The interface of the compiled addon, `source/addon/addon.cpp`, and of the kernels that a host gives its backend. */
 
 /** The instruction sets that kernels are compiled for, best first. */
-export const nativeLevels = ['avx512', 'avxvnni', 'avx2'] as const;
+export const nativeLevels = ['amx', 'avx512', 'avxvnni', 'avx2', 'i8mm', 'neon'] as const;
 
 export type NativeLevel = (typeof nativeLevels)[number];
 
@@ -24,7 +24,7 @@ export interface NativeAddon {
   attach(bytes: Uint8Array, level: string): NativeAttachment;
   /**
    * Runs `count` passes of arithmetic on registers, or reads `bytes` once. `'int8'` are 8-bit products with 32-bit sums where one
-   * instruction does both, else with 16-bit sums.
+   * instruction does both, else with 16-bit sums; those of `amx` are of bfloat16.
    * @returns operations (two per multiply-add) or bytes
    */
   measurePeak(level: string, peak: 'f32' | 'int8' | 'read', bytes: Uint8Array, count: number): number;

@@ -36,7 +36,9 @@ describe.skipIf(path === undefined)('the addon of this machine', () => {
       expect(addon.measurePeak(level, 'read', new Uint8Array(1024), 0)).toBe(1024);
     }
     expect(() => addon.measurePeak('sse9', 'f32', new Uint8Array(1), 1)).toThrow('does not have the level');
-    expect(() => addon.measurePeak('avx2', 'f32', new Uint8Array(1), -1)).toThrow('measurePeak: expected');
+    expect(() => addon.measurePeak(addon.levels()[0] as string, 'f32', new Uint8Array(1), -1)).toThrow(
+      'measurePeak: expected',
+    );
   });
 
   it('is built once: a second build compiles nothing', () => {

@@ -8,17 +8,14 @@
 #include "../runtime/level.h"
 
 namespace winnow {
-
-#define X(name) \
-  namespace name { extern const Level level; }
+#define X(name, level) namespace name { extern const Level level; }
 WINNOW_LEVELS
 #undef X
 
 namespace {
-
 /** The levels of this build, best first. */
 const Level* const levels[] = {
-#define X(name) &name::level,
+#define X(name, level) &name::level,
     WINNOW_LEVELS
 #undef X
 };
@@ -217,7 +214,6 @@ napi_value measurePeak(napi_env env, napi_callback_info info) {
   napi_create_double(env, level->measurePeak(peak, static_cast<const uint8_t*>(bytes), amount), &result);
   return result;
 }
-
 }  // namespace
 }  // namespace winnow
 

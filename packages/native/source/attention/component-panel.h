@@ -8,7 +8,6 @@
 #include "panel.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Halves of the groups of lanes of a and b, whose lanes are GROUPS groups: those of a at even places, of b at odd ones. */
 template <int N, int GROUPS, int HALF, size_t... LANE>
 inline FloatVector<N> interleaveHalves(FloatVector<N> a, FloatVector<N> b, std::index_sequence<LANE...>) {
@@ -31,12 +30,13 @@ template <int N, int GROUPS = 1> inline FloatVector<N> sumEach(FloatVector<N> (&
 
 template <int QUERIES_> struct ComponentPanel {
   static constexpr int QUERIES = QUERIES_;
-  /** Logits of a row are one vector. */
-  static constexpr int WIDTH = QUERIES_;
-  static constexpr int VECTORS = 1;
+  /** Logits of a row are one vector, or two where vectors are short. */
+  static constexpr int WIDTH = QUERIES < LANES ? QUERIES : LANES;
+  static constexpr int VECTORS = QUERIES / WIDTH;
   using Float = FloatVector<WIDTH>;
-  /** Rows whose logits are one vector of LANES. */
-  static constexpr int ROWS = LANES / QUERIES;
+  /** Rows that are scored at once: their logits are whole vectors, and enough sums to hide the latency of multiply-adds. */
+  static constexpr int ROWS = (LANES < 8 ? 8 : LANES) / QUERIES;
+  static constexpr int SUMS = ROWS * QUERIES;
   /** Vectors of an output in the register tile, which has half of the registers. */
   static constexpr int COLUMNS = NUM_REGISTERS / 2 / QUERIES;
 
@@ -65,10 +65,10 @@ template <int QUERIES_> struct ComponentPanel {
   template <class READER>
   [[gnu::noinline]] static void scoreAll(float* logits, const StoredRows& keys, int32_t count, int32_t depth, const float* queries,
                                          Prefetch ahead) {
-    for (int32_t row = 0; row < count; row += ROWS, logits += LANES) {
+    for (int32_t row = 0; row < count; row += ROWS, logits += SUMS) {
       const uint8_t* rows[ROWS];
       for (int r = 0; r < ROWS; r++) rows[r] = keys.at + static_cast<size_t>(row + r < count ? row + r : count - 1) * keys.rowBytes;
-      FloatVector<LANES> sums[LANES] = {};
+      FloatVector<LANES> sums[SUMS / LANES][LANES] = {};
       forVectors(depth, [&](int32_t i, int32_t offset) {
         addProducts(sums, rows, queries + i + offset, strideOf(depth), [&](const uint8_t* at) { return READER::load(at, i, offset); });
         for (int r = 0; r < ROWS; r++) ahead.touch();
@@ -78,12 +78,13 @@ template <int QUERIES_> struct ComponentPanel {
         addProducts(sums, rows, queries + whole, strideOf(depth),
                     [&](const uint8_t* at) { return READER::rest(at, whole, depth - whole); });
       }
-      storeFloats(logits, sumEach<LANES>(sums));
+#pragma GCC unroll 2
+      for (int i = 0; i < SUMS / LANES; i++) storeFloats(logits + i * LANES, sumEach<LANES>(sums[i]));
     }
   }
 
   template <class LOAD>
-  static inline void addProducts(FloatVector<LANES> (&sums)[LANES], const uint8_t* const (&rows)[ROWS], const float* queries,
+  static inline void addProducts(FloatVector<LANES> (&sums)[SUMS / LANES][LANES], const uint8_t* const (&rows)[ROWS], const float* queries,
                                  int32_t stride, LOAD loadRow) {
     FloatVector<LANES> keys[ROWS];
 #pragma GCC unroll 4
@@ -92,7 +93,10 @@ template <int QUERIES_> struct ComponentPanel {
     for (int q = 0; q < QUERIES; q++) {
       const auto query = loadFloats<LANES>(queries + q * stride);
 #pragma GCC unroll 4
-      for (int r = 0; r < ROWS; r++) sums[r * QUERIES + q] = fma(query, keys[r], sums[r * QUERIES + q]);
+      for (int r = 0; r < ROWS; r++) {
+        auto& sum = sums[(r * QUERIES + q) / LANES][(r * QUERIES + q) % LANES];
+        sum = fma(query, keys[r], sum);
+      }
     }
   }
 
@@ -147,5 +151,4 @@ template <int QUERIES_> struct ComponentPanel {
     }
   }
 };
-
 }  // namespace WINNOW_NAMESPACE

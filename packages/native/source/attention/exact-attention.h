@@ -4,7 +4,6 @@
 #include "kv-cache.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** An online softmax over the keys that one query sees. */
 class ExactSoftmax {
  public:
@@ -53,5 +52,4 @@ class ExactSoftmax {
   double maximum_ = -INFINITY;
   double sum_ = 0;
 };
-
 }  // namespace WINNOW_NAMESPACE

@@ -2,7 +2,6 @@
 #include "slot-chunks.h"
 
 namespace WINNOW_NAMESPACE {
-
 void flashAttention(const KvCache& cache, const FlashOutput& output, int32_t numSplits, bool isAligned, uint8_t* base, Threads& threads) {
   ScratchArrays arrays(base);
   const TileScratch scratch{cache, arrays};
@@ -16,5 +15,4 @@ void flashAttention(const KvCache& cache, const FlashOutput& output, int32_t num
     writeLanes(flash, output, [&](int32_t lane, ExactSoftmax& exact) { addSlots(cache, flash, lane, begin, end, exact); });
   });
 }
-
 }  // namespace WINNOW_NAMESPACE

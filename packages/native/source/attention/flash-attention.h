@@ -6,7 +6,6 @@
 #include "flash-tile.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Where the results go. */
 struct FlashOutput {
   /** Partial states `[splits, numTokens, numHeads]`; null: outputs are normalized. */
@@ -43,5 +42,4 @@ template <class FLASH, class F> void writeLanes(const FLASH& flash, const FlashO
  * @param scratch as `tileScratchBytes` says
  */
 void flashAttention(const KvCache& cache, const FlashOutput& output, int32_t numSplits, bool isAligned, uint8_t* scratch, Threads& threads);
-
 }  // namespace WINNOW_NAMESPACE

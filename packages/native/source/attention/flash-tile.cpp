@@ -1,7 +1,6 @@
 #include "flash-tile.h"
 
 namespace WINNOW_NAMESPACE {
-
 template <class P> void FlashTile<P>::scoreRows(int32_t lane, const StoredRows& keys, int32_t count, const Prefetch& ahead) {
   P::score(scratch.logits, keys, count, cache.headDim, scratch.queries + P::placeOf(lane, cache.headDim), ahead);
   if (cache.softCap != 0) capRows<P>(scratch.logits, count, cache.softCap);
@@ -43,5 +42,4 @@ template class FlashTile<ComponentPanel<4>>;
 template class FlashTile<ComponentPanel<8>>;
 template class FlashTile<Panel<LANES, 1>>;
 template class FlashTile<Panel<LANES, 2>>;
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,13 +3,11 @@
  * online softmax per query. Ops bring rows of keys and values, and say which queries see them.
  */
 #pragma once
-#include "../runtime/threads.h"
+#include "../runtime/kernel.h"
 #include "component-panel.h"
 #include "exact-attention.h"
-#include "scratch-arrays.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Maximum number of queries in a tile. */
 constexpr int32_t MAX_LANES = 64;
 /** Maximum number of rows in a step. */
@@ -224,5 +222,4 @@ template <class F> inline void forEachGroup(const TileScratch& scratch, int32_t 
     openTile(tile, scratch, attend);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -4,7 +4,6 @@
 #include "kv-rows.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace inputs = operands::attention;
 
 inline int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -87,5 +86,4 @@ struct KvCache {
 inline bool hasRowTypes(const Record& record) {
   return isRowType(inputs::keys::dtype(record)) && isRowType(inputs::values::dtype(record));
 }
-
 }  // namespace WINNOW_NAMESPACE

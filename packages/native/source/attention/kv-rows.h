@@ -2,10 +2,9 @@
 #pragma once
 #include <stddef.h>
 #include "../generated/dtypes.h"
-#include "../simd/float-vectors.h"
+#include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-
 struct StoredRows {
   const uint8_t* at;
   int32_t dtype;
@@ -40,7 +39,7 @@ template <FloatVector<LANES> (*LOAD)(const uint8_t*)> struct WordReader {
 struct Q8Reader {
   static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) {
     const uint8_t* block = row + i / 32 * winnow::Q8_0_BLOCK_BYTES;
-    return widen(loadBytes(block + 2 + offset)) * halfToFloat(block);
+    return loadBytes(block + 2 + offset) * halfToFloat(block);
   }
   /** Rows are whole blocks. */
   static FloatVector<LANES> rest(const uint8_t*, int32_t, int32_t) { return splatTo<LANES>(0); }
@@ -50,9 +49,7 @@ struct Q8Reader {
 struct Q4Reader {
   static FloatVector<LANES> load(const uint8_t* row, int32_t i, int32_t offset) {
     const uint8_t* block = row + i / 32 * winnow::Q4_0_BLOCK_BYTES;
-    const __m128i bytes = loadBytes(block + 2 + offset % 16);
-    const __m128i nibbles = _mm_and_si128(offset < 16 ? bytes : _mm_srli_epi16(bytes, 4), _mm_set1_epi8(15));
-    return widen(_mm_sub_epi8(nibbles, _mm_set1_epi8(8))) * halfToFloat(block);
+    return loadNibbles(block + 2 + offset % 16, offset >= 16) * halfToFloat(block);
   }
   static FloatVector<LANES> rest(const uint8_t*, int32_t, int32_t) { return splatTo<LANES>(0); }
 };
@@ -101,5 +98,4 @@ inline void copyRows(int32_t dtype, const uint8_t* from, float* to, int32_t coun
   const float* rows = rowsOf(dtype, from, to, count);
   if (rows != to) memcpy(to, rows, static_cast<size_t>(count) * sizeof(float));
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -9,7 +9,6 @@
 #include "kv-rows.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Memory that a GEMM touches ahead of its use, a little at each step, so that computing hides the time of reading. */
 class Prefetch {
  public:
@@ -206,5 +205,4 @@ template <class P> inline void softmaxRows(float* logits, int count, float* maxi
     storeFloats(factors + v, factor);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -5,7 +5,6 @@
 #include "../runtime/level.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** An integer whose unsigned order is that of scores; -0 equals 0, and NaN counts as -Infinity. */
 inline uint32_t rankOf(float score) {
   const float ordered = score == score ? score + 0.0f : -__builtin_inff();
@@ -52,5 +51,4 @@ inline void sortFalling(const uint32_t* ranks, int32_t count, int32_t* order, in
     order = sorted;
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,7 +3,6 @@
 #include "flash-tile.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Consecutive slots of a block; `positions` is null when every query sees all of them, so that they need no mask. */
 struct Chunk {
   int32_t index, count;
@@ -73,5 +72,4 @@ void addSlots(const KvCache& cache, const FLASH& flash, int32_t lane, int32_t be
               cache.values.floatsAt(index, flash.tile.kvHead, 1, flash.scratch.values), 0);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,7 +3,6 @@
 #include "flash-tile.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Indices in the cache, and the positions they hold. */
 struct SlotList {
   int32_t* slots;
@@ -61,5 +60,4 @@ template <class FLASH> inline void attendList(FLASH& flash, const int32_t* slots
     flash.attendRows(keys, values, step, nullptr, Prefetch(), Prefetch());
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,10 +3,9 @@
 #include <math.h>
 #include <initializer_list>
 #include "../generated/operands/glu.h"
-#include "../simd/float-vectors.h"
+#include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** exp, relative error below 1.5e-7; 0 and Inf beyond the range, NaN is preserved. Coefficients: expf of the Cephes library. */
 template <int N> inline FloatVector<N> expAnywhere(FloatVector<N> x) {
   constexpr float magic = 0x1.8p23f;
@@ -40,5 +39,4 @@ template <int N> inline FloatVector<N> activate(int32_t kind, FloatVector<N> x) 
   for (int i = 0; i < N; i++) x[i] = static_cast<float>(0.5 * x[i] * erfc(x[i] * -0.7071067811865476));
   return x;
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,9 +3,7 @@
 #include "../generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 /** Vectors of 32 columns of four blocks. */
 constexpr int VECTORS = 8 / PARTS;
 
@@ -80,7 +78,6 @@ void addRows(const ScatteredRows& rows, size_t at, const float* factors, int num
     }
   }
 }
-
 }  // namespace
 
 void quantizeFours(int32_t dtype, const float* x, int32_t numFours, uint8_t* to) {
@@ -109,5 +106,4 @@ void addRepacked(int32_t dtype, const ScatteredRows& rows, size_t offset, const 
   if (dtype == Q8_0) addRows<Q8_0>(rows, offset, factors, numFours, sums);
   else addRows<Q4_0>(rows, offset, factors, numFours, sums);
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -9,7 +9,6 @@
 #include "scattered-rows.h"
 
 namespace WINNOW_NAMESPACE {
-
 // four blocks of activations: codes as `dotRepeated` takes them, then scales [4] and initial sums [4]
 constexpr size_t FOUR_SCALES = 4 * CODE_BYTES<8>;
 constexpr size_t FOUR_STARTS = FOUR_SCALES + 16;
@@ -23,5 +22,4 @@ void dotRepacked(int32_t dtype, const ScatteredRows& rows, size_t offset, const 
 
 /** Adds down rows, at the same place, times their factors to sums. */
 void addRepacked(int32_t dtype, const ScatteredRows& rows, size_t offset, const float* factors, int32_t numFours, float* sums);
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,14 +3,11 @@
 #include "../gemm/quantize-activations.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 /** Columns that are dequantized together: whole blocks of every type. */
 constexpr int COLUMNS = 256;
 
 int columnsFrom(int begin, int numColumns) { return numColumns - begin < COLUMNS ? numColumns - begin : COLUMNS; }
-
 }  // namespace
 
 void copyTokens(const float* x, int32_t numTokens, int32_t numColumns, bool isRounded, float* to) {
@@ -76,5 +73,4 @@ void addSums(const float* sums, int32_t numParts, size_t partStride, int32_t num
     storeUpTo(y + i, sum, count);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

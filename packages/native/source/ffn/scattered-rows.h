@@ -7,7 +7,6 @@
 #include "../generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Rows that are read together. */
 constexpr int ROWS_AT_ONCE = 8;
 
@@ -68,5 +67,4 @@ void addScattered(int32_t dtype, const ScatteredRows& rows, size_t offset, int32
 
 /** y = from, or zeros where it is null, plus `numParts` sums in order, `partStride` floats apart. */
 void addSums(const float* sums, int32_t numParts, size_t partStride, int32_t numColumns, const float* from, float* y);
-
 }  // namespace WINNOW_NAMESPACE

@@ -2,9 +2,7 @@
 #include <math.h>
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 /** Six-bit scale (`shift` 0) or min (`shift` 4) of a sub-block of q4_K and q5_K. */
 int sixBits(const uint8_t* at, int sub, int shift) {
   if (sub < 4) return at[sub + shift] & 63;
@@ -147,7 +145,6 @@ Dequantizer dequantizerOf(int32_t dtype) {
     default: return nullptr;
   }
 }
-
 }  // namespace
 
 bool canDequantize(int32_t dtype) { return dequantizerOf(dtype) != nullptr; }
@@ -169,5 +166,4 @@ float dotFloats(const float* a, const float* b, int32_t count) {
   storePartSum(parts, add(add(sums[0], sums[1]), add(sums[2], sums[3])));
   return (parts[0] + parts[1]) + (parts[2] + parts[3]);
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -1,10 +1,9 @@
 /** Rows in the layout of files as f32. */
 #pragma once
 #include "../generated/dtypes.h"
-#include "../simd/float-vectors.h"
+#include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Whether rows of this type can be dequantized. */
 bool canDequantize(int32_t dtype);
 
@@ -16,5 +15,4 @@ void dequantize(int32_t dtype, const uint8_t* from, int32_t count, float* to);
 
 /** The dot product of two vectors. */
 float dotFloats(const float* a, const float* b, int32_t count);
-
 }  // namespace WINNOW_NAMESPACE

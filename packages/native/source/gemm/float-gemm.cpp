@@ -1,9 +1,7 @@
 #include "float-gemm.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 constexpr int TILE = FLOAT_TILE_TOKENS;
 
 /** Fills the panel with `count` columns of the rows of `[begin, end)`; the last row stands in for those beyond it. */
@@ -46,20 +44,6 @@ void multiplyTile(const FloatGemmScratch& scratch, const float* x, int count, fl
   }
 }
 
-/** Stores the sums of tokens `[first, last)` plus the bias. */
-void storeSums(const FloatGemm& product, int begin, int end, int first, int last, const FloatGemmScratch& scratch) {
-  for (int v = 0; v < FLOAT_VECTORS; v++) {
-    const int row = begin + v * LANES;
-    const int count = end - row < LANES ? end - row : LANES;
-    if (count <= 0) return;
-    const Floats bias = product.bias == nullptr ? splatF(0) : loadUpTo(product.bias + row, count);
-    for (int t = first; t < last; t++) {
-      float* to = product.y + static_cast<size_t>(t) * product.numOutputs + row;
-      storeUpTo(to, add(load(scratch.sums[t - first][v]), bias), count);
-    }
-  }
-}
-
 }  // namespace
 
 void packTile(const float* x, int32_t numTokens, int32_t numInputs, int32_t tile, float* packed) {
@@ -83,7 +67,10 @@ void floatGemmPanel(const FloatGemm& product, int32_t begin, int32_t end, FloatG
         multiplyTile(scratch, x, count, scratch.sums + (t - first));
       }
     }
-    storeSums(product, begin, end, first, last, scratch);
+    for (int t = first; t < last; t++) {
+      float* y = product.y + static_cast<size_t>(t) * product.numOutputs;
+      storeSums(y, product.bias, begin, end, [&](int v) { return load(scratch.sums[t - first][v]); });
+    }
   }
 }
 
@@ -98,5 +85,4 @@ void floatGemv(int32_t dtype, const uint8_t* row, const float* x, int32_t numCol
     for (int t = 0; t < numTokens; t++) sums[t] += dotFloats(values, x + static_cast<size_t>(t) * numColumns + k, count);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -7,7 +7,6 @@
 #include "dequantize.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Vectors of rows of a register tile, and rows per panel. */
 constexpr int FLOAT_VECTORS = 2;
 constexpr int FLOAT_MC = FLOAT_VECTORS * LANES;
@@ -52,5 +51,4 @@ void floatGemmPanel(const FloatGemm& product, int32_t begin, int32_t end, FloatG
 
 /** Multiplies a row by up to three tokens, `numColumns` floats apart. */
 void floatGemv(int32_t dtype, const uint8_t* row, const float* x, int32_t numColumns, int32_t numTokens, float* sums);
-
 }  // namespace WINNOW_NAMESPACE

@@ -9,39 +9,23 @@
 #include "qgemv.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::matmul;
 
 static_assert(MAX_GEMV_TOKENS == MIN_PANEL_TOKENS - 1);
 
 /** Guided scheduling: a work item is `1 / SHARES` of a thread's share of the remaining rows. */
 constexpr int SHARES = 2;
-/** Tokens of panels are padded with zeros to a multiple of so many. */
-constexpr int TOKEN_MULTIPLE = 4;
+/** Tokens of panels are padded with zeros to a multiple of four. */
+int paddedTokens(int numTokens) { return (numTokens + 3) / 4 * 4; }
 
-int paddedTokens(int numTokens) { return (numTokens + TOKEN_MULTIPLE - 1) / TOKEN_MULTIPLE * TOKEN_MULTIPLE; }
+/** Whether the level has kernels for tiles of AMX, which some of its processors have. */
+constexpr bool CAN_TILE = LANES == 16;
 
 /** A record as one thread computes it. */
 class Int8Matmul {
  public:
-  Int8Matmul(const Record& record, Threads& threads)
-      : threads_(threads),
-        dtype_(weight::dtype(record)),
-        numTokens_(x::numTokens(record)),
-        numInputs_(weight::numInputs(record)),
-        numOutputs_(weight::numOutputs(record)),
-        numBlocks_(numInputs_ / 32),
-        groupBytes_(GROUP_SIZE * bytesOf(dtype_, static_cast<uint64_t>(numInputs_))),
-        x_(x::address(record)),
-        weight_(weight::address(record)),
-        y_(y::address(record)),
-        bias_(bias::isPresent(record) ? bias::address(record) : nullptr),
-        local_(aligned(record.localScratch())),
-        isPanels_(numTokens_ >= MIN_PANEL_TOKENS),
-        isOwn_(!isPanels_ && numTokens_ * numInputs_ <= MAX_OWN_CODES),
-        activations_(isOwn_ ? local_ : aligned(record.sharedScratch()), static_cast<size_t>(storedTokens()) * numBlocks_) {}
+  Int8Matmul(const Record& record, Threads& threads) : record_(record), threads_(threads) {}
 
   void run(bool reusesActivations) {
     if (isOwn_) {
@@ -49,7 +33,7 @@ class Int8Matmul {
       local_ = aligned(local_ + activationBytes(static_cast<size_t>(numTokens_) * numBlocks_));
     } else if (!reusesActivations) {
       if (isPanels_) quantizeColumns();
-      else quantizeTokens();
+      else quantizeAll(x_, activations_, numTokens_ * numBlocks_, threads_);
       if (!threads_.barrier()) return;
     }
     const int numRepacked = numOutputs_ / GROUP_SIZE * GROUP_SIZE;
@@ -64,18 +48,15 @@ class Int8Matmul {
   void quantizeColumns() {
     const size_t stride = static_cast<size_t>(storedTokens());
     for (int t = threads_.nextItems(1); t < storedTokens(); t = threads_.nextItems(1)) {
-      if (t < numTokens_) quantizeBlocks(x_ + static_cast<size_t>(t) * numInputs_, activations_, t, numBlocks_, stride);
+      if (CAN_TILE && isTiles_) {
+        if (t < numTokens_) roundToken(x_ + static_cast<size_t>(t) * numInputs_, numBlocks_, roundedAt(t));
+      } else if (t < numTokens_) quantizeBlocks(x_ + static_cast<size_t>(t) * numInputs_, activations_, t, numBlocks_, stride);
       else clearBlocks(activations_, t, numBlocks_, stride);
     }
   }
 
-  /** Work items: runs of eight blocks of any tokens. */
-  void quantizeTokens() {
-    const int count = numTokens_ * numBlocks_;
-    for (int begin = threads_.nextItems(8); begin < count; begin = threads_.nextItems(8)) {
-      quantizeBlocks(x_ + static_cast<size_t>(begin) * 32, activations_, begin, count - begin < 8 ? count - begin : 8, 1);
-    }
-  }
+  /** A token in bfloat16: these take less space than quantized ones, also with a tile of padding. */
+  uint16_t* roundedAt(int token) const { return reinterpret_cast<uint16_t*>(activations_.codes) + static_cast<size_t>(token) * numInputs_; }
 
   /** Returns whether this thread got the first work item beyond the repacked rows, which exactly one thread does. */
   bool gemm(int numRepacked) {
@@ -83,7 +64,9 @@ class Int8Matmul {
     auto& scratch = *reinterpret_cast<QgemmScratch*>(local_);
     int begin = threads_.nextItems(MC);
     for (; begin < numRepacked; begin = threads_.nextItems(MC)) {
-      qgemmPanel(dtype_, product, begin, begin + MC < numRepacked ? begin + MC : numRepacked, scratch);
+      const int end = begin + MC < numRepacked ? begin + MC : numRepacked;
+      if (CAN_TILE && isTiles_) qgemmTiles(dtype_, product, begin, end, scratch, local_ + aligned(sizeof(QgemmScratch)));
+      else qgemmPanel(dtype_, product, begin, end, scratch);
     }
     return begin == (numRepacked + MC - 1) / MC * MC;
   }
@@ -134,25 +117,31 @@ class Int8Matmul {
     }
   }
 
+  const Record& record_;
   Threads& threads_;
-  const int32_t dtype_;
-  const int numTokens_;
-  const int numInputs_;
-  const int numOutputs_;
-  const int numBlocks_;
-  const size_t groupBytes_;
-  const float* x_;
-  const uint8_t* weight_;
-  float* y_;
-  const float* bias_;
-  uint8_t* local_;
-  const bool isPanels_;
+  const int32_t dtype_ = weight::dtype(record_);
+  const int numTokens_ = x::numTokens(record_);
+  const int numInputs_ = weight::numInputs(record_), numOutputs_ = weight::numOutputs(record_);
+  const int numBlocks_ = numInputs_ / 32;
+  const size_t groupBytes_ = GROUP_SIZE * bytesOf(dtype_, static_cast<uint64_t>(numInputs_));
+  const float* x_ = x::address(record_);
+  const uint8_t* weight_ = weight::address(record_);
+  float* y_ = y::address(record_);
+  const float* bias_ = bias::isPresent(record_) ? bias::address(record_) : nullptr;
+  uint8_t* local_ = aligned(record_.localScratch());
+  const bool isPanels_ = numTokens_ >= MIN_PANEL_TOKENS;
+  const bool isTiles_ = record_.hasTiles() && numTokens_ >= MIN_TILE_TOKENS;
   /** Whether every thread quantizes all activations for itself, which is faster than a barrier. */
-  const bool isOwn_;
-  const Activations activations_;
+  const bool isOwn_ = !isPanels_ && numTokens_ * numInputs_ <= MAX_OWN_CODES;
+  const Activations activations_{isOwn_ ? local_ : aligned(record_.sharedScratch()), static_cast<size_t>(storedTokens()) * numBlocks_};
 };
-
 }  // namespace
+
+void quantizeAll(const float* x, const Activations& to, int32_t numBlocks, Threads& threads) {
+  for (int begin = threads.nextItems(8); begin < numBlocks; begin = threads.nextItems(8)) {
+    quantizeBlocks(x + static_cast<size_t>(begin) * 32, to, begin, numBlocks - begin < 8 ? numBlocks - begin : 8, 1);
+  }
+}
 
 bool supportsInt8Matmul(const Record& record) {
   return record.hasFlag(FLAG_INT8) && record.hasFlag(FLAG_REPACKED) && canRepack(weight::dtype(record));
@@ -167,9 +156,9 @@ uint64_t int8MatmulLocalBytes(const Record& record) {
   const size_t numBlocks = static_cast<size_t>(weight::numInputs(record)) / 32;
   const size_t own = activationBytes(MAX_OWN_CODES / 32) + 64;
   const size_t gemv = own + MAX_GEMV_TOKENS * aligned(repeatedBytes(numBlocks));
-  return 64 + (gemv > sizeof(QgemmScratch) ? gemv : sizeof(QgemmScratch));
+  const size_t gemm = aligned(sizeof(QgemmScratch)) + (record.hasTiles() ? tilePanelBytes(numBlocks) : 0);
+  return 64 + (gemv > gemm ? gemv : gemm);
 }
 
 void int8Matmul(const Record& record, Threads& threads) { Int8Matmul(record, threads).run(record.hasFlag(FLAG_REUSE)); }
-
 }  // namespace WINNOW_NAMESPACE

@@ -1,10 +1,11 @@
 #include "qgemm.h"
 #include "../generated/layout.h"
+#if defined(__AVX512VNNI__)
+#include "../simd/tiles.h"
+#endif
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 template <class FORMAT, int VECTORS> struct Tile {
   static constexpr int BITS = FORMAT::bits;
   Ints codes[VECTORS][8];
@@ -91,16 +92,9 @@ void unpackPanel(const Qgemm& product, int begin, int end, int block, int numBlo
 
 /** Stores the sums of tokens `[first, last)` plus the bias. */
 void storePanel(const Qgemm& product, int begin, int end, int first, int last, const QgemmScratch& scratch) {
-  for (int v = 0; v < PANEL_VECTORS; v++) {
-    const int row = begin + v * LANES;
-    const int count = end - row < LANES ? end - row : LANES;
-    if (count <= 0) return;
-    const Floats bias = product.bias == nullptr ? splatF(0) : loadUpTo(product.bias + row, count);
-    for (int t = first; t < last; t++) {
-      const int32_t rowOfY = product.rows == nullptr ? t : product.rows[t];
-      float* to = product.y + static_cast<size_t>(rowOfY) * product.numOutputs + row;
-      storeUpTo(to, add(load(scratch.sums[v][t - first]), bias), count);
-    }
+  for (int t = first; t < last; t++) {
+    float* y = product.y + static_cast<size_t>(product.rows == nullptr ? t : product.rows[t]) * product.numOutputs;
+    storeSums(y, product.bias, begin, end, [&](int v) { return load(scratch.sums[v][t - first]); });
   }
 }
 
@@ -133,16 +127,94 @@ void multiplyPanel(const Qgemm& product, int begin, int end, QgemmScratch& scrat
   }
 }
 
-}  // namespace
-
-void qgemmPanel(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch) {
+/** Calls `use` with the format of a dtype. */
+template <class F> void withFormat(int32_t dtype, F use) {
   switch (dtype) {
-    case Q8_0: return multiplyPanel<Format<Q8_0>>(product, begin, end, scratch);
-    case Q4_0: return multiplyPanel<Format<Q4_0>>(product, begin, end, scratch);
-    case Q4_K: return multiplyPanel<Format<Q4_K>>(product, begin, end, scratch);
-    case Q5_K: return multiplyPanel<Format<Q5_K>>(product, begin, end, scratch);
-    default: return multiplyPanel<Format<Q6_K>>(product, begin, end, scratch);
+    case Q8_0: return use(Format<Q8_0>());
+    case Q4_0: return use(Format<Q4_0>());
+    case Q4_K: return use(Format<Q4_K>());
+    case Q5_K: return use(Format<Q5_K>());
+    default: return use(Format<Q6_K>());
   }
 }
 
+#if defined(__AVX512VNNI__)
+/** A block of 32 columns of LANES rows as a tile. */
+typedef uint32_t BlockTile[TILE_SIZE][TILE_SIZE];
+
+template <class FORMAT> void roundBlock(const UnpackedBlock& block, BlockTile& to) {
+  for (int k = 0; k < TILE_SIZE; k++) {
+    const Floats scale = FORMAT::scaling == Scaling::Halves && k >= TILE_SIZE / 2 ? block.b : block.a;
+    const Floats offset = FORMAT::scaling == Scaling::Offset ? block.b : mul(scale, splatF(-(1 << (FORMAT::bits - 1))));
+    const Ints codes = shiftRightBy(block.codes[k / 2], splatI(k % 2 * 16));
+    const auto valueOf = [&](Ints code) { return roundBrain(fma(toFloat(bitAnd(code, splatI(255))), scale, offset)); };
+    storeI(to[k], bitOr(shiftRight<16>(valueOf(codes)), bitAnd(valueOf(shiftRight<8>(codes)), splatI(-65536))));
+  }
+}
+
+/** Two tiles of tokens, `stride` numbers apart, times two of rows; the sums of rows are NC tokens apart. */
+void multiplySquare(const uint16_t* x, const uint16_t* next, size_t stride, const BlockTile* rows, const BlockTile* others, int numBlocks,
+                    float (*sums)[LANES]) {
+  clearTile<0>();
+  clearTile<1>();
+  clearTile<2>();
+  clearTile<3>();
+  for (int block = 0; block < numBlocks; block++) {
+    loadTile<4>(x + block * 32, stride * 2);
+    loadTile<5>(next + block * 32, stride * 2);
+    loadTile<6>(rows[block], 64);
+    loadTile<7>(others[block], 64);
+    addTileProducts<0, 4, 6>();
+    addTileProducts<1, 5, 6>();
+    addTileProducts<2, 4, 7>();
+    addTileProducts<3, 5, 7>();
+  }
+  storeTile<0>(sums[0], 64);
+  storeTile<1>(sums[TILE_SIZE], 64);
+  storeTile<2>(sums[NC], 64);
+  storeTile<3>(sums[NC + TILE_SIZE], 64);
+}
+
+template <class FORMAT> void multiplyTiles(const Qgemm& product, int begin, int end, QgemmScratch& scratch, BlockTile* panel) {
+  const int numVectors = (end - begin + LANES - 1) / LANES;
+  for (int block = 0; block < product.numBlocks; block += KC_BLOCKS) {
+    const int count = product.numBlocks - block < KC_BLOCKS ? product.numBlocks - block : KC_BLOCKS;
+    unpackPanel<FORMAT>(product, begin, end, block, count, scratch);
+    for (int v = 0; v < numVectors; v++) {
+      for (int i = 0; i < count; i++) roundBlock<FORMAT>(scratch.panel[v][i], panel[v * product.numBlocks + block + i]);
+    }
+  }
+  const size_t stride = static_cast<size_t>(product.numBlocks) * 32;
+  const auto* tokens = reinterpret_cast<const uint16_t*>(product.activations.codes);
+  for (int first = 0; first < product.numTokens; first += NC) {
+    const int last = first + NC < product.numTokens ? first + NC : product.numTokens;
+    openTiles();
+    for (int t = first; t < last; t += 2 * TILE_SIZE) {
+      const uint16_t* x = tokens + static_cast<size_t>(t) * stride;
+      const uint16_t* next = t + TILE_SIZE < last ? x + TILE_SIZE * stride : x;
+      multiplySquare(x, next, stride, panel, numVectors > 1 ? panel + product.numBlocks : panel, product.numBlocks,
+                     scratch.sums[0] + (t - first));
+    }
+    closeTiles();
+    storePanel(product, begin, end, first, last, scratch);
+  }
+}
+#endif
+}  // namespace
+
+#if defined(__AVX512VNNI__)
+void roundToken(const float* x, int32_t numBlocks, uint16_t* to) {
+  for (int i = 0; i < numBlocks * 32; i += LANES) storeBrainFloats(to + i, load(x + i));
+}
+
+void qgemmTiles(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch, uint8_t* panel) {
+  withFormat(dtype, [&](auto format) {
+    multiplyTiles<decltype(format)>(product, begin, end, scratch, reinterpret_cast<BlockTile*>(panel));
+  });
+}
+#endif
+
+void qgemmPanel(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch) {
+  withFormat(dtype, [&](auto format) { multiplyPanel<decltype(format)>(product, begin, end, scratch); });
+}
 }  // namespace WINNOW_NAMESPACE

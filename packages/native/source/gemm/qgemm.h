@@ -7,7 +7,6 @@
 #include "unpacked-blocks.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Rows per panel. */
 constexpr int MC = 32;
 /** Blocks per panel: 512 columns, two super-blocks. */
@@ -42,7 +41,21 @@ struct QgemmScratch {
   float sums[PANEL_VECTORS][NC][LANES];
 };
 
+/** Minimum number of tokens for tiles of AMX. */
+constexpr int MIN_TILE_TOKENS = 16;
+
+/** Bytes of a panel of MC rows in bfloat16. */
+constexpr size_t tilePanelBytes(size_t numBlocks) { return MC * numBlocks * 64; }
+
+/** Rounds a token to bfloat16. */
+void roundToken(const float* x, int32_t numBlocks, uint16_t* to);
+
+/**
+ * The same as `qgemmPanel` by tiles of AMX, with weights and activations in bfloat16: `codes` are `[tokens][inputs]` of these, with
+ * room for whole tiles of tokens. Only on the level avx512. @param panel of `tilePanelBytes`, aligned to 64 bytes
+ */
+void qgemmTiles(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch, uint8_t* panel);
+
 /** Computes outputs `[begin, end)`, whole groups and at most MC, of all tokens; `dtype` is a type that can be repacked. */
 void qgemmPanel(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch);
-
 }  // namespace WINNOW_NAMESPACE

@@ -2,9 +2,7 @@
 #include "../generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 /** Vectors of 32 columns. */
 constexpr int VECTORS = 8 / PARTS;
 /** Activations of the block `block` of a token. */
@@ -197,7 +195,6 @@ void repeatWords(const uint8_t* from, size_t numWords, uint8_t* to) {
     for (size_t row = 0; row < 4; row++) memcpy(to + 16 * i + 4 * row, from + 4 * i, 4);
   }
 }
-
 }  // namespace
 
 RepeatedToken repeatToken(int32_t dtype, const Activations& from, size_t first, size_t numBlocks, uint8_t* scratch) {
@@ -220,5 +217,4 @@ void qgemvGroup(int32_t dtype, const uint8_t* group, int32_t numBlocks, const Re
     default: return multiplyTokens<Q6_K>(group, numBlocks, tokens, numTokens, sums);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -7,7 +7,6 @@
 #include "unpacked-blocks.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** Maximum number of tokens of one pass over the weights. */
 constexpr int MAX_GEMV_TOKENS = 3;
 
@@ -29,5 +28,4 @@ RepeatedToken repeatToken(int32_t dtype, const Activations& from, size_t first, 
 
 /** Multiplies one group by tokens and stores four sums for each of them. */
 void qgemvGroup(int32_t dtype, const uint8_t* group, int32_t numBlocks, const RepeatedToken* tokens, int32_t numTokens, float* sums);
-
 }  // namespace WINNOW_NAMESPACE

@@ -2,9 +2,7 @@
 #include "../generated/layout.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 constexpr int VECTORS = 32 / LANES;
 
 /** The integers nearest to `value * factor`: adding 1.5 * 2^23 leaves them in the low bits. */
@@ -24,7 +22,6 @@ inline float largestMagnitude(const float* x) {
 }
 
 template <class T> inline void put(uint8_t* at, T value) { memcpy(at, &value, sizeof value); }
-
 }  // namespace
 
 void quantizeBlock(const float* x, const Activations& to, size_t at) {
@@ -46,7 +43,7 @@ void quantizeBlock(const float* x, const Activations& to, size_t at) {
   put(meta + META_SCALE, d);
   put(meta + META_SUM, d * static_cast<float>(total));
   put(meta + META_MINUS_8, -8 * total);
-  put(meta + META_START_Q8, CODE_BYTES<8> == 64 ? negatives : -128 * total);
+  put(meta + META_START_Q8, negatives + Q8_START * total);
   put(meta + META_MINUS_32, -32 * halves[0]);
   put(meta + META_MINUS_32 + 4, -32 * halves[1]);
   put(meta + META_ZERO, int32_t{0});
@@ -69,5 +66,4 @@ void clearBlocks(const Activations& to, size_t at, size_t numBlocks, size_t stri
     memset(to.metas + at * META_BYTES, 0, META_BYTES);
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -7,7 +7,6 @@
 #include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-
 // offsets in the meta of a block
 constexpr int META_SCALE = 0;      // d
 constexpr int META_SUM = 4;        // d * sum of codes
@@ -53,5 +52,4 @@ void copyBlock(const Activations& other, size_t from, const Activations& to, siz
 
 /** Zeros blocks in the same places. */
 void clearBlocks(const Activations& to, size_t at, size_t numBlocks, size_t stride);
-
 }  // namespace WINNOW_NAMESPACE

@@ -12,7 +12,6 @@
 #include "quantize-activations.h"
 
 namespace WINNOW_NAMESPACE {
-
 struct UnpackedBlock {
   Ints codes[8];
   Floats a;
@@ -121,11 +120,7 @@ template <bool HAS_FIFTH> struct OffsetFormat {
   }
 
   static void scaleFour(Ints bytes, Floats factor, Floats UnpackedBlock::*member, UnpackedBlock* to) {
-    const Ints byte = splatI(0xff);
-    to[0].*member = mul(toFloat(bitAnd(bytes, byte)), factor);
-    to[1].*member = mul(toFloat(bitAnd(shiftRight<8>(bytes), byte)), factor);
-    to[2].*member = mul(toFloat(bitAnd(shiftRight<16>(bytes), byte)), factor);
-    to[3].*member = mul(toFloat(shiftRight<24>(bytes)), factor);
+    for (int i = 0; i < 4; i++) to[i].*member = mul(toFloat(bitAnd(shiftRightBy(bytes, splatI(8 * i)), splatI(0xff))), factor);
   }
 
   /** Sub-blocks 2 PAIR and 2 PAIR + 1, the low and the high nibbles of eight vectors. */
@@ -187,5 +182,4 @@ template <> struct Format<Q6_K> {
     }
   }
 };
-
 }  // namespace WINNOW_NAMESPACE

@@ -7,9 +7,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::attention;
 
 /** Maximum number of tokens for which long contexts are split. */
@@ -71,9 +69,7 @@ uint64_t sharedBytes(const Record& record) {
   const uint64_t rows = static_cast<uint64_t>(numTokens) * op::q::numHeads(record);
   return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
 }
-
 }  // namespace
 
 extern const Kernel attentionKernel = {hasRowTypes, sharedBytes, tileScratchBytes, run};
-
 }  // namespace WINNOW_NAMESPACE

@@ -10,9 +10,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::expert_matmul;
 
 /** Rows of a work item: many, because activations are gathered and repeated for each. */
@@ -55,31 +53,11 @@ int numExpertsOf(const Record& record) { return slots::isPresent(record) ? slots
 
 class ExpertMatmul {
  public:
-  ExpertMatmul(const Record& record, Threads& threads)
-      : threads_(threads),
-        dtype_(weight::dtype(record)),
-        numInputs_(weight::numInputs(record)),
-        numOutputs_(weight::numOutputs(record)),
-        numBlocks_(numInputs_ / 32),
-        groupBytes_(GROUP_SIZE * bytesOf(dtype_, static_cast<uint64_t>(numInputs_))),
-        x_(x::address(record)),
-        numRows_(x::numTokens(record) * x::rowsPerToken(record)),
-        pairsPerRow_(x::rowsPerToken(record) == 1 ? ids::k(record) : 1),
-        weight_(weight::address(record)),
-        slots_(slots::isPresent(record) ? slots::address(record) : nullptr),
-        y_(y::address(record)),
-        numExperts_(numExpertsOf(record)),
-        pairs_(reinterpret_cast<int32_t*>(aligned(record.localScratch())), numExperts_, ids::address(record),
-               ids::numElements(record), slots_),
-        work_(aligned(record.localScratch()) + SortedPairs::sizeBytes(numExperts_, ids::numElements(record))),
-        activations_(aligned(record.sharedScratch()), static_cast<size_t>(numRows_) * numBlocks_) {}
+  ExpertMatmul(const Record& record, Threads& threads) : record_(record), threads_(threads) {}
 
   void run(bool reusesActivations) {
     if (!reusesActivations) {
-      const int count = numRows_ * numBlocks_;
-      for (int begin = threads_.nextItems(8); begin < count; begin = threads_.nextItems(8)) {
-        quantizeBlocks(x_ + static_cast<size_t>(begin) * 32, activations_, begin, count - begin < 8 ? count - begin : 8, 1);
-      }
+      quantizeAll(x_, activations_, numRows_ * numBlocks_, threads_);
       if (!threads_.barrier()) return;
     }
     const int perExpert = (numOutputs_ + ITEM_ROWS - 1) / ITEM_ROWS;
@@ -150,22 +128,23 @@ class ExpertMatmul {
     for (int row = begin; row < end; row += MC) qgemmPanel(dtype_, product, row, row + MC < end ? row + MC : end, scratch);
   }
 
+  const Record& record_;
   Threads& threads_;
-  const int32_t dtype_;
-  const int numInputs_;
-  const int numOutputs_;
-  const int numBlocks_;
-  const size_t groupBytes_;
-  const float* x_;
-  const int numRows_;
-  const int pairsPerRow_;
-  const uint8_t* weight_;
-  const int32_t* slots_;
-  float* y_;
-  const int numExperts_;
-  const SortedPairs pairs_;
-  uint8_t* work_;
-  const Activations activations_;
+  const int32_t dtype_ = weight::dtype(record_);
+  const int numInputs_ = weight::numInputs(record_), numOutputs_ = weight::numOutputs(record_);
+  const int numBlocks_ = numInputs_ / 32;
+  const size_t groupBytes_ = GROUP_SIZE * bytesOf(dtype_, static_cast<uint64_t>(numInputs_));
+  const float* x_ = x::address(record_);
+  const int numRows_ = x::numTokens(record_) * x::rowsPerToken(record_);
+  const int pairsPerRow_ = x::rowsPerToken(record_) == 1 ? ids::k(record_) : 1;
+  const uint8_t* weight_ = weight::address(record_);
+  const int32_t* slots_ = slots::isPresent(record_) ? slots::address(record_) : nullptr;
+  float* y_ = y::address(record_);
+  const int numExperts_ = numExpertsOf(record_);
+  uint8_t* local_ = aligned(record_.localScratch());
+  const SortedPairs pairs_{reinterpret_cast<int32_t*>(local_), numExperts_, ids::address(record_), ids::numElements(record_), slots_};
+  uint8_t* work_ = local_ + SortedPairs::sizeBytes(numExperts_, ids::numElements(record_));
+  const Activations activations_{aligned(record_.sharedScratch()), static_cast<size_t>(numRows_) * numBlocks_};
 };
 
 bool supports(const Record& record) {
@@ -185,9 +164,7 @@ uint64_t localBytes(const Record& record) {
 }
 
 void run(const Record& record, Threads& threads) { ExpertMatmul(record, threads).run(record.hasFlag(FLAG_REUSE)); }
-
 }  // namespace
 
 extern const Kernel expertMatmulKernel = {supports, sharedBytes, localBytes, run};
-
 }  // namespace WINNOW_NAMESPACE

@@ -11,9 +11,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::h2o_attention;
 
 /** Approximate number of tokens in a work item; every item gathers the keys of its chunk. */
@@ -321,9 +319,7 @@ uint64_t sharedBytes(const Record& record) {
   const int32_t numStates = least(from.numTokens, op::contextLengths::numSequences(record)) * from.numKvHeads;
   return static_cast<uint64_t>(numStates) * from.numParts * from.numSums() * sizeof(float);
 }
-
 }  // namespace
 
 extern const Kernel h2oAttentionKernel = {supports, sharedBytes, scratchBytes<Operands, Scratch>, run};
-
 }  // namespace WINNOW_NAMESPACE

@@ -8,9 +8,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::matmul;
 
 /** Rows of a work item of a few tokens. */
@@ -69,9 +67,7 @@ void run(const Record& record, Threads& threads) {
   if (numTokens >= MIN_PANEL_TOKENS) multiplyMany(record, threads, product);
   else multiplyFew(record, threads, product);
 }
-
 }  // namespace
 
 extern const Kernel matmulKernel = {supports, sharedBytes, localBytes, run};
-
 }  // namespace WINNOW_NAMESPACE

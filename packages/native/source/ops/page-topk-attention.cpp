@@ -9,9 +9,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::page_topk_attention;
 
 struct Operands : KvCache {
@@ -268,9 +266,7 @@ void run(const Record& record, Threads& threads) {
 bool supports(const Record& record) {
   return hasRowTypes(record) && KvCache(record).groupSize <= MAX_LANES && !op::mass::isPresent(record);
 }
-
 }  // namespace
 
 extern const Kernel pageTopkAttentionKernel = {supports, noScratch, scratchBytes<Operands, Scratch>, run};
-
 }  // namespace WINNOW_NAMESPACE

@@ -9,9 +9,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::sparq_attention;
 
 /** Slots whose approximate logits are computed at once; heads are the rows of such a panel. */
@@ -259,9 +257,7 @@ void run(const Record& record, Threads& threads) {
 bool supports(const Record& record) {
   return hasRowTypes(record) && KvCache(record).groupSize <= MAX_LANES && !op::mass::isPresent(record);
 }
-
 }  // namespace
 
 extern const Kernel sparqAttentionKernel = {supports, noScratch, scratchBytes<Operands, Scratch>, run};
-
 }  // namespace WINNOW_NAMESPACE

@@ -9,16 +9,13 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::sparse_combine;
 
 /** Columns of a work item are a multiple of this: whole blocks of every type. */
 constexpr int COLUMNS = 256;
 
 bool supports(const Record& record) { return canDequantize(weight::dtype(record)); }
-uint64_t sharedBytes(const Record&) { return 0; }
 uint64_t localBytes(const Record& record) {
   return MAX_GATHER_TOKENS * static_cast<uint64_t>(weight::dim(record) + COLUMNS) * sizeof(float) + 64;
 }
@@ -61,9 +58,7 @@ void run(const Record& record, Threads& threads) {
     }
   }
 }
-
 }  // namespace
 
-extern const Kernel sparseCombineKernel = {supports, sharedBytes, localBytes, run, takes};
-
+extern const Kernel sparseCombineKernel = {supports, noScratch, localBytes, run, takes};
 }  // namespace WINNOW_NAMESPACE

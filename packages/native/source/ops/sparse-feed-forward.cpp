@@ -11,9 +11,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::sparse_feed_forward;
 
 /** Maximum number of groups whose sums are kept at once, by several threads and by one, so that they fit its caches. */
@@ -129,9 +127,7 @@ uint64_t localBytes(const Record& record) { return 2 * tokenBytes(record) + 64; 
 bool takes(const Record& record) { return x::numTokens(record) <= MAX_GATHER_TOKENS; }
 
 void run(const Record& record, Threads& threads) { FeedForward(record, threads).run(); }
-
 }  // namespace
 
 extern const Kernel sparseFeedForwardKernel = {supports, sharedBytes, localBytes, run, takes};
-
 }  // namespace WINNOW_NAMESPACE

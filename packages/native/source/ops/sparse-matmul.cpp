@@ -8,16 +8,13 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 using namespace operands::sparse_matmul;
 
 /** Active rows of a work item. */
 constexpr int ITEM_ROWS = 2 * ROWS_AT_ONCE;
 
 bool supports(const Record& record) { return canDequantize(weight::dtype(record)); }
-uint64_t sharedBytes(const Record&) { return 0; }
 uint64_t localBytes(const Record& record) {
   return MAX_GATHER_TOKENS * paddedColumns(static_cast<size_t>(x::dim(record))) * sizeof(float) + 64;
 }
@@ -59,9 +56,7 @@ void run(const Record& record, Threads& threads) {
     memset(y::address(record) + t * maxActive + numActive, 0, (maxActive - static_cast<size_t>(numActive)) * sizeof(float));
   }
 }
-
 }  // namespace
 
-extern const Kernel sparseMatmulKernel = {supports, sharedBytes, localBytes, run, takes};
-
+extern const Kernel sparseMatmulKernel = {supports, noScratch, localBytes, run, takes};
 }  // namespace WINNOW_NAMESPACE

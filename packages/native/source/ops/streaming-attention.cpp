@@ -8,9 +8,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::streaming_attention;
 
 /** The cache as queries see it through the window, and before it. */
@@ -68,9 +66,7 @@ void run(const Record& record, Threads& threads) {
 }
 
 bool supports(const Record& record) { return hasRowTypes(record) && !op::mass::isPresent(record); }
-
 }  // namespace
 
 extern const Kernel streamingAttentionKernel = {supports, noScratch, tileScratchBytes, run};
-
 }  // namespace WINNOW_NAMESPACE

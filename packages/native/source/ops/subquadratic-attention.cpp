@@ -8,9 +8,7 @@
 #include "../runtime/kernel.h"
 
 namespace WINNOW_NAMESPACE {
-
 namespace {
-
 namespace op = operands::subquadratic_attention;
 
 struct Operands : KvCache {
@@ -219,9 +217,7 @@ void run(const Record& record, Threads& threads) {
 bool supports(const Record& record) {
   return hasRowTypes(record) && op::attributes::causal(record) && op::attributes::window(record) == 0 && !op::mass::isPresent(record);
 }
-
 }  // namespace
 
 extern const Kernel subquadraticAttentionKernel = {supports, noScratch, tileScratchBytes, run};
-
 }  // namespace WINNOW_NAMESPACE

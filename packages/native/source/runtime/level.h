@@ -10,7 +10,6 @@
 #endif
 
 namespace winnow {
-
 /** Waits until all threads of the record have arrived; false if the thread has to end instead. */
 struct BarrierCall {
   bool (*wait)(void* context);
@@ -39,5 +38,4 @@ struct Level {
   /** Runs a loop: `count` passes of arithmetic, or `count` bytes to read. Returns its operations or bytes. */
   double (*measurePeak)(Peak peak, const uint8_t* bytes, uint64_t count);
 };
-
 }  // namespace winnow

@@ -7,7 +7,6 @@
 #include "level.h"
 
 namespace WINNOW_NAMESPACE {
-
 /** A tensor in the frame. */
 struct Slot {
   int32_t isPresent;
@@ -34,12 +33,15 @@ struct Task {
 
 class Record {
  public:
-  Record(uint8_t* memory, uint32_t task)
+  Record(uint8_t* memory, uint32_t task, bool hasTiles)
       : memory_(memory),
+        hasTiles_(hasTiles),
         task_(reinterpret_cast<const Task*>(memory + task)),
         slots_(reinterpret_cast<const Slot*>(memory + task - TASK_OFFSET)) {}
 
   const Task& task() const { return *task_; }
+  /** Whether kernels may use tiles of AMX. */
+  bool hasTiles() const { return hasTiles_; }
 
   bool isPresent(int tensor) const { return slots_[tensor].isPresent != 0; }
   /** GGUF number of the dtype; see generated/dtypes.h. */
@@ -72,8 +74,8 @@ class Record {
   const int32_t* words(uint32_t address) const { return reinterpret_cast<const int32_t*>(memory_ + address); }
 
   uint8_t* memory_;
+  bool hasTiles_;
   const Task* task_;
   const Slot* slots_;
 };
-
 }  // namespace WINNOW_NAMESPACE

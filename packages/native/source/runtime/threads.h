@@ -4,7 +4,6 @@
 #include "record.h"
 
 namespace WINNOW_NAMESPACE {
-
 class Threads {
  public:
   Threads(uint8_t* memory, const Task& task, BarrierCall barrier)
@@ -51,5 +50,4 @@ class Threads {
   int32_t localItem_ = 0;
   bool isStopped_ = false;
 };
-
 }  // namespace WINNOW_NAMESPACE

@@ -3,10 +3,8 @@
  * for codes of eight bits, activations come as magnitudes [32] and signs [32], see `storeSignMagnitude`.
  */
 #pragma once
-#include "avx2.h"
 
 namespace WINNOW_NAMESPACE {
-
 /**
  * Vectors of rows that a qgemm microkernel takes at once: as many as have their codes in half of the registers. Codes of eight bits
  * are operands in memory, where more rows share what is broadcast.
@@ -26,6 +24,8 @@ inline int32_t storeSignMagnitude(uint8_t* to, Ints codes) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(to + 32), _mm_xor_si128(isNegative, _mm_set1_epi8(-128)));
   return -reduceAdd(_mm256_min_epi32(codes, _mm256_setzero_si256()));
 }
+/** Nothing else is in the initial sum. */
+constexpr int32_t Q8_START = 0;
 /** How many 16-bit sums of two products with codes of BITS bits fit 16 bits: `8 * 2 * 15 * 127 < 2^15`. */
 template <int BITS> constexpr int PAIR_SUMS = BITS <= 4 ? 8 : BITS == 5 ? 4 : BITS == 6 ? 2 : 1;
 
@@ -44,10 +44,7 @@ inline Ints addPairs(Ints sum, Ints pairs) {
   return sum;
 }
 
-/**
- * Adds the products of COUNT vectors of codes, unsigned with BITS bits, and as many of activations, in which every four are
- * repeated for the four rows of a part. Signs come 128 bytes after magnitudes.
- */
+/** See usdot.h. Signs come 128 bytes after magnitudes. */
 template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT], const uint8_t* x, Ints sum) {
   constexpr int RUN = PAIR_SUMS<BITS> < COUNT ? PAIR_SUMS<BITS> : COUNT;
   const auto pairsOf = [&](int i) {
@@ -67,13 +64,8 @@ template <int BITS, int COUNT> inline Ints dotRepeated(const Ints (&codes)[COUNT
 /** The sums of 16 bits that `measurePeak` counts. */
 inline Ints addProducts(Ints sum, Ints a, Ints b) { return _mm256_add_epi16(sum, _mm256_maddubs_epi16(a, b)); }
 
-/** Tokens that a qgemm microkernel interleaves, to hide the latency of dot products. */
 constexpr int TILE_TOKENS = 1;
 
-/**
- * Adds the products of words [FROM, TO) of blocks: a lane's four codes, unsigned with BITS bits, times four activations of each
- * token; `x` are the codes of consecutive tokens.
- */
 template <int BITS, int FROM, int TO, int VECTORS>
 inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&sums)[TILE_TOKENS][VECTORS]) {
   constexpr int COUNT = PAIR_SUMS<BITS> < TO - FROM ? PAIR_SUMS<BITS> : TO - FROM;
@@ -92,5 +84,4 @@ inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&su
     }
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -2,11 +2,12 @@
 #pragma once
 
 namespace WINNOW_NAMESPACE {
-
 /** Vectors of rows that a qgemm microkernel takes at once: their codes fill half of the registers. */
 template <int BITS> constexpr int ROW_VECTORS = LANES == 16 ? 2 : 1;
 /** Bytes of the codes of a block of 32 activations in the form for weights of BITS bits. */
 template <int BITS> constexpr int CODE_BYTES = 32;
+/** The initial sum for unsigned codes of q8_0 is this times the sum of the codes of activations. */
+constexpr int32_t Q8_START = -128;
 /** Only defined on levels with a second form of codes. */
 int32_t storeSignMagnitude(uint8_t* to, Ints codes);
 
@@ -39,5 +40,4 @@ inline void dotTile(const Ints (&codes)[VECTORS][8], const uint8_t* x, Ints (&su
     }
   }
 }
-
 }  // namespace WINNOW_NAMESPACE

@@ -44,6 +44,20 @@ export const nativeKernelsMutants: readonly Mutant[] = [
     ...conformance('attention$'),
   },
   {
+    file: 'packages/native/source/gemm/qgemm.cpp',
+    find: 'FORMAT::scaling == Scaling::Halves && k >= TILE_SIZE / 2 ? block.b : block.a',
+    replace: 'block.a',
+    tests: ['packages/native/test/build.test.ts'],
+    only: 'tiles-avx512-emulated',
+  },
+  {
+    file: 'packages/native/source/gemm/qgemm.cpp',
+    find: 'const uint16_t* next = t + TILE_SIZE < last ? x + TILE_SIZE * stride : x;',
+    replace: 'const uint16_t* next = x;',
+    tests: ['packages/native/test/build.test.ts'],
+    only: 'tiles-avx512-emulated',
+  },
+  {
     file: 'packages/backend-wasm/src/host/web-assembly.ts',
     find: `    turnNativeOff(memory);
     return undefined;`,
