@@ -10,6 +10,7 @@ import { registerEval } from './commands/eval/command.js';
 import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
+import { registerModels } from './commands/models.js';
 import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
@@ -110,6 +111,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerCalibrate(program, host);
   registerEval(program, host);
   registerExplainAttention(program, host);
+  registerModels(program, host);
   return program;
 }
 

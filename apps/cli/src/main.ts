@@ -37,6 +37,7 @@ process.exitCode = await main(process.argv.slice(2), {
   engine: () => import('@winnow/engine'),
   server: () => import('@winnow/server'),
   download,
+  hubCache: () => import('@winnow/hub/node'),
   onInterrupt: (listener) => {
     interruptListeners.add(listener);
     return () => interruptListeners.delete(listener);

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { PassThrough, Readable } from 'node:stream';
 import { main } from '../src/cli.js';
-import type { CliIo, Download, EngineApi, ServerApi } from '../src/terminal/io.js';
+import type { CliIo, Download, EngineApi, HubCacheApi, ServerApi } from '../src/terminal/io.js';
 
 export interface CliRun {
   readonly code: number;
@@ -15,6 +15,7 @@ export interface CliSetup {
   readonly stdin?: string | undefined;
   readonly env?: CliIo['env'];
   readonly download?: Download;
+  readonly hubCache?: HubCacheApi;
   readonly server?: ServerApi;
   readonly isStderrTerminal?: boolean;
   readonly isStdoutTerminal?: boolean;
@@ -52,6 +53,8 @@ export class TestHost {
       stderr: Object.assign(this.#stderr, { isTTY: isStderrTerminal }),
       env,
       engine: () => Promise.resolve(engine),
+      hubCache: () =>
+        setup.hubCache ? Promise.resolve(setup.hubCache) : Promise.reject(new Error('no hub in this test')),
       download: setup.download ?? (() => Promise.reject(new Error('no download in this test'))),
       onInterrupt: (listener) => {
         this.#listeners.add(listener);

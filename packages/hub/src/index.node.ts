@@ -1,3 +1,4 @@
+export { listCachedRepos, removeCachedRepo, type CachedRepo, type CacheOptions } from './cached-repos.node.js';
 export {
   downloadRepo,
   type DownloadedRepo,

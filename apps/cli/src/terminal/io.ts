@@ -2,6 +2,7 @@
 import type { Readable, Writable } from 'node:stream';
 import type * as engine from '@winnow/engine';
 import type { ModelLocation } from '@winnow/engine';
+import type * as hub from '@winnow/hub/node';
 import type { ServerOptions, WinnowServer } from '@winnow/server';
 import type { Peaks } from './profile-table.js';
 
@@ -12,6 +13,9 @@ export type EngineApi = Pick<typeof engine, 'loadModel' | 'loadEmbeddingModel' |
 export interface ServerApi {
   createServer(options: ServerOptions): Promise<WinnowServer>;
 }
+
+/** The parts of `@winnow/hub` that look after downloaded models. */
+export type HubCacheApi = Pick<typeof hub, 'listCachedRepos' | 'removeCachedRepo'>;
 
 /** A model in a repository. */
 export interface HubRequest {
@@ -47,6 +51,8 @@ export interface CliIo {
   /** The same for `winnow serve`. */
   readonly server: () => Promise<ServerApi>;
   readonly download: Download;
+  /** Loads the hub lazily. */
+  readonly hubCache: () => Promise<HubCacheApi>;
   /** Calls the listener at every Ctrl-C until the returned function is called. */
   readonly onInterrupt: (listener: () => void) => () => void;
   /** The same for SIGTERM; the listener must exit the process. */

@@ -123,6 +123,18 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/access.test.ts'],
   },
   {
+    file: 'apps/cli/src/commands/models.ts',
+    find: 'for (const model of models) requestOf(model); // before anything is downloaded',
+    replace: '',
+    tests: ['test/models.test.ts'],
+  },
+  {
+    file: 'packages/hub/src/cached-repos.node.ts',
+    find: 'const found = (await listCachedRepos(options)).find((cached) => cached.repo === repo);',
+    replace: 'const found = (await listCachedRepos(options)).find((cached) => cached.repo.startsWith(repo));',
+    tests: ['src/cached-repos.node.test.ts'],
+  },
+  {
     file: 'apps/cli/src/commands/chat.ts',
     find: "if (line.startsWith('/') && !line.startsWith('//')) {",
     replace: "if (line.startsWith('/')) {",
