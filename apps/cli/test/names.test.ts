@@ -36,7 +36,7 @@ const generateNames: OptionNames<GenerateOptions> = {
   ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
   ...{ frequencyPenalty: true, penaltyWindow: true, seed: true, maxTokens: true, stop: true, ignoreEos: true },
   ...{ numTopLogprobs: true, grammar: true, jsonSchema: true, showTokens: true, overflow: true, promptPhase: true },
-  ...{ compileTimeoutMs: true, logitBias: true },
+  ...{ compileTimeoutMs: true, logitBias: true, spanLimit: true },
   ...{ signal: true, onPromptProgress: true },
 };
 const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
@@ -75,7 +75,8 @@ const programOnly = [
   ...serveArguments,
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
-  ...['numTopLogprobs', 'logitBias', 'showTokens', 'promptPhase', 'onPromptProgress', 'onRequest', 'onError'],
+  ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
+  ...['onRequest', 'onError'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
@@ -93,7 +94,7 @@ const commandOnly = [
     '--quiet',
   ],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
-  ...['--help', '--help-all'],
+  ...['--help', '--help-all', '--reasoning-effort', '--max-reasoning-tokens'],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 

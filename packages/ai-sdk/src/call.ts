@@ -1,6 +1,7 @@
 /** Converts a call of the AI SDK to a request to the engine. */
 import type { LanguageModelV4CallOptions, SharedV4Warning } from '@ai-sdk/provider';
 import {
+  hasReasoning,
   prepareChat,
   type ChatReader,
   type ChatRequest,
@@ -36,17 +37,15 @@ export async function prepareCall(
   const warnings: SharedV4Warning[] = [];
   const callSettings: CallSettings = call.providerOptions?.['winnow'] ?? {};
   checkOptions(callSettings, callSettingNames);
-  if (call.reasoning !== undefined && call.reasoning !== 'provider-default' && call.reasoning !== 'none') {
-    warnings.push({ type: 'unsupported', feature: 'reasoning' });
-  }
   const { responseFormat } = call;
   const jsonSchema =
     responseFormat?.type === 'json' ? ((responseFormat.schema ?? { type: 'object' }) as JsonSchema) : undefined;
   const tools = toolsOf(call, warnings);
-  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, templateVariables, parallelToolCalls } = {
+  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, ...chatSettings } = {
     ...settings,
     ...callSettings,
   };
+  const { templateVariables, parallelToolCalls, maxReasoningTokens } = chatSettings;
   if (grammar !== undefined && (jsonSchema !== undefined || tools.length > 0)) {
     throw new ArgumentError({
       argument: 'grammar',
@@ -82,10 +81,24 @@ export async function prepareCall(
     ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),
     ...(templateVariables === undefined ? {} : { templateVariables }),
+    ...(maxReasoningTokens === undefined ? {} : { maxReasoningTokens }),
+    ...effortOf(call, model, warnings),
   };
   const { abortSignal } = call;
   const turn = await prepareChat(model, request, abortSignal === undefined ? {} : { signal: abortSignal });
   return { prompt: turn.prompt, options: { ...options, ...turn.options }, reader: turn.createReader(), warnings };
+}
+
+/** The SDK asks for an effort of any model; one whose template has no reasoning gets a warning. */
+function effortOf(
+  { reasoning }: LanguageModelV4CallOptions,
+  model: Model,
+  warnings: SharedV4Warning[],
+): Pick<ChatRequest, 'reasoningEffort'> {
+  if (reasoning === undefined || reasoning === 'provider-default') return {};
+  if (reasoning === 'none' || hasReasoning(model)) return { reasoningEffort: reasoning };
+  warnings.push({ type: 'unsupported', feature: 'reasoning' });
+  return {};
 }
 
 function toolsOf({ tools = [] }: LanguageModelV4CallOptions, warnings: SharedV4Warning[]): ChatTool[] {

@@ -21,14 +21,17 @@ function chatMessage(message: LanguageModelV4Message): ChatMessage[] {
       return [{ role: 'user', content: message.content.map((part) => textOf(part)).join('') }];
     case 'assistant': {
       const texts: string[] = [];
+      const thoughts: string[] = [];
       const toolCalls: ChatToolCall[] = [];
       for (const part of message.content) {
         if (part.type === 'tool-call') {
           toolCalls.push({ id: part.toolCallId, name: part.toolName, arguments: argumentsOf(part.input) });
-        } else if (part.type !== 'reasoning') texts.push(textOf(part)); // reasoning of earlier turns is dropped
+        } else if (part.type === 'reasoning') thoughts.push(part.text);
+        else texts.push(textOf(part));
       }
-      const content = texts.join('');
-      return [{ role: 'assistant', content, ...(toolCalls.length === 0 ? {} : { toolCalls }) }];
+      const reasoning = thoughts.length === 0 ? {} : { reasoning: thoughts.join('') };
+      const calls = toolCalls.length === 0 ? {} : { toolCalls };
+      return [{ role: 'assistant', content: texts.join(''), ...reasoning, ...calls }];
     }
     case 'tool':
       return message.content.map((part) => {

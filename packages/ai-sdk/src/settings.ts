@@ -15,6 +15,8 @@ export interface LanguageModelSettings extends Pick<
   readonly templateVariables?: Readonly<Record<string, unknown>>;
   /** Whether one answer may contain several tool calls. Default true. */
   readonly parallelToolCalls?: boolean;
+  /** Maximum number of tokens of reasoning, after which its end is forced. Default: unlimited. */
+  readonly maxReasoningTokens?: number;
   /** Name of the model in the SDK. Default: the name in its file. */
   readonly modelId?: string;
 }
@@ -30,6 +32,7 @@ export const callSettingNames: OptionNames<CallSettings> = {
   grammar: true,
   templateVariables: true,
   parallelToolCalls: true,
+  maxReasoningTokens: true,
 };
 
 export const languageModelNames: OptionNames<LanguageModelSettings> = {

@@ -4,6 +4,7 @@ export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { checkTextLength } from './chat/encode-prompt.js';
 export {
+  hasReasoning,
   prepareChat,
   type ChatRequest,
   type ChatTurn,
@@ -18,9 +19,9 @@ export type {
   ToolCallDelta,
   ToolCallPart,
   ToolCallStart,
-} from './chat/chat-part.js';
+} from './chat/answers/chat-part.js';
 export { runSliced } from './runtime/compilation.js';
-export type { ToolFormat } from './chat/tool-format.js';
+export type { ToolFormat } from './chat/formats/tool-formats.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './load/engine.js';
@@ -47,6 +48,7 @@ export {
   type PrometheusMetrics,
 } from './metrics/prometheus.js';
 export type { LogitBias } from './generation/penalties.js';
+export type { SpanLimit } from './generation/span-limit.js';
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
 export type { AttentionTrace } from './plan/attention-trace.js';

@@ -36,6 +36,10 @@ export interface ChatWinnowCallOptions extends BaseChatModelCallOptions, Omit<Ge
   tools?: BindToolsInput[];
   /** Whether an answer may contain several tool calls. Default true. */
   parallelToolCalls?: boolean;
+  /** How much the model reasons: what its template knows, such as `low`, or `none`. Default: as the template decides. */
+  reasoningEffort?: string;
+  /** Maximum number of tokens of reasoning, after which its end is forced. Default: unlimited. */
+  maxReasoningTokens?: number;
 }
 
 /**
@@ -168,7 +172,7 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
 
 function requestOf(
   messages: readonly BaseMessage[],
-  { tools, tool_choice, parallelToolCalls }: ChatWinnowCallOptions,
+  { tools, tool_choice, parallelToolCalls, reasoningEffort, maxReasoningTokens }: ChatWinnowCallOptions,
   jsonSchema: JsonSchema | undefined,
 ): ChatRequest {
   const toolChoice = toToolChoice(tool_choice);
@@ -178,17 +182,23 @@ function requestOf(
     ...(toolChoice === undefined ? {} : { toolChoice }),
     ...(parallelToolCalls === undefined ? {} : { parallelToolCalls }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),
+    ...(reasoningEffort === undefined ? {} : { reasoningEffort }),
+    ...(maxReasoningTokens === undefined ? {} : { maxReasoningTokens }),
   };
 }
 
 /** @throws {ArgumentError} for a grammar together with tools or a schema */
 function constrained(settings: GenerateOptions, { options }: ChatTurn): GenerateOptions {
-  if (settings.grammar === undefined || Object.keys(options).length === 0) return { ...settings, ...options };
+  if (settings.grammar === undefined || !hasConstraint(options)) return { ...settings, ...options };
   throw new ArgumentError({
     argument: 'grammar',
     expected: 'no grammar together with tools or jsonSchema',
     actual: 'both',
   });
+}
+
+function hasConstraint({ grammar, jsonSchema }: ChatTurn['options']): boolean {
+  return grammar !== undefined || jsonSchema !== undefined;
 }
 
 async function* readParts(generation: Generation, reader: ChatReader): AsyncGenerator<ChatPart> {

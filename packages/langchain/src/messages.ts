@@ -11,23 +11,24 @@ const roles: Readonly<Record<string, string>> = {
   tool: 'tool',
 };
 
-/**
- * Non-text parts of an answer, which are skipped: tool calls come from `tool_calls`, and reasoning is not passed to the
- * model again.
- */
+/** Parts of an answer that are no text: tool calls come from `tool_calls`, and reasoning is taken from its parts. */
 const silentParts = new Set(['tool_use', 'tool_call', 'tool_call_chunk', 'reasoning', 'thinking', 'redacted_thinking']);
 
 /** @throws {ArgumentError} for images and other content that is not text */
 export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] {
   return messages.map((message, index) => {
-    const chatMessage: ChatMessage = { role: roleOf(message, index), content: textOf(message, index) };
+    const chatMessage: ChatMessage & { reasoning?: string } = {
+      role: roleOf(message, index),
+      content: textOf(message, index),
+    };
     if (ToolMessage.isInstance(message)) {
       const { tool_call_id: toolCallId, name } = message;
       return { ...chatMessage, toolCallId, ...(name === undefined ? {} : { name }) };
     }
-    if (!AIMessage.isInstance(message) || message.tool_calls === undefined || message.tool_calls.length === 0) {
-      return chatMessage;
-    }
+    if (!AIMessage.isInstance(message)) return chatMessage;
+    const reasoning = reasoningOf(message);
+    if (reasoning !== '') chatMessage.reasoning = reasoning;
+    if (message.tool_calls === undefined || message.tool_calls.length === 0) return chatMessage;
     const toolCalls = message.tool_calls.map(({ id, name, args }) => ({
       name,
       arguments: args as Readonly<Record<string, unknown>>,
@@ -35,6 +36,15 @@ export function toChatMessages(messages: readonly BaseMessage[]): ChatMessage[] 
     }));
     return { ...chatMessage, toolCalls };
   });
+}
+
+/** Of `additional_kwargs.reasoning_content`, or of the parts that LangChain's providers write. */
+function reasoningOf({ additional_kwargs, content }: AIMessage): string {
+  const { reasoning_content: whole } = additional_kwargs;
+  if (typeof whole === 'string') return whole;
+  if (typeof content === 'string') return '';
+  const texts = content.map((part) => (part.type === 'reasoning' ? part['reasoning'] : part['thinking']));
+  return texts.filter((text) => typeof text === 'string').join('');
 }
 
 function roleOf(message: BaseMessage, index: number): string {

@@ -1,10 +1,23 @@
 /** A conversation with a model: its messages, its cache, and one reply at a time. */
-import type { ChatMessage, GenerateOptions, GenerationResult, Model, SamplingOptions, Session } from '@winnow/engine';
+import {
+  prepareChat,
+  type ChatMessage,
+  type ChatPart,
+  type ChatRequest,
+  type GenerateOptions,
+  type GenerationResult,
+  type Model,
+  type SamplingOptions,
+  type Session,
+} from '@winnow/engine';
+import { definedFields } from '@winnow/tensor';
 import { streamGeneration } from '../terminal/stream-generation.js';
 
 export interface ConversationOptions {
   readonly limits: GenerateOptions;
   readonly sampling: SamplingOptions;
+  /** How much the model reasons before it replies. */
+  readonly reasoning: Pick<ChatRequest, 'reasoningEffort' | 'maxReasoningTokens'>;
   /** Seed of the first reply; each further one uses the next seed. */
   readonly seed: number;
   readonly system: string | undefined;
@@ -77,17 +90,34 @@ export class Conversation {
     }
   }
 
-  async reply({ signal, write, onPromptProgress }: ReplyHost): Promise<boolean> {
-    const options: GenerateOptions = {
-      ...this.#options.limits,
-      ...this.#options.sampling,
-      seed: this.#nextSeed,
-      signal,
-      onPromptProgress,
+  async reply({ signal, write, writeReasoning, onPromptProgress }: ReplyHost): Promise<boolean> {
+    const { limits, sampling, reasoning } = this.#options;
+    const { jsonSchema, ...others } = limits;
+    const request: ChatRequest = {
+      messages: this.transcript(),
+      ...definedFields<ChatRequest>({ ...reasoning, jsonSchema }),
     };
-    const streamed = await streamGeneration(this.#session.generate(this.transcript(), options), write);
+    const turn = await prepareChat(this.model, request, { signal });
+    const options: GenerateOptions = {
+      ...{ ...others, ...sampling, seed: this.#nextSeed, signal, onPromptProgress },
+      ...turn.options,
+    };
+    const reader = turn.createReader();
+    const reply = { text: '', reasoning: '' };
+    const show = async (parts: readonly ChatPart[]): Promise<void> => {
+      for (const part of parts) {
+        if (part.type !== 'text' && part.type !== 'reasoning') continue; // a chat without tools has no calls
+        reply[part.type] += part.text;
+        await (part.type === 'text' ? write : writeReasoning)(part.text);
+      }
+    };
+    const streamed = await streamGeneration(this.#session.generate(turn.prompt, options), (piece) =>
+      show(reader.push(piece)),
+    );
+    await show(reader.end());
     this.#nextSeed += 1;
-    this.messages.push({ role: 'assistant', content: streamed.text });
+    const thoughts = reply.reasoning === '' ? {} : { reasoning: reply.reasoning };
+    this.messages.push({ role: 'assistant', content: reply.text, ...thoughts });
     this.lastResult = streamed.result ?? this.lastResult;
     if (streamed.error !== undefined && !signal.aborted) throw streamed.error;
     return streamed.result !== undefined;
@@ -97,5 +127,6 @@ export class Conversation {
 export interface ReplyHost {
   readonly signal: AbortSignal;
   readonly write: (piece: string) => Promise<void>;
+  readonly writeReasoning: (piece: string) => Promise<void>;
   readonly onPromptProgress: NonNullable<GenerateOptions['onPromptProgress']>;
 }

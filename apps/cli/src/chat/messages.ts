@@ -8,8 +8,10 @@ export function checkedMessages(messages: unknown, source: string): ChatMessage[
     throw new FormatError({ source, field: 'messages', message: 'expected a list of messages' });
   }
   return messages.map((message: unknown, index) => {
-    const { role, content } = (message ?? {}) as { role?: unknown; content?: unknown };
-    if (typeof role === 'string' && typeof content === 'string') return { role, content };
+    const { role, content, reasoning } = (message ?? {}) as Readonly<Record<string, unknown>>;
+    if (typeof role === 'string' && typeof content === 'string') {
+      return typeof reasoning === 'string' ? { role, content, reasoning } : { role, content };
+    }
     throw new FormatError({ source, field: `messages[${index}]`, message: 'expected role and content, both strings' });
   });
 }

@@ -1,6 +1,7 @@
 /** `winnow chat`: a conversation on the terminal, or from a pipe. */
 import type { Command } from 'commander';
 import type { ChatMessage, Session } from '@winnow/engine';
+import { definedFields } from '@winnow/tensor';
 import { runChatCommand, type ChatHost } from '../chat/commands.js';
 import { checkedMessages } from '../chat/messages.js';
 import { Conversation } from '../chat/conversation.js';
@@ -11,10 +12,11 @@ import { limitsOf, loadOptionsOf, samplingOf, seedOf } from '../flags/engine-opt
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors/errors.js';
 import { LineReader } from '../terminal/line-reader.js';
 import { displayName } from '../models/model-location.js';
+import { ReasoningOutput } from '../terminal/reasoning-output.js';
 import { checkConstraint } from '../terminal/summary.js';
 import { openModel } from '../models/open-model.js';
 import { SessionFiles } from '../models/session-files.js';
-import { addGroup, flag } from '../flags/builders.js';
+import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addModelOption, addAttentionOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
 import {
@@ -26,6 +28,8 @@ import {
 
 interface ChatFlags extends LoadFlags, GenerationFlags, SessionFlags {
   readonly system?: string;
+  readonly reasoningEffort?: string;
+  readonly maxReasoningTokens?: number;
 }
 
 const examples = `
@@ -42,6 +46,17 @@ export function registerChat(program: Command, host: CommandHost): void {
   const command = program.command('chat').argument('[model]', 'the model (default: the demo model)');
   addGroup(addModelOption(command), { heading: 'Prompt', common: [flag('--system <text>', 'system message')] });
   addGenerationOptions(command, 256, 'per reply');
+  addGroup(command, {
+    heading: 'Reasoning',
+    common: [
+      flag('--reasoning-effort <level>', 'how much the model reasons: what its template knows, or none'),
+      numberOption(
+        '--max-reasoning-tokens <n>',
+        'maximum number of tokens of reasoning, after which the reply begins (default: unlimited)',
+        numberRules.fromZero,
+      ),
+    ],
+  });
   addLoadOptions(addAttentionOptions(command));
   addSessionOptions(command, 'continue a conversation saved by --save-session');
   addGroup(command, { heading: 'Output', common: [flag('-q, --quiet', 'print only errors to stderr')] });
@@ -69,6 +84,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     limits: { ...limitsOf(flags), ...constraint },
     sampling: samplingOf(flags, model.defaultSampling, seed),
     seed,
+    reasoning: definedFields({ reasoningEffort: flags.reasoningEffort, maxReasoningTokens: flags.maxReasoningTokens }),
     system: flags.system,
     name,
   });
@@ -83,7 +99,10 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     failure = error;
   }
   // also after a failure, so that no computation is lost
-  const messages = conversation.transcript().map(({ role, content }) => ({ role, content }));
+  const messages = conversation.transcript().map(({ role, content, reasoning }) => ({
+    ...{ role, content },
+    ...(reasoning === undefined ? {} : { reasoning }),
+  }));
   failure = (await files.save(session, { metadata: { messages } })) ?? failure;
   if (failure !== undefined) throw failure;
 }
@@ -166,9 +185,10 @@ class ChatLoop {
   }
 
   async #streamReply(reply: (host: Parameters<Conversation['reply']>[0]) => Promise<boolean>): Promise<void> {
-    const { out, progress, warn } = this.#context;
+    const { io, out, progress, warn } = this.#context;
     this.#replying = new AbortController();
     let last = '';
+    const reasoning = new ReasoningOutput((text) => out.write(text), io);
     progress.wait('prompt');
     try {
       const isWhole = await reply({
@@ -177,8 +197,13 @@ class ChatLoop {
           progress.show('prompt', processedTokens, totalTokens, 'tokens'),
         write: async (piece) => {
           progress.clear();
-          if (piece !== '') last = piece;
+          await reasoning.end();
+          last = piece;
           await out.write(piece);
+        },
+        writeReasoning: async (piece) => {
+          progress.clear();
+          await reasoning.write(piece);
         },
       });
       if (!last.endsWith('\n')) await out.write('\n');

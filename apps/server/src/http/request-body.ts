@@ -30,7 +30,6 @@ export const unsupportedParameters: Readonly<Record<string, unknown>> = {
   modalities: ['text'],
   moderation: undefined,
   prediction: undefined,
-  reasoning_effort: undefined,
   store: false,
   suffix: '',
   verbosity: undefined,

@@ -46,6 +46,8 @@ export function chatRequestOf(body: ChatPrompt): ChatRequest {
       toolChoice: toolChoiceOf(body),
       parallelToolCalls: body.parallel_tool_calls,
       jsonSchema: jsonSchemaOf(body),
+      reasoningEffort: body.reasoning_effort ?? undefined,
+      maxReasoningTokens: body.max_reasoning_tokens,
       templateVariables: body.chat_template_kwargs,
     }),
   };
@@ -59,6 +61,7 @@ function messageOf(message: RequestMessage, index: number): ChatMessage {
     content: contentOf(message, `messages[${index}]`),
     ...definedFields<ChatMessage>({
       name,
+      reasoning: message.reasoning_content ?? undefined,
       toolCallId,
       toolCalls: toolCalls?.map((call, callIndex) => ({
         id: call.id,

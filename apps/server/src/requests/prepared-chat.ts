@@ -33,7 +33,8 @@ export async function prepareCall(
   prepareOptions: PrepareOptions,
 ): Promise<PreparedChat> {
   const turn = await preparedTurn(request, entry, prepareOptions, promptParam);
-  if (options.grammar !== undefined && Object.keys(turn.options).length > 0) {
+  const { grammar, jsonSchema } = turn.options;
+  if (options.grammar !== undefined && (grammar !== undefined || jsonSchema !== undefined)) {
     throw badRequest('grammar', 'cannot be combined with tools or response_format', 'invalid_value');
   }
   checkPrompt(turn.prompt, entry, promptParam);

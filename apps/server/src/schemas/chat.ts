@@ -22,12 +22,17 @@ const RequestToolCall = Type.Object({
   function: Type.Object({ name: Type.String(), arguments: Type.String({ description: 'A JSON object as a string.' }) }),
 });
 
+const ReasoningContent = Type.String({
+  description: "Extension of the OpenAI API: the model's reasoning, without the marks around it.",
+});
+
 const RequestMessage = Type.Object({
   role: Type.Enum(['system', 'developer', 'user', 'assistant', 'tool']),
   content: Type.Optional(
     Type.Union([Type.String(), Type.Null(), Type.Array(ContentPart, { description: 'Content parts of type text.' })]),
   ),
   name: Type.Optional(Type.String()),
+  reasoning_content: Type.Optional(Type.Union([ReasoningContent, Type.Null()])),
   tool_calls: Type.Optional(Type.Union([Type.Array(RequestToolCall), Type.Null()])),
   tool_call_id: Type.Optional(Type.String()),
 });
@@ -71,6 +76,17 @@ export const promptFields = {
   tools: Type.Optional(Type.Array(Tool, { maxItems: 128 })),
   tool_choice: Type.Optional(ToolChoice),
   parallel_tool_calls: Type.Optional(Type.Boolean()),
+  reasoning_effort: Type.Optional(
+    Type.Union([Type.String({ minLength: 1 }), Type.Null()], {
+      description: 'How much the model reasons: what its chat template knows, such as low, or none.',
+    }),
+  ),
+  max_reasoning_tokens: Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      description: 'Extension of the OpenAI API: maximum number of tokens of reasoning, after which its end is forced.',
+    }),
+  ),
   chat_template_kwargs: Type.Optional(
     Type.Record(Type.String(), Type.Unknown(), {
       description: "Extension of the OpenAI API: variables of the model's chat template, such as enable_thinking.",
@@ -128,10 +144,6 @@ const ToolCallDelta = Type.Object({
     name: Type.Optional(Type.String()),
     arguments: Type.String({ description: 'The deltas of a call make up its arguments.' }),
   }),
-});
-
-const ReasoningContent = Type.String({
-  description: "Extension of the OpenAI API: the model's reasoning, without the marks around it.",
 });
 
 const FinishReason = Type.Enum(['stop', 'length', 'tool_calls']);

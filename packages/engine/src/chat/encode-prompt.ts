@@ -85,23 +85,34 @@ export function checkTextLength(text: string, tokenizer: Tokenizer, contextSize:
   throw new CapacityError({ resource: 'context', needed, available: contextSize, unit: 'tokens' });
 }
 
-/**
- * @param contextSize texts that are longer for sure are rejected before they are encoded
- * @throws {CapacityError} for such a text
- * @throws {ArgumentError} without a chat template, or when the template rejects the conversation
- */
+/** @throws {ArgumentError} without a chat template, or when the template rejects the conversation */
 export function* encodeConversation(
   messages: readonly ChatMessage[],
   tokenizer: Tokenizer,
   chatTemplate: ChatTemplate | undefined,
-  variables: Readonly<Record<string, unknown>> = {},
-  contextSize: number = Infinity,
 ): Sliced<Int32Array> {
+  return yield* encodeRendered(yield* renderConversation(messages, chatTemplate, {}), tokenizer, Infinity);
+}
+
+/** The prompt as text. @throws {ArgumentError} without a chat template, or when it rejects the conversation */
+export function* renderConversation(
+  messages: readonly ChatMessage[],
+  chatTemplate: ChatTemplate | undefined,
+  variables: Readonly<Record<string, unknown>>,
+): Sliced<string> {
   if (chatTemplate === undefined) {
     const expected = 'text or token ids, since this model has no chat template';
     throw new ArgumentError({ argument: 'prompt', expected, actual: 'a conversation' });
   }
-  const text = yield* chatTemplate.renderSliced(messages, { variables });
+  return yield* chatTemplate.renderSliced(messages, { variables });
+}
+
+/**
+ * Tokens of a text that a chat template has rendered.
+ * @param contextSize texts that are longer for sure are rejected before they are encoded
+ * @throws {CapacityError} for such a text
+ */
+export function* encodeRendered(text: string, tokenizer: Tokenizer, contextSize: number): Sliced<Int32Array> {
   checkTextLength(text, tokenizer, contextSize);
   const ids = yield* tokenizer.encodeSliced(text, { addSpecialTokens: false });
   const { addBos, bosId } = tokenizer;

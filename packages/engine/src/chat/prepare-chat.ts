@@ -1,21 +1,17 @@
 /** One turn of a conversation with tools: the prompt, the constraints of the answer, and its parser. */
-import {
-  createSchemaWriter,
-  type Grammar,
-  type GrammarNode,
-  type JsonSchema,
-  type Origin,
-  type SchemaWriter,
-  type TimeLimit,
-} from '@winnow/grammar';
-import { ArgumentError, CapacityError, FormatError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
+import type { Grammar, JsonSchema } from '@winnow/grammar';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
+import type { SpanLimit } from '../generation/span-limit.js';
 import { Compilations, deadlineOf, runSliced, type WaitLimits } from '../runtime/compilation.js';
-import { checkTokens, encodeConversation } from './encode-prompt.js';
-import type { ChatReader } from './chat-part.js';
-import { createChatReader } from './reader.js';
-import { callsNode, formatFacts, formatOfTemplate, freeText, type ToolFormat, type ToolNode } from './tool-format.js';
+import { createAnswerReader, type AnswerFormat } from './answers/answer-reader.js';
+import type { ChatReader } from './answers/chat-part.js';
+import { answerGrammar } from './chat-grammar.js';
+import { checkTokens, encodeRendered, renderConversation } from './encode-prompt.js';
+import { canReason, chatFormatOf, type ChatFormat } from './formats/chat-format.js';
+import type { ToolFormat, ToolFormatRow } from './formats/tool-formats.js';
+import { messagesFor } from './history.js';
+import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 
 /**
  * Whether the model calls tools: its choice (`auto`), never, at least one (`required`), or the named one.
@@ -32,6 +28,15 @@ export interface ChatRequest {
   readonly parallelToolCalls?: boolean;
   /** Schema of an answer without tool calls. Default: any text. */
   readonly jsonSchema?: JsonSchema;
+  /** Whether the model reasons before it answers. Default: as its template decides. */
+  readonly enableThinking?: boolean;
+  /**
+   * How much the model reasons: what its template knows, such as `low`, `medium` or `high`, or `none`. A template that
+   * can only be switched reasons unless the effort is `none`. Default: as the template decides.
+   */
+  readonly reasoningEffort?: string;
+  /** Maximum number of tokens of reasoning, after which its end is forced. Default: unlimited. */
+  readonly maxReasoningTokens?: number;
   /** Additional variables of the chat template, such as `enable_thinking`. Default: none. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
   /** Creates the ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
@@ -44,6 +49,9 @@ const chatRequestNames: OptionNames<ChatRequest> = {
   toolChoice: true,
   parallelToolCalls: true,
   jsonSchema: true,
+  enableThinking: true,
+  reasoningEffort: true,
+  maxReasoningTokens: true,
   templateVariables: true,
   createId: true,
 };
@@ -65,6 +73,7 @@ export interface ChatConstraints {
   readonly grammar?: Grammar;
   readonly jsonSchema?: JsonSchema;
   readonly showTokens?: readonly string[];
+  readonly spanLimit?: SpanLimit;
 }
 
 /** The parts of a loaded model that chats need. */
@@ -107,151 +116,132 @@ export async function prepareChat(
   checkOptions(options, prepareOptionNames);
   const { signal, compileTimeoutMs, now = () => performance.now() } = options;
   const deadline = deadlineOf(compileTimeoutMs, now);
-  const { chatTemplate, tokenizer, config, contextSize } = model;
-  const { toolChoice = 'auto', templateVariables = {} } = request;
+  const { chatTemplate, tokenizer, config, contextSize = Infinity } = model;
+  const { toolChoice = 'auto' } = request;
   const tools = toolChoice === 'none' ? [] : (request.tools ?? []);
   checkTools(request.tools ?? [], toolChoice);
-  const known = formatOfTemplate(chatTemplate?.source ?? '');
-  const toolFormat = tools.length === 0 ? undefined : (known ?? 'hermes');
-  const messages = known === undefined ? plainMessages(request.messages, tools) : request.messages;
-  const variables =
-    known === undefined || tools.length === 0
-      ? templateVariables
-      : { tools: tools.map(templateTool), ...templateVariables };
-  const encoding = encodeConversation(messages, tokenizer, chatTemplate, variables, contextSize);
-  const prompt = await runSliced(encoding, signal);
+  const chatFormat = chatFormatOf(chatTemplate?.source ?? '');
+  const messages = messagesFor(chatFormat, request.messages, tools);
+  const described = tools.length > 0 && chatFormat.describesTools ? { tools: tools.map(templateTool) } : {};
+  const variables = { ...described, ...reasoningVariables(request, chatFormat), ...request.templateVariables };
+  const text = await runSliced(renderConversation(messages, chatTemplate, variables), signal);
+  const prompt = await runSliced(encodeRendered(text, tokenizer, contextSize), signal);
   checkTokens(prompt, config.vocabSize);
+  const turn = turnOf(chatFormat, text);
   const ids = new CallIds(request.messages);
   const createId = request.createId ?? (() => ids.next());
   return {
     prompt,
-    options: await constraintsOf(request, tools, toolFormat, tokenizer, { deadline, signal }),
-    toolFormat,
-    createReader: () => createChatReader(toolFormat, createId),
+    options: await constraintsOf(request, tools, turn, tokenizer, { deadline, signal }),
+    toolFormat: tools.length === 0 ? undefined : chatFormat.tools.name,
+    createReader: () => createAnswerReader(turn.format, tools, createId),
   };
 }
 
-/** Maximum number of grammars of tools that are kept for a tokenizer. */
+/** Whether the model can reason before it answers, by its chat template. */
+export function hasReasoning({ chatTemplate }: Pick<ChatModel, 'chatTemplate'>): boolean {
+  return chatTemplate !== undefined && canReason(chatFormatOf(chatTemplate.source));
+}
+
+/** How the answer to a prompt is written. */
+function turnOf(
+  { tools, reasoning }: ChatFormat,
+  prompt: string,
+): { readonly format: AnswerFormat; readonly hasReasoned: boolean } {
+  const end = prompt.trimEnd();
+  return {
+    format: { tools, reasoning, startsInReasoning: reasoning !== undefined && end.endsWith(reasoning.open) },
+    hasReasoned: reasoning !== undefined && end.endsWith(reasoning.close),
+  };
+}
+
+/** @throws {ArgumentError} for a wish that the model cannot fulfill */
+function reasoningVariables(
+  { enableThinking, reasoningEffort, maxReasoningTokens }: ChatRequest,
+  format: ChatFormat,
+): Readonly<Record<string, unknown>> {
+  const effort = format.hasEffort && reasoningEffort !== undefined ? { reasoning_effort: reasoningEffort } : {};
+  const isOn = enableThinking ?? (reasoningEffort === undefined ? undefined : reasoningEffort !== 'none');
+  const wish = Object.entries({ enableThinking, reasoningEffort, maxReasoningTokens }).find(([, value]) => {
+    return value !== undefined && value !== false && value !== 'none';
+  });
+  if (wish !== undefined && !canReason(format)) {
+    const [argument, value] = wish;
+    throw new ArgumentError({ argument, expected: 'a model whose chat template has reasoning', actual: String(value) });
+  }
+  const switches = isOn === undefined ? [] : format.thinkingVariables.map((name) => [name, isOn] as const);
+  return { ...effort, ...Object.fromEntries(switches) };
+}
+
+/** Maximum number of grammars of answers that are kept for a tokenizer. */
 const maxGrammars = 8;
 const grammarsOf = new WeakMap<Tokenizer, Compilations<Grammar>>();
 
 async function constraintsOf(
   request: ChatRequest,
   tools: readonly ChatTool[],
-  format: ToolFormat | undefined,
+  turn: { readonly format: AnswerFormat; readonly hasReasoned: boolean },
   tokenizer: Tokenizer,
   limits: WaitLimits,
 ): Promise<ChatConstraints> {
-  const { jsonSchema, toolChoice, parallelToolCalls } = request;
-  if (format === undefined) return jsonSchema === undefined ? {} : { jsonSchema };
+  const { jsonSchema, toolChoice, parallelToolCalls = true, maxReasoningTokens } = request;
+  const { format, hasReasoned } = turn;
+  const shown = {
+    ...shownTokens(format, tools, tokenizer),
+    ...(maxReasoningTokens === undefined ? {} : spanLimitOf(format, maxReasoningTokens)),
+  };
+  const mayReason = (format.reasoning !== undefined || format.tools?.name === 'harmony') && !hasReasoned;
+  if (tools.length === 0 && (jsonSchema === undefined || !mayReason)) {
+    return jsonSchema === undefined ? shown : { jsonSchema, ...shown };
+  }
+  const isRequired = tools.length > 0 && toolChoice !== undefined && toolChoice !== 'auto';
+  const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
+  const answer = { format, tools: callable, isRequired, isParallel: parallelToolCalls, hasReasoned };
+  const schemas = tools.map(({ name, parameters }) => [name, parameters]);
+  const { tools: row, reasoning, startsInReasoning } = format;
+  const key = JSON.stringify([
+    ...[row?.name, reasoning?.open, startsInReasoning, hasReasoned, schemas],
+    ...[toolChoice, parallelToolCalls, jsonSchema],
+  ]);
   let grammars = grammarsOf.get(tokenizer);
   if (grammars === undefined) grammarsOf.set(tokenizer, (grammars = new Compilations(maxGrammars)));
-  const schemas = tools.map(({ name, parameters }) => [name, parameters]);
-  const key = JSON.stringify([format, schemas, toolChoice, parallelToolCalls, jsonSchema]);
-  const grammar = await grammars.get(key, (deadline) => toolGrammar(request, tools, format, deadline), limits);
-  const showTokens = formatFacts[format].tokens.filter((text) => {
+  const grammar = await grammars.get(key, (deadline) => answerGrammar({ ...answer, jsonSchema }, deadline), limits);
+  return { grammar, ...shown };
+}
+
+/** Control tokens of the vocabulary that the reader of the answer has to see. */
+function shownTokens(
+  { tools: row, reasoning }: AnswerFormat,
+  tools: readonly ChatTool[],
+  tokenizer: Tokenizer,
+): Pick<ChatConstraints, 'showTokens'> {
+  const marks = [
+    ...(row === undefined ? [] : [row.ignored ?? []].flat()),
+    ...(row === undefined || tools.length === 0 ? [] : tokensOf(row)),
+    ...(reasoning === undefined ? [] : [reasoning.open, reasoning.close, ...(reasoning.ignored ?? [])]),
+  ];
+  const showTokens = [...new Set(marks)].filter((text) => {
     const id = tokenizer.idOf(text);
     return id !== undefined && tokenizer.isSpecial(id);
   });
-  return { grammar, ...(showTokens.length === 0 ? {} : { showTokens }) };
+  return showTokens.length === 0 ? {} : { showTokens };
 }
 
-function* toolGrammar(
-  { toolChoice = 'auto', parallelToolCalls = true, jsonSchema }: ChatRequest,
-  tools: readonly ChatTool[],
-  format: ToolFormat,
-  deadline: TimeLimit,
-): Sliced<Grammar> {
-  const rules = new Map<string, GrammarNode>([['root', { kind: 'choice', alternatives: [] }]]);
-  let current: string | undefined; // the tool whose schema is converted now
-  const check: TimeLimit['check'] = (refusal) => deadline.check((...times) => capacityOf(current, refusal(...times)));
-  const writer = createSchemaWriter(rules, { deadline: { check } });
-  const toolOf = new Map<string, string>();
-  const callable = typeof toolChoice === 'object' ? tools.filter(({ name }) => name === toolChoice.name) : tools;
-  const nodes: ToolNode[] = [];
-  for (const tool of callable) {
-    current = tool.name;
-    nodes.push({ name: tool.name, arguments: yield* argumentsNode(tool, writer) });
-    for (const rule of writer.places.keys()) if (!toolOf.has(rule)) toolOf.set(rule, tool.name);
+/** Texts in brackets of what a call consists of, which may be control tokens. */
+function tokensOf({ opens, closes, sectionOpen, written }: ToolFormatRow): readonly string[] {
+  const texts = [...opens, ...closes, sectionOpen ?? '', written.before, written.call, written.after];
+  return texts.flatMap((text) => [text, ...(text.match(/<[^<>]+>|\[[A-Z_]+\]/g) ?? [])]);
+}
+
+function spanLimitOf(format: AnswerFormat, maxTokens: number): Pick<ChatConstraints, 'spanLimit'> {
+  if (format.tools?.name === 'harmony') {
+    const begin = '<|channel|>analysis<|message|>';
+    return { spanLimit: { begin, end: '<|end|><|start|>assistant<|channel|>final<|message|>', maxTokens } };
   }
-  current = undefined;
-  const calls = callsNode(format, nodes, rules, writer.space, parallelToolCalls);
-  if (toolChoice === 'auto') {
-    const answer = jsonSchema === undefined ? undefined : yield* writer.writeSliced(jsonSchema);
-    rules.set('root', withText(format, calls, answer, rules));
-  } else {
-    rules.set('root', calls);
-  }
-  return { root: 'root', rules, originOf };
-
-  function originOf(rule: string): Origin {
-    const field = writer.places.get(rule) ?? '#';
-    const tool = toolOf.get(rule);
-    if (tool !== undefined) return { source: sourceOf(tool), field };
-    return writer.places.has(rule) ? { source: 'JSON schema', field } : { source: 'parameters of tools', field };
-  }
-}
-
-/** What errors name for a schema. */
-function sourceOf(tool: string): string {
-  return `parameters of tool ${tool}`;
-}
-
-function* argumentsNode({ name, parameters }: ChatTool, writer: SchemaWriter): Sliced<GrammarNode> {
-  try {
-    return yield* writer.writeSliced(typedAsObject(parameters));
-  } catch (error) {
-    throw ofTool(name, error);
-  }
-}
-
-/** Calls, or an answer without them: that of a schema, or free text. */
-function withText(
-  format: ToolFormat,
-  calls: GrammarNode,
-  answer: GrammarNode | undefined,
-  rules: Map<string, GrammarNode>,
-): GrammarNode {
-  if (answer !== undefined) return { kind: 'choice', alternatives: [answer, calls] };
-  const text = freeText(format, rules);
-  // for Llama the call is the whole answer; other formats allow text before it
-  if (format === 'llama') return { kind: 'choice', alternatives: [text, calls] };
-  return { kind: 'sequence', items: [text, { kind: 'repeat', item: calls, min: 0, max: 1 }] };
-}
-
-/**
- * Arguments are an object, whether the schema says so or not.
- * @throws {FormatError} when it says that they are something else
- */
-function typedAsObject(parameters: JsonSchema = { additionalProperties: false }): JsonSchema {
-  if (typeof parameters === 'boolean') return { type: 'object', not: !parameters };
-  const { $ref, ...rest } = parameters;
-  const { type = 'object', allOf = [] } = rest;
-  if (type === 'object' || (Array.isArray(type) && type.includes('object'))) {
-    const typed = { ...rest, type: 'object', nullable: false };
-    const others: JsonSchema[] = Array.isArray(type) ? [{ type }] : [];
-    if ($ref !== undefined) others.push({ $ref }); // old drafts ignore a type next to a reference
-    return others.length === 0 || !Array.isArray(allOf)
-      ? typed
-      : { ...typed, allOf: [...(allOf as unknown[]), ...others] };
-  }
-  const message = `expected object, got ${JSON.stringify(type)}`;
-  throw new FormatError({ source: 'JSON schema', field: '#/type', message });
-}
-
-/** The same error of a schema, whose source names the tool. */
-function ofTool(name: string, error: unknown): unknown {
-  const source = sourceOf(name);
-  if (FormatError.isInstance(error)) {
-    return new FormatError({ source, field: error.field, message: error.message }, { cause: error });
-  }
-  return CapacityError.isInstance(error) ? capacityOf(name, error) : error;
-}
-
-function capacityOf(tool: string | undefined, error: CapacityError): CapacityError {
-  if (tool === undefined) return error;
-  const { resource, needed, available, unit, field = '#' } = error;
-  return new CapacityError({ source: sourceOf(tool), field, resource, needed, available, unit });
+  const { reasoning, startsInReasoning } = format;
+  if (reasoning === undefined) return {};
+  const { open, close } = reasoning;
+  return { spanLimit: { ...(startsInReasoning ? {} : { begin: open }), end: close, maxTokens } };
 }
 
 function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {
@@ -268,35 +258,6 @@ function checkTools(tools: readonly ChatTool[], choice: ToolChoice): void {
     const expected = names.size === 0 ? 'tools to choose from' : [...names].join(' | ');
     throw new ArgumentError({ argument: 'toolChoice', expected, actual: wanted ?? 'required' });
   }
-}
-
-/** The conversation for a template that supports only text. */
-function plainMessages(messages: readonly ChatMessage[], tools: readonly ChatTool[]): readonly ChatMessage[] {
-  const plain = messages.map(({ role, content, toolCalls = [] }): ChatMessage => {
-    if (role === 'tool') return { role: 'user', content: `<tool_response>\n${content}\n</tool_response>` };
-    const calls = toolCalls.map(
-      (call) => `<tool_call>\n${JSON.stringify({ name: call.name, arguments: call.arguments })}\n</tool_call>`,
-    );
-    return { role, content: [content, ...calls].filter((part) => part !== '').join('\n') };
-  });
-  if (tools.length === 0) return plain;
-  const [first, ...rest] = plain;
-  const isSystem = first?.role === 'system';
-  const content = `${isSystem ? `${first.content}\n\n` : ''}${toolText(tools)}`;
-  return [{ role: 'system', content }, ...(isSystem ? rest : plain)];
-}
-
-function toolText(tools: readonly ChatTool[]): string {
-  return [
-    'You can call these tools, given as JSON:',
-    '<tools>',
-    ...tools.map((tool) => JSON.stringify(templateTool(tool))),
-    '</tools>',
-    'Call one by writing its name and arguments in this form:',
-    '<tool_call>',
-    '{"name": <name>, "arguments": <object>}',
-    '</tool_call>',
-  ].join('\n');
 }
 
 /** Ids of nine letters and digits, as some templates require, after those of the conversation. */

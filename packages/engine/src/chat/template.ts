@@ -4,6 +4,13 @@ import { ArgumentError, FormatError, checkOptions, finish, type OptionNames, typ
 import { StepBudgetError } from './jinja/budget.js';
 import { Template } from './jinja/library.js';
 import { renderSliced } from './jinja/render.js';
+import {
+  messageFieldsOf,
+  prefersText,
+  probeMessages,
+  templateMessage,
+  type MessageFields,
+} from './template-messages.js';
 
 /** A function that the model may call. */
 export interface ChatTool {
@@ -26,6 +33,11 @@ export interface ChatMessage {
   /** `system`, `user`, `assistant`, `tool` for results, and other roles of the model's template. */
   readonly role: string;
   readonly content: string;
+  /**
+   * On messages of the assistant: its reasoning. The template decides which of it the model sees again; one that has no
+   * place for it leaves it out.
+   */
+  readonly reasoning?: string;
   /** On messages of the assistant. */
   readonly toolCalls?: readonly ChatToolCall[];
   /** On results. */
@@ -66,6 +78,9 @@ export function createChatTemplate(
   return new JinjaTemplate(origin, source, specialTokens);
 }
 
+/** What templates find where there are no tools and no documents, as with `transformers`. */
+const withoutTools = { tools: null, documents: null };
+
 /** Templates of published models have up to 20,000 characters. This many are parsed in 45 ms at worst. */
 const maxSourceLength = 40_000;
 /** The library takes the square of each run of white space; those of published templates sum up to 200,000. */
@@ -80,6 +95,10 @@ class JinjaTemplate implements ChatTemplate {
   readonly #origin: string;
   readonly #specialTokens: Readonly<Record<string, string>>;
   #parsed: Template | undefined;
+  /** It prints the arguments of calls as they are; undefined before the first call. */
+  #wantsText: boolean | undefined;
+  /** With arguments as objects, and as text. */
+  readonly #fields: MessageFields[] = [];
 
   constructor(origin: string, source: string, specialTokens: Readonly<Record<string, string>>) {
     this.#origin = origin;
@@ -102,16 +121,42 @@ class JinjaTemplate implements ChatTemplate {
       yield;
     }
     try {
-      return yield* renderSliced(this.#parsed, {
-        ...this.#specialTokens,
-        ...options.variables,
-        messages: messages.map(templateMessage),
-        add_generation_prompt: options.addGenerationPrompt ?? true,
-      });
+      const hasCalls = messages.some(({ toolCalls = [] }) => toolCalls.length > 0);
+      if (hasCalls) this.#wantsText ??= prefersText(yield* this.#probe(false), yield* this.#probe(true));
+      const fields = (this.#fields[Number(this.#wantsText === true)] ??= this.#fieldsOf(this.#wantsText === true));
+      return yield* this.#renderWith(this.#parsed, messages, fields, options);
     } catch (cause) {
       if (cause instanceof StepBudgetError) throw this.#formatError(cause);
       const expected = "a conversation that the model's chat template accepts";
       throw new ArgumentError({ argument: 'messages', expected, actual: messageOf(cause) });
+    }
+  }
+
+  #fieldsOf(wantsTextArguments: boolean): MessageFields {
+    return messageFieldsOf(this.source, wantsTextArguments);
+  }
+
+  *#renderWith(
+    parsed: Template,
+    messages: readonly ChatMessage[],
+    fields: MessageFields,
+    { variables, addGenerationPrompt = true }: RenderOptions,
+  ): Sliced<string> {
+    return yield* renderSliced(parsed, {
+      ...withoutTools,
+      ...this.#specialTokens,
+      ...variables,
+      messages: messages.map((message) => templateMessage(message, fields)),
+      add_generation_prompt: addGenerationPrompt,
+    });
+  }
+
+  /** The probe with arguments as text or as an object; undefined if the template refuses it. */
+  *#probe(wantsTextArguments: boolean): Sliced<string | undefined> {
+    try {
+      return yield* this.#renderWith(this.#parsed as Template, probeMessages, this.#fieldsOf(wantsTextArguments), {});
+    } catch {
+      return undefined;
     }
   }
 
@@ -133,23 +178,6 @@ class JinjaTemplate implements ChatTemplate {
   #formatError(cause: unknown): FormatError {
     return new FormatError({ source: this.#origin, field: 'chat_template', message: messageOf(cause) }, { cause });
   }
-}
-
-/** Templates expect messages with OpenAI's field names, with arguments as objects. */
-function templateMessage({ toolCalls, toolCallId, ...message }: ChatMessage): Record<string, unknown> {
-  return {
-    ...message,
-    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
-    ...(toolCalls === undefined || toolCalls.length === 0
-      ? {}
-      : {
-          tool_calls: toolCalls.map(({ id, name, arguments: values }) => ({
-            ...(id === undefined ? {} : { id }),
-            type: 'function',
-            function: { name, arguments: values },
-          })),
-        }),
-  };
 }
 
 /** A tool with OpenAI's field names. */

@@ -16,6 +16,7 @@ import {
 import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { Compilations, deadlineOf, type WaitLimits } from '../runtime/compilation.js';
+import { checkSpanLimit, SpanConstraint, type SpanLimit } from './span-limit.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {
@@ -24,6 +25,7 @@ export interface ConstraintOptions {
   readonly compileTimeoutMs?: number;
   readonly showTokens?: readonly string[];
   readonly ignoreEos?: boolean;
+  readonly spanLimit?: SpanLimit;
 }
 
 /** The grammar state of one generation. */
@@ -61,12 +63,25 @@ export class Constraints {
   }
 
   /**
-   * Undefined without a grammar or schema. Compiles in slices, so that the event loop is never blocked for long.
+   * Undefined without a grammar, a schema or a limit. Compiles in slices, so that the event loop is never blocked for long.
    * @throws {FormatError} for invalid grammars and for schemas that cannot be enforced
    * @throws {CapacityError} for those that are too large or take too long
    * @throws {ArgumentError} for both at once, and for `showTokens` that are not in the vocabulary
    */
   async start(options: ConstraintOptions, signal?: AbortSignal): Promise<Constraint | undefined> {
+    const spanLimit = options.spanLimit === undefined ? undefined : checkSpanLimit(options.spanLimit);
+    const inner = await this.#startGrammar(options, signal);
+    if (spanLimit === undefined) return inner;
+    const [tokenizer, vocabSize, shown] = [this.#tokenizer, this.#vocabSize, this.shownTokens(options)];
+    const decoder = new TextDecoder();
+    const textOf = (id: number): string => {
+      if (id >= tokenizer.vocabSize) return '';
+      return shown.get(id) ?? (tokenizer.isSpecial(id) ? '' : decoder.decode(tokenizer.tokenBytes(id)));
+    };
+    return new SpanConstraint(spanLimit, inner, { tokenizer, vocabSize, textOf });
+  }
+
+  async #startGrammar(options: ConstraintOptions, signal: AbortSignal | undefined): Promise<Constraint | undefined> {
     const { grammar, jsonSchema } = options;
     if (grammar === undefined && jsonSchema === undefined) return undefined;
     if (grammar !== undefined && jsonSchema !== undefined) {

@@ -112,8 +112,13 @@ export function spendTextMethod(budget: StepBudget, name: unknown, text: string,
 export function spendOperator(budget: StepBudget, operator: string, left: Value, right: Value): void {
   const texts = [left, right].filter(({ value }) => typeof value === 'string');
   const containers = [left, right].filter(({ value }) => typeof value === 'object' && value !== null);
+  if (containers.length === 2 && (operator === '==' || operator === '!=')) spendDeep(budget, left);
   if (operator === 'in' || operator === 'not in') {
     return budget.spend(texts.length === 2 ? searchSteps(textOf(right), textOf(left)) : sizeOf(right) / 4);
+  }
+  if (operator === '*') {
+    const [length, count] = [Math.max(sizeOf(left), sizeOf(right)), Math.max(numberOf(left), numberOf(right))];
+    return budget.spend((length * count) / charactersPerStep.build);
   }
   // containers become texts beside texts, and when they are compared with other values
   const isWritten = operator === '~' || texts.length > 0 || containers.length === 1;

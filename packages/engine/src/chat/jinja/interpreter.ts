@@ -14,6 +14,7 @@ import {
   type Arguments,
 } from './charges.js';
 import {
+  ArrayValue,
   BooleanValue,
   Environment,
   IntegerValue,
@@ -25,6 +26,8 @@ import {
   type Node,
   type Value,
 } from './library.js';
+import { filtered, filterOperand, keyValue, methodResult } from './filters.js';
+import { memberOf, operated } from './operators.js';
 import { pythonText, sliceText, strip, strippedSides } from './texts.js';
 
 /** Creating the scope and the variable `loop`. */
@@ -34,6 +37,9 @@ const stepsPerMethod = 8;
 
 const breakLoop = new Error("'break' outside of a loop");
 const continueLoop = new Error("'continue' outside of a loop");
+
+/** Statements that print nothing. */
+const silentStatements = new Set(['Set', 'Macro', 'Comment', 'Break', 'Continue']);
 
 /** What statements print. */
 class Output {
@@ -49,7 +55,7 @@ class Output {
   }
 
   write(value: Value): void {
-    if (value.value === undefined) return; // none, or undefined
+    if (value.type === 'UndefinedValue') return;
     spendDeep(this.#budget, value);
     this.#text += pythonText(value);
   }
@@ -99,7 +105,8 @@ export class BudgetInterpreter extends Interpreter {
       const operand = held(new StringValue(yield* this.#textOf(body, environment)));
       output.write(this.evaluate({ ...statement, type: 'FilterExpression', operand }, environment));
     } else {
-      output.write(this.evaluate(statement, environment));
+      const value = this.evaluate(statement, environment);
+      if (!silentStatements.has(type)) output.write(value);
     }
   }
 
@@ -164,6 +171,8 @@ export class BudgetInterpreter extends Interpreter {
         return this.#binary(node, environment);
       case 'TestExpression':
         return this.#test(node, environment);
+      case 'ObjectLiteral':
+        return this.#dictionary(node, environment);
       default:
         return super.evaluate(node, environment);
     }
@@ -194,7 +203,11 @@ export class BudgetInterpreter extends Interpreter {
     const object = this.#evaluate(node.object, environment);
     const { computed, property } = node;
     if (computed !== true || property?.type !== 'SliceExpression') {
-      return super.evaluate({ ...node, object: held(object) }, environment);
+      const key = computed === true ? this.#evaluate(property, environment) : keyValue(property?.value);
+      const found = memberOf(object, key, computed !== true);
+      if (found !== undefined) return found;
+      const wanted = computed === true ? held(key) : property;
+      return super.evaluate({ ...node, object: held(object), property: wanted as Node }, environment);
     }
     const start = this.#evaluate(property.start, environment);
     const stop = this.#evaluate(property.stop, environment);
@@ -230,6 +243,9 @@ export class BudgetInterpreter extends Interpreter {
     } else {
       spendFilter(this.#budget, name, object, evaluated);
     }
+    const result = methodResult(name, object, evaluated);
+    if (result !== undefined) return result;
+    if (object.type === 'UndefinedValue') throw new Error(`undefined has no method ${String(name)}`);
     const method = { ...callee, object: held(object) };
     return super.evaluate({ ...node, callee: method, args: evaluated.nodes }, environment);
   }
@@ -237,16 +253,35 @@ export class BudgetInterpreter extends Interpreter {
   #filter(node: Node, environment: Environment): Value {
     const { filter } = node;
     const name = filter?.type === 'CallExpression' ? filter.callee?.value : filter?.value;
-    let operand =
+    const given =
       name === 'length' ? this.#evaluate(node.operand, environment) : this.evaluate(node.operand, environment);
-    // the library trims only texts, Jinja what it would print
-    if (name === 'trim' && operand.value === undefined) operand = new StringValue(pythonText(operand));
     const { nodes, ...args } = this.#arguments(filter?.args ?? [], environment);
-    spendFilter(this.#budget, name, operand, args);
-    if (name === 'string') return new StringValue(pythonText(operand));
+    spendFilter(this.#budget, name, given, args);
+    const operand = filterOperand(name, given);
+    if (operand !== given) spendDeep(this.#budget, given);
+    const known = filtered(name, operand, args) ?? this.#filterMembers(name, operand, nodes, environment);
+    if (known !== undefined) return known;
     const takesLiterals = name === 'selectattr' || name === 'rejectattr';
     const call = filter?.args === undefined || takesLiterals ? filter : { ...filter, args: nodes };
     return super.evaluate({ ...node, operand: held(operand), filter: call as Node }, environment);
+  }
+
+  /** `map('filter')` and the like apply a filter to each member. */
+  #filterMembers(
+    name: unknown,
+    operand: Value,
+    [first, ...others]: readonly Node[],
+    environment: Environment,
+  ): Value | undefined {
+    const filter = first?.type === 'Held' ? (first.value as Value).value : undefined;
+    if (name !== 'map' || typeof filter !== 'string' || !Array.isArray(operand.value)) return undefined;
+    const callee: Node = { type: 'Identifier', value: filter };
+    const call: Node = others.length === 0 ? callee : { type: 'CallExpression', callee, args: others };
+    return new ArrayValue(
+      (operand.value as Value[]).map((member) => {
+        return this.#filter({ type: 'FilterExpression', operand: held(member), filter: call }, environment);
+      }),
+    );
   }
 
   #binary(node: Node, environment: Environment): Value {
@@ -255,12 +290,29 @@ export class BudgetInterpreter extends Interpreter {
     const left = this.#evaluate(node.left, environment);
     const right = this.#evaluate(node.right, environment);
     spendOperator(this.#budget, operator, left, right);
+    const value = operated(operator, left, right);
+    if (value !== undefined) return value;
     return super.evaluate({ ...node, left: held(left), right: held(right) }, environment);
+  }
+
+  #dictionary(node: Node, environment: Environment): Value {
+    const members = new Map<unknown, Value>();
+    for (const [key, value] of node.value as ReadonlyMap<Node, Node>) {
+      const name = this.evaluate(key, environment);
+      if (typeof name.value !== 'string' && typeof name.value !== 'number') {
+        throw new Error(`expected a text or a number as a key, got ${name.type}`);
+      }
+      members.set(name.value, this.evaluate(value, environment));
+    }
+    return new ObjectValue(members as Map<string, Value>);
   }
 
   #test(node: Node, environment: Environment): Value {
     const operand = this.#evaluate(node.operand, environment);
     const name = node.test?.value;
+    if (operand.type === 'UndefinedValue' && (name === 'iterable' || name === 'sequence')) {
+      return new BooleanValue(node.negate !== true);
+    }
     if (typeof operand.value === 'string' && (name === 'lower' || name === 'upper')) {
       spendTextMethod(this.#budget, name, operand.value, noArguments);
     }
@@ -291,7 +343,7 @@ export class BudgetInterpreter extends Interpreter {
   #membersOf({ type, value }: Value): readonly Value[] {
     if (Array.isArray(value)) return value as Value[];
     if (type === 'UndefinedValue') return [];
-    if (value instanceof Map && type === 'ObjectValue') return [...value.keys()].map((key) => new StringValue(key));
+    if (value instanceof Map && type === 'ObjectValue') return [...value.keys()].map(keyValue);
     if (typeof value !== 'string') throw new Error(`expected a list, an object or a text to iterate, got ${type}`);
     this.#budget.spend(value.length);
     return Array.from(value, (character) => new StringValue(character));

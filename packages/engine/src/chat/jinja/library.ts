@@ -11,6 +11,7 @@ export interface Node {
   readonly value?: unknown;
   readonly operator?: { readonly value: string };
   readonly computed?: boolean;
+  readonly negate?: boolean;
   readonly object?: Node;
   readonly property?: Node;
   readonly operand?: Node;
@@ -37,6 +38,8 @@ export interface Value {
   readonly type: string;
   /** Undefined for `none`, too. */
   readonly value: unknown;
+  /** Members that the library adds, such as methods. */
+  readonly builtins: ReadonlyMap<string, Value>;
   __bool__(): { readonly value: boolean };
   toString(): string;
 }

@@ -63,8 +63,8 @@ export function pythonText(value: Value): string {
     return value.type === 'TupleValue' ? `(${members})` : `[${members}]`;
   }
   if (!(content instanceof Map)) return value.toString();
-  const members = [...(content as Map<string, Value>)];
-  return `{${members.map(([key, member]) => `${quoted(key)}: ${representation(member)}`).join(', ')}}`;
+  const members = [...(content as Map<unknown, Value>)];
+  return `{${members.map(([key, member]) => `${typeof key === 'string' ? quoted(key) : String(key)}: ${representation(member)}`).join(', ')}}`;
 }
 
 /** As a member of a container. */
