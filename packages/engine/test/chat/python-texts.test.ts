@@ -45,6 +45,30 @@ test.each([
       "{{ [{'n': 1}, {}] | selectattr('n') | list | length }}",
     'ab1',
   ],
+  ["{{ none }}|{{ 'x' ~ none ~ missing }}|{{ tools }}|{{ documents is none }}", 'None|xNone|None|True'],
+  [
+    "{% set d = {0: 'a', 512: 'b'} %}{% for k, v in d | dictsort %}{{ k + 1 }}{{ v }}{% endfor %}{{ d[512] }}",
+    '1a513bb',
+  ],
+  ["{{ [1, [2]] == [1, [2]] }}{{ [2] in [[1], [2]] }}{{ 1 == true }}{{ {'a': 1} == {'a': 2} }}", 'TrueTrueTrueFalse'],
+  [
+    "{{ 'ab' * 2 }}{{ [1] * 2 }}{{ -7 % 3 }}{{ '%s=%d%%' % ('a', 3) }}{{ '{}-{x}'.format(1, x='y') }}",
+    'abab[1, 1]2a=3%1-y',
+  ],
+  [
+    "{{ ['b', 'a'] | map('upper') | join(',') }}{{ [3, 1] | min }}{{ [3, 1] | max }}{{ none | selectattr('a') | list }}",
+    'B,A13[]',
+  ],
+  ["{{ [1] | trim }}{{ 5 | upper }}{{ missing | upper }}{{ missing | length }}{{ 'xxaxx' | trim('x') }}", '[1]50a'],
+  [
+    "{% set l = [] %}{% set _ = l.append(1) %}{{ l }}{{ {'items': 1}['items'] }}{{ {'items': 1}.items() | list }}",
+    "[1]1[('items', 1)]",
+  ],
+  [
+    "{{ 'a.b'.removeprefix('a.') }}{{ 'abc'.find('c') }}{{ ','.join(['1', '2']) }}{{ 'b' < 'c' }}{{ ''[0] is defined }}",
+    'b21,2TrueFalse',
+  ],
+  ["{{ '<'|safe + '<' }}{{ missing is iterable }}{{ 'a' in missing }}", '<&lt;TrueFalse'],
 ])('%s', (source, text) => {
   expect(createChatTemplate('texts', source, {}).render([], { variables })).toBe(text);
 });
@@ -52,4 +76,17 @@ test.each([
 test('a break outside of a loop is an error', () => {
   const template = createChatTemplate('texts', '{% if true %}{% break %}{% endif %}', {});
   expect(() => template.render([])).toThrow(/outside of a loop/);
+});
+
+test.each([
+  ["{{ 'a' + 1 }}"],
+  ["{{ 'a' + ['b'] }}"],
+  ['{{ missing.member }}'],
+  ['{{ missing.method() }}'],
+  ["{{ 'a' in none }}"],
+  ['{{ 1 < [] }}'],
+])('%s is an error, as in Python', (source) => {
+  expect(() => createChatTemplate('texts', source, {}).render([])).toThrow(
+    expect.objectContaining({ code: 'argument' }) as Error,
+  );
 });

@@ -58,6 +58,7 @@ function* readCallObject(context: CallContext): Reading<boolean> {
   const isWhole = yield* readMembers(context, found);
   if (!found.isStarted) {
     if (found.name === undefined || (!isWhole && !isCutAfterName(context, found))) return false;
+    if (context.format.isBare === true && found.values === undefined) return false;
     start(context, found);
     writer.callArguments(argumentsText(found.values ?? (isWhole ? '{}' : '')));
   }

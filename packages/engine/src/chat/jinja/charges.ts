@@ -109,13 +109,25 @@ export function spendTextMethod(budget: StepBudget, name: unknown, text: string,
   }
 }
 
+/** A text becomes a list of characters for some filters, and a container a text for others. */
+export function spendConversion(budget: StepBudget, name: unknown, { type, value }: Value): void {
+  if (typeof value === 'object' && value !== null && conversions.has(name)) spendDeep(budget, { type, value } as Value);
+  if (typeof value === 'string' && !conversions.has(name)) budget.spend(value.length / charactersPerStep.search);
+  if (typeof value === 'string' && (name === 'list' || name === 'map'))
+    budget.spend(value.length / charactersPerStep.build);
+}
+
+const conversions = new Set<unknown>(['upper', 'lower', 'title', 'capitalize', 'trim', 'replace', 'indent', 'safe']);
+
 export function spendOperator(budget: StepBudget, operator: string, left: Value, right: Value): void {
   const texts = [left, right].filter(({ value }) => typeof value === 'string');
   const containers = [left, right].filter(({ value }) => typeof value === 'object' && value !== null);
   if (containers.length === 2 && (operator === '==' || operator === '!=')) spendDeep(budget, left);
   if (operator === 'in' || operator === 'not in') {
+    if (containers.includes(left)) spendDeep(budget, right);
     return budget.spend(texts.length === 2 ? searchSteps(textOf(right), textOf(left)) : sizeOf(right) / 4);
   }
+  if (operator === '%' && typeof left.value === 'string') spendDeep(budget, right);
   if (operator === '*') {
     const [length, count] = [Math.max(sizeOf(left), sizeOf(right)), Math.max(numberOf(left), numberOf(right))];
     return budget.spend((length * count) / charactersPerStep.build);

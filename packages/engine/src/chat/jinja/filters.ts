@@ -1,7 +1,15 @@
 /** Filters and methods as in Jinja for Python, where the library lacks them or refuses operands. */
 import type { Arguments } from './charges.js';
 import { charactersOf, FormattedText } from './formatted-text.js';
-import { ArrayValue, BooleanValue, IntegerValue, StringValue, UndefinedValue, type Value } from './library.js';
+import {
+  ArrayValue,
+  BooleanValue,
+  IntegerValue,
+  StringValue,
+  TupleValue,
+  UndefinedValue,
+  type Value,
+} from './library.js';
 import { markedSafe, order } from './operators.js';
 import { pythonText } from './texts.js';
 
@@ -102,7 +110,7 @@ function stripped(text: string, { value }: Value): Value {
 }
 
 function itemsOf(content: ReadonlyMap<unknown, unknown>): Value {
-  return new ArrayValue([...content].map(([key, value]) => new ArrayValue([keyValue(key), value as Value])));
+  return new ArrayValue([...content].map(([key, value]) => new TupleValue([keyValue(key), value as Value])));
 }
 
 /** Undefined for a method of the library. */

@@ -7,6 +7,7 @@ import type { StepBudget } from './budget.js';
 import {
   copySteps,
   nodeCount,
+  spendConversion,
   spendDeep,
   spendFilter,
   spendOperator,
@@ -235,6 +236,7 @@ export class BudgetInterpreter extends Interpreter {
     if (typeof object.value === 'string') {
       this.#budget.spend(stepsPerMethod);
       spendTextMethod(this.#budget, name, object.value, evaluated);
+      for (const value of [...evaluated.positional, ...evaluated.keywords.values()]) spendDeep(this.#budget, value);
       const [characters, ...others] = evaluated.positional;
       const sides = strippedSides.get(name);
       if (sides !== undefined && typeof characters?.value === 'string' && others.length === 0) {
@@ -257,8 +259,8 @@ export class BudgetInterpreter extends Interpreter {
       name === 'length' ? this.#evaluate(node.operand, environment) : this.evaluate(node.operand, environment);
     const { nodes, ...args } = this.#arguments(filter?.args ?? [], environment);
     spendFilter(this.#budget, name, given, args);
+    spendConversion(this.#budget, name, given);
     const operand = filterOperand(name, given);
-    if (operand !== given) spendDeep(this.#budget, given);
     const known = filtered(name, operand, args) ?? this.#filterMembers(name, operand, nodes, environment);
     if (known !== undefined) return known;
     const takesLiterals = name === 'selectattr' || name === 'rejectattr';

@@ -80,6 +80,11 @@ export const ObjectValue: ValueClass<ReadonlyMap<string, Value>> = classOf({}) a
   ReadonlyMap<string, Value>
 >;
 export const StringValue: ValueClass<string> = classOf('');
+const noVariables: Environment = new Environment();
+export const TupleValue: ValueClass<readonly Value[]> = new Interpreter(noVariables).evaluate(
+  { type: 'TupleLiteral', value: [] },
+  noVariables,
+).constructor as ValueClass<readonly Value[]>;
 export const UndefinedValue: ValueClass<undefined> = classOf(undefined);
 /** A function receives keyword arguments as the last one, of type `KeywordArgumentsValue`. */
 export const FunctionValue: ValueClass<(args: readonly Value[]) => Value> = classOf(() => {}) as unknown as ValueClass<

@@ -60,7 +60,8 @@ export function pythonText(value: Value): string {
   if (typeof content === 'boolean') return content ? 'True' : 'False';
   if (Array.isArray(content)) {
     const members = (content as Value[]).map(representation).join(', ');
-    return value.type === 'TupleValue' ? `(${members})` : `[${members}]`;
+    if (value.type !== 'TupleValue') return `[${members}]`;
+    return content.length === 1 ? `(${members},)` : `(${members})`;
   }
   if (!(content instanceof Map)) return value.toString();
   const members = [...(content as Map<unknown, Value>)];

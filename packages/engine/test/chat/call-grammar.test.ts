@@ -1,0 +1,86 @@
+/** Calls are constrained in the model's own format: what its corpus has is accepted, other arguments are not. */
+import { createTokenGrammar, createTokenTrie, Deadline, type Grammar } from '@winnow/grammar';
+import { finish } from '@winnow/tensor';
+import { expect, test } from 'vitest';
+import { answerGrammar } from '../../src/chat/chat-grammar.js';
+import { reasoningFormatOf } from '../../src/chat/formats/reasoning-formats.js';
+import { toolFormat, type ToolFormatRow } from '../../src/chat/formats/tool-formats.js';
+import type { ToolFormat } from '../../src/index.js';
+
+const bytes = createTokenTrie({ vocabSize: 256, tokenBytes: (id) => Uint8Array.of(id) });
+const tools = [
+  {
+    name: 'weather',
+    parameters: {
+      type: 'object',
+      properties: { city: { type: 'string' }, days: { type: 'integer' } },
+      required: ['city', 'days'],
+      additionalProperties: false,
+    },
+  },
+  { name: 'stop' },
+];
+
+function grammarOf(row: ToolFormatRow, isRequired: boolean, mark = ''): Grammar {
+  const format = { tools: row, reasoning: reasoningFormatOf(mark), startsInReasoning: false };
+  const rules = { format, tools, isRequired, isParallel: true, jsonSchema: undefined, hasReasoned: false };
+  return finish(answerGrammar(rules, new Deadline(Infinity, () => 0)));
+}
+
+function accepts(grammar: Grammar, text: string): boolean {
+  const matcher = createTokenGrammar({ grammar, trie: bytes }).start();
+  return [...new TextEncoder().encode(text)].every((byte) => matcher.accept(byte)) && matcher.canEnd;
+}
+
+/** A call of each family; DAYS stands for the number. */
+const written: readonly (readonly [ToolFormat, string])[] = [
+  ['hermes', '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}\n</tool_call>'],
+  ['llama', '{"name": "weather", "parameters": {"city": "Ulm", "days": DAYS}}'],
+  ['mistral', '[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]'],
+  ['mistral-args', '[TOOL_CALLS]weather[ARGS]{"city": "Ulm", "days": DAYS}[TOOL_CALLS]stop[ARGS]{}'],
+  ['mistral-call-id', '[TOOL_CALLS]weather[CALL_ID]abc123def[ARGS]{"city": "Ulm", "days": DAYS}'],
+  ['harmony', '<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{"city": "Ulm", "days": DAYS}'],
+  [
+    'qwen3-coder',
+    '<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\nDAYS\n</parameter>\n</function>\n</tool_call>',
+  ],
+  [
+    'glm4.5',
+    '<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</arg_key>\n<arg_value>DAYS</arg_value>\n</tool_call>',
+  ],
+  [
+    'deepseek-v3.2',
+    '<｜DSML｜function_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">Ulm</｜DSML｜parameter>\n' +
+      '<｜DSML｜parameter name="days" string="false">DAYS</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+  ],
+  [
+    'deepseek-r1',
+    '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"city": "Ulm", "days": DAYS}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+  ],
+  [
+    'kimi-k2',
+    '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Ulm", "days": DAYS}<|tool_call_end|><|tool_calls_section_end|>',
+  ],
+  ['lfm2', '<|tool_call_start|>[weather(city="Ulm", days=DAYS), stop()]<|tool_call_end|>'],
+  ['gemma4', '<|tool_call>call:weather{city:<|"|>Ulm<|"|>,days:DAYS}<tool_call|>'],
+  ['apertus', '<|tools_prefix|>[{"weather": {"city": "Ulm", "days": DAYS}}, {"stop": {}}]<|tools_suffix|>'],
+  ['functionary-v3.2', 'weather\n{"city": "Ulm", "days": DAYS}>>>stop\n{}'],
+];
+
+test.each(written)('%s', (name, text) => {
+  const [required, free] = [grammarOf(toolFormat(name), true), grammarOf(toolFormat(name), false)];
+  for (const grammar of [required, free]) {
+    expect(accepts(grammar, text.replace('DAYS', '2'))).toBe(true);
+    expect(accepts(grammar, text.replace('DAYS', '"two"'))).toBe(false);
+  }
+  expect(accepts(free, name === 'functionary-v3.2' ? 'all\nHello' : 'Hello')).toBe(true);
+  expect(accepts(required, 'Hello')).toBe(false);
+});
+
+test('reasoning may come before a required call, and is free', () => {
+  const grammar = grammarOf(toolFormat('hermes'), true, '<think>');
+  const call = '<tool_call>\n{"name": "stop", "arguments": {}}\n</tool_call>';
+  expect(accepts(grammar, `<think>\nIs <tool_call> right?\n</think>\n\n${call}`)).toBe(true);
+  expect(accepts(grammar, call)).toBe(true);
+  expect(accepts(grammar, '<think>\nHm.\n</think>\n\nNo.')).toBe(false);
+});
