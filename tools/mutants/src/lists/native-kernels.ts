@@ -59,9 +59,8 @@ export const nativeKernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/src/host/web-assembly.ts',
-    find: `    turnNativeOff(memory);
-    return undefined;`,
-    replace: '    return undefined;',
+    find: 'Atomics.store(new Int32Array(buffer), controlWords.nativeOff / 4, 1);',
+    replace: 'Atomics.store(new Int32Array(buffer), controlWords.nativeOff / 4, 0);',
     tests: ['packages/backend-wasm/test/native.test.ts'],
   },
   {
