@@ -30,6 +30,10 @@ const decodePolicies = [
 const promptShape = { phase: 'prefill', numHeads: 8, numKvHeads: 2, headDim: 64, numLayers: 1 } as const;
 const promptPolicies = ['h2o:chunk=1024,local=256,heavy=256', 'streaming:window=1024,sinks=4'];
 
+/** What every so many dense queries cost a sparse prompt. */
+const correction = 'delta=64';
+const correctedPolicies = ['subquadratic:window=128', ...promptPolicies];
+
 /** Attention under policies: the table of the subquadratic specification, and decoding over long contexts. */
 export const sparseAttention: Suite = {
   name: suite,
@@ -40,6 +44,7 @@ export const sparseAttention: Suite = {
     const prompts = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 16384, 32768]);
     yield* measureTable(context, prompts, fewest);
     for (const policy of promptPolicies) yield* measurePrompts(context, policy, prompts, fewest);
+    for (const policy of correctedPolicies) yield* measureCorrection(context, policy, prompts, fewest);
     const lengths = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 32768]);
     for (const policy of decodePolicies) yield* measureDecode(context, policy, lengths, fewest);
   },
@@ -96,6 +101,23 @@ async function* measurePrompts(
     crossover.add(numKeys, dense.value / sparse.value);
   }
   yield* crossover.figures();
+}
+
+async function* measureCorrection(
+  context: SuiteContext,
+  policy: string,
+  lengths: readonly number[],
+  threads: number,
+): AsyncIterable<Figure> {
+  for (const numKeys of lengths.filter((length) => length <= longestDense)) {
+    const plain = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
+    const cases = { work: { ...plain, policy: `${policy},${correction}` }, plain };
+    const { timings } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
+    const [work, without] = [timings['work']!, timings['plain']!];
+    const name = `prompt of ${numKeys}, ${cases.work.policy}, ${threadsText(threads)}`;
+    const ratio = work.medianMs / without.medianMs;
+    yield { suite, case: name, ...milliseconds(work), unit: 'ms', ratio, ratioOf: policy };
+  }
 }
 
 async function* measureDecode(
