@@ -163,7 +163,7 @@ export const policySchemas: readonly PolicySchema[] = [
       integer('sinks', 'sinks', 0, 4),
       integer('window', 'window', 1, 128),
       integer('pageSize', 'page', 1, 16),
-      integer('sample', 'sample', 1, 64),
+      integer('sample', 'sample', 1, 128),
       integer('seed', 'seed', 0, 0),
     ],
   },
