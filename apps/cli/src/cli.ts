@@ -14,6 +14,7 @@ import { registerModels } from './commands/models.js';
 import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
+import { registerTune } from './commands/tune.js';
 import { joinScaledAdapters } from './flags/scaled-adapters.js';
 import { CommandHost } from './commands/command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
@@ -110,6 +111,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerEmbed(program, host);
   registerCalibrate(program, host);
   registerEval(program, host);
+  registerTune(program, host);
   registerExplainAttention(program, host);
   registerModels(program, host);
   return program;

@@ -22,7 +22,7 @@ const loadNames: OptionNames<LoadOptions> = {
     onUnsupported: true,
     profile: true,
   },
-  ...{ context: true, batchSize: true, maxSessions: true, attention: true, quantize: true },
+  ...{ context: true, batchSize: true, maxSessions: true, attention: true, policyFile: true, quantize: true },
   lora: { adapters: true, mode: true },
   sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },
   trace: { attention: true, feedForward: true },

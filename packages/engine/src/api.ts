@@ -24,3 +24,9 @@ export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
 
 /** Opens only the tokenizer and the chat template of a model. Throws as `loadModel`. */
 export const openTokenizer: EngineApi['openTokenizer'] = api.openTokenizer;
+
+/**
+ * The hash of the weights in a model's file, by which calibrations and policy files recognize their model. It covers
+ * names, dtypes and shapes of all tensors and samples of their bytes. Throws as `loadModel`.
+ */
+export const weightsHash: EngineApi['weightsHash'] = api.weightsHash;

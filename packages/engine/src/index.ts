@@ -1,5 +1,5 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer } from './api.js';
+export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer, weightsHash } from './api.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { checkTextLength } from './chat/encode-prompt.js';
@@ -63,6 +63,7 @@ export type {
   TokenLogprob,
 } from './generation/generation.js';
 export type { KvDTypes } from '@winnow/ops';
+export { policyFileOf, type PolicySource } from './plan/auto-attention.js';
 export type { KvCacheOptions, WhenFull } from './plan/options.js';
 export type { KvOffloadOptions } from './kv-offload/plan.js';
 export type { TraceOptions } from './memory/step-outputs.js';
@@ -75,5 +76,5 @@ export type { Prompt } from './chat/encode-prompt.js';
 export type { RestoreOptions, SaveOptions, Session, SessionOptions } from './sessions/session.js';
 export type { SessionSize } from './sessions/file.js';
 export type { SessionSource, SessionTarget } from './sessions/location.js';
-export type { SidecarSource, SparsityOptions } from './sparsity/options.js';
+export type { FileSource, SidecarSource, SparsityOptions } from './sparsity/options.js';
 export type { MemoryOptions } from './weight-offload/options.js';

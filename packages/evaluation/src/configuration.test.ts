@@ -1,7 +1,8 @@
 import { ArgumentError } from '@winnow/tensor';
 import { denseAttention, formatAttention, parseAttention } from '@winnow/sparse-attention';
 import { expect, it } from 'vitest';
-import { createConfigurations, defaultPolicies, openOptionsOf } from './configuration.js';
+import { createConfigurations, openOptionsOf } from './configuration.js';
+import { candidatePolicies, defaultPolicies, uniformPolicies } from './policies.js';
 
 it('a configuration is measured in the phases that it affects', () => {
   const policies = ['dense', 'subquadratic', 'sparq', 'h2o', 'prefill=streaming;decode=sparq', 'layers=1/decode:sparq'];
@@ -36,4 +37,15 @@ it('default policies are different, valid and grow with the text', () => {
   }
   expect(defaultPolicies(1024, 64)).toContain('oracle-topk:k=64');
   expect(defaultPolicies(4096, 64)).toContain('oracle-topk:k=1024');
+});
+
+it('tuning tries what evaluations compare, and nothing that saves no time', () => {
+  for (const phase of ['prefill', 'decode'] as const) {
+    const candidates = candidatePolicies(phase, 2048, 32);
+    const compared = uniformPolicies(phase, 2048, 32).filter((text) => !text.includes('epsilon'));
+    expect(candidates).toEqual(expect.arrayContaining(compared));
+    expect(candidates.filter((text) => /oracle|dense/.test(text))).toEqual([]);
+    expect(candidates.some((text) => text.startsWith('sparq'))).toBe(phase === 'decode');
+    expect(candidates.some((text) => text.startsWith('h2o'))).toBe(phase === 'prefill');
+  }
 });

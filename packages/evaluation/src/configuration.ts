@@ -92,21 +92,3 @@ export function defaultKvDTypes(headDim: number): KvDTypes[] {
   const dtypes: DType[] = headDim % 32 === 0 ? ['f16', 'q8_0', 'q4_0'] : ['f16'];
   return dtypes.map((dtype) => ({ keys: dtype, values: dtype }));
 }
-
-/**
- * Every policy at three budgets: about 1/16, 1/8 and 1/4 of the tokens. The sizes of landmarks and pages divide the
- * block size of the engine's cache.
- */
-export function defaultPolicies(numTokens: number, headDim: number): string[] {
-  const budgets = [16, 8, 4].map((part) => Math.max(16, 8 * Math.round(numTokens / part / 8)));
-  const policies: ((budget: number, index: number) => string)[] = [
-    (budget) => `subquadratic:window=${budget},block=${2 ** Math.floor(Math.log2(Math.min(128, budget) / 2))}`,
-    (budget) => `streaming:window=${budget},sinks=4`,
-    (budget) => `h2o:chunk=${budget},local=${budget / 4},heavy=${budget / 4}`,
-    (budget, index) => `sparq:rank=${Math.max(2, Math.floor(headDim / [8, 4, 2][index]))},topk=${budget}`,
-    (budget) => `page-topk:budget=${Math.max(1, Math.floor(budget / 16) - 2)},page=16,window=16`,
-    (budget) => `oracle-topk:k=${budget}`,
-  ];
-  const texts = policies.flatMap((policy) => budgets.map((budget, index) => policy(budget, index)));
-  return ['dense', ...new Set(texts), 'page-topk:budget=all,epsilon=0.05,page=16,window=16'];
-}

@@ -2,7 +2,6 @@ export {
   baseConfiguration,
   createConfigurations,
   defaultKvDTypes,
-  defaultPolicies,
   openOptionsOf,
   type Configuration,
   type ConfiguredCache,
@@ -10,6 +9,7 @@ export {
   type OpenOptions,
   type Phase,
 } from './configuration.js';
+export { candidatePolicies, defaultPolicies, uniformPolicies } from './policies.js';
 export {
   evaluateModel,
   evaluationParts,
@@ -65,6 +65,7 @@ export { h2oPolicy, measureH2oGrid, type H2oGridCell, type H2oGridOptions } from
 export type { Estimate } from './logits/statistics.js';
 export { densityOf } from './attention/density.js';
 export { formatDivergence, formatEvaluation } from './report/text.js';
+export { formatTuning } from './report/tune-text.js';
 export { evaluateSparse, type EvaluateSparseOptions, type SparseEvaluation } from './sparse/evaluate-sparse.js';
 export {
   evaluateSparseEmbeddings,
@@ -86,3 +87,15 @@ export {
 export { defaultText } from './text/default-text.js';
 export { pearson, spearman } from './logits/correlation.js';
 export { evaluateSts, formatSts, parseSentencePairs, type SentencePair, type StsReport } from './tasks/sts.js';
+export { tuneAttention } from './tune/tune-attention.js';
+export type { TuneCheckpoint } from './tune/checkpoint.js';
+export type {
+  CandidateReport,
+  LayerChoice,
+  PolicyPoint,
+  TuneCosts,
+  TuneOptions,
+  TuneReport,
+  TuneText,
+  UniformComparison,
+} from './tune/options.js';

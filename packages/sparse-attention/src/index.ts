@@ -57,6 +57,16 @@ export type {
 export { checkPolicy } from './policy/values.js';
 export { resolvePolicy } from './policy/resolve-policy.js';
 export {
+  formatTunedPolicy,
+  readTunedPolicy,
+  specOfLayers,
+  type MeasuredText,
+  type PhaseFigures,
+  type PolicyBudget,
+  type ReadTunedPolicyOptions,
+  type TunedPolicy,
+} from './policy/tuned-policy.js';
+export {
   FastGrnnGate as experimental_FastGrnnGate,
   type FastGrnnWeights as experimental_FastGrnnWeights,
 } from './policy/salience-gate.js';

@@ -38,6 +38,7 @@ export {
 } from './half.js';
 export { canEncode, decode, decoder, encode, encoder, type DecodeOptions, type EncodeOptions } from './codec.js';
 export type { Decoder, Encoder } from './codecs/signatures.js';
+export { JsonFields } from './json-fields.js';
 export { LruMap } from './lru-map.js';
 export { bytesOfBase64, definedFields, describeValue, isRecord, jsonDepth, maxJsonDepth } from './values.js';
 export { StridedView, type NumberArray, type StridedViewOptions } from './strided-view.js';

@@ -11,7 +11,8 @@ import {
 import { withCalculator } from '../models/calculator.js';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
-import { attentionOf } from '../flags/engine-options.js';
+import { withoutPolicies } from '../flags/engine-options.js';
+import { chosenAttention } from '../models/policy-files.js';
 import { formatJson, formatPercent, formatTable } from '../terminal/format.js';
 import { createModelOpener, tokensOf } from '../models/model-evaluation.js';
 import { displayName } from '../models/model-location.js';
@@ -103,20 +104,16 @@ async function writePicture(
 
 async function explain(modelName: string | undefined, flags: ExplainFlags, context: CommandContext): Promise<void> {
   const { out, signal, progress, warn } = context;
-  const spec = attentionOf(flags) ?? parseAttention(defaultPolicy);
   const isGiven = flags.prompt !== undefined || flags.file !== undefined;
   const text = isGiven ? await readText(context.io, flags, signal) : undefined;
-  const { open } = await createModelOpener(modelName, flags, context);
+  const { open, location } = await createModelOpener(modelName, withoutPolicies(flags), context);
+  const spec = (await chosenAttention(modelName, flags, location, context)) ?? parseAttention(defaultPolicy);
   const numTokens = isGiven ? flags.tokens : Math.min(flags.tokens, defaultTokens);
   await using model = await open({ ...openOptionsOf(baseConfiguration, numTokens), trace: { attention: true } });
   const { numLayers, numHeads } = model.config;
   const layers = listOf('--layers', flags.layers, numLayers, [0, Math.floor(numLayers / 2), numLayers - 1]);
-  const heads = listOf(
-    '--heads',
-    flags.heads,
-    numHeads,
-    Array.from({ length: Math.min(6, numHeads) }, (_, i) => i),
-  );
+  const firstHeads = Array.from({ length: Math.min(6, numHeads) }, (_, i) => i);
+  const heads = listOf('--heads', flags.heads, numHeads, firstHeads);
   const tokens = tokensOf(model, text, numTokens);
   const { captures, skippedLayers } = await captureAttention(model, tokens, { layers, signal });
   if (skippedLayers.length > 0)

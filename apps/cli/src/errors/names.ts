@@ -28,7 +28,7 @@ export function flagOf(path: string): string {
 /** The options of the engine that have a flag. */
 export const optionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
-  ...['profile', 'attention', 'quantize'],
+  ...['profile', 'attention', 'policyFile', 'quantize'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],

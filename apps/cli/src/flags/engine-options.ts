@@ -54,7 +54,8 @@ export function maxActiveOf({
 export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadOptions {
   return definedFields<LoadOptions>({
     ...executionOptionsOf(flags),
-    attention: attentionOf(flags),
+    attention: isAuto(flags) ? 'auto' : attentionOf(flags),
+    policyFile: flags.policyFile,
     context: flags.context === 0 ? undefined : flags.context,
     batchSize: flags.batchSize,
     kvCache: group<KvCacheOptions>({
@@ -74,6 +75,21 @@ export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadO
     lora: loraOf(flags),
     profile: flags.profile,
   });
+}
+
+/** Whether the policies come from a policy file. @throws {UsageError} for flags that exclude each other */
+export function isAuto({ attention, prefill, decode, policyFile }: AttentionFlags): boolean {
+  const isAsked = attention?.trim() === 'auto';
+  if (!isAsked && policyFile !== undefined) throw new UsageError('--policy-file: requires --attention auto');
+  const other = prefill === undefined ? (decode === undefined ? undefined : '--decode') : '--prefill';
+  if (isAsked && other !== undefined) throw new UsageError(`${other}: expected nothing beside --attention auto`);
+  return isAsked;
+}
+
+/** The flags of a command that chooses the policies of each model itself. */
+export function withoutPolicies<Flags extends LoadFlags>(flags: Flags): Flags {
+  const { attention: _attention, prefill: _prefill, decode: _decode, policyFile: _policyFile, ...rest } = flags;
+  return rest as Flags;
 }
 
 /** Undefined without such flags. @throws {UsageError} naming the flag */

@@ -29,6 +29,7 @@ export interface AttentionFlags {
   readonly attention?: string;
   readonly prefill?: string;
   readonly decode?: string;
+  readonly policyFile?: string;
 }
 
 /** Sparse FFNs, and the memory budget with its weight tiers. */
@@ -253,8 +254,14 @@ export function addSparseOptions(command: Command): Command {
 export function addAttentionOptions(command: Command): Command {
   return addGroup(command, {
     heading: 'Attention',
-    common: [flag('--attention <policy>', 'attention policy, such as streaming or sparq:topk=128 (default: dense)')],
+    common: [
+      flag(
+        '--attention <policy>',
+        'attention policy, such as streaming or sparq:topk=128; auto: as tuned (default: dense)',
+      ),
+    ],
     advanced: [
+      flag('--policy-file <file>', "policy file of --attention auto (default: the model's .policy.json)"),
       flag('--prefill <policy>', 'attention policy of prefill (prompt tokens)'),
       flag('--decode <policy>', 'attention policy of decode (generated tokens)'),
     ],

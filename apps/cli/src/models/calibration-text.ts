@@ -44,6 +44,37 @@ export function cutText(text: string | undefined, encode: Encode, options: Calib
   return { samples, rest: Int32Array.from([...begin, ...tokens.subarray(end)]) };
 }
 
+/** Pieces of a text to search on, and pieces to check on. */
+export interface TextWindows {
+  readonly search: readonly Int32Array[];
+  readonly heldOut: readonly Int32Array[];
+}
+
+/**
+ * Pieces of `size` tokens, each with the special tokens of a new text: `count` spread evenly over the first half of a
+ * text, and as many over the second half. Fewer when the text is short.
+ * @param text default: a built-in one
+ * @throws {UsageError} when a half is shorter than a piece
+ */
+export function cutWindows(text: string | undefined, encode: Encode, size: number, count: number): TextWindows {
+  const wanted = 2 * count * size;
+  const tokens = Int32Array.from(encode(text ?? defaultText(wanted, (part) => encode(part, false).length), false));
+  const begin = beginning(encode);
+  const bodyTokens = size - begin.length;
+  const half = Math.floor(tokens.length / 2);
+  const numPieces = Math.min(count, Math.floor(half / Math.max(1, bodyTokens)));
+  if (numPieces < 1) {
+    const expected = `two pieces of ${size} tokens, one to search on and one to check on`;
+    throw new UsageError(`--text: expected ${expected}, got ${tokens.length} tokens (see --context)`);
+  }
+  const piecesFrom = (from: number): Int32Array[] =>
+    Array.from({ length: numPieces }, (_, index) => {
+      const at = from + Math.floor((index * (half - bodyTokens)) / Math.max(1, numPieces - 1));
+      return Int32Array.from([...begin, ...tokens.subarray(at, at + bodyTokens)]);
+    });
+  return { search: piecesFrom(0), heldOut: piecesFrom(half) };
+}
+
 /** Paragraphs as separate texts, for embedding models; long ones are truncated. */
 export function cutParagraphs(
   text: string | undefined,

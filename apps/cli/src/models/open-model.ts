@@ -5,6 +5,7 @@ import { loadOptionsOf } from '../flags/engine-options.js';
 import { InterruptedError, withFlags } from '../errors/errors.js';
 import type { CliIo } from '../terminal/io.js';
 import { checkModelPath, parseModelReference } from './model-location.js';
+import { withPolicyPath } from './policy-files.js';
 import type { LoadFlags } from '../flags/load.js';
 import type { Progress } from '../terminal/progress.js';
 import { suggest } from '../errors/suggestion.js';
@@ -57,7 +58,7 @@ export async function openModel(model: string | undefined, options: LoadOptions,
   const engine = await io.engine();
   try {
     const loaded = await engine.loadModel(location, {
-      ...options,
+      ...withPolicyPath(model, options),
       onEvent: (event) => {
         if (event.kind === 'notice') warn(withFlags(event.text));
       },
@@ -104,5 +105,6 @@ export async function inspectModel(
   context: OpenContext,
 ): Promise<ModelInfo> {
   const location = await locateModel(model, context);
-  return (await context.io.engine()).inspectModel(location, { ...loadOptionsOf(flags), signal: context.signal });
+  const options = withPolicyPath(model, loadOptionsOf(flags));
+  return (await context.io.engine()).inspectModel(location, { ...options, signal: context.signal });
 }

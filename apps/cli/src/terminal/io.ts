@@ -7,7 +7,10 @@ import type { ServerOptions, WinnowServer } from '@winnow/server';
 import type { Peaks } from './profile-table.js';
 
 /** The parts of `@winnow/engine` that the commands use. */
-export type EngineApi = Pick<typeof engine, 'loadModel' | 'loadEmbeddingModel' | 'inspectModel' | 'openTokenizer'>;
+export type EngineApi = Pick<
+  typeof engine,
+  'loadModel' | 'loadEmbeddingModel' | 'inspectModel' | 'openTokenizer' | 'weightsHash'
+>;
 
 /** The parts of `@winnow/server` that the commands use. */
 export interface ServerApi {

@@ -15,6 +15,11 @@ export interface LogitsOptions {
    * The phase whose attention policy computes the tokens; `decode` takes one token per step. Default `prefill`.
    */
   readonly phase?: 'prefill' | 'decode';
+  /**
+   * With `phase: 'decode'`, index of the first token of the decode phase: tokens before it are a prompt, computed in
+   * prefill. Default 0.
+   */
+  readonly decodeFrom?: number;
   /** Maximum number of tokens per step, at most the model's `batchSize`, which is the default. */
   readonly batchSize?: number;
   /**
@@ -32,6 +37,7 @@ export interface LogitsOptions {
 export const logitsOptionNames: OptionNames<LogitsOptions> = {
   positions: true,
   phase: true,
+  decodeFrom: true,
   batchSize: true,
   onRow: true,
   onAttention: true,
@@ -57,11 +63,8 @@ export async function computeLogprobs(
 ): Promise<Float32Array[]> {
   const { scheduler } = model;
   const positions = checkPositions(options.positions ?? [tokens.length - 1], tokens.length);
-  const { phase = 'prefill' } = options;
-  const maxStep = Math.min(
-    checkBatchSize(phase === 'decode' ? 1 : options.batchSize, scheduler.maxChunk),
-    scheduler.maxChunk,
-  );
+  const maxStep = Math.min(checkBatchSize(options.batchSize, scheduler.maxChunk), scheduler.maxChunk);
+  const numPrefilled = checkDecodeFrom(options, tokens.length);
   if (tokens.length > model.contextSize) {
     const [needed, available] = [tokens.length, model.contextSize];
     throw new CapacityError({ resource: 'context', needed, available, unit: 'tokens' });
@@ -73,7 +76,8 @@ export async function computeLogprobs(
   try {
     for (let begin = 0; begin < tokens.length;) {
       const offset = begin;
-      const end = Math.min(tokens.length, begin + maxStep);
+      const phase = begin < numPrefilled ? 'prefill' : 'decode';
+      const end = phase === 'decode' ? begin + 1 : Math.min(numPrefilled, begin + maxStep);
       const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
       const read = (output: ReadOutput): Promise<void> =>
         reader
@@ -94,6 +98,15 @@ function checkPositions(positions: readonly number[], numTokens: number): readon
   if (wrong === undefined) return positions;
   const expected = `indices from 0 to ${numTokens - 1}`;
   throw new ArgumentError({ argument: 'positions', expected, actual: String(wrong) });
+}
+
+/** The number of tokens that prefill computes. */
+function checkDecodeFrom({ phase = 'prefill', decodeFrom }: LogitsOptions, numTokens: number): number {
+  if (phase === 'prefill' && decodeFrom === undefined) return numTokens;
+  const from = decodeFrom ?? 0;
+  if (phase === 'decode' && Number.isSafeInteger(from) && from >= 0 && from <= numTokens) return from;
+  const expected = phase === 'decode' ? `an index from 0 to ${numTokens}` : "nothing without phase: 'decode'";
+  throw new ArgumentError({ argument: 'decodeFrom', expected, actual: String(decodeFrom) });
 }
 
 function checkBatchSize(batchSize: number | undefined, fallback: number): number {

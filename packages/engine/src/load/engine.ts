@@ -9,6 +9,8 @@ import type { WeightHost } from '../weight-offload/options.js';
 import { openAdapters, type OpenAdapterPath } from './adapters.js';
 import { inspectOpenedModel, type ModelInfo } from './inspect-model.js';
 import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
+import { autoAttention, policyFileOf } from '../plan/auto-attention.js';
+import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
 import { openLocation, type OpenPath } from './open-location.js';
@@ -25,6 +27,7 @@ export interface EngineApi {
   loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
+  weightsHash(location: ModelLocation, options?: OpenOptions): Promise<string>;
 }
 
 /** A model's tokenizer and chat template. */
@@ -43,12 +46,20 @@ export interface EngineHost extends SessionFiles, WeightHost {
   readonly openAdapterPath?: OpenAdapterPath;
 }
 
+/** `attention: 'auto'` looks for the policy file beside the model. */
+function withPolicyFile(location: ModelLocation, options: LoadOptions): LoadOptions {
+  if (options.attention !== autoAttention || options.policyFile !== undefined) return options;
+  const hasPlace = typeof location === 'string' || location instanceof URL;
+  return hasPlace ? { ...options, policyFile: policyFileOf(location) } : options;
+}
+
 export function createEngineApi(host: EngineHost): EngineApi {
   return {
     async loadModel(location, options = {}): Promise<Model> {
       checkOptions(options, loadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return loadOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+      const opened = await openLocation(location, options, host.openPath);
+      return loadOpenedModel(opened, withPolicyFile(location, options), adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       checkOptions(options, embeddingLoadOptionNames);
@@ -58,7 +69,8 @@ export function createEngineApi(host: EngineHost): EngineApi {
     async inspectModel(location, options = {}): Promise<ModelInfo> {
       checkOptions(options, loadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      return inspectOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
+      const opened = await openLocation(location, options, host.openPath);
+      return inspectOpenedModel(opened, withPolicyFile(location, options), adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       checkOptions(options, openOptionNames);
@@ -73,6 +85,16 @@ export function createEngineApi(host: EngineHost): EngineApi {
           });
         }
         return { tokenizer, chatTemplate: templateOf(opened, tokenizer) };
+      } finally {
+        await opened.close();
+      }
+    },
+    async weightsHash(location, options = {}): Promise<string> {
+      checkOptions(options, openOptionNames);
+      const opened = await openLocation(location, options, host.openPath);
+      try {
+        const { store } = await opened.openFile();
+        return await weightsHash(store, options.signal === undefined ? {} : { signal: options.signal });
       } finally {
         await opened.close();
       }

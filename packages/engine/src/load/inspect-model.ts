@@ -6,12 +6,12 @@ import {
   type DecoderConfig,
   describeEmbedder,
   type EmbedderDescription,
-  type ModelDescription,
   type ModelFile,
   type ScaledLora,
 } from '@winnow/models';
 import { fitEmbedding } from '../embedding/fit.js';
-import { fitModel } from '../plan/fit-model.js';
+import { resolveAuto } from '../plan/auto-attention.js';
+import { fitAuto } from '../plan/fit-model.js';
 import { openSparse } from '../sparsity/options.js';
 import { checkWeightTiers, type WeightHost } from '../weight-offload/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -56,6 +56,8 @@ export async function inspectOpenedModel(
     await adaptWeights(description, options, file.format, adapters);
     checkWeightTiers(options.memory);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
+    const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
+    const resolved = await resolveAuto(options, file.store, weightHost, notice);
     return {
       name,
       format: file.format,
@@ -69,7 +71,7 @@ export async function inspectOpenedModel(
       metadata,
       plan:
         'buildProgram' in description
-          ? inspectedPlan(description, options, sparse)
+          ? orWhole(resolved, (fitting) => fitAuto(description, options, fitting, sparse, notice, noLimits).plan.memory)
           : embeddingMemory(opened, file, description, options, sparse),
     };
   } finally {
@@ -105,15 +107,6 @@ function orWhole(options: LoadOptions, fit: (options: LoadOptions) => MemoryPlan
     const { memory } = options;
     return fit({ ...options, memory: { ...(typeof memory === 'object' ? memory : {}), budget: error.needed } });
   }
-}
-
-function inspectedPlan(
-  description: ModelDescription,
-  options: LoadOptions,
-  sparse: SparseWeights | undefined,
-): MemoryPlan {
-  const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-  return orWhole(options, (fitting) => fitModel(description, fitting, sparse, notice, noLimits).plan.memory);
 }
 
 function embeddingMemory(

@@ -7,7 +7,8 @@ import { Constraints } from '../generation/constraint.js';
 import type { Host } from '../generation/loaded-model.js';
 import { traceFeedForward } from '../generation/logprobs.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
-import { fitModel } from '../plan/fit-model.js';
+import { resolveAuto } from '../plan/auto-attention.js';
+import { fitAuto } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
@@ -82,8 +83,10 @@ async function describe(
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   const report = guardedListener(options.onEvent);
+  const notice = (text: string): void => report({ kind: 'notice', text });
   const limits = limitsOn(backend.limits, host.memoryBytes);
-  const fitted = fitModel(traced, options, sparse, (text) => report({ kind: 'notice', text }), limits);
+  const resolved = await resolveAuto(options, file.store, host, notice);
+  const fitted = fitAuto(traced, options, resolved, sparse, notice, limits);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);

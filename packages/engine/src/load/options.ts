@@ -90,6 +90,7 @@ export const loadOptionNames: OptionNames<LoadOptions> = {
   maxSessions: true,
   kvCache: kvCacheNames,
   attention: true,
+  policyFile: true,
   memory: memoryNames,
   onEvent: true,
   now: true,

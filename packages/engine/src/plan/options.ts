@@ -6,6 +6,7 @@ import { ArgumentError, type DType, type OptionNames } from '@winnow/tensor';
 import type { KvTierOptions } from '../kv-offload/plan.js';
 import type { TraceOptions } from '../memory/step-outputs.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
+import type { PolicySource } from './auto-attention.js';
 import { leastAttendedNames, type Eviction } from './eviction.js';
 
 /**
@@ -57,9 +58,15 @@ export interface PlanOptions {
   readonly kvCache?: KvCacheOptions;
   /**
    * The attention policy of the layers: an `AttentionSpec` of `@winnow/sparse-attention` or its text form, such as
-   * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. Default `dense`.
+   * `prefill=subquadratic:window=256;decode=sparq:rank=32,topk=128`. `auto` uses the policies that `winnow tune` found
+   * for this model; without a policy file attention is dense, and a notice says so. Default `dense`.
    */
   readonly attention?: AttentionSpec | string;
+  /**
+   * The policy file of `attention: 'auto'`; one of another model is rejected. Default: `MODEL.policy.json` beside the
+   * file or folder of the model.
+   */
+  readonly policyFile?: PolicySource;
   /** The memory budget, in bytes, or with settings for weights that do not fit. Default: what the backend can hold. */
   readonly memory?: number | MemoryOptions;
   /** Makes the inputs of layers readable for measurements; costs memory. Default: none. */

@@ -13,7 +13,7 @@ import { weightsChecksum, weightsHash } from './weights-hash.js';
  * A calibration (`*.sparse.safetensors`): a path or URL, bytes, a Blob, an open file (which Winnow then owns), or a
  * sidecar that was already read. Paths need Node.
  */
-export type SidecarSource = string | URL | Uint8Array | Blob | ByteSource | Sidecar;
+export type SidecarSource = FileSource | Sidecar;
 
 /** How FFN neurons are skipped. */
 export interface SparsityOptions {
@@ -59,23 +59,24 @@ export interface SidecarHost {
   readonly openFile?: (path: string | URL) => Promise<ByteSource>;
 }
 
-async function openSource(
-  source: Exclude<SidecarSource, Sidecar>,
+/** A file that belongs to a model, or its bytes. */
+export type FileSource = string | URL | Uint8Array | Blob | ByteSource;
+
+/** @param argument the option that names the file */
+export async function openFileSource(
+  argument: string,
+  source: FileSource,
   { openFile }: SidecarHost,
   request: typeof fetch | undefined,
 ): Promise<ByteSource> {
-  if (source instanceof Uint8Array) return memorySource(source, 'sidecar');
+  if (source instanceof Uint8Array) return memorySource(source, argument);
   if (source instanceof Blob) return blobSource(source);
   if (typeof source !== 'string' && !(source instanceof URL)) return source;
   if (/^https?:/i.test(String(source))) {
     return httpSource(new URL(source), request === undefined ? {} : { fetch: request });
   }
   if (openFile !== undefined) return openFile(source);
-  throw new ArgumentError({
-    argument: 'sparsity.calibration',
-    expected: 'an http(s) URL, bytes or a Blob',
-    actual: String(source),
-  });
+  throw new ArgumentError({ argument, expected: 'an http(s) URL, bytes or a Blob', actual: String(source) });
 }
 
 function isSidecar(source: SidecarSource): source is Sidecar {
@@ -115,7 +116,7 @@ export async function openSparse(
   return createSparseWeights(sidecar, weights, config.numLayers, backend, sparsity);
 
   async function readSource(from: Exclude<SidecarSource, Sidecar>): Promise<Sidecar> {
-    const bytes = await openSource(from, host, options.fetch);
+    const bytes = await openFileSource('sparsity.calibration', from, host, options.fetch);
     try {
       const file = await openSafetensors(bytes, withSignal);
       return await readSidecar(file, { modelHash, shapes: shapesOf(config, weights), ...withSignal });

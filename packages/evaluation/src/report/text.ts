@@ -3,10 +3,8 @@ import type { CertificateReport, CertificatesAtLength } from '../attention/certi
 import type { CoverageReport } from '../attention/coverage.js';
 import type { Phase } from '../configuration.js';
 import { divergencePercentiles, type DivergenceReport } from '../logits/divergence.js';
-import type { Estimate } from '../logits/statistics.js';
 import type { ConfigurationReport, EvaluationReport } from '../suite/evaluate.js';
-
-type Row = readonly string[];
+import { alignTable, percent, plusMinus, shown, small, type Row } from './table.js';
 
 /** Formats every measured part, a line per configuration; `formatDivergence` formats one comparison as a block. */
 export function formatEvaluation(report: EvaluationReport): string {
@@ -273,37 +271,4 @@ function speedOf({ speed }: ConfigurationReport, phase: Phase): number | undefin
     undefined,
   );
   return phase === 'prefill' ? longest?.promptTokensPerSecond : longest?.tokensPerSecond;
-}
-
-function shown(value: number | undefined, format: (value: number) => string): string {
-  return value === undefined ? '-' : format(value);
-}
-
-function percent(value: number): string {
-  return `${(100 * value).toFixed(1)}%`;
-}
-
-function plusMinus({ mean, error }: Estimate, digits: number): string {
-  return `${mean.toFixed(digits)} ± ${error.toFixed(digits)}`;
-}
-
-/** Three significant digits; small numbers with an exponent. */
-function small(value: number): string {
-  if (value === 0) return '0';
-  return Math.abs(value) < 1e-3 ? value.toExponential(1) : value.toPrecision(3);
-}
-
-/** Pads columns to their widest cell. */
-function alignTable(rows: readonly Row[]): string {
-  const widths: number[] = [];
-  for (const row of rows) row.forEach((cell, i) => (widths[i] = Math.max(widths[i] ?? 0, cell.length)));
-  return rows
-    .map(
-      (row) =>
-        `${row
-          .map((cell, i) => cell.padEnd(widths[i]))
-          .join('  ')
-          .trimEnd()}\n`,
-    )
-    .join('');
 }

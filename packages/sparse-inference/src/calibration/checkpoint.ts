@@ -1,7 +1,6 @@
 /** An unfinished calibration as a safetensors file. */
-import { dtypeInfo, FormatError } from '@winnow/tensor';
+import { dtypeInfo, FormatError, JsonFields } from '@winnow/tensor';
 import { bytesOf } from '../bytes.js';
-import { JsonFields } from '../sidecar/json-fields.js';
 import type { SidecarFile } from '../sidecar/read-sidecar.js';
 import { checksumOf, type SidecarContent } from '../sidecar/sidecar-content.js';
 import type { SidecarTensor } from '../sidecar/stored-matrix.js';

@@ -1,10 +1,17 @@
 /** Reads a sidecar and rejects files that are damaged, of another model, or of a newer version. */
 import type { TensorStore } from '@winnow/bytes';
 import { activationKinds } from '@winnow/ops';
-import { checkOptions, type DType, FormatError, type OptionNames, type Shape, tensorBytes } from '@winnow/tensor';
+import {
+  checkOptions,
+  type DType,
+  FormatError,
+  JsonFields,
+  type OptionNames,
+  type Shape,
+  tensorBytes,
+} from '@winnow/tensor';
 import { floatsOf } from '../bytes.js';
 import type { FeedForwardShape } from '../blocks/feed-forward-weights.js';
-import { JsonFields } from './json-fields.js';
 import { checksumOf } from './sidecar-content.js';
 import {
   metadataKeys,

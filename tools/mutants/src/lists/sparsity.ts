@@ -48,4 +48,46 @@ export const sparsityMutants: readonly Mutant[] = [
     replace: "group: position.integer('group', 0, 2 ** 40) + 1 };",
     tests: ['src/calibration/calibrate.test.ts'],
   },
+  {
+    file: 'packages/sparse-attention/src/policy/tuned-policy.ts',
+    find: 'if (modelHash !== undefined && ownHash !== modelHash) {',
+    replace: 'if (modelHash === undefined && ownHash !== modelHash) {',
+    tests: ['src/policy/tuned-policy.test.ts'],
+  },
+  {
+    file: 'packages/sparse-attention/src/policy/tuned-policy.ts',
+    find: 'last.last === layer - 1 &&',
+    replace: 'last.last < layer &&',
+    tests: ['src/policy/tuned-policy.test.ts'],
+  },
+  {
+    file: 'packages/evaluation/src/tune/allocate.ts',
+    find: 'at -= cellsOf(',
+    replace: 'at -= 0 * cellsOf(',
+    tests: ['src/tune/tune-attention.test.ts'],
+  },
+  {
+    file: 'packages/evaluation/src/tune/checkpoint.ts',
+    find: 'if (known !== undefined) return known as T;',
+    replace: '',
+    tests: ['src/tune/tune-attention.test.ts'],
+  },
+  {
+    file: 'packages/evaluation/src/tune/front.ts',
+    find: 'divergences[layer] = choice.divergence;',
+    replace: 'divergences[at + 1] = choice.divergence;',
+    tests: ['src/tune/tune-attention.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/plan/auto-attention.ts',
+    find: 'if (policyFile.modelHash === modelHash) return',
+    replace: 'if (policyFile.modelHash !== undefined) return',
+    tests: ['test/plan/auto-attention.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/logprobs.ts',
+    find: "const phase = begin < numPrefilled ? 'prefill' : 'decode';",
+    replace: "const phase = begin <= numPrefilled ? 'prefill' : 'decode';",
+    tests: ['test/plan/auto-attention.test.ts'],
+  },
 ];

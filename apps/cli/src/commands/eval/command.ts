@@ -20,14 +20,15 @@ import {
   type OpenModel,
   type TaskName,
 } from '@winnow/evaluation';
-import { formatAttention, parseAttention } from '@winnow/sparse-attention';
+import { formatAttention, parseAttention, type AttentionSpec } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { withCalculator } from '../../models/calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './h2o.js';
 import { evaluateSidecar } from './sparse.js';
 import { registerEvalSts } from './sts.js';
-import { attentionOf } from '../../flags/engine-options.js';
+import { withoutPolicies } from '../../flags/engine-options.js';
+import { chosenAttention } from '../../models/policy-files.js';
 import { UsageError } from '../../errors/errors.js';
 import { formatJson } from '../../terminal/format.js';
 import { createModelOpener, tokensOf } from '../../models/model-evaluation.js';
@@ -130,13 +131,14 @@ async function evaluate(modelName: string | undefined, flags: EvalFlags, context
   const parts = chosen('--parts', flags.parts, evaluationParts);
   const tasks = chosen('--tasks', flags.tasks, taskNames);
   const text = flags.text === undefined ? undefined : await readText(context.io, { file: flags.text }, signal);
-  const { open } = await createModelOpener(modelName, flags, context);
+  const { open, location } = await createModelOpener(modelName, withoutPolicies(flags), context);
+  const one = await chosenAttention(modelName, flags, location, context);
   const { config, tokens } = await look(open, text, flags.tokens);
   if (tokens.length < flags.tokens) warn(`the text has ${tokens.length} tokens, not ${flags.tokens}`);
   const options: EvaluateOptions = {
     open,
     configurations: createConfigurations(
-      policiesOf(flags, tokens.length, config.headDim),
+      policiesOf(flags, one, tokens.length, config.headDim),
       kvDTypesOf(flags.kvDtypes, config.headDim),
     ),
     parts,
@@ -208,8 +210,7 @@ function checkPolicyText(policy: string): void {
 }
 
 /** The policies of `--policies`, of `--attention`, `--prefill` and `--decode`, or all kinds at three budgets. */
-function policiesOf(flags: EvalFlags, numTokens: number, headDim: number): string[] {
-  const one = attentionOf(flags);
+function policiesOf(flags: EvalFlags, one: AttentionSpec | undefined, numTokens: number, headDim: number): string[] {
   if (flags.policies !== undefined) {
     const policies = listOf(flags.policies);
     for (const policy of policies) checkPolicyText(policy);

@@ -1,5 +1,6 @@
 /** Fields of untrusted JSON, each checked as it is taken. */
-import { describeValue, FormatError, isRecord } from '@winnow/tensor';
+import { FormatError } from './errors.js';
+import { describeValue, isRecord } from './values.js';
 
 /** A JSON object of a file, with its path for messages. */
 export class JsonFields {

@@ -1,0 +1,78 @@
+/** The families of attention policies: one table for what `winnow eval` compares and `winnow tune` tries. */
+import { parsePolicy, supportsPhase, type AttentionPhase } from '@winnow/sparse-attention';
+
+/** A number of keys per query. */
+interface KeyBudget {
+  readonly numKeys: number;
+  /** The same as a share of the text. */
+  readonly share: number;
+  readonly headDim: number;
+}
+
+interface PolicyFamily {
+  /**
+   * `compared` by `winnow eval` and tried by `winnow tune`; a `bound` is only compared, since it saves no time; a
+   * `variant` of another family, with the same keys at another cost, is only tried.
+   */
+  readonly use: 'compared' | 'bound' | 'variant';
+  /** The policy that visits about this many keys, in its text form. */
+  readonly policy: (budget: KeyBudget) => string;
+}
+
+/** Sizes of landmarks and pages are powers of two, so that they divide the block size of the engine's cache. */
+const families: readonly PolicyFamily[] = [
+  {
+    use: 'compared',
+    policy: ({ numKeys }) =>
+      `subquadratic:window=${numKeys},block=${2 ** Math.floor(Math.log2(Math.min(128, numKeys) / 2))}`,
+  },
+  { use: 'compared', policy: ({ numKeys }) => `streaming:window=${numKeys},sinks=4` },
+  { use: 'compared', policy: ({ numKeys }) => `h2o:chunk=${numKeys},local=${numKeys / 4},heavy=${numKeys / 4}` },
+  { use: 'compared', policy: (budget) => `sparq:rank=${rankOf(budget)},topk=${budget.numKeys}` },
+  { use: 'variant', policy: (budget) => `sparq:rank=${rankOf(budget)},topk=${budget.numKeys},layout=both` },
+  {
+    use: 'compared',
+    policy: ({ numKeys }) => `page-topk:budget=${Math.max(1, Math.floor(numKeys / 16) - 2)},page=16,window=16`,
+  },
+  { use: 'bound', policy: ({ numKeys }) => `oracle-topk:k=${numKeys}` },
+];
+
+/** Components of SparQ's approximate logits: twice the share of the keys. */
+function rankOf({ share, headDim }: KeyBudget): number {
+  return Math.max(2, Math.min(headDim, Math.floor(2 * share * headDim)));
+}
+
+function policiesAt(
+  parts: readonly number[],
+  { numTokens, headDim }: { readonly numTokens: number; readonly headDim: number },
+  uses: readonly PolicyFamily['use'][],
+): string[] {
+  const budgets = parts.map((part): KeyBudget => {
+    const numKeys = Math.max(16, 8 * Math.round(numTokens / part / 8));
+    return { numKeys, share: 1 / part, headDim };
+  });
+  const used = families.filter(({ use }) => uses.includes(use));
+  return [...new Set(used.flatMap(({ policy }) => budgets.map(policy)))];
+}
+
+/**
+ * Every policy at three budgets: about 1/16, 1/8 and 1/4 of the tokens. The sizes of landmarks and pages divide the
+ * block size of the engine's cache.
+ */
+export function defaultPolicies(numTokens: number, headDim: number): string[] {
+  const texts = policiesAt([16, 8, 4], { numTokens, headDim }, ['compared', 'bound']);
+  return ['dense', ...texts, 'page-topk:budget=all,epsilon=0.05,page=16,window=16'];
+}
+
+/** The policies that `winnow tune` tries in a phase, besides dense: five budgets from 1/32 to 1/2 of the tokens. */
+export function candidatePolicies(phase: AttentionPhase, numTokens: number, headDim: number): string[] {
+  const texts = policiesAt([32, 16, 8, 4, 2], { numTokens, headDim }, ['compared', 'variant']);
+  return texts.filter((text) => supportsPhase(parsePolicy(text).kind, phase));
+}
+
+/** Those of `defaultPolicies` that a tuned policy competes with: all but dense and bounds. */
+export function uniformPolicies(phase: AttentionPhase, numTokens: number, headDim: number): string[] {
+  const texts = policiesAt([16, 8, 4], { numTokens, headDim }, ['compared']);
+  const all = [...texts, 'page-topk:budget=all,epsilon=0.05,page=16,window=16'];
+  return all.filter((text) => supportsPhase(parsePolicy(text).kind, phase));
+}

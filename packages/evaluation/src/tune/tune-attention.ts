@@ -1,0 +1,271 @@
+/**
+ * Finds the attention policies of a model's layers within a budget: sensitivities of single layers, allocations of
+ * each phase, the cheapest pair of both, and a check on text that the search has not seen.
+ */
+import type { Model } from '@winnow/engine';
+import {
+  checkAttention,
+  denseAttention,
+  formatAttention,
+  parseAttention,
+  type AttentionSpec,
+} from '@winnow/sparse-attention';
+import { baseConfiguration, openOptionsOf, type Phase } from '../configuration.js';
+import { uniformPolicies } from '../policies.js';
+import { isRefusal, TuneBench, type PhaseTimes } from './bench.js';
+import {
+  checkDense,
+  densityOfSpec,
+  measureCandidates,
+  parsedCandidates,
+  specOf,
+  type Candidate,
+  type TuneSubject,
+} from './candidates.js';
+import { Measurements } from './checkpoint.js';
+import { boundsOf, measureFront, type FrontPoint } from './front.js';
+import {
+  settingsOf,
+  type LayerChoice,
+  type PolicyPoint,
+  type TuneOptions,
+  type TuneReport,
+  type TuneSettings,
+  type TuneText,
+  type UniformComparison,
+} from './options.js';
+import { meanScore, pairsOf, selectPair, type Selection } from './select.js';
+
+const phases: readonly Phase[] = ['prefill', 'decode'];
+
+/**
+ * Searches, and reports what it found. A search that was stopped continues from its checkpoint. Everything but times
+ * depends only on the options; with `costs: 'pairs'` so does the choice of policies.
+ * @throws {ArgumentError} for options out of range, and for a speed-up that no policy reaches
+ * @throws the signal's reason when aborted
+ */
+export async function tuneAttention(options: TuneOptions): Promise<TuneReport> {
+  const settings = settingsOf(options);
+  const { budget, costs, onNotice } = settings;
+  const measured = await Measurements.open(fingerprintOf(settings), settings.checkpoint, (text) => onNotice?.(text));
+  const bench = new TuneBench(settings, measured);
+  const model = await describe(settings);
+  const { subject } = model;
+  const candidates: Record<Phase, Candidate[]> = { prefill: [], decode: [] };
+  const fronts: Record<Phase, FrontPoint[]> = { prefill: [], decode: [] };
+  const times: Partial<Record<Phase, readonly (PhaseTimes | string)[]>> = {};
+  for (const phase of costs === 'pairs' ? [] : phases) {
+    const specs = parsedCandidates(bench, phase, subject).map((policy) => specOf(phase, policy));
+    times[phase] = await bench.times(`candidates, ${phase}`, [denseAttention, ...specs]);
+  }
+  for (const phase of phases) {
+    candidates[phase] = await measureCandidates(bench, phase, subject, times[phase]);
+    const bounds = boundsOf('kld' in budget ? budget.kld : undefined);
+    fronts[phase] = await measureFront(bench, phase, candidates[phase], subject, bounds);
+  }
+  const shares = await sharesOf(bench);
+  const pairs = pairsOf(fronts.prefill, fronts.decode, shares);
+  const selection = await selectPair(bench, pairs, budget, async ({ spec }) => {
+    const [dense, tuned] = await bench.times(`speed-up of ${formatAttention(spec)}`, [denseAttention, spec]);
+    return typeof tuned === 'object'
+      ? totalOf(bench, tuned) / totalOf(bench, checkDense(dense as PhaseTimes))
+      : Infinity;
+  });
+  return report(bench, model, { candidates, fronts, selection });
+}
+
+interface Described {
+  readonly name: string;
+  readonly backend: string;
+  readonly subject: TuneSubject;
+}
+
+async function describe(settings: TuneSettings): Promise<Described> {
+  const model = await settings.open(openOptionsOf(baseConfiguration, settings.numTokens + 1));
+  try {
+    const { config, name, backend } = model;
+    return { name, backend, subject: subjectOf(config, settings.numTokens) };
+  } finally {
+    await model.dispose();
+  }
+}
+
+function subjectOf(config: Model['config'], numTokens: number): TuneSubject {
+  const { numLayers, headDim, recurrentLayers, slidingWindow, windowedLayers } = config;
+  const isWindowed = (layer: number): boolean =>
+    slidingWindow > 0 && slidingWindow < numTokens && windowedLayers?.[layer] !== false;
+  const all = Array.from({ length: numLayers }, (_, layer) => layer);
+  const layers = all.filter((layer) => recurrentLayers?.[layer] !== true && !isWindowed(layer));
+  return { numLayers, headDim, layers };
+}
+
+/** Shares of the cost of a prompt and its answer with dense attention. */
+async function sharesOf(bench: TuneBench): Promise<Record<Phase, number>> {
+  const { costs, numDecoded } = bench.settings;
+  const { numPrompt } = bench;
+  // pairs: a triangle of the prompt, and all earlier tokens for each decoded one
+  const pairs = { prefill: (numPrompt * (numPrompt + 1)) / 2, decode: numPrompt + (numDecoded + 1) / 2 };
+  const times = costs === 'pairs' ? pairs : checkDense((await bench.times('dense', [denseAttention]))[0] ?? 'not run');
+  const total = totalOf(bench, times);
+  return { prefill: times.prefill / total, decode: (bench.settings.numDecoded * times.decode) / total };
+}
+
+function totalOf({ settings }: TuneBench, { prefill, decode }: PhaseTimes): number {
+  return prefill + settings.numDecoded * decode;
+}
+
+/** Everything that stored measurements depend on. The budget is not part of it. */
+function fingerprintOf(settings: TuneSettings): string {
+  const { modelHash, search, heldOut, numRows, numDecoded, seed, taskForm, taskLength, tasks, numCases } = settings;
+  const texts = [search, heldOut].map(hashOf);
+  return JSON.stringify({
+    version: 1,
+    modelHash,
+    texts,
+    numRows,
+    numDecoded,
+    seed,
+    taskForm,
+    taskLength,
+    tasks,
+    numCases,
+  });
+}
+
+/** FNV-1a, 64 bits, over the tokens of the windows (http://www.isthe.com/chongo/tech/comp/fnv/). Not secure. */
+function hashOf({ windows }: TuneText): string {
+  let hash = 0xcbf29ce484222325n;
+  for (const window of windows) {
+    for (const token of [window.length, ...window]) hash = BigInt.asUintN(64, (hash ^ BigInt(token)) * 0x100000001b3n);
+  }
+  return `fnv:${hash.toString(16).padStart(16, '0')}`;
+}
+
+interface Found {
+  readonly candidates: Readonly<Record<Phase, readonly Candidate[]>>;
+  readonly fronts: Readonly<Record<Phase, readonly FrontPoint[]>>;
+  readonly selection: Selection;
+}
+
+async function report(
+  bench: TuneBench,
+  model: Described,
+  { candidates, fronts, selection }: Found,
+): Promise<TuneReport> {
+  const { settings } = bench;
+  const { spec } = selection;
+  const points: PolicyPoint[] = [];
+  const comparisons: UniformComparison[] = [];
+  for (const phase of phases) {
+    const uniform = settings.uniform?.[phase] ?? uniformPolicies(phase, settings.numTokens, model.subject.headDim);
+    const uniformSpecs = uniform.map((text) => ({ ...denseAttention, [phase]: parseAttention(text)[phase] }));
+    const tuned = fronts[phase].map((point) => point.spec);
+    const measured = await heldOutPoints(bench, phase, [...tuned, ...uniformSpecs], model.subject);
+    const found = measured.slice(0, tuned.length).filter((point) => point !== undefined);
+    points.push(...frontOf(found));
+    comparisons.push(...compare(found, measured.slice(tuned.length)));
+  }
+  const kld = await bench.divergence(spec, 'heldOut', phases);
+  const [denseTimes, tunedTimes] = (await bench.times('result', [denseAttention, spec])).map(
+    checkDense,
+  ) as PhaseTimes[];
+  const [tasks, denseTasks] = [await bench.tasks(spec, 'heldOut'), await bench.tasks(denseAttention, 'heldOut')];
+  const figuresOf = async (phase: Phase) => {
+    const density = await densityOfSpec(bench, spec, phase, model.subject);
+    return {
+      kld: kld[phase]?.mean ?? 0,
+      kldError: kld[phase]?.error ?? 0,
+      ...(density === undefined ? {} : { density }),
+      ms: (tunedTimes as PhaseTimes)[phase],
+      denseMs: (denseTimes as PhaseTimes)[phase],
+    };
+  };
+  const textOf = ({ name, windows }: TuneText) => {
+    const numTokens = windows.reduce((sum, { length }) => sum + length, 0);
+    return { name, numTokens, hash: hashOf({ name, windows }) };
+  };
+  return {
+    model: model.name,
+    policy: {
+      ...{ modelHash: settings.modelHash, numLayers: model.subject.numLayers, attention: checkAttention(spec) },
+      ...{ budget: settings.budget, contextSize: settings.numTokens, seed: settings.seed },
+      measured: {
+        ...{ prefill: await figuresOf('prefill'), decode: await figuresOf('decode') },
+        ...(tasks.length === 0 ? {} : { recall: meanScore(tasks), denseRecall: meanScore(denseTasks) }),
+      },
+      text: { search: textOf(settings.search), heldOut: textOf(settings.heldOut) },
+      machine: { name: settings.machine, backend: model.backend },
+    },
+    costs: settings.costs,
+    layers: layersOf(selection),
+    candidates: phases.flatMap((phase) => candidates[phase].map(({ parsed: _parsed, cost: _cost, ...rest }) => rest)),
+    ...{ front: points, comparisons },
+    speedup: totalOf(bench, denseTimes as PhaseTimes) / totalOf(bench, tunedTimes as PhaseTimes),
+    ...{ tasks, denseTasks },
+  };
+}
+
+function layersOf({ prefill, decode }: Selection): LayerChoice[] {
+  return prefill.policies.map((policy, layer) => ({
+    layer,
+    prefill: policy,
+    decode: decode.policies[layer] as typeof policy,
+    divergence: { prefill: prefill.divergences[layer] as number, decode: decode.divergences[layer] as number },
+  }));
+}
+
+/** Policies of one phase on held-out text; those that the engine refuses are left out, except as places. */
+async function heldOutPoints(
+  bench: TuneBench,
+  phase: Phase,
+  specs: readonly AttentionSpec[],
+  subject: TuneSubject,
+): Promise<(PolicyPoint | undefined)[]> {
+  const { onProgress } = bench.settings;
+  const times = await bench.times(`held-out, ${phase}`, specs);
+  const points: (PolicyPoint | undefined)[] = [];
+  for (const [index, spec] of specs.entries()) {
+    const time = times[index];
+    onProgress?.(`held-out text, ${phase}`, index, specs.length);
+    if (typeof time !== 'object') {
+      points.push(undefined);
+      continue;
+    }
+    try {
+      const { [phase]: kld } = await bench.divergence(spec, 'heldOut', [phase]);
+      const density = await densityOfSpec(bench, spec, phase, subject);
+      const policy = formatAttention(spec);
+      points.push({ phase, policy, kld: kld?.mean ?? 0, kldError: kld?.error ?? 0, density, ms: time[phase] });
+    } catch (error) {
+      if (!isRefusal(error)) throw error;
+      points.push(undefined);
+    }
+  }
+  return points;
+}
+
+/** The points that no other one beats in both divergence and time, by divergence. */
+function frontOf(points: readonly PolicyPoint[]): PolicyPoint[] {
+  const front: PolicyPoint[] = [];
+  for (const point of points.toSorted((a, b) => a.kld - b.kld || a.ms - b.ms)) {
+    if (point.ms < (front.at(-1)?.ms ?? Infinity)) front.push(point);
+  }
+  return front;
+}
+
+/**
+ * Each uniform policy beside a tuned one that diverges at most as much: the fastest of those with fewer pairs, or else
+ * the fastest.
+ */
+function compare(tuned: readonly PolicyPoint[], uniform: readonly (PolicyPoint | undefined)[]): UniformComparison[] {
+  return uniform.flatMap((point) => {
+    if (point === undefined) return [];
+    const isSparser = ({ density }: PolicyPoint): boolean =>
+      point.density === undefined || (density !== undefined && density < point.density);
+    const rivals = tuned.filter(({ kld }) => kld <= point.kld);
+    const sparser = rivals.filter((rival) => isSparser(rival) && rival.ms < point.ms);
+    const [best] = (sparser.length > 0 ? sparser : rivals).toSorted((a, b) => a.ms - b.ms);
+    if (best === undefined) return [];
+    return [{ uniform: point, tuned: best, isFaster: best.ms < point.ms, hasFewerPairs: isSparser(best) }];
+  });
+}
