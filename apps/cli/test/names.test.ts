@@ -161,7 +161,7 @@ describe('guides', () => {
 
   test.each(guides)('%s names existing flags', async (_file, text) => {
     const commands = ['run', 'chat', 'serve', 'tokenize', 'detokenize', 'logits', 'inspect', 'convert', 'embed'];
-    const all = [...commands, 'calibrate', 'eval', 'explain-attention'].map((name) => [name]);
+    const all = [...commands, 'calibrate', 'eval', 'tune', 'explain-attention'].map((name) => [name]);
     const flags = new Set((await Promise.all([...all, ['eval', 'sts'], ['eval', 'h2o']].map(flagsOf))).flat());
     const code = text
       .split('\n')

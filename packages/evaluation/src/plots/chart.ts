@@ -1,5 +1,5 @@
 /** Charts as SVG, drawn by ECharts without a DOM (docs/decisions/0009). */
-import { LineChart, ScatterChart } from 'echarts/charts';
+import { LineChart } from 'echarts/charts';
 import { GridComponent, LegendComponent, TitleComponent } from 'echarts/components';
 import { init, use, type EChartsCoreOption } from 'echarts/core';
 import { SVGRenderer } from 'echarts/renderers';
@@ -22,7 +22,7 @@ export function axisOf(type: 'log' | 'value', name: string): object {
 }
 
 export function draw(chart: EChartsCoreOption, { width = 900, height = 520 }: PlotOptions): string {
-  use([LineChart, ScatterChart, GridComponent, LegendComponent, TitleComponent, SVGRenderer]);
+  use([LineChart, GridComponent, LegendComponent, TitleComponent, SVGRenderer]);
   const view = init(null, null, { renderer: 'svg', ssr: true, width, height });
   try {
     view.setOption({

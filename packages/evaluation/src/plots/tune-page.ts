@@ -1,5 +1,4 @@
 /** A search for policies as one HTML page without scripts: front, layers, uniform policies, tasks. */
-import { formatAttention, formatPolicy } from '@winnow/sparse-attention';
 import { budgetText, formatTuning } from '../report/tune-text.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { axisOf, draw, titleOf } from './chart.js';
@@ -26,7 +25,7 @@ pre { font-size: 12px; overflow-x: auto; background: #f6f6f6; padding: 1em }
 <body>
 <h1>${escapeXml(title)}</h1>
 <p>${escapeXml(summary(report))}</p>
-<pre>${escapeXml(formatAttention(policy.attention))}</pre>
+<pre>${escapeXml(report.attention)}</pre>
 <h2>Time against divergence</h2>
 ${pictures.join('\n')}
 <h2>Policies by layer</h2>
@@ -63,7 +62,8 @@ function drawFront({ front, comparisons }: TuneReport, phase: PolicyPoint['phase
   }
   if (own.length + kinds.size === 0) return '';
   const tuned = { name: 'tuned', type: 'line', symbolSize: 8, data: own.map(({ ms, kld }) => [ms, kld]) };
-  const uniform = [...kinds].map(([name, data]) => ({ name, type: 'scatter', symbolSize: 9, data }));
+  const dots = { type: 'line', symbol: 'circle', symbolSize: 9, lineStyle: { width: 0 } };
+  const uniform = [...kinds].map(([name, data]) => ({ name, ...dots, data }));
   return draw(
     {
       title: titleOf(`${phase}: mean KLD on held-out text against time`),
@@ -82,8 +82,8 @@ function layerTable({ layers }: TuneReport): string {
     `<i style="width: ${((6 * kld) / most).toFixed(2)}em"></i> ${kld === 0 ? '0' : kld.toPrecision(2)}`;
   const rows = layers.map(
     ({ layer, prefill, decode, divergence }) =>
-      `<tr><td>${layer}</td><td>${escapeXml(formatPolicy(prefill))}</td><td>${bar(divergence.prefill)}</td>` +
-      `<td>${escapeXml(formatPolicy(decode))}</td><td>${bar(divergence.decode)}</td></tr>`,
+      `<tr><td>${layer}</td><td>${escapeXml(prefill)}</td><td>${bar(divergence.prefill)}</td>` +
+      `<td>${escapeXml(decode)}</td><td>${bar(divergence.decode)}</td></tr>`,
   );
   const head = '<tr><th>layer</th><th>prefill</th><th>KLD alone</th><th>decode</th><th>KLD alone</th></tr>';
   return `<table>\n${[head, ...rows].join('\n')}\n</table>`;

@@ -1,5 +1,5 @@
 /** Formats a search for policies as text tables. */
-import { formatAttention, formatPolicy, type PolicyBudget } from '@winnow/sparse-attention';
+import type { PolicyBudget } from '@winnow/sparse-attention';
 import { divergenceClass } from '../logits/divergence.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { alignTable, percent, plusMinus, shown, small, type Row } from './table.js';
@@ -24,7 +24,7 @@ export function formatTuning(report: TuneReport): string {
     `budget: ${budgetText(budget)}\n`;
   const sections = [about, resultSection(report), layerSection(report)];
   for (const phase of phases) sections.push(frontSection(report, phase), uniformSection(report, phase));
-  sections.push(taskSection(report), `${formatAttention(policy.attention)}\n`);
+  sections.push(taskSection(report), `${report.attention}\n`);
   return sections.filter((section) => section !== '').join('\n');
 }
 
@@ -48,9 +48,9 @@ function resultSection({ policy: { measured }, speedup }: TuneReport): string {
 function layerSection({ layers }: TuneReport): string {
   const rows = layers.map(({ layer, prefill, decode, divergence }): Row => [
     String(layer),
-    formatPolicy(prefill),
+    prefill,
     small(divergence.prefill),
-    formatPolicy(decode),
+    decode,
     small(divergence.decode),
   ]);
   const head = ['layer', 'prefill', 'KLD alone', 'decode', 'KLD alone'];

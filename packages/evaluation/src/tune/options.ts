@@ -1,6 +1,6 @@
 /** The options of a search for policies, and its report. */
 import type { Backend } from '@winnow/ops';
-import type { AttentionPolicy, PolicyBudget, TunedPolicy } from '@winnow/sparse-attention';
+import type { PolicyBudget, TunedPolicy } from '@winnow/sparse-attention';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { OpenModel, Phase } from '../configuration.js';
 import type { TaskScore } from '../tasks/run-tasks.js';
@@ -121,17 +121,19 @@ export interface UniformComparison {
   readonly hasFewerPairs: boolean;
 }
 
-/** The policies of one layer and what each of them alone diverges by. */
+/** The policies of one layer, in their text form, and what each of them alone diverges by. */
 export interface LayerChoice {
   readonly layer: number;
-  readonly prefill: AttentionPolicy;
-  readonly decode: AttentionPolicy;
+  readonly prefill: string;
+  readonly decode: string;
   readonly divergence: Readonly<Record<Phase, number>>;
 }
 
 export interface TuneReport {
   readonly model: string;
   readonly policy: TunedPolicy;
+  /** The text form of the policies of all layers. */
+  readonly attention: string;
   readonly costs: TuneCosts;
   readonly layers: readonly LayerChoice[];
   readonly candidates: readonly CandidateReport[];

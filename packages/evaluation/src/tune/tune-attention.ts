@@ -7,6 +7,7 @@ import {
   checkAttention,
   denseAttention,
   formatAttention,
+  formatPolicy,
   parseAttention,
   type AttentionSpec,
 } from '@winnow/sparse-attention';
@@ -196,6 +197,7 @@ async function report(
       text: { search: textOf(settings.search), heldOut: textOf(settings.heldOut) },
       machine: { name: settings.machine, backend: model.backend },
     },
+    attention: formatAttention(spec),
     costs: settings.costs,
     layers: layersOf(selection),
     candidates: phases.flatMap((phase) => candidates[phase].map(({ parsed: _parsed, cost: _cost, ...rest }) => rest)),
@@ -208,8 +210,8 @@ async function report(
 function layersOf({ prefill, decode }: Selection): LayerChoice[] {
   return prefill.policies.map((policy, layer) => ({
     layer,
-    prefill: policy,
-    decode: decode.policies[layer] as typeof policy,
+    prefill: formatPolicy(policy),
+    decode: formatPolicy(decode.policies[layer] as typeof policy),
     divergence: { prefill: prefill.divergences[layer] as number, decode: decode.divergences[layer] as number },
   }));
 }
