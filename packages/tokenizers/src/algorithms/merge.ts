@@ -18,6 +18,8 @@ export interface MergeRules {
 const SCAN_LIMIT = 24;
 /** Candidates between two checks for the end of a slice. */
 const STEP = 4096;
+/** Symbols moved in as much time. */
+const COMPACT_STEP = 16 * STEP;
 const LEFT_RANGE = 2 ** 32;
 
 /** Merges symbol lists in place; reuses scratch memory between calls. */
@@ -44,7 +46,8 @@ export class Merger {
     heap.offerPairs(1, count);
     heap.mergeBest(Infinity);
     this.#countSteps(heap);
-    return heap.compact();
+    heap.compact(Infinity);
+    return heap.numCompact;
   }
 
   /** The same in slices, with scratch memory of its own. */
@@ -57,7 +60,8 @@ export class Merger {
     }
     while (heap.mergeBest(STEP)) if (work.spend(STEP)) yield;
     this.#countSteps(heap);
-    return heap.compact();
+    while (heap.compact(COMPACT_STEP)) if (work.spend(STEP)) yield;
+    return heap.numCompact;
   }
 
   #countSteps({ numMerges, numCandidates }: HeapMerge): void {
@@ -115,6 +119,9 @@ class Scratch {
 class HeapMerge {
   numMerges = 0;
   numCandidates = 0;
+  /** Symbols that `compact` has moved. */
+  numCompact = 0;
+  #compacted = 0;
   readonly #rules: MergeRules;
   readonly #symbols: Int32Array;
   readonly #count: number;
@@ -177,12 +184,15 @@ class HeapMerge {
     return false;
   }
 
-  /** Moves the symbols that are left to the front, and returns their number. */
-  compact(): number {
+  /** Moves the symbols that are left to the front. Returns false when all were moved, after at most `maxSymbols`. */
+  compact(maxSymbols: number): boolean {
     const symbols = this.#symbols;
-    let live = 0;
-    for (let index = 0; index < this.#count; index = this.#next[index]!) symbols[live++] = symbols[index]!;
-    return live;
+    const end = this.numCompact + maxSymbols;
+    for (; this.#compacted < this.#count; this.#compacted = this.#next[this.#compacted]!) {
+      if (this.numCompact === end) return true;
+      symbols[this.numCompact++] = symbols[this.#compacted]!;
+    }
+    return false;
   }
 
   #offer(left: number, rank: number): void {

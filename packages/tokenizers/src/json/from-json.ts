@@ -19,7 +19,7 @@ import { readNormalizer } from './normalizer.js';
 import type { Surroundings } from './post-processor.js';
 import { readPostProcessor } from './post-processor.js';
 import type { PieceStep, PreTokenizer } from './pre-tokenizer.js';
-import { cutPieces, mapBytes, readPreTokenizer } from './pre-tokenizer.js';
+import { PieceCutter, mapBytes, readPreTokenizer } from './pre-tokenizer.js';
 import type { JsonObject } from './value.js';
 import { asObject, jsonError, optionalBoolean } from './value.js';
 import type { JsonVocabulary } from './vocabulary.js';
@@ -149,11 +149,12 @@ class JsonEncoder implements TextEncoderModel {
 
   *#encodePlain(text: string, atStart: boolean, ids: IdList, work: SliceCounter): Sliced<void> {
     const { words } = this.#model;
-    for (const word of yield* cutPieces(text, this.#steps, atStart, work)) {
+    const pieces = new PieceCutter(this.#steps, text.length, atStart, work);
+    yield* pieces.cut(text, function* (word) {
       if (word.length > longLength) yield* words.encodeWordSliced(word, ids, work);
       else words.encodeWord(word, ids);
       if (work.spend(word.length)) yield;
-    }
+    });
   }
 }
 

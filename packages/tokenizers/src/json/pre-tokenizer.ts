@@ -40,28 +40,47 @@ export function readPreTokenizer(value: unknown, field: string): PreTokenizer {
   return { steps, ...last };
 }
 
-/** Pieces of a text after all steps. @throws CapacityError for pieces that are far longer than the text */
-export function* cutPieces(
-  text: string,
-  steps: readonly PieceStep[],
-  atStart: boolean,
-  work: SliceCounter,
-): Sliced<string[]> {
-  let pieces = [text];
-  for (const step of steps) {
-    const next: string[] = [];
-    let length = 0;
-    const emit = (part: string): void => {
-      checkGrowth((length += part.length), text.length);
-      if (part !== '') next.push(part);
-    };
-    for (const [index, piece] of pieces.entries()) {
-      yield* step(piece, atStart && index === 0, emit, work);
-      if (work.spend(1)) yield;
-    }
-    pieces = next;
+/**
+ * Passes the pieces of a text after all steps on, in batches of a slice's work: a list of all of them would be copied whenever
+ * it grows, and visited by garbage collections.
+ */
+export class PieceCutter {
+  readonly #steps: readonly PieceStep[];
+  readonly #length: number;
+  readonly #work: SliceCounter;
+  /** By step: whether no piece has reached it so far, and the characters that it made. */
+  readonly #isFirst: boolean[];
+  readonly #lengths: Float64Array;
+
+  /** @param atStart whether the text begins where the whole text begins */
+  constructor(steps: readonly PieceStep[], length: number, atStart: boolean, work: SliceCounter) {
+    this.#steps = steps;
+    this.#length = length;
+    this.#work = work;
+    this.#isFirst = steps.map(() => atStart);
+    this.#lengths = new Float64Array(steps.length);
   }
-  return pieces;
+
+  /** @throws CapacityError for pieces that are far longer than the text */
+  *cut(piece: string, use: (piece: string) => Sliced<void>, index = 0): Sliced<void> {
+    const step = this.#steps[index];
+    if (step === undefined) return yield* use(piece);
+    const atStart = this.#isFirst[index]!;
+    this.#isFirst[index] = false;
+    let batch: string[] = [];
+    const emit = (part: string): void => {
+      checkGrowth((this.#lengths[index]! += part.length), this.#length);
+      if (part !== '') batch.push(part);
+    };
+    const slices = step(piece, atStart, emit, this.#work);
+    for (let isDone = false; !isDone;) {
+      isDone = slices.next().done === true;
+      const parts = batch;
+      batch = [];
+      for (const part of parts) yield* this.cut(part, use, index + 1);
+      if (!isDone || this.#work.spend(1)) yield;
+    }
+  }
 }
 
 function addSteps(

@@ -1,4 +1,7 @@
 /** A growable list of int32 values: token ids, offsets. */
+/** Values of a list that is not copied. */
+const longLength = 1 << 18;
+
 export class IdList {
   #values: Int32Array;
   #length = 0;
@@ -37,9 +40,10 @@ export class IdList {
     this.#values.subarray(start, this.#length).reverse();
   }
 
-  /** A copy of the values. */
+  /** The values, which must not change afterwards: megabytes of them are not copied. */
   toArray(): Int32Array {
-    return this.#values.slice(0, this.#length);
+    const isLong = this.#length > longLength;
+    return isLong ? this.#values.subarray(0, this.#length) : this.#values.slice(0, this.#length);
   }
 
   #grow(needed: number): void {

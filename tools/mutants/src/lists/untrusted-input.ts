@@ -68,6 +68,20 @@ export const untrustedInputMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/tokenizers/src/json/pre-tokenizer.ts',
+    find: 'isDone = slices.next().done === true;',
+    replace: 'while (!isDone) isDone = slices.next().done === true;',
+    tests: ['test/slices.test.ts'],
+    only: 'pieces are used',
+  },
+  {
+    file: 'packages/tokenizers/src/algorithms/merge.ts',
+    find: 'while (heap.compact(COMPACT_STEP)) if (work.spend(STEP)) yield;',
+    replace: 'heap.compact(Infinity);',
+    tests: ['test/slices.test.ts'],
+    only: 'the demo model',
+  },
+  {
+    file: 'packages/tokenizers/src/json/pre-tokenizer.ts',
     find: 'if (work.spend(Math.min(count, longLength))) yield;',
     replace: '',
     tests: ['test/slices.test.ts'],
