@@ -161,7 +161,7 @@ export const testSupportMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/ai-sdk/src/language-model.ts',
-    find: "if (textId !== undefined) yield { type: 'text-end', id: textId };",
+    find: 'if (this.#open !== undefined) yield { type: `${this.#open.type}-end`, id: this.#open.id };',
     replace: '',
     tests: ['test/ai.test.ts'],
   },
