@@ -32,7 +32,7 @@ const promptPolicies = ['h2o:chunk=1024,local=256,heavy=256', 'streaming:window=
 
 /** What every so many dense queries cost a sparse prompt. */
 const correction = 'delta=64';
-const correctedPolicies = ['subquadratic:window=128', ...promptPolicies];
+const correctedPolicies = ['subquadratic:window=128', 'streaming:window=128,sinks=4', ...promptPolicies];
 
 /** Attention under policies: the table of the subquadratic specification, and decoding over long contexts. */
 export const sparseAttention: Suite = {
