@@ -3,6 +3,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import type { ChatPart, Model } from '@winnow/engine';
 import { Value } from 'typebox/value';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { chatRequestOf } from '../src/protocols/anthropic/request.js';
 import { message, messageEvents } from '../src/protocols/anthropic/response.js';
 import { Message, MessageError, MessageStreamEvent } from '../src/protocols/anthropic/schemas.js';
 import { demoId, loadDemoModel, postJson, startServer, until, type DemoServer, type SlotInfo } from './demo-server.js';
@@ -117,6 +118,20 @@ test('count_tokens counts the prompt with its tools', async () => {
   expect(plain).toBe(model.encodePrompt([question]).length);
   const { input_tokens: more } = await client.messages.countTokens({ model: demoId, messages, tools: [weather] });
   expect(more).toBeGreaterThan(plain);
+});
+
+test('thinking is reasoning for the model, in both directions', () => {
+  const blocks = [
+    { type: 'thinking', thinking: 'hm' },
+    { type: 'text', text: 'So' },
+  ];
+  const messages = [question, { role: 'assistant' as const, content: blocks }, question];
+  const thinking = { type: 'enabled' as const, budget_tokens: 5 };
+  expect(chatRequestOf({ messages, thinking, output_config: { effort: 'low' } })).toMatchObject({
+    ...{ enableThinking: true, reasoningEffort: 'low', maxReasoningTokens: 5 },
+    messages: [question, { role: 'assistant', content: 'So', reasoning: 'hm' }, question],
+  });
+  expect(chatRequestOf({ messages: [question], thinking: { type: 'disabled' } }).enableThinking).toBe(false);
 });
 
 test('leaving a stream frees its slot', async () => {

@@ -30,17 +30,11 @@ export function chatRequestOf(body: CountTokensRequest): ChatRequest {
       toolChoice: toolChoiceOf(body),
       parallelToolCalls: choice?.disable_parallel_tool_use === true ? false : undefined,
       jsonSchema: output?.format?.schema as JsonSchema | undefined,
-      templateVariables: variablesOf(body),
+      enableThinking: body.thinking === undefined ? undefined : body.thinking.type !== 'disabled',
+      reasoningEffort: output?.effort ?? undefined,
+      maxReasoningTokens: body.thinking?.budget_tokens,
     }),
   };
-}
-
-function variablesOf({ thinking, output_config: output }: CountTokensRequest): ChatRequest['templateVariables'] {
-  const variables = definedFields<Record<string, unknown>>({
-    enable_thinking: thinking === undefined ? undefined : thinking.type !== 'disabled',
-    reasoning_effort: output?.effort ?? undefined,
-  });
-  return Object.keys(variables).length === 0 ? undefined : variables;
 }
 
 function messagesOf({ messages, system }: CountTokensRequest): ChatMessage[] {
@@ -61,6 +55,7 @@ function turnsOf({ role, content }: AnthropicMessageParam, path: string, names: 
 
 function assistantTurn(blocks: readonly RequestBlock[], path: string, names: Map<string, string>): ChatMessage {
   const texts: string[] = [];
+  const thoughts: string[] = [];
   const toolCalls: NonNullable<ChatMessage['toolCalls']>[number][] = [];
   for (const [index, block] of blocks.entries()) {
     const at = `${path}.content[${index}]`;
@@ -70,9 +65,14 @@ function assistantTurn(blocks: readonly RequestBlock[], path: string, names: Map
       if (id === undefined || name === undefined) throw badRequest(at, 'must have an id and a name', 'invalid_value');
       names.set(id, name);
       toolCalls.push({ id, name, arguments: input ?? {} });
-    } else if (type !== 'thinking' && type !== 'redacted_thinking') throw unsupportedBlock(type, at);
+    } else if (type === 'thinking') thoughts.push(block.thinking ?? '');
+    else if (type !== 'redacted_thinking') throw unsupportedBlock(type, at);
   }
-  return { role: 'assistant', content: texts.join(''), ...(toolCalls.length === 0 ? {} : { toolCalls }) };
+  return {
+    ...{ role: 'assistant', content: texts.join('') },
+    ...(thoughts.length === 0 ? {} : { reasoning: thoughts.join('') }),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
+  };
 }
 
 function userTurns(

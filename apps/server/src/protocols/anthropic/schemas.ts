@@ -55,7 +55,12 @@ const promptFields = {
       type: Type.Enum(['enabled', 'disabled', 'adaptive'], {
         description: 'Sets enable_thinking of the chat template.',
       }),
-      budget_tokens: Type.Optional(Type.Integer({ minimum: 1, description: 'Has no effect: max_tokens limits both.' })),
+      budget_tokens: Type.Optional(
+        Type.Integer({
+          minimum: 1,
+          description: 'Maximum number of tokens of reasoning, after which its end is forced.',
+        }),
+      ),
       display: Type.Optional(Type.Unknown({ description: 'Has no effect: thinking is always shown.' })),
     }),
   ),
