@@ -21,7 +21,7 @@ export type {
   ToolCallStart,
 } from './chat/answers/chat-part.js';
 export { runSliced } from './runtime/compilation.js';
-export type { ToolFormat } from './chat/formats/tool-formats.js';
+export type { ToolFormat } from './chat/formats/tool-format.js';
 export type { ChatMessage, ChatTemplate, ChatTool, ChatToolCall, RenderOptions } from './chat/template.js';
 export type { Grammar, JsonSchema } from '@winnow/grammar';
 export type { ModelTokenizer } from './load/engine.js';
@@ -48,7 +48,7 @@ export {
   type PrometheusMetrics,
 } from './metrics/prometheus.js';
 export type { LogitBias } from './generation/penalties.js';
-export type { SpanLimit } from './generation/span-limit.js';
+export type { SpanLimit } from './chat/span-limit.js';
 export type { SamplingOptions } from './generation/sampling-options.js';
 export type { ModelInfo, TensorInfo } from './load/inspect-model.js';
 export type { AttentionTrace } from './plan/attention-trace.js';

@@ -15,7 +15,7 @@ import {
 import { CapacityError, FormatError, type Sliced } from '@winnow/tensor';
 import type { AnswerFormat } from './answers/answer-reader.js';
 import { callNode, callsNode, escapedPattern, freeText, type GrammarTarget } from './formats/call-grammar.js';
-import type { ToolFormatRow } from './formats/tool-formats.js';
+import type { ToolFormatRow } from './formats/tool-format.js';
 import type { ChatTool } from './template.js';
 
 /** What an answer may be. */

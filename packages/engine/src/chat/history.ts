@@ -1,6 +1,6 @@
 /** Conversations as chat templates expect them. */
 import type { ChatFormat } from './formats/chat-format.js';
-import type { ToolFormatRow } from './formats/tool-formats.js';
+import type { ToolFormatRow } from './formats/tool-format.js';
 import { templateTool, type ChatMessage, type ChatTool } from './template.js';
 
 /**

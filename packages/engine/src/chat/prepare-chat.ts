@@ -2,14 +2,14 @@
 import type { Grammar, JsonSchema } from '@winnow/grammar';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import type { SpanLimit } from '../generation/span-limit.js';
+import type { SpanLimit } from './span-limit.js';
 import { Compilations, deadlineOf, runSliced, type WaitLimits } from '../runtime/compilation.js';
 import { createAnswerReader, type AnswerFormat } from './answers/answer-reader.js';
 import type { ChatReader } from './answers/chat-part.js';
 import { answerGrammar } from './chat-grammar.js';
 import { checkTokens, encodeRendered, renderConversation } from './encode-prompt.js';
 import { canReason, chatFormatOf, type ChatFormat } from './formats/chat-format.js';
-import type { ToolFormat, ToolFormatRow } from './formats/tool-formats.js';
+import type { ToolFormat, ToolFormatRow } from './formats/tool-format.js';
 import { messagesFor } from './history.js';
 import { templateTool, type ChatMessage, type ChatTemplate, type ChatTool } from './template.js';
 

@@ -16,7 +16,8 @@ import {
 import { ArgumentError, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { Compilations, deadlineOf, type WaitLimits } from '../runtime/compilation.js';
-import { checkSpanLimit, SpanConstraint, type SpanLimit } from './span-limit.js';
+import type { SpanLimit } from '../chat/span-limit.js';
+import { checkSpanLimit, SpanConstraint } from './span-limit.js';
 
 /** Options that constrain the text. */
 export interface ConstraintOptions {

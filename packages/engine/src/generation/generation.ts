@@ -4,7 +4,7 @@ import { ArgumentError, type OptionNames } from '@winnow/tensor';
 import type { LogitBias } from './penalties.js';
 import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
-import type { SpanLimit } from './span-limit.js';
+import type { SpanLimit } from '../chat/span-limit.js';
 
 export interface GenerateOptions extends SamplingOptions {
   /** Maximum number of tokens to generate. Default: until an end token or a full context. */

@@ -2,17 +2,8 @@
 import type { TokenMask } from '@winnow/grammar';
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
+import type { SpanLimit } from '../chat/span-limit.js';
 import type { Constraint } from './constraint.js';
-
-/** A limit on the first span of a text between two marks. */
-export interface SpanLimit {
-  /** Begins the span. Default: the text begins inside of it. */
-  readonly begin?: string;
-  /** Ends the span; generated in place of other tokens once the limit is reached. */
-  readonly end: string;
-  /** Maximum number of tokens before the end. */
-  readonly maxTokens: number;
-}
 
 const spanLimitNames: OptionNames<SpanLimit> = { begin: true, end: true, maxTokens: true };
 

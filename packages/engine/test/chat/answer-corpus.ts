@@ -102,7 +102,8 @@ const tagged: readonly CorpusAnswer[] = [
     reasoningMark: think,
     startsInReasoning: true,
     answer:
-      'I see.\n</think>\n\nNow.\n<tool_call>\n<function=note>\n<parameter=text>\n a "quoted"\n\tline\n\n</parameter>\n<parameter=tags>\n["a", 1]\n</parameter>\n' +
+      'I see.\n</think>\n\nNow.\n<tool_call>\n<function=note>\n<parameter=text>\n a "quoted"\n\tline\n\n</parameter>\n' +
+      '<parameter=tags>\n["a", 1]\n</parameter>\n' +
       '<parameter=done>\nTrue\n</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=stop>\n</function>\n</tool_call>',
     reasoning: 'I see.',
     text: 'Now.',
@@ -121,7 +122,8 @@ const tagged: readonly CorpusAnswer[] = [
     format: 'seed-oss',
     reasoningMark: '<seed:think>',
     answer:
-      '<seed:think>Short.</seed:think><seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n<parameter=days>2</parameter>\n</function>\n</seed:tool_call>',
+      '<seed:think>Short.</seed:think><seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n' +
+      '<parameter=days>2</parameter>\n</function>\n</seed:tool_call>',
     reasoning: 'Short.',
     calls: [ulm],
   },
@@ -129,7 +131,8 @@ const tagged: readonly CorpusAnswer[] = [
     format: 'glm4.5',
     reasoningMark: think,
     answer:
-      '<think>A.</think>B.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>stop</tool_call>',
+      '<think>A.</think>B.\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days' +
+      '</arg_key>\n<arg_value>2</arg_value>\n</tool_call>\n<tool_call>stop</tool_call>',
     reasoning: 'A.',
     text: 'B.',
     calls: [ulm, stop],
@@ -137,7 +140,8 @@ const tagged: readonly CorpusAnswer[] = [
   {
     format: 'minimax',
     answer:
-      '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Ulm</parameter>\n<parameter name="days">2</parameter>\n</invoke>\n<invoke name="stop">\n</invoke>\n</minimax:tool_call>',
+      '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Ulm</parameter>\n<parameter name="days">2' +
+      '</parameter>\n</invoke>\n<invoke name="stop">\n</invoke>\n</minimax:tool_call>',
     calls: [ulm, stop],
   },
   {
@@ -155,7 +159,10 @@ const named: readonly CorpusAnswer[] = [
     format: 'deepseek-r1',
     reasoningMark: think,
     startsInReasoning: true,
-    answer: `Yes.</think>Go<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n\`\`\`json\n${ulm.arguments}\n\`\`\`<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>stop\n\`\`\`json\n{}\n\`\`\`<｜tool▁call▁end｜><｜tool▁calls▁end｜>`,
+    answer:
+      `Yes.</think>Go<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function` +
+      `<｜tool▁sep｜>weather\n\`\`\`json\n${ulm.arguments}\n\`\`\`<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function` +
+      `<｜tool▁sep｜>stop\n\`\`\`json\n{}\n\`\`\`<｜tool▁call▁end｜><｜tool▁calls▁end｜>`,
     reasoning: 'Yes.',
     text: 'Go',
     calls: [ulm, stop],
@@ -168,7 +175,10 @@ const named: readonly CorpusAnswer[] = [
   {
     format: 'kimi-k2',
     reasoningMark: '<|tool_calls_section_begin|>',
-    answer: `<think>Both<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>${ulm.arguments}<|tool_call_end|><|tool_call_begin|>functions.stop:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>`,
+    answer:
+      `<think>Both<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0` +
+      `<|tool_call_argument_begin|>${ulm.arguments}<|tool_call_end|><|tool_call_begin|>functions.stop:1` +
+      `<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>`,
     reasoning: 'Both',
     calls: [
       { ...ulm, id: 'functions.weather:0' },
@@ -206,7 +216,9 @@ const lists: readonly CorpusAnswer[] = [
   {
     format: 'command-r7b',
     reasoningMark: '<|START_THINKING|>',
-    answer: `<|START_THINKING|>Look.<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": ${ulm.arguments}}\n]<|END_ACTION|>`,
+    answer:
+      `<|START_THINKING|>Look.<|END_THINKING|>` +
+      `<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": ${ulm.arguments}}\n]<|END_ACTION|>`,
     reasoning: 'Look.',
     calls: [{ ...ulm, id: '0' }],
   },
@@ -260,7 +272,8 @@ const literals: readonly CorpusAnswer[] = [
     format: 'gemma4',
     reasoningMark: '<|channel>',
     answer:
-      '<|channel>thought\nEasy.<channel|>Now:<|tool_call>call:note{text:<|"|>a "b" {c}<|"|>,tags:[<|"|>x<|"|>,1.5],done:false}<tool_call|><|tool_call>call:stop{}<tool_call|>',
+      '<|channel>thought\nEasy.<channel|>Now:<|tool_call>call:note{text:<|"|>a "b" {c}<|"|>,tags:[<|"|>x' +
+      '<|"|>,1.5],done:false}<tool_call|><|tool_call>call:stop{}<tool_call|>',
     reasoning: 'Easy.',
     text: 'Now:',
     calls: [{ name: 'note', arguments: '{"text": "a \\"b\\" {c}", "tags": ["x", 1.5], "done": false}' }, stop],
@@ -270,7 +283,10 @@ const literals: readonly CorpusAnswer[] = [
 const channels: readonly CorpusAnswer[] = [
   {
     format: 'harmony',
-    answer: `<|channel|>analysis<|message|>Look up.<|end|><|start|>assistant<|channel|>commentary<|message|>One moment.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json<|message|>${ulm.arguments}<|call|>`,
+    answer:
+      `<|channel|>analysis<|message|>Look up.<|end|><|start|>assistant<|channel|>commentary` +
+      `<|message|>One moment.<|end|><|start|>assistant<|channel|>commentary to=functions.weather <|constrain|>json` +
+      `<|message|>${ulm.arguments}<|call|>`,
     reasoning: 'Look up.',
     text: 'One moment.',
     calls: [ulm],

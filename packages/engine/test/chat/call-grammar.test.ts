@@ -4,7 +4,8 @@ import { finish } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { answerGrammar } from '../../src/chat/chat-grammar.js';
 import { reasoningFormatOf } from '../../src/chat/formats/reasoning-formats.js';
-import { toolFormat, type ToolFormatRow } from '../../src/chat/formats/tool-formats.js';
+import type { ToolFormatRow } from '../../src/chat/formats/tool-format.js';
+import { toolFormat } from '../../src/chat/formats/tool-formats.js';
 import type { ToolFormat } from '../../src/index.js';
 
 const bytes = createTokenTrie({ vocabSize: 256, tokenBytes: (id) => Uint8Array.of(id) });
@@ -46,7 +47,8 @@ const written: readonly (readonly [ToolFormat, string])[] = [
   ],
   [
     'glm4.5',
-    '<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</arg_key>\n<arg_value>DAYS</arg_value>\n</tool_call>',
+    '<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Ulm</arg_value>\n<arg_key>days</arg_key>\n<arg_value>DAYS' +
+      '</arg_value>\n</tool_call>',
   ],
   [
     'deepseek-v3.2',
@@ -55,11 +57,13 @@ const written: readonly (readonly [ToolFormat, string])[] = [
   ],
   [
     'deepseek-r1',
-    '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"city": "Ulm", "days": DAYS}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{"city": "Ulm", "days": DAYS}\n```' +
+      '<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
   ],
   [
     'kimi-k2',
-    '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{"city": "Ulm", "days": DAYS}<|tool_call_end|><|tool_calls_section_end|>',
+    '<|tool_calls_section_begin|><|tool_call_begin|>functions.weather:0' +
+      '<|tool_call_argument_begin|>{"city": "Ulm", "days": DAYS}<|tool_call_end|><|tool_calls_section_end|>',
   ],
   ['lfm2', '<|tool_call_start|>[weather(city="Ulm", days=DAYS), stop()]<|tool_call_end|>'],
   ['gemma4', '<|tool_call>call:weather{city:<|"|>Ulm<|"|>,days:DAYS}<tool_call|>'],

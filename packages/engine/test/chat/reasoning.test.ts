@@ -12,7 +12,9 @@ afterAll(() => model.dispose());
 
 const turns =
   '{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>';
-const thinking = `${turns}{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}`;
+const thinking =
+  `${turns}{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% else %}` +
+  `<think>\n{% endif %}{% endif %}`;
 
 const withTemplate = (source: string): Pick<Model, 'chatTemplate' | 'tokenizer' | 'config'> => ({
   chatTemplate: createChatTemplate('test', source, {}),
@@ -90,7 +92,8 @@ describe('reasoning of earlier turns, as templates look for it', () => {
     ['thinking', "{% for message in messages %}[{{ message.get('thinking', '') }}]{% endfor %}", '[][Hm.][]'],
     [
       'parts',
-      "{% for message in messages %}{% if message.content is string %}-{% else %}{% for part in message.content %}{% if part.type == 'thinking' %}({{ part.thinking }}){% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}",
+      '{% for message in messages %}{% if message.content is string %}-{% else %}{% for part in message.content %}{% ' +
+        "if part.type == 'thinking' %}({{ part.thinking }}){% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}",
       '-(Hm.)Yes.-',
     ],
     [

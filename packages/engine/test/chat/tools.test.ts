@@ -134,8 +134,10 @@ describe('constrained calls', () => {
     const parts = await answer(auto, 3, 30);
     expect(textOf(parts)).toBe(free.text);
   });
+});
 
-  test('a schema constrains answers without a call', async () => {
+describe('answers without calls', () => {
+  test('a schema constrains them', async () => {
     const turn = await prepareChat(model, { messages: question, tools, jsonSchema: { const: 'ok' } });
     const texts: string[] = [];
     for (const seed of [1, 2, 3]) {

@@ -30,7 +30,8 @@ const examples: readonly string[] = [
   '2Well[TOOL_CALLS]f[ARGS]{"a": "x"}[TOOL_CALLS]g{}',
   '3<tool_call>\n<function=f>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>',
   '4<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>',
-  '5<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": "x"}<|call|>',
+  '5<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json' +
+    '<|message|>{"a": "x"}<|call|>',
   '6<|channel>thought\nSo.<channel|><|tool_call>call:f{a:<|"|>x<|"|>,b:[1,{c:true}]}<tool_call|>',
   "7<|tool_call_start|>[f(a='\\u00fc', b=[1, None]), g()]<|tool_call_end|>",
   '8<｜tool▁call▁begin｜>f<｜tool▁sep｜>{"a": "x"}<｜tool▁call▁end｜>',

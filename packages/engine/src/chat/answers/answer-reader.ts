@@ -1,6 +1,6 @@
 /** Splits a streamed answer into text, reasoning and calls. */
 import type { ReasoningFormat } from '../formats/reasoning-formats.js';
-import type { ToolFormatRow } from '../formats/tool-formats.js';
+import type { ToolFormatRow } from '../formats/tool-format.js';
 import type { ChatTool } from '../template.js';
 import { AnswerWriter } from './answer-writer.js';
 import type { CallContext } from './call-context.js';

@@ -1,6 +1,6 @@
 /** What the parsers of calls share. */
 import type { ChatTool } from '../template.js';
-import type { ToolFormatRow } from '../formats/tool-formats.js';
+import type { ToolFormatRow } from '../formats/tool-format.js';
 import type { AnswerWriter } from './answer-writer.js';
 import type { TextInput } from './text-input.js';
 

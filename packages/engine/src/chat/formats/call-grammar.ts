@@ -12,7 +12,7 @@ import {
   type SchemaWriter,
 } from '@winnow/grammar';
 import type { Sliced } from '@winnow/tensor';
-import type { ToolFormatRow } from './tool-formats.js';
+import type { ToolFormatRow } from './tool-format.js';
 
 /** A tool whose arguments are an object. */
 export interface CallableTool {

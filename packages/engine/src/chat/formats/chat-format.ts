@@ -1,6 +1,7 @@
 /** How a model writes its answers, by the marks of its chat template. */
 import { reasoningFormatOf, type ReasoningFormat } from './reasoning-formats.js';
-import { toolFormat, toolFormatOf, type ToolFormatRow } from './tool-formats.js';
+import type { ToolFormatRow } from './tool-format.js';
+import { toolFormat, toolFormatOf } from './tool-formats.js';
 
 export interface ChatFormat {
   readonly tools: ToolFormatRow;

@@ -64,8 +64,11 @@ export function pythonText(value: Value): string {
     return content.length === 1 ? `(${members},)` : `(${members})`;
   }
   if (!(content instanceof Map)) return value.toString();
-  const members = [...(content as Map<unknown, Value>)];
-  return `{${members.map(([key, member]) => `${typeof key === 'string' ? quoted(key) : String(key)}: ${representation(member)}`).join(', ')}}`;
+  const members = Array.from(content as Map<unknown, Value>, ([key, member]) => {
+    const name = typeof key === 'string' ? quoted(key) : String(key);
+    return `${name}: ${representation(member)}`;
+  });
+  return `{${members.join(', ')}}`;
 }
 
 /** As a member of a container. */
