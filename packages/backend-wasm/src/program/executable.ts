@@ -202,10 +202,10 @@ class ProgramRun {
 
   /** Copies all weights to the memories of their parts, interleaved for kernels that need it. */
   async makeReady(): Promise<void> {
-    for (const { buffers, repacked, refuse } of this.#parts) {
-      if (buffers.isReady()) continue;
-      const refused = await buffers.makeReady(repacked, () => this.#checkAlive());
-      if (refused.length > 0) refuse(refused);
+    for (const part of this.#parts) {
+      if (part.buffers.isReady()) continue;
+      const refused = await part.buffers.makeReady(part.repacked, () => this.#checkAlive());
+      if (refused.length > 0) part.refuse(refused);
     }
   }
 
