@@ -114,7 +114,7 @@ const plan = {
 const config = { architecture: 'fake', vocabSize } as Model['config'];
 const chatTemplate: ChatTemplate = {
   source: '',
-  render: (messages) => messages.map(({ role, content }) => `${role}:${content}`).join('|'),
+  render: (messages) => JSON.stringify(messages), // so that the fake can show them again
   *renderSliced(messages) {
     yield;
     return chatTemplate.render(messages);
@@ -128,6 +128,13 @@ const info: ModelInfo = {
   metadata: { 'general.name': 'fake', big: 2n ** 60n, small: 7n },
   plan,
 };
+
+/** A rendered conversation as its messages. */
+function readable(prompt: Prompt): Prompt {
+  if (!(prompt instanceof Int32Array)) return structuredClone(prompt) as Prompt;
+  const text = tokenizer.decode(prompt, { skipSpecialTokens: true });
+  return text.startsWith('[{') ? (JSON.parse(text) as Prompt) : prompt.slice();
+}
 
 export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
   const calls: FakeCalls = { loads: [], prompts: [], disposed: { count: 0 }, restored: [], saved: [] };
@@ -189,7 +196,7 @@ function fakeSessions(options: FakeOptions, calls: FakeCalls): (metadata: Sessio
     tokens: [1, 2, 3],
     metadata,
     generate(prompt, generateOptions = {}) {
-      calls.prompts.push({ prompt: structuredClone(prompt) as Prompt, options: generateOptions });
+      calls.prompts.push({ prompt: readable(prompt), options: generateOptions });
       return fakeGeneration(options, generateOptions);
     },
     resume(generateOptions = {}) {

@@ -49,8 +49,8 @@ describe('a kernel with wrong results or writes', () => {
   it.each(computing)('%s with an error just beyond the bound is caught', async (op) => {
     const kernelCase = typicalCase(op);
     const data = kernelCase.create(rngOf(`${op} ${kernelCase.name}`), arithmetic);
-    const [expected] = Object.values(data.expected);
-    if (expected.kind !== 'close') throw new Error('a case with numbers');
+    const expected = Object.values(data.expected).find(({ kind }) => kind === 'close');
+    if (expected?.kind !== 'close') throw new Error('a case with numbers');
     const index = expected.values.findIndex((value) => Number.isFinite(value) && value !== 0);
     const bound = expected.bounds[index];
     expect(await failuresOf(createReferenceBackend(), kernelCase)).toBe('');

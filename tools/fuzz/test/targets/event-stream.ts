@@ -82,17 +82,21 @@ interface Said {
 function saidInStream(events: readonly string[]): Said {
   if (events.at(-1) !== '[DONE]') throw new Error(`the stream ends with ${String(events.at(-1))}`);
   let text = '';
-  const calls: string[] = [];
+  const calls: Call[] = [];
   for (const event of events.slice(0, -1)) {
     const chunk: unknown = JSON.parse(event);
     if (!isRecord(chunk) || !Array.isArray(chunk['choices'])) throw new Error(`not a chunk: ${event}`);
     for (const choice of chunk['choices'] as Record<string, unknown>[]) {
       const delta = (choice['delta'] ?? { content: choice['text'] }) as Record<string, unknown>;
       if (typeof delta['content'] === 'string') text += delta['content'];
-      calls.push(...callsOf(delta['tool_calls']));
+      for (const { index, ...part } of (delta['tool_calls'] ?? []) as (Call & { readonly index: number })[]) {
+        const { name, arguments: values } = part.function;
+        if (name !== undefined) calls[index] = { function: { name, arguments: '' } };
+        (calls[index] as Call).function.arguments += values ?? '';
+      }
     }
   }
-  return { text, calls };
+  return { text, calls: callsOf(calls) };
 }
 
 function saidInAnswer(answer: Record<string, unknown>): Said {
@@ -101,11 +105,14 @@ function saidInAnswer(answer: Record<string, unknown>): Said {
   return { text: typeof content === 'string' ? content : '', calls: callsOf(calls) };
 }
 
+interface Call {
+  readonly function: { readonly name?: string; arguments: string };
+}
+
+/** The arguments of a call that the answer cut are incomplete, so they are compared as texts. */
 function callsOf(calls: unknown): string[] {
   if (!Array.isArray(calls)) return [];
-  return (calls as { function: { name: string; arguments: string } }[]).map(
-    ({ function: { name, arguments: values } }) => `${name}(${JSON.stringify(JSON.parse(values))})`,
-  );
+  return (calls as Call[]).map(({ function: { name, arguments: values } }) => `${name}(${values})`);
 }
 
 export async function createTarget(): Promise<Target> {
