@@ -40,7 +40,7 @@ test.each = (cases) => each(cases, test);
 test.skipIf = (isSkipped) => (isSkipped ? () => undefined : test);
 describe.skipIf = (isSkipped) =>
   isSkipped ? Object.assign(() => undefined, { each: () => () => undefined }) : describe;
-export const it = test;
+export const it = Object.assign((name, body) => test(name, body), { each: test.each, skipIf: test.skipIf });
 
 export const beforeAll = (body) => body();
 export const afterAll = () => undefined;

@@ -10,37 +10,34 @@ interface RowSource {
   readonly suite: string;
   readonly caseName: string;
   readonly peer: string;
-  /** Whether the file has Winnow's figure with its native kernels and that of the kernels of WebAssembly, in turns. */
-  readonly isNative: boolean;
 }
 
 const llama = 'tinyllama-1.1b q8_0';
 const smol = 'smollm2-135m q8_0, 2 threads, Chromium 156';
 const prefillOfDecode = 'prefill=streaming:window=1024,sinks=4';
 const sparsePrefill = 'prefill=subquadratic:window=256';
-const inNode = { peer: 'node-llama-cpp', isNative: true };
-const inBrowser = { file: 'browser', peer: 'wllama', isNative: false };
-const wasm = 'wasm kernels';
+const native = { peer: 'node-llama-cpp' };
+const inBrowser = { file: 'browser', peer: 'wllama' };
 
 const rows: readonly RowSource[] = [
   ...[128, 2048].map((length) => ({
-    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...inNode },
+    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...inNode },
+    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...native },
     caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
   },
   ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
-    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...inNode },
+    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...native },
     caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
   })),
   ...[128, 512].map((length) => ({
-    ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...inNode },
+    ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...inNode },
+    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
     ...{ file: 'prefill-sparse', caseName: `${llama}, ${sparsePrefill}, 2 threads @8192` },
   },
   ...[128, 1024].map((length) => ({
@@ -58,21 +55,13 @@ export type ReadResults = (name: string) => Results;
 
 /** @throws {Error} when the case of a row is missing in its file */
 export function speedTable(read: ReadResults): string {
-  const cells = rows.flatMap((row) => cellsOf(row, read(row.file)));
-  return formatTable([['tokens/s', 'kernels', 'Winnow', 'peer', 'ratio'], ...cells]);
-}
-
-/** A line with native kernels, if they were measured, and one with those of WebAssembly. */
-function cellsOf({ label, file, suite, caseName, peer, isNative }: RowSource, { runs }: Results): string[][] {
-  const figures = runs.flatMap((run) => run.figures);
-  const figure = (name: string, ratioOf: string): number => find(figures, file, suite, name, ratioOf).value;
-  const own = figure(caseName, peer);
-  const other = figure(`${caseName}: ${peer}`, 'winnow');
-  const line = (kernels: string, value: number): string[] => {
-    return [label, kernels, speed(value), `${speed(other)} (${peer})`, (value / other).toFixed(2)];
-  };
-  if (!isNative) return [line('WebAssembly', own)];
-  return [line('native', own), line('WebAssembly', figure(`${caseName}: ${wasm}`, 'winnow'))];
+  const cells = rows.map(({ label, file, suite, caseName, peer }) => {
+    const figures = read(file).runs.flatMap((run) => run.figures);
+    const own = find(figures, file, suite, caseName, peer);
+    const other = find(figures, file, suite, `${caseName}: ${peer}`, 'winnow');
+    return [label, speed(own.value), `${speed(other.value)} (${peer})`, own.ratio.toFixed(2)];
+  });
+  return formatTable([['tokens/s', 'Winnow', 'peer', 'ratio'], ...cells]);
 }
 
 function find(figures: readonly Figure[], file: string, suite: string, caseName: string, ratioOf: string): Figure {
