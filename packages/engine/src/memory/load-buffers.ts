@@ -17,7 +17,7 @@ export interface LoadProgress {
   readonly totalBytes: number;
 }
 
-/** Weights read at the same time: copying from the page cache takes longer than the memory needs, and disks and servers have latency. */
+/** Concurrent reads of weights: a single copy does not saturate memory bandwidth, and disks and servers have latency. */
 const maxReads = 2;
 
 interface LoadBuffersOptions {
