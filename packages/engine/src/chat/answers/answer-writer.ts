@@ -1,6 +1,7 @@
 /** Collects the parts of an answer while it is read. */
 import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import type { ChatPart } from './chat-part.js';
+import { parsedJson } from './json-values.js';
 
 /** White space around reasoning, and between text, reasoning and calls, is dropped; that inside of each is kept. */
 export class AnswerWriter {
@@ -87,10 +88,5 @@ export class AnswerWriter {
 }
 
 function isObject(text: string): boolean {
-  if (jsonDepth(text) > maxJsonDepth) return false;
-  try {
-    return isRecord(JSON.parse(text));
-  } catch {
-    return false;
-  }
+  return jsonDepth(text) <= maxJsonDepth && isRecord(parsedJson(text));
 }

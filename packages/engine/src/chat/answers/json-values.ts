@@ -70,6 +70,13 @@ export function parsedJson(text: string): unknown {
   }
 }
 
+/** JSON for the words of Python that models write instead. */
+export const pythonWords: ReadonlyMap<string, string> = new Map([
+  ['True', 'true'],
+  ['False', 'false'],
+  ['None', 'null'],
+]);
+
 /** A piece of a text inside of quotes. */
 export function escapedJson(piece: string): string {
   return JSON.stringify(piece).slice(1, -1);

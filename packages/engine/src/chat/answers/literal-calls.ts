@@ -2,7 +2,7 @@
 import { maxJsonDepth } from '@winnow/tensor';
 import type { CallContext } from './call-context.js';
 import { readJsonCalls } from './json-calls.js';
-import { escapedJson, parsedJson } from './json-values.js';
+import { escapedJson, parsedJson, pythonWords } from './json-values.js';
 import { captureUntil, peek, readSpace, readUntil, starts, startsWithOneOf, type Reading } from './text-input.js';
 
 /** How values are written. */
@@ -22,11 +22,6 @@ export interface LiteralShape {
 }
 
 const maxNameLength = 256;
-const words: ReadonlyMap<string, string> = new Map([
-  ['True', 'true'],
-  ['False', 'false'],
-  ['None', 'null'],
-]);
 
 /** @returns false if there is no call, in which case everything may have been consumed */
 export function* readLiteralCalls(context: CallContext, shape: LiteralShape, close: string): Reading<boolean> {
@@ -115,7 +110,7 @@ class LiteralReader {
     if (yield* starts(input, '[')) return yield* this.#passList(depth + 1);
     const text = (yield* captureUntil(input, [',', close, ']', '}', '\n']))?.trim();
     if (text === undefined) return false;
-    const json = words.get(text) ?? text;
+    const json = pythonWords.get(text) ?? text;
     writer.callArguments(parsedJson(json) === undefined ? JSON.stringify(text) : json);
     return true;
   }

@@ -1,7 +1,7 @@
 /** Calls whose arguments stand between tags, one by one. */
 import { argumentTypes, type CallContext } from './call-context.js';
 import { readJsonCalls } from './json-calls.js';
-import { escapedJson, parsedJson } from './json-values.js';
+import { escapedJson, parsedJson, pythonWords } from './json-values.js';
 import { captureUntil, peek, readSpace, readUntil, starts, startsWithOneOf, type Reading } from './text-input.js';
 
 /** How calls and their arguments are written. */
@@ -116,7 +116,7 @@ function* passText({ input, writer }: CallContext, close: string): Reading<boole
 /** A value that is JSON of the expected type, or a text. */
 function jsonOf(text: string, types: ReadonlySet<string>): string {
   const trimmed = text.trim();
-  const lowered = words.get(trimmed) ?? trimmed;
+  const lowered = pythonWords.get(trimmed) ?? trimmed;
   const value = parsedJson(lowered);
   const type = value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value;
   const isWanted = types.size === 0 || types.has(type) || (type === 'number' && types.has('integer'));
@@ -124,9 +124,3 @@ function jsonOf(text: string, types: ReadonlySet<string>): string {
   if (value !== undefined && ((isWanted && type !== 'string') || isOnlyChoice)) return lowered;
   return JSON.stringify(text.endsWith('\n') ? text.slice(0, -1) : text);
 }
-
-const words: ReadonlyMap<string, string> = new Map([
-  ['True', 'true'],
-  ['False', 'false'],
-  ['None', 'null'],
-]);
