@@ -45,7 +45,7 @@ export function* answerGrammar(answer: AnswerRules, deadline: TimeLimit): Sliced
   const nodes: GrammarNode[] = [];
   for (const tool of answer.tools) {
     current = tool.name;
-    nodes.push(yield* toolNode(answer.format.tools as ToolFormatRow, tool, { rules, writer }));
+    nodes.push(yield* toolNode(answer.format.tools, tool, { rules, writer }));
     for (const rule of writer.places.keys()) if (!toolOf.has(rule)) toolOf.set(rule, tool.name);
   }
   current = undefined;
@@ -81,7 +81,7 @@ function answerNode(
   text: GrammarNode | undefined,
   target: GrammarTarget,
 ): GrammarNode {
-  const row = format.tools as ToolFormatRow;
+  const row = format.tools;
   const answer = text === undefined ? undefined : sequence(...headOf(format), text);
   if (nodes.length === 0) return answer ?? textWithout(target.rules, 'text', '[^\\s\\S]');
   const calls = callsNode(row, nodes, target, isParallel);
@@ -102,8 +102,8 @@ function answerNode(
 
 /** What stands before the text of an answer without calls. */
 function headOf({ tools }: AnswerFormat): readonly GrammarNode[] {
-  if (tools?.shape.kind === 'harmony') return [literal('<|channel|>final<|message|>')];
-  return tools?.shape.kind === 'recipients' ? [literal('all\n')] : [];
+  if (tools.shape.kind === 'harmony') return [literal('<|channel|>final<|message|>')];
+  return tools.shape.kind === 'recipients' ? [literal('all\n')] : [];
 }
 
 /** Reasoning is free, and ends before the answer begins. */
@@ -122,7 +122,7 @@ function reasoningBlock(
   { reasoning, tools, startsInReasoning }: AnswerFormat,
   rules: Map<string, GrammarNode>,
 ): GrammarNode | undefined {
-  if (tools?.shape.kind === 'harmony') {
+  if (tools.shape.kind === 'harmony') {
     const text = textWithout(rules, 'reasoning', escapedPattern('<|end|>'));
     return sequence(literal('<|channel|>analysis<|message|>'), text, literal('<|end|><|start|>assistant'));
   }

@@ -37,7 +37,7 @@ export interface ChatRequest {
   readonly reasoningEffort?: string;
   /** Maximum number of tokens of reasoning, after which its end is forced. Default: unlimited. */
   readonly maxReasoningTokens?: number;
-  /** Additional variables of the chat template, such as `enable_thinking`. Default: none. */
+  /** Additional variables of the chat template, such as `documents`. Default: none. */
   readonly templateVariables?: Readonly<Record<string, unknown>>;
   /** Creates the ids of calls. Default: `call00001` and so on, counting the calls of the conversation. */
   readonly createId?: () => string;
@@ -97,8 +97,8 @@ export interface ChatTurn {
 }
 
 /**
- * Renders the conversation with the model's chat template. If the template does not support tools, they go into a
- * system message in the Hermes format. Tool calls are constrained to existing tools and valid arguments; the text
+ * Renders the conversation with the model's chat template. If the template does not describe tools, a system message
+ * does. Tool calls are constrained to existing tools and valid arguments; the text
  * around them is free. Long conversations and large schemas are processed in slices, so that they do not block the event
  * loop; grammars of the latest tools are kept.
  * @throws {ArgumentError} without a chat template, when it refuses the conversation, and for tools without or with the
@@ -190,7 +190,7 @@ async function constraintsOf(
     ...shownTokens(format, tools, tokenizer),
     ...(maxReasoningTokens === undefined ? {} : spanLimitOf(format, maxReasoningTokens)),
   };
-  const mayReason = (format.reasoning !== undefined || format.tools?.name === 'harmony') && !hasReasoned;
+  const mayReason = (format.reasoning !== undefined || format.tools.name === 'harmony') && !hasReasoned;
   if (tools.length === 0 && (jsonSchema === undefined || !mayReason)) {
     return jsonSchema === undefined ? shown : { jsonSchema, ...shown };
   }
@@ -200,7 +200,7 @@ async function constraintsOf(
   const schemas = tools.map(({ name, parameters }) => [name, parameters]);
   const { tools: row, reasoning, startsInReasoning } = format;
   const key = JSON.stringify([
-    ...[row?.name, reasoning?.open, startsInReasoning, hasReasoned, schemas],
+    ...[row.name, reasoning?.open, startsInReasoning, hasReasoned, schemas],
     ...[toolChoice, parallelToolCalls, jsonSchema],
   ]);
   let grammars = grammarsOf.get(tokenizer);
@@ -216,8 +216,8 @@ function shownTokens(
   tokenizer: Tokenizer,
 ): Pick<ChatConstraints, 'showTokens'> {
   const marks = [
-    ...(row === undefined ? [] : [row.ignored ?? []].flat()),
-    ...(row === undefined || tools.length === 0 ? [] : tokensOf(row)),
+    ...(row.ignored ?? []),
+    ...(tools.length === 0 ? [] : tokensOf(row)),
     ...(reasoning === undefined ? [] : [reasoning.open, reasoning.close, ...(reasoning.ignored ?? [])]),
   ];
   const showTokens = [...new Set(marks)].filter((text) => {
@@ -234,7 +234,7 @@ function tokensOf({ opens, closes, sectionOpen, written }: ToolFormatRow): reado
 }
 
 function spanLimitOf(format: AnswerFormat, maxTokens: number): Pick<ChatConstraints, 'spanLimit'> {
-  if (format.tools?.name === 'harmony') {
+  if (format.tools.name === 'harmony') {
     const begin = '<|channel|>analysis<|message|>';
     return { spanLimit: { begin, end: '<|end|><|start|>assistant<|channel|>final<|message|>', maxTokens } };
   }

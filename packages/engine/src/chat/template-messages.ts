@@ -1,4 +1,5 @@
 /** Messages as a chat template expects them, with OpenAI's field names. */
+import { escapedPattern } from './formats/call-grammar.js';
 import { reasoningFormatOf } from './formats/reasoning-formats.js';
 import { toolFormatOf } from './formats/tool-formats.js';
 import type { ChatMessage, ChatToolCall } from './template.js';
@@ -25,7 +26,7 @@ export function messageFieldsOf(source: string, wantsTextArguments: boolean): Me
     return new RegExp(`\\bmessage(?:\\.${name}\\b|\\[['"]${name}['"]\\]|\\.get\\(['"]${name}['"])`).test(source);
   });
   const format = reasoningFormatOf(source);
-  const isCutOut = format !== undefined && new RegExp(`['"]${escaped(format.close)}['"]`).test(source);
+  const isCutOut = format !== undefined && new RegExp(`['"]${escapedPattern(format.close)}['"]`).test(source);
   return {
     reasoning,
     hasThinkingParts: /\[?['"]type['"]\]?\s*==\s*['"]thinking['"]|\.type\s*==\s*['"]thinking['"]/.test(source),
@@ -33,10 +34,6 @@ export function messageFieldsOf(source: string, wantsTextArguments: boolean): Me
     refusesTextBesideCalls: toolFormatOf(source).name === 'harmony',
     wantsTextArguments,
   };
-}
-
-function escaped(text: string): string {
-  return text.replaceAll(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
 }
 
 export function templateMessage(message: ChatMessage, fields: MessageFields): Record<string, unknown> {

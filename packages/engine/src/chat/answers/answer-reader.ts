@@ -14,8 +14,8 @@ import { readSpace, readUntil, starts, TextInput, type Reading } from './text-in
 
 /** How an answer is written. */
 export interface AnswerFormat {
-  /** The model's way to write calls, which it does when there are tools; undefined if it has none. */
-  readonly tools: ToolFormatRow | undefined;
+  /** The model's way to write calls, which it does when there are tools. */
+  readonly tools: ToolFormatRow;
   /** Undefined: the answer has no reasoning. */
   readonly reasoning: ReasoningFormat | undefined;
   /** The prompt has opened the reasoning. */
@@ -35,9 +35,7 @@ export function createAnswerReader(
 }
 
 /** The answer is text as it stands. */
-function isPlain(row: ToolFormatRow | undefined, tools: readonly ChatTool[]): boolean {
-  if (row === undefined) return true;
-  const { ignored, shape } = row;
+function isPlain({ ignored, shape }: ToolFormatRow, tools: readonly ChatTool[]): boolean {
   return tools.length === 0 && ignored === undefined && shape.kind !== 'harmony' && shape.kind !== 'recipients';
 }
 
@@ -73,7 +71,7 @@ class AnswerParser {
   readonly #format: AnswerFormat;
   readonly #input: TextInput;
   readonly #writer: AnswerWriter;
-  readonly #context: CallContext | undefined;
+  readonly #context: CallContext;
   /** Texts that begin calls. */
   readonly #opens: readonly string[];
   /** Texts that begin calls where the answer begins. */
@@ -86,21 +84,21 @@ class AnswerParser {
     this.#writer = writer;
     const row = format.tools;
     const byName = new Map(tools.map((tool) => [tool.name, tool]));
-    this.#context = row === undefined ? undefined : { input, writer, format: row, tools: byName };
-    const opens = tools.length === 0 ? noOpens : (row?.opens ?? noOpens);
+    this.#context = { input, writer, format: row, tools: byName };
+    const opens = tools.length === 0 ? noOpens : row.opens;
     this.#opens = opens.flatMap((open) =>
       open.includes('{name}') ? tools.map(({ name }) => open.replace('{name}', name)) : [open],
     );
-    this.#startOpens = tools.length === 0 ? noOpens : (row?.startOpens ?? noOpens);
-    this.#ignored = [...(row?.ignored ?? []), ...(format.reasoning?.ignored ?? [])];
+    this.#startOpens = tools.length === 0 ? noOpens : (row.startOpens ?? noOpens);
+    this.#ignored = [...(row.ignored ?? []), ...(format.reasoning?.ignored ?? [])];
   }
 
   *read(): Reading<void> {
     const { reasoning, startsInReasoning } = this.#format;
     if (reasoning !== undefined && startsInReasoning) yield* this.#readReasoning(reasoning);
-    const shape = this.#context?.format.shape;
-    if (this.#context !== undefined && shape?.kind === 'harmony') yield* readHarmony(this.#context);
-    else if (this.#context !== undefined && shape?.kind === 'recipients') yield* readRecipients(this.#context);
+    const { kind } = this.#context.format.shape;
+    if (kind === 'harmony') yield* readHarmony(this.#context);
+    else if (kind === 'recipients') yield* readRecipients(this.#context);
     else yield* this.#readParts();
   }
 
@@ -149,7 +147,7 @@ class AnswerParser {
   }
 
   *#readReasoning({ close, endsAtCalls }: ReasoningFormat): Reading<void> {
-    const calls = endsAtCalls === true ? [...this.#opens, ...(this.#context?.format.ignored ?? [])] : noOpens;
+    const calls = endsAtCalls === true ? [...this.#opens, ...(this.#context.format.ignored ?? [])] : noOpens;
     const mark = yield* readUntil(this.#input, [close, ...calls], (text) => this.#writer.reasoning(text));
     if (mark === close) yield* starts(this.#input, close);
     this.#writer.endText();
@@ -157,7 +155,7 @@ class AnswerParser {
 
   /** A section of calls, or text that only looks like one. @param open its mark, which follows; empty if it has none */
   *#readCalls(open: string): Reading<void> {
-    const context = this.#context as CallContext;
+    const context = this.#context;
     const input = this.#input;
     input.keep();
     if (open !== '' && !(context.format.keepsOpen === true && open.startsWith('['))) yield* starts(input, open);
