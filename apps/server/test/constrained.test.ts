@@ -213,6 +213,20 @@ test('tools: a required call has arguments of its schema, whole and in parts', a
   );
 });
 
+test('tools: a call that is cut off by the token limit ends with length, whole and in parts', async () => {
+  const tools = { tools: [weather], tool_choice: 'required' as const, parallel_tool_calls: false };
+  const { usage } = await demo.client.chat.completions.create({ ...base, ...tools });
+  const body = { ...base, ...tools, max_tokens: Math.floor((usage?.completion_tokens ?? 0) * 0.8) };
+  const [choice] = (await demo.client.chat.completions.create(body)).choices;
+  expect(choice?.finish_reason).toBe('length');
+  expect(choice?.message.tool_calls).toHaveLength(1);
+  const reasons: unknown[] = [];
+  for await (const chunk of await demo.client.chat.completions.create({ ...body, stream: true })) {
+    if (chunk.choices[0]?.finish_reason) reasons.push(chunk.choices[0].finish_reason);
+  }
+  expect(reasons).toEqual(['length']);
+});
+
 test('tools: work with the tool runner of the OpenAI client', async () => {
   const asked: unknown[] = [];
   const runner = demo.client.chat.completions.runTools(

@@ -45,7 +45,7 @@ export function languageModel(model: Model, settings: LanguageModelSettings = {}
       const content = contentOf(parts);
       return {
         content,
-        finishReason: finishReasonOf(result, parts.some(isToolCall)),
+        finishReason: finishReasonOf(result, parts.findLast(isCall)?.isComplete === true),
         usage: usageOf(result),
         warnings: call.warnings,
         request: { body: requestBody(call) },
@@ -87,7 +87,7 @@ async function* streamParts(
     yield* writer.write(call.reader.end());
     yield* writer.endText();
     const result = await generation.result();
-    yield { type: 'finish', finishReason: finishReasonOf(result, writer.hasCalls), usage: usageOf(result) };
+    yield { type: 'finish', finishReason: finishReasonOf(result, writer.endsWithCall), usage: usageOf(result) };
   } catch (error) {
     if (signal?.aborted === true) throw error;
     yield { type: 'error', error };
@@ -99,10 +99,11 @@ async function* streamParts(
 class PartWriter {
   #open: { readonly type: 'text' | 'reasoning'; readonly id: string } | undefined;
   #numTexts = 0;
-  #hasCalls = false;
+  #endsWithCall = false;
 
-  get hasCalls(): boolean {
-    return this.#hasCalls;
+  /** Whether the last call is complete. */
+  get endsWithCall(): boolean {
+    return this.#endsWithCall;
   }
 
   *write(parts: readonly ChatPart[]): Generator<LanguageModelV4StreamPart> {
@@ -134,8 +135,8 @@ class PartWriter {
     } else if (part.type === 'tool-call-delta') {
       yield { type: 'tool-input-delta', id, delta: part.arguments };
     } else {
-      this.#hasCalls = true;
       yield { type: 'tool-input-end', id };
+      this.#endsWithCall = part.isComplete;
       yield { type: 'tool-call', toolCallId: id, toolName: part.name, input: part.arguments };
     }
   }
@@ -145,7 +146,7 @@ function contentOf(parts: readonly ChatPart[]): LanguageModelV4Content[] {
   const content: LanguageModelV4Content[] = [];
   for (const part of parts) {
     const last = content.at(-1);
-    if (part.type === 'tool-call') {
+    if (isCall(part)) {
       content.push({ type: 'tool-call', toolCallId: part.id, toolName: part.name, input: part.arguments });
     } else if (part.type === 'text' || part.type === 'reasoning') {
       if (last?.type === part.type) last.text += part.text;
@@ -155,12 +156,12 @@ function contentOf(parts: readonly ChatPart[]): LanguageModelV4Content[] {
   return content;
 }
 
-function isToolCall({ type }: ChatPart): boolean {
-  return type === 'tool-call';
+function isCall(part: ChatPart): part is ToolCallPart {
+  return part.type === 'tool-call';
 }
 
-function finishReasonOf({ finishReason: raw }: GenerationResult, hasCalls: boolean): LanguageModelV4FinishReason {
-  if (hasCalls) return { unified: 'tool-calls', raw };
+function finishReasonOf({ finishReason: raw }: GenerationResult, endsWithCall: boolean): LanguageModelV4FinishReason {
+  if (endsWithCall) return { unified: 'tool-calls', raw };
   return { unified: raw === 'length' || raw === 'context' ? 'length' : 'stop', raw };
 }
 

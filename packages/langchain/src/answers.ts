@@ -8,7 +8,8 @@ import {
   type AIMessageFields,
   type UsageMetadata,
 } from '@langchain/core/messages';
-import type { ToolCallChunk } from '@langchain/core/messages/tool';
+import type { InvalidToolCall, ToolCall, ToolCallChunk } from '@langchain/core/messages/tool';
+import { makeInvalidToolCall, parseToolCall } from '@langchain/core/output_parsers/openai_tools';
 import { ChatGenerationChunk } from '@langchain/core/outputs';
 import type { ChatPart } from '@winnow/engine';
 
@@ -24,10 +25,27 @@ export function usageOfMessage(message: AIMessageChunk): UsageMetadata | undefin
 
 /** The complete answer, merged from its chunks. */
 export function toMessage(chunk: AIMessageChunk): AIMessage {
-  const { content, additional_kwargs, usage_metadata, response_metadata, tool_calls, invalid_tool_calls } = chunk;
-  const calls = { tool_calls, invalid_tool_calls };
-  const fields: unknown = { content, additional_kwargs, usage_metadata, response_metadata, ...calls };
+  const { content, additional_kwargs, usage_metadata, response_metadata, tool_call_chunks = [] } = chunk;
+  const fields: unknown = {
+    ...{ content, additional_kwargs, usage_metadata, response_metadata },
+    ...callsOf(tool_call_chunks),
+  };
   return new AIMessage(fields as AIMessageFields);
+}
+
+/** Merged chunks as calls. `AIMessageChunk` completes the JSON of arguments that were cut off; here such a call is invalid. */
+function callsOf(chunks: readonly ToolCallChunk[]): Pick<AIMessage, 'tool_calls' | 'invalid_tool_calls'> {
+  const calls: ToolCall[] = [];
+  const invalid: InvalidToolCall[] = [];
+  for (const { id, name, args } of chunks) {
+    const raw = { id, type: 'function', function: { name, arguments: args } };
+    try {
+      calls.push(parseToolCall(raw, { returnId: true }) as ToolCall);
+    } catch (error) {
+      invalid.push(makeInvalidToolCall(raw, String(error)));
+    }
+  }
+  return { tool_calls: calls, invalid_tool_calls: invalid };
 }
 
 /** A part of an answer as a chunk; the chunks of a call add up to it. @param callIndex number of calls before this one */

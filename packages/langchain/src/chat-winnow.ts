@@ -153,17 +153,21 @@ export class ChatWinnow extends BaseChatModel<ChatWinnowCallOptions> {
     const turn = await prepareChat(this.model, request, signal === undefined ? {} : { signal });
     const endTurn = await this.#calls.takeTurn(settings);
     let numCalls = 0;
+    let endsWithCall = false;
     try {
       const generation = this.model.generate(turn.prompt, constrained(settings, turn));
       for await (const part of readParts(generation, turn.createReader())) {
         const chunk = partChunk(part, numCalls);
-        if (part.type === 'tool-call') numCalls++;
+        if (part.type === 'tool-call') {
+          numCalls++;
+          endsWithCall = part.isComplete;
+        }
         if (chunk === undefined) continue;
         yield chunk;
         await runManager?.handleLLMNewToken(chunk.text, undefined, undefined, undefined, undefined, { chunk });
       }
       const result = await generation.result();
-      yield closingChunk(usageOf(result), responseMetadata(this.model.name, result, numCalls > 0));
+      yield closingChunk(usageOf(result), responseMetadata(this.model.name, result, endsWithCall));
     } finally {
       endTurn();
     }

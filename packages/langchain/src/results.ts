@@ -18,18 +18,21 @@ const finishReasons: Readonly<Record<FinishReason, string>> = {
   context: 'length',
 };
 
-/** Metadata under the names that LangChain's providers share; `winnow` has the engine's own figures. */
+/**
+ * Metadata under the names that LangChain's providers share; `winnow` has the engine's own figures.
+ * @param endsWithCall whether the last call of the answer is complete
+ */
 export function responseMetadata(
   name: string,
   result: GenerationResult,
-  hasToolCalls: boolean,
+  endsWithCall: boolean,
 ): Record<string, unknown> {
   const { finishReason, droppedTokens, evictedTokens, timings } = result;
   return {
     model: name,
     model_name: name,
     model_provider: 'winnow',
-    finish_reason: hasToolCalls ? 'tool_calls' : finishReasons[finishReason],
+    finish_reason: endsWithCall ? 'tool_calls' : finishReasons[finishReason],
     winnow: { finishReason, droppedTokens, evictedTokens, timings },
   };
 }

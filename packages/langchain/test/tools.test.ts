@@ -60,6 +60,17 @@ test('testToolCalling', async () => {
   expectSum(result, 'adder');
 });
 
+test('a call that is cut off by the token limit is invalid, and the reason is length', async () => {
+  const ask = (fields: Partial<ChatWinnowFields>): Promise<BaseMessage> =>
+    create(fields).bindTools([weatherTool], one).invoke('What is the weather?');
+  const { usage_metadata } = (await ask({})) as unknown as { usage_metadata: { output_tokens: number } };
+  const maxTokens = Math.floor(usage_metadata.output_tokens * 0.8);
+  const result = (await ask({ maxTokens })) as AIMessage;
+  expect(result.response_metadata['finish_reason']).toBe('length');
+  expect(result.tool_calls).toEqual([]);
+  expect(result.invalid_tool_calls).toHaveLength(1);
+});
+
 test('testBindToolsWithRunnableToolLike', async () => {
   const runnable = RunnableLambda.from(() => undefined).asTool({ name: 'math_addition', schema: adder });
   expectSum(await prompt.pipe(create().bindTools([runnable], one)).invoke({ name: 'math_addition' }), 'math_addition');

@@ -8,8 +8,9 @@ import type { GenerativeModel } from '../options.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatFinishReason, ChatLogprobs, ToolCall } from '../schemas/chat.js';
 import { usageOf } from './usage.js';
 
-function finishReasonOf(reason: FinishReason, hasToolCalls: boolean): ChatFinishReason {
-  if (hasToolCalls) return 'tool_calls';
+/** @param endsWithCall whether the last call of the answer is complete */
+function finishReasonOf(reason: FinishReason, endsWithCall: boolean): ChatFinishReason {
+  if (endsWithCall) return 'tool_calls';
   return isCutOff(reason) ? 'length' : 'stop';
 }
 
@@ -28,7 +29,8 @@ export async function chatCompletion(
   const results: GenerationResult[] = [];
   for (let index = 0; index < chat.numChoices; index++) {
     const { parts, logprobs: content, result } = await chatAnswer(job, chat, model, index);
-    const toolCalls = parts.flatMap((part) => (part.type === 'tool-call' ? [toolCallOf(part)] : []));
+    const calls = parts.filter((part) => part.type === 'tool-call');
+    const toolCalls = calls.map(toolCallOf);
     const [text, reasoning] = [textOfParts(parts, 'text'), textOfParts(parts, 'reasoning')];
     results.push(result);
     choices.push({
@@ -41,7 +43,7 @@ export async function chatCompletion(
         ...(toolCalls.length === 0 ? {} : { tool_calls: toolCalls }),
       },
       logprobs: chat.wantsLogprobs ? { content, refusal: null } : null,
-      finish_reason: finishReasonOf(result.finishReason, toolCalls.length > 0),
+      finish_reason: finishReasonOf(result.finishReason, calls.at(-1)?.isComplete === true),
     });
   }
   return {
@@ -122,6 +124,7 @@ async function* choiceEvents(
   };
   const steps = chatSteps(job, chat, model, index);
   let numToolCalls = 0;
+  let endsWithCall = false;
   let isFirst = true;
   const opened = (delta: Delta): Delta => {
     if (!isFirst) return delta;
@@ -132,13 +135,16 @@ async function* choiceEvents(
     for (;;) {
       const { done, value } = await steps.next();
       if (done === true) {
-        yield event(opened({}), [], finishReasonOf(value.finishReason, numToolCalls > 0));
+        yield event(opened({}), [], finishReasonOf(value.finishReason, endsWithCall));
         return value;
       }
       let { logprobs } = value;
       for (const part of value.parts) {
         const delta = deltaOf(part, numToolCalls);
-        if (part.type === 'tool-call') numToolCalls++;
+        if (part.type === 'tool-call') {
+          numToolCalls++;
+          endsWithCall = part.isComplete;
+        }
         if (delta === undefined) continue;
         yield event(opened(delta), logprobs);
         logprobs = [];

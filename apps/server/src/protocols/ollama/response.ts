@@ -35,8 +35,11 @@ interface Content {
 function contentOf(parts: readonly ChatPart[]): Content {
   const textOf = (type: 'text' | 'reasoning'): string =>
     parts.map((part) => (part.type === type ? part.text : '')).join('');
+  // a call that was cut off has no arguments that an object could show
   const toolCalls = parts.flatMap((part) =>
-    part.type === 'tool-call' ? [{ function: { name: part.name, arguments: parsedCall(part) } }] : [],
+    part.type === 'tool-call' && part.isComplete
+      ? [{ function: { name: part.name, arguments: parsedCall(part) } }]
+      : [],
   );
   const thinking = textOf('reasoning');
   return {
