@@ -5,6 +5,7 @@ import type { GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ApiError, badRequest } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
 import { doneEvent, eventOf } from '../http/event-stream.js';
+import { isCutOff } from './answer-steps.js';
 import { checkPrompt, type GenerationJob } from './generation-job.js';
 import { AnswerTokens, CompletionLogprobWriter, type ScoredToken } from './logprobs.js';
 import { checkScores, echoOf, type EchoedPrompt } from './prompt-scores.js';
@@ -96,7 +97,7 @@ const headOf = ({
 });
 
 function finishReasonOf({ finishReason }: GenerationResult): CompletionChoice['finish_reason'] {
-  return finishReason === 'length' || finishReason === 'context' ? 'length' : 'stop';
+  return isCutOff(finishReason) ? 'length' : 'stop';
 }
 
 /** Text of a choice and the tokens that now belong to it; at its end, the result. */

@@ -3,16 +3,16 @@ import { Type, type Static } from 'typebox';
 import {
   Grammar,
   ignoredFields,
+  JsonObject,
   LogitBias,
   ModelId,
   NumChoices,
   samplingFields,
   Stop,
   StreamOptions,
+  TokenLogprobs,
   Usage,
 } from './common.js';
-
-const JsonObject = Type.Record(Type.String(), Type.Unknown());
 
 const ContentPart = Type.Object({ type: Type.String(), text: Type.Optional(Type.String()) });
 
@@ -117,16 +117,7 @@ export const ChatCompletionRequest = Type.Object(
 );
 export type ChatCompletionRequest = Static<typeof ChatCompletionRequest>;
 
-const TokenLogprob = {
-  token: Type.String(),
-  logprob: Type.Number(),
-  bytes: Type.Array(Type.Integer({ minimum: 0, maximum: 255 })),
-};
-
-const ChatLogprobs = Type.Object({
-  content: Type.Array(Type.Object({ ...TokenLogprob, top_logprobs: Type.Array(Type.Object(TokenLogprob)) })),
-  refusal: Type.Null(),
-});
+const ChatLogprobs = Type.Object({ content: TokenLogprobs, refusal: Type.Null() });
 export type ChatLogprobs = Static<typeof ChatLogprobs>;
 
 const ToolCall = Type.Object({

@@ -26,6 +26,20 @@ export const Usage = Type.Object(
 );
 export type Usage = Static<typeof Usage>;
 
+/** Any JSON object, such as a schema or the arguments of a call. */
+export const JsonObject = Type.Record(Type.String(), Type.Unknown());
+
+const logprobFields = {
+  token: Type.String(),
+  logprob: Type.Number(),
+  bytes: Type.Array(Type.Integer({ minimum: 0, maximum: 255 })),
+};
+
+/** Log-probabilities of the tokens of a chat answer, in every API. */
+export const TokenLogprobs = Type.Array(
+  Type.Object({ ...logprobFields, top_logprobs: Type.Array(Type.Object(logprobFields)) }),
+);
+
 export const ModelId = Type.String({ description: 'May be omitted if the server has one model of the kind.' });
 
 /** Not in the API of OpenAI. */

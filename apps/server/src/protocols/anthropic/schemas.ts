@@ -1,8 +1,7 @@
 /** `/v1/messages` and `/v1/messages/count_tokens`: the Messages API of Anthropic. */
 import { Type, type Static } from 'typebox';
-import { ModelId } from '../../schemas/common.js';
+import { JsonObject, ModelId } from '../../schemas/common.js';
 
-const JsonObject = Type.Record(Type.String(), Type.Unknown());
 const CacheControl = Type.Optional(Type.Unknown({ description: 'Has no effect: prompts are cached by their tokens.' }));
 
 const RequestBlock = Type.Object({

@@ -5,7 +5,7 @@ import type { Protocol } from '../../http/protocol.js';
 import type { ApiError } from '../../http/api-error.js';
 import type { GenerativeModel } from '../../options.js';
 import { parsedCall, type PreparedChat } from '../../requests/prepared-chat.js';
-import { chatAnswer, chatSteps, isCutOff } from '../../requests/answer-steps.js';
+import { chatAnswer, chatSteps, isCutOff, textOfParts } from '../../requests/answer-steps.js';
 import type { GenerationJob } from '../../requests/generation-job.js';
 import type { OllamaAnswer, OllamaResponseMessage } from './schemas.js';
 
@@ -33,17 +33,15 @@ interface Content {
 }
 
 function contentOf(parts: readonly ChatPart[]): Content {
-  const textOf = (type: 'text' | 'reasoning'): string =>
-    parts.map((part) => (part.type === type ? part.text : '')).join('');
   // a call that was cut off has no arguments that an object could show
   const toolCalls = parts.flatMap((part) =>
     part.type === 'tool-call' && part.isComplete
       ? [{ function: { name: part.name, arguments: parsedCall(part) } }]
       : [],
   );
-  const thinking = textOf('reasoning');
+  const thinking = textOfParts(parts, 'reasoning');
   return {
-    text: textOf('text'),
+    text: textOfParts(parts, 'text'),
     ...(thinking === '' ? {} : { thinking }),
     ...(toolCalls.length === 0 ? {} : { toolCalls }),
   };
@@ -58,7 +56,7 @@ export function answerOf(shape: Shape, model: string, { text = '', thinking, too
   return { ...head, message: { role: 'assistant', content: text, ...thought, ...calls } };
 }
 
-const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
+export const nanoseconds = (ms: number): number => Math.round(ms * 1e6);
 
 function endOf({ finishReason, tokens, promptTokens, timings }: GenerationResult): Partial<OllamaAnswer> {
   const { promptMs, generateMs } = timings;

@@ -13,7 +13,7 @@ import { beforeSlot, respond } from '../../requests/respond.js';
 import type { ServerContext } from '../../requests/server-context.js';
 import { listedModels, shownModel } from './models.js';
 import { chatCallOf, generateCallOf, generateOptionsOf, schemaOf, textTurn } from './request.js';
-import { answerLines, answerOf, ollamaStream, wholeAnswer, type Shape } from './response.js';
+import { answerLines, answerOf, nanoseconds, ollamaStream, wholeAnswer, type Shape } from './response.js';
 import type { OllamaChatRequest, OllamaEmbedRequest, OllamaGenerateRequest, OllamaShowRequest } from './schemas.js';
 
 /** The version of Ollama's API that these routes follow; clients compare it with what they need. */
@@ -139,7 +139,7 @@ function registerEmbed(app: FastifyInstance, context: ServerContext): void {
       return {
         model: entry.id,
         embeddings: embedded.map(({ vector }) => Array.from(vector)),
-        total_duration: Math.round((performance.now() - startMs) * 1e6),
+        total_duration: nanoseconds(performance.now() - startMs),
         load_duration: 0,
         prompt_eval_count: numTokens,
       };

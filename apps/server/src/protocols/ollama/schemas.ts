@@ -1,8 +1,7 @@
 /** `/api/chat`, `/api/generate`, `/api/embed`, `/api/tags`, `/api/show`, `/api/ps`, `/api/version`: the API of Ollama. */
 import { Type, type Static } from 'typebox';
-import { ModelId } from '../../schemas/common.js';
+import { JsonObject, ModelId, TokenLogprobs } from '../../schemas/common.js';
 
-const JsonObject = Type.Record(Type.String(), Type.Unknown());
 const noEffect = { description: 'Has no effect: models are loaded when the server starts.' };
 
 const Options = Type.Object(
@@ -123,19 +122,10 @@ export const OllamaShowRequest = Type.Object(
 );
 export type OllamaShowRequest = Static<typeof OllamaShowRequest>;
 
-const TokenLogprob = {
-  token: Type.String(),
-  logprob: Type.Number(),
-  bytes: Type.Array(Type.Integer({ minimum: 0, maximum: 255 })),
-};
-const Logprobs = Type.Optional(
-  Type.Array(Type.Object({ ...TokenLogprob, top_logprobs: Type.Array(Type.Object(TokenLogprob)) })),
-);
-
 const answerFields = {
   model: Type.String(),
   created_at: Type.String({ description: 'RFC 3339.' }),
-  logprobs: Logprobs,
+  logprobs: Type.Optional(TokenLogprobs),
   done: Type.Boolean(),
   done_reason: Type.Optional(Type.Enum(['stop', 'length', 'load'])),
   total_duration: Type.Optional(Type.Integer({ description: 'Nanoseconds, as are all durations.' })),

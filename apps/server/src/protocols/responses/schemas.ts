@@ -1,8 +1,7 @@
 /** `/v1/responses`: OpenAI's Responses API. */
 import { Type, type Static, type TProperties } from 'typebox';
-import { ignoredFields, ModelId } from '../../schemas/common.js';
+import { ignoredFields, JsonObject, ModelId, TokenLogprobs } from '../../schemas/common.js';
 
-const JsonObject = Type.Record(Type.String(), Type.Unknown());
 const Nullable = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()]);
 
 const ContentPart = Type.Object({
@@ -84,19 +83,12 @@ export const ResponseRequest = Type.Object(
 );
 export type ResponseRequest = Static<typeof ResponseRequest>;
 
-const Logprob = {
-  token: Type.String(),
-  logprob: Type.Number(),
-  bytes: Type.Array(Type.Integer({ minimum: 0, maximum: 255 })),
-};
-const Logprobs = Type.Array(Type.Object({ ...Logprob, top_logprobs: Type.Array(Type.Object(Logprob)) }));
-
 const Status = Type.Enum(['in_progress', 'completed', 'incomplete']);
 const OutputText = Type.Object({
   type: Type.Literal('output_text'),
   text: Type.String(),
   annotations: Type.Array(Type.Unknown()),
-  logprobs: Logprobs,
+  logprobs: TokenLogprobs,
 });
 const ReasoningText = Type.Object({ type: Type.Literal('reasoning_text'), text: Type.String() });
 
@@ -181,8 +173,8 @@ export const ResponseStreamEvent = Type.Union(
       item: OutputItem,
     }),
     event(['response.content_part.added', 'response.content_part.done'], { ...inPart, part: OutputPart }),
-    event(['response.output_text.delta'], { ...inPart, delta: Type.String(), logprobs: Logprobs }),
-    event(['response.output_text.done'], { ...inPart, text: Type.String(), logprobs: Logprobs }),
+    event(['response.output_text.delta'], { ...inPart, delta: Type.String(), logprobs: TokenLogprobs }),
+    event(['response.output_text.done'], { ...inPart, text: Type.String(), logprobs: TokenLogprobs }),
     event(['response.reasoning_text.delta'], { ...inPart, delta: Type.String() }),
     event(['response.reasoning_text.done'], { ...inPart, text: Type.String() }),
     event(['response.function_call_arguments.delta'], { ...at, delta: Type.String() }),
