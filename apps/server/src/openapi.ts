@@ -5,7 +5,6 @@ import { ErrorBody, Usage } from './schemas/common.js';
 import { Completion, CompletionRequest } from './schemas/completions.js';
 import { EmbeddingList, EmbeddingRequest } from './schemas/embeddings.js';
 import { Health, ModelList, ModelObject, SlotList } from './schemas/status.js';
-
 import {
   CountTokensRequest,
   CountTokensResponse,

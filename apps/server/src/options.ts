@@ -72,7 +72,7 @@ export interface ServerOptions extends ServerLimits, Rates {
   readonly models?: readonly ServedModel[];
   /** Models for embeddings. Default: none. */
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
-  /** API keys; requests must send one as `Authorization: Bearer`. Default: none required. */
+  /** API keys; requests must send one as `Authorization: Bearer` or `x-api-key`. Default: none required. */
   readonly apiKeys?: readonly string[];
   /**
    * Whether requests with different API keys share cached prefixes. Then `cached_tokens` and the time to the first token

@@ -1,5 +1,5 @@
 /**
- * Server-sent events with backpressure. The next event is requested when the previous one is in the socket's buffer; a
+ * Streams of events or lines with backpressure. The next event is requested when the previous one is in the socket's buffer; a
  * client that reads nothing for too long is disconnected.
  */
 import { Readable } from 'node:stream';
@@ -51,8 +51,9 @@ export const openAiStream: StreamFormat = {
   keepAlive: ': still working\n\n',
   lastEvent: (error) => eventOf(error.toJSON()),
 };
+
 /**
- * Maximum number of buffered events between the generator and the socket: few, so that a stalled reader pauses the
+ * Maximum number of buffered bytes between the generator and the socket: few, so that a stalled reader pauses the
  * model.
  */
 const bufferedBytes = 4096;

@@ -104,7 +104,7 @@ function headersOf(
 }
 
 function rateExceeded(unit: string, rate: number, retryAfterSeconds: number): ApiError {
-  const message = `This API key may use ${rate} ${unit} per minute; try again in ${retryAfterSeconds} s`;
+  const message = `The limit is ${rate} ${unit} per minute; try again in ${retryAfterSeconds} s`;
   return new ApiError({
     status: 429,
     type: 'rate_limit_error',
