@@ -53,6 +53,10 @@ export function exitPathsOf({ numNodes, ends }: TokenTrie, run: TextRun): Int32A
   return (run.paths = Int32Array.from(paths));
 }
 
+export function setBit(bits: Uint32Array, id: number): void {
+  bits[id >> 5] = bits[id >> 5]! | (1 << (id & 31));
+}
+
 /** No character is incomplete; otherwise the number of missing bytes and the range of the next one. */
 const complete = 0x8000_0000;
 
@@ -81,8 +85,7 @@ function computeRun(trie: TokenTrie, text: FreeText): TextRun {
     }
     pending[depth + 1] = next;
     counts[depth + 1] = next === complete ? count + 1 : count;
-    for (let at = firstTokens[node]!; at < firstTokens[node + 1]!; at++)
-      bits[tokens[at]! >> 5]! |= 1 << (tokens[at]! & 31);
+    for (let at = firstTokens[node]!; at < firstTokens[node + 1]!; at++) setBit(bits, tokens[at]!);
     node++;
   }
   return { bits, exits: Int32Array.from(exits), numBefore: Uint8Array.from(numBefore) };

@@ -5,7 +5,7 @@ import type { Network } from '../network/network.js';
 import { firstToken, otherToken } from '../network/writer.js';
 import { openTextOf, openTextSize, uniformTextOf, usualCharacter, usualSuccessor } from './free-text.js';
 import type { FreeText, Steps, UniformText } from './free-text.js';
-import { exitPathsOf, textRunOf } from './text-runs.js';
+import { exitPathsOf, setBit, textRunOf } from './text-runs.js';
 import type { TokenTrie } from './token-trie.js';
 
 /** Tokens that may come next. Shared between matchers: do not modify. */
@@ -199,10 +199,6 @@ export class TokenMasks {
     }
     this.#numVisitedNodes += numVisited;
   }
-}
-
-function setBit(bits: Uint32Array, id: number): void {
-  bits[id >> 5] = (bits[id >> 5] as number) | (1 << (id & 31));
 }
 
 function removeTokens(tokens: Int32Array, begin: number, end: number, bits: Uint32Array): void {
