@@ -1,7 +1,7 @@
-/** A growable list of int32 values: token ids, offsets. */
-/** Values of a list that is not copied. */
-const longLength = 1 << 18;
+/** Maximum number of values that are copied. */
+const maxCopied = 1 << 18;
 
+/** A growable list of int32 values: token ids, offsets. */
 export class IdList {
   #values: Int32Array;
   #length = 0;
@@ -40,10 +40,10 @@ export class IdList {
     this.#values.subarray(start, this.#length).reverse();
   }
 
-  /** The values, which must not change afterwards: megabytes of them are not copied. */
+  /** The values, after which the list must not change: megabytes of them are not copied. */
   toArray(): Int32Array {
-    const isLong = this.#length > longLength;
-    return isLong ? this.#values.subarray(0, this.#length) : this.#values.slice(0, this.#length);
+    const isCopied = this.#length <= maxCopied;
+    return isCopied ? this.#values.slice(0, this.#length) : this.#values.subarray(0, this.#length);
   }
 
   #grow(needed: number): void {
