@@ -1,6 +1,7 @@
 /**
  * The tests of native kernels for a processor that is emulated, without the processes and threads of a test runner: conformance
- * cases of every op, and the products of 8-bit activations. scripts/check.mjs of @winnow/native bundles and runs it.
+ * cases of the ops that WINNOW_TEST_OPS names, and the tests of 8-bit activations. scripts/check.mjs of @winnow/native bundles and
+ * runs it.
  */
 import { checkKernelCase, float32Arithmetic, kernelCases, type KernelCase } from '@winnow/conformance';
 import { sampled } from '@winnow/test-utils';
@@ -14,7 +15,7 @@ import './int8/sparse.test.js';
 
 const nativeOps = (process.env['WINNOW_TEST_OPS'] ?? '').split(' ');
 
-/** One of so many cases: emulation is slow. */
+/** One of so many cases is run: emulation is slow. */
 const every = 24;
 
 for (const native of await usableLevels()) {

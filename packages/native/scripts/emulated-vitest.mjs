@@ -1,6 +1,6 @@
 /**
- * What the tests of native kernels use of vitest, for Node on an emulated processor: vitest itself consists of native code for the
- * processor of the host. WINNOW_TEST_NAMES is a pattern of the names of tests to run.
+ * A stand-in for vitest with the functions that test/emulated.ts of the WebAssembly backend uses. Vitest has native code for the host's
+ * processor, so a Node that runs under an emulator cannot load it. WINNOW_TEST_NAMES is a pattern of the names of tests to run.
  */
 import { deepStrictEqual, ok } from 'node:assert';
 import { format } from 'node:util';
@@ -10,6 +10,7 @@ const tests = [];
 let names = [];
 const pending = [];
 
+/** `$name` is not filled in: the values follow the name, cut to twelve words. */
 function each(cases, define) {
   return (name, body) => {
     for (const one of cases) {
@@ -37,21 +38,17 @@ export function test(name, body) {
   tests.push({ name: [...names, name].join(' > '), body });
 }
 test.each = (cases) => each(cases, test);
-test.skipIf = (isSkipped) => (isSkipped ? () => undefined : test);
-describe.skipIf = (isSkipped) =>
-  isSkipped ? Object.assign(() => undefined, { each: () => () => undefined }) : describe;
-export const it = Object.assign((name, body) => test(name, body), { each: test.each, skipIf: test.skipIf });
 
-export const beforeAll = (body) => body();
+/** The suites of @winnow/conformance import these, and test/emulated.ts does not run them. */
+export const it = test;
+export const beforeAll = () => undefined;
+/** Backends are not disposed: the process ends after the last test. */
 export const afterAll = () => undefined;
-export const afterEach = () => undefined;
-export const vi = { stubEnv: (name, value) => (process.env[name] = value), unstubAllEnvs: () => undefined };
 
 export function expect(actual, message) {
   return {
     toBe: (expected) => ok(Object.is(actual, expected), message ?? format('%o instead of %o', actual, expected)),
     toEqual: (expected) => deepStrictEqual(actual, expected),
-    toBeUndefined: () => ok(actual === undefined, message),
     toBeLessThanOrEqual: (limit) => ok(actual <= limit, message ?? `${actual} is more than ${limit}`),
     toBeGreaterThan: (limit) => ok(actual > limit, message ?? `${actual} is not more than ${limit}`),
   };
