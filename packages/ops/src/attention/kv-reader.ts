@@ -44,6 +44,8 @@ export interface KvReader {
   contextLength(sequence: number): number;
   /** Physical slot (`block * S + offset`) of a logical slot. */
   physicalSlot(sequence: number, logicalSlot: number): number;
+  /** Row of a KV head in tensors `[C, numParts, K, ...]` that summarize parts of cache blocks, counted by logical slots. */
+  summaryRow(sequence: number, part: number, numParts: number, kvHead: number): number;
   /** Position that a physical slot holds, negative when it is empty. */
   position(physicalSlot: number): number;
   /** Keys and values, each in place where it is f32. */
@@ -78,6 +80,10 @@ export function kvReader(inputs: Readonly<Record<string, TensorView>>): KvReader
     physicalSlot(sequence, logicalSlot) {
       const block = blockTable.data[sequence * maxBlocks + Math.floor(logicalSlot / blockSize)];
       return block * blockSize + (logicalSlot % blockSize);
+    },
+    summaryRow(sequence, part, numParts, kvHead) {
+      const block = blockTable.data[sequence * maxBlocks + Math.floor(part / numParts)];
+      return (block * numParts + (part % numParts)) * numKvHeads + kvHead;
     },
     position: (physicalSlot) => slotPositions.data[physicalSlot],
     keys: rows(keys, headDim),

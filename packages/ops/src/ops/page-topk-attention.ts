@@ -151,7 +151,7 @@ class PageTopKReference {
     }
     this.#seen.add(page, positions.data[t], this.#slots);
     if (this.#seen.numSeen[page] === 0) return false;
-    const summary = this.#summaryOf(sequence, page, kvHead);
+    const summary = this.#cache.summaryRow(sequence, page, keyMin.shape[1], kvHead);
     const at = summary * this.#cache.headDim;
     const corners = { keyMin: keyMin.data, minBegin: at, keyMax: keyMax.data, maxBegin: at };
     return this.#selection.add(page, this.#seen, { count: boxCounts.data[summary], ...corners });
@@ -193,12 +193,13 @@ class PageTopKReference {
   }
 
   #finish(t: number, kvHead: number, firstRow: number): void {
-    const { sequences, valueNorms } = this.#call.inputs;
+    const { sequences, keyMin, valueNorms } = this.#call.inputs;
     const { y, certificate, errorBound } = this.#call.outputs;
     const { valueDim } = this.#cache;
     let largestNorm = 0;
     for (const page of this.#selection.rest()) {
-      largestNorm = Math.max(largestNorm, valueNorms.data[this.#summaryOf(sequences.data[t], page, kvHead)]);
+      const summary = this.#cache.summaryRow(sequences.data[t], page, keyMin.shape[1], kvHead);
+      largestNorm = Math.max(largestNorm, valueNorms.data[summary]);
     }
     for (let g = 0; g < this.#groupSize; g++) {
       const row = firstRow + g;
@@ -210,13 +211,5 @@ class PageTopKReference {
       certificate.data[row] = this.#missing(g);
       errorBound.data[row] = certificate.data[row] * (largestNorm + Math.sqrt(squares));
     }
-  }
-
-  /** Row of a page in the summaries of its cache. */
-  #summaryOf(sequence: number, page: number, kvHead: number): number {
-    const { blockTable, keyMin } = this.#call.inputs;
-    const numParts = keyMin.shape[1];
-    const block = blockTable.data[sequence * blockTable.shape[1] + Math.floor(page / numParts)];
-    return (block * numParts + (page % numParts)) * this.#cache.numKvHeads + kvHead;
   }
 }

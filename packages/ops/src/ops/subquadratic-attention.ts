@@ -176,13 +176,12 @@ class SubquadraticReference {
 
   /** Adds the mean of a block whose first `numSlots` slots are in the context, if it covers all of them. */
   #addLandmark(t: number, head: number, block: number, numSlots: number): boolean {
-    const { q, sequences, keyMeans, valueMeans, meanCounts, blockTable } = this.#call.inputs;
+    const { q, sequences, keyMeans, valueMeans, meanCounts } = this.#call.inputs;
     const { causal, logCount } = this.#call.attributes;
-    const { headDim, valueDim, numKvHeads } = this.#cache;
+    const { headDim, valueDim } = this.#cache;
     const count = causal === true ? this.#blockSize : numSlots;
-    const tableIndex = sequences.data[t] * blockTable.shape[1] + Math.floor(block / this.#numParts);
-    const summary = blockTable.data[tableIndex] * this.#numParts + (block % this.#numParts);
-    const row = summary * numKvHeads + Math.floor(head / this.#groupSize);
+    const kvHead = Math.floor(head / this.#groupSize);
+    const row = this.#cache.summaryRow(sequences.data[t], block, this.#numParts, kvHead);
     if (meanCounts.data[row] !== count) return false;
     for (let i = 0; i < headDim; i++) this.#key[i] = keyMeans.data[row * headDim + i];
     for (let i = 0; i < valueDim; i++) this.#value[i] = valueMeans.data[row * valueDim + i];

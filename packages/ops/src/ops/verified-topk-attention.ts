@@ -177,7 +177,7 @@ class VerifiedTopKReference {
         this.#slots[j - begin] = this.#cache.position(this.#cache.physicalSlot(sequence, j));
       }
       this.#seen.add(page, positions.data[t], this.#slots);
-      const summary = this.#summaryOf(sequence, page, kvHead);
+      const summary = this.#cache.summaryRow(sequence, page, keyMin.shape[1], kvHead);
       const isWhole = boxCounts.data[summary] === this.#pageSize;
       if (this.#seen.numSeen[page] === 0 || this.#seen.isFixed(page) || !isWhole) continue;
       const at = summary * this.#cache.headDim;
@@ -278,13 +278,5 @@ class VerifiedTopKReference {
       this.#keyMass?.finish(g, this.#sums[g]);
     }
     this.#keyMass?.write(t, kvHead);
-  }
-
-  /** Row of a page in the summaries of its cache. */
-  #summaryOf(sequence: number, page: number, kvHead: number): number {
-    const { blockTable, keyMin } = this.#call.inputs;
-    const numParts = keyMin.shape[1];
-    const block = blockTable.data[sequence * blockTable.shape[1] + Math.floor(page / numParts)];
-    return (block * numParts + (page % numParts)) * this.#cache.numKvHeads + kvHead;
   }
 }
