@@ -203,7 +203,10 @@ describe('errors', () => {
       'bidirectional attention: expected dense | subquadratic | oracle-topk, got sparq',
     );
     expect(() => new AttentionLayer({ ...sizes, prefill: 'sparq', capacity: 9 })).toThrow(
-      'prefill: expected a policy that can prefill, got sparq',
+      /^prefill: expected .*, got sparq, which is for decode only$/,
+    );
+    expect(() => new AttentionLayer({ ...sizes, decode: 'streaming:delta=8', capacity: 9 })).toThrow(
+      'decode: streaming: delta: expected 0, got 8, which corrects prefill only',
     );
     expect(() => new AttentionLayer(sizes)).toThrow('capacity');
     expect(() => new AttentionLayer({ ...sizes, numHeads: 5, capacity: 9 })).toThrow(ShapeError);

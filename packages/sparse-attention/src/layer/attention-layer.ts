@@ -11,8 +11,9 @@ import {
 } from '@winnow/tensor';
 import { checkCausal } from '../lowering/lower-policy.js';
 import { meanSizeOf, pageSizeOf } from '../lowering/side-data.js';
-import { deltaOf, inPhase, supportsPhase } from '../policy/fields.js';
+import { deltaOf } from '../policy/fields.js';
 import { parsePolicy } from '../policy/text.js';
+import { phasePolicy } from '../policy/values.js';
 import type { AttentionPhase, AttentionPolicy, LayerPolicy } from '../policy/kinds.js';
 import { AttendCall, densePairs, storeTokens, type NewTokens, type Rotate } from './call.js';
 import type { AttendOptions, AttentionResult } from './options.js';
@@ -303,10 +304,8 @@ export class AttentionLayer {
 }
 
 function policyOf(given: AttentionPolicy | string | undefined, phase: AttentionPhase): AttentionPolicy {
-  const policy =
-    given === undefined ? { kind: 'dense' as const } : typeof given === 'string' ? parsePolicy(given, phase) : given;
-  if (supportsPhase(policy.kind, phase) && inPhase(policy, phase) === policy) return policy;
-  throw new ArgumentError({ argument: phase, expected: `a policy that can ${phase}`, actual: policy.kind });
+  if (given === undefined) return { kind: 'dense' };
+  return phasePolicy(typeof given === 'string' ? parsePolicy(given, phase) : given, phase, phase);
 }
 
 interface Ring {

@@ -3,10 +3,10 @@
  * separated by `;`: `prefill=...;decode=...;dense-first=1;dense-last=1;layers=3-5:dense;layers=7/decode:sparq:rank=16`.
  */
 import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
-import { deltaOf, inPhase, policySchemas, supportsPhase } from './fields.js';
+import { inPhase, supportsPhase } from './fields.js';
 import { formatPolicy, isJson, isPolicyName, parseJson, parsePolicy } from './text.js';
 import type { AttentionPhase, AttentionPolicy, AttentionSpec, LayerOverride } from './kinds.js';
-import { checkPolicy } from './values.js';
+import { checkPolicy, phasePolicy } from './values.js';
 
 /** All layers dense. */
 export const denseAttention: AttentionSpec = {
@@ -144,20 +144,6 @@ function bareSpec(policy: AttentionPolicy): AttentionSpec {
   const forPhase = (phase: AttentionPhase): AttentionPolicy =>
     supportsPhase(policy.kind, phase) ? inPhase(policy, phase) : { kind: 'dense' };
   return { ...denseAttention, prefill: forPhase('prefill'), decode: forPhase('decode') };
-}
-
-function phasePolicy(policy: AttentionPolicy, phase: AttentionPhase, argument: string): AttentionPolicy {
-  if (supportsPhase(policy.kind, phase)) {
-    if (inPhase(policy, phase) === policy) return policy;
-    const actual = `${deltaOf(policy)}, which corrects prefill only`;
-    throw new ArgumentError({ argument: `${argument}: ${policy.kind}: delta`, expected: '0', actual });
-  }
-  const possible = policySchemas.filter(({ phases }) => phases.includes(phase)).map(({ kind }) => kind);
-  throw new ArgumentError({
-    argument,
-    expected: possible.join(' | '),
-    actual: `${policy.kind}, which is for ${phase === 'prefill' ? 'decode' : 'prefill'} only`,
-  });
 }
 
 function layerCount(value: unknown, argument: string): number {

@@ -1,7 +1,16 @@
 /** Checks values of policy fields and completes policies; shared by the text form, the JSON form and typed objects. */
 import { ArgumentError, describeValue, isRecord, nearestName } from '@winnow/tensor';
-import { schemaOf, policySchemas, type FieldValue, type PolicySchema, type PolicyField } from './fields.js';
-import type { AttentionPolicy } from './kinds.js';
+import {
+  deltaOf,
+  inPhase,
+  policySchemas,
+  schemaOf,
+  supportsPhase,
+  type FieldValue,
+  type PolicyField,
+  type PolicySchema,
+} from './fields.js';
+import type { AttentionPhase, AttentionPolicy } from './kinds.js';
 
 /** Largest integer of a policy: positions and counts are 32-bit in every kernel. */
 const maxInteger = 2 ** 31 - 1;
@@ -112,4 +121,19 @@ export function checkPolicy(value: unknown, argument = 'policy'): AttentionPolic
     given[property] = actual;
   }
   return complete(schema, given, `${argument}: ${schema.kind}`);
+}
+
+/** The policy. @throws {ArgumentError} that names `argument`, for one that the phase does not support */
+export function phasePolicy(policy: AttentionPolicy, phase: AttentionPhase, argument: string): AttentionPolicy {
+  if (supportsPhase(policy.kind, phase)) {
+    if (inPhase(policy, phase) === policy) return policy;
+    const actual = `${deltaOf(policy)}, which corrects prefill only`;
+    throw new ArgumentError({ argument: `${argument}: ${policy.kind}: delta`, expected: '0', actual });
+  }
+  const possible = policySchemas.filter(({ phases }) => phases.includes(phase)).map(({ kind }) => kind);
+  throw new ArgumentError({
+    argument,
+    expected: possible.join(' | '),
+    actual: `${policy.kind}, which is for ${phase === 'prefill' ? 'decode' : 'prefill'} only`,
+  });
 }
