@@ -1,6 +1,6 @@
 /**
- * Pages of a sequence for one token and KV head: which are always attended to, and upper bounds on the logits of the others,
- * which are open.
+ * Pages of a sequence for one token and KV head: those that are always attended to, and upper bounds on the logits of the
+ * others, the open pages.
  */
 import * as inputs from '../operands/page-inputs.generated';
 import { intAt, setFloat, setInt } from '../runtime/arrays';
@@ -16,9 +16,9 @@ export let pageBytes: usize = 0;
 export let numOpen: i32 = 0;
 /** i32 [open pages] */
 export let pages: usize = 0;
-/** f32 [open pages] number of visible keys */
+/** f32 [open pages] number of visible keys; `page-topk` clears it when the budget selects the page */
 export let sizes: usize = 0;
-/** f32 [open pages] largest bound over the heads */
+/** f32 [open pages] largest bound over the heads; `verified-topk` replaces it by the distance to the largest one */
 export let best: usize = 0;
 /** f32 [group, open pages], rows of `pageBytes` */
 export let bounds: usize = 0;

@@ -212,11 +212,11 @@ export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): 
         : options.addressOf(buffer);
   writeGrids(program, memory.heap);
   writePart(part, plan, places, placeOf, localBytes);
-  return new RegionPart(part, placed, placeOf, options.maxCallerMs);
+  return new WrittenPart(part, placed, placeOf, options.maxCallerMs);
 }
 
 /** A part whose pieces are written. */
-class RegionPart implements LoadedPart {
+class WrittenPart implements LoadedPart {
   readonly memory: MemoryShard;
   readonly program: Program;
   readonly records: readonly number[];
