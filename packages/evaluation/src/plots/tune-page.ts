@@ -1,4 +1,5 @@
 /** A search for policies as one HTML page without scripts: front, layers, uniform policies, tasks. */
+import { parseAttention } from '@winnow/sparse-attention';
 import { budgetText, formatTuning } from '../report/tune-text.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { axisOf, draw, titleOf } from './chart.js';
@@ -54,11 +55,8 @@ function drawFront({ front, comparisons }: TuneReport, phase: PolicyPoint['phase
   const kinds = new Map<string, [ms: number, kld: number][]>();
   for (const { uniform } of comparisons) {
     if (uniform.phase !== phase || uniform.kld <= 0) continue;
-    const kind = /(?:prefill=(?!dense)|decode=(?!dense))?([\w-]+)(?=[:;]|$)/.exec(
-      uniform.policy.replace(/\w+=dense;?/, ''),
-    );
-    const name = kind?.[1] ?? uniform.policy;
-    kinds.set(name, [...(kinds.get(name) ?? []), [uniform.ms, uniform.kld]]);
+    const { kind } = parseAttention(uniform.policy)[phase];
+    kinds.set(kind, [...(kinds.get(kind) ?? []), [uniform.ms, uniform.kld]]);
   }
   if (own.length + kinds.size === 0) return '';
   const tuned = { name: 'tuned', type: 'line', symbolSize: 8, data: own.map(({ ms, kld }) => [ms, kld]) };

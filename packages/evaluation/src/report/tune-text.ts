@@ -1,5 +1,5 @@
 /** Formats a search for policies as text tables. */
-import type { PolicyBudget } from '@winnow/sparse-attention';
+import { formatPolicy, parseAttention, type PolicyBudget } from '@winnow/sparse-attention';
 import { divergenceClass } from '../logits/divergence.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { alignTable, percent, plusMinus, shown, small, type Row } from './table.js';
@@ -76,17 +76,21 @@ function uniformSection({ comparisons }: TuneReport, phase: PolicyPoint['phase']
   const own = comparisons.filter(({ uniform }) => uniform.phase === phase);
   if (own.length === 0) return '';
   const rows = own.map(({ uniform, tuned, isFaster, hasFewerPairs }): Row => [
-    uniform.policy.replace(/^prefill=dense;decode=|^prefill=|;decode=dense$/g, ''),
+    formatPolicy(parseAttention(uniform.policy)[phase]),
     small(uniform.kld),
     shown(uniform.density, percent),
     uniform.ms.toFixed(2),
     small(tuned.kld),
     shown(tuned.density, percent),
     tuned.ms.toFixed(2),
-    [isFaster ? 'faster' : 'SLOWER', hasFewerPairs ? 'fewer pairs' : 'MORE PAIRS'].join(', '),
+    [isFaster ? 'faster' : 'SLOWER', ...comparedPairs(hasFewerPairs)].join(', '),
   ]);
   const head = ['policy of all layers', 'KLD', 'pairs', 'ms', 'tuned: KLD', 'pairs', 'ms', ''];
   return `Tuned at the divergence of uniform policies, ${phase}, held-out text\n${alignTable([head, ...rows])}`;
+}
+
+function comparedPairs(hasFewerPairs: boolean | undefined): string[] {
+  return hasFewerPairs === undefined ? [] : [hasFewerPairs ? 'fewer pairs' : 'MORE PAIRS'];
 }
 
 function taskSection({ tasks, denseTasks }: TuneReport): string {

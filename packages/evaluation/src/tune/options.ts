@@ -34,7 +34,7 @@ export interface TuneOptions {
   readonly machine: string;
   /** Maximum number of positions per window and phase whose distributions are compared. Default 256. */
   readonly numRows?: number | undefined;
-  /** Number of last tokens of a window that are decoded; the others are the prompt. Default: at most 256, a quarter. */
+  /** Number of last tokens of a window that are decoded; the others are the prompt. Default: a quarter, at most 256. */
   readonly numDecoded?: number | undefined;
   /**
    * What the search saves: measured `time`; `pairs` of queries and keys, which depend on nothing but the other options;
@@ -116,9 +116,10 @@ export interface PolicyPoint {
 export interface UniformComparison {
   readonly uniform: PolicyPoint;
   readonly tuned: PolicyPoint;
-  /** Whether the tuned one takes less time, and visits fewer pairs. */
+  /** Whether the tuned one takes less time. */
   readonly isFaster: boolean;
-  readonly hasFewerPairs: boolean;
+  /** Whether it visits fewer pairs; undefined where those of either depend on queries and keys. */
+  readonly hasFewerPairs: boolean | undefined;
 }
 
 /** The policies of one layer, in their text form, and what each of them alone diverges by. */
@@ -137,7 +138,7 @@ export interface TuneReport {
   readonly costs: TuneCosts;
   readonly layers: readonly LayerChoice[];
   readonly candidates: readonly CandidateReport[];
-  /** Points that no other tuned point beats in both divergence and cost, from dense on. */
+  /** Points that no other tuned point beats in both divergence and time, from dense on. */
   readonly front: readonly PolicyPoint[];
   readonly comparisons: readonly UniformComparison[];
   /** Time of dense attention divided by that of the tuned policies, for a prompt and its answer. */

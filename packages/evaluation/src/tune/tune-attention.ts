@@ -256,18 +256,19 @@ function frontOf(points: readonly PolicyPoint[]): PolicyPoint[] {
 }
 
 /**
- * Each uniform policy beside a tuned one that diverges at most as much: the fastest of those with fewer pairs, or else
- * the fastest.
+ * Each uniform policy beside a tuned one that diverges at most as much: the fastest of those that are faster with fewer
+ * pairs, or else the fastest.
  */
 function compare(tuned: readonly PolicyPoint[], uniform: readonly (PolicyPoint | undefined)[]): UniformComparison[] {
   return uniform.flatMap((point) => {
     if (point === undefined) return [];
-    const isSparser = ({ density }: PolicyPoint): boolean =>
-      point.density === undefined || (density !== undefined && density < point.density);
+    const hasFewerPairs = ({ density }: PolicyPoint): boolean | undefined =>
+      density === undefined || point.density === undefined ? undefined : density < point.density;
+    const isSparser = (rival: PolicyPoint): boolean => hasFewerPairs(rival) ?? point.density === undefined;
     const rivals = tuned.filter(({ kld }) => kld <= point.kld);
     const sparser = rivals.filter((rival) => isSparser(rival) && rival.ms < point.ms);
     const [best] = (sparser.length > 0 ? sparser : rivals).toSorted((a, b) => a.ms - b.ms);
     if (best === undefined) return [];
-    return [{ uniform: point, tuned: best, isFaster: best.ms < point.ms, hasFewerPairs: isSparser(best) }];
+    return [{ uniform: point, tuned: best, isFaster: best.ms < point.ms, hasFewerPairs: hasFewerPairs(best) }];
   });
 }
