@@ -4,7 +4,7 @@ import { checkAttention, formatAttention, type AttentionSpec } from '@winnow/spa
 import { ArgumentError, CapacityError, createRng, UnsupportedOpError } from '@winnow/tensor';
 import { baseConfiguration, openOptionsOf, type OpenOptions, type Phase } from '../configuration.js';
 import { compareRows } from '../logits/divergence.js';
-import { estimate, type Estimate } from '../logits/statistics.js';
+import { estimate, meanOf, type Estimate } from '../logits/statistics.js';
 import { runTasks, type TaskScore } from '../tasks/run-tasks.js';
 import type { Measurements } from './checkpoint.js';
 import type { TuneSettings } from './options.js';
@@ -116,8 +116,7 @@ export class TuneBench {
     const numQuestions = scores.scores.length / tasks.length;
     return tasks.map((task, index) => {
       const own = scores.scores.slice(index * numQuestions, (index + 1) * numQuestions);
-      const mean = own.reduce((sum, score) => sum + score, 0) / own.length;
-      return { task, length: taskLength, numCases, scores: own, mean };
+      return { task, length: taskLength, numCases, scores: own, mean: meanOf(own) };
     });
   }
 

@@ -1,5 +1,11 @@
 /** What each candidate costs in all layers, and what it diverges by in one. */
-import { formatPolicy, parsePolicy, type AttentionPolicy, type AttentionSpec } from '@winnow/sparse-attention';
+import {
+  denseAttention,
+  formatPolicy,
+  parsePolicy,
+  type AttentionPolicy,
+  type AttentionSpec,
+} from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
 import { densityOf } from '../attention/density.js';
 import type { Phase } from '../configuration.js';
@@ -23,13 +29,10 @@ export interface Candidate extends CandidateReport {
   readonly divergences: readonly (number | undefined)[];
 }
 
-const dense: AttentionPolicy = { kind: 'dense' };
-
 /** The policy in all layers, or in one, of a phase; everything else dense. */
 export function specOf(phase: Phase, policy: AttentionPolicy, layer?: number): AttentionSpec {
-  const none: AttentionSpec = { prefill: dense, decode: dense, denseFirst: 0, denseLast: 0, layers: [] };
-  if (layer === undefined) return { ...none, [phase]: policy };
-  return { ...none, layers: [{ first: layer, last: layer, phase, policy }] };
+  if (layer === undefined) return { ...denseAttention, [phase]: policy };
+  return { ...denseAttention, layers: [{ first: layer, last: layer, phase, policy }] };
 }
 
 /** The candidates of a phase, parsed. @throws {ArgumentError} for one that the phase does not support */
@@ -65,7 +68,7 @@ export async function measureCandidates(
   const { signal, onProgress } = bench.settings;
   const result: Candidate[] = [];
   const base = msOf(times?.[0], phase);
-  for (const [index, parsed] of [dense, ...policies].entries()) {
+  for (const [index, parsed] of [denseAttention[phase], ...policies].entries()) {
     const policy = formatPolicy(parsed);
     const time = times?.[index];
     const refusal = typeof time === 'string' ? time : undefined;

@@ -1,5 +1,11 @@
 /** Allocations of one phase at rising bounds of divergence. */
-import { formatAttention, specOfLayers, type AttentionPolicy, type AttentionSpec } from '@winnow/sparse-attention';
+import {
+  denseAttention,
+  formatAttention,
+  specOfLayers,
+  type AttentionPolicy,
+  type AttentionSpec,
+} from '@winnow/sparse-attention';
 import type { Phase } from '../configuration.js';
 import { allocate } from './allocate.js';
 import { isRefusal, type Divergences, type TuneBench } from './bench.js';
@@ -82,11 +88,7 @@ function allocateLayers(
 }
 
 /** The policies of a phase, by layer; the other phase is dense. */
-export function specOfPhase(phase: Phase, policies: readonly AttentionPolicy[]): AttentionSpec {
-  const dense: AttentionPolicy = { kind: 'dense' };
-  return specOfLayers(
-    policies.map((policy) =>
-      phase === 'prefill' ? { prefill: policy, decode: dense } : { prefill: dense, decode: policy },
-    ),
-  );
+function specOfPhase(phase: Phase, policies: readonly AttentionPolicy[]): AttentionSpec {
+  const { prefill, decode } = denseAttention;
+  return specOfLayers(policies.map((policy) => ({ prefill, decode, [phase]: policy })));
 }

@@ -1,6 +1,7 @@
 /** Chooses the allocations of both phases that keep the budget at the least time. */
-import { specOfLayers, type AttentionSpec, type PolicyBudget } from '@winnow/sparse-attention';
+import { denseAttention, specOfLayers, type AttentionSpec, type PolicyBudget } from '@winnow/sparse-attention';
 import { ArgumentError } from '@winnow/tensor';
+import { meanOf } from '../logits/statistics.js';
 import type { TaskScore } from '../tasks/run-tasks.js';
 import type { Divergences, Side, TuneBench } from './bench.js';
 import type { FrontPoint } from './front.js';
@@ -55,7 +56,7 @@ export function worstOf({ prefill, decode }: Divergences): number {
 }
 
 export function meanScore(scores: readonly TaskScore[]): number {
-  return scores.length === 0 ? 0 : scores.reduce((sum, { mean }) => sum + mean, 0) / scores.length;
+  return meanOf(scores.map(({ mean }) => mean));
 }
 
 /** Tries, each with a tighter prediction than the one before. */
@@ -64,7 +65,7 @@ const maxTries = 16;
 /**
  * The cheapest pair within the budget, or of a speed-up the one that diverges least: predicted, then measured, on the
  * text of the search and on held-out text. After a miss, predictions are corrected by what was missed.
- * @param timeOf seconds, or other units, of a pair, relative to dense attention; for a budget of speed-up
+ * @param timeOf measures the time of a pair as a share of that of dense attention; for a budget of speed-up
  * @throws {ArgumentError} when no pair has the speed-up
  */
 export async function selectPair(
@@ -79,7 +80,7 @@ export async function selectPair(
   for (let round = 0; round < maxTries; round++) {
     const [best] = pairs.filter(({ kld }) => kld <= bound).toSorted((a, b) => a.cost - b.cost || a.kld - b.kld);
     if (best === undefined) break;
-    const excess = await excessOf(bench, best, budget, dense as Selection);
+    const excess = await excessOf(bench, best, budget);
     if (excess <= 1) return best;
     // the cheapest pair that is predicted to diverge by less, in the proportion of the miss
     bound = best.kld / Math.min(4, Math.max(1.05, excess));
@@ -92,7 +93,6 @@ async function excessOf(
   bench: TuneBench,
   pair: Selection,
   budget: Exclude<PolicyBudget, { readonly speedup: number }>,
-  dense: Selection,
 ): Promise<number> {
   let worst = 0;
   for (const side of ['search', 'heldOut'] as const satisfies readonly Side[]) {
@@ -101,7 +101,7 @@ async function excessOf(
       const measured = await bench.divergence(pair.spec, side, ['prefill', 'decode']);
       worst = Math.max(worst, worstOf(measured) / budget.kld);
     } else {
-      const wanted = budget.recall * meanScore(await bench.tasks(dense.spec, side));
+      const wanted = budget.recall * meanScore(await bench.tasks(denseAttention, side));
       const recall = meanScore(await bench.tasks(pair.spec, side));
       // recall has no measure of how much too sparse a policy is: predictions tighten by a third
       worst = Math.max(worst, recall >= wanted ? 1 : 1.5);

@@ -55,17 +55,18 @@ export async function tuneAttention(options: TuneOptions): Promise<TuneReport> {
   const candidates: Record<Phase, Candidate[]> = { prefill: [], decode: [] };
   const fronts: Record<Phase, FrontPoint[]> = { prefill: [], decode: [] };
   const times: Partial<Record<Phase, readonly (PhaseTimes | string)[]>> = {};
+  let denseTimes: PhaseTimes | undefined;
   for (const phase of costs === 'pairs' ? [] : phases) {
     const specs = parsedCandidates(bench, phase, subject).map((policy) => specOf(phase, policy));
     times[phase] = await bench.times(`candidates, ${phase}`, [denseAttention, ...specs]);
+    denseTimes ??= checkDense(times[phase][0] ?? 'not run');
   }
   for (const phase of phases) {
     candidates[phase] = await measureCandidates(bench, phase, subject, times[phase]);
     const bounds = boundsOf('kld' in budget ? budget.kld : undefined);
     fronts[phase] = await measureFront(bench, phase, candidates[phase], subject, bounds);
   }
-  const shares = await sharesOf(bench);
-  const pairs = pairsOf(fronts.prefill, fronts.decode, shares);
+  const pairs = pairsOf(fronts.prefill, fronts.decode, sharesOf(bench, denseTimes));
   const selection = await selectPair(bench, pairs, budget, async ({ spec }) => {
     const [dense, tuned] = await bench.times(`speed-up of ${formatAttention(spec)}`, [denseAttention, spec]);
     return typeof tuned === 'object'
@@ -100,15 +101,15 @@ function subjectOf(config: Model['config'], numTokens: number): TuneSubject {
   return { numLayers, headDim, layers };
 }
 
-/** Shares of the cost of a prompt and its answer with dense attention. */
-async function sharesOf(bench: TuneBench): Promise<Record<Phase, number>> {
-  const { costs, numDecoded } = bench.settings;
+/** Shares of the cost of a prompt and its answer with dense attention; of its pairs without times. */
+function sharesOf(bench: TuneBench, denseTimes: PhaseTimes | undefined): Record<Phase, number> {
+  const { numDecoded } = bench.settings;
   const { numPrompt } = bench;
   // pairs: a triangle of the prompt, and all earlier tokens for each decoded one
   const pairs = { prefill: (numPrompt * (numPrompt + 1)) / 2, decode: numPrompt + (numDecoded + 1) / 2 };
-  const times = costs === 'pairs' ? pairs : checkDense((await bench.times('dense', [denseAttention]))[0] ?? 'not run');
+  const times = denseTimes ?? pairs;
   const total = totalOf(bench, times);
-  return { prefill: times.prefill / total, decode: (bench.settings.numDecoded * times.decode) / total };
+  return { prefill: times.prefill / total, decode: (numDecoded * times.decode) / total };
 }
 
 function totalOf({ settings }: TuneBench, { prefill, decode }: PhaseTimes): number {
@@ -117,12 +118,14 @@ function totalOf({ settings }: TuneBench, { prefill, decode }: PhaseTimes): numb
 
 /** Everything that stored measurements depend on. The budget is not part of it. */
 function fingerprintOf(settings: TuneSettings): string {
-  const { modelHash, search, heldOut, numRows, numDecoded, seed, taskForm, taskLength, tasks, numCases } = settings;
+  const { modelHash, search, heldOut, machine, numRows, numDecoded, seed } = settings;
+  const { taskForm, taskLength, tasks, numCases } = settings;
   const texts = [search, heldOut].map(hashOf);
   return JSON.stringify({
     version: 1,
     modelHash,
     texts,
+    machine,
     numRows,
     numDecoded,
     seed,
@@ -133,7 +136,10 @@ function fingerprintOf(settings: TuneSettings): string {
   });
 }
 
-/** FNV-1a, 64 bits, over the tokens of the windows (http://www.isthe.com/chongo/tech/comp/fnv/). Not secure. */
+/**
+ * FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/), over the length and the tokens of each window, a number
+ * where FNV-1a has a byte. Not secure.
+ */
 function hashOf({ windows }: TuneText): string {
   let hash = 0xcbf29ce484222325n;
   for (const window of windows) {
