@@ -102,7 +102,7 @@ export class AttentionLayer {
   readonly #programs: LayerPrograms;
   readonly #heavyHitters: HeavyHitterState | undefined;
   readonly #pairs = { prefill: 0, decode: 0, dense: 0 };
-  /** Whether no prefill has written the state of a correction. */
+  /** Whether the state of a correction has no anchor, or one that `truncate` may have removed. */
   #isFresh = true;
   #state: 'idle' | 'busy' | 'closed' = 'idle';
 
@@ -184,6 +184,7 @@ export class AttentionLayer {
     return this.#exclusively(async () => {
       this.#heavyHitters?.checkTruncate(length);
       this.#slots.truncate(length);
+      this.#isFresh = true;
       await this.#heavyHitters?.truncate(length);
     });
   }

@@ -64,4 +64,20 @@ describeBackends('delta correction', (backend, isReference) => {
       }
     },
   );
+
+  it('has no anchor that was truncated', async () => {
+    const prefill = 'streaming:window=16,sinks=0,delta=64';
+    await using layer = new AttentionLayer({ ...sizes, backend, prefill });
+    const part = (begin: number, end: number) =>
+      [q, k, v].map((tensor) => tensor.slice(begin, end)) as [typeof q, typeof k, typeof v];
+    await layer.prefill(...part(0, 130));
+    await layer.truncate(100); // and with it the anchor at 128
+    await layer.decode(...part(100, 135));
+    const { out } = await layer.prefill(...part(135, 150));
+    const { out: dense } = await attend('dense', q, k, v, { backend });
+    for (let head = 0; head < 4; head++) {
+      const errors = outputErrors(dense.slice(135, 136), out.slice(0, 1), head);
+      expect(errors[0]).toBeLessThan(isReference ? 1e-6 : 1e-4);
+    }
+  });
 });
