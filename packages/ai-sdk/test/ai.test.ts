@@ -271,19 +271,6 @@ describe('tools', () => {
     expect(await stream.finishReason).toBe('tool-calls');
   });
 
-  test('a call that is cut off by the token limit is invalid, and the reason is length', async () => {
-    const asked = { prompt, tools: { weather }, toolChoice: 'required', seed: 4 } as const;
-    const uncut = { model: languageModel(model, { parallelToolCalls: false }), ...asked };
-    const { usage } = await generateText({ ...uncut, maxOutputTokens: 100 });
-    const cut = { ...uncut, maxOutputTokens: Math.floor((usage.outputTokens ?? 0) * 0.8) };
-    const whole = await generateText(cut);
-    expect(whole.finishReason).toBe('length');
-    expect(whole.toolCalls).toMatchObject([{ toolName: 'weather', invalid: true }]);
-    const stream = streamText(cut);
-    expect(await stream.toolCalls).toMatchObject([{ toolName: 'weather', invalid: true }]);
-    expect(await stream.finishReason).toBe('length');
-  });
-
   test('text remains text when tools are available', async () => {
     const { text, toolCalls } = await generateText({
       model: languageModel(model),
@@ -295,6 +282,19 @@ describe('tools', () => {
     expect(toolCalls).toEqual([]);
     expect(text).not.toBe('');
   });
+});
+
+test('a call that is cut off by the token limit is invalid, and the reason is length', async () => {
+  const asked = { prompt, tools: { weather }, toolChoice: 'required', seed: 4 } as const;
+  const uncut = { model: languageModel(model, { parallelToolCalls: false }), ...asked };
+  const { usage } = await generateText({ ...uncut, maxOutputTokens: 100 });
+  const cut = { ...uncut, maxOutputTokens: Math.floor((usage.outputTokens ?? 0) * 0.8) };
+  const whole = await generateText(cut);
+  expect(whole.finishReason).toBe('length');
+  expect(whole.toolCalls).toMatchObject([{ toolName: 'weather', invalid: true }]);
+  const stream = streamText(cut);
+  expect(await stream.toolCalls).toMatchObject([{ toolName: 'weather', invalid: true }]);
+  expect(await stream.finishReason).toBe('length');
 });
 
 describe('embeddings', () => {

@@ -64,7 +64,9 @@ describeBackends('delta correction', (backend, isReference) => {
       }
     },
   );
+});
 
+describeBackends('delta correction of a truncated layer', (backend, isReference) => {
   it('has no anchor that was truncated', async () => {
     const prefill = 'streaming:window=16,sinks=0,delta=64';
     await using layer = new AttentionLayer({ ...sizes, backend, prefill });
