@@ -1,5 +1,5 @@
 /** Calls are constrained in the model's own format: what its corpus has is accepted, other arguments are not. */
-import { createTokenGrammar, createTokenTrie, Deadline, type Grammar } from '@winnow/grammar';
+import { createTokenGrammar, createTokenTrie, Deadline, type Grammar, type JsonSchema } from '@winnow/grammar';
 import { finish } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { answerGrammar } from '../../src/chat/chat-grammar.js';
@@ -22,9 +22,14 @@ const tools = [
   { name: 'stop' },
 ];
 
-function grammarOf(row: ToolFormatRow, isRequired: boolean, mark = ''): Grammar {
+interface GrammarTool {
+  readonly name: string;
+  readonly parameters?: JsonSchema;
+}
+
+function grammarOf(row: ToolFormatRow, isRequired: boolean, mark = '', given: readonly GrammarTool[] = tools): Grammar {
   const format = { tools: row, reasoning: reasoningFormatOf(mark), startsInReasoning: false };
-  const rules = { format, tools, isRequired, isParallel: true, jsonSchema: undefined, hasReasoned: false };
+  const rules = { format, tools: given, isRequired, isParallel: true, jsonSchema: undefined, hasReasoned: false };
   return finish(answerGrammar(rules, new Deadline(Infinity, () => 0)));
 }
 
@@ -87,4 +92,24 @@ test('reasoning may come before a required call, and is free', () => {
   expect(accepts(grammar, `<think>\nIs <tool_call> right?\n</think>\n\n${call}`)).toBe(true);
   expect(accepts(grammar, call)).toBe(true);
   expect(accepts(grammar, '<think>\nHm.\n</think>\n\nNo.')).toBe(false);
+});
+
+test.each<[string, JsonSchema, string]>([
+  ['a reference', { $ref: '#/$defs/a', $defs: { a: { type: 'object' } } }, '#/'],
+  ['alternatives', { anyOf: [{ required: ['city'] }, { required: ['days'] }] }, '#/anyOf'],
+  ['a required argument without a schema', { properties: { city: {} }, required: ['city', 'days'] }, '#/required'],
+])('formats that write arguments one by one reject %s, others follow it', (_name, parameters, field) => {
+  const given = [{ name: 'weather', parameters }];
+  for (const name of ['qwen3-coder', 'gemma4'] as const) {
+    expect(() => grammarOf(toolFormat(name), true, '', given)).toThrow(/this model writes arguments one by one/);
+    expect(() => grammarOf(toolFormat(name), true, '', given)).toThrow(field);
+  }
+  grammarOf(toolFormat('hermes'), true, '', given);
+});
+
+test('types beside object do not hinder formats that write arguments one by one', () => {
+  const parameters = { type: ['object', 'null'], properties: { city: { const: 'Ulm' } }, required: ['city'] };
+  const grammar = grammarOf(toolFormat('qwen3-coder'), true, '', [{ name: 'weather', parameters }]);
+  const call = '<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>';
+  expect(accepts(grammar, call)).toBe(true);
 });

@@ -11,7 +11,7 @@ import {
   type JsonSchema,
   type SchemaWriter,
 } from '@winnow/grammar';
-import type { Sliced } from '@winnow/tensor';
+import { FormatError, type Sliced } from '@winnow/tensor';
 import type { ToolFormatRow } from './tool-format.js';
 
 /** A tool whose arguments are an object. */
@@ -101,7 +101,7 @@ function* argumentsNode(
 ): Sliced<GrammarNode> {
   const isJson = shape.kind !== 'tagged' && shape.kind !== 'literal';
   if (isJson) return yield* target.writer.writeSliced(parameters);
-  const { properties = {}, required = [] } = parameters as ObjectSchema;
+  const { properties = {}, required = [] } = separateArguments(parameters);
   const members: { readonly isRequired: boolean; readonly node: GrammarNode }[] = [];
   for (const [key, property] of Object.entries(properties)) {
     const schema = withDefinitions(property, parameters);
@@ -122,6 +122,34 @@ function* argumentsNode(
 interface ObjectSchema {
   readonly properties?: Readonly<Record<string, JsonSchema>>;
   readonly required?: readonly string[];
+}
+
+/** Keywords that decide together with `properties` which members an object has. */
+const memberKeywords = [
+  ...['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'if', 'const', 'enum', 'minProperties', 'maxProperties'],
+  ...['patternProperties', 'propertyNames', 'dependentRequired', 'dependentSchemas', 'dependencies'],
+];
+
+/** Arguments that the model writes one by one. @throws {FormatError} when more than `properties` decides which there are */
+function separateArguments(parameters: JsonSchema): ObjectSchema {
+  const schema = parameters as ObjectSchema & Readonly<Record<string, unknown>>;
+  const found = memberKeywords.find((keyword) => Object.hasOwn(schema, keyword) && !isVoid(keyword, schema[keyword]));
+  if (found !== undefined) throw notSeparate(found, `"${found}"`);
+  const missing = schema.required?.find((key) => !Object.hasOwn(schema.properties ?? {}, key));
+  if (missing !== undefined) throw notSeparate('required', `${JSON.stringify(missing)}, which is not in them`);
+  return schema;
+}
+
+function notSeparate(keyword: string, found: string): FormatError {
+  const message = `this model writes arguments one by one: expected all of them in "properties", got ${found}`;
+  return new FormatError({ source: 'JSON schema', field: `#/${keyword}`, message });
+}
+
+/** Whether the keyword says nothing about members: `not: false`, or alternatives that only have a type. */
+function isVoid(keyword: string, value: unknown): boolean {
+  if (keyword === 'not') return value === false;
+  const isType = (each: unknown): boolean => typeof each === 'object' && Object.keys(each ?? {}).join() === 'type';
+  return keyword === 'allOf' && Array.isArray(value) && value.every(isType);
 }
 
 function withDefinitions(schema: JsonSchema, root: JsonSchema): JsonSchema {
