@@ -316,7 +316,8 @@ function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
 
 /** Tokens at the end that belong to the constrained text. */
 function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
-  return setsConstraint(options) ? numConstrained + chosen.length : 0;
+  const isConstrained = setsConstraint(options) || options.spanLimit !== undefined;
+  return isConstrained ? numConstrained + chosen.length : 0;
 }
 
 /** A text stream after the prompt and the text of a resumed generation. */

@@ -6,7 +6,15 @@ import type { GenerateOptions } from './generation.js';
 /** Options that a resumed generation keeps unless the caller overrides them. */
 export type LastingOptions = Pick<
   GenerateOptions,
-  'stop' | 'ignoreEos' | 'numTopLogprobs' | 'logitBias' | 'overflow' | 'grammar' | 'jsonSchema' | 'showTokens'
+  | 'stop'
+  | 'ignoreEos'
+  | 'numTopLogprobs'
+  | 'logitBias'
+  | 'overflow'
+  | 'grammar'
+  | 'jsonSchema'
+  | 'showTokens'
+  | 'spanLimit'
 >;
 
 export interface GenerationState {
@@ -33,7 +41,7 @@ export function tokensOf({ prompt, chosen }: GenerationState): Int32Array {
 }
 
 export function lastingOptions(options: GenerateOptions): LastingOptions {
-  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens } = options;
+  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens, spanLimit } = options;
   return {
     ...(stop === undefined ? {} : { stop }),
     ...(ignoreEos === undefined ? {} : { ignoreEos }),
@@ -43,6 +51,7 @@ export function lastingOptions(options: GenerateOptions): LastingOptions {
     ...(grammar === undefined ? {} : { grammar }),
     ...(jsonSchema === undefined ? {} : { jsonSchema }),
     ...(showTokens === undefined ? {} : { showTokens }),
+    ...(spanLimit === undefined ? {} : { spanLimit }),
   };
 }
 

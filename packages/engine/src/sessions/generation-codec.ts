@@ -75,9 +75,16 @@ function checkedSampling(json: JsonValue, fail: (field: string, message: string)
   return Object.fromEntries(entries) as Sampling;
 }
 
+function isSpanLimit(value: unknown): boolean {
+  if (!isRecord(value)) return false;
+  const { begin, end, maxTokens } = value;
+  const areTexts = typeof end === 'string' && (begin === undefined || typeof begin === 'string');
+  return areTexts && Number.isSafeInteger(maxTokens);
+}
+
 function checkedOptions(json: JsonValue, fail: (field: string, message: string) => never): LastingOptions {
   const options = (json ?? {}) as LastingOptions;
-  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens } = options;
+  const { stop, ignoreEos, numTopLogprobs, logitBias, overflow, grammar, jsonSchema, showTokens, spanLimit } = options;
   const isValid =
     (stop === undefined || (Array.isArray(stop) && stop.every((text) => typeof text === 'string' && text !== ''))) &&
     (ignoreEos === undefined || typeof ignoreEos === 'boolean') &&
@@ -86,7 +93,8 @@ function checkedOptions(json: JsonValue, fail: (field: string, message: string) 
     (overflow === undefined || overflowPolicies.includes(overflow)) &&
     (grammar === undefined || typeof grammar === 'string') &&
     (jsonSchema === undefined || typeof jsonSchema === 'boolean' || isRecord(jsonSchema)) &&
-    (showTokens === undefined || (Array.isArray(showTokens) && showTokens.every((text) => typeof text === 'string')));
+    (showTokens === undefined || (Array.isArray(showTokens) && showTokens.every((text) => typeof text === 'string'))) &&
+    (spanLimit === undefined || isSpanLimit(spanLimit));
   if (!isValid) fail('generation.options', `unexpected values: ${JSON.stringify(json)}`);
   return lastingOptions(options);
 }

@@ -1,4 +1,5 @@
 /** Reasoning: its place in prompts and answers, its limit, and what templates see of it later. */
+import { memorySink, memorySource } from '@winnow/bytes';
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createChatTemplate } from '../../src/chat/template.js';
@@ -65,6 +66,23 @@ test('a limit ends the reasoning by force; a schema holds for the answer after i
   expect(text.split('</think>')).toHaveLength(2);
   const first = model.tokenizer.decode(Int32Array.from(tokens.slice(0, 5)));
   expect(first.trim()).toBe((reasoning as { text: string }).text);
+});
+
+test.each([
+  ['alone', {}],
+  ['with a grammar', { grammar: 'root ::= [a-zA-Z ,.]* "!!" [a-z]+' }],
+])('a limit goes on in a generation that is resumed from a saved session: %s', async (_name, constraint) => {
+  const limited = { ...constraint, spanLimit: { end: '!!', maxTokens: 6 }, seed: 3, temperature: 1 };
+  const { text, tokens } = await model.generate('Once', { ...limited, maxTokens: 12 }).result();
+  expect(text.indexOf('!!')).toBeGreaterThan(0);
+  const session = model.createSession();
+  await session.generate('Once', { ...limited, maxTokens: 4 }).result();
+  const saved = memorySink();
+  await session.save(saved);
+  session.dispose();
+  using restored = await model.restoreSession(memorySource(saved.toBytes().slice()));
+  const rest = await restored.resume({ maxTokens: 8 }).result();
+  expect(rest.tokens).toEqual(tokens.slice(4));
 });
 
 test('invalid limits are refused', async () => {
