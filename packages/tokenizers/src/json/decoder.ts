@@ -4,7 +4,7 @@
  */
 import { byteLevelDecode, hexTokenByte } from '../text/byte-level.js';
 import { utf8 } from '../tokenizer/vocabulary-tokenizer.js';
-import { asArray, asObject, jsonError, optionalBoolean, optionalString } from './value.js';
+import { asArray, asObject, jsonError, optionalBoolean, optionalString, unsupported } from './value.js';
 
 export interface TokenDecoder {
   readonly bytesOf: (text: string) => Uint8Array;
@@ -15,8 +15,7 @@ type Step = (text: string) => string | Uint8Array;
 
 /**
  * Hugging Face decoders are defined on whole sequences; those in use work token by token, apart from the leading space.
- * Unknown decoders leave the token text unchanged.
- * @throws FormatError
+ * @throws {FormatError} also for decoders that are not known, because their texts would be wrong
  */
 export function readDecoder(value: unknown): TokenDecoder {
   const steps: Step[] = [];
@@ -51,9 +50,10 @@ function addSteps(value: unknown, field: string, steps: Step[], state: { strip: 
       });
       return;
     case 'Replace': {
-      const pattern = asObject(config['pattern'], `${field}.pattern`)['String'];
+      const { String: pattern } = asObject(config['pattern'], `${field}.pattern`);
+      if (typeof pattern !== 'string') throw unsupported(`${field}.pattern`, config['pattern']);
       const content = optionalString(config['content'], `${field}.content`) ?? '';
-      if (typeof pattern === 'string' && pattern !== '') steps.push((text) => text.replaceAll(pattern, () => content));
+      if (pattern !== '') steps.push((text) => text.replaceAll(pattern, () => content));
       return;
     }
     case 'Strip':
@@ -79,6 +79,9 @@ function addSteps(value: unknown, field: string, steps: Step[], state: { strip: 
       if (suffix !== '') steps.push((text) => text.replaceAll(suffix, ' '));
       return;
     }
+    case 'Fuse':
+      return; // joins tokens, which have no effect on each other here
     default:
+      throw unsupported(`${field}.type`, config['type']);
   }
 }

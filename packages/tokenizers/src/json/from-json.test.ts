@@ -206,6 +206,14 @@ it.each([undefined, null, 1, 'x', []])('tokenizerFromJson: rejects %j as a file'
   expect(() => tokenizerFromJson(value)).toThrow(FormatError);
 });
 
+it.each([
+  [{ type: 'CTC', pad_token: '<pad>' }, 'decoder.type'],
+  [{ type: 'Sequence', decoders: [{ type: 'Fuse' }, { type: 'Reversed' }] }, 'decoder.decoders[1].type'],
+  [{ type: 'Replace', pattern: { Regex: 'a+' }, content: '' }, 'decoder.pattern'],
+])('tokenizerFromJson: rejects the decoder %j, whose texts would be wrong', (decoder, field) => {
+  expect(() => tokenizerFromJson({ ...llamaLike(), decoder })).toThrow(expect.objectContaining({ field }));
+});
+
 it('tokenizerFromJson: throws only Winnow errors for changed files', () => {
   const paths: (string | number)[][] = [];
   const collect = (value: unknown, path: (string | number)[]): void => {
