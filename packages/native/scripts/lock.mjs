@@ -1,5 +1,5 @@
 /** A file that one process at a time has: two builds in one folder would sweep each other's outputs. */
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
 /** Waits until the lock is free or its process has ended; returns what frees it. */
@@ -11,8 +11,20 @@ export async function lock(path) {
     } catch (error) {
       if (error.code !== 'EEXIST') throw error;
     }
-    if (hasEnded(holderOf(path))) rmSync(path, { force: true });
+    if (hasEnded(holderOf(path))) removeEnded(path);
     else await delay(100);
+  }
+}
+
+/** Moves the file of an ended process away, and back if another process has replaced it in the meantime. */
+function removeEnded(path) {
+  const moved = `${path}.${process.pid}`;
+  try {
+    renameSync(path, moved);
+    if (hasEnded(holderOf(moved))) rmSync(moved, { force: true });
+    else renameSync(moved, path);
+  } catch (error) {
+    if (error.code !== 'ENOENT') throw error; // another process moved it first
   }
 }
 
