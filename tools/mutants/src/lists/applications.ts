@@ -46,7 +46,7 @@ export const applicationsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/server/src/requests/chat-response.ts',
-    find: 'yield event(opened({}), [], finishReasonOf(value.finishReason, numToolCalls > 0));',
+    find: 'yield event(opened({}), [], finishReasonOf(value.finishReason, endsWithCall));',
     replace: 'yield event(opened({}), [], finishReasonOf(value.finishReason, false));',
     tests: ['test/openai-client.test.ts', 'test/constrained.test.ts'],
   },

@@ -155,7 +155,7 @@ export const testSupportMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/ai-sdk/src/language-model.ts',
-    find: "if (hasCalls) return { unified: 'tool-calls', raw };",
+    find: "if (endsWithCall) return { unified: 'tool-calls', raw };",
     replace: '',
     tests: ['test/ai.test.ts'],
   },
