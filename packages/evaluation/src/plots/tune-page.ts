@@ -1,5 +1,4 @@
 /** A search for policies as one HTML page without scripts: front, layers, uniform policies, tasks. */
-import { parseAttention } from '@winnow/sparse-attention';
 import { budgetText, formatTuning } from '../report/tune-text.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { axisOf, draw, titleOf } from './chart.js';
@@ -55,7 +54,7 @@ function drawFront({ front, comparisons }: TuneReport, phase: PolicyPoint['phase
   const kinds = new Map<string, [ms: number, kld: number][]>();
   for (const { uniform } of comparisons) {
     if (uniform.phase !== phase || uniform.kld <= 0) continue;
-    const { kind } = parseAttention(uniform.policy)[phase];
+    const [kind = ''] = uniform.policy.split(':');
     kinds.set(kind, [...(kinds.get(kind) ?? []), [uniform.ms, uniform.kld]]);
   }
   if (own.length + kinds.size === 0) return '';

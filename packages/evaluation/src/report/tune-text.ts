@@ -1,5 +1,5 @@
 /** Formats a search for policies as text tables. */
-import { formatPolicy, parseAttention, type PolicyBudget } from '@winnow/sparse-attention';
+import type { PolicyBudget } from '@winnow/sparse-attention';
 import { divergenceClass } from '../logits/divergence.js';
 import type { PolicyPoint, TuneReport } from '../tune/options.js';
 import { alignTable, percent, plusMinus, shown, small, type Row } from './table.js';
@@ -76,7 +76,7 @@ function uniformSection({ comparisons }: TuneReport, phase: PolicyPoint['phase']
   const own = comparisons.filter(({ uniform }) => uniform.phase === phase);
   if (own.length === 0) return '';
   const rows = own.map(({ uniform, tuned, isFaster, hasFewerPairs }): Row => [
-    formatPolicy(parseAttention(uniform.policy)[phase]),
+    uniform.policy,
     small(uniform.kld),
     shown(uniform.density, percent),
     uniform.ms.toFixed(2),

@@ -101,10 +101,10 @@ export interface CandidateReport {
   readonly divergences: readonly (number | undefined)[];
 }
 
-/** A policy of all layers of one phase, measured on held-out text with the other phase dense. */
+/** Policies of one phase, measured on held-out text with the other phase dense. */
 export interface PolicyPoint {
   readonly phase: Phase;
-  /** The specification of the phase, in its text form. */
+  /** The policy of all layers, in its text form; the whole specification where layers differ. */
   readonly policy: string;
   readonly kld: number;
   readonly kldError: number;

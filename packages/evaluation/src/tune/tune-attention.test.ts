@@ -152,6 +152,7 @@ it('keeps the divergence with few keys where a layer is not sensitive, and beats
   const text = formatTuning(report);
   expect(text).toContain('budget: mean KLD of at most 0.005');
   expect(text).toContain('streaming:window=8');
+  expect(report.comparisons.map(({ uniform }) => uniform.policy)).toContain('streaming:window=4,sinks=0');
   expect(readTunedPolicy(formatTunedPolicy(report.policy), { source: 'f', modelHash: 'xxh:1' })).toEqual(report.policy);
 });
 

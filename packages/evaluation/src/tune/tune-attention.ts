@@ -242,7 +242,7 @@ async function heldOutPoints(
     try {
       const { [phase]: kld } = await bench.divergence(spec, 'heldOut', [phase]);
       const density = await densityOfSpec(bench, spec, phase, subject);
-      const policy = formatAttention(spec);
+      const policy = spec.layers.length === 0 ? formatPolicy(spec[phase]) : formatAttention(spec);
       points.push({ phase, policy, kld: kld?.mean ?? 0, kldError: kld?.error ?? 0, density, ms: time[phase] });
     } catch (error) {
       if (!isRefusal(error)) throw error;
