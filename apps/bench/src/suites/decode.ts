@@ -1,7 +1,15 @@
 import { sizeOf } from '@winnow/tensor';
 import { gigaPerSecond, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import {
+  measureOptions,
+  readOf,
+  sidesOf,
+  threadsText,
+  type Side,
+  type Suite,
+  type SuiteContext,
+} from '../harness/suite.js';
 import { decodeInBrowser } from './in-browser.js';
 import { greedy, loadContenders, modelCases, type LoadedContenders } from './end-to-end.js';
 import { decodeBytes } from './model-cost.js';
@@ -32,7 +40,8 @@ async function* measureModel(
   const { others, model, threads } = loaded;
   try {
     const contenders = await contendersOf(context, loaded, lengths, count);
-    const memory = await machine.probe('memory read', threads);
+    const read = readOf(sidesOf(context).at(-1) as Side);
+    const memory = await machine.probe(read, threads);
     const timings = await measure({ ...contenders, memory }, { ...measureOptions(options, 7), warmups: 1 });
     const embeddingBytes = sizeOf(modelCase.dtype, model.config.vocabSize * model.config.hiddenDim);
     const peak = gigaPerSecond(memory.amount, timings['memory']!).value;
@@ -41,10 +50,10 @@ async function* measureModel(
       const speed = perSecond(count, own);
       // the share of the cache that a policy reads varies: the weights are the lower bound
       const numKeys = options.attention === undefined ? length : 0;
-      const read = gigaPerSecond(decodeBytes(model, embeddingBytes, numKeys) * count, own).value;
+      const rate = gigaPerSecond(decodeBytes(model, embeddingBytes, numKeys) * count, own).value;
       const caseName = `${loaded.name} @${length}`;
-      const ratioOf = `memory read, ${threadsText(threads)}`;
-      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: read / peak, ratioOf };
+      const ratioOf = `${read}, ${threadsText(threads)}`;
+      yield { suite, case: caseName, ...speed, unit: 'tokens/s', ratio: rate / peak, ratioOf };
       for (const { name } of others) {
         const other = perSecond(count, timings[`${name} ${length}`]!);
         const ratio = speed.value / other.value;
