@@ -1,7 +1,7 @@
 /** What decides whether a project may behave differently from when it was recorded: the files that bundlers and hosts see. */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import { join, matchesGlob } from 'node:path';
+import { globSync, readFileSync } from 'node:fs';
+import { join, matchesGlob, sep } from 'node:path';
 import { listFiles } from '@winnow/gates/workspace';
 import type { Project } from './project.ts';
 
@@ -17,13 +17,21 @@ const commonInputs: readonly string[] = [
   'packages/engine/src/load/{location,open-location}.ts',
 ];
 
+/** Built files, which git does not list: declarations follow from any source, however deep. */
+function declarations(root: string): string[] {
+  return globSync('packages/*/dist/**/*.d.ts', { cwd: root })
+    .map((path) => path.replaceAll(sep, '/'))
+    .sort();
+}
+
 /** Whether a change of the file may change what a project does; that of a test does not. */
 function isInput(path: string, globs: readonly string[]): boolean {
   return !path.endsWith('.test.ts') && globs.some((glob) => matchesGlob(path, glob));
 }
 
 /** A hash of the names and contents of the files that the project depends on. */
-export function hashInputs(root: string, project: Project, paths: readonly string[] = listFiles(root)): string {
+export function hashInputs(root: string, project: Project): string {
+  const paths = [...listFiles(root), ...declarations(root)];
   const globs = [...commonInputs, ...(project.inputs ?? []), `tools/integrations/projects/${project.name}/**`];
   const hash = createHash('sha256');
   for (const path of paths) {

@@ -46,6 +46,16 @@ it.each([
   expect(hashInputs(root, vite) !== before).toBe(counts);
 });
 
+it('the TypeScript project runs again when a declaration changes that no index has', () => {
+  const root = createRoot();
+  const typescript = projects.find(({ name }) => name === 'typescript') as Project;
+  const path = 'packages/low/dist/deep/stream.d.ts';
+  write(root, path, 'export declare function read(bytes: Uint8Array): void;\n');
+  const [before, other] = [hashInputs(root, typescript), hashInputs(root, vite)];
+  write(root, path, 'export declare function read(bytes: Buffer): void;\n');
+  expect([hashInputs(root, typescript) === before, hashInputs(root, vite) === other]).toEqual([false, true]);
+});
+
 it('a project runs again when its inputs differ from the recorded ones', () => {
   const root = createRoot();
   const next = { ...vite, name: 'next' };
