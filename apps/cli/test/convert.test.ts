@@ -44,7 +44,10 @@ test('errors name the flag and leave no files', async () => {
   await runCli(engine, ['convert', demo, path, '-q']);
   expect(await runCli(engine, ['convert', demo, path])).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('overwrite'),
+    stderr: `winnow: DESTINATION: expected a new file or folder, or --force, got ${path}\n`,
   });
+  expect((await runCli(engine, ['convert', path, folder, '--type', 'q8_0'])).stderr).toMatch(
+    /^winnow: --type: expected f32 .* got q8_0\n$/,
+  );
   expect(await runCli(engine, ['convert', demo, path, '--force', '-q'])).toMatchObject({ code: 0, stderr: '' });
 });

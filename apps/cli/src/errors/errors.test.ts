@@ -31,6 +31,22 @@ describe('error lines', () => {
     expect(errorLine(argument)).toBe('--top-p: expected a number, got x');
   });
 
+  test.each([
+    ['numThreads', 'an integer from 1 to 64', '--threads: expected an integer from 1 to 64, got x'],
+    ['numDecoded', 'at most 5', '--decoded: expected at most 5, got x'],
+    ['promptName', 'no name', '--prompt-name: expected no name, got x'],
+    ['dimensions', 'an integer from 1', '--dimensions: expected an integer from 1, got x'],
+    ['lengths', 'at most 5', '--lengths: expected at most 5, got x'],
+    [
+      'type of a.weight',
+      'f16, or allowRequantize: true to do it',
+      '--type of a.weight: expected f16, or --allow-requantize to do it, got x',
+    ],
+    ['destination', 'a new file, or overwrite: true', 'DESTINATION: expected a new file, or --force, got x'],
+  ])('name what the user types instead of %s', (name, expected, line) => {
+    expect(errorLine(new ArgumentError({ argument: name, expected, actual: 'x' }))).toBe(line);
+  });
+
   test('use the names of flags in notices and hints, too', () => {
     const notice = '1 of 2 layers run dense (sparsity.maxActive); memory.hot fitting reduces it';
     expect(withFlags('kvCache.eviction.firstTokens, kvCache.prefixSharing')).toBe(

@@ -63,7 +63,7 @@ export function exitCodeOf(error: unknown): number {
   return exitCodes.failure;
 }
 
-/** Options that are English words are replaced only where a message begins with `<option>: expected`, the others anywhere. */
+/** Options that are English words are replaced only where a message begins with `<option>: expected` or `<option> of`, the others anywhere. */
 const isWord = (path: string): boolean => /^[a-z]+$/.test(path);
 /** Options of a group come before the group, so that the whole path is replaced. */
 const alternatives = (paths: readonly string[]): string =>
@@ -73,13 +73,20 @@ const alternatives = (paths: readonly string[]): string =>
     .replaceAll('.', '\\.');
 const optionPaths = new RegExp(
   `\\b(${alternatives(optionsWithFlags.filter((path) => !isWord(path)))})\\b` +
-    `|(?<=^(?:options\\.)?)(${alternatives(optionsWithFlags.filter(isWord))})(?=: \\w+ |\\.)`,
+    `|(?<=^(?:options\\.)?)(${alternatives(optionsWithFlags.filter(isWord))})(?=: \\w+ |\\.| of )`,
   'g',
 );
 
-/** Replaces options in a message of the engine by flags. */
+/** A switch as in `overwrite: true`, whose flag has no value. */
+const switches = new RegExp(`\\b(${alternatives(optionsWithFlags)}): true\\b`, 'g');
+
+/** Replaces options in a message of the engine by flags, and arguments by their names in the help. */
 export function withFlags(text: string): string {
-  return text.replaceAll(optionPaths, flagOf).replace(/^(model|location): /, 'MODEL: ');
+  return text
+    .replaceAll(switches, (_, path: string) => flagOf(path))
+    .replaceAll(optionPaths, flagOf)
+    .replace(/^(model|location): /, 'MODEL: ')
+    .replace(/^destination: /, 'DESTINATION: ');
 }
 
 /** Formats an error, which may quote a file, as one line of plain text; unexpected failures are marked as such. */

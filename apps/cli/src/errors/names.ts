@@ -9,12 +9,21 @@ const lists: ReadonlySet<string> = new Set(['adapters', 'apiKeys', 'corsOrigins'
 /** Switches that are on unless a flag turns them off. */
 const defaultSwitches: ReadonlySet<string> = new Set(['kvCache.prefixSharing']);
 
+/** Flags whose options have names of the packages below the command. */
+const otherFlags: ReadonlyMap<string, string> = new Map([
+  ['numThreads', '--threads'],
+  ['numDecoded', '--decoded'],
+  ['overwrite', '--force'],
+]);
+
 /**
  * The flag of an option: the words of its path in kebab case, with `kv` for `kvCache`, and without the unit, which the
  * flag's value has: `kvCache.offload.folder` is `--kv-offload-folder`, `queueTimeoutMs` is `--queue-timeout 5`.
  * `kvCache.prefixSharing`, which is on by default, is `--no-kv-prefix-sharing`.
  */
 export function flagOf(path: string): string {
+  const other = otherFlags.get(path);
+  if (other !== undefined) return other;
   const names = path.split('.');
   if (principalOptions.has(path)) names.pop();
   const words = names.map((name) => {
@@ -25,7 +34,7 @@ export function flagOf(path: string): string {
   return `--${defaultSwitches.has(path) ? 'no-' : ''}${words.join('-')}`;
 }
 
-/** The options of the engine that have a flag. */
+/** The options that have a flag: those of the engine, and of embedding, evaluation and conversion. */
 export const optionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
   ...['profile', 'attention', 'policyFile', 'quantize'],
@@ -37,4 +46,5 @@ export const optionsWithFlags: readonly string[] = [
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema', 'compileTimeoutMs'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
   ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling'],
+  ...['dimensions', 'promptName', 'lengths', 'type', ...otherFlags.keys()],
 ];
