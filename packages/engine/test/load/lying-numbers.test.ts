@@ -1,5 +1,5 @@
 /** Replaces every number of every architecture's settings by extremes: the model is described or rejected at once. */
-import { Fields, describeEmbedder, type ModelFile } from '@winnow/models';
+import { architectures, describeEmbedder, Fields, type ModelFile } from '@winnow/models';
 import { WinnowError } from '@winnow/tensor';
 import { describe, expect, test } from 'vitest';
 import { openPath } from '../../src/host/open-path.node.js';
@@ -50,6 +50,11 @@ async function sweep(file: ModelFile, settings: Settings): Promise<void> {
 }
 
 const names = [...Object.values(goldenNames), ...Object.values(encoderNames)].flat();
+
+test('every architecture has a model whose numbers are replaced', () => {
+  const swept = { ...goldenNames, ...encoderNames };
+  expect(architectures.map(({ name }) => name).filter((name) => (swept[name] ?? []).length === 0)).toEqual([]);
+});
 
 describe.each(names)('%s', (name) => {
   for (const [format, path] of [
