@@ -322,6 +322,19 @@ test('a call whose arguments are nested too deeply to be written again is not co
   expect(callsOf(parts)).toMatchObject([{ name: 'f', isComplete: false }]);
 });
 
+test.each([
+  '"name": "f", "arguments": {"a": 1}, "arguments": {"a": 2}',
+  '"arguments": {"a": 1}, "name": "f", "parameters": {"a": 2}',
+])('a call that has its arguments twice starts and ends once, and is not complete: %s', (members) => {
+  const reader = readerOf('hermes');
+  const text = `<tool_call>{${members}}</tool_call>`;
+  const parts = [...reader.push(text), ...reader.end()];
+  expect(parts.map(({ type }) => type).filter((type) => type !== 'tool-call-delta')).toEqual([
+    ...['tool-call-start', 'tool-call'],
+  ]);
+  expect(callsOf(parts)).toMatchObject([{ name: 'f', arguments: '{"a": 1}', isComplete: false }]);
+});
+
 test('text is emitted as early as possible', () => {
   const reader = readerOf('hermes');
   expect(reader.push('Hello')).toEqual([{ type: 'text', text: 'Hello' }]);

@@ -3,6 +3,18 @@ import type { Mutant } from '../mutant.ts';
 
 export const applicationsMutants: readonly Mutant[] = [
   {
+    file: 'apps/cli/src/errors/errors.ts',
+    find: '.replaceAll(switches, (_, path: string) => flagOf(path))',
+    replace: '',
+    tests: ['src/errors/errors.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/errors/names.ts',
+    find: 'if (other !== undefined) return other;',
+    replace: 'if (other === path) return other;',
+    tests: ['src/errors/errors.test.ts'],
+  },
+  {
     file: 'packages/evaluation/src/logits/statistics.ts',
     find: 'if (sorted.length === 0) return 0;',
     replace: '',

@@ -69,6 +69,12 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/chat/answers.test.ts'],
   },
   {
+    file: 'packages/engine/src/chat/answers/json-calls.ts',
+    find: 'if (found.isStarted || found.values !== undefined) {',
+    replace: 'if (found.values !== undefined) {',
+    tests: ['test/chat/tools.test.ts'],
+  },
+  {
     file: 'packages/engine/src/chat/answers/json-values.ts',
     find: 'if (isEscaped) isEscaped = false;',
     replace: 'if (false) isEscaped = false;',

@@ -47,13 +47,18 @@ interface Found {
   /** Text of arguments that came before the name. */
   values: string | undefined;
   isStarted: boolean;
+  /** There are arguments after the first ones, so which are meant is open. */
+  isRepeated: boolean;
   /** The text ends after a comma. */
   endsInComma: boolean;
 }
 
 function* readCallObject(context: CallContext): Reading<boolean> {
   const { input, writer } = context;
-  const found: Found = { name: undefined, id: undefined, values: undefined, isStarted: false, endsInComma: false };
+  const found: Found = {
+    ...{ name: undefined, id: undefined, values: undefined },
+    ...{ isStarted: false, isRepeated: false, endsInComma: false },
+  };
   if (!(yield* starts(input, '{'))) return false;
   const isWhole = yield* readMembers(context, found);
   if (!found.isStarted) {
@@ -62,7 +67,7 @@ function* readCallObject(context: CallContext): Reading<boolean> {
     start(context, found);
     writer.callArguments(argumentsText(found.values ?? (isWhole ? '{}' : '')));
   }
-  writer.endCall(isWhole);
+  writer.endCall(isWhole && !found.isRepeated);
   return true;
 }
 
@@ -107,6 +112,10 @@ function* readMember(context: CallContext, key: string, found: Found): Reading<b
     if (key === 'function' && typeof parsed === 'string') found.name = parsed;
     if (idKeys.has(key) && (typeof parsed === 'string' || typeof parsed === 'number')) found.id = String(parsed);
     return value !== undefined;
+  }
+  if (found.isStarted || found.values !== undefined) {
+    found.isRepeated = true;
+    return (yield* captureJson(input)) !== undefined;
   }
   if (found.name === undefined || format.hasIdAfterArguments === true) {
     found.values = yield* captureJson(input);
