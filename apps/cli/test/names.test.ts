@@ -63,6 +63,8 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
   embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
   ...{ graceMs: true, onRequest: true, onError: true },
+  ...{ catalog: { list: true, find: true }, memoryBytes: true, maxLoadedModels: true, unloadAfterMs: true },
+  onModelEvent: true,
 };
 
 /**
@@ -76,12 +78,15 @@ const programOnly = [
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
-  ...['onRequest', 'onError'],
+  ...['onRequest', 'onError', 'onModelEvent', 'catalog', 'catalog.list', 'catalog.find'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
   ...[
     '--log-format',
+    '--models-dir',
+    '--models-file',
+    '--hub',
     '--model',
     '--prompt',
     '--file',

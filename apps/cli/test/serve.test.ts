@@ -118,6 +118,7 @@ test('embedding models have the ids of the flags', async () => {
   const { api } = createFakeEngine();
   const embedder = {
     name: 'f',
+    plan: { totalBytes: 5 },
     notices: [],
     fallbacks: [],
     [Symbol.asyncDispose]: async () => {},

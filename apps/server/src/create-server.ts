@@ -10,8 +10,9 @@ import { isLoopback, keyHash, requireApiKey, requireLoopbackName } from './http/
 import { ApiError, ClientClosedError, shuttingDown } from './http/api-error.js';
 import { Connections } from './http/connections.js';
 import { frameworkApiError } from './http/error-mapping.js';
-import { ModelRegistry } from './models/model-registry.js';
+import { checkCount, ModelRegistry } from './models/model-registry.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
+import type { ModelEvent } from './catalog.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
 import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
 import { RateLimiter } from './http/rate-limits.js';
@@ -44,8 +45,8 @@ export interface WinnowServer {
   /** Starts to accept requests. Resolves to the URL, such as `http://127.0.0.1:8080`. */
   listen(options?: ListenOptions): Promise<string>;
   /**
-   * Stops accepting requests and waits for running ones; requests waiting for a slot are rejected. The models stay
-   * loaded: the caller owns them.
+   * Stops accepting requests and waits for running ones; requests waiting for a slot or a model are rejected. Models of
+   * the catalog are unloaded, others stay loaded: the caller owns them.
    */
   close(options?: CloseOptions): Promise<void>;
   /** The OpenAPI document. */
@@ -68,23 +69,46 @@ const lateCheckMs = 5_000;
 /**
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
- * @throws {ArgumentError} when no model is given, two have the same id, an API key is empty, or a limit is not valid
+ * @throws {ArgumentError} when neither a model nor a catalog is given, two models have the same id, an API key is empty,
+ * or a limit is not valid
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
   checkOptions(options, serverOptionNames);
   const limits: Required<ServerLimits> = { ...defaultLimits };
   for (const name of Object.keys(defaultLimits) as (keyof ServerLimits)[]) limitFrom(options, limits, name);
   for (const name of ['requestsPerMinute', 'tokensPerMinute'] as const) checkRate(name, options[name]);
-  const registry = new ModelRegistry(options, limits);
-  if (registry.entries().length === 0) {
+  for (const name of ['memoryBytes', 'maxLoadedModels', 'unloadAfterMs'] as const) {
+    const value = options[name];
+    if (value !== undefined && value !== Infinity) checkCount(name, value, name === 'maxLoadedModels' ? 1 : 0);
+  }
+  const listener = new ModelListener(options);
+  const registry = new ModelRegistry(options, limits, listener);
+  if (registry.given().length === 0 && registry.pool === undefined) {
     throw new ArgumentError({ argument: 'models', expected: 'at least one model', actual: 'none' });
   }
   if (options.apiKeys?.includes('') === true) {
     throw new ArgumentError({ argument: 'apiKeys', expected: 'keys', actual: 'an empty string' });
   }
-  const server = new HttpServer(registry, limits, options);
+  const server = new HttpServer(registry, limits, options, listener);
   await server.prepare(options);
   return server;
+}
+
+/** Passes what happens to models on to the caller and to the metrics. */
+class ModelListener {
+  metrics: ServerMetrics | undefined;
+  readonly reportError: (error: unknown) => void;
+  readonly #options: ServerOptions;
+
+  constructor(options: ServerOptions) {
+    this.#options = options;
+    this.reportError = options.onError ?? (() => {});
+  }
+
+  readonly onEvent = (event: ModelEvent): void => {
+    this.metrics?.recordModel(event);
+    this.#options.onModelEvent?.(event);
+  };
 }
 
 class HttpServer implements WinnowServer {
@@ -97,20 +121,27 @@ class HttpServer implements WinnowServer {
   #isClosing = false;
   #closing: Promise<void> | undefined;
 
-  constructor(registry: ModelRegistry, limits: Required<ServerLimits>, options: ServerOptions) {
-    const { apiKeys = [], sharePrefixes = false, onError = () => {} } = options;
+  constructor(
+    registry: ModelRegistry,
+    limits: Required<ServerLimits>,
+    options: ServerOptions,
+    listener: ModelListener,
+  ) {
+    const { apiKeys = [], sharePrefixes = false } = options;
+    const metrics = new ServerMetrics(registry);
+    listener.metrics = metrics;
     const owner = apiKeys.length === 0 ? () => undefined : keyHash;
     this.#limiter = new RateLimiter(options, () => performance.now());
     this.#context = {
       registry,
-      metrics: new ServerMetrics(registry),
+      metrics,
       limits,
       shutdown: this.#shutdown.signal,
       cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,
       ownerOf: owner,
       chargeTokens: (request, numTokens) => this.#limiter.charge(owner(request) ?? '', numTokens),
       isClosing: () => this.#isClosing,
-      reportError: onError,
+      reportError: listener.reportError,
     };
     this.#app = createApp(limits);
     this.#connections = new Connections(this.#app.server, limits.maxConnections);
@@ -168,6 +199,7 @@ class HttpServer implements WinnowServer {
       const closed = this.#app.close();
       this.#connections.drain();
       await closed;
+      await this.#context.registry.dispose();
     } finally {
       clearTimeout(timer);
     }

@@ -1,6 +1,7 @@
 /** The models of a server and its limits. */
 import type { EmbeddingModel, Model } from '@winnow/engine';
 import type { OptionNames } from '@winnow/tensor';
+import type { ModelCatalog, ModelEvent } from './catalog.js';
 
 /** What the server requires of a generative model. */
 export type GenerativeModel = Pick<
@@ -67,8 +68,25 @@ export interface Rates {
   readonly tokensPerMinute?: number;
 }
 
-export interface ServerOptions extends ServerLimits, Rates {
-  /** Models for chat and completions. Default: none; at least one model of either kind is required. */
+/** Models that the server loads when they are first asked for, and unloads when others need their memory. */
+export interface OnDemandOptions {
+  /** What can be loaded. Default: nothing. */
+  readonly catalog?: ModelCatalog;
+  /**
+   * Maximum memory of these models together in bytes, by their memory plans. The least recently used one that has no
+   * request makes room for the next. Default: the memory of the computer.
+   */
+  readonly memoryBytes?: number;
+  /** Maximum number of these models in memory. Default: as many as fit. */
+  readonly maxLoadedModels?: number;
+  /** Idle time in milliseconds after which they are unloaded; 0: at once. Default: never. */
+  readonly unloadAfterMs?: number;
+  /** Called when one of them is loaded or unloaded. */
+  readonly onModelEvent?: (event: ModelEvent) => void;
+}
+
+export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
+  /** Models for chat and completions. Default: none; at least one model of either kind, or a catalog, is required. */
   readonly models?: readonly ServedModel[];
   /** Models for embeddings. Default: none. */
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
@@ -112,6 +130,11 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   corsOrigins: true,
   onRequest: true,
   onError: true,
+  catalog: { list: true, find: true },
+  memoryBytes: true,
+  maxLoadedModels: true,
+  unloadAfterMs: true,
+  onModelEvent: true,
 };
 
 export const defaultLimits: Required<ServerLimits> = {

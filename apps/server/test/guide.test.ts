@@ -8,7 +8,7 @@ import { expect, test, vi } from 'vitest';
 test('docs/guides/server.md', async () => {
   const guide = readFileSync(join(repoRoot, 'docs', 'guides', 'server.md'), 'utf8');
   const blocks = [...guide.matchAll(/^```ts(?: continued)?\n(.*?)^```$/gms)].map(([, code]) => code);
-  expect(blocks).toHaveLength(5);
+  expect(blocks).toHaveLength(6);
   const folder = join(import.meta.dirname, 'fixtures', '.cache');
   const file = join(folder, 'guide.ts');
   mkdirSync(folder, { recursive: true });
@@ -18,6 +18,8 @@ test('docs/guides/server.md', async () => {
     await import(pathToFileURL(file).href);
     expect(log.mock.calls).toEqual([
       [true],
+      [{ value: 'unloaded' }],
+      [{ value: 'loaded' }],
       [5],
       ['context_length_exceeded'],
       [true],

@@ -1,8 +1,10 @@
 /** `winnow serve`: serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama. */
 import { definedFields, WinnowError } from '@winnow/tensor';
-import type { Command } from 'commander';
-import type { EmbeddingLoadOptions, Model } from '@winnow/engine';
-import type { RequestRecord, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
+import type { Command, Option } from 'commander';
+import { statSync } from 'node:fs';
+import type { EmbeddingLoadOptions, EmbeddingModel, Model } from '@winnow/engine';
+import { totalmem } from 'node:os';
+import type { OnDemandOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors/errors.js';
@@ -23,8 +25,12 @@ import {
 import { printable } from '../errors/printable.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
-import { poolingOption, type EmbeddingFlags } from '../flags/embedding.js';
+import { poolingOption } from '../flags/embedding.js';
+import { refuse } from '../flags/parse-values.js';
+import { createCatalog } from '../models/on-demand/catalog.js';
+import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel } from '../models/open-embedding-model.js';
+import { modelLog, requestLog } from './serve-log.js';
 
 interface ServeFlags extends LoadFlags {
   readonly host: string;
@@ -32,10 +38,15 @@ interface ServeFlags extends LoadFlags {
   readonly apiKey?: readonly string[];
   readonly sharePrefixes?: boolean;
   readonly corsOrigin?: readonly string[];
+  readonly modelsDir?: string;
+  readonly hub?: boolean;
+  readonly modelsFile?: string;
+  readonly maxLoadedModels?: number;
+  readonly unloadAfter?: number;
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
-  readonly pooling?: EmbeddingFlags['pooling'];
+  readonly pooling?: EmbeddingModel['pooling'];
   readonly maxSessions: number;
   readonly maxQueued?: number;
   readonly queueTimeout?: number;
@@ -56,6 +67,8 @@ const examples = `
 Examples:
   $ winnow serve
   $ winnow serve model.gguf --port 8080 -c 8192 --max-sessions 4 --kv-capacity 16384
+  $ winnow serve --models-dir ~/models --memory 16GB --unload-after 300
+  $ winnow serve --hub --models-file models.json
   $ winnow serve hf:owner/name:q4_k_m --embedding-model ./bge-small-en-v1.5
   $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors-origin https://app.example
 
@@ -70,6 +83,10 @@ const port = {
   expected: 'a port from 0 to 65535',
   isValid: (value: number) => value >= 0 && value < 65536,
 };
+
+function maxSessionsOption(): Option {
+  return numberOption('--max-sessions <n>', 'maximum number of concurrent requests per model', count);
+}
 
 function addServerOptions(command: Command): void {
   addGroup(command, {
@@ -88,10 +105,7 @@ function addServerOptions(command: Command): void {
         listOption('--embedding-model-id <id>', 'id of an embedding model in the API, in their order; may be repeated'),
         '--embedding-alias <id>',
       ),
-      ...withAliases(
-        numberOption('--max-sessions <n>', 'maximum number of concurrent requests per model', count).default(4),
-        '--parallel <n>',
-      ),
+      ...withAliases(maxSessionsOption().default(4), '--parallel <n>'),
     ],
     advanced: [
       flag('--share-prefixes', 'share cached prefixes among API keys; timing then reveals the prompts of other keys'),
@@ -132,6 +146,26 @@ function addServerOptions(command: Command): void {
   });
 }
 
+/** Models that are loaded when requests ask for them. */
+function addOnDemandOptions(command: Command): void {
+  addGroup(command, {
+    heading: 'Models on demand',
+    common: [
+      flag('--models-dir <folder>', 'load models of this folder when they are first asked for'),
+      flag('--hub', 'load models of the hub that requests name, such as owner/name:q4_k_m'),
+      flag('--models-file <file>', 'JSON file with the settings of single models'),
+    ],
+    advanced: [
+      numberOption(
+        '--max-loaded-models <n>',
+        'maximum number of models loaded on demand (default: as many as fit)',
+        count,
+      ),
+      numberOption('--unload-after <s>', 'idle seconds after which these are unloaded (default: never)', fromZero),
+    ],
+  });
+}
+
 /** The KV cache that all requests share. */
 function addSharedCacheOptions(command: Command): void {
   addGroup(command, {
@@ -156,6 +190,7 @@ function addSharedCacheOptions(command: Command): void {
 export function registerServe(program: Command, host: CommandHost): void {
   const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
   addServerOptions(command);
+  addOnDemandOptions(command);
   addLoadOptions(addAttentionOptions(command));
   addSharedCacheOptions(command);
   addGroup(command, {
@@ -175,16 +210,20 @@ export function registerServe(program: Command, host: CommandHost): void {
 async function serve(names: readonly string[], flags: ServeFlags, context: CommandContext): Promise<void> {
   const { io, out, warn } = context;
   const { embeddingModel: embeddingNames = [], modelId: ids = [], embeddingModelId: embeddingIds = [] } = flags;
-  const wanted = names.length > 0 || embeddingNames.length > 0 ? names : [undefined];
+  const onDemand = onDemandOptions(flags, context);
+  const isDemo = names.length === 0 && embeddingNames.length === 0 && onDemand === undefined;
+  const wanted = isDemo ? [undefined] : names;
   checkNumIds('--model-id', ids, wanted.length, 'model');
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
   const owned: AsyncDisposable[] = [];
   try {
     const models: ServedModel[] = [];
+    let givenBytes = 0;
     for (const [index, name] of wanted.entries()) {
       const model = await openGenerativeModel(name, flags, context);
       owned.push(model);
+      givenBytes += model.plan.totalBytes;
       models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
     }
     const embeddingModels: ServedEmbeddingModel[] = [];
@@ -193,11 +232,15 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       const options = { ...executionOptionsOf(flags), ...definedFields<EmbeddingLoadOptions>({ memory, pooling }) };
       const model = await openEmbeddingModel(name, options, context);
       owned.push(model);
+      givenBytes += model.plan.totalBytes;
       embeddingModels.push({ id: embeddingIds[index] ?? displayName(name, model.name), model });
     }
+    // what the models that are always loaded leave to the others
+    const memoryBytes = Math.max(0, (flags.memory ?? totalmem()) - givenBytes);
     const { createServer } = await io.server();
     await using server = await createServer({
       ...serverOptionsOf(flags),
+      ...(onDemand === undefined ? {} : { ...onDemand, memoryBytes, onModelEvent: modelLog(flags, context) }),
       models,
       embeddingModels,
       apiKeys,
@@ -222,6 +265,34 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
   }
+}
+
+/** Undefined without a source of models that are loaded on demand. */
+function onDemandOptions(flags: ServeFlags, context: CommandContext): OnDemandOptions | undefined {
+  const { modelsDir: folder, hub = false, modelsFile, maxLoadedModels, unloadAfter } = flags;
+  if (folder === undefined && !hub && modelsFile === undefined) {
+    if (maxLoadedModels === undefined && unloadAfter === undefined) return undefined;
+    const name = maxLoadedModels === undefined ? '--unload-after' : '--max-loaded-models';
+    throw new UsageError(`${name}: requires --models-dir, --hub or --models-file`);
+  }
+  if (folder !== undefined && statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) {
+    throw refuse('--models-dir', 'a folder', folder);
+  }
+  const settings =
+    modelsFile === undefined
+      ? noSettings
+      : readSettings(
+          modelsFile,
+          optionsOf(addAttentionOptions, addLoadOptions, addSharedCacheOptions, addModelOptions),
+        );
+  const unloadAfterMs = unloadAfter === undefined ? undefined : unloadAfter * 1000;
+  const catalog = createCatalog({ folder, hub, settings }, flags, context);
+  return { catalog, ...definedFields<OnDemandOptions>({ maxLoadedModels, unloadAfterMs }) };
+}
+
+/** Settings of a model that are flags of the server. */
+function addModelOptions(command: Command): void {
+  command.addOption(maxSessionsOption()).addOption(poolingOption());
 }
 
 function checkNumIds(flagName: string, ids: readonly string[], numModels: number, what: string): void {
@@ -275,18 +346,4 @@ function stopSignal({ io }: CommandContext): Promise<void> {
     io.onInterrupt(stop);
     io.onTerminate(stop);
   });
-}
-
-/** The request log on stderr. */
-function requestLog({ logFormat, quiet }: ServeFlags, { io, warn }: CommandContext): (record: RequestRecord) => void {
-  if (logFormat !== 'json') return (record) => warn(requestLine(record));
-  return ({ endedAt: time, requestId, method, path, status, durationMs }) => {
-    if (quiet === true) return;
-    const fields = { time, request_id: requestId, method, path, status, duration_ms: Math.round(durationMs) };
-    io.stderr.write(`${JSON.stringify(fields)}\n`);
-  };
-}
-
-function requestLine({ method, path, status, durationMs, requestId }: RequestRecord): string {
-  return `${method} ${path} ${status} ${(durationMs / 1000).toFixed(3)} s ${requestId}`;
 }

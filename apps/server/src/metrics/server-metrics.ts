@@ -1,6 +1,8 @@
 /** The server's own metrics, and those read from its models when scraped. */
 import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '@winnow/engine';
-import type { ModelEntry, ModelRegistry } from '../models/model-registry.js';
+import type { ModelEvent } from '../catalog.js';
+import type { ModelEntry } from '../models/model-entry.js';
+import type { ModelRegistry } from '../models/model-registry.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
 
 /** Seconds: from one cached token to a long document on a small computer. */
@@ -23,12 +25,32 @@ export class ServerMetrics {
   readonly generatedTokens = new Counter('winnow_generated_tokens_total', 'Generated tokens.');
   readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Embedded tokens.');
   readonly canceled = new Counter('winnow_requests_canceled_total', 'Generations whose client disconnected.');
+  readonly modelLoads = new Counter('winnow_model_loads_total', 'Loads of models on demand by result.');
+  readonly modelUnloads = new Counter('winnow_model_unloads_total', 'Unloaded models by reason.');
+  readonly loadDurations = new Histogram(
+    'winnow_model_load_duration_seconds',
+    'Time to load a model, with its download and the wait for memory.',
+    durationBounds,
+  );
   readonly #observed: readonly Metric[];
   readonly #registry: ModelRegistry;
 
   constructor(registry: ModelRegistry) {
     this.#registry = registry;
-    this.#observed = [...slotMetrics(registry), ...stepMetrics(registry), ...processMetrics()];
+    this.#observed = [
+      ...slotMetrics(registry),
+      ...stepMetrics(registry),
+      ...poolMetrics(registry),
+      ...processMetrics(),
+    ];
+  }
+
+  /** Names of models are no labels here: those of failed loads come from clients. */
+  recordModel(event: ModelEvent): void {
+    if (event.event === 'loading') return;
+    if (event.event === 'unloaded') this.modelUnloads.add(1, { reason: event.reason });
+    else this.modelLoads.add(1, { result: event.event });
+    if (event.event === 'loaded') this.loadDurations.observe(event.durationMs / 1000);
   }
 
   exposition(): string {
@@ -41,6 +63,9 @@ export class ServerMetrics {
       this.generatedTokens,
       this.embeddedTokens,
       this.canceled,
+      this.modelLoads,
+      this.modelUnloads,
+      this.loadDurations,
     ];
     return (
       expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(tierMetrics))
@@ -127,6 +152,16 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
       'Preempted requests.',
       perGenerative(registry, ({ steps }) => steps.numPreemptions),
     ),
+  ];
+}
+
+/** Models that the server loads itself. */
+function poolMetrics({ pool }: ModelRegistry): Metric[] {
+  if (pool === undefined) return [];
+  return [
+    gauge('winnow_models_loaded', 'Models that were loaded on demand.', () => [[{}, pool.loaded().length]]),
+    gauge('winnow_models_memory_bytes', 'Planned memory of these models.', () => [[{}, pool.usedBytes]]),
+    gauge('winnow_models_memory_limit_bytes', 'Maximum memory of these models.', () => [[{}, pool.memoryBytes]]),
   ];
 }
 

@@ -1,90 +1,87 @@
-/** The models by id, each with its slots. */
+/** The models by id, each with its slots: those that are given to the server, and those that it loads itself. */
+import { totalmem } from 'node:os';
 import { ArgumentError } from '@winnow/tensor';
-import { ApiError, missingParameter, modelNotFound } from '../http/api-error.js';
-import {
-  defaultConcurrency,
-  type GenerativeModel,
-  type ServerLimits,
-  type ServerOptions,
-  type VectorModel,
-} from '../options.js';
+import { missingParameter, modelNotFound } from '../http/api-error.js';
+import type { ModelEvent, ModelKind } from '../catalog.js';
+import { defaultConcurrency, type ServerLimits, type ServerOptions } from '../options.js';
+import type { EmbeddingEntry, GenerativeEntry, ModelEntry } from './model-entry.js';
+import { unsuited } from './pool/load-errors.js';
+import { ModelPool } from './pool/model-pool.js';
 import { Slots } from './slots.js';
 
-export interface GenerativeEntry {
-  readonly kind: 'generative';
-  readonly id: string;
-  readonly model: GenerativeModel;
-  readonly slots: Slots;
+export interface RegistryListener {
+  readonly onEvent: (event: ModelEvent) => void;
+  readonly reportError: (error: unknown) => void;
 }
-
-export interface EmbeddingEntry {
-  readonly kind: 'embedding';
-  readonly id: string;
-  readonly model: VectorModel;
-  readonly slots: Slots;
-}
-
-export type ModelEntry = GenerativeEntry | EmbeddingEntry;
 
 export class ModelRegistry {
+  /** Models that are loaded when they are first asked for. */
+  readonly pool: ModelPool | undefined;
   readonly #generative = new Map<string, GenerativeEntry>();
   readonly #embedding = new Map<string, EmbeddingEntry>();
 
   /** @throws {ArgumentError} when two models of a kind have the same id */
-  constructor({ models = [], embeddingModels = [] }: ServerOptions, limits: Required<ServerLimits>) {
+  constructor(options: ServerOptions, limits: Required<ServerLimits>, listener: RegistryListener) {
+    const { models = [], embeddingModels = [], catalog } = options;
     const { maxQueued, queueTimeoutMs } = limits;
-    const slotsOf = (numSlots: number): Slots =>
-      new Slots({ numSlots, maxQueued, queueTimeoutMs, now: () => performance.now() });
+    const now = (): number => performance.now();
+    const createSlots = (numSlots: number, onRelease: () => void = () => {}): Slots =>
+      new Slots({ numSlots, maxQueued, queueTimeoutMs, now, onRelease });
     for (const { id, model, maxSessions = defaultConcurrency } of models) {
       checkNew(this.#generative, 'models', id);
-      if (!Number.isSafeInteger(maxSessions) || maxSessions < 1) {
-        const actual = String(maxSessions);
-        throw new ArgumentError({ argument: 'maxSessions', expected: 'an integer from 1', actual });
-      }
-      this.#generative.set(id, { kind: 'generative', id, model, slots: slotsOf(maxSessions) });
+      checkCount('maxSessions', maxSessions);
+      this.#generative.set(id, { kind: 'generative', id, model, slots: createSlots(maxSessions) });
     }
     for (const { id, model } of embeddingModels) {
       checkNew(this.#embedding, 'embeddingModels', id);
       // calls of such a model are serialized
-      this.#embedding.set(id, { kind: 'embedding', id, model, slots: slotsOf(1) });
+      this.#embedding.set(id, { kind: 'embedding', id, model, slots: createSlots(1) });
     }
+    if (catalog === undefined) return;
+    const { memoryBytes = totalmem(), maxLoadedModels = Infinity, unloadAfterMs = Infinity } = options;
+    const pooled = { catalog, memoryBytes, maxLoaded: maxLoadedModels, unloadAfterMs, waitMs: queueTimeoutMs };
+    this.pool = new ModelPool({ ...pooled, ...listener, now, createSlots });
   }
 
+  /** Those of the loaded models. */
   entries(): ModelEntry[] {
+    return [...this.given(), ...(this.pool?.entries() ?? [])];
+  }
+
+  /** Those of the models that are given to the server. */
+  given(): ModelEntry[] {
     return [...this.#generative.values(), ...this.#embedding.values()];
   }
 
-  /**
-   * @param id may be omitted if there is only one generative model
-   * @throws {ApiError} 404 for an unknown model, 400 for an embedding model
-   */
-  generative(id = onlyId(this.#generative)): GenerativeEntry {
-    const entry = this.#generative.get(id);
-    if (entry !== undefined) return entry;
-    throw this.#embedding.has(id) ? cannot(id, 'generate text') : modelNotFound(id);
+  /** The id that a request without a model means. @throws {ApiError} 400 if there is not exactly one model of the kind */
+  async onlyId(kind: ModelKind): Promise<string> {
+    const given = [...(kind === 'generative' ? this.#generative : this.#embedding).keys()];
+    const available = given.length > 0 ? [] : ((await this.pool?.list()) ?? []).map((each) => each.available.id);
+    const [id, ...others] = [...given, ...available];
+    if (id !== undefined && others.length === 0) return id;
+    throw missingParameter('model', id === undefined ? undefined : `one of ${[id, ...others].join(', ')}`);
   }
 
-  /**
-   * @param id may be omitted if there is only one embedding model
-   * @throws {ApiError} 404 for an unknown model, 400 for a model without embedding support
-   */
-  embedding(id = onlyId(this.#embedding)): EmbeddingEntry {
-    const entry = this.#embedding.get(id);
-    if (entry !== undefined) return entry;
-    throw this.#generative.has(id) ? cannot(id, 'embed texts') : modelNotFound(id);
+  /** A model that is given to the server. @throws {ApiError} 400 for one of the other kind, 404 if there is no catalog */
+  givenEntry(kind: ModelKind, id: string): ModelEntry | undefined {
+    const [entry, other] = [this.#generative.get(id), this.#embedding.get(id)];
+    const found = kind === 'generative' ? entry : other;
+    if (found !== undefined) return found;
+    if (entry !== undefined || other !== undefined) throw unsuited(id, kind);
+    if (this.pool === undefined) throw modelNotFound(id);
+    return undefined;
   }
 
   /** Rejects waiting and new requests. */
   close(): void {
-    for (const { slots } of this.entries()) slots.close();
+    for (const { slots } of this.given()) slots.close();
+    this.pool?.close();
   }
-}
 
-/** @throws {ApiError} 400 if there is not exactly one model */
-function onlyId(entries: ReadonlyMap<string, unknown>): string {
-  const [id, ...others] = entries.keys();
-  if (id !== undefined && others.length === 0) return id;
-  throw missingParameter('model', entries.size === 0 ? undefined : `one of ${[...entries.keys()].join(', ')}`);
+  /** Unloads the models that it has loaded. */
+  async dispose(): Promise<void> {
+    await this.pool?.dispose();
+  }
 }
 
 function checkNew(known: ReadonlyMap<string, unknown>, argument: string, id: string): void {
@@ -92,7 +89,7 @@ function checkNew(known: ReadonlyMap<string, unknown>, argument: string, id: str
   if (known.has(id)) throw new ArgumentError({ argument, expected: 'unique ids', actual: `'${id}' twice` });
 }
 
-function cannot(id: string, what: string): ApiError {
-  const message = `The model '${id}' does not ${what} on this server`;
-  return new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' });
+export function checkCount(argument: string, count: number, least = 1): void {
+  if (Number.isSafeInteger(count) && count >= least) return;
+  throw new ArgumentError({ argument, expected: `an integer from ${least}`, actual: String(count) });
 }

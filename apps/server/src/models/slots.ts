@@ -24,6 +24,8 @@ export interface SlotsOptions {
   readonly maxQueued: number;
   readonly queueTimeoutMs: number;
   readonly now: () => number;
+  /** Called when a slot was released. */
+  readonly onRelease?: () => void;
 }
 
 interface Waiter {
@@ -87,6 +89,7 @@ export class Slots {
         this.#meanMs += newestShare * (now() - activity.startedMs - this.#meanMs);
         this.#activities[index] = undefined;
         this.#admitNext(index);
+        this.#options.onRelease?.();
       },
     };
   }

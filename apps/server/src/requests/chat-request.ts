@@ -3,7 +3,7 @@ import { definedFields } from '@winnow/tensor';
 import type { ChatMessage, ChatRequest, GenerateOptions, PrepareOptions } from '@winnow/engine';
 import { badRequest, missingParameter } from '../http/api-error.js';
 import { jsonObjectOf, prepareCall, type PreparedChat } from './prepared-chat.js';
-import type { GenerativeEntry } from '../models/model-registry.js';
+import type { GenerativeEntry } from '../models/model-entry.js';
 import { samplingOptionsOf } from './sampling.js';
 import type { ChatCompletionRequest, RequestMessage } from '../schemas/chat.js';
 import type { ApplyTemplateRequest } from '../schemas/tokens.js';

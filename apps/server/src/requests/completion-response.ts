@@ -9,7 +9,7 @@ import { isCutOff } from './answer-steps.js';
 import { checkPrompt, type GenerationJob } from './generation-job.js';
 import { AnswerTokens, CompletionLogprobWriter, type ScoredToken } from './logprobs.js';
 import { checkScores, echoOf, type EchoedPrompt } from './prompt-scores.js';
-import type { GenerativeEntry } from '../models/model-registry.js';
+import type { GenerativeEntry } from '../models/model-entry.js';
 import type { GenerativeModel } from '../options.js';
 import { optionsOfChoice, samplingOptionsOf } from './sampling.js';
 import type { Completion, CompletionChoice, CompletionRequest } from '../schemas/completions.js';

@@ -4,7 +4,7 @@ import type { EmbedOptions, TextEmbedding } from '@winnow/engine';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { badRequest, contextExceeded } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
-import type { EmbeddingEntry } from '../models/model-registry.js';
+import type { EmbeddingEntry } from '../models/model-entry.js';
 import { openScope } from './request-scope.js';
 import type { ServerContext } from './server-context.js';
 

@@ -2,7 +2,7 @@
 import type { FastifyReply } from 'fastify';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ClientClosedError, contextExceeded } from '../http/api-error.js';
-import type { GenerativeEntry } from '../models/model-registry.js';
+import type { GenerativeEntry } from '../models/model-entry.js';
 import { openScope, type RequestScope } from './request-scope.js';
 import type { ServerContext } from './server-context.js';
 import type { Lease } from '../models/slots.js';

@@ -4,7 +4,7 @@ import type { GenerationResult, PrepareOptions } from '@winnow/engine';
 import { isRecord, jsonDepth, maxJsonDepth } from '@winnow/tensor';
 import { ApiError, badRequest } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
-import type { GenerativeEntry } from '../models/model-registry.js';
+import type { GenerativeEntry } from '../models/model-entry.js';
 import type { GenerativeModel } from '../options.js';
 import { checkPrompt } from './generation-job.js';
 

@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { EmbedOptions } from '@winnow/engine';
 import { definedFields, encode } from '@winnow/tensor';
+import { chooseEmbedding } from '../requests/choose-model.js';
 import { embedTexts } from '../requests/embed-texts.js';
 import type { EmbeddingList, EmbeddingRequest } from '../schemas/embeddings.js';
 import type { ServerContext } from '../requests/server-context.js';
@@ -21,7 +22,7 @@ export function registerEmbeddingRoute(app: FastifyInstance, context: ServerCont
     },
     async (request, reply): Promise<EmbeddingList> => {
       const body = request.body as EmbeddingRequest;
-      const entry = context.registry.embedding(body.model);
+      const entry = await chooseEmbedding(context, body.model, reply);
       const options = definedFields<EmbedOptions>({ dimensions: body.dimensions });
       const { embedded, numTokens } = await embedTexts(inputsOf(body), options, entry, reply, context);
       const encode = body.encoding_format === 'base64' ? base64Of : (vector: Float32Array) => Array.from(vector);

@@ -2,6 +2,7 @@
 import type { FastifyInstance } from 'fastify';
 import { answers } from '../http/answers.js';
 import { openAiStream } from '../http/event-stream.js';
+import { chooseGenerative } from '../requests/choose-model.js';
 import { prepareChatRequest } from '../requests/chat-request.js';
 import { chatCompletion, chatEvents } from '../requests/chat-response.js';
 import { completion, completionEvents, prepareCompletion } from '../requests/completion-response.js';
@@ -30,7 +31,7 @@ function registerChatRoute(app: FastifyInstance, context: ServerContext): void {
     },
     async (request, reply) => {
       const body = request.body as ChatCompletionRequest;
-      const entry = context.registry.generative(body.model);
+      const entry = await chooseGenerative(context, body.model, reply);
       const chat = await beforeSlot(context, reply, (options) => prepareChatRequest(body, entry, options));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;
@@ -57,7 +58,7 @@ function registerCompletionRoute(app: FastifyInstance, context: ServerContext): 
     },
     async (request, reply) => {
       const body = request.body as CompletionRequest;
-      const entry = context.registry.generative(body.model);
+      const entry = await chooseGenerative(context, body.model, reply);
       const task = await beforeSlot(context, reply, ({ signal }) => prepareCompletion(body, entry, signal));
       const job = await startJob(context, entry, reply);
       const includeUsage = body.stream_options?.include_usage === true;

@@ -1,7 +1,8 @@
 /** `/v1/models`, `/health`, `/slots`, `/metrics` and the OpenAPI document. */
 import type { FastifyInstance } from 'fastify';
 import { modelNotFound } from '../http/api-error.js';
-import type { ModelEntry } from '../models/model-registry.js';
+import type { ModelEntry } from '../models/model-entry.js';
+import type { ModelRegistry } from '../models/model-registry.js';
 import type { ServerContext } from '../requests/server-context.js';
 import type { ModelObject, SlotList } from '../schemas/status.js';
 import { answers, plainAnswer } from '../http/answers.js';
@@ -25,7 +26,7 @@ function registerModelRoutes(app: FastifyInstance, { registry }: ServerContext):
         response: plainAnswer('ModelList'),
       },
     },
-    () => ({ object: 'list', data: modelObjects(registry.entries(), created) }),
+    async () => ({ object: 'list', data: await modelObjects(registry, created) }),
   );
 
   app.get<{ Params: { model: string } }>(
@@ -39,8 +40,9 @@ function registerModelRoutes(app: FastifyInstance, { registry }: ServerContext):
         response: answers('Model'),
       },
     },
-    ({ params }) => {
-      const found = modelObjects(registry.entries(), created).find(({ id }) => id === params.model);
+    async ({ params }) => {
+      const named = ({ id, aliases = [] }: ModelObject): boolean => [id, ...aliases].includes(params.model);
+      const found = (await modelObjects(registry, created)).find(named);
       if (found === undefined) throw modelNotFound(params.model);
       return found;
     },
@@ -94,9 +96,22 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
 }
 
 /** A model that generates and embeds is listed once. */
-function modelObjects(entries: readonly ModelEntry[], created: number): ModelObject[] {
+async function modelObjects(registry: ModelRegistry, created: number): Promise<ModelObject[]> {
   const objects = new Map<string, ModelObject>();
-  for (const entry of entries) {
+  const available = (await registry.pool?.list()) ?? [];
+  for (const { available: model, state: value } of available) {
+    const { id, aliases } = model;
+    const listed: ModelObject = {
+      id,
+      object: 'model',
+      created,
+      owned_by: 'winnow',
+      capabilities: [],
+      status: { value },
+    };
+    objects.set(id, aliases === undefined ? listed : { ...listed, aliases: [...aliases] });
+  }
+  for (const entry of registry.entries()) {
     const { id, kind, model } = entry;
     const known = objects.get(id);
     const own: ModelObject['capabilities'] =
@@ -106,12 +121,14 @@ function modelObjects(entries: readonly ModelEntry[], created: number): ModelObj
           ? ['completion']
           : ['chat', 'completion'];
     objects.set(id, {
+      ...known,
       id,
       object: 'model',
       created,
       owned_by: 'winnow',
       context_length: known?.context_length ?? model.contextSize,
       capabilities: [...(known?.capabilities ?? []), ...own],
+      status: { value: 'loaded' },
     });
   }
   return [...objects.values()];

@@ -5,6 +5,7 @@ import { runSliced } from '@winnow/engine';
 import { answers } from '../http/answers.js';
 import { badRequest } from '../http/api-error.js';
 import type { GenerativeModel } from '../options.js';
+import { chooseGenerative } from '../requests/choose-model.js';
 import { chatRequestOf } from '../requests/chat-request.js';
 import { preparedTurn } from '../requests/prepared-chat.js';
 import { beforeSlot } from '../requests/respond.js';
@@ -31,7 +32,7 @@ function registerTokenize(app: FastifyInstance, context: ServerContext): void {
   const schema = describe('tokenize', 'Turns a text into tokens.', 'Tokenize');
   app.post('/tokenize', schema, async (request, reply): Promise<TokenizeResponse> => {
     const body = request.body as TokenizeRequest;
-    const { tokenizer } = context.registry.generative(body.model).model;
+    const { tokenizer } = (await chooseGenerative(context, body.model, reply)).model;
     const encoding = tokenizer.encodeSliced(body.content, { addSpecialTokens: body.add_special === true });
     const ids = await beforeSlot(context, reply, ({ signal }) => runSliced(encoding, signal));
     if (body.with_pieces !== true) return { tokens: Array.from(ids) };
@@ -45,9 +46,9 @@ function pieceOf(id: number, tokenizer: GenerativeModel['tokenizer']): string | 
 }
 
 function registerDetokenize(app: FastifyInstance, context: ServerContext): void {
-  app.post('/detokenize', describe('detokenize', 'Turns tokens into text.', 'Detokenize'), (request) => {
+  app.post('/detokenize', describe('detokenize', 'Turns tokens into text.', 'Detokenize'), async (request, reply) => {
     const { model, tokens } = request.body as DetokenizeRequest;
-    const { tokenizer } = context.registry.generative(model).model;
+    const { tokenizer } = (await chooseGenerative(context, model, reply)).model;
     const wrong = tokens.findIndex((id) => id >= tokenizer.vocabSize);
     if (wrong >= 0) throw badRequest(`tokens[${wrong}]`, `must be below ${tokenizer.vocabSize}`, 'invalid_value');
     return { content: tokenizer.decode(tokens) };
@@ -58,7 +59,7 @@ function registerApplyTemplate(app: FastifyInstance, context: ServerContext): vo
   const schema = describe('applyTemplate', 'The prompt that a conversation becomes.', 'ApplyTemplate');
   app.post('/apply-template', schema, async (request, reply) => {
     const body = request.body as ApplyTemplateRequest;
-    const entry = context.registry.generative(body.model);
+    const entry = await chooseGenerative(context, body.model, reply);
     const turn = await beforeSlot(context, reply, (options) => preparedTurn(chatRequestOf(body), entry, options));
     return { prompt: entry.model.tokenizer.decode(turn.prompt), tokens: Array.from(turn.prompt) };
   });

@@ -7,10 +7,16 @@ export const ModelObject = Type.Object(
     object: Type.Literal('model'),
     created: Type.Integer({ description: 'When the server started, in seconds since 1970.' }),
     owned_by: Type.String(),
-    context_length: Type.Integer({
-      description: 'Maximum number of tokens of a request, including prompt and answer.',
+    context_length: Type.Optional(
+      Type.Integer({
+        description: 'Maximum number of tokens of a request, including prompt and answer; absent until it is loaded.',
+      }),
+    ),
+    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding']), {
+      description: 'Empty until the model is loaded.',
     }),
-    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding'])),
+    aliases: Type.Optional(Type.Array(Type.String(), { description: 'Other names of the model.' })),
+    status: Type.Object({ value: Type.Enum(['loaded', 'loading', 'unloaded']) }),
   },
   { $id: 'Model' },
 );

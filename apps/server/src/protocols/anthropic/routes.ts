@@ -1,6 +1,7 @@
 /** `/v1/messages` and `/v1/messages/count_tokens` */
 import type { FastifyInstance } from 'fastify';
 import { answersOf } from '../../http/answers.js';
+import { chooseGenerative } from '../../requests/choose-model.js';
 import { prepareCall, preparedTurn } from '../../requests/prepared-chat.js';
 import { startJob } from '../../requests/generation-job.js';
 import { beforeSlot, respond } from '../../requests/respond.js';
@@ -31,7 +32,7 @@ function registerMessages(app: FastifyInstance, context: ServerContext): void {
     },
     async (request, reply) => {
       const body = request.body as MessageRequest;
-      const entry = context.registry.generative(body.model);
+      const entry = await chooseGenerative(context, body.model, reply);
       const chat = await beforeSlot(context, reply, (options) => prepareCall(callOf(body), entry, options));
       const job = await startJob(context, entry, reply);
       const response = { isStream: body.stream === true, promptParam: 'messages', format: messageStream };
@@ -57,7 +58,7 @@ function registerCountTokens(app: FastifyInstance, context: ServerContext): void
     },
     async (request, reply) => {
       const body = request.body as CountTokensRequest;
-      const entry = context.registry.generative(body.model);
+      const entry = await chooseGenerative(context, body.model, reply);
       const turn = await beforeSlot(context, reply, (options) => preparedTurn(chatRequestOf(body), entry, options));
       return { input_tokens: turn.prompt.length };
     },

@@ -1,47 +1,73 @@
 /** What Ollama's API says about models. */
 import { createHash } from 'node:crypto';
-import type { ModelEntry } from '../../models/model-registry.js';
+import type { ModelEntry } from '../../models/model-entry.js';
+import type { ModelRegistry } from '../../models/model-registry.js';
+import type { AvailableStatus } from '../../models/pool/model-pool.js';
 import type { OllamaListedModel, OllamaShowResponse } from './schemas.js';
 
 type Details = OllamaListedModel['details'];
 
-/** Unknown facts are empty. */
-function detailsOf(entry: ModelEntry): Details {
-  const family = entry.kind === 'generative' ? entry.model.config.architecture : '';
+/** Unknown facts are empty, as are those of models that are not loaded. */
+function detailsOf(entry: ModelEntry | undefined): Details {
+  const family = entry?.kind === 'generative' ? entry.model.config.architecture : '';
   return {
     ...{ parent_model: '', format: '', family, families: family === '' ? [] : [family] },
     ...{ parameter_size: '', quantization_level: '' },
   };
 }
 
+function listedModel(id: string, modifiedAt: string, size: number, entry?: ModelEntry): OllamaListedModel {
+  const digest = createHash('sha256').update(id).digest('hex');
+  return { name: id, model: id, modified_at: modifiedAt, size, digest, details: detailsOf(entry) };
+}
+
+const plannedBytes = (entry: ModelEntry): number =>
+  entry.kind === 'generative' ? (entry.model.plan?.totalBytes ?? 0) : 0;
+
 /** A model that generates and embeds is listed once. */
-export function listedModels(entries: readonly ModelEntry[], modifiedAt: string): OllamaListedModel[] {
+export function listedModels(
+  entries: readonly ModelEntry[],
+  available: readonly AvailableStatus[],
+  startedAt: string,
+): OllamaListedModel[] {
+  const loaded = new Map(entries.toReversed().map((entry) => [entry.id, entry]));
+  const models = new Map(
+    available.map(({ available: { id, sizeBytes = 0, modifiedMs } }) => {
+      const modifiedAt = modifiedMs === undefined ? startedAt : new Date(modifiedMs).toISOString();
+      return [id, listedModel(id, modifiedAt, sizeBytes, loaded.get(id))];
+    }),
+  );
+  const given = entries.filter(({ id }) => !models.has(id));
+  for (const entry of given)
+    models.set(entry.id, listedModel(entry.id, startedAt, plannedBytes(entry), loaded.get(entry.id)));
+  return [...models.values()];
+}
+
+/** The models in memory, each once. */
+export function runningModels(registry: ModelRegistry, startedAt: string): OllamaListedModel[] {
   const models = new Map<string, OllamaListedModel>();
-  for (const entry of entries) {
-    const { id } = entry;
-    if (models.has(id)) continue;
-    models.set(id, {
-      ...{ name: id, model: id, modified_at: modifiedAt },
-      size: entry.kind === 'generative' ? (entry.model.plan?.totalBytes ?? 0) : 0,
-      digest: createHash('sha256').update(id).digest('hex'),
-      details: detailsOf(entry),
-    });
+  for (const entry of registry.given()) {
+    models.set(entry.id, { ...listedModel(entry.id, startedAt, plannedBytes(entry), entry), size_vram: 0 });
+  }
+  for (const { entry, memoryBytes, expiresMs } of registry.pool?.loaded() ?? []) {
+    const expires = expiresMs === undefined ? {} : { expires_at: new Date(expiresMs).toISOString() };
+    models.set(entry.id, { ...listedModel(entry.id, startedAt, memoryBytes, entry), size_vram: 0, ...expires });
   }
   return [...models.values()];
 }
 
-/** @param entries of one model */
-export function shownModel(entries: readonly [ModelEntry, ...ModelEntry[]], modifiedAt: string): OllamaShowResponse {
+/** @param entries those of one model; none: it is not loaded */
+export function shownModel(entries: readonly ModelEntry[], modifiedAt: string): OllamaShowResponse {
   const [first] = entries;
   const capabilities = entries.flatMap((entry): OllamaShowResponse['capabilities'] => {
     if (entry.kind === 'embedding') return ['embedding'];
     return entry.model.chatTemplate === undefined ? ['completion'] : ['completion', 'tools'];
   });
-  const template = first.kind === 'generative' ? (first.model.chatTemplate?.source ?? '') : '';
+  const template = first?.kind === 'generative' ? (first.model.chatTemplate?.source ?? '') : '';
   return {
     ...{ license: '', modelfile: '', parameters: '', template, modified_at: modifiedAt },
     details: detailsOf(first),
-    model_info: modelInfo(first),
+    model_info: first === undefined ? {} : modelInfo(first),
     capabilities,
   };
 }

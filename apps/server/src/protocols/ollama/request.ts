@@ -2,7 +2,7 @@
 import type { ChatMessage, ChatRequest, ChatTurn, GenerateOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { badRequest } from '../../http/api-error.js';
-import type { GenerativeEntry } from '../../models/model-registry.js';
+import type { GenerativeEntry } from '../../models/model-entry.js';
 import type { ChatCall } from '../../requests/prepared-chat.js';
 import { samplingOptionsOf } from '../../requests/sampling.js';
 import type { OllamaChatRequest, OllamaGenerateRequest, OllamaMessage, OllamaOptions, Think } from './schemas.js';

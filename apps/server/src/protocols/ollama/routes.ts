@@ -4,14 +4,16 @@ import type { EmbedOptions } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { modelNotFound } from '../../http/api-error.js';
 import { answersOf } from '../../http/answers.js';
-import type { GenerativeEntry, ModelEntry } from '../../models/model-registry.js';
+import type { GenerativeEntry, ModelEntry } from '../../models/model-entry.js';
 import { prepareCall, type PreparedChat } from '../../requests/prepared-chat.js';
 import { tokenizePrompt } from '../../requests/completion-response.js';
+import { chooseEmbedding, chooseGenerative } from '../../requests/choose-model.js';
 import { embedTexts } from '../../requests/embed-texts.js';
 import { checkPrompt, startJob } from '../../requests/generation-job.js';
 import { beforeSlot, respond } from '../../requests/respond.js';
 import type { ServerContext } from '../../requests/server-context.js';
-import { listedModels, shownModel } from './models.js';
+import { keepMsOf } from './keep-alive.js';
+import { listedModels, runningModels, shownModel } from './models.js';
 import { chatCallOf, generateCallOf, generateOptionsOf, schemaOf, textTurn } from './request.js';
 import { answerLines, answerOf, nanoseconds, ollamaStream, wholeAnswer, type Shape } from './response.js';
 import type { OllamaChatRequest, OllamaEmbedRequest, OllamaGenerateRequest, OllamaShowRequest } from './schemas.js';
@@ -48,7 +50,10 @@ function registerChat(app: FastifyInstance, context: ServerContext): void {
     },
     async (request, reply) => {
       const body = request.body as OllamaChatRequest;
-      const entry = context.registry.generative(idOf(context, body.model));
+      const id = idOf(context, body.model);
+      const keepMs = keepMsOf(body.keep_alive);
+      if ((body.messages ?? []).length === 0 && keepMs === 0) return unloaded('chat', id, context);
+      const entry = await chooseGenerative(context, id, reply, { keepMs });
       if ((body.messages ?? []).length === 0) return loaded('chat', entry);
       const chat = await beforeSlot(context, reply, (options) => prepareCall(chatCallOf(body, entry), entry, options));
       return answer('chat', body.stream !== false, chat, entry, reply, context);
@@ -70,7 +75,10 @@ function registerGenerate(app: FastifyInstance, context: ServerContext): void {
     },
     async (request, reply) => {
       const body = request.body as OllamaGenerateRequest;
-      const entry = context.registry.generative(idOf(context, body.model));
+      const id = idOf(context, body.model);
+      const keepMs = keepMsOf(body.keep_alive);
+      if ((body.prompt ?? '') === '' && keepMs === 0) return unloaded('generate', id, context);
+      const entry = await chooseGenerative(context, id, reply, { keepMs });
       if ((body.prompt ?? '') === '') return loaded('generate', entry);
       const chat = await beforeSlot(context, reply, (options) =>
         body.raw === true || entry.model.chatTemplate === undefined
@@ -85,6 +93,14 @@ function registerGenerate(app: FastifyInstance, context: ServerContext): void {
 /** Clients send an empty prompt to load a model. */
 function loaded(shape: Shape, { id }: GenerativeEntry): object {
   return { ...answerOf(shape, id, {}), done: true, done_reason: 'load' };
+}
+
+/** With `keep_alive: 0` they send it to unload one. A model that was given to the server stays loaded. */
+async function unloaded(shape: Shape, name: string | undefined, { registry }: ServerContext): Promise<object> {
+  const id = name ?? (await registry.onlyId('generative'));
+  const isAvailable = (await registry.pool?.expire(id)) ?? false;
+  if (!isAvailable && registry.givenEntry('generative', id) === undefined) throw modelNotFound(id);
+  return { ...answerOf(shape, id, {}), done: true, done_reason: 'unload' };
 }
 
 async function answer(
@@ -131,8 +147,9 @@ function registerEmbed(app: FastifyInstance, context: ServerContext): void {
     },
     async (request, reply) => {
       const startMs = performance.now();
-      const { model, input, truncate = true, dimensions } = request.body as OllamaEmbedRequest;
-      const entry = context.registry.embedding(idOf(context, model));
+      const { model, input, truncate = true, dimensions, keep_alive: keepAlive } = request.body as OllamaEmbedRequest;
+      const keepMs = keepMsOf(keepAlive);
+      const entry = await chooseEmbedding(context, idOf(context, model), reply, { keepMs });
       const options = definedFields<EmbedOptions>({ dimensions, overflow: truncate ? 'truncate' : 'error' });
       const inputs = typeof input === 'string' ? [input] : input;
       const { embedded, numTokens } = await embedTexts(inputs, options, entry, reply, context);
@@ -150,12 +167,15 @@ function registerEmbed(app: FastifyInstance, context: ServerContext): void {
 function registerModels(app: FastifyInstance, context: ServerContext): void {
   const { registry } = context;
   const modifiedAt = new Date().toISOString();
-  const list = (): object => ({ models: listedModels(registry.entries(), modifiedAt) });
   const schemaOfList = (operationId: string, summary: string): object => ({
     schema: { operationId, summary, tags, response: answers('OllamaModelList') },
   });
-  app.get('/api/tags', schemaOfList('ollamaTags', "The models of this server, with Ollama's API."), list);
-  app.get('/api/ps', schemaOfList('ollamaPs', "The loaded models, with Ollama's API."), list);
+  app.get('/api/tags', schemaOfList('ollamaTags', "The models of this server, with Ollama's API."), async () => ({
+    models: listedModels(registry.entries(), (await registry.pool?.list()) ?? [], modifiedAt),
+  }));
+  app.get('/api/ps', schemaOfList('ollamaPs', "The loaded models, with Ollama's API."), () => ({
+    models: runningModels(registry, modifiedAt),
+  }));
   app.get(
     '/api/version',
     {
@@ -179,12 +199,14 @@ function registerModels(app: FastifyInstance, context: ServerContext): void {
         response: answers('OllamaShowResponse'),
       },
     },
-    (request) => {
+    async (request) => {
       const { model, name } = request.body as OllamaShowRequest;
-      const id = idOf(context, model ?? name) ?? registry.generative().id;
-      const [first, ...rest]: ModelEntry[] = registry.entries().filter((entry) => entry.id === id);
-      if (first === undefined) throw modelNotFound(id);
-      return shownModel([first, ...rest], modifiedAt);
+      const id = idOf(context, model ?? name) ?? (await registry.onlyId('generative'));
+      const available = ((await registry.pool?.list()) ?? []).map((each) => each.available);
+      const found = available.find((each) => [each.id, ...(each.aliases ?? [])].includes(id));
+      const entries: ModelEntry[] = registry.entries().filter((entry) => entry.id === (found?.id ?? id));
+      if (entries.length === 0 && found === undefined) throw modelNotFound(id);
+      return shownModel(entries, modifiedAt);
     },
   );
 }

@@ -2,7 +2,7 @@
 import { Type, type Static } from 'typebox';
 import { JsonObject, ModelId, TokenLogprobs } from '../../schemas/common.js';
 
-const noEffect = { description: 'Has no effect: models are loaded when the server starts.' };
+const noEffect = { description: 'Has no effect: the options of loading are those of the server.' };
 
 const Options = Type.Object(
   {
@@ -42,7 +42,12 @@ export type Think = Static<typeof Think>;
 
 const Format = Type.Union([Type.Enum(['', 'json']), JsonObject], { description: 'json, or a JSON schema.' });
 const Images = Type.Optional(Type.Array(Type.String(), { maxItems: 0, description: 'Not supported.' }));
-const KeepAlive = Type.Optional(Type.Union([Type.String(), Type.Number()], noEffect));
+const KeepAlive = Type.Optional(
+  Type.Union([Type.String(), Type.Number()], {
+    description:
+      'Seconds, or a text such as 5m, after which a model on demand is unloaded; 0: after this request, below 0: never.',
+  }),
+);
 
 const requestFields = {
   model: Type.Optional(ModelId),
@@ -127,7 +132,7 @@ const answerFields = {
   created_at: Type.String({ description: 'RFC 3339.' }),
   logprobs: Type.Optional(TokenLogprobs),
   done: Type.Boolean(),
-  done_reason: Type.Optional(Type.Enum(['stop', 'length', 'load'])),
+  done_reason: Type.Optional(Type.Enum(['stop', 'length', 'load', 'unload'])),
   total_duration: Type.Optional(Type.Integer({ description: 'Nanoseconds, as are all durations.' })),
   load_duration: Type.Optional(Type.Integer()),
   prompt_eval_count: Type.Optional(Type.Integer({ description: 'Prompt tokens.' })),
@@ -180,10 +185,12 @@ const Capabilities = Type.Array(Type.Enum(['completion', 'tools', 'embedding']))
 const ListedModel = {
   name: Type.String(),
   model: Type.String(),
-  modified_at: Type.String({ description: 'When the server started.' }),
-  size: Type.Integer({ description: 'Planned memory in bytes; 0: not known.' }),
+  modified_at: Type.String({ description: 'When the files were written, or else when the server started.' }),
+  size: Type.Integer({ description: 'Planned memory in bytes, or else the size of the files; 0: not known.' }),
   digest: Type.String({ description: 'Of the id.' }),
   details: Details,
+  expires_at: Type.Optional(Type.String({ description: 'When an idle model will be unloaded.' })),
+  size_vram: Type.Optional(Type.Integer({ description: '0: the memory is that of the computer.' })),
 };
 export const OllamaModelList = Type.Object(
   { models: Type.Array(Type.Object(ListedModel)) },

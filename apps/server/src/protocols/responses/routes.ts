@@ -3,6 +3,7 @@ import type { FastifyInstance } from 'fastify';
 import { answers } from '../../http/answers.js';
 import { ApiError } from '../../http/api-error.js';
 import type { Protocol } from '../../http/protocol.js';
+import { chooseGenerative } from '../../requests/choose-model.js';
 import { prepareCall } from '../../requests/prepared-chat.js';
 import { startJob } from '../../requests/generation-job.js';
 import { beforeSlot, respond } from '../../requests/respond.js';
@@ -40,7 +41,7 @@ function registerCreate(app: FastifyInstance, context: ServerContext, store: Res
       const owner = context.ownerOf(request);
       const { previous_response_id: previousId } = body;
       const previous = previousId === undefined ? [] : storedOf(store, previousId, owner).conversation;
-      const entry = context.registry.generative(body.model);
+      const entry = await chooseGenerative(context, body.model, reply);
       const chat = await beforeSlot(context, reply, (options) => prepareCall(callOf(body, previous), entry, options));
       const job = await startJob(context, entry, reply);
       const run = new ResponseRun(body, job, (response) => {
