@@ -149,6 +149,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
       loadEmbeddingModel: () => Promise.reject(new Error('this engine does not embed')),
       inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
       openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
+      openPromptStore: () => Promise.reject(new Error('this engine has no store')),
       weightsHash: (location, openOptions = {}) => open(location, openOptions, 'xxh:fake'),
     },
     ...calls,

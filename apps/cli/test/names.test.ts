@@ -12,7 +12,7 @@ type Names = { readonly [name: string]: true | Names };
 
 /** Every option of `loadModel`; the type rejects missing and unknown ones. */
 const loadNames: OptionNames<LoadOptions> = {
-  ...{ fetch: true, signal: true, onProgress: true, onEvent: true, now: true, randomSeed: true },
+  ...{ fetch: true, signal: true, onProgress: true, onEvent: true, promptCache: true, now: true, randomSeed: true },
   ...{
     backend: true,
     createBackend: true,
@@ -63,7 +63,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
   embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
   ...{ graceMs: true, onRequest: true, onError: true },
-  ...{ catalog: { list: true, find: true }, memoryBytes: true, maxLoadedModels: true, unloadAfterMs: true },
+  ...{ catalog: true, memoryBytes: true, maxLoadedModels: true, unloadAfterMs: true },
   onModelEvent: true,
 };
 
@@ -75,16 +75,18 @@ const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddi
 /** Objects and functions that only a program can pass, and settings that the commands determine. */
 const programOnly = [
   ...serveArguments,
-  ...['fetch', 'signal', 'onProgress', 'onEvent', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
+  ...['fetch', 'signal', 'onProgress', 'onEvent', 'promptCache', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
-  ...['onRequest', 'onError', 'onModelEvent', 'catalog', 'catalog.list', 'catalog.find'],
+  ...['onRequest', 'onError', 'onModelEvent', 'catalog'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
   ...[
     '--log-format',
     '--models-dir',
+    '--cache-dir',
+    '--cache-size',
     '--models-file',
     '--hub',
     '--model',

@@ -1,5 +1,5 @@
 /** `winnow serve`: its flags and signals. The server is tested in its own package. */
-import type { EmbeddingModel } from '@winnow/engine';
+import type { EmbeddingModel, PromptStore } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { NonFiniteError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -211,4 +211,24 @@ test.each([
 ])('winnow serve %s exits with 2', async (line, message) => {
   const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);
   expect([code, stderr]).toEqual([2, expect.stringContaining(message)]);
+});
+
+test('a prompt cache on disk is one store for all models', async () => {
+  const server = createFakeServer();
+  const { api, loads } = createFakeEngine();
+  const store = {} as PromptStore;
+  const opened: unknown[] = [];
+  const openPromptStore = async (...given: unknown[]): Promise<PromptStore> => {
+    opened.push(given);
+    return store;
+  };
+  const host = new TestHost({ ...api, openPromptStore }, { server: server.api });
+  const run = host.run(['serve', 'a.gguf', 'b.gguf', '--cache-dir', 'pages', '--cache-size', '2GB']);
+  await host.untilShown('listening');
+  host.interrupt();
+  await run;
+  expect(opened).toEqual([['pages', { maxBytes: 2e9 }]]);
+  expect(loads.map(({ options }) => options.promptCache)).toEqual([store, store]);
+  const { code, stderr } = await runCli(api, ['serve', '--cache-size', '2GB']);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('--cache-size: requires --cache-dir')]);
 });

@@ -130,7 +130,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   corsOrigins: true,
   onRequest: true,
   onError: true,
-  catalog: { list: true, find: true },
+  catalog: true,
   memoryBytes: true,
   maxLoadedModels: true,
   unloadAfterMs: true,

@@ -30,3 +30,12 @@ export const openTokenizer: EngineApi['openTokenizer'] = api.openTokenizer;
  * names, dtypes and shapes of all tensors and samples of their bytes. Throws as `loadModel`.
  */
 export const weightsHash: EngineApi['weightsHash'] = api.weightsHash;
+
+/**
+ * Opens a folder for the pages of prompts, which `loadModel` takes as `promptCache`: prompts that begin alike are not
+ * computed again after the program was started again. Files are readable by their owner alone; they hold what a prompt
+ * was computed to, and its tokens. Several models may share a store, within its limit.
+ * @throws {IoError} when the folder cannot be created or read
+ * @throws {ArgumentError} for a limit that is no positive number, and on hosts without a file system
+ */
+export const openPromptStore: EngineApi['openPromptStore'] = api.openPromptStore;

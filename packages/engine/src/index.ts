@@ -1,5 +1,6 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-export { inspectModel, loadEmbeddingModel, loadModel, openTokenizer, weightsHash } from './api.js';
+export { inspectModel, loadEmbeddingModel, loadModel, openPromptStore, openTokenizer, weightsHash } from './api.js';
+export type { PromptStore, PromptStoreOptions, PromptStoreStatistics } from './runtime/prompt-cache/store.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
 export { checkTextLength } from './chat/encode-prompt.js';
@@ -39,7 +40,13 @@ export type {
 export type { Eviction, LeastAttendedOptions } from './plan/eviction.js';
 export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './metrics/feed-forward.js';
 export type { MemoryPlan, WeightTierBudgets } from './plan/memory-plan.js';
-export type { CacheMetrics, ModelMetrics, StepMetrics, TierMetrics } from './metrics/model-metrics.js';
+export type {
+  CacheMetrics,
+  ModelMetrics,
+  PromptCacheMetrics,
+  StepMetrics,
+  TierMetrics,
+} from './metrics/model-metrics.js';
 export type { EngineEvent } from './metrics/events.js';
 export {
   formatPrometheus,

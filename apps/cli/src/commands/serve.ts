@@ -2,7 +2,7 @@
 import { definedFields, WinnowError } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import { statSync } from 'node:fs';
-import type { EmbeddingLoadOptions, EmbeddingModel, Model } from '@winnow/engine';
+import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model } from '@winnow/engine';
 import { totalmem } from 'node:os';
 import type { OnDemandOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
@@ -38,6 +38,8 @@ interface ServeFlags extends LoadFlags {
   readonly apiKey?: readonly string[];
   readonly sharePrefixes?: boolean;
   readonly corsOrigin?: readonly string[];
+  readonly cacheDir?: string;
+  readonly cacheSize?: number;
   readonly modelsDir?: string;
   readonly hub?: boolean;
   readonly modelsFile?: string;
@@ -187,12 +189,24 @@ function addSharedCacheOptions(command: Command): void {
   });
 }
 
+/** Pages of prompts in files. */
+function addPromptCacheOptions(command: Command): void {
+  addGroup(command, {
+    heading: 'Context and KV cache',
+    advanced: [
+      flag('--cache-dir <folder>', 'keep pages of prompts in this folder for later runs (default: none)'),
+      sizeOption('--cache-size <size>', 'maximum size of these pages (default: 10GB)'),
+    ],
+  });
+}
+
 export function registerServe(program: Command, host: CommandHost): void {
   const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
   addServerOptions(command);
   addOnDemandOptions(command);
   addLoadOptions(addAttentionOptions(command));
   addSharedCacheOptions(command);
+  addPromptCacheOptions(command);
   addGroup(command, {
     heading: 'Output',
     common: [flag('-q, --quiet', 'print only errors to stderr, no request log')],
@@ -210,7 +224,8 @@ export function registerServe(program: Command, host: CommandHost): void {
 async function serve(names: readonly string[], flags: ServeFlags, context: CommandContext): Promise<void> {
   const { io, out, warn } = context;
   const { embeddingModel: embeddingNames = [], modelId: ids = [], embeddingModelId: embeddingIds = [] } = flags;
-  const onDemand = onDemandOptions(flags, context);
+  const promptCache = await openPromptCache(flags, context);
+  const onDemand = onDemandOptions(flags, promptCache, context);
   const isDemo = names.length === 0 && embeddingNames.length === 0 && onDemand === undefined;
   const wanted = isDemo ? [undefined] : names;
   checkNumIds('--model-id', ids, wanted.length, 'model');
@@ -221,7 +236,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     const models: ServedModel[] = [];
     let givenBytes = 0;
     for (const [index, name] of wanted.entries()) {
-      const model = await openGenerativeModel(name, flags, context);
+      const model = await openGenerativeModel(name, flags, promptCache, context);
       owned.push(model);
       givenBytes += model.plan.totalBytes;
       models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
@@ -267,8 +282,29 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   }
 }
 
+type PromptCacheOption = Pick<LoadOptions, 'promptCache'>;
+
+const defaultCacheBytes = 10e9;
+
+/** One store for all models. */
+async function openPromptCache(
+  { cacheDir, cacheSize }: ServeFlags,
+  { io }: CommandContext,
+): Promise<PromptCacheOption> {
+  if (cacheDir === undefined) {
+    if (cacheSize !== undefined) throw new UsageError('--cache-size: requires --cache-dir');
+    return {};
+  }
+  const { openPromptStore } = await io.engine();
+  return { promptCache: await openPromptStore(cacheDir, { maxBytes: cacheSize ?? defaultCacheBytes }) };
+}
+
 /** Undefined without a source of models that are loaded on demand. */
-function onDemandOptions(flags: ServeFlags, context: CommandContext): OnDemandOptions | undefined {
+function onDemandOptions(
+  flags: ServeFlags,
+  promptCache: PromptCacheOption,
+  context: CommandContext,
+): OnDemandOptions | undefined {
   const { modelsDir: folder, hub = false, modelsFile, maxLoadedModels, unloadAfter } = flags;
   if (folder === undefined && !hub && modelsFile === undefined) {
     if (maxLoadedModels === undefined && unloadAfter === undefined) return undefined;
@@ -286,7 +322,7 @@ function onDemandOptions(flags: ServeFlags, context: CommandContext): OnDemandOp
           optionsOf(addAttentionOptions, addLoadOptions, addSharedCacheOptions, addModelOptions),
         );
   const unloadAfterMs = unloadAfter === undefined ? undefined : unloadAfter * 1000;
-  const catalog = createCatalog({ folder, hub, settings }, flags, context);
+  const catalog = createCatalog({ folder, hub, settings, promptCache }, flags, context);
   return { catalog, ...definedFields<OnDemandOptions>({ maxLoadedModels, unloadAfterMs }) };
 }
 
@@ -324,10 +360,11 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
 async function openGenerativeModel(
   name: string | undefined,
   flags: ServeFlags,
+  promptCache: PromptCacheOption,
   context: CommandContext,
 ): Promise<Model> {
   try {
-    return await openModel(name, loadOptionsOf({ kvWhenFull: 'wait', ...flags }), context);
+    return await openModel(name, { ...loadOptionsOf({ kvWhenFull: 'wait', ...flags }), ...promptCache }, context);
   } catch (error) {
     if (name === undefined || !isEncoderError(error)) throw error;
     throw suggest(error, { argument: name, instead: ['--embedding-model', name] });

@@ -1,5 +1,10 @@
 /** The server's own metrics, and those read from its models when scraped. */
-import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '@winnow/engine';
+import {
+  formatPrometheusModels,
+  type LabeledMetrics,
+  type ModelMetrics,
+  type PromptCacheMetrics,
+} from '@winnow/engine';
 import type { ModelEvent } from '../catalog.js';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';
@@ -41,6 +46,7 @@ export class ServerMetrics {
       ...slotMetrics(registry),
       ...stepMetrics(registry),
       ...poolMetrics(registry),
+      ...promptCacheMetrics(registry),
       ...processMetrics(),
     ];
   }
@@ -151,6 +157,39 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
       'winnow_preemptions_total',
       'Preempted requests.',
       perGenerative(registry, ({ steps }) => steps.numPreemptions),
+    ),
+  ];
+}
+
+/** Pages of prompts in files, of models that keep them. */
+function promptCacheMetrics(registry: ModelRegistry): Metric[] {
+  const perModel = (read: (metrics: PromptCacheMetrics) => number): (() => Sample[]) => {
+    return () =>
+      registry.entries().flatMap((entry): Sample[] => {
+        const metrics = entry.kind === 'generative' ? entry.model.metrics().promptCache : undefined;
+        return metrics === undefined ? [] : [[{ model: entry.id }, read(metrics)]];
+      });
+  };
+  return [
+    counter(
+      'winnow_prompt_cache_read_tokens_total',
+      'Prompt tokens whose pages were read from files.',
+      perModel(({ numReadTokens }) => numReadTokens),
+    ),
+    counter(
+      'winnow_prompt_cache_stored_pages_total',
+      'Pages of prompts that were written.',
+      perModel(({ numStoredPages }) => numStoredPages),
+    ),
+    counter(
+      'winnow_prompt_cache_damaged_pages_total',
+      'Pages that were damaged.',
+      perModel(({ numDamagedPages }) => numDamagedPages),
+    ),
+    gauge(
+      'winnow_prompt_cache_bytes',
+      'Size of all pages of the store of the model.',
+      perModel(({ sizeBytes }) => sizeBytes),
     ),
   ];
 }

@@ -127,10 +127,13 @@ export class GenerationRun {
     const { now } = this.#model.host;
     const { maxTokens, overflow } = this.#limits;
     const read = (output: ReadOutput): Promise<void> => this.#choose(output, onState);
-    const numCached = this.#sequence.begin(this.#prompt, dropsTokens(overflow));
+    const numShared = this.#sequence.begin(this.#prompt, dropsTokens(overflow));
     const startMs = now();
+    const numCached = numShared + (await this.#restorePages());
+    const computeMs = now();
     await this.#prefill(maxTokens > 0 ? read : undefined);
     const promptMs = now() - startMs;
+    this.#storePages(numCached, now() - computeMs);
     const request = decodeRequest(this.#sequence, this.#options.signal, read);
     let pausedMs = 0; // while the caller handles the token
     let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
@@ -188,6 +191,27 @@ export class GenerationRun {
     return this.#prompt.length + this.#generated.length >= maxTokens;
   }
 
+  /** Pages of prompts are computed by the policy of prefill. */
+  get #pagesOf(): LoadedModel['promptCache'] {
+    return this.#options.promptPhase === 'decode' ? undefined : this.#model.promptCache;
+  }
+
+  /** Restores stored pages; returns their number of tokens. */
+  async #restorePages(): Promise<number> {
+    return (await this.#pagesOf?.restore(this.#sequence, this.#firstPrompt, this.#options.signal)) ?? 0;
+  }
+
+  #storePages(numCached: number, milliseconds: number): void {
+    const numComputed = this.#prompt.length - numCached;
+    this.#pagesOf?.noteComputed(numComputed, milliseconds);
+    this.#pagesOf?.save(this.#sequence, this.#firstPrompt.length);
+  }
+
+  /** The prompt without the tokens of a resumed generation. */
+  get #firstPrompt(): Int32Array {
+    return this.#prompt.subarray(0, this.#prompt.length - this.#numResumed);
+  }
+
   /**
    * Computes the part of the prompt that is not cached, in chunks.
    * @param read reads the outputs of the last token
@@ -199,7 +223,7 @@ export class GenerationRun {
     const numPrompt = tokens.length - this.#numResumed;
     const fits = tokens.length < contextSize;
     const maxChunk = fits ? scheduler.maxChunk : Math.min(scheduler.maxChunk, chunkLimit(contextSize));
-    let begin = this.#sequence.view.numTokens;
+    let begin = this.#sequence.tokens.length; // also those of a preempted sequence
     onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
     while (begin < tokens.length) {
       signal?.throwIfAborted();

@@ -6,6 +6,7 @@ import type { TracedLayer } from '../plan/attention-trace.js';
 import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
+import type { PromptCache } from '../runtime/prompt-cache/prompt-cache.js';
 import type { Scheduler } from '../runtime/scheduler.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 
@@ -32,6 +33,8 @@ export interface LoadedModel {
   readonly noteLength: (numTokens: number) => void;
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
+  /** Pages of prompts in files. */
+  readonly promptCache: PromptCache | undefined;
   readonly nonFinite: NonFiniteSearch;
   readonly host: Host;
   /** Layers whose attention is traced, if any is. */

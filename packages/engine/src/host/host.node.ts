@@ -4,6 +4,7 @@ import { fileSink, fileSource } from '@winnow/bytes/node';
 import type { EngineHost } from '../load/engine.js';
 import { openColdFolder } from './cold-folder.node.js';
 import { openAdapterPath } from './open-adapter.node.js';
+import { openPromptFolder } from './prompt-folder.node.js';
 import { openPath, pathOf } from './open-path.node.js';
 
 export const host: EngineHost = {
@@ -15,5 +16,6 @@ export const host: EngineHost = {
   temporaryFiles: () => openColdFolder(tmpdir()),
   // a session contains the conversation
   openSink: (path) => fileSink(pathOf(path), { mode: 0o600 }),
+  openPromptStore: openPromptFolder,
   openSource: (path) => fileSource(pathOf(path)),
 };

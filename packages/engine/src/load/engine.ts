@@ -1,8 +1,9 @@
 /** The functions of the package, for a host with or without a file system. */
-import { FormatError, checkOptions } from '@winnow/tensor';
+import { ArgumentError, FormatError, checkOptions } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from '../chat/template.js';
 import type { EmbeddingModel } from '../embedding/model.js';
+import type { PromptStore, PromptStoreOptions } from '../runtime/prompt-cache/store.js';
 import type { SessionFiles } from '../sessions/location.js';
 import type { Model } from '../sessions/model.js';
 import type { WeightHost } from '../weight-offload/options.js';
@@ -28,6 +29,7 @@ export interface EngineApi {
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
   weightsHash(location: ModelLocation, options?: OpenOptions): Promise<string>;
+  openPromptStore(folder: string, options: PromptStoreOptions): Promise<PromptStore>;
 }
 
 /** A model's tokenizer and chat template. */
@@ -44,6 +46,7 @@ export interface EngineHost extends SessionFiles, WeightHost {
   readonly memoryBytes?: number;
   readonly openPath?: OpenPath;
   readonly openAdapterPath?: OpenAdapterPath;
+  readonly openPromptStore?: EngineApi['openPromptStore'];
 }
 
 /** `attention: 'auto'` looks for the policy file beside the model. */
@@ -88,6 +91,10 @@ export function createEngineApi(host: EngineHost): EngineApi {
       } finally {
         await opened.close();
       }
+    },
+    async openPromptStore(folder, options): Promise<PromptStore> {
+      if (host.openPromptStore !== undefined) return host.openPromptStore(folder, options);
+      throw new ArgumentError({ argument: 'folder', expected: 'a host with a file system', actual: 'one without' });
     },
     async weightsHash(location, options = {}): Promise<string> {
       checkOptions(options, openOptionNames);

@@ -12,6 +12,7 @@ import { fitAuto } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
+import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
 import { GenerativeModel, type Model } from '../sessions/model.js';
@@ -156,6 +157,7 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
     feedForwardMetrics: () => resources.feedForward?.metrics(),
     loaded,
     async release() {
+      await loaded.promptCache?.close();
       try {
         await runtime.pool.tiers?.close();
       } finally {
@@ -172,6 +174,7 @@ function sessionModelOf(
   const { opened, fitted, tokenizer } = described;
   const { plan, description } = fitted;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
+  const sessionKey = { modelHash: hash, options: sessionOptions(plan) };
   const lengthNotice = new LengthNotice(plan, guardedListener(options.onEvent));
   return {
     config: description.config,
@@ -184,13 +187,39 @@ function sessionModelOf(
     noteLength: (numTokens) => lengthNotice.note(numTokens),
     pool: runtime.pool,
     scheduler: runtime.scheduler,
+    promptCache: promptCacheOf(runtime, options, sessionKey, host),
     nonFinite: resources.nonFiniteSearch(description),
     host,
-    sessionKey: { modelHash: hash, options: sessionOptions(plan) },
+    sessionKey,
     files,
     numTop: plan.numTop,
     tracedLayers: plan.tracedLayers,
   };
+}
+
+/** Models whose cache is more than the blocks of the pool have none, and a notice says so. */
+function promptCacheOf(
+  { pool, scheduler }: Runtime,
+  { promptCache: store, kvCache }: LoadOptions,
+  sessionKey: SessionKey,
+  { now }: Host,
+): PromptCache | undefined {
+  if (store === undefined) return undefined;
+  const { states, tiers, heavyHitters } = pool;
+  const isOff = kvCache?.prefixSharing === false;
+  if (states === undefined && tiers === undefined && heavyHitters === undefined && !isOff) {
+    return new PromptCache({ pool, scheduler, store, sessionKey, now });
+  }
+  const obstacle =
+    states !== undefined
+      ? 'recurrent states'
+      : tiers !== undefined
+        ? 'KV offload'
+        : isOff
+          ? 'prefix sharing turned off'
+          : 'attention masses';
+  pool.report({ kind: 'notice', text: `promptCache has no effect: pages cannot be restored with ${obstacle}` });
+  return undefined;
 }
 
 function accessOf(

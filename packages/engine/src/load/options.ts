@@ -93,6 +93,7 @@ export const loadOptionNames: OptionNames<LoadOptions> = {
   policyFile: true,
   memory: memoryNames,
   onEvent: true,
+  promptCache: true,
   now: true,
   randomSeed: true,
 };

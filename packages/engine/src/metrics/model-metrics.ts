@@ -57,6 +57,20 @@ export interface TierMetrics {
   readonly numChosenPages: number;
 }
 
+/** Pages of prompts in files, when loaded with `promptCache`. */
+export interface PromptCacheMetrics {
+  /** Prompt tokens whose pages were read. */
+  readonly numReadTokens: number;
+  /** Pages that were written. */
+  readonly numStoredPages: number;
+  /** Pages that were damaged and removed. */
+  readonly numDamagedPages: number;
+  /** Time of reading. */
+  readonly readMs: number;
+  /** Size of all pages in the store, also of other models. */
+  readonly sizeBytes: number;
+}
+
 /** Steps of all sessions since loading. */
 export interface StepMetrics {
   readonly numSteps: number;
@@ -79,6 +93,8 @@ export interface ModelMetrics {
   readonly cache: CacheMetrics;
   /** If the KV cache is offloaded. */
   readonly tiers?: TierMetrics;
+  /** When loaded with `promptCache`. */
+  readonly promptCache?: PromptCacheMetrics;
   readonly steps: StepMetrics;
   /** Records of the programs that run on the reference because the backend has no kernel: see `Model.fallbacks`. */
   readonly numFallbackRecords: number;

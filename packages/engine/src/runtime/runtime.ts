@@ -9,6 +9,7 @@ import { guardedListener, type EngineEvent } from '../metrics/events.js';
 import type { ModelPlan } from '../plan/model-plan.js';
 import type { KvCacheOptions } from '../plan/options.js';
 import { KvPool } from './kv-pool.js';
+import type { PromptStore } from './prompt-cache/store.js';
 import { ModelRunner, type StepExecutables } from './model-runner.js';
 import { Scheduler } from './scheduler.js';
 import { StateRows } from './state-rows.js';
@@ -17,6 +18,8 @@ export interface RuntimeOptions {
   readonly kvCache?: KvCacheOptions;
   /** Called on evictions, block copies, preemptions, offloading and waiting as they happen. */
   readonly onEvent?: (event: EngineEvent) => void;
+  /** Where pages of prompts are kept for later runs (`openPromptStore`). Default: nowhere. */
+  readonly promptCache?: PromptStore;
 }
 
 export interface RuntimeParts extends OffloadHost {

@@ -48,7 +48,6 @@ export class Sequence {
   /** Attention mass per token, if eviction needs it. */
   readonly heavyHitters: HeavyHitters | undefined;
   readonly #pool: KvPool;
-  /** Cached prefixes are shared only among sequences of the same salt. */
   readonly #salt: string;
   #view: SequenceView;
   #evictions: EvictionLog;
@@ -95,6 +94,11 @@ export class Sequence {
       state?.free();
       throw error;
     }
+  }
+
+  /** Cached prefixes are shared only among sequences of the same salt. */
+  get salt(): string {
+    return this.#salt;
   }
 
   /** Its view in the block manager. A new object after `begin`. */

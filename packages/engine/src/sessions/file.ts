@@ -1,17 +1,12 @@
 /** Shared by saving and restoring sessions: types, and the rows of cache buffers as sections of a file. */
-import type { JsonValue, SessionOptionValue } from '@winnow/kv-cache';
+import type { JsonValue } from '@winnow/kv-cache';
 import { slotPositionsName } from '@winnow/models';
 import type { LoadedModel } from '../generation/loaded-model.js';
 import type { GenerationState } from '../generation/state.js';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
+import type { SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import type { SessionFiles } from './location.js';
-
-/** What must match for a session to continue. */
-export interface SessionKey {
-  readonly modelHash: string;
-  readonly options: Readonly<Record<string, SessionOptionValue>>;
-}
 
 /** A loaded model whose sessions can be saved. */
 export interface SessionModel extends LoadedModel {

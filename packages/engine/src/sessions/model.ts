@@ -202,11 +202,12 @@ export class GenerativeModel implements Model, SessionOwner {
   };
 
   readonly metrics: Model['metrics'] = () => {
-    const { pool, scheduler } = this.#parts.loaded;
+    const { pool, scheduler, promptCache } = this.#parts.loaded;
     const feedForward = this.#parts.feedForwardMetrics();
     return {
       numSessions: this.#sessions.size,
       cache: pool.metrics(),
+      ...(promptCache === undefined ? {} : { promptCache: promptCache.metrics() }),
       ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
       steps: scheduler.statistics(),
       numFallbackRecords: this.#parts.fallbacks.reduce((sum, { numRecords }) => sum + numRecords, 0),

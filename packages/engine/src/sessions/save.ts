@@ -10,16 +10,9 @@ import {
 import { snapshotOf } from '../generation/state.js';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
+import type { SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import type { Sequence } from '../runtime/sequence.js';
-import {
-  eachPart,
-  massesName,
-  savedBuffers,
-  type SessionKey,
-  type SessionModel,
-  type SessionParts,
-  type SessionSize,
-} from './file.js';
+import { eachPart, massesName, savedBuffers, type SessionModel, type SessionParts, type SessionSize } from './file.js';
 import { encodeGeneration } from './generation-codec.js';
 import { blocksInOrder, type RowPlace } from './placement.js';
 

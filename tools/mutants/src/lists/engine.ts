@@ -51,6 +51,36 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/runtime/batching.test.ts', 'test/generation/failures.test.ts', 'test/load/closing.test.ts'],
   },
   {
+    file: 'packages/engine/src/runtime/prompt-cache/page-keys.ts',
+    find: "JSON.stringify(['winnow page 1', modelHash, options, salt])",
+    replace: "JSON.stringify(['winnow page 1', modelHash, options])",
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/prompt-cache/page-keys.ts',
+    find: 'link.set(previous);',
+    replace: '',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/prompt-cache/page-codec.ts',
+    find: '(_, slot) => firstPosition + slot',
+    replace: '(_, slot) => slot',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/prompt-cache/prompt-cache.ts',
+    find: '(index > first && !this.#isCheaper(blockSize))',
+    replace: 'false',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/host/prompt-folder.node.ts',
+    find: 'pages.sort((a, b) => a.usedMs - b.usedMs);',
+    replace: '',
+    tests: ['test/runtime/prompt-cache.test.ts'],
+  },
+  {
     file: 'packages/engine/src/runtime/sequence.ts',
     find: 'if (numEvicted > 0 && !(mayHaveGaps && numKept === numTokens)) numKept = 0;',
     replace: '',

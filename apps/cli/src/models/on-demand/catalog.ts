@@ -1,6 +1,6 @@
 /** What `winnow serve` can load on demand: models of a folder, of the hub, and of a file with settings. */
 import { resolve } from 'node:path';
-import type { EmbeddingLoadOptions } from '@winnow/engine';
+import type { EmbeddingLoadOptions, LoadOptions } from '@winnow/engine';
 import type { AvailableModel, LoadedModel, ModelCatalog, ModelKind, PreparedModel } from '@winnow/server';
 import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
@@ -20,6 +20,8 @@ export interface CatalogSources {
   readonly hub: boolean;
   /** `--models-file` */
   readonly settings: SettingsFile;
+  /** `--cache-dir` */
+  readonly promptCache: Pick<LoadOptions, 'promptCache'>;
 }
 
 type Facts = Pick<AvailableModel, 'sizeBytes' | 'modifiedMs'> & { readonly aliases?: readonly string[] };
@@ -124,7 +126,7 @@ class Catalog implements ModelCatalog {
     return {
       ...{ id, aliases: [...aliases, ...(settings?.aliases ?? [])] },
       ...definedFields<AvailableModel>({ ...facts, unloadAfterMs, maxSessions: flags.maxSessions }),
-      prepare: (kind, { signal }) => prepare(kind, model, flags, { ...this.#context, signal }),
+      prepare: (kind, { signal }) => prepare(kind, model, flags, this.#sources, { ...this.#context, signal }),
     } as AvailableModel;
   }
 }
@@ -137,6 +139,7 @@ async function prepare(
   kind: ModelKind,
   model: string,
   flags: ModelFlags,
+  { promptCache }: CatalogSources,
   context: OpenContext,
 ): Promise<PreparedModel | undefined> {
   const path = await locate(model, context);
@@ -153,7 +156,7 @@ async function prepare(
       load: async (load) => ({ kind, model: await openEmbeddingModel(path, options, { ...context, ...load }) }),
     };
   }
-  const options = withPolicyPath(model, loadOptionsOf(flags));
+  const options = { ...withPolicyPath(model, loadOptionsOf(flags)), ...promptCache };
   const { plan } = await engine.inspectModel(path, { ...options, signal });
   return {
     memoryBytes: plan.totalBytes,

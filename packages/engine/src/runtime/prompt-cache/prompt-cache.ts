@@ -1,0 +1,194 @@
+/**
+ * Keeps the pages of computed prompts in a store and restores them, also after the program was started again. Only whole
+ * pages at the beginning of a prompt, of models without recurrent state, whose cache is in the pool.
+ */
+import type { SessionOptionValue } from '@winnow/kv-cache';
+import type { PromptCacheMetrics } from '../../metrics/model-metrics.js';
+import type { KvPool } from '../kv-pool.js';
+import type { Scheduler } from '../scheduler.js';
+import type { Sequence } from '../sequence.js';
+import { decodePage, encodePage, writePage, type PageRows } from './page-codec.js';
+import { pageKeys } from './page-keys.js';
+import type { PromptStore } from './store.js';
+
+/** What saved contents depend on. */
+export interface SessionKey {
+  readonly modelHash: string;
+  readonly options: Readonly<Record<string, SessionOptionValue>>;
+}
+
+export interface PromptCacheParts {
+  readonly pool: KvPool;
+  readonly scheduler: Scheduler;
+  readonly store: PromptStore;
+  readonly sessionKey: SessionKey;
+  readonly now: () => number;
+}
+
+/** Prompts that wait to be stored hold their blocks; further ones are stored when they are used again. */
+const maxPending = 4;
+
+export class PromptCache {
+  readonly #parts: PromptCacheParts;
+  #storing: Promise<void> = Promise.resolve();
+  #numPending = 0;
+  #isClosed = false;
+  #lastProblem = '';
+  #computedTokens = 0;
+  #computedMs = 0;
+  #readPages = 0;
+  #readMs = 0;
+  #storedPages = 0;
+  #damagedPages = 0;
+
+  constructor(parts: PromptCacheParts) {
+    this.#parts = parts;
+  }
+
+  metrics(): PromptCacheMetrics {
+    const { store, pool } = this.#parts;
+    return {
+      numReadTokens: this.#readPages * pool.manager.blockSize,
+      numStoredPages: this.#storedPages,
+      numDamagedPages: this.#damagedPages,
+      readMs: this.#readMs,
+      sizeBytes: store.statistics().usedBytes,
+    };
+  }
+
+  /** Measures prefill. */
+  noteComputed(numTokens: number, milliseconds: number): void {
+    this.#computedTokens += numTokens;
+    this.#computedMs += milliseconds;
+  }
+
+  /**
+   * Appends stored pages to a sequence that holds a prefix of the prompt, as long as reading is cheaper than computing.
+   * The last token is never part of them. Pages that cannot be read are computed.
+   * @returns number of restored tokens
+   * @throws the signal's reason
+   */
+  async restore(sequence: Sequence, prompt: Int32Array, signal: AbortSignal | undefined): Promise<number> {
+    const { pool, store, scheduler, sessionKey, now } = this.#parts;
+    const { blockSize } = pool.manager;
+    const first = sequence.view.numTokens / blockSize;
+    const numPages = Math.floor((prompt.length - 1) / blockSize);
+    if (!Number.isInteger(first) || first >= numPages || !sequence.view.isShareable) return 0;
+    const whole = prompt.subarray(0, numPages * blockSize);
+    const keys = await pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize });
+    let index = first;
+    for (; index < numPages; index++) {
+      signal?.throwIfAborted();
+      const key = keys[index] as string;
+      // the first page is read in any case, which measures the rate
+      if (!store.has(key) || (index > first && !this.#isCheaper(blockSize))) break;
+      const tokens = prompt.slice(index * blockSize, (index + 1) * blockSize);
+      const startMs = now();
+      const rows = await this.#read(key, tokens);
+      const readMs = now() - startMs;
+      if (rows === undefined) break;
+      const place = (): Promise<number | undefined> => this.#place(sequence, index * blockSize, tokens, rows);
+      const placedMs = await scheduler.exclusive(place);
+      if (placedMs === undefined) break;
+      this.#readPages++;
+      this.#readMs += readMs + placedMs;
+    }
+    return (index - first) * blockSize;
+  }
+
+  /** Stores the pages of the first `numTokens` tokens of a sequence while it goes on. Never fails. */
+  save(sequence: Sequence, numTokens: number): void {
+    const { pool } = this.#parts;
+    const { manager } = pool;
+    const numPages = Math.floor(numTokens / manager.blockSize);
+    if (this.#isClosed || this.#numPending >= maxPending || numPages === 0 || !sequence.view.isShareable) return;
+    const tokens = sequence.view.tokens.slice(0, numPages * manager.blockSize);
+    const fork = manager.fork(sequence.view.id);
+    pool.drafts.add(fork.id);
+    pool.apply(manager.truncate(fork.id, tokens.length));
+    const blocks = [...fork.blocks];
+    this.#numPending++;
+    this.#storing = this.#storing
+      .then(() => this.#store(sequence.salt, tokens, blocks))
+      .catch((error: unknown) => this.#note('could not store a page', error))
+      .finally(() => {
+        this.#numPending--;
+        pool.drafts.delete(fork.id);
+        pool.apply(manager.free(fork.id));
+        pool.onFreed();
+      });
+  }
+
+  /** Resolves when the prompts so far are stored, at most `maxPending` of them. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    await this.#storing;
+  }
+
+  /** By the averages of what was read and computed so far. */
+  #isCheaper(blockSize: number): boolean {
+    if (this.#computedTokens === 0 || this.#readPages === 0) return true;
+    return this.#readMs / this.#readPages <= (this.#computedMs / this.#computedTokens) * blockSize;
+  }
+
+  async #read(key: string, tokens: Int32Array): Promise<PageRows | undefined> {
+    const { pool, store, sessionKey } = this.#parts;
+    try {
+      const file = await store.read(key);
+      return file && (await decodePage(pool, file, tokens, sessionKey));
+    } catch (error) {
+      this.#damagedPages++;
+      this.#note('ignores a damaged page', error);
+      await store.remove(key).catch(() => undefined);
+      return undefined;
+    }
+  }
+
+  /** Between two steps. Returns the time it took, or undefined if there is no room or the sequence has changed. */
+  async #place(
+    sequence: Sequence,
+    firstPosition: number,
+    tokens: Int32Array,
+    rows: PageRows,
+  ): Promise<number | undefined> {
+    const { pool, now } = this.#parts;
+    const { view } = sequence;
+    const isHere = sequence.preempted === undefined && view.numTokens === firstPosition;
+    if (!isHere || !pool.hasRoomFor(view.id, tokens.length)) return undefined;
+    const startMs = now();
+    try {
+      sequence.append(tokens);
+      await pool.memory.flush();
+      await writePage(pool, view.blocks.at(-1) as number, firstPosition, rows);
+      sequence.commit(false);
+      return now() - startMs;
+    } catch (error) {
+      sequence.rollback(); // the tokens are computed; a lost device is noticed by the next step
+      this.#note('could not restore a page', error);
+      return undefined;
+    }
+  }
+
+  async #store(salt: string, tokens: Int32Array, blocks: readonly number[]): Promise<void> {
+    const { pool, store, sessionKey } = this.#parts;
+    const { blockSize } = pool.manager;
+    const { lost } = pool;
+    const keys = await pageKeys(tokens, { sessionKey, salt, blockSize });
+    for (const [index, key] of keys.entries()) {
+      if (store.has(key)) continue;
+      const own = tokens.slice(index * blockSize, (index + 1) * blockSize);
+      const page = await encodePage(pool, blocks[index] as number, own, sessionKey);
+      if (pool.lost !== lost) return; // the blocks were lost with the device
+      await store.write(key, page);
+      this.#storedPages++;
+    }
+  }
+
+  /** Reports a problem, but not again and again. */
+  #note(what: string, error: unknown): void {
+    const problem = `the prompt cache ${what}: ${error instanceof Error ? error.message : String(error)}`;
+    if (problem === this.#lastProblem) return;
+    this.#lastProblem = problem;
+    this.#parts.pool.report({ kind: 'notice', text: problem });
+  }
+}

@@ -1,0 +1,27 @@
+/** Where the pages of prompts are kept between runs of a program. */
+
+/** What a store has done since it was opened. */
+export interface PromptStoreStatistics {
+  readonly numPages: number;
+  readonly usedBytes: number;
+}
+
+/**
+ * Files of pages by key, 64 hexadecimal digits that name a prefix of tokens. Models may share one: their keys differ. The
+ * oldest pages give way to new ones.
+ */
+export interface PromptStore {
+  has(key: string): boolean;
+  /** Undefined when there is no such page. @throws {IoError} when it cannot be read */
+  read(key: string): Promise<Uint8Array | undefined>;
+  /** The page appears complete or not at all. @throws {IoError} when it cannot be written, on a full disk for example */
+  write(key: string, page: Uint8Array): Promise<void>;
+  remove(key: string): Promise<void>;
+  statistics(): PromptStoreStatistics;
+}
+
+/** Options of `openPromptStore`. */
+export interface PromptStoreOptions {
+  /** Maximum size of all pages in bytes. */
+  readonly maxBytes: number;
+}

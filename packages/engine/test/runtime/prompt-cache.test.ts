@@ -1,0 +1,172 @@
+/** Pages of prompts in a folder: found by later models, damaged or missing ones computed. */
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import {
+  loadModel,
+  openPromptStore,
+  type EngineEvent,
+  type LoadOptions,
+  type Model,
+  type PromptStore,
+} from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+
+const path = archPath('llama', 'model.gguf') as string;
+const greedy = { temperature: 0, ignoreEos: true, maxTokens: 4 } as const;
+const ids = (length: number): number[] => Array.from({ length }, (_, index) => (index * 7) % 300);
+let folder = '';
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'winnow-prompts-'));
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const open = (maxBytes = 1e9): Promise<PromptStore> => openPromptStore(join(folder, 'pages'), { maxBytes });
+const pages = (): Promise<string[]> => readdir(join(folder, 'pages'));
+
+/** Generates in a model of its own, as after a restart, and waits until its pages are stored. */
+async function run(
+  promptCache: PromptStore | undefined,
+  options: LoadOptions & { readonly salt?: string; readonly prompt?: number[] } = {},
+) {
+  const { salt, prompt = ids(200), ...load } = options;
+  const notices: string[] = [];
+  const onEvent = (event: EngineEvent): void => void (event.kind === 'notice' && notices.push(event.text));
+  const model: Model = await loadModel(path, {
+    ...{ context: 512, threads: 1, onEvent, ...load },
+    ...(promptCache === undefined ? {} : { promptCache }),
+  });
+  try {
+    const salted = salt === undefined ? {} : { cacheSalt: salt };
+    const { tokens, cachedTokens } = await model.generate(prompt, { ...greedy, ...salted }).result();
+    const { blockSize, numUsedBlocks } = model.metrics().cache;
+    while (model.metrics().cache.numUsedBlocks > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    return { tokens, cachedTokens, blockSize, numUsedBlocks, notices, metrics: model.metrics().promptCache };
+  } finally {
+    await model.dispose();
+  }
+}
+
+describe('after a restart', () => {
+  test('a prompt is read instead of computed, and its answer is the same', async () => {
+    const alone = await run(undefined);
+    const first = await run(await open());
+    expect([first.tokens, first.cachedTokens]).toEqual([alone.tokens, 0]);
+    const numPages = Math.floor(200 / alone.blockSize);
+    expect(await pages()).toHaveLength(numPages);
+    const again = await run(await open());
+    expect(again.tokens).toEqual(alone.tokens);
+    expect(again.cachedTokens).toBe(numPages * alone.blockSize);
+    expect(again.metrics).toMatchObject({ numReadTokens: again.cachedTokens, numStoredPages: 0, numDamagedPages: 0 });
+    // a prompt that continues differently shares the pages before
+    const other = [...ids(2 * alone.blockSize), ...ids(100).toReversed()];
+    expect((await run(await open(), { prompt: other })).cachedTokens).toBe(2 * alone.blockSize);
+    // the last token is computed in any case
+    const whole = ids(alone.blockSize);
+    expect((await run(await open(), { prompt: whole })).cachedTokens).toBe(0);
+  });
+
+  test.each<[string, LoadOptions & { readonly salt?: string }]>([
+    ['another salt', { salt: 'b' }],
+    ['none', {}],
+    ['another dtype of the cache', { salt: 'a', kvCache: { dtype: 'f16' } }],
+    ['another attention policy', { salt: 'a', attention: 'streaming:sinks=4,window=32' }],
+  ])('sequences of %s find nothing', async (_name, options) => {
+    const stored = await run(await open(), { salt: 'a' });
+    expect((await run(await open(), { salt: 'a' })).cachedTokens).toBeGreaterThan(0);
+    expect(stored.cachedTokens).toBe(0);
+    expect((await run(await open(), options)).cachedTokens).toBe(0);
+  });
+
+  test('damaged pages are computed, reported and removed', async () => {
+    const alone = await run(await open());
+    const [name = ''] = await pages();
+    for (const file of await pages()) {
+      const bytes = await readFile(join(folder, 'pages', file));
+      bytes[bytes.length >> 1] = ~(bytes[bytes.length >> 1] as number);
+      await writeFile(join(folder, 'pages', file), bytes);
+    }
+    const again = await run(await open());
+    expect([again.tokens, again.cachedTokens]).toEqual([alone.tokens, 0]);
+    expect(again.notices).toEqual([expect.stringContaining('the prompt cache ignores a damaged page')]);
+    expect(again.metrics?.numDamagedPages).toBe(1);
+    expect((await run(await open())).cachedTokens).toBeGreaterThan(0); // stored anew
+    await rm(join(folder, 'pages', name));
+  });
+
+  test('a disk that takes nothing fails no request', async () => {
+    const full: PromptStore = {
+      ...{ has: () => false, read: async () => undefined, remove: async () => {} },
+      write: () => Promise.reject(new Error('ENOSPC: no space left on device')),
+      statistics: () => ({ numPages: 0, usedBytes: 0 }),
+    };
+    const alone = await run(undefined);
+    const { tokens, notices } = await run(full);
+    expect([tokens, notices]).toEqual([alone.tokens, [expect.stringContaining('ENOSPC')]]);
+  });
+});
+
+test('pages whose reading takes longer than computing are not read', async () => {
+  let time = 0;
+  const slow = await open();
+  const late: PromptStore = {
+    ...{ has: (key) => slow.has(key), write: (key, page) => slow.write(key, page), remove: (key) => slow.remove(key) },
+    statistics: () => slow.statistics(),
+    read: (key) => {
+      time += 1e6;
+      return slow.read(key);
+    },
+  };
+  await using model = await loadModel(path, { context: 512, threads: 1, promptCache: late, now: () => ++time });
+  const generate = async (prompt: number[], cacheSalt: string): Promise<number> =>
+    (await model.generate(prompt, { ...greedy, cacheSalt }).result()).cachedTokens;
+  expect(await generate(ids(200), 'a')).toBe(0);
+  await run(slow, { salt: 'b' });
+  // one page measures the rate
+  expect(await generate(ids(200), 'b')).toBe(model.metrics().cache.blockSize);
+});
+
+test('a cache that is more than its blocks has no pages, and says so', async () => {
+  const { notices } = await run(await open(), { kvCache: { prefixSharing: false } });
+  expect(notices).toEqual([expect.stringContaining('promptCache has no effect')]);
+  expect(await pages()).toEqual([]);
+});
+
+describe('a folder', () => {
+  const key = (index: number): string => String(index).padStart(64, '0');
+  const page = new Uint8Array(10).fill(1);
+
+  test('keeps to its limit; the pages that were not used for longest go, also those of earlier runs', async () => {
+    const store = await open(30);
+    for (const index of [1, 2, 3]) await store.write(key(index), page);
+    await store.read(key(1));
+    await store.write(key(4), page);
+    expect([1, 2, 3, 4].map((index) => store.has(key(index)))).toEqual([true, false, true, true]);
+    expect(store.statistics()).toEqual({ numPages: 3, usedBytes: 30 });
+    await expect(store.write(key(5), new Uint8Array(31))).rejects.toThrow('prompt cache');
+    const old = new Date(2000, 0, 1);
+    const { utimes } = await import('node:fs/promises');
+    await utimes(join(folder, 'pages', `${key(3)}.page`), old, old);
+    expect((await open(20)).has(key(3))).toBe(false);
+    expect((await pages()).length).toBe(2);
+  });
+
+  test('is readable by its owner alone, leaves other files, and forgets pages that others removed', async () => {
+    const store = await open();
+    await store.write(key(1), page);
+    expect((await stat(join(folder, 'pages', `${key(1)}.page`))).mode & 0o077).toBe(0);
+    await writeFile(join(folder, 'pages', 'notes.txt'), 'x');
+    const second = await open();
+    expect(second.statistics().numPages).toBe(1);
+    await rm(join(folder, 'pages', `${key(1)}.page`));
+    expect([await second.read(key(1)), second.has(key(1))]).toEqual([undefined, false]);
+    expect(await pages()).toEqual(['notes.txt']);
+    await expect(open(0)).rejects.toThrow('maxBytes');
+    await chmod(folder, 0o700);
+    await expect(openPromptStore(join(folder, 'pages', 'notes.txt'), { maxBytes: 1 })).rejects.toMatchObject({
+      code: 'io',
+    });
+  });
+});
