@@ -57,6 +57,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
     apiKeys: true,
     sharePrefixes: true,
     corsOrigins: true,
+    page: true,
     port: true,
     host: true,
   },

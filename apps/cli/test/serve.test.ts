@@ -60,6 +60,7 @@ test('without arguments serves the demo model on the loopback interface', async 
     { models: [{ id: 'winnow-tiny', maxSessions: 4 }], embeddingModels: [], apiKeys: [] },
   ]);
   expect(server.created[0]).not.toHaveProperty('corsOrigins');
+  expect(server.created[0]?.page?.pathname).toMatch(/\/playground\/dist\/page\/$/);
   expect(fake.loads).toMatchObject([{ options: { maxSessions: 4, kvCache: { whenFull: 'wait' } } }]);
   expect(fake.disposed.count).toBe(1);
 });
@@ -81,7 +82,7 @@ test('flags are passed to the engine and the server', async () => {
     ],
     ...['--queue-timeout', '1.5', '--request-timeout', '90', '--max-body', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
     ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9', '--max-stored', '2MiB'],
-    ...['--requests-per-minute', '60', '--tokens-per-minute', '1000'],
+    ...['--requests-per-minute', '60', '--tokens-per-minute', '1000', '--no-page'],
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
@@ -108,6 +109,7 @@ test('flags are passed to the engine and the server', async () => {
       tokensPerMinute: 1000,
     },
   ]);
+  expect(server.created[0]).not.toHaveProperty('page');
   expect(server.listened).toEqual([{ port: 0, host: '::1' }]);
   expect(server.closed).toEqual([{ graceMs: 7000 }]);
   expect(fake.disposed.count).toBe(2);

@@ -24,6 +24,7 @@ import { registerOllamaRoutes } from './protocols/ollama/routes.js';
 import { registerResponseRoutes, responsesProtocol } from './protocols/responses/routes.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerGenerationRoutes } from './routes/generation.js';
+import { readPage, registerPageRoutes } from './routes/page.js';
 import { registerStatusRoutes } from './routes/status.js';
 import { registerTokenRoutes } from './routes/tokens.js';
 import type { ServerContext } from './requests/server-context.js';
@@ -70,7 +71,7 @@ const lateCheckMs = 5_000;
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} when neither a model nor a catalog is given, two models have the same id, an API key is empty,
- * or a limit is not valid
+ *   a limit is not valid, or `page` has no page
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
   checkOptions(options, serverOptionNames);
@@ -163,6 +164,7 @@ class HttpServer implements WinnowServer {
       void reply.headers(this.#limiter.admit(context.ownerOf(request) ?? ''));
     });
     registerRoutes(app, context);
+    if (options.page !== undefined) registerPageRoutes(app, await readPage(options.page));
     await app.ready();
   }
 

@@ -99,6 +99,8 @@ export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
   readonly sharePrefixes?: boolean;
   /** Allowed CORS origins; `*` for all. Default: none. */
   readonly corsOrigins?: readonly string[];
+  /** Folder of a page that browsers get at `/`, such as `pageUrl` of `@winnow/playground`. Default: none. */
+  readonly page?: URL;
   /** Called after every request. */
   readonly onRequest?: (record: RequestRecord) => void;
   /** Called for internal errors. */
@@ -128,6 +130,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   apiKeys: true,
   sharePrefixes: true,
   corsOrigins: true,
+  page: true,
   onRequest: true,
   onError: true,
   catalog: true,

@@ -1,4 +1,5 @@
 /** `winnow serve`: serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama. */
+import { pageUrl } from '@winnow/playground';
 import { definedFields, WinnowError } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import { statSync } from 'node:fs';
@@ -45,6 +46,7 @@ interface ServeFlags extends LoadFlags {
   readonly modelsFile?: string;
   readonly maxLoadedModels?: number;
   readonly unloadAfter?: number;
+  readonly page: boolean;
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
@@ -75,8 +77,8 @@ Examples:
   $ WINNOW_API_KEY=secret winnow serve model.gguf --host 0.0.0.0 --cors-origin https://app.example
 
 Clients of OpenAI's API use http://127.0.0.1:8080/v1 as their base URL, those of Anthropic and Ollama the same without
-/v1. GET /v1/models lists the models. Without --host only this machine can connect. All requests to a model share one KV
-cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests finish within --grace seconds and the exit code is 0.
+/v1. Browsers get a page to chat at the address itself. Without --host only this machine can connect. All requests to a
+model share one KV cache (--kv-capacity). After Ctrl-C or SIGTERM, running requests finish within --grace seconds and the exit code is 0.
 `;
 
 const { count, fromZero, positive } = numberRules;
@@ -98,6 +100,7 @@ function addServerOptions(command: Command): void {
       flag('--host <address>', 'address to listen on; 0.0.0.0: all interfaces').default('127.0.0.1', '127.0.0.1'),
       listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
       listOption('--cors-origin <origin>', 'allow pages of this origin, * for all; may be repeated'),
+      flag('--no-page', 'no page for browsers at /'),
       ...listWithAliases(
         listOption('--model-id <id>', 'id of a model in the API, in the order of the models; may be repeated'),
         '--alias <id>',
@@ -133,16 +136,7 @@ function addServerOptions(command: Command): void {
       sizeOption('--max-body <size>', 'maximum size of a request body (default: 4MiB)'),
       sizeOption('--max-stored <size>', 'maximum size of the conversations that /v1/responses stores (default: 64MiB)'),
       numberOption('--max-connections <n>', 'maximum number of open connections (default: 512)', count),
-      numberOption(
-        '--requests-per-minute <n>',
-        'maximum number of requests per minute of each API key (default: none)',
-        count,
-      ),
-      numberOption(
-        '--tokens-per-minute <n>',
-        'maximum number of tokens per minute of each API key (default: none)',
-        count,
-      ),
+      ...rateOptions(),
       numberOption('--grace <s>', 'seconds that running requests get on shutdown', fromZero).default(30),
     ],
   });
@@ -166,6 +160,21 @@ function addOnDemandOptions(command: Command): void {
       numberOption('--unload-after <s>', 'idle seconds after which these are unloaded (default: never)', fromZero),
     ],
   });
+}
+
+function rateOptions(): Option[] {
+  return [
+    numberOption(
+      '--requests-per-minute <n>',
+      'maximum number of requests per minute of each API key (default: none)',
+      count,
+    ),
+    numberOption(
+      '--tokens-per-minute <n>',
+      'maximum number of tokens per minute of each API key (default: none)',
+      count,
+    ),
+  ];
 }
 
 /** The KV cache that all requests share. */
@@ -259,6 +268,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       models,
       embeddingModels,
       apiKeys,
+      ...(flags.page ? { page: pageUrl } : {}),
       onRequest: requestLog(flags, context),
       onError: (error) => {
         // a typed error says what it found; any other is a defect

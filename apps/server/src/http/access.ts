@@ -3,6 +3,13 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { ApiError } from './api-error.js';
 
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** Whether the route needs no API key. */
+    readonly isPublic?: boolean;
+  }
+}
+
 /** Paths that need no API key. */
 const openPaths = new Set(['/health']);
 
@@ -23,7 +30,8 @@ function givenKey({ authorization = '', 'x-api-key': apiKey }: FastifyRequest['h
 export function requireApiKey(app: FastifyInstance, keys: readonly string[]): void {
   const digests = keys.map(digest);
   app.addHook('onRequest', async (request, reply) => {
-    if (openPaths.has(request.routeOptions.url ?? '')) return;
+    const { url = '', config } = request.routeOptions;
+    if (openPaths.has(url) || config.isPublic === true) return;
     const given = givenKey(request.headers);
     const actual = digest(given);
     // every key is compared, for the same reason

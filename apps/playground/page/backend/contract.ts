@@ -1,0 +1,120 @@
+/** What the page requires of the place where a model runs. Both homes implement it; the views know nothing else. */
+
+export interface ModelChoice {
+  readonly id: string;
+  /** Maximum number of tokens of a conversation. */
+  readonly contextSize: number;
+  /** Whether the model has a chat template. */
+  readonly canChat: boolean;
+  /** What the user should know, such as why it runs on one thread. */
+  readonly notices: readonly string[];
+}
+
+export interface PromptMessage {
+  readonly role: 'system' | 'user' | 'assistant';
+  readonly content: string;
+}
+
+/** Absent: what the model recommends. */
+export interface Sampling {
+  readonly temperature?: number;
+  readonly topP?: number;
+  readonly topK?: number;
+  readonly minP?: number;
+  readonly repetitionPenalty?: number;
+  readonly seed?: number;
+  readonly maxTokens?: number;
+}
+
+export interface ChatCall {
+  readonly model: string;
+  readonly messages: readonly PromptMessage[];
+  readonly sampling: Sampling;
+  /** A JSON schema that the answer follows. */
+  readonly jsonSchema?: Readonly<Record<string, unknown>>;
+  /** Alternatives to report per token; absent: no log-probabilities. */
+  readonly numAlternatives?: number;
+}
+
+export interface Alternative {
+  readonly text: string;
+  readonly logprob: number;
+}
+
+export interface AnswerToken extends Alternative {
+  readonly alternatives: readonly Alternative[];
+}
+
+export type FinishReason = 'stop' | 'length';
+
+export interface ChatUsage {
+  readonly promptTokens: number;
+  readonly cachedTokens: number;
+  readonly answerTokens: number;
+}
+
+export type ChatEvent =
+  | { readonly type: 'text' | 'reasoning'; readonly text: string }
+  | { readonly type: 'tokens'; readonly tokens: readonly AnswerToken[] }
+  | { readonly type: 'usage'; readonly usage: ChatUsage }
+  | { readonly type: 'end'; readonly reason: FinishReason };
+
+/** What a static page loads a model from. */
+export type ModelSource =
+  | { readonly kind: 'demo' }
+  | { readonly kind: 'files'; readonly files: readonly File[] }
+  /** `owner/name`, `owner/name:q4_k_m`, or the address of a file. */
+  | { readonly kind: 'hub'; readonly address: string; readonly endpoint: string };
+
+export interface LoadProgress {
+  readonly what: 'download' | 'load';
+  readonly loadedBytes: number;
+  readonly totalBytes: number;
+}
+
+export interface CachedModel {
+  readonly name: string;
+  readonly sizeBytes: number;
+}
+
+/** The part of a home that brings its own models. */
+export interface ModelLoader {
+  load(
+    source: ModelSource,
+    options: LoadSettings,
+    onProgress: (progress: LoadProgress) => void,
+    signal: AbortSignal,
+  ): Promise<ModelChoice>;
+  /** Downloaded models that need no network. */
+  cached(): Promise<readonly CachedModel[]>;
+  remove(name: string): Promise<void>;
+}
+
+export interface LoadSettings {
+  /** Maximum number of tokens of a conversation. Default: what the model was trained for. */
+  readonly context?: number;
+  /** An attention policy such as `sparq`. Default: dense. */
+  readonly attention?: string;
+}
+
+export interface ChatBackend {
+  readonly home: 'served' | 'static';
+  /** @throws {ChatError} `unauthorized` when the server wants an API key */
+  models(): Promise<readonly ModelChoice[]>;
+  /** @throws {ChatError} @throws the reason of `signal` when it aborts */
+  chat(call: ChatCall, signal: AbortSignal): AsyncIterable<ChatEvent>;
+  /** All metrics in the text format of Prometheus. */
+  metrics(signal: AbortSignal): Promise<string>;
+  /** Absent where the models are given. */
+  readonly loader?: ModelLoader;
+}
+
+export class ChatError extends Error {
+  readonly code: 'unauthorized' | 'failed';
+
+  constructor(code: 'unauthorized' | 'failed', message: string) {
+    super(message);
+    this.name = 'ChatError';
+    this.code = code;
+  }
+}

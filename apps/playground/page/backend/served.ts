@@ -1,0 +1,157 @@
+/** The home of `winnow serve`: its API at the address of the page. */
+import { EventSourceParserStream } from 'eventsource-parser/stream';
+import {
+  ChatError,
+  type AnswerToken,
+  type ChatBackend,
+  type ChatCall,
+  type ChatEvent,
+  type ModelChoice,
+} from './contract.js';
+
+interface ModelList {
+  readonly data: readonly {
+    readonly id: string;
+    readonly context_length: number;
+    readonly capabilities: readonly string[];
+  }[];
+}
+
+interface LogprobEntry {
+  readonly token: string;
+  readonly logprob: number;
+  readonly top_logprobs: readonly { readonly token: string; readonly logprob: number }[];
+}
+
+interface Chunk {
+  readonly error?: { readonly message: string };
+  readonly choices?: readonly {
+    readonly delta: { readonly content?: string; readonly reasoning_content?: string };
+    readonly logprobs?: { readonly content: readonly LogprobEntry[] } | null;
+    readonly finish_reason: 'stop' | 'length' | 'tool_calls' | null;
+  }[];
+  readonly usage?: {
+    readonly prompt_tokens: number;
+    readonly completion_tokens: number;
+    readonly prompt_tokens_details: { readonly cached_tokens: number };
+  } | null;
+}
+
+export interface ServedOptions {
+  /** Where the page lies; the API is beside it. */
+  readonly baseUrl: string;
+  readonly apiKey: () => string;
+}
+
+export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBackend {
+  async function request(path: string, init: RequestInit): Promise<Response> {
+    const key = apiKey();
+    const headers = new Headers(init.headers);
+    if (key !== '') headers.set('authorization', `Bearer ${key}`);
+    const response = await fetch(new URL(path, baseUrl), { ...init, headers, credentials: 'same-origin' });
+    if (response.ok) return response;
+    throw new ChatError(response.status === 401 ? 'unauthorized' : 'failed', await messageOf(response));
+  }
+
+  return {
+    home: 'served',
+    async models(): Promise<readonly ModelChoice[]> {
+      const { data } = (await (await request('v1/models', {})).json()) as ModelList;
+      return data
+        .filter(({ capabilities }) => capabilities.includes('completion') || capabilities.includes('chat'))
+        .map(({ id, context_length: contextSize, capabilities }) => ({
+          id,
+          contextSize,
+          canChat: capabilities.includes('chat'),
+          notices: [],
+        }));
+    },
+    async *chat(call, signal) {
+      const response = await request('v1/chat/completions', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify(bodyOf(call)),
+        signal,
+      });
+      yield* eventsOf(response);
+    },
+    async metrics(signal) {
+      return (await request('metrics', { signal })).text();
+    },
+  };
+}
+
+async function messageOf(response: Response): Promise<string> {
+  const text = await response.text();
+  try {
+    const { error } = JSON.parse(text) as Chunk;
+    if (error !== undefined) return error.message;
+  } catch {
+    // a proxy answers with a page
+  }
+  return `the server answered ${response.status} ${response.statusText}`;
+}
+
+/** Fields that are undefined are absent in JSON. */
+function bodyOf({ model, messages, sampling, jsonSchema, numAlternatives }: ChatCall): object {
+  return {
+    model,
+    messages,
+    temperature: sampling.temperature,
+    top_p: sampling.topP,
+    top_k: sampling.topK,
+    min_p: sampling.minP,
+    repetition_penalty: sampling.repetitionPenalty,
+    seed: sampling.seed,
+    max_completion_tokens: sampling.maxTokens,
+    response_format: jsonSchema && { type: 'json_schema', json_schema: { name: 'answer', schema: jsonSchema } },
+    logprobs: numAlternatives === undefined ? undefined : true,
+    top_logprobs: numAlternatives,
+    stream: true,
+    stream_options: { include_usage: true },
+  };
+}
+
+async function* eventsOf({ body }: Response): AsyncGenerator<ChatEvent, void, void> {
+  if (body === null) throw new ChatError('failed', 'the server answered without a body');
+  const events = body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream());
+  const reader = events.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) throw new ChatError('failed', 'the connection ended before the answer did');
+      if (value.data === '[DONE]') return;
+      yield* partsOf(JSON.parse(value.data) as Chunk);
+    }
+  } finally {
+    // ends the request when the caller stops early
+    await reader.cancel().catch(() => {});
+  }
+}
+
+function* partsOf({ error, choices = [], usage }: Chunk): Generator<ChatEvent, void, void> {
+  if (error !== undefined) throw new ChatError('failed', error.message);
+  for (const { delta, logprobs, finish_reason: reason } of choices) {
+    if (delta.reasoning_content) yield { type: 'reasoning', text: delta.reasoning_content };
+    if (delta.content) yield { type: 'text', text: delta.content };
+    if (logprobs && logprobs.content.length > 0) yield { type: 'tokens', tokens: logprobs.content.map(tokenOf) };
+    if (reason !== null) yield { type: 'end', reason: reason === 'length' ? 'length' : 'stop' };
+  }
+  if (!usage) return;
+  yield {
+    type: 'usage',
+    usage: {
+      promptTokens: usage.prompt_tokens,
+      cachedTokens: usage.prompt_tokens_details.cached_tokens,
+      answerTokens: usage.completion_tokens,
+    },
+  };
+}
+
+function tokenOf({ token, logprob, top_logprobs: alternatives }: LogprobEntry): AnswerToken {
+  return {
+    text: token,
+    logprob,
+    alternatives: alternatives.map(({ token: text, logprob: value }) => ({ text, logprob: value })),
+  };
+}

@@ -1,0 +1,185 @@
+/** Loads a model into the tab: the demo model, files of this computer, or a model of a hub. */
+import { useSignal, type Signal } from '@preact/signals';
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { CachedModel, LoadProgress, ModelLoader, ModelSource } from '../backend/contract.js';
+import type { Chat } from '../state/chat.js';
+import type { SettingsStore } from '../state/settings.js';
+import { Dialog } from './dialog.js';
+
+interface LoaderDialogProps {
+  readonly chat: Chat;
+  readonly settings: SettingsStore;
+  readonly loader: ModelLoader;
+  readonly onClose: () => void;
+}
+
+interface LoadState {
+  readonly progress: Signal<LoadProgress | undefined>;
+  readonly problem: Signal<string>;
+  readonly controller: Signal<AbortController | undefined>;
+}
+
+export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogProps): JSX.Element {
+  const state: LoadState = {
+    progress: useSignal(undefined),
+    problem: useSignal(''),
+    controller: useSignal(undefined),
+  };
+  const cached = useSignal<readonly CachedModel[]>([]);
+  const refresh = async (): Promise<void> => {
+    cached.value = await loader.cached();
+  };
+  useEffect(() => void refresh(), []);
+  const load = async (source: ModelSource): Promise<void> => {
+    await chat.stop();
+    if (await loaded(loader, source, settings, state)) onClose();
+    await chat.refreshModels();
+    await refresh();
+  };
+  const isLoading = state.controller.value !== undefined;
+  return (
+    <Dialog title="Load a model" onClose={onClose}>
+      <fieldset disabled={isLoading}>
+        <button type="button" onClick={() => void load({ kind: 'demo' })}>
+          Demo model (6 MB)
+        </button>
+        <label>
+          A GGUF or safetensors file, or all files of a Hugging Face folder
+          <input
+            type="file"
+            multiple
+            onChange={({ currentTarget: { files } }) => void load({ kind: 'files', files: [...(files ?? [])] })}
+          />
+        </label>
+        <HubForm settings={settings} onLoad={load} />
+        <CachedList models={cached.value} loader={loader} settings={settings} onLoad={load} onChange={refresh} />
+      </fieldset>
+      {isLoading && <Progress state={state} />}
+      {state.problem.value !== '' && (
+        <p class="problem" role="alert">
+          {state.problem.value}
+        </p>
+      )}
+      {!crossOriginIsolated && (
+        <p>
+          <small>
+            This page is not cross-origin isolated, so a model runs on one thread. The headers that allow threads are in
+            the guide to bundlers.
+          </small>
+        </p>
+      )}
+    </Dialog>
+  );
+}
+
+/** @returns whether the model was loaded */
+async function loaded(
+  loader: ModelLoader,
+  source: ModelSource,
+  settings: SettingsStore,
+  { progress, problem, controller }: LoadState,
+): Promise<boolean> {
+  const current = new AbortController();
+  controller.value = current;
+  problem.value = '';
+  try {
+    const onProgress = (now: LoadProgress): void => {
+      progress.value = now;
+    };
+    await loader.load(source, settings.settings.value.load, onProgress, current.signal);
+    return true;
+  } catch (error) {
+    problem.value = current.signal.aborted ? 'Canceled.' : error instanceof Error ? error.message : String(error);
+    return false;
+  } finally {
+    controller.value = undefined;
+    progress.value = undefined;
+  }
+}
+
+function Progress({ state: { progress, controller } }: { readonly state: LoadState }): JSX.Element {
+  const { what = 'load', loadedBytes, totalBytes = 0 } = progress.value ?? {};
+  const shown = loadedBytes === undefined ? '' : `${megabytes(loadedBytes)} of ${megabytes(totalBytes)}`;
+  return (
+    <div>
+      <label>
+        {what === 'download' ? 'Downloading' : 'Loading'} {shown}
+        {loadedBytes === undefined ? <progress /> : <progress value={loadedBytes} max={totalBytes} />}
+      </label>
+      <button type="button" class="secondary" onClick={() => controller.value?.abort()}>
+        Cancel
+      </button>
+    </div>
+  );
+}
+
+interface HubFormProps {
+  readonly settings: SettingsStore;
+  readonly onLoad: (source: ModelSource) => Promise<void>;
+}
+
+function HubForm({ settings, onLoad }: HubFormProps): JSX.Element {
+  const address = useSignal('');
+  const { hubEndpoint } = settings.settings.value;
+  return (
+    <div class="hub">
+      <label>
+        Model of a hub, such as owner/name or owner/name-GGUF:q4_k_m
+        <input value={address.value} onInput={(event) => (address.value = event.currentTarget.value)} />
+      </label>
+      <label>
+        Address of the hub
+        <input
+          type="url"
+          value={hubEndpoint}
+          onInput={(event) => settings.update({ hubEndpoint: event.currentTarget.value })}
+        />
+      </label>
+      <button
+        type="button"
+        disabled={address.value.trim() === ''}
+        onClick={() => void onLoad({ kind: 'hub', address: address.value.trim(), endpoint: hubEndpoint })}
+      >
+        Download and load
+      </button>
+    </div>
+  );
+}
+
+interface CachedListProps extends HubFormProps {
+  readonly models: readonly CachedModel[];
+  readonly loader: ModelLoader;
+  readonly onChange: () => Promise<void>;
+}
+
+function CachedList({ models, loader, settings, onLoad, onChange }: CachedListProps): JSX.Element | null {
+  if (models.length === 0) return null;
+  const { hubEndpoint: endpoint } = settings.settings.value;
+  return (
+    <>
+      <h3>Downloaded</h3>
+      <ul class="cached">
+        {models.map(({ name, sizeBytes }) => (
+          <li key={name}>
+            <button type="button" class="quiet" onClick={() => void onLoad({ kind: 'hub', address: name, endpoint })}>
+              {name}, {megabytes(sizeBytes)}
+            </button>
+            <button
+              type="button"
+              class="quiet"
+              aria-label={`Delete ${name}`}
+              onClick={() => void loader.remove(name).then(onChange)}
+            >
+              ✕
+            </button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+function megabytes(sizeBytes: number): string {
+  return `${(sizeBytes / 1e6).toFixed(1)} MB`;
+}

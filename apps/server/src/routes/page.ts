@@ -1,0 +1,92 @@
+/** A page for browsers: `index.html` at `/`, and what it loads below `/assets/`. Read once, so no request names a path. */
+import { createHash } from 'node:crypto';
+import { readdir, readFile } from 'node:fs/promises';
+import { extname } from 'node:path';
+import { ArgumentError } from '@winnow/tensor';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+
+interface PageFile {
+  readonly bytes: Buffer;
+  readonly type: string;
+  readonly etag: string;
+}
+
+export interface Page {
+  readonly index: PageFile;
+  /** By name, which contains a hash of the content. */
+  readonly assets: ReadonlyMap<string, PageFile>;
+}
+
+const types: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+};
+
+/** The page has no inline code and talks to its own server only. `data:` images are those of its style sheet. */
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+const securityHeaders = {
+  'content-security-policy': policy,
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+};
+
+/**
+ * Reads the files of a page.
+ * @throws {ArgumentError} when the folder has no `index.html`
+ */
+export async function readPage(folder: URL): Promise<Page> {
+  const base = new URL(folder.href.endsWith('/') ? folder : `${folder.href}/`);
+  const index = await readPageFile(new URL('index.html', base)).catch((error: unknown) => {
+    const expected = 'the folder of a built page with index.html';
+    throw new ArgumentError({ argument: 'page', expected, actual: folder.href, hint: String(error) });
+  });
+  const names = await readdir(new URL('assets/', base));
+  const assets = names.map(async (name) => [name, await readPageFile(new URL(`assets/${name}`, base))] as const);
+  return { index, assets: new Map(await Promise.all(assets)) };
+}
+
+async function readPageFile(url: URL): Promise<PageFile> {
+  const bytes = await readFile(url);
+  const type = types[extname(url.pathname)] ?? 'application/octet-stream';
+  return { bytes, type, etag: `"${createHash('sha256').update(bytes).digest('base64url')}"` };
+}
+
+/** Needs no API key: the page is the same for everyone, and asks for the key. */
+export function registerPageRoutes(app: FastifyInstance, { index, assets }: Page): void {
+  const options = { schema: { hide: true }, config: { isPublic: true } };
+  app.get('/', options, (request, reply) => {
+    void reply.header('vary', 'accept');
+    // clients of the API that ask for the root get what they got without a page
+    if (!(request.headers.accept ?? '').includes('text/html')) return reply.callNotFound();
+    return sendFile(request, reply.header('cache-control', 'no-cache'), index);
+  });
+  app.get<{ Params: { name: string } }>('/assets/:name', options, (request, reply) => {
+    const file = assets.get(request.params.name);
+    if (file === undefined) return reply.callNotFound();
+    return sendFile(request, reply.header('cache-control', 'public, max-age=31536000, immutable'), file);
+  });
+}
+
+function sendFile(
+  { headers }: Pick<FastifyRequest, 'headers'>,
+  reply: FastifyReply,
+  { bytes, type, etag }: PageFile,
+): FastifyReply {
+  void reply.headers({ ...securityHeaders, etag }).type(type);
+  return headers['if-none-match'] === etag ? reply.status(304).send() : reply.send(bytes);
+}

@@ -1,0 +1,85 @@
+/// <reference lib="dom" />
+/// <reference lib="dom.iterable" />
+/** A tab with the page, and what it complained about. */
+import axe from 'axe-core';
+import type { Browser, BrowserContextOptions, Locator, Page } from 'playwright-core';
+
+export interface OpenedPage {
+  readonly page: Page;
+  /** Uncaught errors, errors of the console, and violations of the policy. */
+  readonly complaints: readonly string[];
+  /** Requests to other origins. */
+  readonly foreign: readonly string[];
+  readonly prompt: Locator;
+  /** Text in an answer. */
+  answer(text: string): Locator;
+  /** The text of each message. */
+  messages(): Promise<string[]>;
+  ask(text: string): Promise<void>;
+  /** Resolves when no answer is being written. */
+  answered(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** Opens the page in a profile of its own. */
+export async function openPlayground(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<OpenedPage> {
+  const context = await browser.newContext(options);
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  const foreign: string[] = [];
+  page.on('pageerror', ({ message }) => complaints.push(`uncaught: ${message}`));
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(`console: ${message.text()}`);
+  });
+  page.on('request', (request) => {
+    if (!request.url().startsWith(url) && !/^(data|blob):/.test(request.url())) foreign.push(request.url());
+  });
+  await page.exposeFunction('reportViolation', (text: string) => complaints.push(`policy: ${text}`));
+  await page.addInitScript(() => {
+    addEventListener('securitypolicyviolation', (event) => {
+      const { violatedDirective, blockedURI } = event as SecurityPolicyViolationEvent;
+      (globalThis as unknown as { reportViolation(text: string): void }).reportViolation(
+        `${violatedDirective} ${blockedURI}`,
+      );
+    });
+  });
+  await page.goto(url);
+  const prompt = page.getByRole('textbox', { name: 'Prompt', exact: true });
+  await prompt.waitFor();
+  return {
+    page,
+    complaints,
+    foreign,
+    prompt,
+    answer: (text) => page.locator('.markdown').getByText(text),
+    messages: () => page.locator('.message').evaluateAll((all) => all.map(({ textContent }) => textContent ?? '')),
+    async ask(text) {
+      await prompt.fill(text);
+      await prompt.press('Enter');
+    },
+    answered: () => page.locator('.messages[aria-busy="false"] .message.assistant').last().waitFor(),
+    close: () => context.close(),
+  };
+}
+
+interface Violation {
+  readonly id: string;
+  readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
+}
+
+/** What axe-core finds on the page as it is. */
+export async function accessibilityViolations(page: Page): Promise<string[]> {
+  // not a script element: the policy of the page does not allow one
+  await page.evaluate(axe.source);
+  const violations = await page.evaluate(async () => {
+    const { axe: injected } = globalThis as unknown as { axe: { run(): Promise<{ violations: Violation[] }> } };
+    return (await injected.run()).violations;
+  });
+  return violations.flatMap(({ id, nodes }) =>
+    nodes.map(({ html, failureSummary = '' }) => `${id}: ${html.slice(0, 120)}: ${failureSummary}`),
+  );
+}

@@ -1,0 +1,88 @@
+/** The page that `winnow serve` serves, with a real server and the demo model. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel, type Model } from '@winnow/engine';
+import { pageUrl } from '@winnow/playground';
+import { createServer, type WinnowServer } from '@winnow/server';
+import type { Browser } from 'playwright-core';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { missingChromium, suiteName } from '../support/chromium.js';
+import { connectChromium } from '../support/shared-chromium.js';
+import { accessibilityViolations, openPlayground, type OpenedPage } from './opened-page.js';
+
+let browser: Browser | undefined;
+let model: Model | undefined;
+let server: WinnowServer;
+let opened: OpenedPage;
+
+afterEach(async () => {
+  await opened?.close();
+  await server?.close({ graceMs: 0 });
+});
+
+afterAll(async () => {
+  await model?.dispose();
+  await browser?.close();
+});
+
+async function open(apiKeys: readonly string[] = []): Promise<void> {
+  browser ??= await connectChromium();
+  model ??= await loadModel(demoModelUrl, { threads: 1, maxSessions: 2, kvCache: { whenFull: 'wait' } });
+  server = await createServer({ models: [{ id: 'winnow-tiny', model, maxSessions: 2 }], page: pageUrl, apiKeys });
+  opened = await openPlayground(browser, await server.listen({ port: 0 }));
+}
+
+async function setSampling(fields: Readonly<Record<string, number>>): Promise<void> {
+  const { page } = opened;
+  await page.getByRole('button', { name: 'Settings' }).click();
+  for (const [label, value] of Object.entries(fields)) await page.getByLabel(label).fill(String(value));
+  await page.keyboard.press('Escape');
+}
+
+/** The text of the last answer, without what is said about it. */
+async function lastAnswer(): Promise<string> {
+  await opened.page.locator('.message.assistant').last().locator('.facts').waitFor();
+  return (await opened.page.locator('.markdown').last().textContent()) ?? '';
+}
+
+describe.skipIf(missingChromium !== undefined)(suiteName('the page beside a server'), () => {
+  test('answers; a reload restores the conversation; edits, regenerates, shows tokens', async () => {
+    await open();
+    const { page } = opened;
+    await setSampling({ Temperature: 0, 'Maximum tokens': 12 });
+    await opened.ask('What is the code of Alice?');
+    const first = await lastAnswer();
+    expect(first).toContain('The code of');
+    await page.reload();
+    expect(await lastAnswer()).toBe(first);
+    await page.getByRole('button', { name: 'Edit' }).click();
+    await page.getByLabel('Edited message').fill('The old man');
+    await page.getByRole('button', { name: 'Send again' }).click();
+    await page.getByText('The old man').waitFor();
+    const second = await lastAnswer();
+    expect(second).not.toBe(first);
+    expect(await opened.messages()).toHaveLength(2);
+    await page.getByRole('button', { name: 'Settings' }).click();
+    await page.getByLabel('Show answers as tokens').check();
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Regenerate' }).click();
+    await page.locator('.token').nth(2).click();
+    await opened.answered();
+    expect((await page.locator('.token').allTextContents()).join('').trim()).toContain(second.trim());
+    expect(await page.locator('.tokens tbody tr').count()).toBe(5);
+    expect(await accessibilityViolations(page)).toEqual([]);
+    expect([opened.complaints, opened.foreign]).toEqual([[], []]);
+  });
+
+  test('asks for the API key and works with it', async () => {
+    await open(['secret']);
+    await opened.page.getByLabel('API key').fill('secret');
+    await opened.page.getByRole('button', { name: 'Use the key' }).click();
+    await opened.page.getByText('winnow-tiny answers').waitFor();
+    await setSampling({ 'Maximum tokens': 2 });
+    await opened.ask('Hello');
+    await opened.answered();
+    expect(await opened.messages()).toHaveLength(2);
+    // the browser itself reports the 401
+    expect(opened.complaints.filter((text) => !text.includes('401'))).toEqual([]);
+  });
+});
