@@ -1,4 +1,5 @@
 import { defineConfig } from 'vite';
+import { offlineSite } from './page/offline/plugin.mjs';
 
 /** A page without a server that sends headers carries its policy itself. */
 const staticPolicy = [
@@ -29,7 +30,7 @@ const policyInPage = {
 export default defineConfig(({ mode }) => ({
   root: `${import.meta.dirname}/page`,
   base: './',
-  plugins: mode === 'static' ? [policyInPage] : [],
+  plugins: mode === 'static' ? [policyInPage, offlineSite] : [],
   worker: { format: 'es' },
   build: {
     outDir: `../dist/${mode === 'static' ? 'static' : 'page'}`,

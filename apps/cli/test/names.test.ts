@@ -79,7 +79,7 @@ const programOnly = [
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'promptCache', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
-  ...['onRequest', 'onError', 'onModelEvent', 'catalog'],
+  ...['page', 'onRequest', 'onError', 'onModelEvent', 'catalog'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
 const commandOnly = [
@@ -90,6 +90,7 @@ const commandOnly = [
     '--cache-size',
     '--models-file',
     '--hub',
+    '--no-page',
     '--model',
     '--prompt',
     '--file',

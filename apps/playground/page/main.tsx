@@ -7,6 +7,7 @@ import type { ChatBackend } from './backend/contract.js';
 import { Chat } from './state/chat.js';
 import { createMemoryHistory, openHistory, type History } from './state/database.js';
 import { applyTheme, SettingsStore } from './state/settings.js';
+import { registerOffline } from './offline/register.js';
 import { App } from './view/app.js';
 
 const settings = new SettingsStore(localStorage, sessionStorage);
@@ -36,3 +37,4 @@ render(
   document.querySelector('#app') as HTMLElement,
 );
 await chat.start();
+if (import.meta.env.MODE === 'static') await registerOffline();

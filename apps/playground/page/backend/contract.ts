@@ -95,6 +95,8 @@ export interface LoadSettings {
   readonly context?: number;
   /** An attention policy such as `sparq`. Default: dense. */
   readonly attention?: string;
+  /** Whether models that are loaded stay, for comparisons. Default: false. */
+  readonly keepsOthers?: boolean;
 }
 
 export interface ChatBackend {

@@ -100,21 +100,16 @@ class EventQueue {
 export function createLocalBackend(): ChatBackend {
   const worker = new Worker(new URL('../worker/main.ts', import.meta.url), { type: 'module', name: 'winnow' });
   const client = new WorkerClient(worker);
-  let loaded: readonly ModelChoice[] = [];
   const loader: ModelLoader = {
-    async load(source, settings, onProgress, signal) {
-      loaded = [];
-      const model = (await client.call({ type: 'load', source, settings }, { onProgress, signal })) as ModelChoice;
-      loaded = [model];
-      return model;
-    },
+    load: (source, settings, onProgress, signal) =>
+      client.call({ type: 'load', source, settings }, { onProgress, signal }) as Promise<ModelChoice>,
     cached: () => client.call({ type: 'cached' }) as Promise<readonly CachedModel[]>,
     remove: (name) => client.call({ type: 'remove', name }) as Promise<void>,
   };
   return {
     home: 'static',
     loader,
-    models: () => Promise.resolve(loaded),
+    models: () => client.call({ type: 'models' }) as Promise<readonly ModelChoice[]>,
     metrics: (signal) => client.call({ type: 'metrics' }, { signal }) as Promise<string>,
     async *chat(call, signal) {
       const queue = new EventQueue();

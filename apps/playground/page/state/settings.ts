@@ -51,6 +51,16 @@ export class SettingsStore {
   }
 }
 
+/** The fields with one changed, or without it when it is undefined. */
+export function withField<Fields extends object, Name extends keyof Fields>(
+  fields: Fields,
+  name: Name,
+  value: Fields[Name] | undefined,
+): Fields {
+  const entries = Object.entries({ ...fields, [name]: value }).filter(([, kept]) => kept !== undefined);
+  return Object.fromEntries(entries) as Fields;
+}
+
 function parsed(text: string | null): Partial<Settings> {
   try {
     return JSON.parse(text ?? '{}') as Partial<Settings>;

@@ -5,9 +5,11 @@ import { useEffect } from 'preact/hooks';
 import type { ChatBackend } from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
 import type { SettingsStore } from '../state/settings.js';
+import { CompareDialog } from './compare-dialog.js';
 import { Composer } from './composer.js';
 import { Conversations } from './conversations.js';
 import { KeyForm } from './key-form.js';
+import { LiveView } from './live-view.js';
 import { LoaderDialog } from './loader-dialog.js';
 import { MessageList } from './message-list.js';
 import { SettingsDialog } from './settings-dialog.js';
@@ -22,23 +24,23 @@ export interface AppProps {
 }
 
 /** Parts of the page that are open. */
-export type Panel = 'none' | 'conversations' | 'settings' | 'loader';
+export type Panel = 'none' | 'conversations' | 'settings' | 'loader' | 'compare';
 
 export function App({ chat, settings, backend, storageProblem }: AppProps): JSX.Element {
   const panel = useSignal<Panel>('none');
   useShortcuts(chat);
-  const { loader } = backend;
+  const { showsMetrics } = settings.settings.value;
   const close = (): void => {
     panel.value = 'none';
   };
   return (
-    <div class="page">
+    <div class={showsMetrics ? 'page with-live' : 'page'}>
       <a class="skip" href="#prompt">
         Skip to the prompt
       </a>
       <Conversations chat={chat} isOpen={panel.value === 'conversations'} onClose={close} />
       <main>
-        <Toolbar chat={chat} settings={settings} panel={panel} canLoad={loader !== undefined} />
+        <Toolbar chat={chat} settings={settings} panel={panel} canLoad={backend.loader !== undefined} />
         <MessageList chat={chat} settings={settings} />
         <footer>
           {chat.needsKey.value && <KeyForm chat={chat} settings={settings} />}
@@ -50,15 +52,28 @@ export function App({ chat, settings, backend, storageProblem }: AppProps): JSX.
           <Composer chat={chat} />
         </footer>
       </main>
-      {panel.value === 'settings' && <SettingsDialog settings={settings} onClose={close} />}
-      {loader !== undefined && panel.value === 'loader' && (
-        <LoaderDialog chat={chat} settings={settings} loader={loader} onClose={close} />
-      )}
+      {showsMetrics && <LiveView chat={chat} backend={backend} />}
+      <OpenDialog chat={chat} settings={settings} backend={backend} panel={panel.value} onClose={close} />
       <div class="hidden" role="status" aria-live="polite">
         {chat.announcement.value}
       </div>
     </div>
   );
+}
+
+interface OpenDialogProps extends Pick<AppProps, 'chat' | 'settings' | 'backend'> {
+  readonly panel: Panel;
+  readonly onClose: () => void;
+}
+
+function OpenDialog({ chat, settings, backend, panel, onClose }: OpenDialogProps): JSX.Element | null {
+  const { loader } = backend;
+  if (panel === 'settings') return <SettingsDialog settings={settings} onClose={onClose} />;
+  if (panel === 'compare') {
+    return <CompareDialog chat={chat} settings={settings} backend={backend} onClose={onClose} />;
+  }
+  if (panel !== 'loader' || loader === undefined) return null;
+  return <LoaderDialog chat={chat} settings={settings} loader={loader} onClose={onClose} />;
 }
 
 /** Escape stops an answer; Ctrl+Shift+O starts a conversation. */

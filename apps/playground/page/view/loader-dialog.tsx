@@ -2,9 +2,9 @@
 import { useSignal, type Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { CachedModel, LoadProgress, ModelLoader, ModelSource } from '../backend/contract.js';
+import type { CachedModel, LoadProgress, LoadSettings, ModelLoader, ModelSource } from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
-import type { SettingsStore } from '../state/settings.js';
+import { withField, type SettingsStore } from '../state/settings.js';
 import { Dialog } from './dialog.js';
 
 interface LoaderDialogProps {
@@ -53,6 +53,7 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
           />
         </label>
         <HubForm settings={settings} onLoad={load} />
+        <LoadFields settings={settings} />
         <CachedList models={cached.value} loader={loader} settings={settings} onLoad={load} onChange={refresh} />
       </fieldset>
       {isLoading && <Progress state={state} />}
@@ -64,8 +65,8 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
       {!crossOriginIsolated && (
         <p>
           <small>
-            This page is not cross-origin isolated, so a model runs on one thread. The headers that allow threads are in
-            the guide to bundlers.
+            This page is not cross-origin isolated, so a model runs on one thread. When the page has been kept for
+            visits without a network, reloading it isolates it.
           </small>
         </p>
       )}
@@ -87,7 +88,8 @@ async function loaded(
     const onProgress = (now: LoadProgress): void => {
       progress.value = now;
     };
-    await loader.load(source, settings.settings.value.load, onProgress, current.signal);
+    const { id } = await loader.load(source, settings.settings.value.load, onProgress, current.signal);
+    settings.update({ model: id });
     return true;
   } catch (error) {
     problem.value = current.signal.aborted ? 'Canceled.' : error instanceof Error ? error.message : String(error);
@@ -111,6 +113,43 @@ function Progress({ state: { progress, controller } }: { readonly state: LoadSta
         Cancel
       </button>
     </div>
+  );
+}
+
+function LoadFields({ settings }: Pick<LoaderDialogProps, 'settings'>): JSX.Element {
+  const { load } = settings.settings.value;
+  const change = <Name extends keyof LoadSettings>(name: Name, value: LoadSettings[Name] | undefined): void =>
+    settings.update({ load: withField(load, name, value) });
+  return (
+    <details>
+      <summary>Attention and context</summary>
+      <label>
+        Attention policy, such as sparq; empty: dense
+        <input
+          value={load.attention ?? ''}
+          onChange={({ currentTarget: { value } }) => change('attention', value.trim() || undefined)}
+        />
+      </label>
+      <label>
+        Context in tokens; empty: what the model was trained for
+        <input
+          type="number"
+          min={1}
+          step={1}
+          value={load.context ?? ''}
+          onChange={({ currentTarget: input }) => change('context', input.value ? input.valueAsNumber : undefined)}
+        />
+      </label>
+      <label>
+        <input
+          type="checkbox"
+          role="switch"
+          checked={load.keepsOthers ?? false}
+          onChange={({ currentTarget: { checked } }) => change('keepsOthers', checked)}
+        />
+        Keep the loaded models, to compare
+      </label>
+    </details>
   );
 }
 

@@ -5,8 +5,7 @@ import { memo } from 'preact/compat';
 import type { Chat } from '../state/chat.js';
 import type { Message } from '../state/messages.js';
 import type { SettingsStore } from '../state/settings.js';
-import { Markdown } from '../text/markdown.js';
-import { TokenView } from './token-view.js';
+import { Answer } from './answer-view.js';
 
 interface MessageViewProps {
   readonly message: Signal<Message>;
@@ -38,52 +37,6 @@ function DrawnMessage({ message, position, isLast, chat, settings }: MessageView
       )}
     </article>
   );
-}
-
-interface AnswerProps {
-  readonly message: Message;
-  readonly showsTokens: boolean;
-}
-
-function Answer({ message, showsTokens }: AnswerProps): JSX.Element {
-  const { content, reasoning, state, tokens, error } = message;
-  const isOpen = state === 'streaming';
-  return (
-    <>
-      {reasoning !== '' && (
-        <details class="reasoning">
-          <summary>Reasoning</summary>
-          <Markdown text={reasoning} isOpen={isOpen} />
-        </details>
-      )}
-      {showsTokens && tokens !== undefined ? (
-        <TokenView tokens={tokens} />
-      ) : (
-        <Markdown text={content} isOpen={isOpen} />
-      )}
-      {isOpen && content === '' && <progress aria-label="The model reads the prompt" />}
-      {state === 'failed' && <p class="problem">{error}</p>}
-      <Facts message={message} />
-    </>
-  );
-}
-
-const notes: Readonly<Partial<Record<Message['state'], string>>> = {
-  stopped: 'stopped',
-  cut: 'cut by the limit of tokens',
-};
-
-function Facts({ message: { state, usage, durationMs = 0 } }: { readonly message: Message }): JSX.Element | null {
-  const facts: string[] = [];
-  if (usage !== undefined) {
-    facts.push(`${usage.promptTokens} prompt tokens, ${usage.cachedTokens} of them cached`);
-    facts.push(`${usage.answerTokens} answer tokens`);
-    const perSecond = (1000 * (usage.answerTokens - 1)) / durationMs;
-    if (durationMs > 0 && usage.answerTokens > 1) facts.push(`${perSecond.toFixed(1)} tokens/s`);
-  }
-  const note = notes[state];
-  if (note !== undefined) facts.push(note);
-  return facts.length === 0 ? null : <p class="facts">{facts.join(' · ')}</p>;
 }
 
 interface ActionsProps {

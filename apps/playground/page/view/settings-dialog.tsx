@@ -1,7 +1,7 @@
 /** System prompt, sampling, JSON schema, API key. Each change applies to the next answer. */
 import type { JSX, TargetedEvent } from 'preact';
 import type { Sampling } from '../backend/contract.js';
-import type { SettingsStore } from '../state/settings.js';
+import { withField, type SettingsStore } from '../state/settings.js';
 import { Dialog } from './dialog.js';
 
 interface SettingsDialogProps {
@@ -76,9 +76,8 @@ interface SamplingFieldProps {
 function SamplingField({ field: { name, label, ...limits }, settings }: SamplingFieldProps): JSX.Element {
   const { sampling } = settings.settings.value;
   const onInput = ({ currentTarget: input }: TargetedEvent<HTMLInputElement>): void => {
-    const { [name]: _, ...others } = sampling;
     if (input.value !== '' && !input.validity.valid) return;
-    settings.update({ sampling: input.value === '' ? others : { ...others, [name]: input.valueAsNumber } });
+    settings.update({ sampling: withField(sampling, name, input.value === '' ? undefined : input.valueAsNumber) });
   };
   return (
     <label>

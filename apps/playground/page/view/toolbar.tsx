@@ -16,7 +16,7 @@ interface ToolbarProps {
 const nextTheme: Readonly<Record<Theme, Theme>> = { system: 'light', light: 'dark', dark: 'system' };
 
 export function Toolbar({ chat, settings, panel, canLoad }: ToolbarProps): JSX.Element {
-  const { theme } = settings.settings.value;
+  const { theme, showsMetrics } = settings.settings.value;
   const open = (name: Panel) => (): void => {
     panel.value = name;
   };
@@ -33,6 +33,17 @@ export function Toolbar({ chat, settings, panel, canLoad }: ToolbarProps): JSX.E
         </button>
       )}
       <span class="space" />
+      <button type="button" class="quiet" onClick={open('compare')}>
+        Compare
+      </button>
+      <button
+        type="button"
+        class="quiet"
+        aria-pressed={showsMetrics}
+        onClick={() => settings.update({ showsMetrics: !showsMetrics })}
+      >
+        Live view
+      </button>
       <button type="button" class="quiet" onClick={() => settings.update({ theme: nextTheme[theme] })}>
         Theme: {theme}
       </button>

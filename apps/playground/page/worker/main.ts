@@ -1,7 +1,7 @@
 /** The worker: loads models and answers chats, one call at a time each with an id. */
 import { demoModelUrl } from '@winnow/demo-model';
 import {
-  formatPrometheus,
+  formatPrometheusModels,
   loadModel,
   prepareChat,
   type ChatRequest,
@@ -31,7 +31,8 @@ interface WorkerScope {
 
 const scope = self as unknown as WorkerScope;
 const running = new Map<number, AbortController>();
-let model: Model | undefined;
+/** By id; the one that was loaded last is the last one. */
+const models = new Map<string, Model>();
 
 /** What a call may do besides its result. */
 interface CallContext {
@@ -57,22 +58,55 @@ function pathInFolder({ name, webkitRelativePath: path }: File): string {
 
 async function load(source: ModelSource, settings: LoadSettings, context: CallContext): Promise<ModelChoice> {
   const location = await locate(source, context);
-  await model?.dispose();
-  model = undefined;
+  const { keepsOthers = false, ...loadSettings } = settings;
+  if (!keepsOthers) await disposeAll();
   const options: LoadOptions = {
-    ...settings,
+    ...loadSettings,
     signal: context.signal,
     onProgress: ({ loadedBytes, totalBytes }) => context.sendProgress({ what: 'load', loadedBytes, totalBytes }),
   };
-  model = await loadModel(location, options);
-  const { name, contextSize, chatTemplate, notices } = model;
+  const model = await loadModel(location, options);
+  const id = idOf(source, settings, model);
+  await models.get(id)?.dispose();
+  models.delete(id);
+  models.set(id, model);
+  return choiceOf(id, model);
+}
+
+/** Models that differ only in their policy have different ids. */
+function idOf(source: ModelSource, { attention }: LoadSettings, { name }: Model): string {
   const id = source.kind === 'demo' ? 'winnow-tiny' : source.kind === 'hub' ? source.address : name;
+  return attention === undefined ? id : `${id} (${attention})`;
+}
+
+function choiceOf(id: string, { contextSize, chatTemplate, notices }: Model): ModelChoice {
   return { id, contextSize, canChat: chatTemplate !== undefined, notices };
 }
 
-function loadedModel(): Model {
-  if (model === undefined) throw new Error('no model is loaded');
+async function disposeAll(): Promise<void> {
+  for (const model of models.values()) await model.dispose();
+  models.clear();
+}
+
+function loadedModel(id: string): Model {
+  const model = models.get(id);
+  if (model === undefined) throw new Error(`no model ${id} is loaded`);
   return model;
+}
+
+/** What the engine measures, and what it planned to use. */
+function metrics(): string {
+  const measured = formatPrometheusModels(
+    Array.from(models, ([id, model]) => ({ metrics: model.metrics(), labels: { model: id } })),
+  );
+  const planned = Array.from(models, ([model, { plan }]) => {
+    const parts = { weights: plan.weightsBytes, 'KV cache': plan.kvBytes, activations: plan.activationBytes };
+    const label = model.replace(/[\\"]/g, '\\$&');
+    return Object.entries(parts).map(
+      ([part, value]) => `winnow_planned_bytes{model="${label}",part="${part}"} ${value}\n`,
+    );
+  });
+  return measured + planned.flat().join('');
 }
 
 function generateOptionsOf({ sampling, numAlternatives }: ChatCall): GenerateOptions {
@@ -82,7 +116,7 @@ function generateOptionsOf({ sampling, numAlternatives }: ChatCall): GenerateOpt
 }
 
 async function chat(call: ChatCall, { signal, sendEvent }: CallContext): Promise<void> {
-  const used = loadedModel();
+  const used = loadedModel(call.model);
   const request: ChatRequest = {
     messages: call.messages,
     ...(call.jsonSchema === undefined ? {} : { jsonSchema: call.jsonSchema }),
@@ -117,7 +151,9 @@ function run(call: WorkerCall, context: CallContext): Promise<unknown> | unknown
     case 'chat':
       return chat(call.call, context);
     case 'metrics':
-      return model === undefined ? '' : formatPrometheus(model.metrics(), { model: model.name });
+      return metrics();
+    case 'models':
+      return Array.from(models, ([id, model]) => choiceOf(id, model));
     case 'cached':
       return cachedModels();
     case 'remove':

@@ -21,6 +21,12 @@ export interface OpenedPage {
   close(): Promise<void>;
 }
 
+/** Options of a profile in which the user has set these before. */
+export function withSettings(url: string, settings: object): BrowserContextOptions {
+  const localStorage = [{ name: 'winnow-settings', value: JSON.stringify(settings) }];
+  return { storageState: { cookies: [], origins: [{ origin: new URL(url).origin, localStorage }] } };
+}
+
 /** Opens the page in a profile of its own. */
 export async function openPlayground(
   browser: Browser,

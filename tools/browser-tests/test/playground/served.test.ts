@@ -69,6 +69,9 @@ describe.skipIf(missingChromium !== undefined)(suiteName('the page beside a serv
     await opened.answered();
     expect((await page.locator('.token').allTextContents()).join('').trim()).toContain(second.trim());
     expect(await page.locator('.tokens tbody tr').count()).toBe(5);
+    await page.getByRole('button', { name: 'Live view' }).click();
+    await page.getByText('Memory of the server').waitFor();
+    expect(await page.locator('.live').textContent()).toMatch(/Generated tokens[1-9].*KV cache: blocks.*used/s);
     expect(await accessibilityViolations(page)).toEqual([]);
     expect([opened.complaints, opened.foreign]).toEqual([[], []]);
   });

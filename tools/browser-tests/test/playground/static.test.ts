@@ -4,75 +4,116 @@ import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import { pageUrl } from '@winnow/playground';
 import type { Browser } from 'playwright-core';
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { missingChromium, suiteName } from '../support/chromium.js';
 import { connectChromium } from '../support/shared-chromium.js';
-import { accessibilityViolations, openPlayground, type OpenedPage } from './opened-page.js';
+import { accessibilityViolations, openPlayground, withSettings, type OpenedPage } from './opened-page.js';
 import { sendJson, serveSite, type Handler, type Site } from './site-server.js';
 
 const folder = new URL('../static/', pageUrl);
 const repo = 'winnow/tiny';
+const policy = 'streaming:window=64,sinks=4';
 const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'generation_config.json', 'model.safetensors'];
 const files = new Map(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
 
+let browser: Browser | undefined;
+let site: Site | undefined;
+let opened: OpenedPage;
+
+afterEach(async () => {
+  await opened?.close();
+  await site?.close();
+});
+
+afterAll(() => browser?.close());
+
+/** With settings that make answers short and equal. */
+async function open(isIsolated: boolean, handlers: Readonly<Record<string, Handler>> = {}): Promise<void> {
+  browser ??= await connectChromium();
+  site = await serveSite({ folder, isIsolated, handlers });
+  const settings = { sampling: { temperature: 0, maxTokens: 12 }, hubEndpoint: `${site.url}hub/` };
+  opened = await openPlayground(browser, site.url, withSettings(site.url, settings));
+  await opened.page.getByRole('button', { name: 'Load a model' }).click();
+}
+
+/** Waits until the model is the chosen one. */
+function loaded(name: string | RegExp): Promise<void> {
+  return opened.page.locator('header .model').getByText(name, { exact: true }).waitFor();
+}
+
+async function expectAnswer(name: string | RegExp): Promise<void> {
+  await loaded(name);
+  await opened.ask('The code of Alice is 31407. What is the code of Alice?');
+  await opened.answered();
+  expect((await opened.messages())[1]).toContain('The code of Mr. Hudson is');
+  expect([opened.complaints, opened.foreign]).toEqual([[], []]);
+}
+
 describe.skipIf(missingChromium !== undefined)(suiteName('the page as a static site'), () => {
-  let browser: Browser;
-  let site: Site;
-  let opened: OpenedPage;
-  beforeAll(async () => {
-    browser = await connectChromium();
-  });
-  afterEach(async () => {
-    await opened.close();
-    await site.close();
-  });
-  afterAll(() => browser?.close());
-
-  /** Settings that make answers short and equal. */
-  async function open(isIsolated: boolean, handlers: Readonly<Record<string, Handler>> = {}): Promise<void> {
-    site = await serveSite({ folder, isIsolated, handlers });
-    opened = await openPlayground(browser, site.url);
-    const settings = { sampling: { temperature: 0, maxTokens: 12 }, hubEndpoint: `${site.url}hub/` };
-    await opened.page.evaluate((value) => localStorage.setItem('winnow-settings', value), JSON.stringify(settings));
-    await opened.page.reload();
-    await opened.page.getByRole('button', { name: 'Load a model' }).click();
-  }
-
-  async function expectAnswer(name: string): Promise<void> {
-    await opened.page.locator('header .model').getByText(name).waitFor();
-    await opened.ask('The code of Alice is 31407. What is the code of Alice?');
-    await opened.answered();
-    expect((await opened.messages())[1]).toContain('The code of Mr. Hudson is');
-    expect([opened.complaints, opened.foreign]).toEqual([[], []]);
-  }
-
-  test('the demo model answers in the tab on several threads, and a model of a hub is downloaded once', async () => {
-    const hub = fakeHub();
-    await open(true, { '/hub/': hub.handler });
+  test('the demo model answers in the tab, measured, beside itself with a policy, and without a network', async () => {
+    await open(true);
     const { page } = opened;
     expect(await page.evaluate(() => crossOriginIsolated)).toBe(true);
     expect(await accessibilityViolations(page)).toEqual([]);
     await page.getByRole('button', { name: 'Demo model' }).click();
     await expectAnswer('winnow-tiny');
+    await page.getByRole('button', { name: 'Live view' }).click();
+    const live = page.getByRole('complementary', { name: 'What the model does' });
+    await live.getByText('Planned memory').waitFor();
+    expect(await live.textContent()).toMatch(/Tokens per second of computing[\d.]+.*KV cache: blocks.*used/s);
     await page.getByRole('button', { name: 'Load a model' }).click();
+    await page.getByText('Attention and context').click();
+    await page.getByLabel(/Attention policy/).fill(policy);
+    await page.getByLabel(/Keep the loaded models/).check();
+    await page.getByRole('button', { name: 'Demo model' }).click();
+    await page.locator('dialog').waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Compare' }).click();
+    await page.getByLabel('Prompt for both').fill('Once upon a time');
+    await page.getByRole('button', { name: 'Ask both' }).click();
+    await page.locator('.sides .facts').nth(1).waitFor();
+    const models = await page
+      .locator('.sides select')
+      .evaluateAll((all) => all.map((one) => (one as HTMLSelectElement).value));
+    expect(models).toEqual(['winnow-tiny', `winnow-tiny (${policy})`]);
+    expect(await accessibilityViolations(page)).toEqual([]);
+    await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+    await site?.close();
+    site = undefined;
+    await page.reload();
+    await page.getByRole('button', { name: 'Load a model' }).click();
+    await page.getByRole('button', { name: 'Demo model' }).click();
+    await loaded(`winnow-tiny (${policy})`);
+    expect(await opened.messages()).toHaveLength(2);
+  });
+});
+
+describe.skipIf(missingChromium !== undefined)(suiteName('models of the static site'), () => {
+  test('a model of a hub is downloaded once, and then opens from the cache', async () => {
+    const hub = fakeHub();
+    await open(true, { '/hub/': hub.handler });
+    const { page } = opened;
     await page.getByLabel(/Model of a hub/).fill(repo);
     await page.getByRole('button', { name: 'Download and load' }).click();
-    await page.locator('header .model').getByText(repo).waitFor();
+    await expectAnswer(repo);
     expect(hub.requests.filter((path) => path.endsWith('model.safetensors'))).toHaveLength(1);
     hub.requests.length = 0;
     await page.reload();
     await page.getByRole('button', { name: 'Load a model' }).click();
     await page.getByRole('button', { name: new RegExp(`^${repo}, \\d`) }).click();
-    await page.locator('header .model').getByText(repo).waitFor();
+    await loaded(repo);
     expect(hub.requests).toEqual([expect.stringContaining('/api/models/')]);
   });
 
-  test('without isolation, a file of this computer answers on one thread', async () => {
+  test('without isolation, a file of this computer answers on one thread; the next visit is isolated', async () => {
     await open(false);
-    await opened.page.getByLabel(/GGUF or safetensors/).setInputFiles(fileURLToPath(demoModelUrl));
-    await expectAnswer('model');
-    await opened.page.getByRole('button', { name: 'New conversation' }).click();
-    await opened.page.getByText(/one thread/).waitFor();
+    const { page } = opened;
+    await page.getByLabel(/GGUF or safetensors/).setInputFiles(fileURLToPath(demoModelUrl));
+    await expectAnswer(/^model/);
+    await page.getByRole('button', { name: 'New conversation' }).click();
+    await page.getByText(/one thread/).waitFor();
+    await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+    await page.reload();
+    expect(await page.evaluate(() => crossOriginIsolated)).toBe(true);
   });
 });
 
