@@ -1,8 +1,10 @@
 /** Makes a fresh project from a template, and installs its dependencies with npm as a user would. */
 import { cpSync, existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { runToEnd } from './process.ts';
 import type { Project } from './project.ts';
+
+const root = join(import.meta.dirname, '..', '..', '..');
 
 /**
  * @param environment makes npm find the packed packages
@@ -14,6 +16,10 @@ export async function installProject(
   target: string,
 ): Promise<void> {
   cpSync(project.folder, target, { recursive: true });
+  for (const path of project.copies ?? []) {
+    const filter = (source: string): boolean => basename(source) !== 'node_modules';
+    cpSync(join(root, path), join(target, path), { recursive: true, filter });
+  }
   const flags = ['--no-audit', '--no-fund', '--no-package-lock', '--prefer-offline', '--loglevel=error'];
   await runToEnd(['npm', 'install', ...flags], { cwd: target, timeoutMs: 300_000, env: environment });
 }

@@ -38,6 +38,8 @@ export interface Project {
   readonly always: boolean;
   /** Globs of files beyond those that all projects depend on (`inputs.ts`). */
   readonly inputs?: readonly string[];
+  /** Folders of the repository that the project gets, under the same names. */
+  readonly copies?: readonly string[];
   /** The dependencies whose versions the table names. */
   readonly versions: readonly string[];
   readonly steps: readonly Step[];
