@@ -63,7 +63,7 @@ export function exitCodeOf(error: unknown): number {
   return exitCodes.failure;
 }
 
-/** Options that are English words are replaced only where a message begins with `<option>: expected` or `<option> of`, the others anywhere. */
+/** Options that are words are replaced only where a message begins with `<option>: expected` or `<option> of`, the others anywhere. */
 const isWord = (path: string): boolean => /^[a-z]+$/.test(path);
 /** Options of a group come before the group, so that the whole path is replaced. */
 const alternatives = (paths: readonly string[]): string =>
