@@ -29,6 +29,7 @@ import { registerStatusRoutes } from './routes/status.js';
 import { registerTokenRoutes } from './routes/tokens.js';
 import type { ServerContext } from './requests/server-context.js';
 import { ServerMetrics } from './metrics/server-metrics.js';
+import { recordLoadSpan, startRequestSpan } from './metrics/spans.js';
 
 export interface ListenOptions {
   /** 0: any free port. Default 8080. */
@@ -108,6 +109,7 @@ class ModelListener {
 
   readonly onEvent = (event: ModelEvent): void => {
     this.metrics?.recordModel(event);
+    recordLoadSpan(event);
     this.#options.onModelEvent?.(event);
   };
 }
@@ -294,6 +296,7 @@ function addHooks(app: FastifyInstance, context: ServerContext, { onRequest }: S
   app.addHook('onRequest', async (request, reply) => {
     const begin = performance.now(); // Fastify measures only for its own log
     void reply.header('x-request-id', request.id);
+    startRequestSpan(request, reply);
     reply.raw.once('close', () => record(request, reply, performance.now() - begin)); // also when the client has disconnected
     if (!isClosing()) return;
     void reply.header('connection', 'close');

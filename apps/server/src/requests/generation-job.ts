@@ -2,6 +2,7 @@
 import type { FastifyReply } from 'fastify';
 import type { GeneratedToken, GenerateOptions, GenerationResult } from '@winnow/engine';
 import { ClientClosedError, contextExceeded } from '../http/api-error.js';
+import { startGenerationSpan, type GenerationSpan } from '../metrics/spans.js';
 import type { GenerativeEntry } from '../models/model-entry.js';
 import { openScope, type RequestScope } from './request-scope.js';
 import type { ServerContext } from './server-context.js';
@@ -46,6 +47,7 @@ export async function startJob(
   const cacheSalt = context.cacheSaltOf(reply.request);
   return new SlotJob(context.metrics, entry, {
     ...{ requestId: reply.request.id, cacheSalt, scope, lease },
+    startSpan: () => startGenerationSpan(reply.request, entry.id),
     charge: (numTokens) => context.chargeTokens(reply.request, numTokens),
     compileTimeoutMs: limits.compileTimeoutMs,
   });
@@ -57,6 +59,7 @@ interface JobResources {
   readonly compileTimeoutMs: number;
   readonly scope: RequestScope;
   readonly lease: Lease;
+  readonly startSpan: () => GenerationSpan;
   /** Counts tokens for the rates of the client. */
   readonly charge: (numTokens: number) => void;
 }
@@ -73,12 +76,13 @@ class SlotJob implements GenerationJob {
   readonly #cacheSalt: string | undefined;
   readonly #compileTimeoutMs: number;
   readonly #charge: JobResources['charge'];
+  readonly #startSpan: JobResources['startSpan'];
   readonly #labels: { readonly model: string };
 
   constructor(
     metrics: ServerContext['metrics'],
     entry: GenerativeEntry,
-    { requestId, cacheSalt, compileTimeoutMs, scope, lease, charge }: JobResources,
+    { requestId, cacheSalt, compileTimeoutMs, scope, lease, charge, startSpan }: JobResources,
   ) {
     this.requestId = requestId;
     this.model = entry.id;
@@ -90,6 +94,7 @@ class SlotJob implements GenerationJob {
     this.#cacheSalt = cacheSalt;
     this.#compileTimeoutMs = compileTimeoutMs;
     this.#charge = charge;
+    this.#startSpan = startSpan;
     this.#labels = { model: entry.id };
   }
 
@@ -100,6 +105,8 @@ class SlotJob implements GenerationJob {
     activity.promptTokens = prompt.length;
     activity.processedTokens = 0;
     let numTokens = 0;
+    let ended: GenerationResult | undefined;
+    const span = this.#startSpan();
     const generation = this.#entry.model.generate(prompt, {
       ...options,
       ...(this.#cacheSalt === undefined ? {} : { cacheSalt: this.#cacheSalt }),
@@ -115,17 +122,20 @@ class SlotJob implements GenerationJob {
         activity.generatedTokens++;
         if (numTokens === 1) {
           activity.state = 'generating';
+          span.noteFirstToken();
           this.#metrics.firstTokens.observe((performance.now() - startMs) / 1000, this.#labels);
         }
         yield token;
       }
       const result = await generation.result();
+      ended = result;
       this.#metrics.cachedTokens.add(result.cachedTokens, this.#labels);
       return result;
     } finally {
       this.#metrics.promptTokens.add(prompt.length, this.#labels);
       this.#metrics.generatedTokens.add(numTokens, this.#labels);
       this.#charge(prompt.length + numTokens);
+      span.end(prompt.length, numTokens, ended);
     }
   }
 

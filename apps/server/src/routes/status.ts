@@ -109,7 +109,7 @@ async function modelObjects(registry: ModelRegistry, created: number): Promise<M
       capabilities: [],
       status: { value },
     };
-    objects.set(id, aliases === undefined ? listed : { ...listed, aliases: [...aliases] });
+    objects.set(id, aliases === undefined || aliases.length === 0 ? listed : { ...listed, aliases: [...aliases] });
   }
   for (const entry of registry.entries()) {
     const { id, kind, model } = entry;

@@ -80,6 +80,19 @@ describe('after a restart', () => {
     expect((await run(await open(), options)).cachedTokens).toBe(0);
   });
 
+  test.each<[string, LoadOptions]>([
+    ['streaming attention', { attention: 'streaming:sinks=4,window=100' }],
+    ['page-topk', { attention: 'decode=page-topk:budget=128' }],
+    ['an 8-bit cache', { kvCache: { dtype: 'q8_0' } }],
+  ])('the answer is the same with %s', async (_name, options) => {
+    const first = await run(await open(), options);
+    const again = await run(await open(), options);
+    expect(again.tokens).toEqual(first.tokens);
+    expect([first.cachedTokens, again.cachedTokens > 0]).toEqual([0, true]);
+  });
+});
+
+describe('a folder that does not work', () => {
   test('damaged pages are computed, reported and removed', async () => {
     const alone = await run(await open());
     const [name = ''] = await pages();

@@ -66,7 +66,13 @@ export const applicationsMutants: readonly Mutant[] = [
     file: 'apps/server/src/models/pool/changes.ts',
     find: 'this.#last = before.then(() => promise);',
     replace: 'this.#last = promise;',
-    tests: ['src/models/pool/model-pool.test.ts'],
+    tests: ['src/models/pool/changes.test.ts'],
+  },
+  {
+    file: 'apps/server/src/metrics/spans.ts',
+    find: 'contexts.get(request) ?? context.active()',
+    replace: 'context.active()',
+    tests: ['test/spans.test.ts'],
   },
   {
     file: 'apps/server/src/requests/choose-model.ts',
