@@ -1,5 +1,7 @@
 /** The log of `winnow serve` on stderr: requests, and models that are loaded and unloaded. */
 import type { ModelEvent, RequestRecord } from '@winnow/server';
+import { WinnowError } from '@winnow/tensor';
+import { printable } from '../errors/printable.js';
 import { formatBytes } from '../terminal/format.js';
 import type { CommandContext } from './command-host.js';
 
@@ -23,6 +25,15 @@ export function requestLog(
 
 function requestLine({ method, path, status, durationMs, requestId }: RequestRecord): string {
   return `${method} ${path} ${status} ${(durationMs / 1000).toFixed(3)} s ${requestId}`;
+}
+
+/** Internal errors. A typed error says what it found; any other is a defect. */
+export function errorLog({ io }: CommandContext): (error: unknown) => void {
+  return (error) => {
+    const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const shown = WinnowError.isInstance(error) ? error.message : text;
+    io.stderr.write(`winnow: ${printable(shown)}\n`);
+  };
 }
 
 /** What happens to models on demand. */

@@ -1,6 +1,6 @@
 /** `winnow serve`: serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama. */
 import { pageUrl } from '@winnow/playground';
-import { definedFields, WinnowError } from '@winnow/tensor';
+import { definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import { statSync } from 'node:fs';
 import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model } from '@winnow/engine';
@@ -23,7 +23,6 @@ import {
   sizeOption,
   withAliases,
 } from '../flags/builders.js';
-import { printable } from '../errors/printable.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
 import { poolingOption } from '../flags/embedding.js';
@@ -31,7 +30,7 @@ import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel } from '../models/open-embedding-model.js';
-import { modelLog, requestLog } from './serve-log.js';
+import { errorLog, modelLog, requestLog } from './serve-log.js';
 
 interface ServeFlags extends LoadFlags {
   readonly host: string;
@@ -270,12 +269,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       apiKeys,
       ...(flags.page ? { page: pageUrl } : {}),
       onRequest: requestLog(flags, context),
-      onError: (error) => {
-        // a typed error says what it found; any other is a defect
-        const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-        const shown = WinnowError.isInstance(error) ? error.message : text;
-        io.stderr.write(`winnow: ${printable(shown)}\n`);
-      },
+      onError: errorLog(context),
     });
     const url = await server.listen({ port: flags.port, host: flags.host });
     if (apiKeys.length === 0 && !/^(localhost|127\.|::1)/.test(flags.host)) {
