@@ -1,12 +1,13 @@
 /** The page with a scripted server: streams, aborts, long histories and hostile answers. */
 import { pageUrl } from '@winnow/playground';
 import { createServer, type ServedModel } from '@winnow/server';
+import { testCoverage } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { missingChromium, suiteName } from '../support/chromium.js';
 import { connectChromium } from '../support/shared-chromium.js';
-import { accessibilityViolations, openPlayground, type OpenedPage } from './opened-page.js';
-import { answering, chunk, oneModel, serveSite, type Handler, type Site } from './site-server.js';
+import { accessibilityViolations, openPlayground, withSettings, type OpenedPage } from './opened-page.js';
+import { answering, bodyOf, chunk, oneModel, serveSite, type Handler, type Site } from './site-server.js';
 
 const hostile = `<script>globalThis.hacked = 1</script><img src=x onerror="globalThis.hacked = 1">
 
@@ -38,17 +39,18 @@ afterEach(async () => {
 
 afterAll(() => browser?.close());
 
-async function open(chat: Handler, options = {}): Promise<void> {
+async function open(chat: Handler, settings = {}, options = {}): Promise<void> {
   browser ??= await connectChromium();
   headers ??= await pageHeaders();
   const handlers = { 'GET /v1/models': oneModel, 'POST /v1/chat/completions': chat };
   site = await serveSite({ folder: pageUrl, headers, handlers });
-  opened = await openPlayground(browser, site.url, options);
+  opened = await openPlayground(browser, site.url, { ...withSettings(site.url, settings), ...options });
 }
 
 describe.skipIf(missingChromium !== undefined)(suiteName('answers of a scripted server'), () => {
-  test('shows an answer while it is written; Stop ends the request and keeps the text; an error can be tried again', async () => {
+  test('shows an answer while it is written; Escape ends the request and keeps the text; an error can be tried again', async () => {
     const ended = Promise.withResolvers<void>();
+    let body: unknown;
     const answers: Handler[] = [
       (_request, response) => {
         response.on('close', () => ended.resolve());
@@ -59,13 +61,19 @@ describe.skipIf(missingChromium !== undefined)(suiteName('answers of a scripted 
         response.writeHead(500, { 'content-type': 'application/json' });
         response.end(JSON.stringify({ error: { message: 'out of luck' } }));
       },
-      answering('Again'),
+      reasonedAnswer((sent) => {
+        body = sent;
+      }),
     ];
-    await open((request, response) => answers.shift()?.(request, response));
+    await open((request, response) => answers.shift()?.(request, response), {
+      systemPrompt: 'Be brief.',
+      sampling: { topK: 7 },
+      jsonSchema: '{ "type": "object" }',
+    });
     await opened.ask('Begin');
     await opened.answer('The first words').waitFor();
     expect(await opened.page.locator('.messages').getAttribute('aria-busy')).toBe('true');
-    await opened.page.getByRole('button', { name: 'Stop' }).click();
+    await opened.page.keyboard.press('Escape');
     await ended.promise;
     await opened.answered();
     expect((await opened.messages())[1]).toMatch(/The first words.*stopped/s);
@@ -75,9 +83,22 @@ describe.skipIf(missingChromium !== undefined)(suiteName('answers of a scripted 
     await opened.page.getByRole('button', { name: 'Regenerate' }).click();
     await opened.answer('Again').waitFor();
     expect(await opened.page.getByRole('alert').count()).toBe(0);
+    expect(await opened.page.getByText('Let me think').isVisible()).toBe(false);
+    expect(body).toMatchObject({
+      messages: [
+        { role: 'system', content: 'Be brief.' },
+        { role: 'user', content: 'Begin' },
+        { role: 'assistant', content: 'The first words' },
+        { role: 'user', content: 'Go on' },
+      ],
+      top_k: 7,
+      response_format: { type: 'json_schema', json_schema: { schema: { type: 'object' } } },
+    });
   });
+});
 
-  test('a reload in the middle of an answer keeps what was written', async () => {
+describe.skipIf(missingChromium !== undefined)(suiteName('interrupted answers'), () => {
+  test.runIf(testCoverage === 'full')('a reload in the middle of an answer keeps what was written', async () => {
     await open((_request, response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' });
       response.write(chunk('Half an answer'));
@@ -147,21 +168,41 @@ describe.skipIf(missingChromium !== undefined)(suiteName('long histories and sma
     expect(await page.evaluate(() => globalThis.changedMessages?.size)).toBeLessThanOrEqual(3);
   });
 
-  test('on a phone, nothing is wider than the screen, and the list of conversations opens over the page', async () => {
-    await open(answering('A long_word_'.repeat(40)), { viewport: { width: 360, height: 640 }, colorScheme: 'dark' });
-    await opened.ask('Begin');
-    await opened.answered();
-    const { page } = opened;
-    const [contentWidth = 0, width = 0] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-    expect(contentWidth).toBeLessThanOrEqual(width);
-    expect(await accessibilityViolations(page)).toEqual([]);
-    await page.getByRole('button', { name: 'Conversations' }).click();
-    await page.getByRole('button', { name: 'New conversation' }).click();
-    expect(await page.locator('.message').count()).toBe(0);
-    await page.getByRole('button', { name: 'Settings' }).click();
-    expect(await accessibilityViolations(page)).toEqual([]);
-  });
+  test.runIf(testCoverage === 'full')(
+    'on a phone, nothing is wider than the screen, and the list of conversations opens over the page',
+    async () => {
+      await open(
+        answering('A long_word_'.repeat(40)),
+        {},
+        { viewport: { width: 360, height: 640 }, colorScheme: 'dark' },
+      );
+      await opened.ask('Begin');
+      await opened.answered();
+      const { page } = opened;
+      const [contentWidth = 0, width = 0] = await page.evaluate(() => [
+        document.documentElement.scrollWidth,
+        innerWidth,
+      ]);
+      expect(contentWidth).toBeLessThanOrEqual(width);
+      expect(await accessibilityViolations(page)).toEqual([]);
+      await page.getByRole('button', { name: 'Conversations' }).click();
+      await page.getByRole('button', { name: 'New conversation' }).click();
+      expect(await page.locator('.message').count()).toBe(0);
+      await page.getByRole('button', { name: 'Settings' }).click();
+      expect(await accessibilityViolations(page)).toEqual([]);
+    },
+  );
 });
+
+/** Answers with reasoning. @param onBody gets what the page asked for */
+function reasonedAnswer(onBody: (body: unknown) => void): Handler {
+  return async (request, response) => {
+    onBody(await bodyOf(request));
+    const reasoning = { choices: [{ delta: { reasoning_content: 'Let me think' }, finish_reason: null }] };
+    response.writeHead(200, { 'content-type': 'text/event-stream' });
+    response.end(`data: ${JSON.stringify(reasoning)}\n\n${chunk('Again')}${chunk('', 'stop')}data: [DONE]\n\n`);
+  };
+}
 
 /** What a real server sends with the page: its policy applies here, too. */
 async function pageHeaders(): Promise<Readonly<Record<string, string>>> {

@@ -79,6 +79,13 @@ export function chunk(content: string, finishReason: string | null = null): stri
   return `data: ${JSON.stringify({ choices: [{ delta: { content }, finish_reason: finishReason }] })}\n\n`;
 }
 
+/** The body of a request as JSON. */
+export async function bodyOf(request: IncomingMessage): Promise<unknown> {
+  let text = '';
+  for await (const part of request.setEncoding('utf8')) text += String(part);
+  return JSON.parse(text);
+}
+
 /** Answers every chat with this text. */
 export function answering(text: string): Handler {
   return (_request, response) => {

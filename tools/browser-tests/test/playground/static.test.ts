@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import { pageUrl } from '@winnow/playground';
+import { testCoverage } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { missingChromium, suiteName } from '../support/chromium.js';
@@ -88,33 +89,39 @@ describe.skipIf(missingChromium !== undefined)(suiteName('the page as a static s
 });
 
 describe.skipIf(missingChromium !== undefined)(suiteName('models of the static site'), () => {
-  test('a model of a hub is downloaded once, and then opens from the cache', async () => {
-    const hub = fakeHub();
-    await open(true, { '/hub/': hub.handler });
-    const { page } = opened;
-    await page.getByLabel(/Model of a hub/).fill(repo);
-    await page.getByRole('button', { name: 'Download and load' }).click();
-    await expectAnswer(repo);
-    expect(hub.requests.filter((path) => path.endsWith('model.safetensors'))).toHaveLength(1);
-    hub.requests.length = 0;
-    await page.reload();
-    await page.getByRole('button', { name: 'Load a model' }).click();
-    await page.getByRole('button', { name: new RegExp(`^${repo}, \\d`) }).click();
-    await loaded(repo);
-    expect(hub.requests).toEqual([expect.stringContaining('/api/models/')]);
-  });
+  test.runIf(testCoverage === 'full')(
+    'a model of a hub is downloaded once, and then opens from the cache',
+    async () => {
+      const hub = fakeHub();
+      await open(true, { '/hub/': hub.handler });
+      const { page } = opened;
+      await page.getByLabel(/Model of a hub/).fill(repo);
+      await page.getByRole('button', { name: 'Download and load' }).click();
+      await expectAnswer(repo);
+      expect(hub.requests.filter((path) => path.endsWith('model.safetensors'))).toHaveLength(1);
+      hub.requests.length = 0;
+      await page.reload();
+      await page.getByRole('button', { name: 'Load a model' }).click();
+      await page.getByRole('button', { name: new RegExp(`^${repo}, \\d`) }).click();
+      await loaded(repo);
+      expect(hub.requests).toEqual([expect.stringContaining('/api/models/')]);
+    },
+  );
 
-  test('without isolation, a file of this computer answers on one thread; the next visit is isolated', async () => {
-    await open(false);
-    const { page } = opened;
-    await page.getByLabel(/GGUF or safetensors/).setInputFiles(fileURLToPath(demoModelUrl));
-    await expectAnswer(/^model/);
-    await page.getByRole('button', { name: 'New conversation' }).click();
-    await page.getByText(/one thread/).waitFor();
-    await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
-    await page.reload();
-    expect(await page.evaluate(() => crossOriginIsolated)).toBe(true);
-  });
+  test.runIf(testCoverage === 'full')(
+    'without isolation, a file of this computer answers on one thread; the next visit is isolated',
+    async () => {
+      await open(false);
+      const { page } = opened;
+      await page.getByLabel(/GGUF or safetensors/).setInputFiles(fileURLToPath(demoModelUrl));
+      await expectAnswer(/^model/);
+      await page.getByRole('button', { name: 'New conversation' }).click();
+      await page.getByText(/one thread/).waitFor();
+      await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+      await page.reload();
+      expect(await page.evaluate(() => crossOriginIsolated)).toBe(true);
+    },
+  );
 });
 
 interface FakeHub {

@@ -17,6 +17,7 @@ export * as models from '@winnow/models';
 export * as native from '@winnow/native';
 export * as onnx from '@winnow/onnx';
 export * as ops from '@winnow/ops';
+export * as playground from '@winnow/playground';
 export * as safetensors from '@winnow/safetensors';
 export * as sparseAttention from '@winnow/sparse-attention';
 export * as sparseInference from '@winnow/sparse-inference';

@@ -93,6 +93,36 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/on-demand.test.ts'],
   },
   {
+    file: 'apps/server/src/routes/page.ts',
+    find: "includes('text/html')",
+    replace: "includes('*/*')",
+    tests: ['test/page.test.ts'],
+  },
+  {
+    file: 'apps/server/src/routes/page.ts',
+    find: 'config: { isPublic: true }',
+    replace: 'config: {}',
+    tests: ['test/page.test.ts'],
+  },
+  {
+    file: 'apps/server/src/routes/page.ts',
+    find: "'public, max-age=31536000, immutable'",
+    replace: "'no-cache'",
+    tests: ['test/page.test.ts'],
+  },
+  {
+    file: 'apps/playground/page/state/metrics.ts',
+    find: "labels['model'] === undefined || ",
+    replace: '',
+    tests: ['test/metrics.test.ts'],
+  },
+  {
+    file: 'apps/playground/page/state/answer.ts',
+    find: 'this.#firstMs ??= this.#lastMs;',
+    replace: 'this.#firstMs = this.#lastMs;',
+    tests: ['test/answer.test.ts'],
+  },
+  {
     file: 'apps/server/src/requests/request-scope.ts',
     find: "shutdown.removeEventListener('abort', onShutdown);",
     replace: '',

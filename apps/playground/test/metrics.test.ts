@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { activityOf, bytes, parseMetrics } from '../page/state/metrics.js';
+
+const text = `# HELP winnow_kv_blocks Blocks.
+# TYPE winnow_kv_blocks gauge
+winnow_kv_blocks{model="a \\"b\\"",state="used"} 3
+winnow_kv_blocks{model="other",state="used"} 9
+winnow_ffn_active_ratio{model="a \\"b\\"",layer="2"} 0.25
+winnow_tokens_per_second{model="a \\"b\\""} 12.34
+process_resident_memory_bytes 2500000
+`;
+
+test('samples have names, labels with escapes, and values', () => {
+  expect(parseMetrics(text)[0]).toEqual({
+    name: 'winnow_kv_blocks',
+    labels: { model: 'a "b"', state: 'used' },
+    value: 3,
+  });
+});
+
+test('the activity of a model consists of its own samples and those of the process, and of no others', () => {
+  expect(activityOf(parseMetrics(text), 'a "b"')).toEqual({
+    facts: [
+      { label: 'Tokens per second of computing', value: '12.3' },
+      { label: 'Memory of the server', value: '2.5 MB' },
+    ],
+    cacheBlocks: [{ label: 'used', value: 3 }],
+    cacheTiers: [],
+    weightTiers: [],
+    activeRatios: [{ label: '2', value: 0.25 }],
+    memory: [],
+  });
+});
+
+test.each([
+  [999, '999 B'],
+  [1000, '1.0 kB'],
+  [1.5e12, '1.5 TB'],
+  [1.5e16, '15000.0 TB'],
+])('%d bytes are %s', (value, expected) => {
+  expect(bytes(value)).toBe(expected);
+});
