@@ -2,9 +2,9 @@
 
 export interface ModelChoice {
   readonly id: string;
-  /** Maximum number of tokens of a conversation. */
-  readonly contextSize: number;
-  /** Whether the model has a chat template. */
+  /** Maximum number of tokens of a conversation; undefined for a model that its first request loads. */
+  readonly contextSize: number | undefined;
+  /** Whether the model has a chat template; true as long as nobody knows. */
   readonly canChat: boolean;
   /** What the user should know, such as why it runs on one thread. */
   readonly notices: readonly string[];

@@ -12,7 +12,8 @@ import {
 interface ModelList {
   readonly data: readonly {
     readonly id: string;
-    readonly context_length: number;
+    readonly context_length?: number;
+    /** Empty until the model is loaded. */
     readonly capabilities: readonly string[];
   }[];
 }
@@ -57,14 +58,10 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
     home: 'served',
     async models(): Promise<readonly ModelChoice[]> {
       const { data } = (await (await request('v1/models', {})).json()) as ModelList;
-      return data
-        .filter(({ capabilities }) => capabilities.includes('completion') || capabilities.includes('chat'))
-        .map(({ id, context_length: contextSize, capabilities }) => ({
-          id,
-          contextSize,
-          canChat: capabilities.includes('chat'),
-          notices: [],
-        }));
+      return data.map(({ id, context_length: contextSize, capabilities }) => {
+        const canChat = capabilities.length === 0 || capabilities.includes('chat');
+        return { id, contextSize, canChat, notices: [] };
+      });
     },
     async *chat(call, signal) {
       const response = await request('v1/chat/completions', {

@@ -58,7 +58,10 @@ function Welcome({ chat }: Pick<MessageListProps, 'chat'>): JSX.Element {
   return (
     <div class="welcome">
       <p>
-        {model.id} answers, with a context of {model.contextSize.toLocaleString('en')} tokens.
+        {model.id} answers
+        {model.contextSize === undefined
+          ? ', after it has been loaded for the first request.'
+          : `, with a context of ${model.contextSize.toLocaleString('en')} tokens.`}
       </p>
       {model.notices.map((notice) => (
         <p key={notice}>

@@ -70,6 +70,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('answers of a scripted 
       sampling: { topK: 7 },
       jsonSchema: '{ "type": "object" }',
     });
+    await opened.page.getByText('scripted answers, after it has been loaded').waitFor();
     await opened.ask('Begin');
     await opened.answer('The first words').waitFor();
     expect(await opened.page.locator('.messages').getAttribute('aria-busy')).toBe('true');

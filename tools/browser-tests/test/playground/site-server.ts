@@ -70,9 +70,14 @@ export function sendJson(response: ServerResponse, value: unknown): void {
   response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(value));
 }
 
-/** The list of models of a server with one model. */
+/** The list of models of a server with one model to chat, which its first request loads. */
 export const oneModel: Handler = (_request, response) =>
-  sendJson(response, { data: [{ id: 'scripted', context_length: 100, capabilities: ['chat'] }] });
+  sendJson(response, {
+    data: [
+      { id: 'vectors', context_length: 100, capabilities: ['embedding'] },
+      { id: 'scripted', capabilities: [] },
+    ],
+  });
 
 /** A chunk of a streamed answer. */
 export function chunk(content: string, finishReason: string | null = null): string {
