@@ -267,7 +267,6 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       models,
       embeddingModels,
       apiKeys,
-      ...(flags.page ? { page: pageUrl } : {}),
       onRequest: requestLog(flags, context),
       onError: errorLog(context),
     });
@@ -345,6 +344,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
     seconds === undefined ? undefined : Math.max(1, Math.round(seconds * 1000));
   return definedFields<ServerOptions>({
     corsOrigins: flags.corsOrigin,
+    page: flags.page ? pageUrl : undefined,
     sharePrefixes: flags.sharePrefixes,
     maxQueued: flags.maxQueued,
     queueTimeoutMs: milliseconds(flags.queueTimeout),
