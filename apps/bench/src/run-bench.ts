@@ -32,6 +32,7 @@ import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
 import { sparseAttention } from './suites/sparse-attention.js';
+import { speculation } from './suites/speculation.js';
 
 export const suites: readonly Suite[] = [
   roofline,
@@ -46,6 +47,7 @@ export const suites: readonly Suite[] = [
   fusions,
   prefill,
   decode,
+  speculation,
   load,
   kv,
   grammar,

@@ -23,6 +23,7 @@ const loadNames: OptionNames<LoadOptions> = {
     profile: true,
   },
   ...{ context: true, batchSize: true, maxSessions: true, attention: true, policyFile: true, quantize: true },
+  ...{ speculative: true, draftModel: true },
   lora: { adapters: true, mode: true },
   sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },
   trace: { attention: true, feedForward: true },
@@ -36,7 +37,7 @@ const generateNames: OptionNames<GenerateOptions> = {
   ...{ temperature: true, topK: true, topP: true, minP: true, repetitionPenalty: true, presencePenalty: true },
   ...{ frequencyPenalty: true, penaltyWindow: true, seed: true, maxTokens: true, stop: true, ignoreEos: true },
   ...{ numTopLogprobs: true, grammar: true, jsonSchema: true, showTokens: true, overflow: true, promptPhase: true },
-  ...{ compileTimeoutMs: true, logitBias: true, spanLimit: true },
+  ...{ compileTimeoutMs: true, logitBias: true, spanLimit: true, speculative: true },
   ...{ signal: true, onPromptProgress: true },
 };
 const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
@@ -76,7 +77,8 @@ const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddi
 /** Objects and functions that only a program can pass, and settings that the commands determine. */
 const programOnly = [
   ...serveArguments,
-  ...['fetch', 'signal', 'onProgress', 'onEvent', 'promptCache', 'now', 'randomSeed', 'createBackend', 'onUnsupported'],
+  ...['fetch', 'signal', 'onProgress', 'onEvent', 'promptCache', 'now', 'randomSeed', 'draftModel', 'createBackend'],
+  'onUnsupported',
   ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
   ...['page', 'onRequest', 'onError', 'onModelEvent', 'catalog'],

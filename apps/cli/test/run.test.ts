@@ -122,6 +122,7 @@ test('--json prints one object', async () => {
     seed: 4711,
     contextSize: 64,
     timings: { promptMs: 10, generateMs: 20, promptTokensPerSecond: 300, tokensPerSecond: 100 },
+    speculation: null,
     backend: 'fake-backend',
     fallbacks: [],
     metrics: expect.objectContaining({ numSessions: 1 }),

@@ -41,7 +41,7 @@ export async function prepareCall(
   const jsonSchema =
     responseFormat?.type === 'json' ? ((responseFormat.schema ?? { type: 'object' }) as JsonSchema) : undefined;
   const tools = toolsOf(call, warnings);
-  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, ...chatSettings } = {
+  const { minP, repetitionPenalty, penaltyWindow, overflow, grammar, speculative, ...chatSettings } = {
     ...settings,
     ...callSettings,
   };
@@ -63,7 +63,7 @@ export async function prepareCall(
     frequencyPenalty: call.frequencyPenalty,
     seed: call.seed,
     signal: call.abortSignal,
-    ...{ minP, repetitionPenalty, penaltyWindow, overflow, grammar },
+    ...{ minP, repetitionPenalty, penaltyWindow, overflow, grammar, speculative },
   }) as GenerateOptions;
 
   const messages = chatMessages(call.prompt);

@@ -4,7 +4,7 @@ import type { OptionNames } from '@winnow/tensor';
 
 export interface LanguageModelSettings extends Pick<
   GenerateOptions,
-  'minP' | 'repetitionPenalty' | 'penaltyWindow' | 'overflow' | 'grammar'
+  'minP' | 'repetitionPenalty' | 'penaltyWindow' | 'overflow' | 'grammar' | 'speculative'
 > {
   /**
    * Whether to apply the model's chat template. Without one, the model continues the concatenated texts of all
@@ -30,6 +30,7 @@ export const callSettingNames: OptionNames<CallSettings> = {
   penaltyWindow: true,
   overflow: true,
   grammar: true,
+  speculative: true,
   templateVariables: true,
   parallelToolCalls: true,
   maxReasoningTokens: true,

@@ -133,6 +133,7 @@ const planFlags: Section = {
     ['reuse', 4, 'the scratch of the previous record already holds this input'],
     ['native', 8, 'a native kernel computes this record'],
     ['independent', 16, 'independent of the previous record, so no barrier in between'],
+    ['invariant', 32, 'the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS'],
   ],
 };
 
@@ -290,6 +291,14 @@ const kernelConstants: readonly Section[] = [
       ['blockStreams', streams.blocks, 'groups of q8_0 or q4_0 that qgemv streams concurrently'],
       ['superBlockStreams', streams.superBlocks, 'the same for k-quants'],
       ['neuronGroup', neuronGroup, 'active neurons whose sums are rounded to f32 before they are added'],
+      ['maxInvariantTokens', 16, 'most tokens of a batch-invariant step, and of one whose contexts are split'],
+      ['maxSplits', 16, 'most splits of a context'],
+      [
+        'splitItems',
+        32,
+        'work items of a long context: enough for threads, but few, since each begins by waiting for memory',
+      ],
+      ['minSplit', 256, 'fewest slots in a split'],
       ['maxGlobals', maxGlobals, 'maximum number of global positions of a record'],
     ],
   },

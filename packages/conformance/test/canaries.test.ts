@@ -309,6 +309,7 @@ const faults: [check: string, fault: string, () => Backend][] = [
   ['nothing works after dispose', 'never disposes', () => withExecutable(() => ({ dispose: async () => {} }))],
   ['the event loop keeps running', 'blocks', () => createReferenceBackend({ yieldToHost: () => Promise.resolve() })],
   ['runs are bit-identical', 'gives other bits', nondeterministic],
+  ['the bits of a token do not depend on the other tokens of its step', 'gives other bits', nondeterministic],
   ['several passes over neurons are bit-identical to one', 'gives other bits', nondeterministic],
   ['profile counts records, runs and work', 'has no profile', () => withExecutable(() => ({ profile: () => [] }))],
   ['programs share buffers', 'writes to weights', () => scribbling('table', 2 * 16 + 1)],

@@ -37,6 +37,7 @@ const optionNames: OptionNames<InferenceBackendOptions> = {
     logitBias: true,
     overflow: true,
     promptPhase: true,
+    speculative: true,
     onPromptProgress: true,
   },
 };

@@ -1,7 +1,7 @@
 /** Common settings of both language models, at construction and per call. */
 import type { BaseChatModelParams } from '@langchain/core/language_models/chat_models';
 import type { BaseLLMParams } from '@langchain/core/language_models/llms';
-import type { JsonSchema, Model, OverflowPolicy, SamplingOptions } from '@winnow/engine';
+import type { JsonSchema, Model, OverflowPolicy, SamplingOptions, Speculative } from '@winnow/engine';
 import type { OptionNames } from '@winnow/tensor';
 
 /** Generation settings. The defaults are the model's recommendations, else those of the engine. */
@@ -16,6 +16,8 @@ export interface GenerationFields extends SamplingOptions {
   jsonSchema?: JsonSchema;
   /** How to handle prompts that do not fit. Default `stop`: an error. */
   overflow?: OverflowPolicy;
+  /** How tokens are drafted, which changes the speed and not the text. Default: the option of `loadModel`. */
+  speculative?: Speculative;
 }
 
 export type WinnowLLMFields = WinnowFields & Omit<BaseLLMParams, 'maxConcurrency'>;
@@ -52,6 +54,7 @@ const generationNames: OptionNames<GenerationFields> = {
   grammar: true,
   jsonSchema: true,
   overflow: true,
+  speculative: true,
 };
 const names = Object.keys(generationNames) as (keyof GenerationFields)[];
 

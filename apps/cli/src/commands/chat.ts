@@ -8,17 +8,24 @@ import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { constraintOf } from '../flags/constraint.js';
-import { limitsOf, loadOptionsOf, samplingOf, seedOf } from '../flags/engine-options.js';
+import { limitsOf, samplingOf, seedOf } from '../flags/engine-options.js';
 import { errorLine, InterruptedError, OutputClosedError, UsageError } from '../errors/errors.js';
 import { LineReader } from '../terminal/line-reader.js';
 import { displayName } from '../models/model-location.js';
 import { ReasoningOutput } from '../terminal/reasoning-output.js';
 import { checkConstraint } from '../terminal/summary.js';
-import { openModel } from '../models/open-model.js';
+import { openDraftedModel } from '../models/open-model.js';
 import { SessionFiles } from '../models/session-files.js';
 import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
-import { addModelOption, addAttentionOptions, addLoadOptions, chooseModel, type LoadFlags } from '../flags/load.js';
+import {
+  addModelOption,
+  addAttentionOptions,
+  addLoadOptions,
+  addSpeculativeOption,
+  chooseModel,
+  type LoadFlags,
+} from '../flags/load.js';
 import {
   addGenerationOptions,
   addSessionOptions,
@@ -57,7 +64,7 @@ export function registerChat(program: Command, host: CommandHost): void {
       ),
     ],
   });
-  addLoadOptions(addAttentionOptions(command));
+  addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
   addSessionOptions(command, 'continue a conversation saved by --save-session');
   addGroup(command, { heading: 'Output', common: [flag('-q, --quiet', 'print only errors to stderr')] });
   describe(command, 'Chats with a model.', examples);
@@ -70,7 +77,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const { io, warn, signal } = context;
   const constraint = await constraintOf(flags, io, signal);
   const files = await SessionFiles.create(flags, signal);
-  await using model = await openModel(modelName, loadOptionsOf(flags), context);
+  await using model = await openDraftedModel(modelName, flags, context);
   if (model.chatTemplate === undefined) {
     throw new UsageError(
       `chat: expected a model with a chat template, got ${model.name}, which has none; try winnow run`,

@@ -3,11 +3,11 @@ import type { Command } from 'commander';
 import type { GenerateOptions, GenerationResult, Model, Prompt, SamplingOptions } from '@winnow/engine';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { constraintOf } from '../flags/constraint.js';
-import { limitsOf, loadOptionsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
+import { limitsOf, resumedSampling, samplingOf, seedOf } from '../flags/engine-options.js';
 import { InterruptedError, UsageError } from '../errors/errors.js';
 import { formatJson } from '../terminal/format.js';
 import { displayName, isModel } from '../models/model-location.js';
-import { openModel } from '../models/open-model.js';
+import { openDraftedModel } from '../models/open-model.js';
 import { SessionFiles } from '../models/session-files.js';
 import { suggest } from '../errors/suggestion.js';
 import { feedForwardTable } from '../terminal/feed-forward-table.js';
@@ -22,6 +22,7 @@ import {
   addOutputOptions,
   addAttentionOptions,
   addLoadOptions,
+  addSpeculativeOption,
   chooseModel,
   textOptions,
   tokensOption,
@@ -68,7 +69,7 @@ export function registerRun(program: Command, host: CommandHost): void {
     advanced: [tokensOption(), flag('--no-chat', 'use the prompt unchanged (default)')],
   });
   addGenerationOptions(command, 128, 'to generate');
-  addLoadOptions(addAttentionOptions(command));
+  addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
   addSessionOptions(command, 'restore a session; without a prompt its generation continues');
   addOutputOptions(command, 'print one JSON object at the end instead of the text');
   addGroup(command, {
@@ -93,7 +94,7 @@ async function run(modelName: string | undefined, flags: RunFlags, context: Comm
   const input = await promptOf(modelName, flags, context);
   const constraint = await constraintOf(flags, io, signal);
   const files = await SessionFiles.create(flags, signal);
-  await using model = await openModel(modelName, loadOptionsOf(flags), context);
+  await using model = await openDraftedModel(modelName, flags, context);
   const prompt = input === undefined ? undefined : conversationOf(model, input, flags);
   const sampling =
     prompt === undefined
@@ -203,6 +204,7 @@ function jsonOf(model: Model, streamed: Streamed, sampling: SamplingOptions): ob
     seed: sampling.seed ?? null,
     contextSize: model.contextSize,
     timings: result?.timings ?? null,
+    speculation: result?.speculation ?? null,
     backend: model.backend,
     fallbacks: model.fallbacks,
     metrics: model.metrics(),

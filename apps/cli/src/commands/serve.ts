@@ -7,10 +7,10 @@ import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model } from '@
 import { totalmem } from 'node:os';
 import type { OnDemandOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
-import { executionOptionsOf, loadOptionsOf } from '../flags/engine-options.js';
+import { executionOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors/errors.js';
 import { displayName } from '../models/model-location.js';
-import { isEncoderError, openModel } from '../models/open-model.js';
+import { isEncoderError, openDraftedModel } from '../models/open-model.js';
 import { suggest } from '../errors/suggestion.js';
 import {
   addGroup,
@@ -24,7 +24,7 @@ import {
   withAliases,
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
-import { addAttentionOptions, addLoadOptions, type LoadFlags } from '../flags/load.js';
+import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../flags/load.js';
 import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
@@ -212,7 +212,7 @@ export function registerServe(program: Command, host: CommandHost): void {
   const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
   addServerOptions(command);
   addOnDemandOptions(command);
-  addLoadOptions(addAttentionOptions(command));
+  addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
   addSharedCacheOptions(command);
   addPromptCacheOptions(command);
   addGroup(command, {
@@ -368,7 +368,7 @@ async function openGenerativeModel(
   context: CommandContext,
 ): Promise<Model> {
   try {
-    return await openModel(name, { ...loadOptionsOf({ kvWhenFull: 'wait', ...flags }), ...promptCache }, context);
+    return await openDraftedModel(name, { kvWhenFull: 'wait', ...flags }, context, promptCache);
   } catch (error) {
     if (name === undefined || !isEncoderError(error)) throw error;
     throw suggest(error, { argument: name, instead: ['--embedding-model', name] });

@@ -37,7 +37,7 @@ export function flagOf(path: string): string {
 /** The options that have a flag: those of the engine, and of embedding, evaluation and conversion. */
 export const optionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
-  ...['profile', 'attention', 'policyFile', 'quantize'],
+  ...['profile', 'attention', 'policyFile', 'speculative', 'quantize'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],

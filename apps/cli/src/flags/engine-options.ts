@@ -9,6 +9,7 @@ import type {
   MemoryOptions,
   SamplingOptions,
   SparsityOptions,
+  Speculative,
 } from '@winnow/engine';
 import { breakEvenRatio } from '@winnow/backend-wasm';
 import { createReferenceBackend } from '@winnow/ops';
@@ -51,11 +52,17 @@ export function maxActiveOf({
  * @param kvCache options that the command sets itself; they override flags
  * @throws {UsageError} naming the flag
  */
+/** MODEL of `--speculative draft=MODEL`. */
+export function draftModelOf({ speculative = 'off' }: LoadFlags): string | undefined {
+  return speculative.startsWith('draft=') ? speculative.slice('draft='.length) : undefined;
+}
+
 export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadOptions {
   return definedFields<LoadOptions>({
     ...executionOptionsOf(flags),
     attention: isAuto(flags) ? 'auto' : attentionOf(flags),
     policyFile: flags.policyFile,
+    speculative: draftModelOf(flags) === undefined ? (flags.speculative as Speculative | undefined) : 'draft',
     context: flags.context === 0 ? undefined : flags.context,
     batchSize: flags.batchSize,
     kvCache: group<KvCacheOptions>({

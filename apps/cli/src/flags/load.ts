@@ -1,6 +1,6 @@
 /** Flags for loading a model, named like the options of `loadModel` (`errors/names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
-import type { KvDTypes, SidecarSource, WhenFull } from '@winnow/engine';
+import type { KvDTypes, SidecarSource, Speculative, WhenFull } from '@winnow/engine';
 import { nativeLevels, type NativeLevel } from '@winnow/native';
 import type { DType } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
@@ -15,7 +15,7 @@ import {
   sizeOption,
   withAliases,
 } from './builders.js';
-import { parseDType, parseIds, parseKvDType, refuse, type NumberRule } from './parse-values.js';
+import { parseDType, parseIds, parseKvDType, parseSpeculative, refuse, type NumberRule } from './parse-values.js';
 
 /** Flags that select the model, and output flags. */
 export interface CommonFlags {
@@ -55,6 +55,7 @@ export interface ExecutionFlags {
 
 /** Flags for loading a model. */
 export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, SparseFlags {
+  readonly speculative?: Speculative | `draft=${string}`;
   readonly context?: number;
   readonly batchSize?: number;
   /** Of `winnow serve` only; other commands have one session. */
@@ -265,6 +266,15 @@ export function addAttentionOptions(command: Command): Command {
       flag('--prefill <policy>', 'attention policy of prefill (prompt tokens)'),
       flag('--decode <policy>', 'attention policy of decode (generated tokens)'),
     ],
+  });
+}
+
+/** For commands that generate. */
+export function addSpeculativeOption(command: Command): Command {
+  const what = 'draft tokens and verify them in one step: lookup, self=POLICY, draft=MODEL, auto or off (default: off)';
+  return addGroup(command, {
+    heading: 'Execution',
+    advanced: [parsedOption('--speculative <kind>', what, parseSpeculative)],
   });
 }
 

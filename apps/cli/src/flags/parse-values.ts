@@ -31,6 +31,12 @@ export function parseKvDType(flag: string, text: string): DType | KvDTypes {
   throw refuse(flag, 'a data type such as f32, f16 or q8_0, or two for keys and values such as q8_0,q4_0', text);
 }
 
+/** How tokens are drafted. The engine checks the policy of `self=POLICY`. */
+export function parseSpeculative(flag: string, text: string): string {
+  if (/^(off|lookup|auto|(self|draft)=.+)$/.test(text)) return text;
+  throw refuse(flag, 'off, lookup, auto, self=POLICY or draft=MODEL', text);
+}
+
 /** A data type, ignoring case: `q4_k`. */
 export function parseDType(flag: string, text: string): DType {
   const dtype = dtypes.find((name) => name.toLowerCase() === text.toLowerCase());

@@ -1,7 +1,7 @@
 /** Opens a model from MODEL and flags, with progress. */
 import type { LoadOptions, LoadProgress, Model, ModelInfo, ModelLocation, ModelTokenizer } from '@winnow/engine';
 import { ArgumentError, IoError, WinnowError } from '@winnow/tensor';
-import { loadOptionsOf } from '../flags/engine-options.js';
+import { draftModelOf, loadOptionsOf } from '../flags/engine-options.js';
 import { InterruptedError, withFlags } from '../errors/errors.js';
 import type { CliIo } from '../terminal/io.js';
 import { checkModelPath, parseModelReference } from './model-location.js';
@@ -50,6 +50,37 @@ export function loadProgress(progress: Progress): (loaded: LoadProgress) => void
     if (loadedBytes < totalBytes) progress.show('load', loadedBytes, totalBytes, 'bytes');
     else progress.wait('prepare');
   };
+}
+
+/** Opens a model and the one that drafts for it, which ends with it. */
+export async function openDraftedModel(
+  model: string | undefined,
+  flags: LoadFlags,
+  context: OpenContext,
+  more: Pick<LoadOptions, 'promptCache'> = {},
+): Promise<Model> {
+  const options = { ...loadOptionsOf(flags), ...more };
+  const drafting = draftModelOf(flags);
+  if (drafting === undefined) return openModel(model, options, context);
+  const {
+    speculative: _speculative,
+    attention: _attention,
+    kvCache: _kvCache,
+    promptCache: _cache,
+    ...common
+  } = options;
+  const draftModel = await openModel(drafting, common, context);
+  try {
+    const opened = await openModel(model, { ...options, draftModel }, context);
+    const dispose = async (): Promise<void> => {
+      await opened.dispose();
+      await draftModel.dispose();
+    };
+    return { ...opened, dispose, [Symbol.asyncDispose]: dispose };
+  } catch (error) {
+    await draftModel.dispose();
+    throw error;
+  }
 }
 
 export async function openModel(model: string | undefined, options: LoadOptions, context: OpenContext): Promise<Model> {

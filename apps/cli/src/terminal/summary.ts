@@ -9,11 +9,17 @@ const reasons: Readonly<Record<GenerationResult['finishReason'], string>> = {
   context: 'full context',
 };
 
-export function summaryLine({ tokens, promptTokens, cachedTokens, timings, finishReason }: GenerationResult): string {
+export function summaryLine(result: GenerationResult): string {
+  const { tokens, promptTokens, cachedTokens, timings, finishReason, speculation } = result;
   const rate = (value: number): string => `${value.toFixed(1)} tokens/s`;
   const cached = cachedTokens > 0 ? `, ${cachedTokens} cached` : '';
   const prompt = `prompt ${promptTokens} tokens (${rate(timings.promptTokensPerSecond)}${cached})`;
-  return `${prompt}, generated ${tokens.length} (${rate(timings.tokensPerSecond)}), ended by ${reasons[finishReason]}`;
+  const drafted =
+    speculation === undefined
+      ? ''
+      : `, ${speculation.numAcceptedTokens} of ${speculation.numDraftedTokens} drafted tokens accepted`;
+  const generated = `generated ${tokens.length} (${rate(timings.tokensPerSecond)}${drafted})`;
+  return `${prompt}, ${generated}, ended by ${reasons[finishReason]}`;
 }
 
 const cuts: Readonly<Record<GenerationResult['finishReason'], string>> = {

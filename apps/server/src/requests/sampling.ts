@@ -1,6 +1,6 @@
 /** Converts request parameters to generation options. */
 import { definedFields } from '@winnow/tensor';
-import type { GenerateOptions } from '@winnow/engine';
+import type { GenerateOptions, Speculative } from '@winnow/engine';
 
 interface SamplingParameters {
   readonly temperature?: number;
@@ -12,6 +12,7 @@ interface SamplingParameters {
   readonly frequency_penalty?: number;
   readonly seed?: number;
   readonly logit_bias?: Readonly<Record<string, number>>;
+  readonly speculative?: Speculative;
   readonly stop?: string | readonly string[];
 }
 
@@ -30,6 +31,7 @@ export function samplingOptionsOf(parameters: SamplingParameters): Partial<Gener
     frequencyPenalty: parameters.frequency_penalty,
     seed: parameters.seed,
     logitBias: parameters.logit_bias,
+    speculative: parameters.speculative,
     stop: stop === undefined ? undefined : typeof stop === 'string' ? [stop] : stop,
   });
 }

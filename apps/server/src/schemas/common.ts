@@ -67,6 +67,13 @@ export const samplingFields = {
   repetition_penalty: Type.Optional(
     Type.Number({ exclusiveMinimum: 0, description: 'Extension of the OpenAI API. 1: off.' }),
   ),
+  speculative: Type.Optional(
+    Type.Enum(['off', 'lookup', 'auto', 'self', 'draft'], {
+      description:
+        'Extension of the OpenAI API: how tokens are drafted, which changes the speed of an answer, not its text. ' +
+        'Needs a server that was started with --speculative.',
+    }),
+  ),
   presence_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
   frequency_penalty: Type.Optional(Type.Number({ minimum: -2, maximum: 2 })),
   seed: Type.Optional(Type.Integer({ minimum: Number.MIN_SAFE_INTEGER, maximum: Number.MAX_SAFE_INTEGER })),

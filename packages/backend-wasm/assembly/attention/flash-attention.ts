@@ -7,7 +7,7 @@ import { gemm4x8Dequantizing, gemmT4x8Dequantizing } from '../gemm/f16-gemm.gene
 import { F16 } from '../quant/dequantize';
 import { dequantizeSwizzled, swizzledIndex } from '../quant/swizzled-f16';
 import { floatAt, setFloat } from '../runtime/arrays';
-import { localScratch } from '../runtime/record';
+import { isInvariant, localScratch } from '../runtime/record';
 import { enterMass } from './key-mass';
 import * as cache from './kv-cache-view';
 import { finishState } from './partial-states';
@@ -27,7 +27,7 @@ let stateL: usize = 0;
 let stateO: usize = 0;
 let isFinal: bool = false;
 let numSplits: i32 = 1;
-let roundsUp: bool = false;
+let splitsByToken: bool = false;
 
 let keyRows: usize = 0;
 let valueRows: usize = 0;
@@ -59,17 +59,17 @@ let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
 /**
- * Runs attention with every context cut into `splits` splits; `isAligned` rounds their length up to whole chunks. Writes
+ * Runs attention with every context cut into `splits` splits or, with `isInvariant`, as `cutContext` does it. Writes
  * partial states to `m`, `l` and `o`, or normalized outputs to `o` when `m` and `l` are 0.
  */
-export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isAligned: bool): void {
+export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isInvariant: bool): void {
   enterMass(0);
   stateM = m;
   stateL = l;
   stateO = o;
   isFinal = m === 0;
   numSplits = splits;
-  roundsUp = isAligned;
+  splitsByToken = isInvariant && splits > 1;
   layFlashAttention(localScratch());
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
@@ -99,15 +99,22 @@ export function layFlashAttention(base: usize): usize {
 function attendTile(): void {
   swizzlesKeys = canSwizzleKeys() && panels.isPanelOfEight();
   swizzlesValues = cache.valueType === F16 && (cache.valueDim & 7) === 0 && panels.isPanelOfEight();
-  let length = (tile.context + numSplits - 1) / numSplits;
-  if (roundsUp) length = (length + CHUNK - 1) & -CHUNK;
-  const begin = min<i32>(tile.context, tile.split * length);
-  const end = min<i32>(tile.context, begin + length);
+  let context = tile.context;
+  let length = (context + numSplits - 1) / numSplits;
+  if (splitsByToken) {
+    length = cache.cutContext(panels.tokenOfLane(panels.numLanes - 1));
+    if (tile.split >= cache.ownSplits) return;
+    context = cache.ownContext;
+  }
+  const begin = min<i32>(context, tile.split * length);
+  const end = min<i32>(context, begin + length);
   attendRange(begin, end);
   for (let lane = 0; lane < panels.numLanes; lane++) writeState(lane, begin, end);
 }
 
+/** In batch-invariant steps, one token decides: swizzled keys have another order of summation. */
 function canSwizzleKeys(): bool {
+  if (cache.groupSize <= 4 && isInvariant(cache.numTokens)) return false;
   return cache.keyType === F16 && (cache.headDim & 7) === 0;
 }
 

@@ -3,6 +3,7 @@ import * as inputs from '../operands/attention-inputs.generated';
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
 import { dequantizeHalves } from '../quant/dequantize-f16';
 import { intAt } from '../runtime/arrays';
+import { MAX_SPLITS, MIN_SPLIT, SPLIT_ITEMS } from '../runtime/layout.generated';
 import { maxLane, minU4, sumI4, tanh4 } from '../simd/vector';
 
 export let numTokens: i32 = 0;
@@ -85,12 +86,28 @@ export function queryAt(row: i32): usize {
   return inputs.q.address + <usize>row * keyStride;
 }
 
-/** End of the run of tokens from `begin` on that share its sequence, at most `limit`. */
-export function runEnd(begin: i32, limit: i32): i32 {
+/** End of the run of tokens from `begin` on that share its sequence and, if asked, its splits; at most `limit`. */
+export function runEnd(begin: i32, limit: i32, sharesSplits: bool = false): i32 {
   const sequence = sequenceOfToken(begin);
+  const slots = sharesSplits ? cutContext(begin) : 0;
   let end = begin + 1;
-  while (end < limit && sequenceOfToken(end) === sequence) end++;
+  while (end < limit && sequenceOfToken(end) === sequence && (!sharesSplits || cutContext(end) === slots)) end++;
   return end;
+}
+
+/** Set by `cutContext`: slots of the context of a token, and its splits. */
+export let ownContext: i32 = 0;
+export let ownSplits: i32 = 1;
+
+/**
+ * Cuts the context that ends with a token, whatever follows it in the step: its bits are those of a step of its own.
+ * Returns the slots of a split, whole chunks of 64.
+ */
+export function cutContext(token: i32): i32 {
+  const numLater = minDistance === 0 ? runEnd(token, numTokens) - token - 1 : 0; // which only causal attention hides
+  ownContext = contextOfSequence(sequenceOfToken(token)) - numLater;
+  ownSplits = max<i32>(1, min<i32>(min<i32>(MAX_SPLITS, SPLIT_ITEMS / numKvHeads), ownContext / MIN_SPLIT));
+  return ((ownContext + ownSplits - 1) / ownSplits + 63) & -64;
 }
 
 /** Applies the model's soft cap to four scaled logits. */

@@ -42,9 +42,10 @@ export function attendTiles(headsOfItem: i32, numSplits: i32, lastFirst: bool, y
       touchRows(y, first, last, begin * cache.groupSize, end * cache.groupSize, cache.valueDim);
     }
     for (let head = begin; head < end; head++) {
-      for (let t = first; t < last; t = cache.runEnd(t, last)) {
-        clearMass(t, cache.runEnd(t, last), head);
-        attendTokens(t, cache.runEnd(t, last), head, panels.LANES, attend);
+      for (let t = first, end = first; t < last; t = end) {
+        end = cache.runEnd(t, last, numSplits > 1);
+        clearMass(t, end, head);
+        attendTokens(t, end, head, panels.LANES, attend);
       }
     }
   }

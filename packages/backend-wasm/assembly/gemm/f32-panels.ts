@@ -1,10 +1,9 @@
 /**
- * f32 matmul with weight rows at arbitrary addresses. A few tokens: GEMV, four rows at a time. More: blocked GEMM, where panels
- * of MC rows and KC columns are dequantized once for all tokens, which are packed eight side by side.
+ * f32 matmul with weight rows at arbitrary addresses. A few tokens: GEMV, four rows at a time. More (see `usesGemm`):
+ * blocked GEMM, where panels of MC rows and KC columns are dequantized once for all tokens, which are packed eight side by side.
  */
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
-import { MIN_PANEL_TOKENS } from '../runtime/layout.generated';
-import { sharedScratch } from '../runtime/record';
+import { sharedScratch, usesGemm } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 import { storeColumns } from '../simd/transpose';
 import { gemm4x8 } from './f32-gemm.generated';
@@ -150,7 +149,7 @@ function packEight(token: i32, last: i32, k: i32, depth: i32, to: usize): void {
 
 /** Packs all tokens as `[token / 8][column][8]` in the shared scratch if panels pay off. Work items: eight tokens each. */
 export function packTokens(numTokens: i32, numColumns: i32): void {
-  if (numTokens < MIN_PANEL_TOKENS) return;
+  if (!usesGemm(numTokens)) return;
   const numEights = (numTokens + 7) >> 3;
   for (let eight = nextItems(1); eight < numEights; eight = nextItems(1)) {
     const to = sharedScratch() + <usize>eight * ((<usize>numColumns) << 5);

@@ -9,7 +9,7 @@ import { weight, x } from '../operands/matmul.generated';
 import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
 import { firstItem, nextItem, phaseBarrier, setPrefetch, nextItems, thread, threads } from '../runtime/threads';
 import { beginPanel, MC, multiplyRepacked, setColumns } from './int8-panels';
-import { beginQgemv, qgemvRows, streamsOf } from './qgemv';
+import { beginQgemv, qgemvRows, streamsInvariant, streamsOf } from './qgemv';
 import { setCodes } from './tokens';
 
 /** Tokens per pass over the weights. */
@@ -32,7 +32,7 @@ export function matmulInt8(): i32 {
   numTokens = x.numTokens;
   numInputs = weight.numInputs;
   dtype = weight.dtype;
-  const isPanels = numTokens >= MIN_PANEL_TOKENS;
+  const isPanels = numTokens >= MIN_PANEL_TOKENS && !streamsInvariant(dtype, numTokens);
   codesAt = sharedScratch();
   if (!isPanels && numTokens * numInputs <= MAX_OWN_CODES) {
     codesAt = localScratch() + OWN_CODES;

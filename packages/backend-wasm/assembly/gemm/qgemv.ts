@@ -8,11 +8,20 @@ import { hasMaddubs, hasUsdot } from './int8-dot';
 import { initialOf, unpackGroup } from './unpacked-groups';
 import * as kernels from './qgemv.generated';
 import { codesOf, metasOf, storeOutputs } from './tokens';
+import { isInvariant } from '../runtime/record';
 import { BLOCK_STREAMS, GROUP_SIZE, SUPER_BLOCK_STREAMS } from '../runtime/layout.generated';
 
 /** Number of groups that are streamed concurrently. */
 export function streamsOf(dtype: i32): i32 {
   return dtype === Q8_0 || dtype === Q4_0 ? BLOCK_STREAMS : SUPER_BLOCK_STREAMS;
+}
+
+/**
+ * Whether a step of several tokens uses qgemv because it must have the bits of steps of single tokens: with super-blocks, streams of
+ * groups and qgemm scale sums in another order.
+ */
+export function streamsInvariant(dtype: i32, numTokens: i32): bool {
+  return ASC_FEATURE_RELAXED_SIMD && dtype !== Q8_0 && dtype !== Q4_0 && isInvariant(numTokens);
 }
 
 /** The sums of the four rows of one group; T is i16 for maddubs, else i32. */

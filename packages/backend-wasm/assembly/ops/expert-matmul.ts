@@ -5,14 +5,14 @@
  */
 import { beginRows, setRowAddresses, multiplyFew, multiplyPanel, rowsBytes } from '../gemm/f32-panels';
 import { beginPanel, MC, multiplyRepacked, panelBytes } from '../gemm/int8-panels';
-import { beginQgemv, qgemvRows } from '../gemm/qgemv';
+import { beginQgemv, qgemvRows, streamsInvariant } from '../gemm/qgemv';
 import { beginTokens, orderTokens, outputsOf, setCodes } from '../gemm/tokens';
 import { ids, slots, weight, x, y } from '../operands/expert-matmul.generated';
 import { bytesOf } from '../quant/dequantize';
 import { quantizeTokens } from '../quant/quantize-activations';
 import { FLAG_INT8, FLAG_REUSE } from '../runtime/layout.generated';
 import { intAt, setInt } from '../runtime/arrays';
-import { hasFlag, localScratch, sharedScratch } from '../runtime/record';
+import { hasFlag, isInvariant, localScratch, sharedScratch } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 
 /** Rows of a work item when there are few pairs: more rows are a longer stream of weights. */
@@ -69,7 +69,9 @@ function multiplyExpert(expert: i32, begin: i32, end: i32): void {
   const last = intAt(starts, expert + 1);
   const isStreamed = ASC_FEATURE_RELAXED_SIMD && isInt8;
   const minPairs = isStreamed ? MIN_PANEL_PAIRS_STREAMED : MIN_PANEL_PAIRS;
-  if (last - first >= minPairs) {
+  // GEMM in f32 has another order of summation than GEMV
+  const isAlone = isInt8 ? streamsInvariant(dtype, x.numTokens) : isInvariant(x.numTokens);
+  if (last - first >= minPairs && !isAlone) {
     for (let o = begin; o < end; o += MC) {
       const stop = min<i32>(end, o + MC);
       for (let p = first; p < last; p += NC) multiplyPairs(matrix, o, stop, p, min<i32>(last, p + NC));

@@ -2,9 +2,9 @@
 import * as panels from '../gemm/f32-panels';
 import { matmulInt8 } from '../gemm/int8-matmul';
 import { beginTokens, setBias } from '../gemm/tokens';
-import { FLAG_INT8, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
+import { FLAG_INT8 } from '../runtime/layout.generated';
 import { bias, weight, x, y } from '../operands/matmul.generated';
-import { hasFlag, localScratch } from '../runtime/record';
+import { hasFlag, localScratch, usesGemm } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 
 export function matmul(): void {
@@ -21,7 +21,7 @@ export function matmul(): void {
     return;
   }
   panels.packTokens(numTokens, weight.numInputs);
-  const isPanels = numTokens >= MIN_PANEL_TOKENS;
+  const isPanels = usesGemm(numTokens);
   const unit = isPanels ? panels.MC : numOutputs >= 1024 ? 64 : 16;
   for (let begin = nextItems(unit); begin < numOutputs; begin = nextItems(unit)) {
     selectRows(begin, min<i32>(numOutputs, begin + unit));

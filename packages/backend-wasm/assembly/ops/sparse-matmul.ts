@@ -3,8 +3,8 @@ import { activeCount, beginActive, biasBytes, clearRest, selectActive } from '..
 import { gatheredInt8Bytes, sparseMatmulInt8 } from '../ffn/sparse-matmul-int8';
 import { MC, multiplyFew, multiplyMany, packedBytes, packTokens, rowsBytes } from '../gemm/f32-panels';
 import { weight, x } from '../operands/sparse-matmul.generated';
-import { FLAG_INT8, MIN_PANEL_TOKENS } from '../runtime/layout.generated';
-import { hasFlag } from '../runtime/record';
+import { FLAG_INT8 } from '../runtime/layout.generated';
+import { hasFlag, usesGemm } from '../runtime/record';
 import { nextItems } from '../runtime/threads';
 
 export function sparseMatmul(): void {
@@ -16,7 +16,7 @@ export function sparseMatmul(): void {
     return;
   }
   packTokens(numTokens, x.dim);
-  const isPanels = numTokens >= MIN_PANEL_TOKENS;
+  const isPanels = usesGemm(numTokens);
   const unit = isPanels || numActive >= 1024 ? MC : 8;
   let begin = nextItems(unit);
   for (; begin < numActive; begin = nextItems(unit)) {

@@ -50,6 +50,7 @@ export const FLAG_REPACKED: u32 = 2; // weight rows interleaved by four
 export const FLAG_REUSE: u32 = 4; // the scratch of the previous record already holds this input
 export const FLAG_NATIVE: u32 = 8; // a native kernel computes this record
 export const FLAG_INDEPENDENT: u32 = 16; // independent of the previous record, so no barrier in between
+export const FLAG_INVARIANT: u32 = 32; // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
 
 // Jobs of the backend itself, besides the ops.
 export const JOB_OPCODE_REPACK: i32 = 1000;
@@ -90,6 +91,10 @@ export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
 export const BLOCK_STREAMS: i32 = 8; // groups of q8_0 or q4_0 that qgemv streams concurrently
 export const SUPER_BLOCK_STREAMS: i32 = 4; // the same for k-quants
 export const NEURON_GROUP: i32 = 32; // active neurons whose sums are rounded to f32 before they are added
+export const MAX_INVARIANT_TOKENS: i32 = 16; // most tokens of a batch-invariant step, and of one whose contexts are split
+export const MAX_SPLITS: i32 = 16; // most splits of a context
+export const SPLIT_ITEMS: i32 = 32; // work items of a long context: enough for threads, but few, since each begins by waiting for memory
+export const MIN_SPLIT: i32 = 256; // fewest slots in a split
 export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
 
 export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds

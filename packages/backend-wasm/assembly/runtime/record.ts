@@ -122,6 +122,14 @@ export function attributeF(index: i32): f32 {
 export function hasFlag(flag: u32): bool {
   return (load<u32>(plan, layout.PLAN_FLAGS) & flag) !== 0;
 }
+/** Whether the tokens of a step of this size must have the bits of steps of their own. */
+export function isInvariant(numTokens: i32): bool {
+  return numTokens <= layout.MAX_INVARIANT_TOKENS && hasFlag(layout.FLAG_INVARIANT);
+}
+/** Whether a step of this size uses GEMM: its sums in f32 have another order than those of GEMV. */
+export function usesGemm(numTokens: i32): bool {
+  return numTokens >= layout.MIN_PANEL_TOKENS && !isInvariant(numTokens);
+}
 export function aux(index: i32): usize {
   return load<u32>(plan + ((<usize>index) << 2), layout.PLAN_AUX);
 }

@@ -64,6 +64,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
       return pool.usedBytes;
     },
     nativeLevel: native?.level,
+    isBatchInvariant: true,
     get numNativeRecords() {
       return pool.numNativeRecords;
     },
@@ -143,6 +144,7 @@ class BackendParts {
         for (const buffer of bound.values()) this.buffers.bufferOf(buffer);
       },
       usesInt8: activations === 'int8',
+      isInvariant: options.batchInvariant ?? false,
       now: host.now,
       onNativeShortage: () => (this.#isShort = true),
       onDispose: (disposed) => this.#executables.delete(disposed),

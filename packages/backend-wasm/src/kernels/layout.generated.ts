@@ -61,6 +61,7 @@ export const planFlags = {
   reuse: 4, // the scratch of the previous record already holds this input
   native: 8, // a native kernel computes this record
   independent: 16, // independent of the previous record, so no barrier in between
+  invariant: 32, // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
 } as const;
 
 /** Jobs of the backend itself, besides the ops. */

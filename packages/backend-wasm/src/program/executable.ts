@@ -40,6 +40,7 @@ export interface ExecutionContext {
   readonly onDispose: (executable: Executable) => void;
   /** Whether activations may be 8-bit integers, with interleaved weights. */
   readonly usesInt8: boolean;
+  readonly isInvariant: boolean;
   /** Maximum time of a run on the calling thread. */
   readonly maxCallerMs: number;
   readonly profile: boolean;

@@ -1,5 +1,6 @@
 /** What kernels need besides their records: flags, and tables sized for the capacities of symbols. */
 import { arenaBufferIndex, type OpRecord, type Program, type TensorRef } from '@winnow/ops';
+import { dtypeInfo } from '@winnow/tensor';
 import { traitsOf } from '../kernels/kernel-traits.js';
 import { planFlags } from '../kernels/layout.generated.js';
 import { capacityOf, product } from '../kernels/record-shapes.js';
@@ -24,12 +25,14 @@ export interface Plan {
  * @param repackable the weights to interleave, of `repackableTensors`
  * @param usesInt8 whether activations may be 8-bit integers
  * @param starts records that cannot reuse scratch of the previous one, since other ops ran in between
+ * @param isInvariant whether steps must be batch-invariant
  */
 export function planProgram(
   program: Program,
   repackable: ReadonlyMap<string, RepackedTensor>,
   usesInt8: boolean,
   starts: ReadonlySet<number> = new Set(),
+  isInvariant: boolean = false,
 ): Plan {
   const repacked = new Map<string, RepackedTensor>();
   for (const record of program.records) {
@@ -48,7 +51,7 @@ export function planProgram(
     }
     const { table } = traitsOf(record.op);
     if (table === undefined) {
-      return { flags: int8Flags(program, index, repacked, starts.has(index)), table: -1 };
+      return { flags: int8Flags(program, index, repacked, starts.has(index), isInvariant), table: -1 };
     }
     const refs = table.inputs.map((name) => record.inputs[name] as TensorRef);
     const isFixed = refs.every(({ buffer }) => buffer !== arenaBufferIndex);
@@ -59,8 +62,9 @@ export function planProgram(
     knownTables.set(key, tables.length - 1);
     return { flags: 0, table: tables.length - 1 };
   });
+  const invariant = isInvariant ? planFlags.invariant : 0;
   return {
-    records: withFree(program, records, starts),
+    records: withFree(program, records, starts).map((plan) => ({ ...plan, flags: plan.flags | invariant })),
     repacked: [...repacked.values()],
     tables,
   };
@@ -84,6 +88,7 @@ function int8Flags(
   index: number,
   repacked: ReadonlyMap<string, RepackedTensor>,
   isStart: boolean,
+  isInvariant: boolean,
 ): number {
   const record = records[index] as OpRecord;
   const ref = repackedRefOf(record);
@@ -97,9 +102,16 @@ function int8Flags(
     isInt8Matmul(before) &&
     beforeRef !== undefined &&
     repacked.has(keyOf(beforeRef)) &&
+    // batch-invariant steps read the activations of blocks and of super-blocks in different layouts
+    (!isInvariant || hasSuperBlocks(before) === hasSuperBlocks(record)) &&
     JSON.stringify(placeOf(before.inputs['x'] as TensorRef)) ===
       JSON.stringify(placeOf(record.inputs['x'] as TensorRef));
   return planFlags.int8 | planFlags.repacked | (reuses ? planFlags.reuse : 0);
+}
+
+function hasSuperBlocks({ inputs }: OpRecord): boolean {
+  const { dtype } = inputs['weight'] as TensorRef;
+  return dtypeInfo(dtype).blockSize > 32;
 }
 
 /** Whether the previous record quantized the same activations, also for selected rows. */

@@ -38,6 +38,8 @@ export interface PartOptions {
   readonly repackable: ReadonlyMap<string, RepackedTensor>;
   /** Whether activations may be 8-bit integers. */
   readonly usesInt8: boolean;
+  /** Whether steps must be batch-invariant. */
+  readonly isInvariant: boolean;
   readonly maxCallerMs: number;
   readonly profile: boolean;
   readonly scratchMeter: ScratchMeter;
@@ -159,7 +161,8 @@ function refuseTensors({ records }: Program, tensors: readonly RepackedTensor[],
     // nor may a record reuse quantized activations of a previous record that no longer quantizes, or skip the barrier
     // after it; native kernels were chosen for the flags as they were
     if (isRefused && isInt8Sparse(record)) flags.set(index, before & ~(planFlags.repacked | planFlags.native));
-    else flags.set(index, isRefused ? 0 : before & ~(planFlags.reuse | planFlags.independent));
+    else
+      flags.set(index, isRefused ? before & planFlags.invariant : before & ~(planFlags.reuse | planFlags.independent));
   }
 }
 
@@ -201,7 +204,7 @@ function placePart(part: ProgramPart<MemoryShard>, planned: Plan, options: PartO
 /** @throws {CapacityError} */
 export function loadPart(part: ProgramPart<MemoryShard>, options: PartOptions): LoadedPart {
   const { memory, program, stageStarts } = part;
-  const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts);
+  const planned = planProgram(program, options.repackable, options.usesInt8, stageStarts, options.isInvariant);
   const placed = placePart(part, planned, options);
   const { places, plan, localBytes } = placed;
   const placeOf = (buffer: number): number =>

@@ -14,6 +14,7 @@ import {
   checkScalarsFit,
   checkUnknownOps,
 } from './runs.js';
+import { checkBatchInvariance } from './batch-invariance.js';
 import { checkSplitSums } from './split-sums.js';
 
 /** Checks by name. */
@@ -34,6 +35,7 @@ export const contractChecks: Readonly<Record<string, ContractCheck>> = {
   'nothing works after dispose': checkDispose,
   'the event loop keeps running': checkEventLoop,
   'runs are bit-identical': checkDeterminism,
+  'the bits of a token do not depend on the other tokens of its step': checkBatchInvariance,
   'profile counts records, runs and work': checkProfile,
   'programs share buffers': checkSharedBuffers,
   'several passes over neurons are bit-identical to one': checkSplitSums,

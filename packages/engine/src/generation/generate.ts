@@ -1,6 +1,5 @@
 /** The generation loop: prefill of the prompt in chunks, then one token per decode step. */
-import { ArgumentError, CapacityError } from '@winnow/tensor';
-import type { ReadOutput } from '../memory/step-outputs.js';
+import { CapacityError, type RngState } from '@winnow/tensor';
 import type { StepRequest } from '../runtime/batch.js';
 import type { Sequence } from '../runtime/sequence.js';
 import type { Constraint } from './constraint.js';
@@ -10,39 +9,24 @@ import type {
   GenerateOptions,
   GenerationResult,
   GenerationTimings,
-  TokenLogprob,
 } from './generation.js';
 import type { LoadedModel } from './loaded-model.js';
-import { checkOverflow, chunkLimit, dropsTokens, makeRoom, type OverflowPolicy } from './overflow.js';
-import { fitPrompt, type FittedPrompt } from './prompt-fit.js';
-import { Sampler, type Choice } from './sampler.js';
-import { resolveSampling, type Sampling } from './sampling-options.js';
-import { lastingOptions, tokensOf, type GenerationState } from './state.js';
-import { TextStream } from './text-stream.js';
-import { TopReader } from './top-reader.js';
-
-/** What a generation starts from. */
-export type GenerationStart =
-  | { readonly prompt: Int32Array; readonly resumed?: undefined }
-  /** A generation to resume; options that are not given keep their values. */
-  | { readonly resumed: GenerationState };
-
-interface Limits {
-  readonly maxTokens: number;
-  readonly numTopLogprobs: number;
-  readonly overflow: OverflowPolicy;
-}
-
-/** What a generation needs besides its grammar; the options are valid and the prompt fits. */
-interface CheckedStart {
-  readonly options: GenerateOptions;
-  readonly limits: Limits;
-  readonly sampling: Sampling;
-  /** The prompt and, when resumed, the tokens that were generated. */
-  readonly allTokens: Int32Array;
-  readonly fitted: FittedPrompt;
-  readonly text: TextStream;
-}
+import { chunkLimit, dropsTokens, makeRoom } from './overflow.js';
+import { Sampler } from './sampler.js';
+import { noDraft, type Draft } from './speculation/drafter.js';
+import { createSpeculation } from './speculation/create.js';
+import type { Speculation } from './speculation/speculation.js';
+import {
+  checkStart,
+  numConstrainedOf,
+  setsConstraint,
+  type CheckedStart,
+  type GenerationStart,
+  type Limits,
+} from './start.js';
+import { lastingOptions, type GenerationState } from './state.js';
+import type { TextStream } from './text-stream.js';
+import { Verifier, type Ending } from './verifier.js';
 
 export class GenerationRun {
   readonly #model: LoadedModel;
@@ -58,13 +42,17 @@ export class GenerationRun {
   readonly #sampler: Sampler;
   readonly #text: TextStream;
   readonly #state: GenerationState;
-  readonly #top: TopReader;
+  readonly #verifier: Verifier;
+  readonly #speculation: Speculation | undefined;
   readonly #generated: number[] = [];
   readonly #pieces: string[] = [];
-  #choice: Choice = { tokenId: 0, logprob: 0 };
-  #topLogprobs: readonly TokenLogprob[] = [];
+  /** The request of every decode step of one token, reused with another token. */
+  readonly #oneToken: StepRequest;
+  /** The state of the random numbers after the last token that was handed over, if later ones are chosen. */
+  #rngState: RngState | undefined;
   #numEvicted = 0;
-  #numSteps = 0;
+  /** Tokens that decode steps generated. */
+  #numDecoded = 0;
 
   /**
    * Checks everything else before it compiles the grammar, which takes longest.
@@ -76,7 +64,7 @@ export class GenerationRun {
     start: GenerationStart,
     given: GenerateOptions,
   ): Promise<GenerationRun> {
-    const checked = check(model, start, given);
+    const checked = checkStart(model, start, given);
     const constraint = await model.constraints.start(checked.options, given.signal);
     return new GenerationRun(model, sequence, start, given, checked, constraint);
   }
@@ -102,20 +90,35 @@ export class GenerationRun {
     this.#numDropped = numDropped;
     this.#numResumed = resumed?.chosen.length ?? 0;
     this.#text = text;
-    this.#top = new TopReader(limits.numTopLogprobs);
+    this.#speculation = createSpeculation(model, sequence, options.speculative);
+    this.#verifier = new Verifier({
+      sampler: this.#sampler,
+      constraint,
+      numTopLogprobs: limits.numTopLogprobs,
+      accept: (tokenId) => this.#accept(tokenId),
+      explain: (error) => model.nonFinite.fail(error, sequence.view.blocks),
+    });
     const numConstrained = resumed === undefined || setsConstraint(given) ? 0 : numConstrainedOf(resumed);
     if (numConstrained > 0)
       for (const tokenId of allTokens.subarray(-numConstrained)) this.#constraint?.accept(tokenId);
+    this.#oneToken = {
+      ...{ sequence, phase: 'decode', tokens: new Int32Array(1), offset: 0, count: 1, outputRows: firstRow },
+      signal: options.signal,
+      read: this.#verifier.begin(1, noDraft.tokens),
+    };
     this.#state = {
       prompt: tokens,
       numConstrained: this.#constraint === undefined ? 0 : numConstrained,
       chosen: [],
       sampling,
       options: lastingOptions(options),
-      rngState: () => this.#sampler.state(),
+      rngState: () => this.#rngState ?? this.#sampler.state(),
       hasEnded: false,
     };
-    for (const tokenId of tokens) this.#sampler.accept(tokenId);
+    for (const tokenId of tokens) {
+      this.#sampler.accept(tokenId);
+      this.#speculation?.accept(tokenId);
+    }
     if (resumed !== undefined && given.seed === undefined) this.#sampler.restore(resumed.rngState());
   }
 
@@ -126,63 +129,61 @@ export class GenerationRun {
   async *tokens(onState: (state: GenerationState) => void): AsyncGenerator<GeneratedToken, GenerationResult, void> {
     const { now } = this.#model.host;
     const { maxTokens, overflow } = this.#limits;
-    const read = (output: ReadOutput): Promise<void> => this.#choose(output, onState);
+    const { signal } = this.#options;
+    const { picks } = this.#verifier;
     const numShared = this.#sequence.begin(this.#prompt, dropsTokens(overflow));
     const startMs = now();
     const numCached = numShared + (await this.#restorePages());
     const computeMs = now();
-    await this.#prefill(maxTokens > 0 ? read : undefined);
+    await this.#prefill(maxTokens > 0);
     const promptMs = now() - startMs;
     this.#storePages(numCached, now() - computeMs);
-    const request = decodeRequest(this.#sequence, this.#options.signal, read);
     let pausedMs = 0; // while the caller handles the token
     let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
-    while (finishReason === undefined) {
-      const { tokenId, logprob } = this.#choice;
-      const topLogprobs = this.#topLogprobs;
-      const isEnd = this.#options.ignoreEos !== true && this.#model.eosIds.has(tokenId);
-      finishReason = this.#accept(tokenId, isEnd);
-      const text = this.#pieces.at(-1) as string;
-      if (!isEnd || text !== '') {
-        const handedOverMs = now();
-        yield { tokenId, text, logprob, topLogprobs };
-        pausedMs += now() - handedOverMs;
+    try {
+      while (finishReason === undefined) {
+        for (const [index, { token, isShown, ending, rngState }] of picks.entries()) {
+          if (index > 0) signal?.throwIfAborted();
+          if (this.#state.chosen.push(token.tokenId) === 1) onState(this.#state);
+          this.#rngState = rngState;
+          finishReason = ending;
+          if (finishReason !== undefined) this.#state.hasEnded = true;
+          if (!isShown) continue;
+          const handedOverMs = now();
+          yield token;
+          pausedMs += now() - handedOverMs;
+        }
+        if (finishReason === undefined) await this.#decode();
       }
-      if (finishReason === undefined) await this.#decode(request, tokenId);
+    } finally {
+      this.#speculation?.dispose();
+      this.#forgetUnseen();
     }
     return this.#result(finishReason, numCached, promptMs, now() - startMs - promptMs - pausedMs);
   }
 
-  /**
-   * Samples the next token from the outputs of a step. If the device is lost during a read, the step and the choice are
-   * repeated: random numbers, penalties and the grammar change only after the last read.
-   */
-  async #choose(read: ReadOutput, onState: (state: GenerationState) => void): Promise<void> {
-    if (this.#limits.numTopLogprobs > 0) this.#topLogprobs = await this.#top.read(read);
-    this.#choice = await this.#sampler
-      .choose(read, this.#constraint?.mask().bits)
-      .catch((error: unknown) => this.#model.nonFinite.fail(error, this.#sequence.view.blocks));
-    this.#constraint?.accept(this.#choice.tokenId);
-    if (this.#state.chosen.push(this.#choice.tokenId) === 1) onState(this.#state);
-  }
-
-  /** Adds the text of a token to the pieces. Returns the finish reason if the generation ends with it. */
-  #accept(tokenId: number, isEnd: boolean): FinishReason | undefined {
+  /** Adds the text of a token to the pieces, and tells whether the generation ends with it. */
+  #accept(tokenId: number): Ending {
+    const isEnd = this.#options.ignoreEos !== true && this.#model.eosIds.has(tokenId);
     let finishReason: FinishReason | undefined = isEnd ? 'eos' : undefined;
     let piece = '';
     if (!isEnd) {
       this.#generated.push(tokenId);
+      this.#speculation?.accept(tokenId);
       piece = this.#text.push(tokenId);
       if (this.#text.isStopped || this.#constraint?.isComplete === true) finishReason = 'stop';
       else if (this.#generated.length >= this.#limits.maxTokens) finishReason = 'length';
       else if (this.#isFull()) finishReason = 'context';
     }
-    if (finishReason !== undefined) {
-      piece += this.#text.flush();
-      this.#state.hasEnded = true;
-    }
+    if (finishReason !== undefined) piece += this.#text.flush();
     this.#pieces.push(piece);
-    return finishReason;
+    return { text: piece, isShown: !isEnd || piece !== '', ending: finishReason };
+  }
+
+  /** Forgets tokens whose step accepted them from a draft, but which the caller did not take. */
+  #forgetUnseen(): void {
+    const numStored = this.#prompt.length + Math.max(0, this.#state.chosen.length - 1);
+    if (this.#sequence.tokens.length > numStored) this.#sequence.truncate(numStored);
   }
 
   #isFull(): boolean {
@@ -214,9 +215,9 @@ export class GenerationRun {
 
   /**
    * Computes the part of the prompt that is not cached, in chunks.
-   * @param read reads the outputs of the last token
+   * @param isRead whether the first token is chosen from the outputs of the last one
    */
-  async #prefill(read: ((output: ReadOutput) => Promise<void>) | undefined): Promise<void> {
+  async #prefill(isRead: boolean): Promise<void> {
     const { scheduler, contextSize } = this.#model;
     const { signal, onPromptProgress, promptPhase = 'prefill' } = this.#options;
     const tokens = this.#prompt;
@@ -237,23 +238,64 @@ export class GenerationRun {
         tokens,
         offset: begin,
         count,
-        outputRows: isLast && read !== undefined ? [count - 1] : [],
+        outputRows: isLast && isRead ? [count - 1] : [],
         signal,
-        read: isLast ? read : undefined,
+        read: isLast && isRead ? this.#verifier.begin(count, noDraft.tokens) : undefined,
       });
       begin += count;
       onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
     }
   }
 
-  async #decode(request: StepRequest, tokenId: number): Promise<void> {
-    request.signal?.throwIfAborted();
-    this.#makeRoom(1);
-    request.tokens[0] = tokenId;
-    const step = this.#model.scheduler.run(request);
+  /** Decodes the last token, and what was drafted after it. */
+  async #decode(): Promise<void> {
+    const { signal } = this.#options;
+    const { now } = this.#model.host;
+    signal?.throwIfAborted();
+    const numKnown = this.#countKnown();
+    const draft = (await this.#speculation?.draft(numKnown, this.#maxDraft(numKnown))) ?? noDraft;
+    this.#makeRoom(numKnown + draft.tokens.length);
+    const beginMs = now();
+    const step = this.#model.scheduler.run(this.#decodeRequest(numKnown, draft));
     this.#constraint?.prepare(); // while the step runs
     await step;
-    this.#numSteps++;
+    const numPicked = this.#verifier.picks.length;
+    this.#speculation?.note(draft, numKnown, numPicked - 1, now() - beginMs);
+    this.#numDecoded += numPicked;
+  }
+
+  /** Number of known tokens that are not in the cache: the last one, and those of steps that could not be kept in part. */
+  #countKnown(): number {
+    if (this.#speculation === undefined) return 1;
+    return this.#prompt.length + this.#state.chosen.length - this.#sequence.tokens.length;
+  }
+
+  /**
+   * Maximum number of drafted tokens: they must fit into the step, the context and the cache without evictions. None after an
+   * eviction, since rejected tokens would leave its gaps to the next ones in another order, and none while pages are offloaded,
+   * whose states are merged in another order in steps of several tokens.
+   */
+  #maxDraft(numKnown: number): number {
+    const { scheduler, contextSize, pool } = this.#model;
+    const { view } = this.#sequence;
+    if (view.numEvicted > 0 || view.detachedPages.length > 0) return 0;
+    const numLeft = this.#limits.maxTokens - this.#generated.length - 1;
+    const numStored = view.numTokens + numKnown;
+    const max = Math.min(scheduler.maxDecodeTokens - numKnown, contextSize - numStored, numLeft);
+    return max > 0 && pool.hasRoomFor(view.id, numKnown + max) ? max : 0;
+  }
+
+  #decodeRequest(numKnown: number, { tokens: drafted }: Draft): StepRequest {
+    const { chosen } = this.#state;
+    const read = this.#verifier.begin(numKnown, drafted);
+    const count = numKnown + drafted.length;
+    if (count > 1) {
+      const tokens = Int32Array.from([...chosen.slice(-numKnown), ...drafted]);
+      const outputRows = Array.from({ length: drafted.length + 1 }, (_, row) => numKnown - 1 + row);
+      return { ...this.#oneToken, tokens, count, outputRows, read };
+    }
+    this.#oneToken.tokens[0] = chosen.at(-1) as number;
+    return this.#oneToken;
   }
 
   /** Evicts tokens until `count` more fit, if the overflow policy says so. */
@@ -278,7 +320,7 @@ export class GenerationRun {
       promptMs,
       generateMs,
       promptTokensPerSecond: perSecond(numPrompt - numCached, promptMs),
-      tokensPerSecond: perSecond(this.#numSteps, generateMs),
+      tokensPerSecond: perSecond(this.#numDecoded, generateMs),
     };
     return {
       text: this.#pieces.join(''),
@@ -290,80 +332,12 @@ export class GenerationRun {
       finishReason,
       satisfiesConstraint: this.#constraint?.isSatisfied !== false,
       timings,
+      ...(this.#speculation === undefined ? {} : { speculation: this.#speculation.metrics() }),
     };
   }
 }
 
 const firstRow: readonly number[] = [0];
-
-/** The request of every decode step, reused with another token. */
-function decodeRequest(sequence: Sequence, signal: AbortSignal | undefined, read: StepRequest['read']): StepRequest {
-  const tokens = new Int32Array(1);
-  return { sequence, phase: 'decode', tokens, offset: 0, count: 1, outputRows: firstRow, signal, read };
-}
-
-/** @throws {ArgumentError | CapacityError} */
-function check(model: LoadedModel, start: GenerationStart, given: GenerateOptions): CheckedStart {
-  const { resumed } = start;
-  const options = optionsOf(start, given);
-  const limits = limitsOf(model, options);
-  const sampling = resolveSampling(given, resumed?.sampling ?? model.defaultSampling, model.host.randomSeed);
-  const allTokens = resumed === undefined ? start.prompt : tokensOf(resumed);
-  const fitted = fitPrompt(allTokens, model.contextSize, limits.overflow);
-  return { options, limits, sampling, allTokens, fitted, text: textAfter(model, fitted.tokens, options, resumed) };
-}
-
-function limitsOf({ numTop, attention }: LoadedModel, options: GenerateOptions): Limits {
-  const maxTokens = checkCount('maxTokens', options.maxTokens ?? Infinity, Infinity);
-  const numTopLogprobs = checkCount('numTopLogprobs', options.numTopLogprobs ?? 0, numTop);
-  const overflow = checkOverflow(options.overflow ?? 'stop');
-  if (attention.needsOrderedSlots && dropsTokens(overflow)) {
-    const expected = 'stop | error | truncate-start | truncate-middle with this attention policy';
-    throw new ArgumentError({ argument: 'overflow', expected, actual: overflow });
-  }
-  return { maxTokens, numTopLogprobs, overflow };
-}
-
-/** Options that are not given keep the values of the resumed generation. */
-function resumedOptions({ options }: GenerationState, given: GenerateOptions): GenerateOptions {
-  const { grammar: _grammar, jsonSchema: _jsonSchema, ...rest } = options;
-  return setsConstraint(given) ? { ...rest, ...given } : { ...options, ...given };
-}
-
-function optionsOf({ resumed }: GenerationStart, given: GenerateOptions): GenerateOptions {
-  return resumed === undefined ? given : resumedOptions(resumed, given);
-}
-
-function setsConstraint({ grammar, jsonSchema }: GenerateOptions): boolean {
-  return grammar !== undefined || jsonSchema !== undefined;
-}
-
-/** Tokens at the end that belong to the constrained text. */
-function numConstrainedOf({ options, numConstrained, chosen }: GenerationState): number {
-  const isConstrained = setsConstraint(options) || options.spanLimit !== undefined;
-  return isConstrained ? numConstrained + chosen.length : 0;
-}
-
-/** A text stream after the prompt and the text of a resumed generation. */
-function textAfter(
-  { tokenizer, constraints }: LoadedModel,
-  tokens: Int32Array,
-  options: GenerateOptions,
-  resumed: GenerationState | undefined,
-): TextStream {
-  const stops = options.stop ?? [];
-  const streamOptions = { isExact: setsConstraint(options), shown: constraints.shownTokens(options) };
-  if (resumed === undefined || resumed.hasEnded) return new TextStream(tokenizer, tokens, stops, streamOptions);
-  const text = new TextStream(tokenizer, resumed.prompt, stops, streamOptions);
-  for (const tokenId of resumed.chosen) text.push(tokenId);
-  return text;
-}
-
-function checkCount(argument: string, value: number, max: number): number {
-  if ((Number.isSafeInteger(value) || value === Infinity) && value >= 0 && value <= max) return value;
-  const expected = max === Infinity ? 'an integer from 0' : `an integer from 0 to ${max}`;
-  throw new ArgumentError({ argument, expected, actual: String(value) });
-}
 
 function perSecond(count: number, ms: number): number {
   return ms > 0 ? (count * 1000) / ms : 0;

@@ -5,6 +5,8 @@ import type { LogitBias } from './penalties.js';
 import { samplingNames, type SamplingOptions } from './sampling-options.js';
 import type { OverflowPolicy } from './overflow.js';
 import type { SpanLimit } from '../chat/span-limit.js';
+import type { SpeculationMetrics } from '../metrics/speculation.js';
+import type { Speculative } from '../plan/speculative.js';
 
 export interface GenerateOptions extends SamplingOptions {
   /** Maximum number of tokens to generate. Default: until an end token or a full context. */
@@ -39,6 +41,12 @@ export interface GenerateOptions extends SamplingOptions {
    * The phase whose attention policy computes the prompt; `decode` takes one token per step. Default `prefill`.
    */
   readonly promptPhase?: 'prefill' | 'decode';
+  /**
+   * Speculative decoding: drafts the next tokens and verifies them in one step, which generates the same tokens in fewer steps.
+   * `lookup` repeats what followed the last tokens earlier in prompt and output; `self` and `draft` need a model loaded with them.
+   * Default: the option of `loadModel`, without which only `off` and `auto` are possible.
+   */
+  readonly speculative?: Speculative;
   /** Aborts the generation, which then throws the signal's reason. */
   readonly signal?: AbortSignal;
   /** Called after each prefill step. */
@@ -59,6 +67,7 @@ export const generateOptionNames: OptionNames<GenerateOptions> = {
   spanLimit: true,
   overflow: true,
   promptPhase: true,
+  speculative: true,
   signal: true,
   onPromptProgress: true,
 };
@@ -100,7 +109,7 @@ export interface GenerationTimings {
   readonly generateMs: number;
   /** Prompt tokens that were not cached, per second of `promptMs`. */
   readonly promptTokensPerSecond: number;
-  /** Decode steps per second of `generateMs`; 0 without steps. */
+  /** Tokens after the first one, per second of `generateMs`; 0 without any. */
   readonly tokensPerSecond: number;
 }
 
@@ -122,6 +131,8 @@ export interface GenerationResult {
    */
   readonly satisfiesConstraint: boolean;
   readonly timings: GenerationTimings;
+  /** With `speculative`: what was drafted and accepted. */
+  readonly speculation?: SpeculationMetrics;
 }
 
 /**

@@ -5,6 +5,9 @@ import type { Tokenizer } from '@winnow/tokenizers';
 import type { TracedLayer } from '../plan/attention-trace.js';
 import type { Constraints } from './constraint.js';
 import type { SamplingOptions } from './sampling-options.js';
+import type { Speculative } from '../plan/speculative.js';
+import type { DraftModel } from './speculation/draft-model.js';
+import type { SpeculationCounts } from '../metrics/speculation.js';
 import type { NonFiniteSearch } from '../memory/non-finite-search.js';
 import type { PromptCache } from '../runtime/prompt-cache/prompt-cache.js';
 import type { Scheduler } from '../runtime/scheduler.js';
@@ -26,6 +29,12 @@ export interface LoadedModel {
   readonly constraints: Constraints;
   /** Sampling that the model recommends; the caller's options take precedence. */
   readonly defaultSampling: SamplingOptions;
+  /** How generations that do not say it draft tokens. */
+  readonly speculative: Speculative;
+  /** The model of `speculative: 'draft'`. */
+  readonly draftModel: DraftModel | undefined;
+  /** Counts the drafts of all generations. */
+  readonly speculation: SpeculationCounts;
   readonly contextSize: number;
   /** What the attention policy requires of sequences. */
   readonly attention: AttentionRequirements;

@@ -2,6 +2,7 @@
 import { ArgumentError, CapacityError, NonFiniteError, type OptionNames } from '@winnow/tensor';
 import { readTraces, type AttentionTrace } from '../plan/attention-trace.js';
 import type { LoadedModel } from './loaded-model.js';
+import type { RowReader } from '../runtime/batch.js';
 import { Sequence } from '../runtime/sequence.js';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import { StepReports } from '../memory/step-reports.js';
@@ -70,7 +71,7 @@ export async function computeLogprobs(
     throw new CapacityError({ resource: 'context', needed, available, unit: 'tokens' });
   }
   const wanted = new Set(positions);
-  const reader = new RowReader(model, options);
+  const reader = new LogprobReader(model, options);
   const sequence = Sequence.create(model.pool);
   scheduler.enter(sequence);
   try {
@@ -79,9 +80,9 @@ export async function computeLogprobs(
       const phase = begin < numPrefilled ? 'prefill' : 'decode';
       const end = phase === 'decode' ? begin + 1 : Math.min(numPrefilled, begin + maxStep);
       const { count, outputRows } = nextStep(begin, end, wanted, scheduler.maxOutputRows);
-      const read = (output: ReadOutput): Promise<void> =>
+      const read = (rows: RowReader): Promise<void> =>
         reader
-          .read(output, offset, count, outputRows)
+          .read(rows(0), offset, count, outputRows)
           .catch((error: unknown) => model.nonFinite.fail(error, sequence.view.blocks));
       await scheduler.run({ sequence, phase, tokens, offset, count, outputRows, signal: options.signal, read });
       begin += count;
@@ -116,7 +117,7 @@ function checkBatchSize(batchSize: number | undefined, fallback: number): number
 }
 
 /** Reads the outputs of each step: traces, then log-probabilities. */
-class RowReader {
+class LogprobReader {
   /** By position, unless `onRow` takes them. */
   readonly rows = new Map<number, Float32Array>();
   readonly #model: LoadedModel;

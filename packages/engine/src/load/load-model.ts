@@ -6,12 +6,15 @@ import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
 import type { Host } from '../generation/loaded-model.js';
 import { traceFeedForward } from '../generation/logprobs.js';
+import { checkDraftModel, speculativeOf } from '../generation/speculation/draft-model.js';
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
+import { SpeculationCounts } from '../metrics/speculation.js';
 import { resolveAuto } from '../plan/auto-attention.js';
 import { fitAuto } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
+import { isOff } from '../plan/speculative.js';
 import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
@@ -37,12 +40,13 @@ import { ModelResources } from './resources.js';
  */
 export async function loadOpenedModel(
   opened: OpenedModel,
-  options: LoadOptions,
+  given: LoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<Model> {
-  const resources = await ModelResources.open(opened, options);
+  const resources = await ModelResources.open(opened, given);
   try {
+    const options = { ...given, speculative: speculativeOf(given) };
     const described = await describe(opened, options, adapters, host, resources.backend);
     const loaded = await loadWeights(described, resources, options, host);
     const model = createModel(loaded, host);
@@ -116,7 +120,9 @@ async function loadWeights(
   const { backend } = resources;
   const { weights } = description;
   const host = hostOf(options);
-  const programs = [...plan.programs, ...(plan.tiers?.programs ?? [])];
+  const { draftProgram } = plan;
+  const drafting = draftProgram === undefined ? [] : [draftProgram];
+  const programs = [...plan.programs, ...drafting, ...(plan.tiers?.programs ?? [])];
   const buffers = await resources.upload(description, programs, options);
   // before programs are prepared, which may repack weights
   const facts = factsOf(described);
@@ -124,12 +130,18 @@ async function loadWeights(
   const hash = await hashOf();
   const common = { backend, buffers, options, now: host.now };
   const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
-  await resources.prepare(programs, feedForward, options);
+  // sparse FFNs select neurons for all tokens of a step together
+  const canVerify = plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
+  const batchInvariant = canVerify && !isOff(options.speculative);
+  await resources.prepare(programs, feedForward, { ...options, batchInvariant });
   const { openFolder } = engineHost;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   const deviceRecovery = resources.deviceRecovery(description, checkWeights, guardedListener(options.onEvent));
   const executables = resources.executables;
-  const runtime = await createRuntime({ ...common, plan, executables, openFolder, deviceRecovery });
+  const runtime = await createRuntime({
+    ...{ ...common, plan, executables, openFolder, deviceRecovery },
+    verifiesDrafts: batchInvariant,
+  });
   return { described, resources, options, runtime, modelHash: hash, host };
 }
 
@@ -182,6 +194,9 @@ function sessionModelOf(
     eosIds,
     constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, host.now),
     defaultSampling: opened.defaultSampling,
+    speculative: speculativeOf(options),
+    draftModel: checkDraftModel(options.draftModel, tokenizer),
+    speculation: new SpeculationCounts(),
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
     noteLength: (numTokens) => lengthNotice.note(numTokens),

@@ -12,6 +12,7 @@ import type { WeightOptions } from './adapt-weights.js';
 import { loraNames } from './adapters.js';
 import type { OpenOptions } from './location.js';
 import type { OptionNames } from '@winnow/tensor';
+import type { DraftModelOptions } from '../generation/speculation/draft-model.js';
 
 /** Clock and randomness of the caller, for tests and replays. */
 export interface HostOptions {
@@ -61,7 +62,7 @@ interface CommonOptions extends OpenOptions, BackendOptions, WeightOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
-export interface LoadOptions extends CommonOptions, HostOptions, PlanOptions, RuntimeOptions {}
+export interface LoadOptions extends CommonOptions, HostOptions, PlanOptions, RuntimeOptions, DraftModelOptions {}
 
 export interface EmbeddingLoadOptions extends CommonOptions, EmbeddingPlanOptions {}
 
@@ -94,6 +95,8 @@ export const loadOptionNames: OptionNames<LoadOptions> = {
   memory: memoryNames,
   onEvent: true,
   promptCache: true,
+  speculative: true,
+  draftModel: true,
   now: true,
   randomSeed: true,
 };

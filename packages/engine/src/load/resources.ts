@@ -13,6 +13,8 @@ import type { OpenedModel } from './opened-model.js';
 import type { BackendOptions } from './options.js';
 
 interface PrepareOptions extends BackendOptions {
+  /** See `PrepareOptions` of backends. */
+  readonly batchInvariant?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -112,7 +114,7 @@ export class ModelResources {
   async prepare(
     programs: readonly Program[],
     feedForward: FeedForwardRuntime,
-    { onUnsupported = 'fallback', profile = false, signal }: PrepareOptions,
+    { onUnsupported = 'fallback', profile = false, batchInvariant = false, signal }: PrepareOptions,
   ): Promise<void> {
     this.#feedForward = feedForward;
     for (const program of programs) {
@@ -120,6 +122,7 @@ export class ModelResources {
         buffers: this.#buffers,
         onUnsupported,
         profile,
+        batchInvariant,
         ...(signal === undefined ? {} : { signal }),
       });
       this.#executables.set(program, feedForward.wrap(executable));

@@ -105,10 +105,11 @@ export class ReplaceableDevice {
     return buffer.inner;
   }
 
-  #facade({ name, notices = [], limits }: Backend): Backend {
+  #facade({ name, notices = [], isBatchInvariant = false, limits }: Backend): Backend {
     return {
       name,
       notices,
+      isBatchInvariant,
       limits,
       lost: new Promise(() => undefined), // the device is replaced instead
       supports: (op, description) => this.#current.supports(op, description),

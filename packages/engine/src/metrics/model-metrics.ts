@@ -1,5 +1,6 @@
 /** Metrics of a loaded model. */
 import type { FeedForwardMetrics } from './feed-forward.js';
+import type { SpeculationMetrics } from './speculation.js';
 
 /** The page pool that all sessions share. Used, cached and free blocks add up to `numBlocks`. */
 export interface CacheMetrics {
@@ -96,6 +97,8 @@ export interface ModelMetrics {
   /** When loaded with `promptCache`. */
   readonly promptCache?: PromptCacheMetrics;
   readonly steps: StepMetrics;
+  /** Drafts of all generations with `speculative`. */
+  readonly speculation: SpeculationMetrics;
   /** Records of the programs that run on the reference because the backend has no kernel: see `Model.fallbacks`. */
   readonly numFallbackRecords: number;
   /** With `sparsity` or offloaded weights. */

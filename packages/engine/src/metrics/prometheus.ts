@@ -77,7 +77,7 @@ export function formatPrometheusModels(models: Iterable<LabeledMetrics>): string
 
 function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
-  const { steps, cache, tiers, feedForward } = metrics;
+  const { steps, cache, tiers, feedForward, speculation } = metrics;
   add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
   add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
   add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
@@ -86,6 +86,10 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
     ...one(steps?.tokensPerSecond),
   ]);
   add('steps_shared', 'counter', 'Steps of several sessions.', one(steps?.numSharedSteps));
+  add('drafted_tokens', 'counter', 'Tokens that speculative decoding drafted.', one(speculation?.numDraftedTokens));
+  add('accepted_tokens', 'counter', 'Drafted tokens that became output; each saved a step.', [
+    ...one(speculation?.numAcceptedTokens),
+  ]);
   add('preemptions', 'counter', 'Sessions that were preempted.', one(steps?.numPreemptions));
   add('device_losses', 'counter', 'Devices that were lost and replaced.', one(steps?.numDeviceLosses));
   add('fallback_records', 'gauge', 'Records that run on the reference.', one(metrics.numFallbackRecords));

@@ -22,6 +22,11 @@ export interface AttentionPlan {
   readonly text: string | undefined;
   /** Whether prefill and decode have the same policy. */
   readonly isUniform: boolean;
+  /**
+   * Whether generated tokens attend to the same keys with the same weights when a step computes several of them: other policies
+   * select by data that later tokens of the step change.
+   */
+  readonly verifiesDrafts: boolean;
   readonly requirements: AttentionRequirements;
   /** Tokens per block of the cache: the usual number, or the next one that suits the policies. */
   readonly blockSize: number;
@@ -60,6 +65,7 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   return {
     text: isDense ? undefined : formatAttention(spec),
     isUniform: layers.every(({ prefill, decode }) => JSON.stringify(prefill) === JSON.stringify(decode)),
+    verifiesDrafts: layers.every(({ decode: { kind } }) => kind === 'dense' || kind === 'streaming'),
     requirements,
     blockSize,
     layers,

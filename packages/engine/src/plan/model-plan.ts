@@ -10,6 +10,8 @@ import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
 import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } from '../kv-offload/plan.js';
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
+import { draftAttention } from './draft-attention.js';
+import { isOff, maxInvariantTokens, selfPolicyOf } from './speculative.js';
 import { checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
@@ -36,6 +38,8 @@ export interface ModelPlan {
    * sequence; and, if prefill and decode have different policies, for one token of each of several sequences.
    */
   readonly programs: readonly [decode: Program, batch: Program, ...decodeBatch: Program[]];
+  /** With `speculative: 'self=POLICY'`: the program that drafts one token of one sequence. */
+  readonly draftProgram: Program | undefined;
   readonly attention: AttentionPlan;
   /** Maximum number of tokens of a sequence in one step. */
   readonly maxChunk: number;
@@ -63,6 +67,8 @@ interface Sizes {
   /** Maximum number of sequences and tokens of one step. */
   readonly maxSequences: number;
   readonly maxTokens: number;
+  /** Maximum number of tokens of a step that only decodes. */
+  readonly maxDecodeTokens: number;
   /** Layers with a KV cache. */
   readonly attending: readonly number[];
   readonly kvBytesPerToken: number;
@@ -99,13 +105,16 @@ export function planModel(
   // one row per open session, one per row that a step writes, and snapshots
   const numStates = maxSessions + sizes.maxSequences + numSpareStates;
   const numTop = Math.min(maxTop, config.vocabSize);
-  const { programs, tiers } = buildPrograms(description, sizes, attention, offload, { cache, numStates, topK: numTop });
+  const shape = { cache, numStates, topK: numTop };
+  const { programs, tiers } = buildPrograms(description, sizes, attention, offload, shape);
+  const draftProgram = buildDraftProgram(description, sizes, shape, selfPolicyOf(options.speculative), notice);
   return {
     config,
     contextSize,
     maxSessions,
     cache,
     programs,
+    draftProgram,
     attention,
     maxChunk: sizes.maxChunk,
     numStates,
@@ -114,7 +123,7 @@ export function planModel(
     heavyHitters: sizes.heavyHitters,
     rotatesKeys: sizes.rotatesKeys,
     tiers,
-    memory: memoryOf(sizes, programs, tiers, offload.sideBytes / attention.blockSize),
+    memory: memoryOf(sizes, programs, draftProgram, tiers, offload.sideBytes / attention.blockSize),
   };
 }
 
@@ -140,6 +149,7 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
     maxSequences,
     // in addition to a whole chunk, so that chunks begin where they would if the sequence ran alone
     maxTokens: maxChunk + maxSequences - 1,
+    maxDecodeTokens: isOff(options.speculative) ? maxSequences : Math.max(maxSequences, maxInvariantTokens),
     attending,
     kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
     keyBytes,
@@ -212,12 +222,33 @@ interface BuiltPrograms {
   readonly tiers: TierPlan | undefined;
 }
 
+/** What all programs share. */
+interface ProgramShape {
+  readonly cache: KvCacheShape;
+  readonly numStates: number;
+  readonly topK: number;
+}
+
+/** The program that drafts with the weights and the cache of the model. */
+function buildDraftProgram(
+  description: ModelDescription,
+  { contextSize, rotatesKeys }: Sizes,
+  shape: ProgramShape,
+  policy: string | undefined,
+  notice: (text: string) => void,
+): Program | undefined {
+  if (policy === undefined) return undefined;
+  const attention = draftAttention(policy, description.config, notice);
+  const size = { maxTokens: 1, maxSequences: 1, maxOutputRows: 1 };
+  return description.buildProgram({ ...shape, rotateKeys: rotatesKeys, contextSize, ...attention, ...size });
+}
+
 function buildPrograms(
   description: ModelDescription,
-  { contextSize, rotatesKeys, maxTokens, maxSequences }: Sizes,
+  { contextSize, rotatesKeys, maxTokens, maxDecodeTokens, maxSequences }: Sizes,
   attention: AttentionPlan,
   offload: OffloadSizes,
-  shape: { readonly cache: KvCacheShape; readonly numStates: number; readonly topK: number },
+  shape: ProgramShape,
 ): BuiltPrograms {
   const common = { ...shape, rotateKeys: rotatesKeys, contextSize };
   const maxOutputRows = Math.max(1, Math.floor(maxLogitsBytes / (4 * description.config.vocabSize)));
@@ -228,13 +259,13 @@ function buildPrograms(
       maxSequences,
       maxOutputRows: Math.min(maxTokens, Math.max(maxSequences, maxOutputRows)),
     },
-    decodeBatch: { maxTokens: maxSequences, maxSequences, maxOutputRows: maxSequences },
+    decodeBatch: { maxTokens: maxDecodeTokens, maxSequences, maxOutputRows: maxDecodeTokens },
   };
   const build = (step: keyof typeof steps, phase: StepPhase): Program =>
     description.buildProgram({ ...common, ...attention.programOptions(phase), ...steps[step] });
   const decode = build('decode', 'decode');
   const batch = build('batch', 'prefill');
-  const decodeBatch = !attention.isUniform && maxSequences > 1 ? [build('decodeBatch', 'decode')] : [];
+  const decodeBatch = !attention.isUniform && maxDecodeTokens > 1 ? [build('decodeBatch', 'decode')] : [];
   const tiers =
     offload.tiers &&
     planTiers(offload.tiers, { maxTokens, maxSequences }, (step, lowering) =>
@@ -246,10 +277,11 @@ function buildPrograms(
 function memoryOf(
   { contextSize, maxSessions, kvBytesPerToken }: Sizes,
   programs: readonly Program[],
+  draftProgram: Program | undefined,
   tiers: TierPlan | undefined,
   sideBytesPerToken: number,
 ): MemoryPlan {
-  const all = [...programs, ...(tiers?.programs ?? [])];
+  const all = [...programs, ...(draftProgram === undefined ? [] : [draftProgram]), ...(tiers?.programs ?? [])];
   const kvBytes = kvBytesOf(all);
   const hotBytes = kvBytesOf(programs);
   const budgets =

@@ -8,6 +8,7 @@ import type { TraceOptions } from '../memory/step-outputs.js';
 import type { MemoryOptions } from '../weight-offload/options.js';
 import type { PolicySource } from './auto-attention.js';
 import { leastAttendedNames, type Eviction } from './eviction.js';
+import type { Speculative } from './speculative.js';
 
 /**
  * - `error`: the sequence that needs a block gets a `CapacityError`; the others continue.
@@ -67,6 +68,11 @@ export interface PlanOptions {
    * file or folder of the model.
    */
   readonly policyFile?: PolicySource;
+  /**
+   * How generations draft tokens, unless they say it themselves. Steps are then batch-invariant: the bits of a token's logits do not depend
+   * on the up to 15 others of its step, which costs some speed in steps of four tokens and more. Default `off`.
+   */
+  readonly speculative?: Speculative;
   /** The memory budget, in bytes, or with settings for weights that do not fit. Default: what the backend can hold. */
   readonly memory?: number | MemoryOptions;
   /** Makes the inputs of layers readable for measurements; costs memory. Default: none. */

@@ -3,12 +3,18 @@ import type { ReadOutput } from '../memory/step-outputs.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import type { StepPart } from './sequence.js';
 
+/** The reader of the outputs of a part of a step, from one of its output rows on. */
+export type RowReader = (row: number) => ReadOutput;
+
 /** The tokens that a sequence requests. */
 export interface StepRequest extends StepPart {
   readonly phase: StepPhase;
   readonly signal: AbortSignal | undefined;
-  /** Reads the outputs before the next step overwrites them. */
-  readonly read: ((output: ReadOutput) => Promise<void>) | undefined;
+  /**
+   * Reads the outputs before the next step overwrites them, and may return how many of its tokens to keep. The others are rolled
+   * back as if they had not been part of the step.
+   */
+  readonly read: ((rows: RowReader) => Promise<number | void>) | undefined;
 }
 
 /** A request in the queue. */
@@ -40,12 +46,12 @@ export function nonEmpty(batches: readonly Batch[]): Batch[] {
   return batches.filter((batch) => batch.length > 0);
 }
 
-/** Single tokens first, then chunks, for which one slot of the batch is reserved. */
+/** Generated tokens and single ones first, then chunks, for which one slot of the batch is reserved. */
 export function inOrder(candidates: readonly QueuedRequest[], maxSequences: number): QueuedRequest[] {
-  const isSingle = ({ request }: QueuedRequest): boolean =>
-    request.count === 1 && request.sequence.preempted === undefined;
-  const singles = candidates.filter(isSingle);
-  const chunks = candidates.filter((queued) => !isSingle(queued));
-  const numSingles = chunks.length > 0 ? Math.max(1, maxSequences - 1) : maxSequences;
-  return [...singles.slice(0, numSingles), ...chunks];
+  const isSmall = ({ request }: QueuedRequest): boolean =>
+    (request.count === 1 || request.phase === 'decode') && request.sequence.preempted === undefined;
+  const small = candidates.filter(isSmall);
+  const chunks = candidates.filter((queued) => !isSmall(queued));
+  const numSmall = chunks.length > 0 ? Math.max(1, maxSequences - 1) : maxSequences;
+  return [...small.slice(0, numSmall), ...chunks];
 }

@@ -3,7 +3,7 @@ import type { Executable, RecordProfile } from '@winnow/ops';
 import type { TierStream } from '../kv-offload/stream.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
-import type { StepPart } from './sequence.js';
+import type { Sequence, StepPart } from './sequence.js';
 import { StepProgram } from './step-program.js';
 
 /** Prepared programs by kind of step. */
@@ -21,8 +21,15 @@ export interface ModelRunnerOptions {
   /** The same programs for sequences that attend to offloaded pages. */
   readonly offloaded: StepExecutables | undefined;
   readonly stream: TierStream | undefined;
+  /** The program that drafts with the weights and the cache of the model, one token per run. */
+  readonly drafting: Executable | undefined;
   /** Whether prefill and decode have the same attention policy, so that they share steps. */
   readonly isUniform: boolean;
+  /**
+   * Whether a step may decode several tokens of one sequence. Generated tokens then have the bits of steps of their own: they never share
+   * one with a chunk of a prompt, and at most `maxInvariantTokens` share one.
+   */
+  readonly verifiesDrafts: boolean;
   readonly maxBlocksPerSequence: number;
   readonly memory: KvMemory;
   readonly now: () => number;
@@ -36,8 +43,12 @@ interface StepPrograms {
 
 export class ModelRunner {
   readonly isUniform: boolean;
+  readonly verifiesDrafts: boolean;
+  /** Whether tokens of both phases run in steps of their own. */
+  readonly separatesPhases: boolean;
   readonly #resident: StepPrograms;
   readonly #offloaded: StepPrograms | undefined;
+  readonly #drafting: StepProgram | undefined;
   readonly #memory: KvMemory;
   readonly #now: () => number;
   #numSteps = 0;
@@ -45,10 +56,13 @@ export class ModelRunner {
   #stepMs = 0;
 
   constructor(options: ModelRunnerOptions) {
-    const { executables, offloaded, stream, maxBlocksPerSequence } = options;
+    const { executables, offloaded, stream, drafting, maxBlocksPerSequence } = options;
     this.isUniform = options.isUniform;
+    this.verifiesDrafts = options.verifiesDrafts;
+    this.separatesPhases = !options.isUniform || options.verifiesDrafts;
     this.#resident = createPrograms(executables, maxBlocksPerSequence, undefined);
     this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, stream);
+    this.#drafting = drafting && new StepProgram(drafting, { maxBlocksPerSequence });
     this.#memory = options.memory;
     this.#now = options.now;
   }
@@ -72,14 +86,51 @@ export class ModelRunner {
     return program;
   }
 
+  /** Whether there is a program that drafts. */
+  get canDraft(): boolean {
+    return this.#drafting !== undefined;
+  }
+
+  /**
+   * The most probable tokens after `known`, the last tokens of the text, which the cache lacks: each run appends one, and in the end all
+   * are taken back, so that verification computes their keys and values anew. Nothing for a preempted sequence.
+   * @throws {CapacityError} when the cache has no room for them
+   */
+  async draft(sequence: Sequence, known: readonly number[], count: number): Promise<readonly number[]> {
+    if (sequence.preempted !== undefined) return [];
+    const program = this.#drafting as StepProgram;
+    const drafted: number[] = [];
+    const tokens = new Int32Array(1);
+    const best = new Int32Array(1);
+    const part: StepPart = { sequence, tokens, offset: 0, count: 1, outputRows: [0] };
+    try {
+      for (let i = 0; drafted.length < count; i++) {
+        tokens[0] = known[i] ?? (drafted.at(-1) as number);
+        sequence.append(tokens);
+        const pending = this.#memory.flush();
+        if (pending !== undefined) await pending;
+        await program.run([part], undefined);
+        if (i < known.length - 1) continue;
+        await program.rows(0)(0)('topIndices', best);
+        drafted.push(best[0] as number);
+      }
+    } finally {
+      sequence.rollback();
+    }
+    return drafted;
+  }
+
   statistics(): { readonly numSteps: number; readonly numSharedSteps: number; readonly stepMs: number } {
     return { numSteps: this.#numSteps, numSharedSteps: this.#numSharedSteps, stepMs: this.#stepMs };
   }
 
   profile(): RecordProfile[] {
-    return [this.#resident, this.#offloaded].flatMap((programs) =>
-      [programs?.decode, programs?.batch, programs?.decodeBatch].flatMap((program) => program?.profile() ?? []),
-    );
+    const all = [this.#resident, this.#offloaded].flatMap((programs) => [
+      programs?.decode,
+      programs?.batch,
+      programs?.decodeBatch,
+    ]);
+    return [...all, this.#drafting].flatMap((program) => program?.profile() ?? []);
   }
 
   #select(parts: readonly StepPart[], phase: StepPhase): StepProgram {

@@ -26,6 +26,8 @@ export interface RuntimeParts extends OffloadHost {
   readonly plan: ModelPlan;
   readonly options: RuntimeOptions;
   readonly deviceRecovery: DeviceRecovery;
+  /** Whether programs are batch-invariant, so that steps may verify drafts. */
+  readonly verifiesDrafts: boolean;
 }
 
 export interface Runtime {
@@ -43,7 +45,9 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     executables: executablesOf(parts, { decode, batch, decodeBatch }),
     offloaded: tiers?.steps && executablesOf(parts, tiers.steps),
     stream: pool.tiers?.stream,
+    drafting: plan.draftProgram && (parts.executables.get(plan.draftProgram) as Executable),
     isUniform: plan.attention.isUniform,
+    verifiesDrafts: parts.verifiesDrafts,
     maxBlocksPerSequence: plan.cache.maxBlocksPerSequence,
     memory: pool.memory,
     now,

@@ -13,6 +13,7 @@ import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import { inOrder, nonEmpty, phaseOf, tokensOf, type Batch, type QueuedRequest, type StepRequest } from './batch.js';
 import type { WhenFull } from '../plan/options.js';
+import { maxInvariantTokens } from '../plan/speculative.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';
@@ -32,6 +33,8 @@ export class Scheduler {
   /** Maximum number of tokens, and of output rows, of one request. */
   readonly maxChunk: number;
   readonly maxOutputRows: number;
+  /** Whether the model was loaded with a policy that drafts. */
+  readonly canDraft: boolean;
   readonly #pool: KvPool;
   readonly #runner: ModelRunner;
   readonly #whenFull: WhenFull;
@@ -51,6 +54,7 @@ export class Scheduler {
     this.maxOutputRows = runner.programFor('prefill').maxOutputRows;
     this.#pool = pool;
     this.#runner = runner;
+    this.canDraft = runner.canDraft;
     this.#whenFull = whenFull;
     this.#recovery = new SequenceRecovery(pool, deviceRecovery, (errorOf) => {
       for (const queued of this.#queue) {
@@ -86,6 +90,34 @@ export class Scheduler {
   leave(sequence: Sequence): void {
     this.#running.delete(sequence);
     this.wake();
+  }
+
+  /** Whether a step may decode several tokens of one sequence: see `AttentionPlan.verifiesDrafts`. */
+  get verifiesDrafts(): boolean {
+    return this.#runner.verifiesDrafts;
+  }
+
+  /**
+   * Maximum number of tokens that a sequence may decode in one step, so that the tokens of all running sequences still have the bits of
+   * steps of their own, and the step has room for a chunk of a prompt.
+   */
+  get maxDecodeTokens(): number {
+    if (!this.#runner.verifiesDrafts) return 1;
+    const { maxTokens, maxOutputRows } = this.#runner.programFor('decode');
+    const max = Math.min(maxInvariantTokens, maxTokens, maxOutputRows);
+    const numOthers = this.#running.size - 1;
+    if (numOthers <= 0) return max;
+    const numFree = this.#runner.isUniform ? maxTokens - this.maxChunk : maxTokens - 1;
+    return Math.max(1, Math.min(Math.floor(max / (numOthers + 1)), Math.floor(numFree / numOthers)));
+  }
+
+  /** Drafts between two steps: see `ModelRunner.draft`. Nothing if the device was lost. @throws {CapacityError} */
+  draft(sequence: Sequence, known: readonly number[], count: number): Promise<readonly number[]> {
+    const recover = async (error: unknown): Promise<readonly number[]> => {
+      if (await this.#recovers(error)) return [];
+      throw error;
+    };
+    return this.exclusive(() => this.#runner.draft(sequence, known, count).catch(recover));
   }
 
   /** Runs a task between two steps. */
@@ -157,9 +189,8 @@ export class Scheduler {
       if (this.#pool.tiers !== undefined) await this.#pool.tiers.makeRoom([request]);
       sequence.append(tokensOf(request));
       const program = await this.#runner.run([request], phase, signal);
-      if (read !== undefined) await read(program.reader(0));
-      sequence.commit(program.hasState, program.massesOf(0, sequence));
-      this.#numTokens += count;
+      const numKept = (await read?.(program.rows(0))) ?? count;
+      this.#numTokens += sequence.commit(program.hasState, program.massesOf(0, sequence), numKept);
       this.#recovery.noteAnswer();
     } catch (error) {
       sequence.rollback();
@@ -241,7 +272,7 @@ export class Scheduler {
       if (signal?.aborted === true) this.#settle(queued, signal.reason);
     }
     const candidates = this.#candidates();
-    if (this.#runner.isUniform || candidates[0]?.runsAlone === true) {
+    if (!this.#runner.separatesPhases || candidates[0]?.runsAlone === true) {
       return nonEmpty([this.#fillBatch('prefill', candidates)]);
     }
     const ofPhase = (phase: StepPhase): QueuedRequest[] => candidates.filter((queued) => phaseOf(queued) === phase);
@@ -258,7 +289,8 @@ export class Scheduler {
   #fillBatch(phase: StepPhase, candidates: readonly QueuedRequest[]): Batch {
     const { maxSequences, maxTokens, maxOutputRows } = this.#runner.programFor(phase);
     const batch: QueuedRequest[] = [];
-    let freeTokens = maxTokens;
+    let freeTokens =
+      phase === 'decode' && this.#runner.verifiesDrafts ? Math.min(maxTokens, maxInvariantTokens) : maxTokens;
     let freeRows = maxOutputRows;
     for (const queued of inOrder(candidates, maxSequences)) {
       if (batch.length === maxSequences) break;
@@ -360,9 +392,8 @@ export class Scheduler {
     const { sequence } = request;
     const isLast = part === request;
     try {
-      if (isLast) await request.read?.(program.reader(firstRow));
-      sequence.commit(program.hasState, program.massesOf(index, sequence));
-      this.#numTokens += part.count;
+      const numKept = (isLast ? await request.read?.(program.rows(firstRow)) : undefined) ?? part.count;
+      this.#numTokens += sequence.commit(program.hasState, program.massesOf(index, sequence), numKept);
       queued.runsAlone = false;
       if (isLast) {
         this.#recovery.noteAnswer();

@@ -157,19 +157,29 @@ export class Sequence {
   }
 
   /**
-   * Commits the tokens of a step, and their state if the program has one.
+   * Commits the first `numKept` tokens of a step, by default all, and their state if the program has one. A state and attention
+   * masses belong to all tokens of the step: a step with them that cannot be kept as a whole is rolled back.
    * @param masses attention mass that the step adds to each logical slot
+   * @returns the number of tokens that were committed
    */
-  commit(hasState: boolean, masses?: Float64Array): void {
+  commit(hasState: boolean, masses?: Float64Array, numKept: number = this.#appended.slots.length): number {
     const view = this.#view;
     const { state } = this;
+    if (numKept < this.#appended.slots.length) {
+      if (hasState || masses !== undefined) {
+        this.rollback();
+        return 0;
+      }
+      this.#free(this.#pool.manager.truncate(view.id, view.numCommitted + numKept));
+    }
     this.#pool.manager.commit(view.id);
     if (masses !== undefined) this.heavyHitters?.addMass(view.positions, masses);
     if (!hasState) state?.keep(view.numTokens);
     else if (state !== undefined && state.to >= 0) state.commit(view.numTokens, this.#contentIdAt(view.numTokens));
-    if (this.#preempted === undefined) return;
+    if (this.#preempted === undefined) return numKept;
     this.#repeatEvictions();
     if (view.numTokens >= this.#preempted.length) this.#preempted = undefined;
+    return numKept;
   }
 
   /** Rolls back a failed step. */

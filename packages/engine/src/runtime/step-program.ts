@@ -6,6 +6,7 @@ import { offloadScalars } from '../kv-offload/program.js';
 import type { TierStream } from '../kv-offload/stream.js';
 import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
 import { MassReader } from '../plan/eviction.js';
+import type { RowReader } from './batch.js';
 import type { Sequence, StepPart } from './sequence.js';
 
 /** The scalar slots of a program that a step fills in, by name. */
@@ -57,7 +58,7 @@ export class StepProgram {
   readonly #scalars: StepScalars;
   readonly #outputs: StepOutputs;
   readonly #masses: MassReader | undefined;
-  readonly #readFirst: ReadOutput;
+  readonly #rowsOfFirst: RowReader;
 
   constructor(executable: Executable, options: StepProgramOptions) {
     const { scalars, symbols } = executable.program;
@@ -72,7 +73,8 @@ export class StepProgram {
     this.#scalars = scalarsOf(this.#block, this.hasState);
     this.#outputs = new StepOutputs(executable);
     this.#masses = MassReader.create(executable);
-    this.#readFirst = (output, target) => executable.read(output, target);
+    const readFirst: ReadOutput = (output, target) => executable.read(output, target);
+    this.#rowsOfFirst = (row) => (row === 0 ? readFirst : this.#outputs.reader(row));
   }
 
   async run(parts: readonly StepPart[], signal: AbortSignal | undefined): Promise<void> {
@@ -91,8 +93,8 @@ export class StepProgram {
   }
 
   /** Reads outputs of a part of the last step. @param firstRow output rows of the parts before it */
-  reader(firstRow: number): ReadOutput {
-    return firstRow === 0 ? this.#readFirst : this.#outputs.reader(firstRow);
+  rows(firstRow: number): RowReader {
+    return firstRow === 0 ? this.#rowsOfFirst : (row) => this.#outputs.reader(firstRow + row);
   }
 
   profile(): ReturnType<Executable['profile']> {

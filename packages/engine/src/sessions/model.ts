@@ -202,7 +202,7 @@ export class GenerativeModel implements Model, SessionOwner {
   };
 
   readonly metrics: Model['metrics'] = () => {
-    const { pool, scheduler, promptCache } = this.#parts.loaded;
+    const { pool, scheduler, promptCache, speculation } = this.#parts.loaded;
     const feedForward = this.#parts.feedForwardMetrics();
     return {
       numSessions: this.#sessions.size,
@@ -210,6 +210,7 @@ export class GenerativeModel implements Model, SessionOwner {
       ...(promptCache === undefined ? {} : { promptCache: promptCache.metrics() }),
       ...(pool.tiers === undefined ? {} : { tiers: pool.tiers.metrics() }),
       steps: scheduler.statistics(),
+      speculation: speculation.metrics(),
       numFallbackRecords: this.#parts.fallbacks.reduce((sum, { numRecords }) => sum + numRecords, 0),
       ...(feedForward === undefined ? {} : { feedForward }),
     };

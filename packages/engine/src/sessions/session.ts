@@ -1,6 +1,7 @@
 /** A session: one sequence, one generation at a time. */
 import { ArgumentError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
-import { GenerationRun, type GenerationStart } from '../generation/generate.js';
+import { GenerationRun } from '../generation/generate.js';
+import type { GenerationStart } from '../generation/start.js';
 import type { JsonValue } from '@winnow/kv-cache';
 import { snapshotOf, type GenerationState } from '../generation/state.js';
 import { runSliced } from '../runtime/compilation.js';

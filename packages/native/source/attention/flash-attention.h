@@ -38,8 +38,8 @@ template <class FLASH, class F> void writeLanes(const FLASH& flash, const FlashO
 }
 
 /**
- * Computes the share of a thread, with every context cut into `numSplits` splits; `isAligned` rounds their length up to whole steps.
+ * Computes the share of a thread, with every context cut into `numSplits` splits or, with `cutsByToken`, as `cutContext` does it.
  * @param scratch as `tileScratchBytes` says
  */
-void flashAttention(const KvCache& cache, const FlashOutput& output, int32_t numSplits, bool isAligned, uint8_t* scratch, Threads& threads);
+void flashAttention(const KvCache& cache, const FlashOutput& to, int32_t numSplits, bool cutsByToken, uint8_t* scratch, Threads& threads);
 }  // namespace WINNOW_NAMESPACE

@@ -42,8 +42,8 @@ struct TileScratch {
   ScratchArrays& arrays;
   size_t maxRows = STEP_ROWS;
   size_t headDim = static_cast<size_t>(cache.headDim), valueDim = static_cast<size_t>(cache.valueDim);
-  float* queries = arrays.take<float>(MAX_LANES * headDim + 8 * LANES);
-  float* outputs = arrays.take<float>(MAX_LANES * valueDim + 8 * LANES);
+  float* queries = arrays.take<float>(MAX_LANES * (headDim + LANES));
+  float* outputs = arrays.take<float>(MAX_LANES * (valueDim + LANES));
   float *maxima = arrays.take<float>(MAX_LANES), *sums = arrays.take<float>(MAX_LANES), *factors = arrays.take<float>(MAX_LANES);
   float* logits = arrays.take<float>(maxRows * 2 * LANES);
   int32_t* positions = arrays.take<int32_t>(MAX_LANES);
@@ -167,18 +167,19 @@ template <class P> class FlashTile {
   int32_t lowest_ = INT32_MAX, highest_ = 0;
 };
 
-/** Calls `attend` with a FlashTile whose panels suit the number of lanes. */
+/** Calls `attend` with a FlashTile whose panels suit the number of lanes, or of those of one token if steps are batch-invariant. */
 template <class F> inline void openTile(const Tile& tile, const TileScratch& scratch, F attend) {
   const int32_t numLanes = tile.numLanes();
+  const bool isInvariant = scratch.cache.record.isInvariant(scratch.cache.numTokens);
   if (numLanes <= 4) return attend(FlashTile<ComponentPanel<4>>(tile, scratch));
-  if (numLanes <= 8) return attend(FlashTile<ComponentPanel<8>>(tile, scratch));
+  if ((isInvariant ? tile.numHeads() : numLanes) <= 8) return attend(FlashTile<ComponentPanel<8>>(tile, scratch));
   if ((numLanes - 1) / LANES % 2 == 0) return attend(FlashTile<Panel<LANES, 1>>(tile, scratch));
   attend(FlashTile<Panel<LANES, 2>>(tile, scratch));
 }
 
-/** Calls `attend` with the FlashTiles of tokens `[first, last)` and a KV head. */
+/** Calls `attend` with the FlashTiles of tokens `[first, last)` and a KV head; tokens whose contexts are cut otherwise do not share one. */
 template <class F>
-inline void forTiles(const TileScratch& scratch, int32_t first, int32_t last, int32_t kvHead, int32_t split, F attend) {
+inline void forTiles(const TileScratch& scratch, int32_t first, int32_t last, int32_t kvHead, int32_t split, bool cutsByToken, F attend) {
   const KvCache& cache = scratch.cache;
   const int32_t endHead = (kvHead + 1) * cache.groupSize;
   Tile tile;
@@ -189,7 +190,7 @@ inline void forTiles(const TileScratch& scratch, int32_t first, int32_t last, in
     tile.sequence = cache.sequences[tile.firstToken];
     tile.context = cache.contextLengths[tile.sequence];
     tile.lastToken = tile.firstToken + 1;
-    while (tile.lastToken < end && cache.sequences[tile.lastToken] == tile.sequence) tile.lastToken++;
+    while (tile.lastToken < end && cache.sharesSlots(tile.firstToken, tile.lastToken, cutsByToken)) tile.lastToken++;
     for (tile.firstHead = kvHead * cache.groupSize; tile.firstHead < endHead; tile.firstHead = tile.lastHead) {
       tile.lastHead = least(endHead, tile.firstHead + MAX_LANES);
       openTile(tile, scratch, attend);
@@ -206,7 +207,7 @@ template <class F> inline void forEachTile(const TileScratch& scratch, int32_t n
   for (int32_t item = threads.nextItems(1); item < numItems; item = threads.nextItems(1)) {
     const int32_t first = (numTokenTiles - 1 - item / numSplits % numTokenTiles) * tokenTile;
     const int32_t last = least(cache.numTokens, first + tokenTile);
-    forTiles(scratch, first, last, item / numSplits / numTokenTiles, item % numSplits, attend);
+    forTiles(scratch, first, last, item / numSplits / numTokenTiles, item % numSplits, numSplits > 1, attend);
   }
 }
 

@@ -30,6 +30,9 @@ struct CachedRows {
   }
 };
 
+/** Slots of the context of a token, its splits, and the slots of a split, whole chunks of 64. */
+struct ContextCut { int32_t context, splits, slots; };
+
 struct KvCache {
   const Record& record;
   int32_t numTokens = inputs::q::numTokens(record), numHeads = inputs::q::numHeads(record);
@@ -70,6 +73,17 @@ struct KvCache {
   /** Row of the summary of the part that holds a slot, in tensors `[numBlocks, numParts, numKvHeads]`. */
   size_t summaryRow(int32_t index, int32_t partSize, int32_t kvHead) const {
     return static_cast<size_t>(index / partSize) * numKvHeads + kvHead;
+  }
+  /** Cuts the context that ends with a token, whatever follows it in the step: its bits are those of a step of its own. */
+  ContextCut cutContext(int32_t token) const {
+    int32_t context = contextLengths[sequences[token]];
+    for (int32_t t = token + 1; isCausal && t < numTokens && sequences[t] == sequences[token]; t++) context--;
+    const int32_t most = least(context / MIN_SPLIT, least(SPLIT_ITEMS / numKvHeads, MAX_SPLITS)), splits = most > 1 ? most : 1;
+    return {context, splits, ((context + splits - 1) / splits + 63) & -64};
+  }
+  /** Whether two tokens share their sequence and, if contexts are cut by token, their splits. */
+  bool sharesSlots(int32_t a, int32_t b, bool cutsByToken) const {
+    return sequences[a] == sequences[b] && (!cutsByToken || cutContext(a).slots == cutContext(b).slots);
   }
   bool isVisible(int32_t query, int32_t key) const {
     return key >= 0 && key < limit && query - key >= minDistance && query - key <= maxDistance;

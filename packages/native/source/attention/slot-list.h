@@ -5,8 +5,7 @@
 namespace WINNOW_NAMESPACE {
 /** Indices in the cache, and the positions they hold. */
 struct SlotList {
-  int32_t* slots;
-  int32_t* positions;
+  int32_t *slots, *positions;
   int32_t count = 0;
 };
 

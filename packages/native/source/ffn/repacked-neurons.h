@@ -1,8 +1,7 @@
 /**
- * Rows of repacked neurons (see repack-neurons.ts of the interpreter): gate and up rows times 8-bit activations, and weighted
- * sums of down rows. Four blocks of 32 columns are
- *   [4 scales][vectors of 16 bytes with the next four codes of each block; for down rows, the codes of one block after the other]
- * so that activations in the same order need no shuffles, and a part of a vector has one sum for each block.
+ * Rows of repacked neurons (see repack-neurons.ts of the interpreter): gate and up rows times 8-bit activations, and weighted sums of down
+ * rows. Four blocks of 32 columns are [4 scales][vectors of 16 bytes with the next four codes of each block; for down rows, the codes of
+ * one block after the other] so that activations in the same order need no shuffles, and a part of a vector has one sum for each block.
  */
 #pragma once
 #include "../gemm/unpacked-blocks.h"

@@ -43,7 +43,6 @@ void multiplyTile(const FloatGemmScratch& scratch, const float* x, int count, fl
     for (int v = 0; v < FLOAT_VECTORS; v++) store(sums[t][v], tile[t][v]);
   }
 }
-
 }  // namespace
 
 void packTile(const float* x, int32_t numTokens, int32_t numInputs, int32_t tile, float* packed) {

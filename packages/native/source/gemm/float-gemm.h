@@ -49,6 +49,6 @@ void packTile(const float* x, int32_t numTokens, int32_t numInputs, int32_t tile
 /** Computes outputs `[begin, end)`, at most FLOAT_MC, of all tokens. */
 void floatGemmPanel(const FloatGemm& product, int32_t begin, int32_t end, FloatGemmScratch& scratch);
 
-/** Multiplies a row by up to three tokens, `numColumns` floats apart. */
+/** Multiplies a row by a few tokens, `numColumns` floats apart. */
 void floatGemv(int32_t dtype, const uint8_t* row, const float* x, int32_t numColumns, int32_t numTokens, float* sums);
 }  // namespace WINNOW_NAMESPACE

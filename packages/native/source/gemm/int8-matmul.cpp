@@ -1,6 +1,6 @@
 /**
- * matmul with repacked weights and 8-bit activations. Work items: groups of four rows. Up to three tokens use qgemv, more use
- * panels. The rows beyond the last whole group are computed in f32.
+ * matmul with repacked weights and 8-bit activations. Work items: groups of four rows. Up to three tokens use qgemv, and all tokens
+ * of batch-invariant steps; more use panels. The rows beyond the last whole group are computed in f32.
  */
 #include "int8-matmul.h"
 #include "../generated/operands/matmul.h"
@@ -73,7 +73,7 @@ class Int8Matmul {
 
   /** Work items shrink towards the end, so that all threads finish together. The first one of a thread has its own index. */
   bool gemv(int numRepacked) {
-    RepeatedToken tokens[MAX_GEMV_TOKENS];
+    RepeatedToken tokens[MAX_INVARIANT_TOKENS];
     for (int t = 0; t < numTokens_; t++) {
       uint8_t* to = local_ + t * aligned(repeatedBytes(numBlocks_));
       tokens[t] = repeatToken(dtype_, activations_, static_cast<size_t>(t) * numBlocks_, numBlocks_, to);
@@ -99,9 +99,12 @@ class Int8Matmul {
   }
 
   void multiplyGroup(int row, const RepeatedToken* tokens) {
-    float sums[4 * MAX_GEMV_TOKENS];
+    float sums[4 * MAX_INVARIANT_TOKENS];
     const uint8_t* group = weight_ + static_cast<size_t>(row / GROUP_SIZE) * groupBytes_;
-    qgemvGroup(dtype_, group, numBlocks_, tokens, numTokens_, sums);
+    for (int t = 0; t < numTokens_; t += MAX_GEMV_TOKENS) {
+      const int count = t + MAX_GEMV_TOKENS < numTokens_ ? MAX_GEMV_TOKENS : numTokens_ - t;
+      qgemvGroup(dtype_, group, numBlocks_, tokens + t, count, sums + GROUP_SIZE * t);
+    }
     for (int i = 0; i < GROUP_SIZE * numTokens_; i++) {
       const int output = row + i % GROUP_SIZE;
       y_[static_cast<size_t>(i / GROUP_SIZE) * numOutputs_ + output] = sums[i] + (bias_ == nullptr ? 0 : bias_[output]);
@@ -129,7 +132,7 @@ class Int8Matmul {
   float* y_ = y::address(record_);
   const float* bias_ = bias::isPresent(record_) ? bias::address(record_) : nullptr;
   uint8_t* local_ = aligned(record_.localScratch());
-  const bool isPanels_ = numTokens_ >= MIN_PANEL_TOKENS;
+  const bool isPanels_ = numTokens_ >= MIN_PANEL_TOKENS && !record_.isInvariant(numTokens_);
   const bool isTiles_ = record_.hasTiles() && numTokens_ >= MIN_TILE_TOKENS;
   /** Whether every thread quantizes all activations for itself, which is faster than a barrier. */
   const bool isOwn_ = !isPanels_ && numTokens_ * numInputs_ <= MAX_OWN_CODES;
@@ -155,7 +158,7 @@ uint64_t int8MatmulSharedBytes(const Record& record) {
 uint64_t int8MatmulLocalBytes(const Record& record) {
   const size_t numBlocks = static_cast<size_t>(weight::numInputs(record)) / 32;
   const size_t own = activationBytes(MAX_OWN_CODES / 32) + 64;
-  const size_t gemv = own + MAX_GEMV_TOKENS * aligned(repeatedBytes(numBlocks));
+  const size_t gemv = own + (record.hasFlag(FLAG_INVARIANT) ? MAX_INVARIANT_TOKENS : MAX_GEMV_TOKENS) * aligned(repeatedBytes(numBlocks));
   const size_t gemm = aligned(sizeof(QgemmScratch)) + (record.hasTiles() ? tilePanelBytes(numBlocks) : 0);
   return 64 + (gemv > gemm ? gemv : gemm);
 }

@@ -55,6 +55,7 @@ constexpr uint32_t FLAG_REPACKED = 2;  // weight rows interleaved by four
 constexpr uint32_t FLAG_REUSE = 4;  // the scratch of the previous record already holds this input
 constexpr uint32_t FLAG_NATIVE = 8;  // a native kernel computes this record
 constexpr uint32_t FLAG_INDEPENDENT = 16;  // independent of the previous record, so no barrier in between
+constexpr uint32_t FLAG_INVARIANT = 32;  // the bits of a token do not depend on the other tokens of its step, up to MAX_INVARIANT_TOKENS
 
 // Jobs of the backend itself, besides the ops.
 constexpr int32_t JOB_OPCODE_REPACK = 1000;
@@ -95,6 +96,10 @@ constexpr int32_t AXPY_ROWS = 8;  // rows that axpy kernels take at once
 constexpr int32_t BLOCK_STREAMS = 8;  // groups of q8_0 or q4_0 that qgemv streams concurrently
 constexpr int32_t SUPER_BLOCK_STREAMS = 4;  // the same for k-quants
 constexpr int32_t NEURON_GROUP = 32;  // active neurons whose sums are rounded to f32 before they are added
+constexpr int32_t MAX_INVARIANT_TOKENS = 16;  // most tokens of a batch-invariant step, and of one whose contexts are split
+constexpr int32_t MAX_SPLITS = 16;  // most splits of a context
+constexpr int32_t SPLIT_ITEMS = 32;  // work items of a long context: enough for threads, but few, since each begins by waiting for memory
+constexpr int32_t MIN_SPLIT = 256;  // fewest slots in a split
 constexpr int32_t MAX_GLOBALS = 16;  // maximum number of global positions of a record
 
 constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are rounded up: they are bounds

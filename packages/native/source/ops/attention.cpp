@@ -1,7 +1,4 @@
-/**
- * Scaled dot-product attention over the paged cache. With few tokens, threads split long contexts (split-KV) and merge the partial
- * states; the number of splits depends on shapes and context lengths alone.
- */
+/** Scaled dot-product attention over the paged cache. Threads split long contexts of few tokens (split-KV) and merge partial states. */
 #include <math.h>
 #include "../attention/flash-attention.h"
 #include "../runtime/kernel.h"
@@ -10,23 +7,13 @@ namespace WINNOW_NAMESPACE {
 namespace {
 namespace op = operands::attention;
 
-/** Maximum number of tokens for which long contexts are split. */
-constexpr int32_t MAX_SPLIT_TOKENS = 8;
-constexpr int32_t MAX_SPLITS = 16;
-/** Work items of a long context: enough for many threads, but few, because each starts by waiting for memory. */
-constexpr int32_t WORK_ITEMS = 32;
-/** Minimum number of slots in a split. */
-constexpr int32_t MIN_SPLIT = 256;
-
+/** Maximum number of splits of a token; steps of many tokens need none. */
 int32_t countSplits(const KvCache& cache) {
-  if (cache.numTokens > MAX_SPLIT_TOKENS) return 1;
-  int32_t longest = 0;
-  for (int32_t t = 0; t < cache.numTokens; t++) {
-    const int32_t context = cache.contextLengths[cache.sequences[t]];
-    if (context > longest) longest = context;
+  int32_t splits = 1;
+  for (int32_t t = 0; t < cache.numTokens && cache.numTokens <= MAX_INVARIANT_TOKENS; t++) {
+    if (const int32_t own = cache.cutContext(t).splits; own > splits) splits = own;
   }
-  const int32_t numSplits = least(longest / MIN_SPLIT, least(WORK_ITEMS / cache.numKvHeads, MAX_SPLITS));
-  return numSplits > 1 ? numSplits : 1;
+  return splits;
 }
 
 /** Merges the partial states of a row and writes its normalized output. */
@@ -59,13 +46,13 @@ void run(const Record& record, Threads& threads) {
   flashAttention(cache, states, numSplits, true, record.localScratch(), threads);
   if (!threads.barrier()) return;
   for (int32_t row = threads.nextItems(1); row < rows; row = threads.nextItems(1)) {
-    mergeRow(cache, states, numSplits, row, y + static_cast<size_t>(row) * cache.valueDim);
+    mergeRow(cache, states, cache.cutContext(row / cache.numHeads).splits, row, y + static_cast<size_t>(row) * cache.valueDim);
   }
 }
 
 /** Partial states of the splits of a long context. */
 uint64_t sharedBytes(const Record& record) {
-  const int32_t numTokens = least(op::q::numTokens(record), MAX_SPLIT_TOKENS);
+  const int32_t numTokens = least(op::q::numTokens(record), MAX_INVARIANT_TOKENS);
   const uint64_t rows = static_cast<uint64_t>(numTokens) * op::q::numHeads(record);
   return MAX_SPLITS * rows * (op::values::valueDim(record) + 2) * 4;
 }

@@ -84,7 +84,7 @@ class ExpertMatmul {
     const uint8_t* matrix = weight_ + slot * (numOutputs_ / GROUP_SIZE) * groupBytes_;
     const int end = begin + ITEM_ROWS < numOutputs_ ? begin + ITEM_ROWS : numOutputs_;
     const int last = pairs_.starts[expert + 1];
-    const bool isFew = last - pairs_.starts[expert] < MIN_PANEL_PAIRS;
+    const bool isFew = last - pairs_.starts[expert] < MIN_PANEL_PAIRS || record_.isInvariant(x::numTokens(record_));
     const int step = isFew ? MAX_GEMV_TOKENS : MAX_PAIRS;
     for (int p = pairs_.starts[expert]; p < last; p += step) {
       const int stop = p + step < last ? p + step : last;

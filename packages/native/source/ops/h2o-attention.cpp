@@ -163,7 +163,7 @@ class ChunkAttention {
       scratch_.seenMemory[i] = gatherPosition(piece.sequence, state_.positionAt(i), kvHead, scratch_.memory, i);
     }
     memset(weights_, 0, from_.numSums() * sizeof(float));
-    forTiles(scratch_.chunk, begin, end, kvHead, 0, [&](auto flash) { attendTile(flash); });
+    forTiles(scratch_.chunk, begin, end, kvHead, 0, false, [&](auto flash) { attendTile(flash); });
   }
 
  private:

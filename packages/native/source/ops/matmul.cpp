@@ -44,7 +44,7 @@ void multiplyMany(const Record& record, Threads& threads, FloatGemm product) {
 void multiplyFew(const Record& record, Threads& threads, const FloatGemm& product) {
   for (int begin = threads.nextItems(GEMV_ROWS); begin < product.numOutputs; begin = threads.nextItems(GEMV_ROWS)) {
     for (int row = begin; row < begin + GEMV_ROWS && row < product.numOutputs; row++) {
-      float sums[MIN_PANEL_TOKENS - 1];
+      float sums[MAX_INVARIANT_TOKENS];
       const uint8_t* at = product.weight + static_cast<size_t>(row) * product.rowBytes;
       floatGemv(product.dtype, at, x::address(record), product.numInputs, product.numTokens, sums);
       for (int t = 0; t < product.numTokens; t++) {
@@ -58,13 +58,11 @@ void run(const Record& record, Threads& threads) {
   // the last matmul of a step without requested logits has no tokens
   if (x::numTokens(record) == 0) return;
   if (record.hasFlag(FLAG_INT8)) return int8Matmul(record, threads);
-  const int32_t numInputs = weight::numInputs(record);
-  const int32_t numTokens = x::numTokens(record);
-  const int32_t dtype = weight::dtype(record);
+  const int32_t numInputs = weight::numInputs(record), numTokens = x::numTokens(record), dtype = weight::dtype(record);
   const FloatGemm product = {dtype, weight::address(record), bytesOf(dtype, static_cast<uint64_t>(numInputs)), numInputs, nullptr,
                              numTokens, y::address(record), weight::numOutputs(record),
                              bias::isPresent(record) ? bias::address(record) : nullptr};
-  if (numTokens >= MIN_PANEL_TOKENS) multiplyMany(record, threads, product);
+  if (numTokens >= MIN_PANEL_TOKENS && !record.isInvariant(numTokens)) multiplyMany(record, threads, product);
   else multiplyFew(record, threads, product);
 }
 }  // namespace

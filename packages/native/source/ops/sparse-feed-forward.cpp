@@ -1,8 +1,7 @@
 /**
- * Gated FFN of active neurons: y = previous + sum_j kind(g_j . x) (u_j . x) d_j, where the gate, up and down rows g, u and d of a
- * neuron are adjacent; for up to three tokens. Work items: groups of NEURON_GROUP neurons, whose sums are then added in the order of
- * the neurons, so that results do not depend on the number of threads. Repacked neurons use 8-bit activations as they are; other
- * rows are dequantized.
+ * Gated FFN of active neurons: y = previous + sum_j kind(g_j . x) (u_j . x) d_j, where the gate, up and down rows g, u and d of a neuron
+ * are adjacent; for up to three tokens. Work items: groups of NEURON_GROUP neurons, whose sums are then added in the order of the neurons,
+ * so that results do not depend on the number of threads. Repacked neurons use 8-bit activations as they are; other rows are dequantized.
  */
 #include "../ffn/activations.h"
 #include "../ffn/repacked-neurons.h"

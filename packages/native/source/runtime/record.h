@@ -64,7 +64,8 @@ class Record {
   int32_t attributeI(int index) const { return words(task_->attributes)[index]; }
   float attributeF(int index) const { return reinterpret_cast<const float*>(words(task_->attributes))[index]; }
   bool hasFlag(uint32_t flag) const { return (static_cast<uint32_t>(words(task_->plan)[PLAN_FLAGS / 4]) & flag) != 0; }
-
+  /** Whether the tokens of a step of this size must have the bits of steps of their own. */
+  bool isInvariant(int32_t numTokens) const { return numTokens <= MAX_INVARIANT_TOKENS && hasFlag(FLAG_INVARIANT); }
   /** Scratch that all threads share. */
   uint8_t* sharedScratch() const { return memory_ + task_->sharedScratch; }
   /** Scratch of this thread. */

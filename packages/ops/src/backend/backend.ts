@@ -58,6 +58,11 @@ export interface PrepareOptions {
    * none.
    */
   readonly hostBuffers?: ReadonlySet<string>;
+  /**
+   * The bits of a token must not depend on the other tokens of its step, up to 16: only for backends with `isBatchInvariant`. May cost
+   * speed. Default false.
+   */
+  readonly batchInvariant?: boolean;
   /** Measure every record. Default false. */
   readonly profile?: boolean;
   readonly signal?: AbortSignal;
@@ -106,6 +111,8 @@ export interface Backend {
   readonly name: string;
   /** What differs from the requested options, such as the number of threads: one sentence each. Default: nothing. */
   readonly notices?: readonly string[];
+  /** Whether programs prepared with `batchInvariant` are so. Default false. */
+  readonly isBatchInvariant?: boolean;
   readonly limits: BackendLimits;
   /**
    * Resolves when the device is lost, and never otherwise, not even on `dispose`. From then on the contents of all

@@ -36,6 +36,7 @@ export function createReferenceBackend(options: ReferenceBackendOptions = {}): B
 /** Its functions are properties, so that `{ ...backend, prepare }` is a backend, too. */
 class ReferenceBackend implements Backend {
   readonly name = 'reference';
+  readonly isBatchInvariant = true;
   readonly limits: BackendLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity, copyAlignment: 1 };
   readonly lost: Promise<never> = new Promise(() => undefined); // host memory is never lost
   readonly supports = supports;

@@ -127,4 +127,10 @@ export const attentionKernelsMutants: readonly Mutant[] = [
     tests: ['test/conformance.test.ts'],
     only: 'delta-correction',
   },
+  {
+    file: 'packages/backend-wasm/assembly/attention/kv-cache-view.ts',
+    find: 'ownContext = contextOfSequence(sequenceOfToken(token)) - numLater;',
+    replace: 'ownContext = contextOfSequence(sequenceOfToken(token));',
+    tests: ['packages/engine/test/speculation/batch-invariance.test.ts'],
+  },
 ];

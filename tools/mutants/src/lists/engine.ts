@@ -263,4 +263,40 @@ export const engineMutants: readonly Mutant[] = [
     replace: 'const from = rows.at((expert * numOutputs + o) * numInputs);',
     tests: ['packages/engine/test/weight-offload/experts.test.ts'],
   },
+  {
+    file: 'packages/engine/src/generation/verifier.ts',
+    find: 'if (before !== undefined) before.rngState ??= sampler.state();',
+    replace: '',
+    tests: ['test/speculation/lookup.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/sequence.ts',
+    find: 'this.#free(this.#pool.manager.truncate(view.id, view.numCommitted + numKept));',
+    replace: '',
+    tests: ['test/speculation/lookup.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/lookup-drafter.ts',
+    find: 'if (length > best.length) best = { index, length };',
+    replace: 'if (length >= best.length) best = { index, length };',
+    tests: ['src/generation/speculation/lookup-drafter.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'this.#credit = Math.min(startCredit, this.#credit - loss);',
+    replace: '',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/runtime/model-runner.ts',
+    find: 'sequence.rollback();',
+    replace: '',
+    tests: ['test/speculation/model-drafts.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/create.ts',
+    find: "const isLoaded = selfPolicyOf(model.speculative) !== undefined && (kind === 'self' || kind === model.speculative);",
+    replace: 'const isLoaded = selfPolicyOf(model.speculative) !== undefined;',
+    tests: ['test/speculation/model-drafts.test.ts'],
+  },
 ];

@@ -197,4 +197,11 @@ export const kernelsMutants: readonly Mutant[] = [
     tests: ['test/conformance.test.ts'],
     only: 'h2o',
   },
+  {
+    file: 'packages/backend-wasm/assembly/gemm/int8-matmul.ts',
+    find: 'numTokens >= MIN_PANEL_TOKENS && !streamsInvariant(dtype, numTokens)',
+    replace: 'numTokens >= MIN_PANEL_TOKENS',
+    tests: ['test/batch-invariance.test.ts'],
+    only: 'WebAssembly',
+  },
 ];

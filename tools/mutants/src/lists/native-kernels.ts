@@ -69,4 +69,11 @@ export const nativeKernelsMutants: readonly Mutant[] = [
     replace: 'const placed = placePart(part, planned, options);',
     tests: ['packages/backend-wasm/test/native.test.ts'],
   },
+  {
+    file: 'packages/native/source/gemm/int8-matmul.cpp',
+    find: 'numTokens_ >= MIN_PANEL_TOKENS && !record_.isInvariant(numTokens_);',
+    replace: 'numTokens_ >= MIN_PANEL_TOKENS;',
+    tests: ['packages/backend-wasm/test/batch-invariance.test.ts'],
+    only: 'int8 activations',
+  },
 ];

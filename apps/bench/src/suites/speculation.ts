@@ -1,0 +1,131 @@
+/** Speculative decoding and plain decoding of the demo model, in turns, with the same tokens. */
+import { demoModelUrl } from '@winnow/demo-model';
+import { loadModel, type Model, type Speculative } from '@winnow/engine';
+import { perSecond, type Figure } from '../harness/figure.js';
+import { measure, type Timing } from '../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+
+const suite = 'speculation';
+/** Tokens per window of the lowest speed. */
+const windowTokens = 64;
+const verse =
+  'The old man looked at the sea and said that he had never seen such a storm before. "We must go home," said the boy, "or we shall ' +
+  'be lost." They took the little boat and the long rope and walked up the hill to the house of the captain, who gave them bread. ';
+
+/** The prompts: one whose continuation repeats it, and one that is continued by new text. */
+const prompts = { copying: verse.repeat(3), 'new text': 'The captain looked at the sea and said, ' } as const;
+const policy = 'streaming:window=128,sinks=4';
+const kinds = ['lookup', 'self'] as const;
+type Kind = (typeof kinds)[number];
+
+export const speculation: Suite = {
+  name: suite,
+  summary:
+    'speculative and plain decoding of the demo model: tokens per second, lowest speed over 64 tokens, acceptance',
+  async *run(context) {
+    for (const dtype of ['f16', 'q8_0'] as const) {
+      for (const [name, prompt] of Object.entries(prompts)) yield* measurePrompt(context, dtype, name, prompt);
+    }
+  },
+};
+
+/** One generation: its tokens, the time after each, and the share of drafted tokens that were accepted. */
+interface Run {
+  readonly tokens: readonly number[];
+  readonly timesMs: readonly number[];
+  readonly acceptance: number;
+}
+
+async function* measurePrompt(
+  context: SuiteContext,
+  dtype: 'f16' | 'q8_0',
+  name: string,
+  prompt: string,
+): AsyncIterable<Figure> {
+  const { options } = context;
+  const threads = options.threads.at(-1) ?? 1;
+  const backend = await context.createBackend(threads, 'default');
+  const quantize = dtype === 'f16' ? {} : { quantize: dtype };
+  const speculative: Speculative = `self=${policy}`;
+  const model = await loadModel(demoModelUrl, { backend, context: 1024, maxSessions: 1, speculative, ...quantize });
+  const count = options.quick ? windowTokens : 512;
+  const runs: Record<'plain' | Kind, Run[]> = { plain: [], lookup: [], self: [] };
+  const contender = (kind: 'plain' | Kind) => ({
+    run: async (): Promise<number> => {
+      const run = await generate(model, prompt, kind === 'plain' ? 'off' : kind, count);
+      runs[kind].push(run);
+      return run.timesMs.at(-1)!;
+    },
+  });
+  try {
+    const contenders = { plain: contender('plain'), lookup: contender('lookup'), self: contender('self') };
+    const timings = await measure(contenders, measureOptions(options, 5));
+    for (const kind of kinds) {
+      checkEqual(kind, runs.plain, runs[kind]);
+      const task = `${kind}, ${name}, demo model ${dtype}, ${threadsText(threads)}`;
+      yield* figuresOf(task, count, timings, kind, runs);
+    }
+  } finally {
+    await model.dispose();
+    await backend.dispose();
+  }
+}
+
+function* figuresOf(
+  task: string,
+  count: number,
+  timings: Readonly<Record<string, Timing>>,
+  kind: Kind,
+  runs: Readonly<Record<'plain' | Kind, readonly Run[]>>,
+): Iterable<Figure> {
+  const [plain, drafted] = [perSecond(count, timings['plain']!), perSecond(count, timings[kind]!)];
+  const figure = { suite, case: task, ratioOf: 'plain decoding' };
+  yield { ...figure, ...drafted, unit: 'tokens/s', ratio: drafted.value / plain.value };
+  const lowest = lowestSpeed(runs.plain, runs[kind]);
+  const windows = { ...figure, case: `${task}: slowest ${windowTokens} tokens` };
+  yield { ...windows, value: lowest.speed, best: lowest.speed, unit: 'tokens/s', ratio: lowest.ratio };
+  const percent = 100 * (runs[kind].at(-1)?.acceptance ?? 0);
+  yield {
+    ...{ ...figure, case: `${task}: accepted`, value: percent, best: percent, unit: '%', ratio: percent / 100 },
+    ratioOf: 'drafted tokens',
+  };
+}
+
+async function generate(model: Model, prompt: string, speculative: Speculative, count: number): Promise<Run> {
+  const tokens: number[] = [];
+  const timesMs: number[] = [];
+  let startMs = 0;
+  const generation = model.generate(prompt, { temperature: 0, ignoreEos: true, maxTokens: count + 1, speculative });
+  for await (const { tokenId } of generation) {
+    if (startMs === 0) startMs = performance.now();
+    else timesMs.push(performance.now() - startMs);
+    tokens.push(tokenId);
+  }
+  const { numDraftedTokens = 0, numAcceptedTokens = 0 } = (await generation.result()).speculation ?? {};
+  return { tokens, timesMs, acceptance: numAcceptedTokens / Math.max(1, numDraftedTokens) };
+}
+
+/** @throws {Error} when a speculative generation has other tokens */
+function checkEqual(kind: Kind, plain: readonly Run[], drafted: readonly Run[]): void {
+  const expected = String(plain[0]!.tokens);
+  if ([...plain, ...drafted].some(({ tokens }) => String(tokens) !== expected)) {
+    throw new Error(`${kind} generated other tokens than plain decoding`);
+  }
+}
+
+/** The window in which the median run with drafts is slowest, and its speed relative to the same tokens without. */
+function lowestSpeed(plain: readonly Run[], drafted: readonly Run[]): { speed: number; ratio: number } {
+  const timeOf = (runs: readonly Run[], begin: number): number => {
+    const times = runs.map(
+      ({ timesMs }) => timesMs[begin + windowTokens - 1]! - (begin === 0 ? 0 : timesMs[begin - 1]!),
+    );
+    return times.toSorted((a, b) => a - b)[times.length >> 1]!;
+  };
+  let lowest = { speed: 0, ratio: Infinity };
+  for (let begin = 0; begin + windowTokens <= drafted[0]!.timesMs.length; begin++) {
+    const timeMs = timeOf(drafted, begin);
+    const ratio = timeOf(plain, begin) / timeMs;
+    if (ratio < lowest.ratio) lowest = { speed: (1000 * windowTokens) / timeMs, ratio };
+  }
+  return lowest;
+}

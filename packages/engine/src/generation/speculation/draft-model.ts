@@ -1,0 +1,50 @@
+/** The option `draftModel`: a smaller model that drafts. */
+import type { Tokenizer } from '@winnow/tokenizers';
+import { ArgumentError } from '@winnow/tensor';
+import { checkSpeculative, type Speculative } from '../../plan/speculative.js';
+import type { GenerateOptions, Generation } from '../generation.js';
+
+/** A session of the model that drafts. */
+export interface DraftSession {
+  generate(prompt: readonly number[], options: GenerateOptions): Generation;
+  dispose(): void;
+}
+
+/** A loaded model that drafts; `Model` is one. */
+export interface DraftModel {
+  readonly tokenizer: Tokenizer;
+  readonly contextSize: number;
+  createSession(): DraftSession;
+}
+
+export interface DraftModelOptions {
+  /**
+   * A smaller model with the same vocabulary for `speculative: 'draft'`, which is its default then. Each generation that drafts opens a
+   * session of it. The caller disposes of it after this model.
+   */
+  readonly draftModel?: DraftModel;
+}
+
+/** The option, `draft` by default if there is a model for it. @throws {ArgumentError} for `draft` without a model */
+export function speculativeOf(options: DraftModelOptions & { readonly speculative?: Speculative }): Speculative {
+  const { draftModel } = options;
+  const kind = checkSpeculative(options.speculative ?? (draftModel === undefined ? 'off' : 'draft'));
+  if (kind !== 'draft' || draftModel !== undefined) return kind;
+  throw new ArgumentError({
+    argument: 'draftModel',
+    expected: "a model, with speculative: 'draft'",
+    actual: 'undefined',
+  });
+}
+
+/** @throws {ArgumentError} for a model with another vocabulary */
+export function checkDraftModel(model: DraftModel | undefined, tokenizer: Tokenizer): DraftModel | undefined {
+  if (model === undefined) return undefined;
+  const { vocabSize } = tokenizer;
+  let actual = model.tokenizer.vocabSize === vocabSize ? undefined : `${model.tokenizer.vocabSize} tokens`;
+  for (let id = 0; id < vocabSize && actual === undefined; id++) {
+    if (model.tokenizer.tokenText(id) !== tokenizer.tokenText(id)) actual = `another token ${id}`;
+  }
+  if (actual === undefined) return model;
+  throw new ArgumentError({ argument: 'draftModel', expected: `a model with the same ${vocabSize} tokens`, actual });
+}

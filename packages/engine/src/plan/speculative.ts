@@ -1,0 +1,35 @@
+/** The option `speculative`: how tokens are drafted. */
+import { ArgumentError } from '@winnow/tensor';
+
+/**
+ * - `off`: one token per step.
+ * - `lookup`: drafts repeat what followed the last tokens earlier in prompt and output.
+ * - `self=POLICY`: drafts come from the same weights under a sparse attention policy, `self` in generations of a model that was loaded
+ *   with it.
+ * - `draft`: drafts come from `draftModel`, a smaller model with the same vocabulary.
+ * - `auto`: lookup, then what the model was loaded with for drafts; `off` if the attention policy of generated tokens allows none.
+ */
+export type Speculative = 'off' | 'lookup' | 'auto' | 'self' | 'draft' | `self=${string}`;
+
+/** Maximum number of tokens of a step in which the bits of each token are those of a step of its own. */
+export const maxInvariantTokens = 16;
+
+const kinds: readonly Speculative[] = ['off', 'lookup', 'auto', 'self', 'draft'];
+const selfPrefix = 'self=';
+
+/** @throws {ArgumentError} for another value */
+export function checkSpeculative(value: Speculative): Speculative {
+  if (kinds.includes(value) || (typeof value === 'string' && value.startsWith(selfPrefix))) return value;
+  const expected = `${kinds.join(' | ')} | ${selfPrefix}POLICY`;
+  throw new ArgumentError({ argument: 'speculative', expected, actual: String(value) });
+}
+
+/** Whether no tokens are drafted unless generations ask for it. @throws {ArgumentError} */
+export function isOff(value: Speculative = 'off'): boolean {
+  return checkSpeculative(value) === 'off';
+}
+
+/** The policy of `self=POLICY`. */
+export function selfPolicyOf(value: Speculative = 'off'): string | undefined {
+  return value.startsWith(selfPrefix) ? value.slice(selfPrefix.length) : undefined;
+}

@@ -1,0 +1,155 @@
+/** Drafts by models, `self=POLICY` and `draft`, give the tokens of plain decoding, greedy and drawn, and the model's distribution. */
+import { createWasmBackend } from '@winnow/backend-wasm';
+import { ArgumentError } from '@winnow/tensor';
+import { sampled, testCoverage } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Speculative } from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+import { inMemory } from '../support/in-memory.js';
+
+const llama = archPath('llama', 'model.gguf') as string;
+const greedy = { temperature: 0, ignoreEos: true, maxTokens: 60 } as const;
+const drawn = { temperature: 0.7, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 7, maxTokens: 60 } as const;
+const prompt = Array.from({ length: 90 }, (_, index) => ((index % 11) * 7 + (index % 5)) % 190);
+
+/** By this clock drafting and verifying take little time, so that drafts pay off. */
+function fastClock(): () => number {
+  let ms = 0;
+  return () => (ms += 0.01);
+}
+
+async function load(options: LoadOptions): Promise<Model> {
+  const createBackend = () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 });
+  const kvCache = { prefixSharing: false, ...options.kvCache };
+  return loadModel(inMemory(llama), { context: 256, now: fastClock(), createBackend, ...options, kvCache });
+}
+
+async function use(options: LoadOptions, run: (model: Model) => Promise<void>): Promise<void> {
+  const model = await load(options);
+  try {
+    await run(model);
+  } finally {
+    await model.dispose();
+  }
+}
+
+async function expectEqual(model: Model, speculative: Speculative, options: GenerateOptions): Promise<number> {
+  const plain = await model.generate(prompt, { ...options, speculative: 'off' }).result();
+  const drafted = await model.generate(prompt, { ...options, speculative }).result();
+  expect(drafted.tokens).toEqual(plain.tokens);
+  expect(drafted.text).toBe(plain.text);
+  return drafted.speculation?.numDraftedTokens ?? 0;
+}
+
+const selfCases: Readonly<Record<string, LoadOptions>> = {
+  streaming: { speculative: 'self=streaming:window=32,sinks=4' },
+  sparq: { speculative: 'self=sparq:rank=8,topk=32,mean=false' },
+  'q8_0 weights and cache': {
+    ...{ speculative: 'self=streaming:window=64,sinks=4', quantize: 'q8_0' },
+    kvCache: { dtype: 'q8_0' },
+  },
+  'streaming target': { speculative: 'self=streaming:window=16,sinks=1', attention: 'streaming:window=48,sinks=4' },
+};
+
+describe('self', () => {
+  test.each(sampled(Object.keys(selfCases), 3))('%s: the tokens of plain decoding', (name) =>
+    use(selfCases[name] as LoadOptions, async (model) => {
+      expect(await expectEqual(model, 'self', greedy)).toBeGreaterThan(0);
+      await expectEqual(model, 'self', drawn);
+      await expectEqual(model, 'self', { ...drawn, grammar: 'root ::= [a-d]+' });
+      await expectEqual(model, 'auto', greedy);
+    }),
+  );
+
+  test('a draft under the policy of the target is always right', () =>
+    use({ speculative: 'self=dense' }, async (model) => {
+      const { speculation } = await model.generate(prompt, greedy).result();
+      expect(speculation?.numAcceptedTokens).toBe(speculation?.numDraftedTokens);
+      expect(speculation?.numAcceptedTokens).toBeGreaterThan(20);
+    }));
+
+  test('sessions that draft at the same time get the answers that they get alone', () =>
+    use({ speculative: 'self=streaming:window=32,sinks=4', kvCache: { capacity: 1024 } }, async (model) => {
+      const prompts = [prompt, prompt.slice(9), prompt.toReversed()];
+      const alone: (readonly number[])[] = [];
+      for (const text of prompts) {
+        alone.push((await model.generate(text, { ...greedy, speculative: 'off' }).result()).tokens);
+      }
+      const together = await Promise.all(prompts.map((text) => model.generate(text, greedy).result()));
+      expect(together.map(({ tokens }) => tokens)).toEqual(alone);
+    }));
+
+  test('policies with data of their own and recurrent models are rejected', async () => {
+    await expect(load({ speculative: 'self=page-topk:budget=4' })).rejects.toThrow(ArgumentError);
+    const recurrent = inMemory(archPath('lfm2', 'model.gguf') as string);
+    await expect(loadModel(recurrent, { speculative: 'self=streaming:window=32' })).rejects.toThrow('recurrent');
+  });
+
+  test('generations name no other policy than that of the model', () =>
+    use({ speculative: 'self=streaming:window=32' }, async (model) => {
+      const other = model.generate(prompt, { ...greedy, speculative: 'self=streaming:window=64' }).result();
+      await expect(other).rejects.toThrow('speculative');
+    }));
+});
+
+describe('draft', () => {
+  test('the tokens of plain decoding, and none of the draft model is left open', async () => {
+    const draftModel = await load({ quantize: 'q4_0', maxSessions: 1 });
+    await use({ draftModel }, async (model) => {
+      expect(await expectEqual(model, 'draft', greedy)).toBeGreaterThan(5);
+      await expectEqual(model, 'draft', drawn);
+    });
+    expect(draftModel.metrics().numSessions).toBe(0);
+    await draftModel.dispose();
+  });
+
+  test('without a model it is an error', () => expect(load({ speculative: 'draft' })).rejects.toThrow('draftModel'));
+});
+
+/**
+ * 99.9 % quantile of chi-squared with `degrees` degrees of freedom, by Wilson and Hilferty: d (1 - 2/(9d) + 3.0902 sqrt(2/(9d)))^3.
+ */
+function chiSquaredLimit(degrees: number): number {
+  const variance = 2 / (9 * degrees);
+  return degrees * (1 - variance + 3.0902 * Math.sqrt(variance)) ** 3;
+}
+
+const samplers: Readonly<Record<string, GenerateOptions>> = {
+  'top-k': { topK: 6, topP: 1, minP: 0 },
+  'top-p and min-p': { topK: 0, topP: 0.8, minP: 0.05 },
+  penalties: { topK: 20, topP: 1, minP: 0, repetitionPenalty: 1.2, presencePenalty: 0.3, frequencyPenalty: 0.2 },
+};
+
+test.each(sampled(Object.keys(samplers), 3))('%s: drawn tokens have the distribution of the model', (name) =>
+  use({ speculative: 'self=dense', maxSessions: 1 }, async (model) => {
+    // each of the last tokens is drafted as the most probable one, and accepted with its probability
+    const options = { ...samplers[name], temperature: 1, ignoreEos: true, maxTokens: 5 };
+    const numTexts = testCoverage === 'full' ? 2000 : 150;
+    const numClasses = 8;
+    let numAccepted = 0;
+    const countsOf = async (speculative: Speculative, firstSeed: number): Promise<number[]> => {
+      const counts = new Array<number>(numClasses).fill(0);
+      for (let seed = firstSeed; seed < firstSeed + numTexts; seed++) {
+        const { tokens, speculation } = await model
+          .generate(prompt.slice(0, 20), { ...options, seed, speculative })
+          .result();
+        counts[(tokens.at(-1) as number) % numClasses]!++;
+        numAccepted += speculation?.numAcceptedTokens ?? 0;
+      }
+      return counts;
+    };
+    // other seeds: with the same ones the texts would be equal
+    const [plain, drafted] = [await countsOf('off', 0), await countsOf('self', numTexts)];
+    let statistic = 0;
+    let degrees = -1;
+    for (const [index, a] of plain.entries()) {
+      const b = drafted[index] as number;
+      if (a + b === 0) continue;
+      degrees++;
+      statistic += (a - b) ** 2 / (a + b); // two samples of the same size
+    }
+    expect(numAccepted).toBeGreaterThan(0);
+    expect(degrees).toBeGreaterThan(0);
+    expect(statistic).toBeLessThan(chiSquaredLimit(degrees));
+  }),
+);
