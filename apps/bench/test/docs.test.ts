@@ -28,7 +28,7 @@ test('the documentation agrees with the results', async () => {
 });
 
 const read = (name: string): Results => {
-  const path = join(repoRoot, 'docs/benchmarks/2026-11-21-xeon-2-cores', `${name}.json`);
+  const path = join(repoRoot, 'docs/benchmarks', `${name}.json`);
   return parseResults(readFileSync(path, 'utf8'), path);
 };
 

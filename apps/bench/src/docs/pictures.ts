@@ -35,10 +35,11 @@ export async function pairCounts(): Promise<string> {
 export async function timeOverContext(read: ReadResults): Promise<string> {
   const [winnow, other] = ['#1f77b4', '#d62728'];
   const peer = 'node-llama-cpp';
+  const machine = '2026-11-21-xeon-2-cores';
   const line = (file: string, name: string, isPeer: boolean, isDashed: boolean): PlotLine => ({
     name,
     // in a file with several runs, the latest is the first
-    points: decodeTimes(read(file).runs[0]?.figures ?? [], isPeer ? peer : undefined),
+    points: decodeTimes(read(`${machine}/${file}`).runs[0]?.figures ?? [], isPeer ? peer : undefined),
     style: { color: isPeer ? other : winnow, isDashed },
   });
   return drawPicture({

@@ -5,32 +5,36 @@ import type { Results } from '../results/results.js';
 /** A row: one case of one file, in which Winnow and a peer were measured in turns. */
 interface RowSource {
   readonly label: string;
+  readonly machine: Machine;
   /** File name in the folder of the machine, without extension. */
   readonly file: string;
   readonly suite: string;
   readonly caseName: string;
   readonly peer: string;
+  /** Whether the file has Winnow's figure with its native kernels and that of the kernels of WebAssembly, in turns. */
+  readonly isNative: boolean;
 }
 
+interface Machine {
+  readonly name: string;
+  /** Folder below docs/benchmarks. */
+  readonly folder: string;
+}
+
+const epyc = { name: 'EPYC', folder: '2026-11-24-epyc-2-cores' };
+const xeon = { name: 'Xeon', folder: '2026-11-21-xeon-2-cores' };
 const llama = 'tinyllama-1.1b q8_0';
 const smol = 'smollm2-135m q8_0, 2 threads, Chromium 156';
 const prefillOfDecode = 'prefill=streaming:window=1024,sinks=4';
-const sparsePrefill = 'prefill=subquadratic:window=256';
-const native = { peer: 'node-llama-cpp' };
-const inBrowser = { file: 'browser', peer: 'wllama' };
+const native = { peer: 'node-llama-cpp', machine: epyc, isNative: true };
+const onXeon = { peer: 'node-llama-cpp', machine: xeon, isNative: false };
+const inBrowser = { file: 'browser', peer: 'wllama', machine: xeon, isNative: false };
+const wasm = 'wasm kernels';
 
 const rows: readonly RowSource[] = [
   ...[128, 2048].map((length) => ({
     ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...native },
     caseName: `${llama}, 2 threads @${length}`,
-  })),
-  {
-    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...native },
-    caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
-  },
-  ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
-    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...native },
-    caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
   })),
   ...[128, 512].map((length) => ({
     ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
@@ -38,8 +42,16 @@ const rows: readonly RowSource[] = [
   })),
   {
     ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
-    ...{ file: 'prefill-sparse', caseName: `${llama}, ${sparsePrefill}, 2 threads @8192` },
+    ...{ file: 'prefill-sparse', caseName: `${llama}, prefill=subquadratic:window=256, 2 threads @8192` },
   },
+  {
+    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...onXeon },
+    caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
+  },
+  ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
+    ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...onXeon },
+    caseName: `${llama}, ${prefillOfDecode};decode=${policy}, 2 threads @8192`,
+  })),
   ...[128, 1024].map((length) => ({
     ...{ label: `135M in Chromium, decode at ${length} tokens`, suite: 'decode', ...inBrowser },
     caseName: `${smol} @${length}`,
@@ -50,18 +62,29 @@ const rows: readonly RowSource[] = [
   })),
 ];
 
-/** Reads `<name>.json` of the machine's folder. */
+/** Reads `<name>.json` below docs/benchmarks. */
 export type ReadResults = (name: string) => Results;
 
 /** @throws {Error} when the case of a row is missing in its file */
 export function speedTable(read: ReadResults): string {
-  const cells = rows.map(({ label, file, suite, caseName, peer }) => {
-    const figures = read(file).runs.flatMap((run) => run.figures);
-    const own = find(figures, file, suite, caseName, peer);
-    const other = find(figures, file, suite, `${caseName}: ${peer}`, 'winnow');
-    return [label, speed(own.value), `${speed(other.value)} (${peer})`, own.ratio.toFixed(2)];
-  });
-  return formatTable([['tokens/s', 'Winnow', 'peer', 'ratio'], ...cells]);
+  const cells = rows.flatMap((row) => cellsOf(row, read(`${row.machine.folder}/${row.file}`)));
+  return formatTable([['tokens/s', 'kernels', 'machine', 'Winnow', 'peer', 'ratio'], ...cells]);
+}
+
+/** A line with native kernels, if they were measured, and one with those of WebAssembly. */
+function cellsOf(
+  { label, machine, file, suite, caseName, peer, isNative }: RowSource,
+  { runs }: Results,
+): readonly (readonly string[])[] {
+  const figures = runs.flatMap((run) => run.figures);
+  const valueOf = (name: string, ratioOf: string): number => find(figures, file, suite, name, ratioOf).value;
+  const own = valueOf(caseName, peer);
+  const other = valueOf(`${caseName}: ${peer}`, 'winnow');
+  const line = (kernels: string, value: number): string[] => {
+    return [label, kernels, machine.name, speed(value), `${speed(other)} (${peer})`, (value / other).toFixed(2)];
+  };
+  if (!isNative) return [line('WebAssembly', own)];
+  return [line('native', own), line('WebAssembly', valueOf(`${caseName}: ${wasm}`, 'winnow'))];
 }
 
 function find(figures: readonly Figure[], file: string, suite: string, caseName: string, ratioOf: string): Figure {

@@ -9,9 +9,6 @@ import { formatResults, parseResults, type Results } from '../results/results.js
 import { attentionMap, pairCounts, timeOverContext } from './pictures.js';
 import { replaceBetween, speedTable } from './readme-tables.js';
 
-/** The results that the README shows. */
-const machine = '2026-11-21-xeon-2-cores';
-
 /** Contents by path below the repository root; writes nothing. */
 export async function generatedDocs(root: string): Promise<ReadonlyMap<string, string>> {
   const files = new Map<string, string>();
@@ -20,7 +17,7 @@ export async function generatedDocs(root: string): Promise<ReadonlyMap<string, s
     files.set(path.replace(/\.txt$/, '.json'), formatResults(results));
   }
   const read = (name: string): Results => {
-    const path = `docs/benchmarks/${machine}/${name}.json`;
+    const path = `docs/benchmarks/${name}.json`;
     return parseResults(files.get(path) ?? readFileSync(join(root, path), 'utf8'), path);
   };
   const readme = readFileSync(join(root, 'README.md'), 'utf8');

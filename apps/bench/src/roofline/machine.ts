@@ -114,7 +114,8 @@ class ProbedMachine implements Machine {
     const { variant, kernel } = name === 'native memory read' ? nativeRead : kernels[name as WasmProbeName];
     if (!this.#isFilled) {
       pool.memory.grow(Math.ceil(this.#options.memoryBytes / pageBytes));
-      await pool.run(1, { variant, kernel: 'fill', begin: () => readBegin, count: this.#share(1), repeats: 1 });
+      const { variant: filler } = kernels['memory read'];
+      await pool.run(1, { variant: filler, kernel: 'fill', begin: () => readBegin, count: this.#share(1), repeats: 1 });
       this.#isFilled = true;
     }
     const share = this.#share(threads);
