@@ -116,6 +116,11 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['winnow-tiny f16, 2 threads @64: beyond @16', 'the total time per token @64'],
   ],
   load: [['winnow-tiny f16, 2 threads', 'reading the file into new memory']],
+  speculation: [
+    ['lookup, copying, demo model f16, 2 threads', 'plain decoding'],
+    ['self, new text, demo model f16, 2 threads: slowest 64 tokens', 'plain decoding'],
+    ['lookup, copying, demo model f16, 2 threads: accepted', 'drafted tokens'],
+  ],
 };
 
 /** Suites whose cases `npm test` runs for one number of threads: `gemm`, `kv` and `overhead` compare one with two. */
@@ -124,7 +129,7 @@ const threadsOf: Readonly<Record<string, readonly number[]>> =
     ? {}
     : {
         ...{ gemv: [1], attention: [1], 'sparse-attention': [1], ffn: [1] },
-        ...{ 'ffn-tokens': [2], fusions: [2], prefill: [2], memories: [2], decode: [2] },
+        ...{ 'ffn-tokens': [2], fusions: [2], prefill: [2], memories: [2], decode: [2], speculation: [2] },
       };
 
 const measured = suites.filter(({ name }) => name !== 'agreement');

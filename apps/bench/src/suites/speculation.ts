@@ -23,7 +23,7 @@ export const speculation: Suite = {
   summary:
     'speculative and plain decoding of the demo model: tokens per second, lowest speed over 64 tokens, acceptance',
   async *run(context) {
-    for (const dtype of ['f16', 'q8_0'] as const) {
+    for (const dtype of context.options.quick ? (['f16'] as const) : (['f16', 'q8_0'] as const)) {
       for (const [name, prompt] of Object.entries(prompts)) yield* measurePrompt(context, dtype, name, prompt);
     }
   },
