@@ -124,6 +124,14 @@ describe('a folder', () => {
     expect([code, stderr]).toEqual([2, expect.stringContaining('--models-dir: expected a folder')]);
     expect((await serve(['--unload-after', '5'])).stderr).toContain('--unload-after: requires --models-dir');
   });
+
+  test('has no draft model, since its models have different vocabularies', async () => {
+    const { code, stderr } = await serve(['--models-dir', folder, '--speculative', 'draft=small.gguf']);
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringContaining('--speculative: expected off, lookup, self=POLICY or auto'),
+    ]);
+  });
 });
 
 describe('the hub', () => {
@@ -133,7 +141,7 @@ describe('the hub', () => {
     ['hf:org/a', 'org/a'],
     ['huggingface.co/org/a.b-c', 'org/a.b-c'],
   ])('%s is %s', (name, id) => {
-    expect(hubNameOf(name)?.id).toBe(id);
+    expect(hubNameOf(name)).toBe(id);
   });
 
   test.each([

@@ -92,7 +92,7 @@ class Catalog implements ModelCatalog {
     const local = await this.#findLocal(id);
     if (local !== undefined) return this.#localModel(local);
     const hubName = hub ? hubNameOf(id) : undefined;
-    return hubName && this.#available(hubName.id, `hf:${hubName.id}`);
+    return hubName === undefined ? undefined : this.#available(hubName, `hf:${hubName}`);
   }
 
   /** Looks at the folder again only for names that it did not have. */

@@ -1,19 +1,12 @@
 /** Names of the hub in requests: `owner/repo`, `owner/repo:quant`, and what clients of other servers put before them. */
-import type { HubRequest } from '../../terminal/io.js';
 
 /** Stricter than the command line: no revision and no path, since the name comes from a client. */
 const namePattern =
   /^(?:hf:|hf\.co\/|huggingface\.co\/)?([A-Za-z0-9][\w.-]{0,95}\/[A-Za-z0-9][\w.-]{0,95})(?::([\w.-]{1,64}))?$/;
 
-export interface HubName {
-  /** Without what clients put before it. */
-  readonly id: string;
-  readonly request: HubRequest;
-}
-
-/** Undefined for anything else. */
-export function hubNameOf(name: string): HubName | undefined {
+/** The name without what clients put before it; undefined for anything else. */
+export function hubNameOf(name: string): string | undefined {
   const [, repo, file] = namePattern.exec(name) ?? [];
   if (repo === undefined || repo.includes('..')) return undefined;
-  return { id: file === undefined ? repo : `${repo}:${file}`, request: { repo, revision: undefined, file } };
+  return file === undefined ? repo : `${repo}:${file}`;
 }
