@@ -48,15 +48,15 @@ export function maxActiveOf({
   return sparsityMaxActive ?? executionOptionsOf(flags).backend?.breakEvenRatio ?? breakEvenRatio;
 }
 
-/**
- * @param kvCache options that the command sets itself; they override flags
- * @throws {UsageError} naming the flag
- */
 /** MODEL of `--speculative draft=MODEL`. */
 export function draftModelOf({ speculative = 'off' }: LoadFlags): string | undefined {
   return speculative.startsWith('draft=') ? speculative.slice('draft='.length) : undefined;
 }
 
+/**
+ * @param kvCache options that the command sets itself; they override flags
+ * @throws {UsageError} naming the flag
+ */
 export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadOptions {
   return definedFields<LoadOptions>({
     ...executionOptionsOf(flags),
