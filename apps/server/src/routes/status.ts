@@ -60,6 +60,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
         security: [],
         response: plainAnswer('Health'),
       },
+      config: { isPublic: true },
     },
     (_request, reply) => {
       if (!isClosing()) return { status: 'ok' };
