@@ -1,10 +1,5 @@
 /** The server's own metrics, and those read from its models when scraped. */
-import {
-  formatPrometheusModels,
-  type LabeledMetrics,
-  type ModelMetrics,
-  type PromptCacheMetrics,
-} from '@winnow/engine';
+import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '@winnow/engine';
 import type { ModelEvent } from '../catalog.js';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';
@@ -87,14 +82,13 @@ function counter(name: string, help: string, read: () => Iterable<Sample>): Metr
   return new Observed('counter', name, help, read);
 }
 
-/** A sample per generating model. */
-function perGenerative(registry: ModelRegistry, read: (metrics: ModelMetrics) => number): () => Sample[] {
+/** A sample per generating model that has the value. */
+function perGenerative(registry: ModelRegistry, read: (metrics: ModelMetrics) => number | undefined): () => Sample[] {
   return () =>
-    registry
-      .entries()
-      .flatMap((entry): Sample[] =>
-        entry.kind === 'generative' ? [[{ model: entry.id }, read(entry.model.metrics())]] : [],
-      );
+    registry.entries().flatMap((entry): Sample[] => {
+      const value = entry.kind === 'generative' ? read(entry.model.metrics()) : undefined;
+      return value === undefined ? [] : [[{ model: entry.id }, value]];
+    });
 }
 
 function slotMetrics(registry: ModelRegistry): Metric[] {
@@ -163,33 +157,26 @@ function stepMetrics(registry: ModelRegistry): Metric[] {
 
 /** Pages of prompts in files, of models that keep them. */
 function promptCacheMetrics(registry: ModelRegistry): Metric[] {
-  const perModel = (read: (metrics: PromptCacheMetrics) => number): (() => Sample[]) => {
-    return () =>
-      registry.entries().flatMap((entry): Sample[] => {
-        const metrics = entry.kind === 'generative' ? entry.model.metrics().promptCache : undefined;
-        return metrics === undefined ? [] : [[{ model: entry.id }, read(metrics)]];
-      });
-  };
   return [
     counter(
       'winnow_prompt_cache_read_tokens_total',
       'Prompt tokens whose pages were read from files.',
-      perModel(({ numReadTokens }) => numReadTokens),
+      perGenerative(registry, ({ promptCache }) => promptCache?.numReadTokens),
     ),
     counter(
       'winnow_prompt_cache_stored_pages_total',
       'Pages of prompts that were written.',
-      perModel(({ numStoredPages }) => numStoredPages),
+      perGenerative(registry, ({ promptCache }) => promptCache?.numStoredPages),
     ),
     counter(
       'winnow_prompt_cache_damaged_pages_total',
       'Pages that were damaged.',
-      perModel(({ numDamagedPages }) => numDamagedPages),
+      perGenerative(registry, ({ promptCache }) => promptCache?.numDamagedPages),
     ),
     gauge(
       'winnow_prompt_cache_bytes',
       'Size of all pages of the store of the model.',
-      perModel(({ sizeBytes }) => sizeBytes),
+      perGenerative(registry, ({ promptCache }) => promptCache?.sizeBytes),
     ),
   ];
 }

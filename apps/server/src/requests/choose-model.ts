@@ -2,7 +2,7 @@
 import type { FastifyReply } from 'fastify';
 import type { ModelKind } from '../catalog.js';
 import type { EmbeddingEntry, GenerativeEntry, ModelEntry } from '../models/model-entry.js';
-import { openScope } from './request-scope.js';
+import { beforeSlot } from './respond.js';
 import type { ServerContext } from './server-context.js';
 
 export interface ChooseOptions {
@@ -37,23 +37,19 @@ export async function chooseEmbedding(
 /** The entry has the kind. */
 async function choose(
   kind: ModelKind,
-  { registry, limits, shutdown }: ServerContext,
+  context: ServerContext,
   name: string | undefined,
   reply: FastifyReply,
   { keepMs }: ChooseOptions,
 ): Promise<ModelEntry> {
+  const { registry } = context;
   const id = name ?? (await registry.onlyId(kind));
   const given = registry.givenEntry(kind, id);
   const { pool } = registry;
   if (given !== undefined || pool === undefined) return given as ModelEntry;
-  const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
-  try {
-    const lease = await pool.acquire(kind, id, scope.signal);
-    if (keepMs !== undefined) lease.keepFor(keepMs);
-    if (reply.raw.destroyed) lease.release();
-    else reply.raw.once('close', lease.release);
-    return lease.entry;
-  } finally {
-    scope.end();
-  }
+  const lease = await beforeSlot(context, reply, ({ signal }) => pool.acquire(kind, id, signal));
+  if (keepMs !== undefined) lease.keepFor(keepMs);
+  if (reply.raw.destroyed) lease.release();
+  else reply.raw.once('close', lease.release);
+  return lease.entry;
 }
