@@ -79,6 +79,24 @@ function poolOf(catalog: ModelCatalog, options: Partial<PoolOptions> = {}): { po
   return { pool, events };
 }
 
+/** A pool with one model, a request whose load waits until `open` is called, and the client of the request. */
+async function poolThatLoads(): Promise<
+  ReturnType<typeof poolOf> & {
+    readonly catalog: FakeCatalog;
+    readonly first: Promise<unknown>;
+    readonly leaving: AbortController;
+    readonly open: () => void;
+  }
+> {
+  const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+  const catalog = new FakeCatalog({ id: 'a', memoryBytes: 60, gate });
+  const { pool, events } = poolOf(catalog);
+  const leaving = new AbortController();
+  const first = pool.acquire('generative', 'a', leaving.signal);
+  await settled();
+  return { pool, events, catalog, first, leaving, open };
+}
+
 /** Lets everything happen that waits for nothing but promises. */
 const settled = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
@@ -88,11 +106,7 @@ async function use(pool: ModelPool, name: string): Promise<void> {
 
 describe('loading', () => {
   test('requests for one model share one load, which outlives those that leave', async () => {
-    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
-    const catalog = new FakeCatalog({ id: 'a', memoryBytes: 60, gate });
-    const { pool, events } = poolOf(catalog);
-    const leaving = new AbortController();
-    const first = pool.acquire('generative', 'a', leaving.signal);
+    const { pool, events, catalog, first, leaving, open } = await poolThatLoads();
     const others = [1, 2].map(() => pool.acquire('generative', 'a', never));
     await settled();
     expect((await pool.list()).map(({ state }) => state)).toEqual(['loading']);
@@ -106,12 +120,7 @@ describe('loading', () => {
   });
 
   test('a load that nobody waits for is canceled, and the next request loads anew', async () => {
-    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
-    const catalog = new FakeCatalog({ id: 'a', memoryBytes: 60, gate });
-    const { pool, events } = poolOf(catalog);
-    const leaving = new AbortController();
-    const first = pool.acquire('generative', 'a', leaving.signal);
-    await settled();
+    const { pool, events, catalog, first, leaving, open } = await poolThatLoads();
     leaving.abort(new Error('left'));
     await expect(first).rejects.toThrow('left');
     const second = pool.acquire('generative', 'a', never);
