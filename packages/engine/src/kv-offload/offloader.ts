@@ -51,7 +51,7 @@ export class KvOffloader {
     this.#store = store;
     this.#report = pool.report;
     this.#victims = new VictimSelector(manager, plan.sizes.runBlocks, plan.reads);
-    this.#storedBuffers = memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
+    this.#storedBuffers = memory.contentBuffers;
     this.#positionBuffer = memory.blockBuffers.find(({ name }) => name === slotPositionsName);
     this.#storedBlockBytes = this.#storedBuffers.reduce((sum, { rowBytes }) => sum + rowBytes, 0);
   }

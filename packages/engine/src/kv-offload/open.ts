@@ -1,5 +1,4 @@
 /** Opens the KV tiers of a loaded model: programs, staging memory, stores. */
-import { slotPositionsName } from '@winnow/models';
 import { openCold } from '../memory/cold-files.js';
 import { KvOffloader } from './offloader.js';
 import type { OffloadHost, OffloadPool } from './parts.js';
@@ -11,7 +10,7 @@ import { TierStream } from './stream.js';
 export async function openKvOffload(host: OffloadHost, pool: OffloadPool, plan: TierPlan): Promise<KvOffloader> {
   const { runBlocks, warmBytes, cold } = plan.sizes;
   const store = await OffloadStore.open({
-    buffers: pool.memory.blockBuffers.filter(({ name }) => name !== slotPositionsName),
+    buffers: pool.memory.contentBuffers,
     isResident: ({ name }) => !/\.(keys|values)$/.test(name),
     blockSize: pool.manager.blockSize,
     runBlocks,

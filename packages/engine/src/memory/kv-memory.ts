@@ -50,6 +50,8 @@ export interface KvMemoryOptions {
 export class KvMemory {
   /** One row per block of the pool. */
   readonly blockBuffers: readonly KvBuffer[];
+  /** All of them but the positions of slots. */
+  readonly contentBuffers: readonly KvBuffer[];
   /** One row per recurrent state. */
   readonly stateBuffers: readonly KvBuffer[];
   /** Bytes of one block in all buffers together. */
@@ -74,6 +76,7 @@ export class KvMemory {
         const rowBytes = sizeBytes / numBlocks;
         return { name, numRows: numBlocks, rowBytes, slotBytes: slotBytesOf(programs, name, rowBytes) };
       });
+    this.contentBuffers = this.blockBuffers.filter(({ name }) => name !== slotPositionsName);
     this.stateBuffers = all.filter(isState).map(({ name, sizeBytes }) => ({
       name,
       numRows: numStates,

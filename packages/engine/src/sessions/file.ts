@@ -1,10 +1,7 @@
 /** Shared by saving and restoring sessions: types, and the rows of cache buffers as sections of a file. */
 import type { JsonValue } from '@winnow/kv-cache';
-import { slotPositionsName } from '@winnow/models';
 import type { LoadedModel } from '../generation/loaded-model.js';
 import type { GenerationState } from '../generation/state.js';
-import type { KvBuffer } from '../memory/kv-memory.js';
-import type { KvPool } from '../runtime/kv-pool.js';
 import type { SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import type { SessionFiles } from './location.js';
 
@@ -29,11 +26,6 @@ export interface SessionSize {
 
 /** The section of attention masses. */
 export const massesName = 'keyMasses';
-
-/** The buffers to save; positions are a separate section. */
-export function savedBuffers({ memory }: KvPool): readonly KvBuffer[] {
-  return memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
-}
 
 /** Splits `length` bytes from `byteOffset` on at the ends of rows. */
 export async function eachPart(

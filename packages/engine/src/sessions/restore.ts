@@ -6,7 +6,7 @@ import { FormatError, WinnowError } from '@winnow/tensor';
 import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 import { Sequence } from '../runtime/sequence.js';
-import { eachPart, massesName, savedBuffers, type SessionModel, type SessionParts } from './file.js';
+import { eachPart, massesName, type SessionModel, type SessionParts } from './file.js';
 import { decodeGeneration } from './generation-codec.js';
 import { placeSaved, type Placement } from './placement.js';
 
@@ -51,7 +51,7 @@ class SessionRestorer {
     this.#source = source;
     this.#file = file;
     this.#options = signal === undefined ? {} : { signal };
-    this.#buffers = savedBuffers(model.pool);
+    this.#buffers = model.pool.memory.contentBuffers;
   }
 
   async restore(): Promise<SessionParts & { readonly sequence: Sequence }> {

@@ -12,7 +12,7 @@ import type { KvBuffer } from '../memory/kv-memory.js';
 import type { KvPool } from '../runtime/kv-pool.js';
 import type { SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import type { Sequence } from '../runtime/sequence.js';
-import { eachPart, massesName, savedBuffers, type SessionModel, type SessionParts, type SessionSize } from './file.js';
+import { eachPart, massesName, type SessionModel, type SessionParts, type SessionSize } from './file.js';
 import { encodeGeneration } from './generation-codec.js';
 import { blocksInOrder, type RowPlace } from './placement.js';
 
@@ -88,7 +88,7 @@ async function draftOf(pool: KvPool, sequence: Sequence, { state, metadata }: Se
     const whole = places.slice(0, numWhole);
     const last = await readLastRows(pool, places.slice(numWhole) as number[], positions.length);
     if (isStill) pool.apply(manager.truncate(forkId, numWhole * manager.blockSize));
-    for (const buffer of savedBuffers(pool)) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
+    for (const buffer of pool.memory.contentBuffers) sections.push(rowsSection(pool, buffer, whole, last.get(buffer)));
     const stateRow = forkState?.from ?? -1;
     if (stateRow >= 0) for (const buffer of memory.stateBuffers) sections.push(rowsSection(pool, buffer, [stateRow]));
     const json = { generation: generation?.json ?? null, caller: metadata };
@@ -128,7 +128,7 @@ async function readLastRows(
   const { blockSize } = pool.manager;
   const numUsed = numSlots % blockSize;
   const rows = new Map<KvBuffer, Uint8Array<ArrayBuffer>>();
-  for (const buffer of savedBuffers(pool)) {
+  for (const buffer of pool.memory.contentBuffers) {
     const bytes = new Uint8Array(blocks.length * buffer.rowBytes);
     for (const [index, block] of blocks.entries()) {
       const begin = index * buffer.rowBytes;

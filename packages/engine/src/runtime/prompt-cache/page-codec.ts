@@ -12,10 +12,6 @@ const tokensName = 'tokens';
 /** The rows of a block, by buffer. */
 export type PageRows = ReadonlyMap<KvBuffer, Uint8Array>;
 
-function pageBuffers({ memory }: KvPool): readonly KvBuffer[] {
-  return memory.blockBuffers.filter(({ name }) => name !== slotPositionsName);
-}
-
 /** Copies a block of the pool into a file. */
 export async function encodePage(
   pool: KvPool,
@@ -24,7 +20,7 @@ export async function encodePage(
   key: SessionKey,
 ): Promise<Uint8Array> {
   const sections = [bytesSection(tokensName, tokens)];
-  for (const buffer of pageBuffers(pool)) {
+  for (const buffer of pool.memory.contentBuffers) {
     const row = new Uint8Array(buffer.rowBytes);
     await pool.memory.read(buffer, block, 0, row);
     sections.push(bytesSection(buffer.name, row));
@@ -55,7 +51,7 @@ export async function decodePage(
   const stored = new Int32Array((await readRow(tokensName, tokens.byteLength)).buffer);
   if (stored.some((id, index) => id !== tokens[index])) fail(tokensName, 'expected those of the prompt, got others');
   const rows = new Map<KvBuffer, Uint8Array>();
-  for (const buffer of pageBuffers(pool)) rows.set(buffer, await readRow(buffer.name, buffer.rowBytes));
+  for (const buffer of pool.memory.contentBuffers) rows.set(buffer, await readRow(buffer.name, buffer.rowBytes));
   return rows;
 }
 
