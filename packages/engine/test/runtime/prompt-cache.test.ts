@@ -1,5 +1,5 @@
 /** Pages of prompts in a folder: found by later models, damaged or missing ones computed. */
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -160,7 +160,6 @@ describe('a folder', () => {
     expect(store.statistics()).toEqual({ numPages: 3, usedBytes: 30 });
     await expect(store.write(key(5), new Uint8Array(31))).rejects.toThrow('prompt cache');
     const old = new Date(2000, 0, 1);
-    const { utimes } = await import('node:fs/promises');
     await utimes(join(folder, 'pages', `${key(3)}.page`), old, old);
     expect((await open(20)).has(key(3))).toBe(false);
     expect((await pages()).length).toBe(2);
@@ -177,7 +176,6 @@ describe('a folder', () => {
     expect([await second.read(key(1)), second.has(key(1))]).toEqual([undefined, false]);
     expect(await pages()).toEqual(['notes.txt']);
     await expect(open(0)).rejects.toThrow('maxBytes');
-    await chmod(folder, 0o700);
     await expect(openPromptStore(join(folder, 'pages', 'notes.txt'), { maxBytes: 1 })).rejects.toMatchObject({
       code: 'io',
     });

@@ -19,13 +19,13 @@ export interface PageKeyOptions {
 
 /**
  * The key of each whole page of `tokens`: `key[i] = SHA-256(key[i - 1] | tokens of page i)`, in hexadecimal digits, where
- * `key[-1]` is the hash of the options.
+ * `key[-1]` is the hash of the options. Keys that nobody asks for are not computed.
  * @throws {ArgumentError} on a host without Web Crypto
  */
-export async function pageKeys(
+export async function* pageKeys(
   tokens: Int32Array,
   { sessionKey, salt, blockSize }: PageKeyOptions,
-): Promise<readonly string[]> {
+): AsyncGenerator<string, void, void> {
   const { subtle } = (globalThis as { readonly crypto?: { readonly subtle?: Subtle } }).crypto ?? {};
   if (subtle === undefined) {
     throw new ArgumentError({ argument: 'promptCache', expected: 'a host with Web Crypto', actual: 'one without' });
@@ -33,13 +33,11 @@ export async function pageKeys(
   const { modelHash, options } = sessionKey;
   const start = new TextEncoder().encode(JSON.stringify(['winnow page 1', modelHash, options, salt]));
   let previous = new Uint8Array(await subtle.digest('SHA-256', start));
-  const keys: string[] = [];
   const link = new Uint8Array(digestBytes + blockSize * Int32Array.BYTES_PER_ELEMENT);
   for (let begin = 0; begin + blockSize <= tokens.length; begin += blockSize) {
     link.set(previous);
     link.set(new Uint8Array(tokens.slice(begin, begin + blockSize).buffer), digestBytes);
     previous = new Uint8Array(await subtle.digest('SHA-256', link));
-    keys.push(Array.from(previous, (byte) => byte.toString(16).padStart(2, '0')).join(''));
+    yield Array.from(previous, (byte) => byte.toString(16).padStart(2, '0')).join('');
   }
-  return keys;
 }

@@ -69,29 +69,21 @@ export class PromptCache {
    * @throws the signal's reason
    */
   async restore(sequence: Sequence, prompt: Int32Array, signal: AbortSignal | undefined): Promise<number> {
-    const { pool, store, scheduler, sessionKey, now } = this.#parts;
+    const { pool, store, sessionKey } = this.#parts;
     const { blockSize } = pool.manager;
     const first = sequence.view.numTokens / blockSize;
     const numPages = Math.floor((prompt.length - 1) / blockSize);
     if (!Number.isInteger(first) || first >= numPages || !sequence.view.isShareable) return 0;
     const whole = prompt.subarray(0, numPages * blockSize);
-    const keys = await pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize });
-    let index = first;
-    for (; index < numPages; index++) {
+    let index = 0;
+    for await (const key of pageKeys(whole, { sessionKey, salt: sequence.salt, blockSize })) {
       signal?.throwIfAborted();
-      const key = keys[index] as string;
-      // the first page is read in any case, which measures the rate
-      if (!store.has(key) || (index > first && !this.#isCheaper(blockSize))) break;
-      const tokens = prompt.slice(index * blockSize, (index + 1) * blockSize);
-      const startMs = now();
-      const rows = await this.#read(key, tokens);
-      const readMs = now() - startMs;
-      if (rows === undefined) break;
-      const place = (): Promise<number | undefined> => this.#place(sequence, index * blockSize, tokens, rows);
-      const placedMs = await scheduler.exclusive(place);
-      if (placedMs === undefined) break;
-      this.#readPages++;
-      this.#readMs += readMs + placedMs;
+      if (index >= first) {
+        // the first page is read in any case, which measures the rate
+        if (!store.has(key) || (index > first && !this.#isCheaper(blockSize))) break;
+        if (!(await this.#restorePage(sequence, index * blockSize, key, prompt))) break;
+      }
+      index++;
     }
     return (index - first) * blockSize;
   }
@@ -129,6 +121,21 @@ export class PromptCache {
   #isCheaper(blockSize: number): boolean {
     if (this.#computedTokens === 0 || this.#readPages === 0) return true;
     return this.#readMs / this.#readPages <= (this.#computedMs / this.#computedTokens) * blockSize;
+  }
+
+  /** Returns whether the page was appended to the sequence. */
+  async #restorePage(sequence: Sequence, firstPosition: number, key: string, prompt: Int32Array): Promise<boolean> {
+    const { pool, scheduler, now } = this.#parts;
+    const tokens = prompt.slice(firstPosition, firstPosition + pool.manager.blockSize);
+    const startMs = now();
+    const rows = await this.#read(key, tokens);
+    const readMs = now() - startMs;
+    if (rows === undefined) return false;
+    const placedMs = await scheduler.exclusive(() => this.#place(sequence, firstPosition, tokens, rows));
+    if (placedMs === undefined) return false;
+    this.#readPages++;
+    this.#readMs += readMs + placedMs;
+    return true;
   }
 
   async #read(key: string, tokens: Int32Array): Promise<PageRows | undefined> {
@@ -173,8 +180,9 @@ export class PromptCache {
     const { pool, store, sessionKey } = this.#parts;
     const { blockSize } = pool.manager;
     const { lost } = pool;
-    const keys = await pageKeys(tokens, { sessionKey, salt, blockSize });
-    for (const [index, key] of keys.entries()) {
+    let numKeys = 0;
+    for await (const key of pageKeys(tokens, { sessionKey, salt, blockSize })) {
+      const index = numKeys++;
       if (store.has(key)) continue;
       const own = tokens.slice(index * blockSize, (index + 1) * blockSize);
       const page = await encodePage(pool, blocks[index] as number, own, sessionKey);
