@@ -48,6 +48,7 @@ export async function loadOpenedModel(
   try {
     const options = { ...given, speculative: speculativeOf(given) };
     const described = await describe(opened, options, adapters, host, resources.backend);
+    checkDraftModel(options.draftModel, described.tokenizer);
     const loaded = await loadWeights(described, resources, options, host);
     const model = createModel(loaded, host);
     if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
@@ -195,7 +196,7 @@ function sessionModelOf(
     constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, host.now),
     defaultSampling: opened.defaultSampling,
     speculative: speculativeOf(options),
-    draftModel: checkDraftModel(options.draftModel, tokenizer),
+    draftModel: options.draftModel,
     speculation: new SpeculationCounts(),
     contextSize: plan.contextSize,
     attention: plan.attention.requirements,
@@ -221,8 +222,8 @@ function promptCacheOf(
 ): PromptCache | undefined {
   if (store === undefined) return undefined;
   const { states, tiers, heavyHitters } = pool;
-  const isOff = kvCache?.prefixSharing === false;
-  if (states === undefined && tiers === undefined && heavyHitters === undefined && !isOff) {
+  const isUnshared = kvCache?.prefixSharing === false;
+  if (states === undefined && tiers === undefined && heavyHitters === undefined && !isUnshared) {
     return new PromptCache({ pool, scheduler, store, sessionKey, now });
   }
   const obstacle =
@@ -230,7 +231,7 @@ function promptCacheOf(
       ? 'recurrent states'
       : tiers !== undefined
         ? 'KV offload'
-        : isOff
+        : isUnshared
           ? 'prefix sharing turned off'
           : 'attention masses';
   pool.report({ kind: 'notice', text: `promptCache has no effect: pages cannot be restored with ${obstacle}` });

@@ -1,6 +1,7 @@
 /** Drafts by models, `self=POLICY` and `draft`, give the tokens of plain decoding, greedy and drawn, and the model's distribution. */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { ArgumentError } from '@winnow/tensor';
+import type { Tokenizer } from '@winnow/tokenizers';
 import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Speculative } from '../../src/index.js';
@@ -79,7 +80,8 @@ describe('self', () => {
       expect(together.map(({ tokens }) => tokens)).toEqual(alone);
     }));
 
-  test('policies with data of their own and recurrent models are rejected', async () => {
+  test('policies with data of their own, recurrent models, and no policy are rejected', async () => {
+    await expect(load({ speculative: 'self' })).rejects.toThrow('expected self=POLICY');
     await expect(load({ speculative: 'self=page-topk:budget=4' })).rejects.toThrow(ArgumentError);
     const recurrent = inMemory(archPath('lfm2', 'model.gguf') as string);
     await expect(loadModel(recurrent, { speculative: 'self=streaming:window=32' })).rejects.toThrow('recurrent');
@@ -101,6 +103,19 @@ describe('draft', () => {
     });
     expect(draftModel.metrics().numSessions).toBe(0);
     await draftModel.dispose();
+  });
+
+  test('a model with other tokens is an error', async () => {
+    await use({}, async ({ tokenizer }) => {
+      const tokenText = (id: number): string => (id === 7 ? 'other' : tokenizer.tokenText(id));
+      const draftModelOf = (vocabSize: number) => ({
+        ...{ tokenizer: { vocabSize, tokenText } as Tokenizer, contextSize: 9 },
+        createSession: () => expect.unreachable(),
+      });
+      await expect(load({ draftModel: draftModelOf(3) })).rejects.toThrow('got 3 tokens');
+      const sameSize = load({ draftModel: draftModelOf(tokenizer.vocabSize) });
+      await expect(sameSize).rejects.toThrow('got another token 7');
+    });
   });
 
   test('without a model it is an error', () => expect(load({ speculative: 'draft' })).rejects.toThrow('draftModel'));

@@ -25,10 +25,14 @@ export interface DraftModelOptions {
   readonly draftModel?: DraftModel;
 }
 
-/** The option, `draft` by default if there is a model for it. @throws {ArgumentError} for `draft` without a model */
+/**
+ * The option, `draft` by default if there is a model for it.
+ * @throws {ArgumentError} for `draft` without a model, and for `self` without a policy
+ */
 export function speculativeOf(options: DraftModelOptions & { readonly speculative?: Speculative }): Speculative {
   const { draftModel } = options;
   const kind = checkSpeculative(options.speculative ?? (draftModel === undefined ? 'off' : 'draft'));
+  if (kind === 'self') throw new ArgumentError({ argument: 'speculative', expected: 'self=POLICY', actual: kind });
   if (kind !== 'draft' || draftModel !== undefined) return kind;
   throw new ArgumentError({
     argument: 'draftModel',
@@ -38,13 +42,13 @@ export function speculativeOf(options: DraftModelOptions & { readonly speculativ
 }
 
 /** @throws {ArgumentError} for a model with another vocabulary */
-export function checkDraftModel(model: DraftModel | undefined, tokenizer: Tokenizer): DraftModel | undefined {
-  if (model === undefined) return undefined;
+export function checkDraftModel(model: DraftModel | undefined, tokenizer: Tokenizer): void {
+  if (model === undefined) return;
   const { vocabSize } = tokenizer;
   let actual = model.tokenizer.vocabSize === vocabSize ? undefined : `${model.tokenizer.vocabSize} tokens`;
   for (let id = 0; id < vocabSize && actual === undefined; id++) {
     if (model.tokenizer.tokenText(id) !== tokenizer.tokenText(id)) actual = `another token ${id}`;
   }
-  if (actual === undefined) return model;
+  if (actual === undefined) return;
   throw new ArgumentError({ argument: 'draftModel', expected: `a model with the same ${vocabSize} tokens`, actual });
 }
