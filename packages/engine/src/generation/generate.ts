@@ -26,7 +26,7 @@ import {
 } from './start.js';
 import { lastingOptions, type GenerationState } from './state.js';
 import type { TextStream } from './text-stream.js';
-import { Verifier, type Ending } from './verifier.js';
+import { Verifier, type AcceptedToken } from './verifier.js';
 
 export class GenerationRun {
   readonly #model: LoadedModel;
@@ -163,7 +163,7 @@ export class GenerationRun {
   }
 
   /** Adds the text of a token to the pieces, and tells whether the generation ends with it. */
-  #accept(tokenId: number): Ending {
+  #accept(tokenId: number): AcceptedToken {
     const isEnd = this.#options.ignoreEos !== true && this.#model.eosIds.has(tokenId);
     let finishReason: FinishReason | undefined = isEnd ? 'eos' : undefined;
     let piece = '';

@@ -13,7 +13,7 @@ import type { Sampler } from './sampler.js';
 import { TopReader } from './top-reader.js';
 
 /** The text that a token completes, and whether the generation ends with it. */
-export interface Ending {
+export interface AcceptedToken {
   readonly text: string;
   readonly isShown: boolean;
   readonly ending: FinishReason | undefined;
@@ -32,7 +32,7 @@ export interface VerifierParts {
   readonly sampler: Sampler;
   readonly constraint: Constraint | undefined;
   readonly numTopLogprobs: number;
-  readonly accept: (tokenId: number) => Ending;
+  readonly accept: (tokenId: number) => AcceptedToken;
   /** Throws the error, or one that names the cause of logits that are not finite. */
   readonly explain: (error: unknown) => Promise<never>;
 }

@@ -1,6 +1,6 @@
 /** Chooses how many tokens to draft, from measured step times and acceptance rates. */
 
-/** Decoding may lose at most this share of its speed over any window of this many tokens. */
+/** Wrong drafts should cost at most this share of the speed over a window of this many tokens; times that vary may make it more. */
 const maxLoss = 0.03;
 const windowTokens = 64;
 /** The same as a number of plain steps. */

@@ -1,4 +1,4 @@
-/** The contract of drafters, which guess how a text continues. */
+/** The contract of drafters, which propose how a text continues. */
 
 /** Tokens that may come next. */
 export interface Draft {
@@ -9,7 +9,7 @@ export interface Draft {
 
 export const noDraft: Draft = { tokens: [], draftClass: 0 };
 
-/** Guesses from the text alone: drafts cost nothing, so that their length is chosen afterwards. */
+/** Drafts from the text alone: this takes next to no time, so that the length of a draft is chosen afterwards. */
 export interface Drafter {
   /** Appends a token of the prompt or of the output. Rejected drafts are never appended. */
   accept(tokenId: number): void;
