@@ -40,7 +40,9 @@ describe.each(Object.entries(folders))('dist/%s', (home, folder) => {
 });
 
 test('the served home contains neither the engine nor a model', () => {
-  const names = readdirSync(join(folders.page, 'assets'));
-  expect(names.filter((name) => /safetensors|main-/.test(name))).toEqual([]);
-  expect(readdirSync(join(folders.static, 'assets')).some((name) => name.endsWith('.safetensors'))).toBe(true);
+  const namesIn = (folder: string): string[] =>
+    readdirSync(join(folder, 'assets')).filter((name) => /\.safetensors$|^main-.*\.js$/.test(name));
+  expect(namesIn(folders.page)).toEqual([]);
+  // the worker with the engine, and the demo model
+  expect(namesIn(folders.static)).toHaveLength(2);
 });
