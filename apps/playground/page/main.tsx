@@ -25,7 +25,7 @@ async function createHistory(): Promise<History> {
   try {
     return await openHistory();
   } catch (error) {
-    storageProblem = `Conversations last as long as this page: ${String(error)}`;
+    storageProblem = `Conversations are not saved: ${String(error)}`;
     return createMemoryHistory();
   }
 }

@@ -13,7 +13,6 @@ const target = fileURLToPath(new URL('../../../docs/images/page.png', import.met
 const settings = {
   sampling: { temperature: 0, maxTokens: 40 },
   showsMetrics: true,
-  showsTokens: false,
 };
 const questions = [
   'The code of Alice is 31407.\n\nWhat is the code of Alice?',

@@ -4,7 +4,7 @@ export interface ModelChoice {
   readonly id: string;
   /** Maximum number of tokens of a conversation; undefined for a model that its first request loads. */
   readonly contextSize: number | undefined;
-  /** Whether the model has a chat template; true as long as nobody knows. */
+  /** Whether the model has a chat template; true until the model is loaded. */
   readonly canChat: boolean;
   /** What the user should know, such as why it runs on one thread. */
   readonly notices: readonly string[];
@@ -63,7 +63,7 @@ export type ChatEvent =
 export type ModelSource =
   | { readonly kind: 'demo' }
   | { readonly kind: 'files'; readonly files: readonly File[] }
-  /** `owner/name`, `owner/name:q4_k_m`, or the address of a file. */
+  /** `owner/name`, or `owner/name:q4_k_m` for one of its GGUF files. */
   | { readonly kind: 'hub'; readonly address: string; readonly endpoint: string };
 
 export interface LoadProgress {
@@ -100,7 +100,6 @@ export interface LoadSettings {
 }
 
 export interface ChatBackend {
-  readonly home: 'served' | 'static';
   /** @throws {ChatError} `unauthorized` when the server wants an API key */
   models(): Promise<readonly ModelChoice[]>;
   /** @throws {ChatError} @throws the reason of `signal` when it aborts */
@@ -119,4 +118,9 @@ export class ChatError extends Error {
     this.name = 'ChatError';
     this.code = code;
   }
+}
+
+/** What a failure is shown as. */
+export function errorText(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

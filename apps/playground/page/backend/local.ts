@@ -107,7 +107,6 @@ export function createLocalBackend(): ChatBackend {
     remove: (name) => client.call({ type: 'remove', name }) as Promise<void>,
   };
   return {
-    home: 'static',
     loader,
     models: () => client.call({ type: 'models' }) as Promise<readonly ModelChoice[]>,
     metrics: (signal) => client.call({ type: 'metrics' }, { signal }) as Promise<string>,

@@ -49,13 +49,12 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
     const key = apiKey();
     const headers = new Headers(init.headers);
     if (key !== '') headers.set('authorization', `Bearer ${key}`);
-    const response = await fetch(new URL(path, baseUrl), { ...init, headers, credentials: 'same-origin' });
+    const response = await fetch(new URL(path, baseUrl), { ...init, headers });
     if (response.ok) return response;
     throw new ChatError(response.status === 401 ? 'unauthorized' : 'failed', await messageOf(response));
   }
 
   return {
-    home: 'served',
     async models(): Promise<readonly ModelChoice[]> {
       const { data } = (await (await request('v1/models', {})).json()) as ModelList;
       return data.map(({ id, context_length: contextSize, capabilities }) => {

@@ -1,9 +1,9 @@
 /** The conversations of the page and the answer that is being written. */
 import { batch, signal, type Signal } from '@preact/signals';
-import { ChatError, type ChatBackend, type ChatCall, type ModelChoice } from '../backend/contract.js';
+import { ChatError, errorText, type ChatBackend, type ChatCall, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from './answer.js';
 import type { History } from './database.js';
-import { titleOf, userMessage, type Conversation, type Message, type MessageState } from './messages.js';
+import { promptOf, titleOf, userMessage, type Conversation, type Message, type MessageState } from './messages.js';
 import type { SettingsStore } from './settings.js';
 
 export interface ChatOptions {
@@ -192,11 +192,10 @@ export class Chat {
 
   #callOf(model: ModelChoice): ChatCall {
     const { systemPrompt, sampling, jsonSchema, showsTokens } = this.#options.settings.settings.value;
-    const system = systemPrompt.trim() === '' ? [] : [{ role: 'system' as const, content: systemPrompt }];
     const said = this.messages.value.map(({ value: { role, content } }) => ({ role, content }));
     return {
       model: model.id,
-      messages: [...system, ...said],
+      messages: promptOf(systemPrompt, said),
       sampling,
       ...(jsonSchema.trim() === '' ? {} : { jsonSchema: JSON.parse(jsonSchema) as Record<string, unknown> }),
       ...(showsTokens ? { numAlternatives } : {}),
@@ -205,7 +204,7 @@ export class Chat {
 
   /** @returns what went wrong */
   #report(error: unknown): string {
-    const message = error instanceof Error ? error.message : String(error);
+    const message = errorText(error);
     batch(() => {
       this.needsKey.value = error instanceof ChatError && error.code === 'unauthorized';
       this.problem.value = message;

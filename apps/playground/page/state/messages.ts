@@ -1,5 +1,5 @@
 /** What a conversation consists of. Plain data: it is stored as it is. */
-import type { AnswerToken, ChatUsage } from '../backend/contract.js';
+import type { AnswerToken, ChatUsage, PromptMessage } from '../backend/contract.js';
 
 /** `stopped`: by the user, or because the page was left. */
 export type MessageState = 'done' | 'streaming' | 'stopped' | 'cut' | 'failed';
@@ -30,6 +30,11 @@ const maxTitleLength = 60;
 
 export function userMessage(content: string): Message {
   return { role: 'user', content, reasoning: '', state: 'done' };
+}
+
+/** The messages after the system prompt, if there is one. */
+export function promptOf(systemPrompt: string, messages: readonly PromptMessage[]): readonly PromptMessage[] {
+  return systemPrompt.trim() === '' ? messages : [{ role: 'system', content: systemPrompt }, ...messages];
 }
 
 export function titleOf(text: string): string {

@@ -15,9 +15,7 @@ const maxLength = 60_000;
 const maxTokens = 6_000;
 
 /** Elements without attributes. */
-const plainTags = new Set(
-  'p h1 h2 h3 h4 h5 h6 ul li blockquote em strong s code hr br table thead tbody tr td th'.split(' '),
-);
+const plainTags = new Set('p h1 h2 h3 h4 h5 h6 ul li blockquote em strong s thead tbody tr td th'.split(' '));
 /** Headings below those of the page. */
 const shiftedTags: Readonly<Record<string, string>> = { h1: 'h3', h2: 'h4', h3: 'h5', h4: 'h6', h5: 'h6' };
 const safeLink = /^(https?:|mailto:)/i;

@@ -15,7 +15,7 @@ export function Answer({ message, showsTokens }: AnswerProps): JSX.Element {
   return (
     <>
       {reasoning !== '' && (
-        <details class="reasoning">
+        <details>
           <summary>Reasoning</summary>
           <Markdown text={reasoning} isOpen={isOpen} />
         </details>
@@ -34,7 +34,7 @@ export function Answer({ message, showsTokens }: AnswerProps): JSX.Element {
 
 const notes: Readonly<Partial<Record<Message['state'], string>>> = {
   stopped: 'stopped',
-  cut: 'cut by the limit of tokens',
+  cut: 'cut off at the token limit',
 };
 
 function Facts({ message: { state, usage, durationMs = 0 } }: { readonly message: Message }): JSX.Element | null {

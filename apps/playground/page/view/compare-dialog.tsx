@@ -2,10 +2,10 @@
 import { useSignal, type Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
-import type { ChatBackend, ModelChoice } from '../backend/contract.js';
+import { errorText, type ChatBackend, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from '../state/answer.js';
 import type { Chat } from '../state/chat.js';
-import type { Message } from '../state/messages.js';
+import { promptOf, type Message } from '../state/messages.js';
 import type { SettingsStore } from '../state/settings.js';
 import { Answer } from './answer-view.js';
 import { Dialog } from './dialog.js';
@@ -44,7 +44,9 @@ export function CompareDialog({ chat, settings, backend, onClose }: CompareDialo
   };
   return (
     <Dialog title="Compare two models" onClose={onClose}>
-      {models.length < 2 && <p>Load a second model, for example the same one with an attention policy.</p>}
+      {models.length < 2 && backend.loader !== undefined && (
+        <p>Load a second model, for example the same one with an attention policy.</p>
+      )}
       <form onSubmit={(event) => void onSubmit(event)}>
         <textarea
           aria-label="Prompt for both"
@@ -80,8 +82,7 @@ async function compareOne(
 ): Promise<void> {
   const { sampling, systemPrompt } = settings.value;
   const builder = new AnswerBuilder(model.value, () => performance.now());
-  const system = systemPrompt.trim() === '' ? [] : [{ role: 'system' as const, content: systemPrompt }];
-  const messages = [...system, { role: 'user' as const, content: prompt }];
+  const messages = promptOf(systemPrompt, [{ role: 'user', content: prompt }]);
   try {
     for await (const event of backend.chat({ model: model.value, messages, sampling }, signal)) {
       builder.push(event);
@@ -90,7 +91,7 @@ async function compareOne(
     answer.value = builder.message();
   } catch (error) {
     if (signal.aborted) answer.value = builder.message('stopped');
-    else answer.value = builder.message('failed', error instanceof Error ? error.message : String(error));
+    else answer.value = builder.message('failed', errorText(error));
   }
 }
 

@@ -2,7 +2,7 @@
 import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { ChatBackend } from '../backend/contract.js';
+import { errorText, type ChatBackend } from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
 import { activityOf, bytes, parseMetrics, type Activity, type Bar } from '../state/metrics.js';
 
@@ -24,7 +24,7 @@ export function LiveView({ chat, backend }: LiveViewProps): JSX.Element {
         activity.value = activityOf(parseMetrics(await backend.metrics(controller.signal)), model);
         problem.value = '';
       } catch (error) {
-        if (!controller.signal.aborted) problem.value = error instanceof Error ? error.message : String(error);
+        if (!controller.signal.aborted) problem.value = errorText(error);
       }
       if (!controller.signal.aborted) timer = setTimeout(() => void poll(), pollMs);
     };

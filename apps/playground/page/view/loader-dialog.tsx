@@ -2,8 +2,16 @@
 import { useSignal, type Signal } from '@preact/signals';
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { CachedModel, LoadProgress, LoadSettings, ModelLoader, ModelSource } from '../backend/contract.js';
+import {
+  errorText,
+  type CachedModel,
+  type LoadProgress,
+  type LoadSettings,
+  type ModelLoader,
+  type ModelSource,
+} from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
+import { bytes } from '../state/metrics.js';
 import { withField, type SettingsStore } from '../state/settings.js';
 import { Dialog } from './dialog.js';
 
@@ -65,8 +73,8 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
       {!crossOriginIsolated && (
         <p>
           <small>
-            This page is not cross-origin isolated, so a model runs on one thread. When the page has been kept for
-            visits without a network, reloading it isolates it.
+            This page is not cross-origin isolated, so models run on one thread. Reload it once it is available offline
+            to use all threads.
           </small>
         </p>
       )}
@@ -92,7 +100,7 @@ async function loaded(
     settings.update({ model: id });
     return true;
   } catch (error) {
-    problem.value = current.signal.aborted ? 'Canceled.' : error instanceof Error ? error.message : String(error);
+    problem.value = current.signal.aborted ? 'Canceled.' : errorText(error);
     return false;
   } finally {
     controller.value = undefined;
@@ -102,7 +110,7 @@ async function loaded(
 
 function Progress({ state: { progress, controller } }: { readonly state: LoadState }): JSX.Element {
   const { what = 'load', loadedBytes, totalBytes = 0 } = progress.value ?? {};
-  const shown = loadedBytes === undefined ? '' : `${megabytes(loadedBytes)} of ${megabytes(totalBytes)}`;
+  const shown = loadedBytes === undefined ? '' : `${bytes(loadedBytes)} of ${bytes(totalBytes)}`;
   return (
     <div>
       <label>
@@ -124,14 +132,14 @@ function LoadFields({ settings }: Pick<LoaderDialogProps, 'settings'>): JSX.Elem
     <details>
       <summary>Attention and context</summary>
       <label>
-        Attention policy, such as sparq; empty: dense
+        Attention policy, such as sparq (default: dense)
         <input
           value={load.attention ?? ''}
           onChange={({ currentTarget: { value } }) => change('attention', value.trim() || undefined)}
         />
       </label>
       <label>
-        Context in tokens; empty: what the model was trained for
+        Context in tokens (default: what the model was trained for)
         <input
           type="number"
           min={1}
@@ -147,7 +155,7 @@ function LoadFields({ settings }: Pick<LoaderDialogProps, 'settings'>): JSX.Elem
           checked={load.keepsOthers ?? false}
           onChange={({ currentTarget: { checked } }) => change('keepsOthers', checked)}
         />
-        Keep the loaded models, to compare
+        Keep the loaded models for comparison
       </label>
     </details>
   );
@@ -162,7 +170,7 @@ function HubForm({ settings, onLoad }: HubFormProps): JSX.Element {
   const address = useSignal('');
   const { hubEndpoint } = settings.settings.value;
   return (
-    <div class="hub">
+    <div>
       <label>
         Model of a hub, such as owner/name or owner/name-GGUF:q4_k_m
         <input value={address.value} onInput={(event) => (address.value = event.currentTarget.value)} />
@@ -198,11 +206,11 @@ function CachedList({ models, loader, settings, onLoad, onChange }: CachedListPr
   return (
     <>
       <h3>Downloaded</h3>
-      <ul class="cached">
+      <ul>
         {models.map(({ name, sizeBytes }) => (
           <li key={name}>
             <button type="button" class="quiet" onClick={() => void onLoad({ kind: 'hub', address: name, endpoint })}>
-              {name}, {megabytes(sizeBytes)}
+              {name}, {bytes(sizeBytes)}
             </button>
             <button
               type="button"
@@ -217,8 +225,4 @@ function CachedList({ models, loader, settings, onLoad, onChange }: CachedListPr
       </ul>
     </>
   );
-}
-
-function megabytes(sizeBytes: number): string {
-  return `${(sizeBytes / 1e6).toFixed(1)} MB`;
 }

@@ -19,8 +19,8 @@ export function MessageList({ chat, settings }: MessageListProps): JSX.Element {
   const follows = useRef(true);
   const isEmpty = chat.messages.value.length === 0;
   useSignalEffect(() => {
-    const isNew = chat.messages.value.length;
-    void (chat.messages.value[isNew - 1]?.value ?? isNew);
+    // runs again for a new message, and when the last one grows
+    void chat.messages.value.at(-1)?.value;
     if (follows.current) requestAnimationFrame(() => list.current?.scrollTo({ top: list.current.scrollHeight }));
   });
   const onScroll = (): void => {

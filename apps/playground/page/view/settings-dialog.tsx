@@ -1,6 +1,6 @@
 /** System prompt, sampling, JSON schema, API key. Each change applies to the next answer. */
 import type { JSX, TargetedEvent } from 'preact';
-import type { Sampling } from '../backend/contract.js';
+import { errorText, type Sampling } from '../backend/contract.js';
 import { withField, type SettingsStore } from '../state/settings.js';
 import { Dialog } from './dialog.js';
 
@@ -40,7 +40,7 @@ export function SettingsDialog({ settings, onClose }: SettingsDialogProps): JSX.
         />
       </label>
       <fieldset class="numbers">
-        <legend>Sampling; empty fields mean what the model recommends</legend>
+        <legend>Sampling (empty fields: what the model recommends)</legend>
         {numberFields.map((field) => (
           <SamplingField key={field.name} field={field} settings={settings} />
         ))}
@@ -92,7 +92,7 @@ function SchemaField({ settings }: Pick<SettingsDialogProps, 'settings'>): JSX.E
   const problem = schemaProblem(jsonSchema);
   return (
     <label>
-      JSON schema that answers follow; empty: none
+      JSON schema of the answers (optional)
       <textarea
         rows={3}
         spellcheck={false}
@@ -106,13 +106,13 @@ function SchemaField({ settings }: Pick<SettingsDialogProps, 'settings'>): JSX.E
   );
 }
 
-/** What the server or the engine says of a schema that is JSON appears with the answer. */
+/** Checks the syntax only: what the server or the engine rejects in a schema appears with the answer. */
 function schemaProblem(text: string): string {
   if (text.trim() === '') return '';
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? '' : 'A schema is a JSON object.';
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? '' : 'A schema is a JSON object.';
   } catch (error) {
-    return error instanceof Error ? error.message : String(error);
+    return errorText(error);
   }
 }

@@ -1,4 +1,4 @@
-/** The worker: loads models and answers chats, one call at a time each with an id. */
+/** The worker: loads models and answers chats. Calls have ids and may overlap. */
 import { demoModelUrl } from '@winnow/demo-model';
 import {
   formatPrometheusModels,
@@ -12,14 +12,15 @@ import {
   type ModelLocation,
 } from '@winnow/engine';
 import { blobFolder } from '@winnow/hub';
-import type {
-  AnswerToken,
-  ChatCall,
-  ChatEvent,
-  LoadProgress,
-  LoadSettings,
-  ModelChoice,
-  ModelSource,
+import {
+  errorText,
+  type AnswerToken,
+  type ChatCall,
+  type ChatEvent,
+  type LoadProgress,
+  type LoadSettings,
+  type ModelChoice,
+  type ModelSource,
 } from '../backend/contract.js';
 import { cachedModels, openCached, removeCached } from './model-cache.js';
 import type { FromWorker, ToWorker, WorkerCall } from './protocol.js';
@@ -172,7 +173,7 @@ async function answer(id: number, call: WorkerCall): Promise<void> {
   try {
     scope.postMessage({ id, type: 'result', result: await run(call, context) });
   } catch (error) {
-    scope.postMessage({ id, type: 'error', message: error instanceof Error ? error.message : String(error) });
+    scope.postMessage({ id, type: 'error', message: errorText(error) });
   } finally {
     running.delete(id);
   }

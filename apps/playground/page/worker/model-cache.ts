@@ -31,15 +31,11 @@ type FileHandle = FileSystemFileHandle & {
   }>;
 };
 
-type FolderHandle = FileSystemDirectoryHandle & {
-  entries(): AsyncIterable<[string, FileSystemHandle]>;
-};
-
 const partSuffix = '.part';
 
-async function cacheFolder(): Promise<FolderHandle> {
+async function cacheFolder(): Promise<FileSystemDirectoryHandle> {
   const root = await navigator.storage.getDirectory();
-  return (await root.getDirectoryHandle('models', { create: true })) as FolderHandle;
+  return root.getDirectoryHandle('models', { create: true });
 }
 
 /** Names of folders and files have no slash. */
@@ -59,7 +55,7 @@ function parseAddress(address: string): { readonly repo: string; readonly gguf: 
 export async function openCached({ address, endpoint }: HubSource, options: DownloadOptions): Promise<Blob | HubFiles> {
   const { repo, gguf } = parseAddress(address);
   const cache = await cacheFolder();
-  const folder = (await cache.getDirectoryHandle(folderName(address.trim()), { create: true })) as FolderHandle;
+  const folder = await cache.getDirectoryHandle(folderName(address.trim()), { create: true });
   const base = endpoint.endsWith('/') ? endpoint : `${endpoint}/`;
   const remote = await listRemote(new URL(`api/models/${repo}/tree/main?recursive=true`, base), options.signal);
   if (remote !== undefined) {
@@ -87,7 +83,7 @@ async function listRemote(url: URL, signal: AbortSignal): Promise<readonly Remot
 
 async function downloadAll(
   files: readonly RemoteFile[],
-  folder: FolderHandle,
+  folder: FileSystemDirectoryHandle,
   urlOf: (path: string) => URL,
   { signal, onProgress }: DownloadOptions,
 ): Promise<void> {
@@ -103,7 +99,7 @@ async function downloadAll(
 
 async function download(
   { path, size }: RemoteFile,
-  folder: FolderHandle,
+  folder: FileSystemDirectoryHandle,
   url: URL,
   signal: AbortSignal,
   report: (bytes: number) => void,
@@ -148,7 +144,7 @@ async function fetchInto(
   }
 }
 
-async function filesOf(folder: FolderHandle): Promise<Map<string, File>> {
+async function filesOf(folder: FileSystemDirectoryHandle): Promise<Map<string, File>> {
   const files = new Map<string, File>();
   for await (const [name, handle] of folder.entries()) {
     if (handle.kind !== 'file' || name.endsWith(partSuffix)) continue;
@@ -157,7 +153,7 @@ async function filesOf(folder: FolderHandle): Promise<Map<string, File>> {
   return files;
 }
 
-async function openFolder(folder: FolderHandle, address: string): Promise<Blob | HubFiles> {
+async function openFolder(folder: FileSystemDirectoryHandle, address: string): Promise<Blob | HubFiles> {
   const files = await filesOf(folder);
   const gguf = [...files.keys()].filter((name) => name.endsWith('.gguf')).sort();
   const [first] = gguf;
@@ -170,7 +166,7 @@ export async function cachedModels(): Promise<readonly CachedModel[]> {
   const models: CachedModel[] = [];
   for await (const [name, handle] of (await cacheFolder()).entries()) {
     if (handle.kind !== 'directory') continue;
-    const files = await filesOf(handle as FolderHandle);
+    const files = await filesOf(handle);
     const sizeBytes = [...files.values()].reduce((sum, { size }) => sum + size, 0);
     models.push({ name: decodeURIComponent(name), sizeBytes });
   }
