@@ -21,7 +21,7 @@ test('samples have names, labels with escapes, and values', () => {
 test('the activity of a model consists of its own samples and those of the process, and of no others', () => {
   expect(activityOf(parseMetrics(text), 'a "b"')).toEqual({
     facts: [
-      { label: 'Tokens per second of computing', value: '12.3' },
+      { label: 'Tokens per second of step time', value: '12.3' },
       { label: 'Memory of the server', value: '2.5 MB' },
     ],
     cacheBlocks: [{ label: 'used', value: 3 }],

@@ -46,11 +46,11 @@ export interface Activity {
 
 /** Names are those of the server and of `formatPrometheus` of the engine. */
 const factNames: readonly (readonly [name: string, label: string, format: (value: number) => string])[] = [
-  ['winnow_tokens_per_second', 'Tokens per second of computing', (value) => value.toFixed(1)],
+  ['winnow_tokens_per_second', 'Tokens per second of step time', (value) => value.toFixed(1)],
   ['winnow_steps_total', 'Steps', (value) => value.toLocaleString('en')],
   ['winnow_generated_tokens_total', 'Generated tokens', (value) => value.toLocaleString('en')],
   ['winnow_slots_busy', 'Requests in progress', String],
-  ['winnow_requests_queued', 'Requests that wait', String],
+  ['winnow_requests_queued', 'Queued requests', String],
   ['winnow_preemptions_total', 'Preempted requests', String],
   ['winnow_kv_evicted_tokens_total', 'Evicted tokens', (value) => value.toLocaleString('en')],
   ['process_resident_memory_bytes', 'Memory of the server', bytes],

@@ -29,7 +29,7 @@ export function Composer({ chat }: { readonly chat: Chat }): JSX.Element {
         id="prompt"
         rows={2}
         aria-label="Prompt"
-        placeholder={model === undefined ? 'No model is loaded' : 'Ask something; Shift+Enter begins a line'}
+        placeholder={model === undefined ? 'No model is loaded' : 'Ask something (Shift+Enter for a new line)'}
         value={text.value}
         onInput={(event) => (text.value = event.currentTarget.value)}
         onKeyDown={onKeyDown}
