@@ -41,9 +41,11 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
   useEffect(() => void refresh(), []);
   const load = async (source: ModelSource): Promise<void> => {
     await chat.stop();
-    if (await loaded(loader, source, settings, state)) onClose();
+    const isLoaded = await loaded(loader, source, settings, state);
     await chat.refreshModels();
-    await refresh();
+    // closed last, so that the next dialog knows the model
+    if (isLoaded) onClose();
+    else await refresh();
   };
   const isLoading = state.controller.value !== undefined;
   return (
