@@ -74,10 +74,12 @@ async function update(tools, selected, filters) {
 async function checkFolders(tools, folders) {
   const locations = folders.map((folder) => relative(root, folder));
   const modules = join(root, 'node_modules');
+  const gates = join(root, 'tools', 'gates', 'src', 'main.ts');
   const programs = [
     [join(modules, 'oxfmt', 'bin', 'oxfmt'), '--check', ...locations],
     [join(modules, 'oxlint', 'bin', 'oxlint'), '--deny-warnings', ...locations],
-    [join(root, 'tools', 'gates', 'src', 'main.ts'), 'workspace', ...locations],
+    [gates, 'workspace', ...locations],
+    ...(locations.includes('packages/native') ? [[gates, 'cpp-format']] : []),
   ];
   let result = 0;
   for (const program of programs) {

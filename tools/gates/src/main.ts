@@ -1,5 +1,6 @@
 /**
- * Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`; `package` in its folder.
+ * Command line of the gates: `workspace`, `documents`, `changesets`, `examples`, `budgets`, `cpp-format`; `package` in its
+ * folder; `update` and `format-cpp` write.
  */
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -16,6 +17,7 @@ import { checkSize, type SizeBudgets } from './releases/size.ts';
 import { checkBoundaries } from './sources/boundaries.ts';
 import { budgetLine, lineBudgets } from './sources/budgets.ts';
 import { checkCatalog } from './sources/catalog.ts';
+import { checkCppFormat, writeCppFormat } from './sources/cpp-format.ts';
 import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from './sources/kernels.ts';
 import { checkStructure } from './sources/structure.ts';
 import { checkText } from './sources/text-scan.ts';
@@ -126,6 +128,8 @@ const gates: Readonly<Record<string, () => void | Promise<void>>> = {
   },
   examples: checkGuides,
   documents: checkAllDocuments,
+  'cpp-format': () => report('format of C++', checkCppFormat(root)),
+  'format-cpp': () => writeCppFormat(root),
   update: () => {
     writeDocuments(readWorkspace(root));
     updateSnapshots(process.argv.slice(3));

@@ -2,8 +2,9 @@
 import { appendFileSync, cpSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { checkCppFormat, writeCppFormat } from '../src/sources/cpp-format.ts';
 import { checkGenerated, checkKernelLines, countLines, kernelBudgets } from '../src/sources/kernels.ts';
-import { createFolder, repoFolder } from './fixture.ts';
+import { copySettings, createFolder, repoFolder } from './fixture.ts';
 
 const kernels = join(repoFolder, 'packages', 'backend-wasm');
 
@@ -36,6 +37,33 @@ describe('generated files', () => {
 
   it('does not pass without a generator', () => {
     expect(checkGenerated(createFolder({})).join('\n')).toContain('nothing was checked');
+  });
+});
+
+describe('format of C++', () => {
+  const folder = (code: string): string => {
+    const root = createFolder({ 'packages/native/source/ops/add.cpp': code });
+    copySettings(root, '.clang-format');
+    return root;
+  };
+
+  it('accepts formatted files and catches others', () => {
+    expect(checkCppFormat(folder('int add(int a, int b) { return a + b; }\n'))).toEqual([]);
+    const [problem, ...rest] = checkCppFormat(folder('int  add(int a,int b){return a+b;}\n'));
+    expect(problem).toContain('source/ops/add.cpp is not formatted');
+    expect(rest).toEqual([]);
+  });
+
+  it('writes what it accepts', () => {
+    const root = folder('int  add(int a,int b){return a+b;}\n');
+    writeCppFormat(root);
+    expect(checkCppFormat(root)).toEqual([]);
+  });
+
+  it('does not pass without a file', () => {
+    const root = createFolder({ 'packages/native/source/README.md': '' });
+    copySettings(root, '.clang-format');
+    expect(() => checkCppFormat(root)).toThrow('nothing was checked');
   });
 });
 

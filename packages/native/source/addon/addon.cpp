@@ -8,7 +8,8 @@
 #include "../runtime/level.h"
 
 namespace winnow {
-#define X(name, level) namespace name { extern const Level level; }
+#define X(name, level) \
+  namespace name { extern const Level level; }
 WINNOW_LEVELS
 #undef X
 
@@ -32,9 +33,7 @@ struct Attachment {
 };
 
 /** The attachments of an environment: of a thread. */
-struct Environment {
-  Attachment* first;
-};
+struct Environment { Attachment* first; };
 
 void freeEnvironment(napi_env, void* data, void*) {
   Environment* environment = static_cast<Environment*>(data);

@@ -25,9 +25,7 @@ struct CachedRows {
   const float* floatsAt(int32_t index, int32_t kvHead, int32_t count, float* to) const {
     return rowsOf(dtype, addressOf(index, kvHead), to, count * depth);
   }
-  void copy(int32_t index, int32_t kvHead, int32_t count, float* to) const {
-    copyRows(dtype, addressOf(index, kvHead), to, count * depth);
-  }
+  void copy(int32_t index, int32_t kvHead, int32_t count, float* to) const { copyRows(dtype, addressOf(index, kvHead), to, count * depth); }
 };
 
 /** Slots of the context of a token, its splits, and the slots of a split, whole chunks of 64. */
@@ -97,7 +95,5 @@ struct KvCache {
 };
 
 /** Whether rows of the caches of a record can be dequantized. */
-inline bool hasRowTypes(const Record& record) {
-  return isRowType(inputs::keys::dtype(record)) && isRowType(inputs::values::dtype(record));
-}
+inline bool hasRowTypes(const Record& record) { return isRowType(inputs::keys::dtype(record)) && isRowType(inputs::values::dtype(record)); }
 }  // namespace WINNOW_NAMESPACE

@@ -132,8 +132,8 @@ template <int N> inline FloatVector<N> expOf(FloatVector<N> x) {
   const auto shifted = t + ROUNDING;
   const auto r = t - (shifted - ROUNDING);
   auto p = splatTo<N>(1.5370705380938858e-4f);
-  for (const float c : {1.3399848281486022e-3f, 9.618373249344893e-3f, 5.5503290351823074e-2f, 2.402264846229741e-1f,
-                        6.931472055770829e-1f, 1.0f}) {
+  for (const float c :
+       {1.3399848281486022e-3f, 9.618373249344893e-3f, 5.5503290351823074e-2f, 2.402264846229741e-1f, 6.931472055770829e-1f, 1.0f}) {
     p = fma(p, r, splatTo<N>(c));
   }
   // adding the integer to the exponent of 1 gives 2^n, and 0 for -127

@@ -13,8 +13,8 @@ void packPanel(const FloatGemm& product, int begin, int end, int column, int cou
       dequantize(product.dtype, product.weight + at, count, scratch.rows[i]);
     }
     for (int k = 0; k < count; k += 4) {
-      storeColumns(scratch.rows[0] + k, scratch.rows[1] + k, scratch.rows[2] + k, scratch.rows[3] + k,
-                   &scratch.panel[k][0][0] + o, FLOAT_MC);
+      storeColumns(scratch.rows[0] + k, scratch.rows[1] + k, scratch.rows[2] + k, scratch.rows[3] + k, &scratch.panel[k][0][0] + o,
+                   FLOAT_MC);
     }
   }
 }

@@ -15,9 +15,7 @@ void int8Matmul(const Record& record, Threads& threads);
 void quantizeAll(const float* x, const Activations& to, int32_t numBlocks, Threads& threads);
 
 /** Whether rows of this type are interleaved at load. */
-constexpr bool canRepack(int32_t dtype) {
-  return dtype == Q8_0 || dtype == Q4_0 || dtype == Q4_K || dtype == Q5_K || dtype == Q6_K;
-}
+constexpr bool canRepack(int32_t dtype) { return dtype == Q8_0 || dtype == Q4_0 || dtype == Q4_K || dtype == Q5_K || dtype == Q6_K; }
 
 /** Bytes of the quantized activations of `numBlocks` blocks. */
 constexpr size_t activationBytes(size_t numBlocks) { return numBlocks * 128 + 64; }

@@ -118,9 +118,7 @@ void multiplyPanel(const Qgemm& product, int begin, int end, QgemmScratch& scrat
         for (; v + STEP <= numVectors; v += STEP) {
           multiplyBlocks<FORMAT, STEP>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
         }
-        for (; v < numVectors; v++) {
-          multiplyBlocks<FORMAT, 1>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]);
-        }
+        for (; v < numVectors; v++) { multiplyBlocks<FORMAT, 1>(&scratch.panel[v][i], x, meta, last - first, scratch.sums[v][0]); }
       }
     }
     storePanel(product, begin, end, first, last, scratch);
@@ -208,9 +206,8 @@ void roundToken(const float* x, int32_t numBlocks, uint16_t* to) {
 }
 
 void qgemmTiles(int32_t dtype, const Qgemm& product, int32_t begin, int32_t end, QgemmScratch& scratch, uint8_t* panel) {
-  withFormat(dtype, [&](auto format) {
-    multiplyTiles<decltype(format)>(product, begin, end, scratch, reinterpret_cast<BlockTile*>(panel));
-  });
+  withFormat(dtype,
+             [&](auto format) { multiplyTiles<decltype(format)>(product, begin, end, scratch, reinterpret_cast<BlockTile*>(panel)); });
 }
 #endif
 

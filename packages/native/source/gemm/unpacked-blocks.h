@@ -34,9 +34,7 @@ template <int BIT> inline Ints fifthBits(Ints bytes) { return moveBits<BIT, 4>(b
 template <int BIT> inline Ints bitPairs(Ints bytes) { return moveBits<BIT, 4>(bytes, splatI(0x30303030)); }
 
 /** Repacked scales are 2^10 times those of the file. */
-inline Floats groupScales(const Groups& groups, size_t offset) {
-  return mul(loadGroupHalves(groups, offset), splatF(0x1p-10f));
-}
+inline Floats groupScales(const Groups& groups, size_t offset) { return mul(loadGroupHalves(groups, offset), splatF(0x1p-10f)); }
 
 /**
  * What kernels have to know of a dtype: bits of a code, the offset of the initial integer sum in a meta, which corrects for the
@@ -119,7 +117,7 @@ template <bool HAS_FIFTH> struct OffsetFormat {
     }
   }
 
-  static void scaleFour(Ints bytes, Floats factor, Floats UnpackedBlock::*member, UnpackedBlock* to) {
+  static void scaleFour(Ints bytes, Floats factor, Floats UnpackedBlock::* member, UnpackedBlock* to) {
     for (int i = 0; i < 4; i++) to[i].*member = mul(toFloat(bitAnd(shiftRightBy(bytes, splatI(8 * i)), splatI(0xff))), factor);
   }
 

@@ -67,7 +67,8 @@ constexpr int32_t JOB_OPCODE_PROBE_READ = 1011;
 constexpr int32_t JOB_OPCODE_PROBE_F32 = 1012;
 constexpr int32_t JOB_OPCODE_PROBE_INT8 = 1013;
 
-constexpr int32_t MAX_OWN_CODES = 512;  // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
+// maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
+constexpr int32_t MAX_OWN_CODES = 512;
 constexpr int32_t MIN_PANEL_TOKENS = 4;  // fewest tokens of GEMM by panels; fewer go by GEMV
 constexpr int32_t PROBE_STEPS = 8;  // steps of one pass of the arithmetic probes, ten vectors each
 constexpr int32_t GROUP_SIZE = 4;  // rows of a group that repacking interleaves

@@ -207,9 +207,7 @@ class ChunkAttention {
         scratch_.factors[lane] = first + lane >= tile.numLanes() || sum == 0 ? 0 : 1 / sum;
       }
       const float* weights = rows.logits;
-      for (int32_t i = 0; i < count; i++, weights += FLASH::PANEL) {
-        sums[i] += flash.dotLanes(weights, scratch_.factors);
-      }
+      for (int32_t i = 0; i < count; i++, weights += FLASH::PANEL) { sums[i] += flash.dotLanes(weights, scratch_.factors); }
     }
   }
 

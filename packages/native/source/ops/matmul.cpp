@@ -59,8 +59,14 @@ void run(const Record& record, Threads& threads) {
   if (x::numTokens(record) == 0) return;
   if (record.hasFlag(FLAG_INT8)) return int8Matmul(record, threads);
   const int32_t numInputs = weight::numInputs(record), numTokens = x::numTokens(record), dtype = weight::dtype(record);
-  const FloatGemm product = {dtype, weight::address(record), bytesOf(dtype, static_cast<uint64_t>(numInputs)), numInputs, nullptr,
-                             numTokens, y::address(record), weight::numOutputs(record),
+  const FloatGemm product = {dtype,
+                             weight::address(record),
+                             bytesOf(dtype, static_cast<uint64_t>(numInputs)),
+                             numInputs,
+                             nullptr,
+                             numTokens,
+                             y::address(record),
+                             weight::numOutputs(record),
                              bias::isPresent(record) ? bias::address(record) : nullptr};
   if (numTokens >= MIN_PANEL_TOKENS && !record.isInvariant(numTokens)) multiplyMany(record, threads, product);
   else multiplyFew(record, threads, product);

@@ -27,9 +27,7 @@ struct Operands : KvCache {
 };
 
 /** The slots of a page: the index of the first one in the cache, and their number. */
-struct Page {
-  int32_t index, count;
-};
+struct Page { int32_t index, count; };
 
 /** Arrays with an element per open page, one that is not always attended to; whole vectors of LANES. */
 struct Scratch {

@@ -203,9 +203,7 @@ template <class FLASH> class SparqGroup {
 
   /** `y = share * y + (1 - share) * mean` */
   void blend(float* y, float share) const {
-    for (int32_t i = 0; i < from_.valueDim; i++) {
-      y[i] = share * y[i] + (1 - share) * static_cast<float>(scratch_.mean[i] / numVisible_);
-    }
+    for (int32_t i = 0; i < from_.valueDim; i++) { y[i] = share * y[i] + (1 - share) * static_cast<float>(scratch_.mean[i] / numVisible_); }
   }
 
   /** Sums the values of all visible keys, by the means of parts of which all keys are visible. */

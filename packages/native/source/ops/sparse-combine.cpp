@@ -31,8 +31,8 @@ void addGroup(const Record& record, const ActiveRows& active, int first, int end
       const float* from = h::address(record) + static_cast<size_t>(t) * h::maxActive(record) + first;
       memcpy(factors + t * ROWS_AT_ONCE, from, static_cast<size_t>(numRows) * sizeof(float));
     }
-    addScattered(dtype, active.from(first, first + ROWS_AT_ONCE), bytesOf(dtype, static_cast<uint64_t>(begin)), numRows, columns,
-                 factors, h::numTokens(record), sums, stride);
+    addScattered(dtype, active.from(first, first + ROWS_AT_ONCE), bytesOf(dtype, static_cast<uint64_t>(begin)), numRows, columns, factors,
+                 h::numTokens(record), sums, stride);
   }
 }
 

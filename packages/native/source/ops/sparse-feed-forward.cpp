@@ -118,9 +118,7 @@ class FeedForward {
 
 bool supports(const Record& record) { return canDequantize(weight::dtype(record)); }
 
-size_t tokenBytes(const Record& record) {
-  return MAX_GATHER_TOKENS * paddedColumns(static_cast<size_t>(x::dim(record))) * sizeof(float);
-}
+size_t tokenBytes(const Record& record) { return MAX_GATHER_TOKENS * paddedColumns(static_cast<size_t>(x::dim(record))) * sizeof(float); }
 uint64_t sharedBytes(const Record& record) { return MAX_PARTS * tokenBytes(record) + 64; }
 uint64_t localBytes(const Record& record) { return 2 * tokenBytes(record) + 64; }
 bool takes(const Record& record) { return x::numTokens(record) <= MAX_GATHER_TOKENS; }

@@ -122,9 +122,7 @@ struct Positions {
 
 /** Adds globals and, for each position, the keys at power-of-two distances, beyond the windows. */
 template <class ROWS> void addEdges(const Operands& from, const Positions& positions, ROWS& rows) {
-  for (int32_t i = 0; i < from.numGlobals; i++) {
-    rows.addRun(from.globals[i], from.globals[i] + 1, from.local + 1, INT32_MAX);
-  }
+  for (int32_t i = 0; i < from.numGlobals; i++) { rows.addRun(from.globals[i], from.globals[i] + 1, from.local + 1, INT32_MAX); }
   if (!from.logStride) return;
   int64_t stride = 1;
   while (stride <= from.local) stride *= 2;

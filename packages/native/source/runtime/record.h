@@ -57,9 +57,7 @@ class Record {
     for (int axis = rankOf(tensor) - 2; axis >= 0; axis--) product *= dim(tensor, axis);
     return product;
   }
-  int32_t countElements(int tensor) const {
-    return rankOf(tensor) == 0 ? 1 : countRows(tensor) * dimFromEnd(tensor, 1);
-  }
+  int32_t countElements(int tensor) const { return rankOf(tensor) == 0 ? 1 : countRows(tensor) * dimFromEnd(tensor, 1); }
 
   int32_t attributeI(int index) const { return words(task_->attributes)[index]; }
   float attributeF(int index) const { return reinterpret_cast<const float*>(words(task_->attributes))[index]; }

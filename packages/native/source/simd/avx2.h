@@ -10,9 +10,7 @@ constexpr int NUM_REGISTERS = 16;
 constexpr int FLOAT_TILE_TOKENS = 6;
 
 /** -1 in the first `count` lanes, else 0. */
-inline __m256i firstLanes(int count) {
-  return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
+inline __m256i firstLanes(int count) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 inline Floats loadUpTo(const float* from, int count) { return _mm256_maskload_ps(from, firstLanes(count)); }
 inline void storeUpTo(float* to, Floats value, int count) { _mm256_maskstore_ps(to, firstLanes(count), value); }
 
@@ -46,9 +44,7 @@ inline Ints firstPart(int32_t value) { return _mm256_zextsi128_si256(_mm_set1_ep
 inline Ints firstPart(const void* from) { return _mm256_zextsi128_si256(loadPart(from)); }
 inline Floats splatPartF(const void* from) { return _mm256_broadcast_ps(static_cast<const __m128*>(from)); }
 inline Ints partIndices() { return _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1); }
-inline void storePartSum(float* to, Floats a) {
-  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1)));
-}
+inline void storePartSum(float* to, Floats a) { _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1))); }
 
 template <class GROUPS> inline Ints loadGroups(const GROUPS& groups, size_t offset) {
   const auto part = [&](int i) { return reinterpret_cast<const __m128i*>(groups.at[i] + offset); };

@@ -14,9 +14,7 @@ inline Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c
 inline Floats larger(Floats a, Floats b) { return _mm512_max_ps(b, a); }
 /** The first `count` lanes, zeros in the others. */
 inline Floats loadUpTo(const float* from, int count) { return _mm512_maskz_loadu_ps(static_cast<__mmask16>((1 << count) - 1), from); }
-inline void storeUpTo(float* to, Floats value, int count) {
-  _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1 << count) - 1), value);
-}
+inline void storeUpTo(float* to, Floats value, int count) { _mm512_mask_storeu_ps(to, static_cast<__mmask16>((1 << count) - 1), value); }
 
 inline Ints maxI(Ints a, Ints b) { return _mm512_max_epi32(a, b); }
 inline int32_t reduceAdd(Ints a) { return _mm512_reduce_add_epi32(a); }

@@ -58,12 +58,9 @@ template <int BITS> inline Ints codesOf(Ints codes) {
 
 /** Words of a token, each in one lane, times the same words of rows. */
 template <int BITS, int VECTORS, int... J>
-inline void addWords(const Ints (&codes)[VECTORS][8], int first, int8x16_t words, Ints (&sums)[VECTORS],
-                     std::integer_sequence<int, J...>) {
+inline void addWords(const Ints (&codes)[VECTORS][8], int first, int8x16_t words, Ints (&sums)[VECTORS], std::integer_sequence<int, J...>) {
 #pragma GCC unroll 2
-  for (int v = 0; v < VECTORS; v++) {
-    ((sums[v] = vdotq_laneq_s32(sums[v], signedIn(codesOf<BITS>(codes[v][first + J])), words, J)), ...);
-  }
+  for (int v = 0; v < VECTORS; v++) { ((sums[v] = vdotq_laneq_s32(sums[v], signedIn(codesOf<BITS>(codes[v][first + J])), words, J)), ...); }
 }
 
 template <int BITS, int FROM, int TO, int VECTORS>

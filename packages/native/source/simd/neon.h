@@ -54,9 +54,7 @@ inline uint8x8_t loadFour(const uint8_t* from) {
   memcpy(&word, from, 4);
   return vreinterpret_u8_u32(vdup_n_u32(word));
 }
-inline Floats widenBytes(uint8x8_t bytes) {
-  return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes)))));
-}
+inline Floats widenBytes(uint8x8_t bytes) { return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(bytes))))); }
 inline FloatVector<LANES> loadBytes(const uint8_t* from) { return widenBytes(loadFour(from)); }
 inline FloatVector<LANES> loadFlipped(const uint8_t* from) { return widenBytes(veor_u8(loadFour(from), vdup_n_u8(128))); }
 inline FloatVector<LANES> loadNibbles(const uint8_t* from, bool isHigh) {

@@ -86,8 +86,9 @@ void testQgemm(const Case& c) {
   const Activations activations(base, static_cast<size_t>(padded * numBlocks));
   for (int t = 0; t < c.numTokens; t++) quantizeBlocks(&operands.x[t * c.numColumns], activations, t, numBlocks, padded);
   std::vector<float> y(static_cast<size_t>(c.numRows * c.numTokens), NAN);
-  const Qgemm product = {operands.weight.data(), 4 * operands.rows.size() / c.numRows, numBlocks, activations, padded, c.numTokens,
-                         y.data(), c.numRows, operands.bias.data()};
+  const Qgemm product = {
+      operands.weight.data(), 4 * operands.rows.size() / c.numRows, numBlocks, activations, padded, c.numTokens, y.data(), c.numRows,
+      operands.bias.data()};
   auto* scratch = static_cast<QgemmScratch*>(allocate(sizeof(QgemmScratch)));
   for (int row = 0; row < c.numRows; row += MC) qgemmPanel(c.dtype, product, row, row + MC < c.numRows ? row + MC : c.numRows, *scratch);
   check("qgemm", c, operands, y);
@@ -140,8 +141,8 @@ void testFloats(const Case& c) {
   for (int tile = 0; tile * FLOAT_TILE_TOKENS < c.numTokens; tile++) {
     packTile(operands.x.data(), c.numTokens, c.numColumns, tile, packed.data());
   }
-  const FloatGemm product = {c.dtype, operands.rows.data(), rowBytes, c.numColumns, packed.data(), c.numTokens,
-                             y.data(), c.numRows, operands.bias.data()};
+  const FloatGemm product = {c.dtype,   operands.rows.data(), rowBytes, c.numColumns, packed.data(), c.numTokens, y.data(),
+                             c.numRows, operands.bias.data()};
   auto* scratch = static_cast<FloatGemmScratch*>(allocate(sizeof(FloatGemmScratch)));
   for (int row = 0; row < c.numRows; row += FLOAT_MC) {
     floatGemmPanel(product, row, row + FLOAT_MC < c.numRows ? row + FLOAT_MC : c.numRows, *scratch);

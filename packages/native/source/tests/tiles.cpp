@@ -80,8 +80,8 @@ void testTiles(const Case& c) {
 
 void testRounding() {
   const float values[16] = {1, -1, 1.00390625f, 1.01171875f, 0, -0.0f, INFINITY, -INFINITY, NAN, 3.0e38f, 1.5f, 2, 3, 4, 5, 6};
-  const uint16_t expected[16] = {0x3f80, 0xbf80, 0x3f80, 0x3f82, 0, 0x8000, 0x7f80, 0xff80, 0x7fc0, 0x7f62, 0x3fc0,
-                                 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0};
+  const uint16_t expected[16] = {0x3f80, 0xbf80, 0x3f80, 0x3f82, 0,      0x8000, 0x7f80, 0xff80,
+                                 0x7fc0, 0x7f62, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0};
   uint16_t rounded[16];
   storeBrainFloats(rounded, load(values));
   for (int i = 0; i < 16; i++) {
