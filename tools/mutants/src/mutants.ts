@@ -4,6 +4,7 @@ import { attentionKernelsMutants } from './lists/attention-kernels.ts';
 import { coreMutants } from './lists/core.ts';
 import { engineMutants } from './lists/engine.ts';
 import { formatsMutants } from './lists/formats.ts';
+import { jobsMutants } from './lists/jobs.ts';
 import { kernelsMutants } from './lists/kernels.ts';
 import { nativeKernelsMutants } from './lists/native-kernels.ts';
 import { sparsityMutants } from './lists/sparsity.ts';
@@ -19,6 +20,7 @@ export const mutants: readonly Mutant[] = [
   ...engineMutants,
   ...sparsityMutants,
   ...applicationsMutants,
+  ...jobsMutants,
   ...untrustedInputMutants,
   ...testSupportMutants,
   ...kernelsMutants,

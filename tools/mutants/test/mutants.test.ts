@@ -28,6 +28,7 @@ describe('the planted defects', () => {
       'packages/grammar',
       'packages/hub',
       'packages/inference-backend',
+      'packages/jobs',
       'packages/kv-cache',
       'packages/langchain',
       'packages/models',

@@ -11,6 +11,7 @@ export * as gguf from '@winnow/gguf';
 export * as grammar from '@winnow/grammar';
 export * as hub from '@winnow/hub';
 export * as inferenceBackend from '@winnow/inference-backend';
+export * as jobs from '@winnow/jobs';
 export * as kvCache from '@winnow/kv-cache';
 export * as langchain from '@winnow/langchain';
 export * as models from '@winnow/models';

@@ -1,0 +1,135 @@
+/** Blobs behind HTTP: GET with ranges, HEAD, PUT and DELETE, as object stores and WebDAV servers have them. */
+import { Readable } from 'node:stream';
+import type { ReadableStream } from 'node:stream/web';
+import { httpSource } from '@winnow/bytes';
+import { ArgumentError, checkOptions, IoError, type OptionNames } from '@winnow/tensor';
+import {
+  checkKey,
+  checkOffset,
+  type BlobContent,
+  type BlobInfo,
+  type BlobStore,
+  type ReadBlobOptions,
+  type WriteBlobOptions,
+  type WrittenBlob,
+} from './blob-store.js';
+import { Checksum, counted } from './checksum.node.js';
+import { readOptionNames, writeOptionNames } from './folder-blobs.node.js';
+
+export interface HttpBlobStoreOptions {
+  /** Default: the global `fetch`. */
+  readonly fetch?: typeof fetch;
+  /** Sent with every request, for example `Authorization`. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+const optionNames: OptionNames<HttpBlobStoreOptions> = { fetch: true, headers: true };
+
+const partBytes = 1024 * 1024;
+
+/**
+ * A key is a path below the URL. Reads continue after a transient failure from the byte where it occurred. The server must
+ * make a PUT visible when it is complete, or never; and cannot list.
+ */
+export function createHttpBlobStore(url: string | URL, options: HttpBlobStoreOptions = {}): BlobStore {
+  checkOptions(options, optionNames);
+  return new HttpBlobStore(String(url).replace(/\/*$/, '/'), options);
+}
+
+class HttpBlobStore implements BlobStore {
+  readonly name: string;
+  readonly canList = false;
+  readonly #options: HttpBlobStoreOptions;
+
+  constructor(url: string, options: HttpBlobStoreOptions) {
+    this.name = url;
+    this.#options = options;
+  }
+
+  async write(key: string, content: BlobContent, options: WriteBlobOptions = {}): Promise<WrittenBlob> {
+    checkOptions(options, writeOptionNames);
+    const { sha256: expected, signal } = options;
+    const checksum = new Checksum();
+    let sha256 = '';
+    async function* body(url: string): AsyncGenerator<Uint8Array, void, void> {
+      yield* counted(content, checksum, signal);
+      sha256 = checksum.end(url, expected); // an error here aborts the request, so that nothing is stored
+    }
+    const url = this.#urlOf(key);
+    const stream = Readable.toWeb(Readable.from(body(url), { objectMode: false })) as ReadableStream;
+    await this.#send(url, 'PUT', [200, 201, 204], { body: stream, duplex: 'half', ...(signal && { signal }) });
+    return { key, sizeBytes: checksum.sizeBytes, sha256 };
+  }
+
+  async *read(key: string, options: ReadBlobOptions = {}): AsyncGenerator<Uint8Array, void, void> {
+    checkOptions(options, readOptionNames);
+    const { byteOffset = 0, sha256, signal } = options;
+    const url = this.#urlOf(key);
+    const info = await this.stat(key);
+    if (info?.sizeBytes === 0) {
+      checkOffset(byteOffset, 0); // a range of an empty file does not exist
+      new Checksum().end(url, sha256);
+      return;
+    }
+    const source = await httpSource(url, { ...this.#options, ...(signal && { signal }) });
+    try {
+      checkOffset(byteOffset, source.sizeBytes);
+      const checksum = new Checksum();
+      const buffer = new Uint8Array(Math.min(partBytes, source.sizeBytes - byteOffset));
+      for (let offset = byteOffset; offset < source.sizeBytes;) {
+        const part = buffer.subarray(0, Math.min(buffer.byteLength, source.sizeBytes - offset));
+        await source.read(offset, part);
+        if (byteOffset === 0) checksum.add(part);
+        yield part;
+        offset += part.byteLength;
+      }
+      if (byteOffset === 0) checksum.end(url, sha256);
+    } finally {
+      await source.close();
+    }
+  }
+
+  async stat(key: string): Promise<BlobInfo | undefined> {
+    const { status, headers } = await this.#send(this.#urlOf(key), 'HEAD', [200, 404]);
+    if (status === 404) return undefined;
+    const modified = Date.parse(headers.get('last-modified') ?? '');
+    const modifiedAt = Number.isNaN(modified) ? {} : { modifiedAtMs: modified };
+    return { key, sizeBytes: Number(headers.get('content-length') ?? 0), ...modifiedAt };
+  }
+
+  async delete(key: string): Promise<boolean> {
+    return (await this.#send(this.#urlOf(key), 'DELETE', [200, 202, 204, 404])).status !== 404;
+  }
+
+  async list(): Promise<BlobInfo[]> {
+    throw new ArgumentError({ argument: 'list', expected: 'a store that lists', actual: `HTTP at ${this.name}` });
+  }
+
+  #urlOf(key: string): string {
+    checkKey(key);
+    return `${this.name}${key}`;
+  }
+
+  async #send(url: string, method: string, expected: readonly number[], init: object = {}): Promise<Response> {
+    const { fetch: send = fetch, headers = {} } = this.#options;
+    let response: Response;
+    try {
+      response = await send(url, { method, headers, ...init });
+    } catch (error) {
+      throw reasonOf(error, url, method);
+    }
+    await response.body?.cancel();
+    if (expected.includes(response.status)) return response;
+    throw new IoError({ source: url, message: `${method} failed with status ${response.status}` });
+  }
+}
+
+/** The reason of a failed request: what the content threw, or the network. */
+function reasonOf(error: unknown, source: string, method: string): unknown {
+  for (let each: unknown = error; each instanceof Error; each = each.cause) {
+    if (IoError.isInstance(each) || each.name === 'AbortError') return each;
+  }
+  const { cause } = error as Error;
+  const detail = cause instanceof Error ? cause.message : String((error as Error).message);
+  return new IoError({ source, message: `${method} failed: ${detail}` }, { cause: error });
+}

@@ -1,0 +1,3 @@
+export { openSqliteJobStore, type SqliteJobStoreOptions } from './sqlite/sqlite-job-store.node.js';
+export { createFolderBlobStore } from './blobs/folder-blobs.node.js';
+export { createHttpBlobStore, type HttpBlobStoreOptions } from './blobs/http-blobs.node.js';

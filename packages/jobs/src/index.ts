@@ -1,0 +1,41 @@
+export {
+  jobPriorities,
+  jobStates,
+  lapsedError,
+  noCounts,
+  retryDelayMs,
+  type ClaimedJob,
+  type ClaimOptions,
+  type Enqueued,
+  type EnqueueOptions,
+  type EventOptions,
+  type FailOptions,
+  type FailState,
+  type JobCounts,
+  type JobError,
+  type JobEvent,
+  type JobInfo,
+  type JobState,
+  type JobStore,
+  type LeaseState,
+  type ListOptions,
+  type NewJob,
+} from './job-store.js';
+export {
+  JobFailure,
+  runWorker,
+  type JobContext,
+  type JobHandler,
+  type JobOutcome,
+  type WorkerOptions,
+} from './worker.js';
+export { checkJobs, resolveClaimOptions, resolveEnqueueOptions, type ResolvedEnqueueOptions } from './checks.js';
+export {
+  checkKey,
+  type BlobContent,
+  type BlobInfo,
+  type BlobStore,
+  type ReadBlobOptions,
+  type WriteBlobOptions,
+  type WrittenBlob,
+} from './blobs/blob-store.js';

@@ -1,0 +1,194 @@
+/**
+ * The contract of job stores: queues of jobs that outlive the processes that work on them. Delivery is at least once, and
+ * a job has one result: the first that its holder records. Times are milliseconds since 1970.
+ */
+
+/**
+ * `waiting` jobs can be claimed (after their delay, if they failed before), `running` ones have a holder. The other
+ * states are final.
+ */
+export type JobState = 'waiting' | 'running' | 'completed' | 'failed' | 'canceled' | 'expired';
+
+export const jobStates: readonly JobState[] = ['waiting', 'running', 'completed', 'failed', 'canceled', 'expired'];
+
+/** Batches of users that wait for them come before others. Any other integers work, too. */
+export const jobPriorities: { readonly interactive: number; readonly batch: number } = { interactive: 10, batch: 0 };
+
+export interface NewJob {
+  /** Identity within its batch: a job of a known id is not added again. */
+  readonly customId: string;
+  /** Position within its batch, such as its line: unique, from 0. */
+  readonly index: number;
+  /** What to do, in the words of whoever does it. */
+  readonly payload: string;
+  /**
+   * Jobs of a batch are claimed in the order of their groups, then of their positions, so that what they share is still
+   * there for the next. Default: the empty string.
+   */
+  readonly group?: string;
+}
+
+export interface EnqueueOptions {
+  /** Who should claim the jobs, such as the model that they need. Default `default`. */
+  readonly queue?: string;
+  /** Jobs of a higher priority are claimed first. Default `jobPriorities.batch`. */
+  readonly priority?: number;
+  /** Number of claims after which a job that did not complete has failed. Default 3. */
+  readonly maxAttempts?: number;
+  /** Time from which on the jobs can no longer be claimed. Default: none. */
+  readonly expiresAtMs?: number;
+}
+
+export interface Enqueued {
+  readonly numAdded: number;
+  /** Positions of jobs whose id is that of a job at another position of the batch. They were not added. */
+  readonly conflicts: readonly number[];
+}
+
+export interface ClaimOptions {
+  /** Name of the worker, for reports. */
+  readonly worker: string;
+  /** Time in milliseconds after which another worker may claim the job, unless the holder extends it. */
+  readonly leaseMs: number;
+  /** Maximum number of jobs. Default 1. */
+  readonly limit?: number;
+  /** Queues to claim from. Default: all. */
+  readonly queues?: readonly string[];
+  /**
+   * Whether the worker runs nothing else: only then it gets a suspect, and nothing with it. Default true.
+   */
+  readonly alone?: boolean;
+}
+
+/** A job with a holder: whoever has the token, until another one claims the job. */
+export interface ClaimedJob {
+  readonly batchId: string;
+  readonly customId: string;
+  readonly index: number;
+  readonly queue: string;
+  readonly payload: string;
+  /** Number of this claim, from 1. */
+  readonly attempt: number;
+  /**
+   * Whether its workers disappeared twice, or before its last attempt. It may be the reason, so it comes after the others of
+   * its batch, and its worker should run nothing else meanwhile: it takes no other job down with it.
+   */
+  readonly isSuspect: boolean;
+  readonly token: string;
+}
+
+export interface JobError {
+  /** For programs, such as `lease_lapsed`. */
+  readonly code: string;
+  readonly message: string;
+}
+
+export interface FailOptions {
+  /** Whether another attempt could succeed. Default true. */
+  readonly retry?: boolean;
+  /** Minimum delay of the next attempt in milliseconds. Default: `retryDelayMs`. */
+  readonly delayMs?: number;
+}
+
+/** What a holder learns: whether the job is still its own, or why not. */
+export type LeaseState = 'held' | 'canceled' | 'lost';
+
+/** What became of a failed job: it waits for the next attempt, or has failed. */
+export type FailState = 'waiting' | 'failed' | 'canceled' | 'lost';
+
+export interface JobInfo {
+  readonly batchId: string;
+  readonly customId: string;
+  readonly index: number;
+  readonly state: JobState;
+  /** Number of claims so far. */
+  readonly attempts: number;
+  /** What the last heartbeat reported, from 0 to 1. */
+  readonly progress: number;
+  readonly worker?: string;
+  /** Of completed jobs. */
+  readonly result?: string;
+  /** Of failed jobs, and of waiting ones that failed before. */
+  readonly error?: JobError;
+  readonly startedAtMs?: number;
+  readonly endedAtMs?: number;
+}
+
+export interface ListOptions {
+  /** Default: all. */
+  readonly states?: readonly JobState[];
+  /** Only jobs at later positions. Default -1. */
+  readonly after?: number;
+  /** Default 100. */
+  readonly limit?: number;
+}
+
+export type JobCounts = Readonly<Record<JobState, number>>;
+
+/** A job entered a state, or reported progress. */
+export interface JobEvent {
+  /** Increases with each event of a store. */
+  readonly sequence: number;
+  readonly batchId: string;
+  readonly customId: string;
+  readonly event: JobState | 'progress';
+  readonly atMs: number;
+}
+
+export interface EventOptions {
+  /** Default: of all batches. */
+  readonly batchId?: string;
+  /** Only later events than this sequence number. Default: those from now on. */
+  readonly after?: number;
+  /** Ends the events. */
+  readonly signal: AbortSignal;
+}
+
+export interface JobStore {
+  /**
+   * Adds jobs to a batch, which begins with its first job. All or none of one call are added.
+   * @throws {ArgumentError} for an invalid job, or two with one position
+   */
+  enqueue(batchId: string, jobs: readonly NewJob[], options?: EnqueueOptions): Promise<Enqueued>;
+  /**
+   * Claims the next jobs: by priority, then batches in the order in which they began. Jobs whose lease has lapsed are
+   * claimed again, or have failed after their last attempt.
+   */
+  claim(options: ClaimOptions): Promise<ClaimedJob[]>;
+  /** Extends a lease. @param progress from 0 to 1 */
+  heartbeat(job: ClaimedJob, leaseMs: number, progress?: number): Promise<LeaseState>;
+  /** Records the result. `lost`: another worker has claimed the job or recorded its result. */
+  complete(job: ClaimedJob, result: string): Promise<LeaseState>;
+  /** Records a failure; while there are attempts left, the job waits for the next one. */
+  fail(job: ClaimedJob, error: JobError, options?: FailOptions): Promise<FailState>;
+  /** Returns a job that was not tried. The attempt does not count. */
+  release(job: ClaimedJob): Promise<LeaseState>;
+  /** Cancels all jobs of a batch that are not final. @returns how many */
+  cancel(batchId: string): Promise<number>;
+  /** Jobs of a batch by position. An unknown batch has none. */
+  list(batchId: string, options?: ListOptions): Promise<JobInfo[]>;
+  counts(batchId: string): Promise<JobCounts>;
+  /** Ids of the batches, in the order in which they began. */
+  batches(): Promise<string[]>;
+  /** Forgets a batch, its results and its events. @returns whether there was one */
+  remove(batchId: string): Promise<boolean>;
+  /** Events as they happen, in any process. */
+  events(options: EventOptions): AsyncIterable<JobEvent>;
+  /** Ends the use of the store; jobs stay. May be called more than once. */
+  close(): Promise<void>;
+}
+
+/** The delay before the attempt after `attempt` failed ones: 1 s, doubled with each, at most 5 minutes. */
+export function retryDelayMs(attempt: number): number {
+  return Math.min(300_000, 1000 * 2 ** (attempt - 1));
+}
+
+/** Of a job whose last worker disappeared. */
+export const lapsedError: JobError = {
+  code: 'lease_lapsed',
+  message: 'each worker that tried it stopped or stalled',
+};
+
+export function noCounts(): Record<JobState, number> {
+  return { waiting: 0, running: 0, completed: 0, failed: 0, canceled: 0, expired: 0 };
+}

@@ -1,0 +1,150 @@
+/** The statements of a job store in a SQLite file. Each belongs to a transaction of its caller. */
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { ClaimedJob, JobEvent, JobInfo, JobState } from '../job-store.js';
+
+export type Parameter = string | number | null;
+
+/** What a claim returns. */
+export type ClaimedRow = Omit<ClaimedJob, 'token' | 'isSuspect'> & { readonly batch: number };
+
+export interface JobRow {
+  readonly batchId: string;
+  readonly customId: string;
+  readonly position: number;
+  readonly state: JobState;
+  readonly attempts: number;
+  readonly progress: number;
+  readonly worker: string | null;
+  readonly result: string | null;
+  readonly error_code: string | null;
+  readonly error_message: string | null;
+  readonly started_at: number | null;
+  readonly ended_at: number | null;
+}
+
+export const eventColumns = `sequence, (SELECT name FROM batches WHERE id = batch) AS batchId, custom_id AS customId, event, at AS atMs`;
+
+export const jobColumns = `(SELECT name FROM batches WHERE id = batch) AS batchId, custom_id AS customId, position, state,
+  attempts, progress, worker, result, error_code, error_message, started_at, ended_at`;
+
+const changed = 'RETURNING batch, custom_id, state';
+
+/** A job that was running when its worker disappeared as often as this may be the reason, and is tried alone. */
+const suspectLapses = 2;
+
+/** Jobs whose time has come without a worker: parameters `now`, for each statement. */
+export const sweeps: readonly [expired: string, failed: string, lapsed: string] = [
+  `UPDATE jobs SET state = 'expired', ended_at = :now
+     WHERE state = 'waiting' AND expires_at <= :now ${changed}`,
+  `UPDATE jobs SET state = 'failed', ended_at = :now, token = NULL, lease_until = NULL,
+       error_code = :code, error_message = :message
+     WHERE state = 'running' AND lease_until <= :now AND attempts >= max_attempts ${changed}`,
+  `UPDATE jobs SET state = CASE WHEN expires_at <= :now THEN 'expired' ELSE 'waiting' END,
+       ended_at = CASE WHEN expires_at <= :now THEN :now END, token = NULL, lease_until = NULL, lapses = lapses + 1,
+       suspect = lapses + 1 >= ${suspectLapses} OR attempts + 1 >= max_attempts
+     WHERE state = 'running' AND lease_until <= :now ${changed}`,
+];
+
+export const enqueueStatement = `INSERT INTO jobs
+  (batch, custom_id, position, queue, payload, grouping, priority, max_attempts, expires_at)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`;
+
+/** The next jobs in their order. @param numQueues 0: from all */
+export function nextStatement(numQueues: number): string {
+  const ofQueues = numQueues === 0 ? '' : `AND queue IN (${Array.from({ length: numQueues }, () => '?').join(', ')})`;
+  return `SELECT id, suspect FROM jobs WHERE state = 'waiting' AND available_at <= ? ${ofQueues}
+    ORDER BY priority DESC, batch, suspect, grouping, position LIMIT ?`;
+}
+
+export const claimStatement: string = `UPDATE jobs SET state = 'running', attempts = attempts + 1, token = ?, worker = ?,
+    lease_until = ?, started_at = ?, progress = 0
+  WHERE id = ? RETURNING (SELECT name FROM batches WHERE id = batch) AS batchId, custom_id AS customId,
+    position AS "index", queue, payload, attempts AS attempt, batch`;
+
+export type HolderChange = 'heartbeat' | 'complete' | 'retry' | 'fail' | 'release';
+
+/** What the holder of a job sets. */
+export const holderChanges: Readonly<Record<'heartbeat' | 'complete' | 'retry' | 'fail' | 'release', string>> = {
+  heartbeat: 'lease_until = ?, progress = max(progress, ?)',
+  complete: `state = 'completed', result = ?, ended_at = ?, progress = 1, token = NULL, lease_until = NULL,
+    error_code = NULL, error_message = NULL`,
+  retry: `state = 'waiting', available_at = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL`,
+  fail: `state = 'failed', ended_at = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL`,
+  release: `state = 'waiting', attempts = attempts - 1, token = NULL, lease_until = NULL`,
+};
+
+export function holderStatement(change: HolderChange): string {
+  return `UPDATE jobs SET ${holderChanges[change]} WHERE batch = (SELECT id FROM batches WHERE name = ?)
+    AND custom_id = ? AND state = 'running' AND token = ? ${changed}`;
+}
+
+export const cancelStatement: string = `UPDATE jobs SET state = 'canceled', ended_at = ?, token = NULL, lease_until = NULL
+  WHERE batch = (SELECT id FROM batches WHERE name = ?) AND state IN ('waiting', 'running') ${changed}`;
+
+/** A job that entered a state. */
+export interface ChangedRow {
+  readonly batch: number;
+  readonly custom_id: string;
+  readonly state: JobEvent['event'];
+}
+
+/** Prepares each statement once. */
+export class Statements {
+  readonly #database: DatabaseSync;
+  readonly #prepared = new Map<string, StatementSync>();
+
+  constructor(database: DatabaseSync) {
+    this.#database = database;
+  }
+
+  all<Row>(sql: string, ...parameters: readonly Parameter[]): Row[] {
+    return this.#of(sql).all(...parameters) as Row[];
+  }
+
+  allNamed<Row>(sql: string, parameters: Readonly<Record<string, Parameter>>): Row[] {
+    return this.#of(sql).all(parameters) as Row[];
+  }
+
+  get<Row>(sql: string, ...parameters: readonly Parameter[]): Row | undefined {
+    return this.#of(sql).get(...parameters) as Row | undefined;
+  }
+
+  /** @returns the number of changed rows */
+  run(sql: string, ...parameters: readonly Parameter[]): number {
+    return Number(this.#of(sql).run(...parameters).changes);
+  }
+
+  /** All or nothing, alone among all processes. */
+  transaction<T>(work: () => T): T {
+    this.#database.exec('BEGIN IMMEDIATE');
+    try {
+      const result = work();
+      this.#database.exec('COMMIT');
+      return result;
+    } catch (error) {
+      this.#database.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  #of(sql: string): StatementSync {
+    let statement = this.#prepared.get(sql);
+    if (statement === undefined) {
+      statement = this.#database.prepare(sql);
+      this.#prepared.set(sql, statement);
+    }
+    return statement;
+  }
+}
+
+export function jobInfo(row: JobRow): JobInfo {
+  const { batchId, customId, position: index, state, attempts, progress, worker, result, error_code: code } = row;
+  return {
+    ...{ batchId, customId, index, state, attempts, progress },
+    ...(worker === null ? {} : { worker }),
+    ...(result === null ? {} : { result }),
+    ...(code === null ? {} : { error: { code, message: row.error_message ?? '' } }),
+    ...(row.started_at === null ? {} : { startedAtMs: row.started_at }),
+    ...(row.ended_at === null ? {} : { endedAtMs: row.ended_at }),
+  };
+}

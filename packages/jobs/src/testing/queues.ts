@@ -1,0 +1,169 @@
+/** What is added, and in which order it is claimed. */
+import { ArgumentError } from '@winnow/tensor';
+import { expect, it } from 'vitest';
+import { jobPriorities, type ClaimedJob, type NewJob } from '../job-store.js';
+import { claimAll, claimOne, jobsOf, type UseBench } from './bench.js';
+
+const names = (jobs: readonly ClaimedJob[]): string[] => jobs.map(({ batchId, customId }) => `${batchId}/${customId}`);
+
+export function testQueues(use: UseBench, sortsGroups: boolean): void {
+  testEnqueue(use);
+  testIds(use);
+  testOrder(use, sortsGroups);
+  testSharing(use);
+}
+
+function testEnqueue(use: UseBench): void {
+  it('gives what was added, and keeps its result', async () => {
+    const store = await use().open();
+    const payload = '{"text":"\u00e9 \u{1f30a} \\u0000 \'quotes\'; --"}';
+    const added = [{ customId: 'a', index: 4, payload }];
+    expect(await store.enqueue('batch', added)).toEqual({ numAdded: 1, conflicts: [] });
+    const job = await claimOne(store, 60_000);
+    expect(job).toMatchObject({ batchId: 'batch', customId: 'a', index: 4, payload, attempt: 1, queue: 'default' });
+    expect(await store.claim({ worker: 'other', leaseMs: 60_000 })).toEqual([]);
+    expect(await store.complete(job, payload)).toBe('held');
+    const [info] = await store.list('batch');
+    expect(info).toMatchObject({
+      customId: 'a',
+      index: 4,
+      state: 'completed',
+      attempts: 1,
+      result: payload,
+      worker: 'worker',
+    });
+    expect(await store.counts('batch')).toEqual({
+      waiting: 0,
+      running: 0,
+      completed: 1,
+      failed: 0,
+      canceled: 0,
+      expired: 0,
+    });
+  });
+
+  it('adds a job of a known id once, also when it has ended', async () => {
+    const store = await use().open();
+    const jobs = jobsOf(['a', 'b']);
+    await store.enqueue('batch', jobs);
+    await store.complete(await claimOne(store, 60_000), 'first');
+    expect(await store.enqueue('batch', [...jobs, { customId: 'c', index: 2, payload: '' }])).toEqual({
+      numAdded: 1,
+      conflicts: [],
+    });
+    expect(names(await claimAll(store))).toEqual(['batch/b', 'batch/c']);
+    expect((await store.list('batch'))[0]?.result).toBe('first');
+  });
+}
+
+function testIds(use: UseBench): void {
+  it('tells which positions have the id of another one', async () => {
+    const store = await use().open();
+    const jobs = ['a', 'b', 'a'].map((customId, index) => ({ customId, index, payload: String(index) }));
+    expect(await store.enqueue('batch', jobs)).toEqual({ numAdded: 2, conflicts: [2] });
+    expect(await store.enqueue('batch', [{ customId: 'b', index: 7, payload: '' }])).toEqual({
+      numAdded: 0,
+      conflicts: [7],
+    });
+    expect((await claimAll(store)).map(({ payload }) => payload)).toEqual(['0', '1']);
+  });
+
+  it('has batches of their own ids', async () => {
+    const store = await use().open();
+    await store.enqueue('one', jobsOf(['a']));
+    await store.enqueue('two', jobsOf(['a']));
+    expect(await store.batches()).toEqual(['one', 'two']);
+    const [first, second] = await claimAll(store);
+    await store.complete(second as ClaimedJob, 'of two');
+    expect(await store.complete(first as ClaimedJob, 'of one')).toBe('held');
+    expect((await store.list('two'))[0]?.result).toBe('of two');
+    expect(await store.list('three')).toEqual([]);
+  });
+
+  it('rejects invalid arguments', async () => {
+    const store = await use().open();
+    const invalid: readonly NewJob[][] = [
+      [{ customId: '', index: 0, payload: '' }],
+      [{ customId: 'a', index: -1, payload: '' }],
+      [...jobsOf(['a']), ...jobsOf(['b'])],
+    ];
+    for (const jobs of invalid) await expect(store.enqueue('batch', jobs)).rejects.toSatisfy(ArgumentError.isInstance);
+    await expect(store.enqueue('', jobsOf(['a']))).rejects.toSatisfy(ArgumentError.isInstance);
+    await expect(store.enqueue('batch', jobsOf(['a']), { maxAttempts: 0 })).rejects.toSatisfy(ArgumentError.isInstance);
+    await expect(store.claim({ worker: 'worker', leaseMs: 0 })).rejects.toSatisfy(ArgumentError.isInstance);
+    expect(await store.batches()).toEqual([]);
+  });
+}
+
+function testOrder(use: UseBench, sortsGroups: boolean): void {
+  it('claims interactive jobs before those of batches', async () => {
+    const store = await use().open();
+    await store.enqueue('batch', jobsOf(['a', 'b']));
+    await store.enqueue('chat', jobsOf(['c', 'd']), { priority: jobPriorities.interactive });
+    expect(names(await claimAll(store))).toEqual(['chat/c', 'chat/d', 'batch/a', 'batch/b']);
+  });
+
+  it('claims batches of a priority in the order in which they began', async () => {
+    const store = await use().open();
+    await store.enqueue('z', jobsOf(['a']));
+    await store.enqueue('b', jobsOf(['a']));
+    if (sortsGroups) await store.enqueue('z', [{ customId: 'late', index: 1, payload: '' }]);
+    expect(names(await claimAll(store))).toEqual(sortsGroups ? ['z/a', 'z/late', 'b/a'] : ['z/a', 'b/a']);
+  });
+
+  it.runIf(sortsGroups)('claims the jobs of a group one after the other', async () => {
+    const store = await use().open();
+    const groups = ['b', 'a', 'b', '', 'a'];
+    await store.enqueue(
+      'batch',
+      groups.map((group, index) => ({ customId: `${index}`, index, payload: '', group })),
+    );
+    expect((await store.claim({ worker: 'worker', leaseMs: 1000, limit: 5 })).map(({ index }) => index)).toEqual([
+      3, 1, 4, 0, 2,
+    ]);
+  });
+
+  it('claims from the queues that are asked for, up to a limit', async () => {
+    const store = await use().open();
+    await store.enqueue('one', jobsOf(['a', 'b', 'c']), { queue: 'model-1' });
+    await store.enqueue('two', jobsOf(['d']), { queue: 'model-2' });
+    await store.enqueue('three', jobsOf(['e']), { queue: 'model-3' });
+    const claim = { worker: 'worker', leaseMs: 60_000 };
+    expect(await store.claim({ ...claim, queues: ['other'] })).toEqual([]);
+    expect(await store.claim({ ...claim, queues: [] })).toEqual([]);
+    expect(names(await store.claim({ ...claim, queues: ['model-2', 'model-3'], limit: 9 }))).toEqual([
+      'two/d',
+      'three/e',
+    ]);
+    expect(names(await store.claim({ ...claim, limit: 2 }))).toEqual(['one/a', 'one/b']);
+  });
+}
+
+function testSharing(use: UseBench): void {
+  it('gives each job to one of several claimants', async () => {
+    const stores = await Promise.all([use().open(), use().open(), use().open()]);
+    const ids = Array.from({ length: 120 }, (_, index) => `job-${index}`);
+    await stores[0].enqueue('batch', jobsOf(ids));
+    const claimed = await Promise.all(stores.map((store, index) => claimAll(store, `worker-${index}`)));
+    expect(
+      claimed
+        .flat()
+        .map(({ customId }) => customId)
+        .toSorted(),
+    ).toEqual(ids.toSorted());
+    await Promise.all(claimed.flatMap((jobs, index) => jobs.map((job) => stores[index]?.complete(job, job.customId))));
+    expect((await stores[1].counts('batch')).completed).toBe(ids.length);
+  });
+
+  it('keeps everything when it is closed and reopened', async () => {
+    const store = await use().open();
+    await store.enqueue('batch', jobsOf(['a', 'b', 'c']));
+    const job = await claimOne(store, 60_000);
+    await store.complete(await claimOne(store, 60_000), 'result');
+    await store.close();
+    const again = await use().open();
+    expect((await again.list('batch')).map(({ state }) => state)).toEqual(['running', 'completed', 'waiting']);
+    expect(await again.complete(job, 'late')).toBe('held');
+    expect(names(await claimAll(again))).toEqual(['batch/c']);
+  });
+}

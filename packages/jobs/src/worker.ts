@@ -1,0 +1,231 @@
+/** Works on the jobs of a store: claims as many as run at once, extends their leases, and records what became of them. */
+import { checkOptions, type OptionNames } from '@winnow/tensor';
+import { checkInteger, checkText } from './checks.js';
+import type { ClaimedJob, FailOptions, JobError, JobStore } from './job-store.js';
+
+/** Thrown by a handler: the error of the job, and whether another attempt could succeed. Other errors are tried again. */
+export class JobFailure extends Error {
+  override readonly name: string = 'JobFailure';
+  readonly code: string;
+  readonly options: FailOptions;
+
+  constructor({ code, message }: JobError, options: FailOptions = {}) {
+    super(message);
+    this.code = code;
+    this.options = options;
+  }
+}
+
+export interface JobContext {
+  /** Aborted when the job was canceled, or belongs to another worker by now; or when the worker must end. */
+  readonly signal: AbortSignal;
+  /** Reports progress with the next heartbeat. @param progress from 0 to 1 */
+  readonly report: (progress: number) => void;
+}
+
+/** @returns the result. @throws {JobFailure} */
+export type JobHandler = (job: ClaimedJob, context: JobContext) => Promise<string>;
+
+export interface WorkerOptions {
+  /** Name of the worker, for reports. */
+  readonly name: string;
+  /** Maximum number of jobs at once. */
+  readonly concurrency: number;
+  readonly handler: JobHandler;
+  /** Default: all. */
+  readonly queues?: readonly string[];
+  /** Time in milliseconds after which others may claim the jobs of a worker that disappeared. Default 30 000. */
+  readonly leaseMs?: number;
+  /** Time in milliseconds between looks for jobs while there are none. Default 500. */
+  readonly pollMs?: number;
+  /** Drain: no further job is claimed, and `runWorker` resolves when the running ones have ended. */
+  readonly drain?: AbortSignal;
+  /** Running jobs are aborted and returned to the store. */
+  readonly signal?: AbortSignal;
+  /** Asked while nothing runs and nothing could be claimed. Default: never done. */
+  readonly isDone?: () => Promise<boolean>;
+  /** Called after each job. */
+  readonly onEnd?: (job: ClaimedJob, outcome: JobOutcome) => void;
+  /** Called when the store fails; the worker tries again. Default: the worker ends with the error. */
+  readonly onStoreError?: (error: unknown) => void;
+}
+
+/** `retrying`: it will be tried again. `given-back`: it was canceled, lost or returned. */
+export type JobOutcome = 'completed' | 'failed' | 'retrying' | 'given-back';
+
+const workerOptionNames: OptionNames<WorkerOptions> = {
+  name: true,
+  concurrency: true,
+  handler: true,
+  queues: true,
+  leaseMs: true,
+  pollMs: true,
+  drain: true,
+  signal: true,
+  isDone: true,
+  onEnd: true,
+  onStoreError: true,
+};
+
+/**
+ * Runs until it is drained, aborted or done. When it resolves, no job of it runs.
+ * @throws {ArgumentError} for invalid options; errors of the store
+ */
+export async function runWorker(store: JobStore, options: WorkerOptions): Promise<void> {
+  checkOptions(options, workerOptionNames);
+  const { leaseMs = 30_000, pollMs = 500 } = options;
+  checkText('name', options.name);
+  checkInteger('concurrency', options.concurrency, 1);
+  checkInteger('leaseMs', leaseMs, 1);
+  checkInteger('pollMs', pollMs, 1);
+  await new Worker(store, { ...options, leaseMs, pollMs }).run();
+}
+
+type ResolvedOptions = WorkerOptions & Required<Pick<WorkerOptions, 'leaseMs' | 'pollMs'>>;
+
+interface RunningJob {
+  readonly job: ClaimedJob;
+  readonly controller: AbortController;
+  progress: number;
+}
+
+/** Heartbeats per lease: two may be late. */
+const heartbeatsPerLease = 3;
+
+class Worker {
+  readonly #store: JobStore;
+  readonly #options: ResolvedOptions;
+  readonly #running = new Map<RunningJob, Promise<void>>();
+  /** Ends the sleep of the loop. */
+  #endSleep: () => void = () => {};
+  /** Number of reasons so far to look for jobs: one ended, or the worker must. */
+  #numWakes = 0;
+  #failure: { readonly error: unknown } | undefined;
+
+  constructor(store: JobStore, options: ResolvedOptions) {
+    this.#store = store;
+    this.#options = options;
+  }
+
+  async run(): Promise<void> {
+    const { leaseMs, signal, drain } = this.#options;
+    const onAbort = (): void => this.#abortAll();
+    const onDrain = (): void => this.#wake();
+    signal?.addEventListener('abort', onAbort);
+    drain?.addEventListener('abort', onDrain);
+    const timer = setInterval(() => void this.#heartbeats(), Math.ceil(leaseMs / heartbeatsPerLease));
+    try {
+      while (!this.#isEnding() && (await this.#turn()));
+    } finally {
+      if (signal?.aborted === true || this.#failure !== undefined) this.#abortAll();
+      await Promise.all(this.#running.values());
+      clearInterval(timer);
+      signal?.removeEventListener('abort', onAbort);
+      drain?.removeEventListener('abort', onDrain);
+    }
+    if (this.#failure !== undefined) throw this.#failure.error;
+  }
+
+  #isEnding(): boolean {
+    const { signal, drain } = this.#options;
+    return signal?.aborted === true || drain?.aborted === true || this.#failure !== undefined;
+  }
+
+  /** Claims what fits, and waits for the next occasion. @returns false when all is done */
+  async #turn(): Promise<boolean> {
+    const { name, concurrency, leaseMs, pollMs, queues, isDone } = this.#options;
+    const numWakes = this.#numWakes;
+    const isAlone = [...this.#running.keys()].some(({ job }) => job.isSuspect);
+    const limit = isAlone ? 0 : concurrency - this.#running.size;
+    const alone = this.#running.size === 0;
+    const claim = { worker: name, leaseMs, limit, alone, ...(queues === undefined ? {} : { queues }) };
+    const jobs = limit === 0 ? [] : ((await this.#try(() => this.#store.claim(claim))) ?? []);
+    for (const job of jobs) this.#start(job);
+    if (this.#running.size === 0 && isDone !== undefined && ((await this.#try(isDone)) ?? false)) return false;
+    if (this.#numWakes === numWakes) await this.#sleep(pollMs);
+    return true;
+  }
+
+  #sleep(durationMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, durationMs);
+      this.#endSleep = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  #wake(): void {
+    this.#numWakes++;
+    this.#endSleep();
+  }
+
+  #start(job: ClaimedJob): void {
+    const running: RunningJob = { job, controller: new AbortController(), progress: 0 };
+    const ending = this.#runJob(running).finally(() => {
+      this.#running.delete(running);
+      this.#wake();
+    });
+    this.#running.set(running, ending);
+    if (this.#options.signal?.aborted === true) this.#abortAll();
+  }
+
+  async #runJob(running: RunningJob): Promise<void> {
+    const { job, controller } = running;
+    const { signal } = controller;
+    const report = (progress: number): void => {
+      running.progress = progress;
+    };
+    let outcome: JobOutcome;
+    try {
+      const result = await this.#options.handler(job, { signal, report });
+      const state = await this.#try(() => this.#store.complete(job, result));
+      outcome = state === 'held' ? 'completed' : 'given-back';
+    } catch (error) {
+      outcome = signal.aborted ? await this.#giveBack(job) : await this.#recordFailure(job, error);
+    }
+    this.#options.onEnd?.(job, outcome);
+  }
+
+  async #giveBack(job: ClaimedJob): Promise<JobOutcome> {
+    await this.#try(() => this.#store.release(job));
+    return 'given-back';
+  }
+
+  async #recordFailure(job: ClaimedJob, error: unknown): Promise<JobOutcome> {
+    const failure = error instanceof JobFailure ? error : undefined;
+    const message = error instanceof Error ? error.message : String(error);
+    const known: JobError = { code: failure?.code ?? 'internal_error', message };
+    const state = await this.#try(() => this.#store.fail(job, known, failure?.options));
+    if (state === 'waiting') return 'retrying';
+    return state === 'failed' ? 'failed' : 'given-back';
+  }
+
+  async #heartbeats(): Promise<void> {
+    const { leaseMs } = this.#options;
+    for (const { job, controller, progress } of this.#running.keys()) {
+      const state = await this.#try(() => this.#store.heartbeat(job, leaseMs, progress));
+      if (state === 'canceled' || state === 'lost') controller.abort(new Error(`the job was ${state}`));
+    }
+  }
+
+  #abortAll(): void {
+    for (const { controller } of this.#running.keys()) controller.abort(new Error('the worker ends'));
+    this.#wake();
+  }
+
+  /** @returns undefined when the store fails: leases lapse, and the jobs are claimed again */
+  async #try<T>(call: () => Promise<T>): Promise<T | undefined> {
+    try {
+      return await call();
+    } catch (error) {
+      const { onStoreError } = this.#options;
+      if (onStoreError === undefined) {
+        this.#failure ??= { error };
+        this.#abortAll();
+      } else onStoreError(error);
+      return undefined;
+    }
+  }
+}

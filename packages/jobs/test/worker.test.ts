@@ -1,0 +1,145 @@
+/** The loop of a worker, on a store in a file. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeEach, expect, it } from 'vitest';
+import { JobFailure, runWorker, type JobContext, type JobStore, type WorkerOptions } from '../src/index.js';
+import { openSqliteJobStore } from '../src/index.node.js';
+
+const folder = mkdtempSync(join(tmpdir(), 'winnow-worker-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+let store: JobStore;
+let number = 0;
+beforeEach(async () => {
+  store = await openSqliteJobStore(join(folder, `${number++}.db`));
+});
+afterEach(() => store.close());
+
+const enqueue = (...ids: readonly string[]): Promise<unknown> =>
+  store.enqueue(
+    'batch',
+    ids.map((customId, index) => ({ customId, index, payload: customId })),
+  );
+
+const isDone = async (): Promise<boolean> => {
+  const { waiting, running } = await store.counts('batch');
+  return waiting + running === 0;
+};
+
+function work(handler: WorkerOptions['handler'], options: Partial<WorkerOptions> = {}): Promise<void> {
+  return runWorker(store, { name: 'worker', concurrency: 3, pollMs: 5, handler, isDone, ...options });
+}
+
+/** Resolves when the job is aborted. */
+const aborted = ({ signal }: JobContext): Promise<never> =>
+  new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)));
+
+it('runs as many jobs at once as it may, and records their results', async () => {
+  await enqueue('a', 'b', 'c', 'd', 'e', 'f', 'g');
+  let [numRunning, maxRunning] = [0, 0];
+  await work(async ({ payload }) => {
+    maxRunning = Math.max(maxRunning, ++numRunning);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    numRunning--;
+    return payload.toUpperCase();
+  });
+  expect(maxRunning).toBe(3);
+  expect((await store.list('batch')).map(({ result }) => result)).toEqual(['A', 'B', 'C', 'D', 'E', 'F', 'G']);
+});
+
+it('isolates jobs that fail, with their errors', async () => {
+  await enqueue('bad', 'good', 'flaky');
+  const outcomes: string[] = [];
+  let numTries = 0;
+  await work(
+    async ({ customId, attempt }) => {
+      if (customId === 'bad') throw new JobFailure({ code: 'bad_line', message: 'no prompt' }, { retry: false });
+      if (customId === 'flaky' && attempt < 2) throw new JobFailure({ code: 'busy', message: 'later' }, { delayMs: 1 });
+      numTries++;
+      return 'done';
+    },
+    { onEnd: ({ customId }, outcome) => outcomes.push(`${customId} ${outcome}`) },
+  );
+  expect((await store.list('batch')).map(({ state }) => state)).toEqual(['failed', 'completed', 'completed']);
+  expect((await store.list('batch'))[0]?.error).toEqual({ code: 'bad_line', message: 'no prompt' });
+  expect(numTries).toBe(2);
+  expect(outcomes.toSorted()).toEqual(['bad failed', 'flaky completed', 'flaky retrying', 'good completed']);
+});
+
+it('drains: finishes what runs and claims nothing more', async () => {
+  await enqueue('a', 'b', 'c', 'd');
+  const drain = new AbortController();
+  await work(
+    async () => {
+      drain.abort();
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      return 'done';
+    },
+    { concurrency: 2, drain: drain.signal },
+  );
+  expect(await store.counts('batch')).toMatchObject({ completed: 2, waiting: 2, running: 0 });
+});
+
+it('returns what runs when it is aborted', async () => {
+  await enqueue('a', 'b', 'c');
+  const ending = new AbortController();
+  const outcomes: string[] = [];
+  const ended = work((_job, context) => aborted(context), {
+    concurrency: 2,
+    signal: ending.signal,
+    onEnd: (_job, outcome) => outcomes.push(outcome),
+  });
+  const running = store.events({ after: 0, signal: AbortSignal.timeout(10_000) });
+  for await (const { event } of running) if (event === 'running') break;
+  ending.abort();
+  await ended;
+  expect(await store.counts('batch')).toMatchObject({ waiting: 3, running: 0 });
+  expect((await store.list('batch')).map(({ attempts }) => attempts)).toEqual([0, 0, 0]);
+  expect(outcomes).toEqual(['given-back', 'given-back']);
+});
+
+it('keeps the leases of long jobs, and stops canceled ones', async () => {
+  await enqueue('long');
+  let numHeld = 0;
+  const ended = work(
+    async (_job, context) => {
+      context.report(0.5);
+      numHeld++;
+      return aborted(context);
+    },
+    { leaseMs: 900 },
+  );
+  let numBeats = 0;
+  for await (const { event } of store.events({ after: 0, signal: AbortSignal.timeout(10_000) })) {
+    if (event === 'progress' && ++numBeats === 4) break; // longer than a lease
+  }
+  expect((await store.list('batch'))[0]).toMatchObject({ state: 'running', attempts: 1, progress: 0.5 });
+  await store.cancel('batch');
+  await ended;
+  expect(numHeld).toBe(1);
+  expect((await store.list('batch'))[0]).toMatchObject({ state: 'canceled' });
+});
+
+it('ends with an error of the store, unless somebody handles it', async () => {
+  await enqueue('a');
+  const broken: JobStore = { ...bound(store), claim: () => Promise.reject(new Error('no disk')) };
+  await expect(runWorker(broken, { name: 'w', concurrency: 1, handler: async () => '' })).rejects.toThrow('no disk');
+  let numErrors = 0;
+  const drain = new AbortController();
+  const onStoreError = (): void => {
+    if (++numErrors === 3) drain.abort();
+  };
+  const options = { name: 'w', concurrency: 1, handler: async () => '', pollMs: 1, onStoreError, drain: drain.signal };
+  await runWorker(broken, options);
+  expect(numErrors).toBe(3);
+});
+
+/** The methods of a store, of which a test replaces some. */
+function bound(each: JobStore): JobStore {
+  return new Proxy({} as JobStore, {
+    ownKeys: () => ['claim', 'counts', 'heartbeat', 'complete', 'fail', 'release'],
+    getOwnPropertyDescriptor: () => ({ enumerable: true, configurable: true }),
+    get: (_target, name: keyof JobStore) => each[name].bind(each),
+  });
+}
