@@ -18,6 +18,8 @@ import type { EngineApi } from '../src/terminal/io.js';
 
 export interface FakeOptions {
   readonly pieces?: readonly string[];
+  /** Pieces of the first generations, in place of `pieces`. */
+  readonly replies?: readonly (readonly string[])[];
   readonly hasChatTemplate?: boolean;
   /** Metadata of restored sessions. */
   readonly savedMetadata?: Session['metadata'];
@@ -199,7 +201,8 @@ function fakeSessions(options: FakeOptions, calls: FakeCalls): (metadata: Sessio
     metadata,
     generate(prompt, generateOptions = {}) {
       calls.prompts.push({ prompt: readable(prompt), options: generateOptions });
-      return fakeGeneration(options, generateOptions);
+      const pieces = options.replies?.[calls.prompts.length - 1];
+      return fakeGeneration(pieces === undefined ? options : { ...options, pieces }, generateOptions);
     },
     resume(generateOptions = {}) {
       calls.prompts.push({ prompt: [], options: generateOptions });

@@ -106,6 +106,7 @@ const commandOnly = [
   ],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
   ...['--help', '--help-all', '--reasoning-effort', '--max-reasoning-tokens'],
+  ...['--mcp', '--mcp-allow', '--mcp-timeout', '--tool-choice'],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 

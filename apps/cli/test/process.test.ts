@@ -71,12 +71,13 @@ describe('the demo', async () => {
 
 const endless = ['run', '-p', 'Once upon a time', '-n', '-1', '--ignore-eos', '--seed', '1'];
 
-/** Reports on stderr when the server or its dependencies are resolved. */
+/** Reports on stderr when the server, its dependencies or the library of MCP are resolved. */
 const noticeServer = `data:text/javascript,${encodeURIComponent(`
 import { registerHooks } from 'node:module';
 registerHooks({
   resolve(specifier, context, next) {
-    if (/^(@winnow\\/server|fastify|@fastify\\/|typebox)/.test(specifier)) process.stderr.write('looks for ' + specifier + '\\n');
+    const isLate = /^(@winnow\\/server|fastify|@fastify\\/|typebox|@modelcontextprotocol\\/)/.test(specifier);
+    if (isLate) process.stderr.write('looks for ' + specifier + '\\n');
     return next(specifier, context);
   },
 });`)}`;

@@ -97,6 +97,11 @@ export class TestHost {
     return { code, stdout: this.#stdoutText, stderr: (this.#stderr.read() as Buffer | null)?.toString('utf8') ?? '' };
   }
 
+  /** The text on stdout so far. */
+  get shown(): string {
+    return this.#stdoutText;
+  }
+
   /** Resolves when stdout contains these texts in order, after those of earlier calls. */
   async untilShown(...texts: readonly string[]): Promise<void> {
     for (const text of texts) {

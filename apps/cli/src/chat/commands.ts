@@ -5,7 +5,7 @@ import { UsageError } from '../errors/errors.js';
 import { formatBytes, formatTable } from '../terminal/format.js';
 import { summaryLine } from '../terminal/summary.js';
 import type { Conversation } from './conversation.js';
-import { checkedMessages } from './messages.js';
+import { checkedMessages, savedMessage } from './messages.js';
 import { decodeUtf8, readBytesOf } from '../terminal/read-text.js';
 import { writeOutputFile } from '../terminal/write-file.js';
 
@@ -42,13 +42,7 @@ const commands: Readonly<Record<string, ChatCommand>> = {
   history: {
     usage: '/history',
     help: 'print the conversation',
-    run: (_argument, { conversation, print }) =>
-      print(
-        conversation
-          .transcript()
-          .map(({ role, content }) => `${role}: ${content.trimEnd()}\n`)
-          .join(''),
-      ),
+    run: (_argument, { conversation, print }) => print(conversation.transcript().map(historyText).join('')),
   },
   regen: { usage: '/regen', help: 'replace the last reply by a new one', run: (_argument, host) => regenerate(host) },
   save: {
@@ -64,6 +58,11 @@ const commands: Readonly<Record<string, ChatCommand>> = {
       conversation.reset();
       conversation.replaceAll(messages);
     },
+  },
+  mcp: {
+    usage: '/mcp',
+    help: 'print the tools of the servers of --mcp',
+    run: (_argument, { conversation, print }) => print(toolsText(conversation)),
   },
   stats: {
     usage: '/stats',
@@ -109,7 +108,7 @@ function needFile(command: string, argument: string): string {
 }
 
 async function save(path: string, conversation: Conversation): Promise<void> {
-  const content = { model: conversation.name, messages: conversation.transcript() };
+  const content = { model: conversation.name, messages: conversation.transcript().map(savedMessage) };
   await writeOutputFile(path, `${JSON.stringify(content, undefined, 2)}\n`);
 }
 
@@ -123,6 +122,16 @@ async function load(path: string): Promise<ChatMessage[]> {
     throw new FormatError({ source: path, field: 'file', message: 'expected JSON, as /save writes it' }, { cause });
   }
   return checkedMessages((content as { messages?: unknown } | null)?.messages, path);
+}
+
+function historyText({ role, content, toolCalls = [], name }: ChatMessage): string {
+  const speaker = name === undefined ? role : `${role} ${name}`;
+  const calls = toolCalls.map((call) => `${role} calls ${call.name} ${JSON.stringify(call.arguments)}\n`).join('');
+  return `${content === '' && calls !== '' ? '' : `${speaker}: ${content.trimEnd()}\n`}${calls}`;
+}
+
+function toolsText({ toolbox }: Conversation): string {
+  return toolbox === undefined ? 'no servers; winnow chat --mcp adds one\n' : toolbox.describe();
 }
 
 function statsText(conversation: Conversation): string {

@@ -2,22 +2,29 @@
 import {
   prepareChat,
   type ChatMessage,
-  type ChatPart,
   type ChatRequest,
+  type ChatTool,
+  type ChatTurn,
   type GenerateOptions,
   type GenerationResult,
   type Model,
   type SamplingOptions,
   type Session,
+  type ToolCallPart,
 } from '@winnow/engine';
-import { definedFields } from '@winnow/tensor';
+import { CapacityError, definedFields, WinnowError } from '@winnow/tensor';
 import { streamGeneration } from '../terminal/stream-generation.js';
+import type { OfferedTools, Toolbox, ToolHost } from './mcp/toolbox.js';
 
 export interface ConversationOptions {
   readonly limits: GenerateOptions;
   readonly sampling: SamplingOptions;
   /** How much the model reasons before it replies. */
   readonly reasoning: Pick<ChatRequest, 'reasoningEffort' | 'maxReasoningTokens'>;
+  /** Tools that the model may call. */
+  readonly toolbox: Toolbox | undefined;
+  /** Whether the first answer to a message calls a tool; those after its results may. */
+  readonly toolChoice: ChatRequest['toolChoice'];
   /** Seed of the first reply; each further one uses the next seed. */
   readonly seed: number;
   readonly system: string | undefined;
@@ -45,6 +52,10 @@ export class Conversation {
     this.#nextSeed = options.seed;
   }
 
+  get toolbox(): Toolbox | undefined {
+    return this.#options.toolbox;
+  }
+
   get numCachedTokens(): number {
     return this.#session.tokens.length;
   }
@@ -69,45 +80,100 @@ export class Conversation {
     this.#session.reset();
   }
 
-  /** Drops the last reply; false when the conversation does not end with one. */
+  /** Drops the last reply, with the calls before it; false when the conversation does not end with one. */
   dropReply(): boolean {
     if (this.messages.at(-1)?.role !== 'assistant') return false;
-    this.messages.pop();
+    while (isOfReply(this.messages.at(-1))) this.messages.pop();
     return true;
   }
 
   /**
-   * Adds a message and streams the reply to it. If it fails before its first token, the message is removed.
+   * Adds a message and streams the reply to it. If it fails, the message is removed, and so is a reply that is aborted
+   * before its first token.
    * @returns whether the reply is complete; the text of an aborted one is kept
    */
   async say(text: string, host: ReplyHost): Promise<boolean> {
-    this.messages.push({ role: 'user', content: text });
+    const before = this.messages;
+    this.messages = [...before, { role: 'user', content: text }];
     try {
       return await this.reply(host);
     } catch (error) {
-      this.messages.pop();
+      this.messages = before;
       throw error;
     }
   }
 
-  async reply({ signal, write, writeReasoning, onPromptProgress }: ReplyHost): Promise<boolean> {
-    const { limits, sampling, reasoning } = this.#options;
+  /** Streams the reply to the conversation: answers with calls, the results of which follow, until one has none. */
+  async reply(host: ReplyHost): Promise<boolean> {
+    for (let numRounds = 0; numRounds < maxRounds; numRounds += 1) {
+      const offered = await this.#options.toolbox?.offer({
+        ...host,
+        check: (tool) => this.#faultOf(tool, host.signal),
+      });
+      const answer = await this.#answer(offered, numRounds === 0, host).catch((error: unknown) => {
+        if (numRounds === 0 || !host.signal.aborted) throw error;
+        return undefined; // the calls have been made: they stay in the conversation
+      });
+      if (answer === undefined || !answer.isWhole) return false;
+      if (answer.calls.length === 0 || offered === undefined) return true;
+      await host.endText();
+      if (!(await this.#runCalls(answer.calls, offered, host.signal))) return false;
+    }
+    const [needed, available] = [maxRounds + 1, maxRounds];
+    throw new CapacityError({ resource: 'calls before a reply', needed, available, unit: 'rounds' });
+  }
+
+  /** Why the model cannot be offered a tool. */
+  async #faultOf(tool: ChatTool, signal: AbortSignal): Promise<string | undefined> {
+    try {
+      await prepareChat(this.model, { messages: [{ role: 'user', content: 'Hello' }], tools: [tool] }, { signal });
+      return undefined;
+    } catch (error) {
+      if (!WinnowError.isInstance(error)) throw error;
+      return error.message;
+    }
+  }
+
+  /** Streams one answer and adds it to the messages. */
+  async #answer(offered: OfferedTools | undefined, isFirst: boolean, host: ReplyHost): Promise<Answer> {
+    const { limits, sampling, reasoning, toolChoice } = this.#options;
     const { jsonSchema, ...others } = limits;
+    const tools = offered?.tools;
     const request: ChatRequest = {
       messages: this.transcript(),
-      ...definedFields<ChatRequest>({ ...reasoning, jsonSchema }),
+      ...definedFields<ChatRequest>({ ...reasoning, jsonSchema, tools }),
+      ...(isFirst ? definedFields<ChatRequest>({ toolChoice }) : {}),
     };
+    const { signal, onPromptProgress } = host;
     const turn = await prepareChat(this.model, request, { signal });
     const options: GenerateOptions = {
       ...{ ...others, ...sampling, seed: this.#nextSeed, signal, onPromptProgress },
       ...turn.options,
     };
+    const { parts, streamed } = await this.#stream(turn, options, host);
+    this.#nextSeed += 1;
+    const isWhole = streamed.result !== undefined;
+    // an answer that was cut inside a call is no reason to make those before it
+    const calls = isWhole && parts.calls.every(({ isComplete }) => isComplete) ? parts.calls : [];
+    const toolCalls = calls.map(({ id, name, arguments: values }) => ({ id, name, arguments: JSON.parse(values) }));
+    this.messages.push({
+      ...{ role: 'assistant', content: parts.text },
+      ...(parts.reasoning === '' ? {} : { reasoning: parts.reasoning }),
+      ...(toolCalls.length === 0 ? {} : { toolCalls }),
+    });
+    this.lastResult = streamed.result ?? this.lastResult;
+    if (streamed.error !== undefined && !signal.aborted) throw streamed.error;
+    return { calls, isWhole };
+  }
+
+  async #stream(turn: ChatTurn, options: GenerateOptions, { write, writeReasoning }: ReplyHost) {
     const reader = turn.createReader();
-    const reply = { text: '', reasoning: '' };
-    const show = async (parts: readonly ChatPart[]): Promise<void> => {
-      for (const part of parts) {
-        if (part.type !== 'text' && part.type !== 'reasoning') continue; // a chat without tools has no calls
-        reply[part.type] += part.text;
+    const parts = { text: '', reasoning: '', calls: [] as ToolCallPart[] };
+    const show = async (read: ReturnType<typeof reader.end>): Promise<void> => {
+      for (const part of read) {
+        if (part.type === 'tool-call') parts.calls.push(part);
+        if (part.type !== 'text' && part.type !== 'reasoning') continue;
+        parts[part.type] += part.text;
         await (part.type === 'text' ? write : writeReasoning)(part.text);
       }
     };
@@ -115,18 +181,38 @@ export class Conversation {
       show(reader.push(piece)),
     );
     await show(reader.end());
-    this.#nextSeed += 1;
-    const thoughts = reply.reasoning === '' ? {} : { reasoning: reply.reasoning };
-    this.messages.push({ role: 'assistant', content: reply.text, ...thoughts });
-    this.lastResult = streamed.result ?? this.lastResult;
-    if (streamed.error !== undefined && !signal.aborted) throw streamed.error;
-    return streamed.result !== undefined;
+    return { parts, streamed };
+  }
+
+  /** Adds the results of the calls; false when it is aborted, with a result for every call nevertheless. */
+  async #runCalls(calls: readonly ToolCallPart[], offered: OfferedTools, signal: AbortSignal): Promise<boolean> {
+    for (const call of calls) {
+      const content = await offered.run(call).catch((error: unknown) => {
+        if (!signal.aborted) throw error;
+        return 'Error: the user stopped this call.';
+      });
+      this.messages.push({ role: 'tool', content, toolCallId: call.id, name: call.name });
+    }
+    return !signal.aborted;
   }
 }
 
-export interface ReplyHost {
-  readonly signal: AbortSignal;
+/** Answers with calls that may follow each other. A model that goes on calling would never end. */
+const maxRounds = 32;
+
+interface Answer {
+  readonly calls: readonly ToolCallPart[];
+  readonly isWhole: boolean;
+}
+
+function isOfReply(message: ChatMessage | undefined): boolean {
+  return message?.role === 'assistant' || message?.role === 'tool';
+}
+
+export interface ReplyHost extends Omit<ToolHost, 'check'> {
   readonly write: (piece: string) => Promise<void>;
+  /** Ends the text of an answer that calls follow. */
+  readonly endText: () => Promise<void>;
   readonly writeReasoning: (piece: string) => Promise<void>;
   readonly onPromptProgress: NonNullable<GenerateOptions['onPromptProgress']>;
 }

@@ -3,7 +3,9 @@ import type { Command } from 'commander';
 import type { ChatMessage, Session } from '@winnow/engine';
 import { definedFields } from '@winnow/tensor';
 import { runChatCommand, type ChatHost } from '../chat/commands.js';
-import { checkedMessages } from '../chat/messages.js';
+import { checkedMessages, savedMessage } from '../chat/messages.js';
+import { consentOf, questionText, requestText, type CallRequest, type Consent } from '../chat/mcp/consent.js';
+import type { Toolbox } from '../chat/mcp/toolbox.js';
 import { Conversation } from '../chat/conversation.js';
 import { InterruptPolicy } from '../chat/interrupt-policy.js';
 import type { CommandContext, CommandHost } from './command-host.js';
@@ -26,6 +28,7 @@ import {
   chooseModel,
   type LoadFlags,
 } from '../flags/load.js';
+import { addMcpOptions, flagWithoutServer, type McpFlags } from '../flags/mcp.js';
 import {
   addGenerationOptions,
   addSessionOptions,
@@ -33,7 +36,7 @@ import {
   type SessionFlags,
 } from '../flags/generation.js';
 
-interface ChatFlags extends LoadFlags, GenerationFlags, SessionFlags {
+interface ChatFlags extends LoadFlags, GenerationFlags, SessionFlags, McpFlags {
   readonly system?: string;
   readonly reasoningEffort?: string;
   readonly maxReasoningTokens?: number;
@@ -43,6 +46,7 @@ const examples = `
 Examples:
   $ winnow chat
   $ winnow chat model.gguf --system 'Answer in one sentence.' -c 8192
+  $ winnow chat model.gguf --mcp 'npx -y @modelcontextprotocol/server-filesystem .'
   $ printf 'Hello\\n/stats\\n' | winnow chat ./model-folder --temperature 0
 
 /help lists the commands of the chat. Ctrl-C stops a reply; pressed twice, it leaves the chat (exit code 130). Piped
@@ -64,6 +68,7 @@ export function registerChat(program: Command, host: CommandHost): void {
       ),
     ],
   });
+  addMcpOptions(command);
   addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
   addSessionOptions(command, 'continue a conversation saved by --save-session');
   addGroup(command, { heading: 'Output', common: [flag('-q, --quiet', 'print only errors to stderr')] });
@@ -77,6 +82,7 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const { io, warn, signal } = context;
   const constraint = await constraintOf(flags, io, signal);
   const files = await SessionFiles.create(flags, signal);
+  await using tools = await openToolbox(flags, context);
   await using model = await openDraftedModel(modelName, flags, context);
   if (model.chatTemplate === undefined) {
     throw new UsageError(
@@ -92,6 +98,8 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     sampling: samplingOf(flags, model.defaultSampling, seed),
     seed,
     reasoning: definedFields({ reasoningEffort: flags.reasoningEffort, maxReasoningTokens: flags.maxReasoningTokens }),
+    toolbox: tools.toolbox,
+    toolChoice: flags.toolChoice,
     system: flags.system,
     name,
   });
@@ -106,12 +114,31 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
     failure = error;
   }
   // also after a failure, so that no computation is lost
-  const messages = conversation.transcript().map(({ role, content, reasoning }) => ({
-    ...{ role, content },
-    ...(reasoning === undefined ? {} : { reasoning }),
-  }));
+  const messages = conversation.transcript().map(savedMessage);
   failure = (await files.save(session, { metadata: { messages } })) ?? failure;
   if (failure !== undefined) throw failure;
+}
+
+/** Connects to the servers of `--mcp` before a model is loaded. */
+async function openToolbox(
+  flags: ChatFlags,
+  { io, warn, signal, progress }: CommandContext,
+): Promise<AsyncDisposable & { readonly toolbox: Toolbox | undefined }> {
+  const lonely = flagWithoutServer(flags);
+  if (lonely !== undefined) throw new UsageError(`${lonely}: expected --mcp with it, got none`);
+  const { mcp: addresses, mcpAllow: allowed = [], mcpTimeout } = flags;
+  if (addresses === undefined) return { toolbox: undefined, [Symbol.asyncDispose]: async () => {} };
+  if (flags.grammar !== undefined) throw new UsageError('--grammar: cannot be combined with --mcp');
+  progress.wait('connect');
+  try {
+    const { connectToolbox } = await import('../chat/mcp/connect.js');
+    const { version } = io;
+    const options = { addresses, allowed, version, timeoutMs: mcpTimeout * 1000, signal, warn };
+    const toolbox = await connectToolbox(options);
+    return { toolbox, [Symbol.asyncDispose]: () => toolbox.close() };
+  } finally {
+    progress.clear();
+  }
 }
 
 /** The messages of a saved chat session. */
@@ -193,13 +220,26 @@ class ChatLoop {
 
   async #streamReply(reply: (host: Parameters<Conversation['reply']>[0]) => Promise<boolean>): Promise<void> {
     const { io, out, progress, warn } = this.#context;
-    this.#replying = new AbortController();
+    const { signal } = (this.#replying = new AbortController());
     let last = '';
     const reasoning = new ReasoningOutput((text) => out.write(text), io);
+    const endLine = async (): Promise<void> => {
+      progress.clear();
+      await reasoning.end();
+      if (!last.endsWith('\n')) await out.write('\n');
+      last = '\n';
+    };
     progress.wait('prompt');
     try {
       const isWhole = await reply({
-        signal: this.#replying.signal,
+        signal,
+        notice: warn,
+        wait: (label) => progress.wait(label),
+        ask: this.#isTerminal ? (request) => this.#askConsent(request, signal) : undefined,
+        endText: async () => {
+          progress.clear();
+          if (last !== '') await endLine();
+        },
         onPromptProgress: ({ processedTokens, totalTokens }) =>
           progress.show('prompt', processedTokens, totalTokens, 'tokens'),
         write: async (piece) => {
@@ -213,7 +253,7 @@ class ChatLoop {
           await reasoning.write(piece);
         },
       });
-      if (!last.endsWith('\n')) await out.write('\n');
+      await endLine();
       const isFull = this.#conversation.lastResult?.finishReason === 'context';
       if (!isWhole) warn('stopped');
       else if (isFull) warn('the context is full; /reset starts over');
@@ -221,6 +261,16 @@ class ChatLoop {
     } finally {
       this.#replying = undefined;
       progress.clear();
+    }
+  }
+
+  /** Asks until there is an answer. The end of the input is no consent. */
+  async #askConsent(request: CallRequest, signal: AbortSignal): Promise<Consent> {
+    await this.#context.out.write(requestText(request));
+    for (;;) {
+      const line = await this.#reader.ask(questionText(request), signal);
+      const consent = line === undefined ? 'no' : consentOf(line);
+      if (consent !== undefined) return consent;
     }
   }
 

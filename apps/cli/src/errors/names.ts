@@ -45,6 +45,6 @@ export const optionsWithFlags: readonly string[] = [
   ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema', 'compileTimeoutMs'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
-  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling'],
+  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling', 'toolChoice'],
   ...['dimensions', 'promptName', 'lengths', 'type', ...otherFlags.keys()],
 ];

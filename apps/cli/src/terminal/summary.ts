@@ -29,10 +29,10 @@ const cuts: Readonly<Record<GenerationResult['finishReason'], string>> = {
   context: 'the full context (try a larger --context)',
 };
 
-/** @throws {UnfinishedOutputError} when the text was cut before it matched its grammar or schema */
+/** @throws {UnfinishedOutputError} when the text was cut before it matched its grammar or schema, or inside a call */
 export function checkConstraint({ satisfiesConstraint, finishReason }: GenerationResult): void {
   if (satisfiesConstraint) return;
   throw new UnfinishedOutputError(
-    `the text is unfinished: it was cut by ${cuts[finishReason]} before it matched the grammar or schema`,
+    `the text is unfinished: it was cut by ${cuts[finishReason]} before it matched the grammar, schema or tool`,
   );
 }

@@ -1,0 +1,299 @@
+/** Tools of MCP servers in a chat: real servers as processes, the demo model where it has to write a call itself. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import * as engine from '@winnow/engine';
+import type { ChatMessage } from '@winnow/engine';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createFakeEngine, type FakeOptions } from '../fake-engine.js';
+import { runCli, TestHost } from '../run-cli.js';
+
+const program = fileURLToPath(new URL('./demo-server.ts', import.meta.url));
+let folder = '';
+let log = '';
+let numLogs = 0;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-mcp-'));
+});
+beforeEach(() => {
+  log = join(folder, `log ${(numLogs += 1)}`);
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const command = (transport: string, name = 'demo'): string =>
+  [process.execPath, program, transport, name, log].map((word) => `"${word}"`).join(' ');
+const calls = (): string[] => (existsSync(log) ? readFileSync(log, 'utf8').trim().split('\n') : []);
+
+const call = (name: string, values = '{}'): string => `<tool_call>{"name":"${name}","arguments":${values}}</tool_call>`;
+const weather = call('weather', '{"city":"Ulm"}');
+
+/** Results of calls in a prompt, as a template without a place for them gets them. */
+const resultsIn = (prompt: unknown): string[] =>
+  (prompt as readonly ChatMessage[]).flatMap(
+    ({ content }) => /^<tool_response>\n(.*)\n<\/tool_response>$/s.exec(content)?.[1] ?? [],
+  );
+
+/** A chat from a pipe in which the model is scripted. */
+function chat(replies: FakeOptions['replies'], flags: readonly string[], stdin = 'One\n') {
+  const fake = createFakeEngine({ ...(replies === undefined ? {} : { replies }) });
+  const argv = ['chat', '--mcp', command('stdio'), ...flags];
+  return runCli(fake.api, argv, { stdin }).then((run) => ({ ...run, prompts: fake.prompts }));
+}
+
+/** A chat on a terminal in which the model is scripted. */
+function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = []) {
+  const fake = createFakeEngine({ ...(replies === undefined ? {} : { replies }) });
+  const host = new TestHost(fake.api, { isStdoutTerminal: true });
+  const running = host.run(['chat', '--mcp', command('stdio'), ...flags]);
+  return { host, running, prompts: fake.prompts };
+}
+
+describe('a call that the demo model is forced to write', () => {
+  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '200', '-c', '1024', '--stop', 'code'];
+
+  test.each(['stdio', 'legacy'])('runs with consent, and the model reads its result (%s)', async (transport) => {
+    const host = new TestHost(engine, { isStdoutTerminal: true });
+    const running = host.run(['chat', '--mcp', command(transport), ...forced]);
+    await host.untilShown('> ');
+    host.stdin.write('How is the weather?\r');
+    await host.untilShown('The model wants to call weather of the server "demo"', '"city": "', 'Call weather?');
+    expect(calls()).toEqual([]);
+    host.stdin.write('a\r');
+    await host.untilShown('The ', '> ');
+    host.stdin.write('/history\r');
+    await host.untilShown('assistant calls weather {"city":', 'tool weather: It rains.\n', 'assistant: ', '> ');
+    host.stdin.write('\u0004');
+    const { code, stderr } = await running;
+    expect([code, stderr]).toEqual([0, expect.stringContaining('weather returned 9 characters')]);
+    expect(calls()[0]).toMatch(/^weather \{"city":"(Ulm|Bern)"\}$/);
+  });
+
+  test('does not run without a terminal, except by --mcp-allow', async () => {
+    const argv = ['chat', '--mcp', command('stdio'), ...forced];
+    const refused = await runCli(engine, argv, { stdin: 'How is the weather?\n/history\n' });
+    expect([refused.code, calls()]).toEqual([0, []]);
+    expect(refused.stderr).toContain('did not call weather');
+    expect(refused.stderr).toContain('--mcp-allow weather allows it');
+    expect(refused.stdout).toContain('tool weather: Error: the user did not agree to this call.\n');
+    const allowed = await runCli(engine, [...argv, '--mcp-allow', 'weather'], {
+      stdin: 'How is the weather?\n/history\n',
+    });
+    expect([allowed.code, calls()[0]]).toEqual([0, expect.stringMatching(/^weather /)]);
+    expect(allowed.stdout).toContain('tool weather: It rains.\n');
+  });
+
+  test('that is cut by the token limit does not run', async () => {
+    const flags = ['--mcp', command('stdio'), '--mcp-allow', 'weather', ...forced, '-n', '3'];
+    const { code, stderr } = await runCli(engine, ['chat', ...flags], { stdin: 'How is the weather?\n' });
+    expect([code, calls()]).toEqual([4, []]);
+    expect(stderr).toContain('the text is unfinished: it was cut by the token limit');
+  });
+});
+
+test('consent: no, always, and what is no answer', async () => {
+  const { host, running, prompts } = terminalChat([[weather], ['No.'], [weather, weather], ['Fine.'], [weather]]);
+  await host.untilShown('> ');
+  host.stdin.write('One\r');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('maybe\r');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('n\r');
+  await host.untilShown('No.\n', '> ');
+  expect(calls()).toEqual([]);
+  host.stdin.write('Two\r');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('a\r');
+  await host.untilShown('Fine.\n', '> ');
+  host.stdin.write('Three\r');
+  await host.untilShown('Hello world\n', '> ');
+  host.stdin.write('\u0004');
+  const { code, stdout } = await running;
+  expect([code, stdout.split('Call weather?').length - 1]).toEqual([0, 3]);
+  expect(calls()).toEqual(Array.from({ length: 3 }, () => 'weather {"city":"Ulm"}'));
+  const refused = 'Error: the user did not agree to this call.';
+  expect(resultsIn(prompts[3]?.prompt)).toEqual([refused, 'It rains.', 'It rains.']);
+});
+
+test('consent: what was typed before the question is no answer to it', async () => {
+  const { host, running } = terminalChat([[weather], ['No.']]);
+  await host.untilShown('> ');
+  host.stdin.write('One\ry\ry\ry');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('\r');
+  await host.untilShown('Call weather? ');
+  expect(calls()).toEqual([]);
+  host.stdin.write('n\r');
+  await host.untilShown('No.\n');
+  host.stdin.write('\u0004');
+  expect((await running).code).toBe(0);
+  expect(calls()).toEqual([]);
+});
+
+test('consent ends when the server changes what it says of a tool; new tools appear', async () => {
+  const replies = [[weather, call('grow')], ['Done.'], [weather, call('late')], ['Done.']];
+  const { host, running } = terminalChat(replies);
+  await host.untilShown('> ');
+  host.stdin.write('One\r');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('a\r');
+  await host.untilShown('Call grow? ');
+  host.stdin.write('y\r');
+  await host.untilShown('Done.\n', '> ');
+  while (!host.shown.includes('  late')) {
+    host.stdin.write('/mcp\r'); // the server's notice is on its way
+    await host.untilShown('  weather', '> ');
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  host.stdin.write('Two\r');
+  await host.untilShown('Call weather? ');
+  host.stdin.write('n\r');
+  await host.untilShown('Call late? ');
+  host.stdin.write('y\r');
+  await host.untilShown('Done.\n');
+  host.stdin.write('\u0004');
+  expect(await running).toMatchObject({ code: 0, stderr: expect.stringContaining('late returned 13 characters') });
+  expect(calls()).toEqual(['weather {"city":"Ulm"}', 'grow {}', 'late {}']);
+});
+
+test('the question shows control characters and characters of no width as escapes', async () => {
+  const values = '{"city":"\\u001b[2J\\u202eUlm\\u2028\\u009b\\u200b"}';
+  const { host, running } = terminalChat([[call('weather', values)], ['No.']]);
+  await host.untilShown('> ');
+  host.stdin.write('One\r');
+  await host.untilShown('"city": "\\u001b[2J\\u{202e}Ulm\\u{2028}\\u009b\\u{200b}"', 'Call weather? ');
+  host.stdin.write('\u0004');
+  expect((await running).code).toBe(0);
+  expect(calls()).toEqual([]);
+});
+
+describe('results', () => {
+  test('texts and other content, errors, structured content, several calls of one answer', async () => {
+    const reply = ['Now: ', weather, call('chart'), call('fail')];
+    const allow = ['weather', 'chart', 'fail'].flatMap((name) => ['--mcp-allow', name]);
+    const { code, stdout, prompts } = await chat([reply, ['Done.']], allow);
+    expect([code, stdout]).toEqual([0, 'Now:\nDone.\n']);
+    const chart = 'A chart:\n[image: image/png, 4 bytes]\n[link: data, file:///chart.csv]\nSome notes';
+    expect(resultsIn(prompts[1]?.prompt)).toEqual(['It rains.', chart, 'Error: no such city']);
+    expect(calls()).toHaveLength(3);
+  });
+
+  test('a model that never stops calling', async () => {
+    const { code, stderr } = await chat(
+      Array.from({ length: 99 }, () => [weather]),
+      ['--mcp-allow', 'weather'],
+    );
+    expect([code, calls().length]).toEqual([4, 32]);
+    expect(stderr).toContain('calls before a reply: needed 33 rounds');
+  });
+});
+
+test('servers that hang: Ctrl-C cancels the call, and the chat continues', async () => {
+  const { host, running, prompts } = terminalChat([[call('hang'), weather], ['Yes.']], ['--mcp-allow', 'hang']);
+  await host.untilShown('> ');
+  host.stdin.write('One\r');
+  while (calls().length === 0) await new Promise((resolve) => setImmediate(resolve));
+  host.stdin.write('\u0003');
+  await host.untilShown('> ');
+  host.stdin.write('Two\r');
+  await host.untilShown('Yes.\n', '> ');
+  host.stdin.write('\u0004');
+  const { code, stderr } = await running;
+  expect([code, stderr]).toEqual([0, expect.stringContaining('winnow: stopped\n')]);
+  expect(calls()).toEqual(['hang {}', 'cancelled hang']);
+  const stopped = 'Error: the user stopped this call.';
+  expect(resultsIn(prompts[1]?.prompt)).toEqual([stopped, stopped]);
+});
+
+test('servers that hang: the time limit ends the call', async () => {
+  const { code, stdout, stderr } = await chat(
+    [[call('hang')], ['Done.']],
+    ['--mcp-allow', 'hang', '--mcp-timeout', '2'],
+  );
+  expect([code, stdout]).toEqual([0, 'Done.\n']);
+  expect(stderr).toMatch(/hang failed: MCP server .*: .*timed out/i);
+});
+
+test('servers that end: an error with their last words, their tools are gone, and the chat continues', async () => {
+  const { code, stdout, stderr, prompts } = await chat(
+    [[call('crash')], ['Oh.']],
+    ['--mcp-allow', 'crash'],
+    'One\n/mcp\nTwo\n',
+  );
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^Oh\.\ndemo \(.*\): ended\nHello world\n$/)]);
+  expect(stderr).toContain('the server has ended; its last words: out of luck; its tools are gone');
+  expect(resultsIn(prompts[1]?.prompt)).toEqual([expect.stringMatching(/^Error: MCP server .*Connection closed/)]);
+});
+
+test('servers with a tool whose schema cannot be enforced: it is left out and named once', async () => {
+  const { stdout, stderr } = await chat(undefined, [], 'One\nTwo\n/mcp\n');
+  expect(stderr.match(/the tool odd cannot be used/g)).toHaveLength(1);
+  expect(stdout).toMatch(/ {2}odd +not usable: .*unevaluatedProperties/);
+  expect(stdout).toMatch(/ {2}weather +Weather of a city\n/);
+});
+
+test('servers with the same tools: names begin with that of the server', async () => {
+  const flags = ['--mcp', command('stdio', 'other one'), '--mcp-allow', 'other-one.weather'];
+  const { code, stderr } = await chat([[call('other-one.weather', '{"city":"Ulm"}')], ['Done.']], flags);
+  expect([code, calls()]).toEqual([0, ['weather {"city":"Ulm"}']]);
+  expect(stderr).toContain('calls other-one.weather {"city":"Ulm"}');
+});
+
+test.each([
+  ['no-such-program', [], 1, /^winnow: MCP server no-such-program: .*ENOENT.*\n$/],
+  [`"${process.execPath}" -e "console.error('no key'), process.exit(3)"`, [], 1, /its last words: no key\n$/],
+  ['http://127.0.0.1:1/mcp', [], 1, /^winnow: MCP server http:\/\/127\.0\.0\.1:1\/mcp: .*\n$/],
+  ['""', [], 2, /^winnow: --mcp: expected a command or a URL, got nothing\n$/],
+  ['http://', [], 2, /^winnow: --mcp: expected a URL, got 'http:\/\/'\n$/],
+])('servers that cannot be used end the program: %s', async (address, flags, code, message) => {
+  const { api, loads } = createFakeEngine();
+  const run = await runCli(api, ['chat', '--mcp', address, ...flags], { stdin: 'One\n' });
+  expect(run).toEqual({ code, stdout: '', stderr: expect.stringMatching(message) });
+  expect(loads).toEqual([]);
+});
+
+test.each([
+  [['--mcp-allow', 'weather'], '--mcp-allow: expected --mcp with it, got none'],
+  [['--tool-choice', 'required'], '--tool-choice: expected --mcp with it, got none'],
+  [['--mcp', 'x', '--grammar', 'root ::= "a"'], '--grammar: cannot be combined with --mcp'],
+])('%j is rejected', async (flags, message) => {
+  const run = await runCli(createFakeEngine().api, ['chat', ...flags], { stdin: 'One\n' });
+  expect(run).toMatchObject({ code: 2, stderr: `winnow: ${message}\n` });
+});
+
+test('a tool that no server has cannot be allowed', async () => {
+  expect(await chat(undefined, ['--mcp-allow', 'wether'])).toMatchObject({
+    code: 2,
+    stderr: "winnow: --mcp-allow: expected weather, chart, fail, hang, crash, grow, odd, got 'wether'\n",
+  });
+});
+
+describe('a server at a URL', () => {
+  let server: ChildProcess;
+  let url = '';
+  beforeEach(async () => {
+    server = spawn(process.execPath, [program, 'http', 'remote', log], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const [chunk] = (await once(server.stdout as NonNullable<typeof server.stdout>, 'data')) as [Buffer];
+    url = chunk.toString('utf8').trim();
+    return () => server.kill('SIGKILL');
+  });
+
+  test('lists, is called, and its end is an error of the call', async () => {
+    const fake = createFakeEngine({ replies: [[weather], ['Done.'], [weather], ['Oh.']] });
+    const host = new TestHost(fake.api, { isStdoutTerminal: true });
+    const running = host.run(['chat', '--mcp', url, '--mcp-allow', 'weather']);
+    await host.untilShown('> ');
+    host.stdin.write('One\r');
+    await host.untilShown('Done.\n', '> ');
+    expect(calls()).toEqual(['weather {"city":"Ulm"}']);
+    server.kill('SIGKILL');
+    await once(server, 'close');
+    host.stdin.write('Two\r');
+    await host.untilShown('Oh.\n', '> ');
+    host.stdin.write('\u0004');
+    const { code, stderr } = await running;
+    expect([code, stderr]).toEqual([0, expect.stringMatching(/weather failed: MCP server http:.*ECONN/)]);
+  });
+});
