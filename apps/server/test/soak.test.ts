@@ -1,21 +1,17 @@
 /** Hundreds of short requests of all kinds, half of them rejected or aborted, leak no memory. */
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import type { Model } from '@winnow/engine';
 import { testCoverage } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { demoId, loadDemoModel, postJson, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
 import { endless } from './fake-models.js';
+import { usedHeapBytes } from './heap.js';
 
 const [numWarmRounds, numRounds] = testCoverage === 'full' ? [8, 5] : [5, 1];
 const numPerRound = 120;
 
 let model: Model;
 let demo: DemoServer;
-let gc: () => void;
 beforeAll(async () => {
-  setFlagsFromString('--expose-gc');
-  gc = runInNewContext('gc') as () => void;
   model = await loadDemoModel();
   const models = [
     { id: demoId, model },
@@ -46,13 +42,7 @@ async function request(index: number): Promise<void> {
 
 async function heapBytes(): Promise<number> {
   await until(async () => (await slotsOf(demo.url)).every(({ state }) => state === 'idle'));
-  // objects that await finalization are collected in the next turn
-  for (let turn = 0; turn < 3; turn++) {
-    gc();
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-  const { heapUsed, arrayBuffers } = process.memoryUsage();
-  return heapUsed + arrayBuffers;
+  return usedHeapBytes();
 }
 
 const kept: Uint8Array[] = [];
