@@ -57,6 +57,8 @@ test('request durations are in the histogram and passed to the listener', async 
     const first = /^winnow_time_to_first_token_seconds_sum\{.*\} (.*)$/m.exec(metrics)?.[1];
     expect(Number(first)).toBeGreaterThan(0);
     expect(Number(first)).toBeLessThanOrEqual(Number(sum)); // time to first token is less than the duration
+    expect(metrics).toContain('winnow_drafted_tokens_total{model="demo"} 0\n');
+    expect(metrics).toContain(`winnow_planned_bytes{model="demo",part="kv-cache"} ${model.plan.kvBytes}\n`);
     expect(durations).toEqual([expect.closeTo(1000 * Number(sum), 6)]);
     expect(Number(/^winnow_step_seconds_total\{model="demo"\} (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0);
   } finally {

@@ -97,17 +97,12 @@ function loadedModel(id: string): Model {
 
 /** What the engine measures, and what it planned to use. */
 function metrics(): string {
-  const measured = formatPrometheusModels(
-    Array.from(models, ([id, model]) => ({ metrics: model.metrics(), labels: { model: id } })),
+  return formatPrometheusModels(
+    Array.from(models, ([id, model]) => ({
+      metrics: { ...model.metrics(), plan: model.plan },
+      labels: { model: id },
+    })),
   );
-  const planned = Array.from(models, ([model, { plan }]) => {
-    const parts = { weights: plan.weightsBytes, 'KV cache': plan.kvBytes, activations: plan.activationBytes };
-    const label = model.replace(/[\\"]/g, '\\$&');
-    return Object.entries(parts).map(
-      ([part, value]) => `winnow_planned_bytes{model="${label}",part="${part}"} ${value}\n`,
-    );
-  });
-  return measured + planned.flat().join('');
 }
 
 function generateOptionsOf({ sampling, numAlternatives }: ChatCall): GenerateOptions {

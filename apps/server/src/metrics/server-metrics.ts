@@ -69,7 +69,7 @@ export class ServerMetrics {
       this.loadDurations,
     ];
     return (
-      expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(tierMetrics))
+      expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(engineMetrics))
     );
   }
 }
@@ -198,16 +198,17 @@ function processMetrics(): Metric[] {
   ];
 }
 
-/** Metrics of activation sparsity, and of KV and weight offload. */
-function tierMetrics(entry: ModelEntry): LabeledMetrics {
-  const { feedForward, tiers }: Partial<ModelMetrics> =
-    entry.kind === 'generative' ? entry.model.metrics() : feedForwardOf(entry.model.feedForwardMetrics?.());
-  const metrics = { ...feedForwardOf(feedForward), ...(tiers === undefined ? {} : { tiers }) };
-  return { metrics, labels: { model: entry.id } };
-}
-
-function feedForwardOf(feedForward: ModelMetrics['feedForward']): Pick<ModelMetrics, 'feedForward'> {
-  return feedForward === undefined ? {} : { feedForward };
+/** What the engine formats itself: speculation, activation sparsity, KV and weight offload, and planned memory. */
+function engineMetrics(entry: ModelEntry): LabeledMetrics {
+  const labels = { model: entry.id };
+  if (entry.kind !== 'generative') {
+    const feedForward = entry.model.feedForwardMetrics?.();
+    return { labels, metrics: { ...(feedForward && { feedForward }) } };
+  }
+  const { speculation, feedForward, tiers } = entry.model.metrics();
+  const { plan } = entry.model;
+  const metrics = { speculation, ...(feedForward && { feedForward }), ...(tiers && { tiers }), ...(plan && { plan }) };
+  return { labels, metrics };
 }
 
 function blockSamples(registry: ModelRegistry): Sample[] {

@@ -65,6 +65,13 @@ test('token counts and step time', () => {
   expect(text).toContain('winnow_tokens_per_second 4\n');
 });
 
+test('the planned memory by part', () => {
+  const plan = { weightsBytes: 10, kvBytes: 20, activationBytes: 30 };
+  expect(formatPrometheus({ plan })).toMatch(
+    /^winnow_planned_bytes\{part="weights"\} 10\n.*"kv-cache"\} 20\n.*"activations"\} 30\n/m,
+  );
+});
+
 test('samples of several models are grouped by name', () => {
   const models = ['a', 'b'].map((model) => ({ metrics: { feedForward }, labels: { model } }));
   const lines = formatPrometheusModels(models).trimEnd().split('\n');

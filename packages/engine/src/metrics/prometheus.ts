@@ -50,8 +50,10 @@ function escaped(text: string | number): string {
 
 /**
  * The metrics that `formatPrometheus` accepts; for an embedding model, `{ feedForward: model.feedForwardMetrics() }`.
+ * With `plan: model.plan`, the planned memory is among them.
  */
-export type PrometheusMetrics = Pick<ModelMetrics, 'feedForward'> & Partial<ModelMetrics>;
+export type PrometheusMetrics = Pick<ModelMetrics, 'feedForward'> &
+  Partial<ModelMetrics> & { readonly plan?: Readonly<Record<'weightsBytes' | 'kvBytes' | 'activationBytes', number>> };
 
 /** One of several models. */
 export interface LabeledMetrics {
@@ -77,7 +79,7 @@ export function formatPrometheusModels(models: Iterable<LabeledMetrics>): string
 
 function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
-  const { steps, cache, tiers, feedForward, speculation } = metrics;
+  const { steps, cache, tiers, feedForward, speculation, plan } = metrics;
   add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
   add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
   add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
@@ -98,13 +100,7 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
     'kv_blocks',
     'gauge',
     'Blocks of the cache by state.',
-    cache === undefined
-      ? []
-      : [
-          [{ state: 'used' }, cache.numUsedBlocks],
-          [{ state: 'cached' }, cache.numCachedBlocks],
-          [{ state: 'free' }, cache.numFreeBlocks],
-        ],
+    by('state', cache && { used: cache.numUsedBlocks, cached: cache.numCachedBlocks, free: cache.numFreeBlocks }),
   );
   add('kv_block_bytes', 'gauge', 'Bytes of a block of the cache.', one(cache?.blockBytes));
   add('kv_shared_tokens', 'counter', 'Prompt tokens found in blocks of other sessions.', one(cache?.numSharedTokens));
@@ -113,16 +109,21 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
     'kv_tier_bytes',
     'gauge',
     'Bytes of keys and values by tier.',
-    tiers === undefined
-      ? []
-      : [
-          [{ tier: 'hot' }, tiers.hotBytes],
-          [{ tier: 'warm' }, tiers.warmBytes],
-          [{ tier: 'cold' }, tiers.coldBytes],
-        ],
+    by('tier', tiers && { hot: tiers.hotBytes, warm: tiers.warmBytes, cold: tiers.coldBytes }),
+  );
+  add(
+    'planned_bytes',
+    'gauge',
+    'Planned memory by what it holds.',
+    by('part', plan && { weights: plan.weightsBytes, 'kv-cache': plan.kvBytes, activations: plan.activationBytes }),
   );
   add('kv_tier_read_bytes', 'counter', 'Bytes of keys and values read from files.', one(tiers?.bytesRead));
   if (feedForward !== undefined) addFeedForward(add, feedForward);
+}
+
+/** A sample per value, with its name as a label. */
+function by(label: string, values: Readonly<Record<string, number>> | undefined): Sample[] {
+  return Object.entries(values ?? {}).map(([name, value]) => [{ [label]: name }, value]);
 }
 
 function addFeedForward(add: AddSamples, { layers, cache, waitedMs, readMs }: FeedForwardMetrics): void {
@@ -195,10 +196,6 @@ function addWeightTiers(
   add('ffn_reads', 'counter', 'Reads of weights.', one(numReads));
   add('ffn_read_seconds', 'counter', 'Time with a read in progress.', one(readSeconds));
   add('ffn_waited_seconds', 'counter', 'Time that steps waited for reads.', one(waitedSeconds));
-  add('ffn_tier_bytes', 'gauge', 'Memory of offloaded weights.', [
-    [{ tier: 'hot' }, bytes.hot],
-    [{ tier: 'warm' }, bytes.warm],
-    [{ tier: 'cold' }, bytes.cold],
-    [{ tier: 'staging' }, bytes.staging],
-  ]);
+  const { hot, warm, cold, staging } = bytes;
+  add('ffn_tier_bytes', 'gauge', 'Memory of offloaded weights.', by('tier', { hot, warm, cold, staging }));
 }
