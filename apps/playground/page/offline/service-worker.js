@@ -17,10 +17,10 @@ const urlsOf = (names) => new Set(names.map((name) => new URL(name, self.registr
 const known = urlsOf(files);
 const large = urlsOf(largeFiles);
 
+/** A new version waits until no tab shows the old one, which still loads files of its own version. */
 async function keep() {
   const cache = await caches.open(cacheName);
   await cache.addAll(files);
-  await self.skipWaiting();
 }
 
 async function removeOld() {
