@@ -3,7 +3,7 @@ import { render } from 'preact';
 import { effect } from '@preact/signals';
 import '@picocss/pico/css/pico.min.css';
 import './style.css';
-import type { ChatBackend } from './backend/contract.js';
+import { errorText, type ChatBackend } from './backend/contract.js';
 import { Chat } from './state/chat.js';
 import { createMemoryHistory, openHistory, type History } from './state/database.js';
 import { applyTheme, SettingsStore } from './state/settings.js';
@@ -25,16 +25,20 @@ async function createHistory(): Promise<History> {
   try {
     return await openHistory();
   } catch (error) {
-    storageProblem = `Conversations are not saved: ${String(error)}`;
+    storageProblem = `The browser does not store conversations: ${errorText(error)}`;
     return createMemoryHistory();
   }
 }
 
 const [backend, history] = await Promise.all([createBackend(), createHistory()]);
-const chat = new Chat({ backend, history, settings, now: () => Date.now(), createId: () => crypto.randomUUID() });
-render(
-  <App chat={chat} settings={settings} backend={backend} storageProblem={storageProblem} />,
-  document.querySelector('#app') as HTMLElement,
-);
+const chat = new Chat({
+  backend,
+  history,
+  settings,
+  storageProblem,
+  now: () => Date.now(),
+  createId: () => crypto.randomUUID(),
+});
+render(<App chat={chat} settings={settings} backend={backend} />, document.querySelector('#app') as HTMLElement);
 await chat.start();
 if (import.meta.env.MODE === 'static') await registerOffline();

@@ -22,11 +22,15 @@ class WorkerClient {
   readonly #worker: Worker;
   readonly #pending = new Map<number, Pending>();
   #numCalls = 0;
+  /** Why the worker ended. */
+  #failure: ChatError | undefined;
 
   constructor(worker: Worker) {
     this.#worker = worker;
     worker.addEventListener('message', ({ data }: MessageEvent<FromWorker>) => this.#receive(data));
-    worker.addEventListener('error', ({ message }) => this.#fail(message || 'the worker did not start'));
+    // without a message when its code could not be loaded
+    worker.addEventListener('error', ({ message }) => this.#fail(message || 'its code cannot be loaded'));
+    worker.addEventListener('messageerror', () => this.#fail('a message cannot be read'));
   }
 
   call(
@@ -38,6 +42,10 @@ class WorkerClient {
     return new Promise((resolve, reject) => {
       if (signal?.aborted === true) {
         reject(signal.reason);
+        return;
+      }
+      if (this.#failure !== undefined) {
+        reject(this.#failure);
         return;
       }
       this.#pending.set(id, { resolve, reject, ...(onEvent && { onEvent }), ...(onProgress && { onProgress }) });
@@ -62,8 +70,11 @@ class WorkerClient {
     }
   }
 
+  /** What an uncaught error leaves behind is unknown: the worker ends, and each later call fails. */
   #fail(message: string): void {
-    for (const { reject } of this.#pending.values()) reject(new ChatError('failed', message));
+    this.#worker.terminate();
+    this.#failure ??= new ChatError('failed', `the worker of the models ended: ${message} (reload the page)`);
+    for (const { reject } of this.#pending.values()) reject(this.#failure);
     this.#pending.clear();
   }
 }

@@ -10,6 +10,8 @@ export interface ChatOptions {
   readonly backend: ChatBackend;
   readonly history: History;
   readonly settings: SettingsStore;
+  /** Why `history` lasts only as long as the page. Default: it is kept. */
+  readonly storageProblem?: string;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly createId: () => string;
@@ -31,6 +33,8 @@ export class Chat {
   /** Read by screen readers. */
   readonly announcement: Signal<string> = signal('');
   readonly problem: Signal<string> = signal('');
+  /** Why conversations are not stored; empty while they are. */
+  readonly storageProblem: Signal<string>;
   readonly needsKey: Signal<boolean> = signal(false);
   readonly #options: ChatOptions;
   #controller: AbortController | undefined;
@@ -38,12 +42,15 @@ export class Chat {
 
   constructor(options: ChatOptions) {
     this.#options = options;
+    this.storageProblem = signal(options.storageProblem ?? '');
   }
 
   /** Asks for the models and restores the last conversation. */
   async start(): Promise<void> {
     const { history } = this.#options;
-    this.conversations.value = await history.conversations();
+    await this.#stored(async () => {
+      this.conversations.value = await history.conversations();
+    });
     const [last] = this.conversations.value;
     if (last !== undefined) await this.open(last);
     await this.refreshModels();
@@ -70,13 +77,15 @@ export class Chat {
 
   async open(conversation: Conversation): Promise<void> {
     await this.stop();
-    const stored = await this.#options.history.messages(conversation.id);
-    batch(() => {
-      this.current.value = conversation;
-      // an answer that was being written when the page was left
-      this.messages.value = stored.map((message) =>
-        signal(message.state === 'streaming' ? { ...message, state: 'stopped' } : message),
-      );
+    await this.#stored(async () => {
+      const messages = await this.#options.history.messages(conversation.id);
+      batch(() => {
+        this.current.value = conversation;
+        // an answer that was being written when the page was left
+        this.messages.value = messages.map((message) =>
+          signal(message.state === 'streaming' ? { ...message, state: 'stopped' } : message),
+        );
+      });
     });
   }
 
@@ -90,7 +99,7 @@ export class Chat {
 
   async remove({ id }: Conversation): Promise<void> {
     if (this.current.value?.id === id) await this.startNew();
-    await this.#options.history.remove(id);
+    await this.#stored(() => this.#options.history.remove(id));
     this.conversations.value = this.conversations.value.filter((other) => other.id !== id);
   }
 
@@ -135,20 +144,20 @@ export class Chat {
       this.current.value = conversation;
       this.conversations.value = [conversation, ...this.conversations.value.filter((other) => other.id !== id)];
     });
-    await history.saveConversation(conversation);
+    await this.#stored(() => history.saveConversation(conversation));
     return conversation;
   }
 
   async #append(conversation: Conversation, message: Message): Promise<void> {
     const position = this.messages.value.length;
     this.messages.value = [...this.messages.value, signal(message)];
-    await this.#options.history.saveMessage(conversation.id, position, message);
+    await this.#save(conversation.id, position, message);
   }
 
   async #truncate(conversation: Conversation, position: number): Promise<void> {
     await this.stop();
     this.messages.value = this.messages.value.slice(0, position);
-    await this.#options.history.truncate(conversation.id, position);
+    await this.#stored(() => this.#options.history.truncate(conversation.id, position));
   }
 
   #answer(conversation: Conversation): void {
@@ -158,7 +167,7 @@ export class Chat {
   async #writeAnswer({ id }: Conversation): Promise<void> {
     const model = this.model();
     if (model === undefined) return;
-    const { backend, history, now } = this.#options;
+    const { backend, now } = this.#options;
     const controller = new AbortController();
     this.#controller = controller;
     const call = this.#callOf(model);
@@ -173,7 +182,7 @@ export class Chat {
     });
     const show = (state?: MessageState, error?: string): Promise<void> => {
       shown.value = builder.message(state, error);
-      return history.saveMessage(id, position, shown.value);
+      return this.#save(id, position, shown.value);
     };
     try {
       await show('streaming');
@@ -200,6 +209,20 @@ export class Chat {
       ...(jsonSchema.trim() === '' ? {} : { jsonSchema: JSON.parse(jsonSchema) as Record<string, unknown> }),
       ...(showsTokens ? { numAlternatives } : {}),
     };
+  }
+
+  #save(id: string, position: number, message: Message): Promise<void> {
+    return this.#stored(() => this.#options.history.saveMessage(id, position, message));
+  }
+
+  /** Runs `access`; the conversation goes on when the browser cannot store it, such as on a full disk. */
+  async #stored(access: () => Promise<void>): Promise<void> {
+    try {
+      await access();
+      this.storageProblem.value = this.#options.storageProblem ?? '';
+    } catch (error) {
+      this.storageProblem.value = `The browser does not store conversations: ${errorText(error)}`;
+    }
   }
 
   /** @returns what went wrong */

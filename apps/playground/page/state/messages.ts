@@ -32,9 +32,20 @@ export function userMessage(content: string): Message {
   return { role: 'user', content, reasoning: '', state: 'done' };
 }
 
-/** The messages after the system prompt, if there is one. */
+/**
+ * The messages that the model reads, after the system prompt if there is one. An answer without text, such as one that
+ * failed, is left out; messages of the user that follow each other become one, since templates expect turns.
+ */
 export function promptOf(systemPrompt: string, messages: readonly PromptMessage[]): readonly PromptMessage[] {
-  return systemPrompt.trim() === '' ? messages : [{ role: 'system', content: systemPrompt }, ...messages];
+  const prompt: PromptMessage[] = systemPrompt.trim() === '' ? [] : [{ role: 'system', content: systemPrompt }];
+  for (const { role, content } of messages) {
+    const last = prompt.at(-1);
+    if (role === 'assistant' && content.trim() === '') continue;
+    if (role === 'user' && last?.role === 'user') {
+      prompt[prompt.length - 1] = { role, content: `${last.content}\n\n${content}` };
+    } else prompt.push({ role, content });
+  }
+  return prompt;
 }
 
 export function titleOf(text: string): string {

@@ -1,6 +1,6 @@
 /** What the user has set, kept across visits; the API key only as long as the tab. */
 import { effect, signal, type Signal } from '@preact/signals';
-import type { LoadSettings, Sampling } from '../backend/contract.js';
+import { errorText, type LoadSettings, type Sampling } from '../backend/contract.js';
 
 export type Theme = 'system' | 'light' | 'dark';
 
@@ -38,12 +38,19 @@ const apiKeyKey = 'winnow-api-key';
 export class SettingsStore {
   readonly settings: Signal<Settings>;
   readonly apiKey: Signal<string>;
+  /** Why settings are not stored; empty while they are. */
+  readonly problem: Signal<string> = signal('');
 
   constructor(kept: Storage, ofTab: Storage) {
     this.settings = signal({ ...defaults, ...parsed(kept.getItem(settingsKey)) });
     this.apiKey = signal(ofTab.getItem(apiKeyKey) ?? '');
-    effect(() => kept.setItem(settingsKey, JSON.stringify(this.settings.value)));
-    effect(() => ofTab.setItem(apiKeyKey, this.apiKey.value));
+    effect(() => {
+      const problems = [
+        store(kept, settingsKey, JSON.stringify(this.settings.value)),
+        store(ofTab, apiKeyKey, this.apiKey.value),
+      ];
+      this.problem.value = problems.find((problem) => problem !== '') ?? '';
+    });
   }
 
   update(changes: Partial<Settings>): void {
@@ -59,6 +66,16 @@ export function withField<Fields extends object, Name extends keyof Fields>(
 ): Fields {
   const entries = Object.entries({ ...fields, [name]: value }).filter(([, kept]) => kept !== undefined);
   return Object.fromEntries(entries) as Fields;
+}
+
+/** @returns what went wrong, or an empty text */
+function store(storage: Storage, key: string, value: string): string {
+  try {
+    storage.setItem(key, value);
+    return '';
+  } catch (error) {
+    return `The browser does not store settings: ${errorText(error)}`;
+  }
 }
 
 function parsed(text: string | null): Partial<Settings> {

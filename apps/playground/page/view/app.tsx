@@ -19,14 +19,12 @@ export interface AppProps {
   readonly chat: Chat;
   readonly settings: SettingsStore;
   readonly backend: ChatBackend;
-  /** Why conversations are not stored; empty if they are. */
-  readonly storageProblem: string;
 }
 
 /** Parts of the page that are open. */
 export type Panel = 'none' | 'conversations' | 'settings' | 'loader' | 'compare';
 
-export function App({ chat, settings, backend, storageProblem }: AppProps): JSX.Element {
+export function App({ chat, settings, backend }: AppProps): JSX.Element {
   const panel = useSignal<Panel>('none');
   useShortcuts(chat);
   const { showsMetrics } = settings.settings.value;
@@ -44,7 +42,7 @@ export function App({ chat, settings, backend, storageProblem }: AppProps): JSX.
         <MessageList chat={chat} settings={settings} />
         <footer>
           {chat.needsKey.value && <KeyForm chat={chat} settings={settings} />}
-          {[storageProblem, chat.problem.value].filter(Boolean).map((text) => (
+          {[chat.storageProblem.value, settings.problem.value, chat.problem.value].filter(Boolean).map((text) => (
             <p key={text} class="problem" role="alert">
               {text}
             </p>
@@ -61,7 +59,7 @@ export function App({ chat, settings, backend, storageProblem }: AppProps): JSX.
   );
 }
 
-interface OpenDialogProps extends Pick<AppProps, 'chat' | 'settings' | 'backend'> {
+interface OpenDialogProps extends AppProps {
   readonly panel: Panel;
   readonly onClose: () => void;
 }

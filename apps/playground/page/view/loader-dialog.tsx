@@ -36,9 +36,17 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
   };
   const cached = useSignal<readonly CachedModel[]>([]);
   const refresh = async (): Promise<void> => {
-    cached.value = await loader.cached();
+    try {
+      cached.value = await loader.cached();
+    } catch (error) {
+      state.problem.value ||= errorText(error);
+    }
   };
   useEffect(() => void refresh(), []);
+  const remove = async (name: string): Promise<void> => {
+    await loader.remove(name).catch((error: unknown) => (state.problem.value = errorText(error)));
+    await refresh();
+  };
   const load = async (source: ModelSource): Promise<void> => {
     await chat.stop();
     const isLoaded = await loaded(loader, source, settings, state);
@@ -64,7 +72,7 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
         </label>
         <HubForm settings={settings} onLoad={load} />
         <LoadFields settings={settings} />
-        <CachedList models={cached.value} loader={loader} settings={settings} onLoad={load} onChange={refresh} />
+        <CachedList models={cached.value} settings={settings} onLoad={load} onRemove={remove} />
       </fieldset>
       {isLoading && <Progress state={state} />}
       {state.problem.value !== '' && (
@@ -72,15 +80,20 @@ export function LoaderDialog({ chat, settings, loader, onClose }: LoaderDialogPr
           {state.problem.value}
         </p>
       )}
-      {!crossOriginIsolated && (
-        <p>
-          <small>
-            This page is not cross-origin isolated, so models run on one thread. Reload it once it is available offline
-            to use all threads.
-          </small>
-        </p>
-      )}
+      <IsolationNote />
     </Dialog>
+  );
+}
+
+function IsolationNote(): JSX.Element | null {
+  if (crossOriginIsolated) return null;
+  return (
+    <p>
+      <small>
+        This page is not cross-origin isolated, so models run on one thread. Reload it once it is available offline to
+        use all threads.
+      </small>
+    </p>
   );
 }
 
@@ -198,11 +211,10 @@ function HubForm({ settings, onLoad }: HubFormProps): JSX.Element {
 
 interface CachedListProps extends HubFormProps {
   readonly models: readonly CachedModel[];
-  readonly loader: ModelLoader;
-  readonly onChange: () => Promise<void>;
+  readonly onRemove: (name: string) => Promise<void>;
 }
 
-function CachedList({ models, loader, settings, onLoad, onChange }: CachedListProps): JSX.Element | null {
+function CachedList({ models, settings, onLoad, onRemove }: CachedListProps): JSX.Element | null {
   if (models.length === 0) return null;
   const { hubEndpoint: endpoint } = settings.settings.value;
   return (
@@ -214,12 +226,7 @@ function CachedList({ models, loader, settings, onLoad, onChange }: CachedListPr
             <button type="button" class="quiet" onClick={() => void onLoad({ kind: 'hub', address: name, endpoint })}>
               {name}, {bytes(sizeBytes)}
             </button>
-            <button
-              type="button"
-              class="quiet"
-              aria-label={`Delete ${name}`}
-              onClick={() => void loader.remove(name).then(onChange)}
-            >
+            <button type="button" class="quiet" aria-label={`Delete ${name}`} onClick={() => void onRemove(name)}>
               ✕
             </button>
           </li>

@@ -114,6 +114,37 @@ describe.skipIf(missingChromium !== undefined)(suiteName('interrupted answers'),
   });
 });
 
+describe.skipIf(missingChromium !== undefined)(suiteName('failures'), () => {
+  test('a failed answer is no message of the next prompt, and a full disk is said while the conversation goes on', async () => {
+    const bodies: unknown[] = [];
+    const answers: Handler[] = [
+      (_request, response) => {
+        response.writeHead(500, { 'content-type': 'application/json' });
+        response.end(JSON.stringify({ error: { message: 'out of luck' } }));
+      },
+      answering('Here it is'),
+    ];
+    await open(async (request, response) => {
+      bodies.push(await bodyOf(request));
+      answers.shift()?.(request, response);
+    });
+    const { page } = opened;
+    const alerts = page.getByRole('alert');
+    const { origin } = new URL(page.url());
+    const devTools = await page.context().newCDPSession(page);
+    await devTools.send('Storage.overrideQuotaForOrigin', { origin, quotaSize: 1 });
+    await opened.ask('Begin');
+    await alerts.getByText('out of luck').waitFor();
+    await opened.ask('Go on');
+    await opened.answer('Here it is').waitFor();
+    await opened.answered();
+    await alerts.getByText('does not store conversations').waitFor();
+    expect(bodies[1]).toMatchObject({ messages: [{ role: 'user', content: 'Begin\n\nGo on' }] });
+    // the browser itself reports the 500
+    expect(opened.complaints.filter((text) => !text.includes('500'))).toEqual([]);
+  });
+});
+
 describe.skipIf(missingChromium !== undefined)(suiteName('untrusted answers'), () => {
   test('hostile answers stay text, and a huge table does, too', async () => {
     const answers = [hostile, hugeTable];

@@ -1,5 +1,5 @@
 /** The page as a static site, in which the model runs in the tab. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import { pageUrl } from '@winnow/playground';
@@ -15,6 +15,7 @@ const folder = new URL('../static/', pageUrl);
 const repo = 'winnow/tiny';
 const policy = 'streaming:window=64,sinks=4';
 const names = ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'generation_config.json', 'model.safetensors'];
+const assets = readdirSync(new URL('assets/', folder));
 const files = new Map(names.map((name) => [name, readFileSync(new URL(name, demoModelUrl))]));
 
 let browser: Browser | undefined;
@@ -123,6 +124,59 @@ describe.skipIf(missingChromium !== undefined)(suiteName('models of the static s
     },
   );
 });
+
+describe.skipIf(missingChromium !== undefined)(suiteName('code of the static site'), () => {
+  test('a worker that does not start is reported, also by what is asked later', async () => {
+    const worker = assets.find((name) => /^main-.*\.js$/.test(name));
+    await open(true, { [`GET /assets/${worker}`]: (_request, response) => response.writeHead(404).end() });
+    const { page } = opened;
+    await page.getByRole('alert').getByText('the worker of the models ended').first().waitFor();
+    await page.getByRole('button', { name: 'Demo model' }).click();
+    await page.locator('dialog').getByRole('alert').getByText('the worker of the models ended').waitFor();
+    expect(opened.complaints.filter((text) => !text.includes('404'))).toEqual([]);
+  });
+
+  test('a tab loads the files of its own version while a new version waits', async () => {
+    const lazy = assets.find((name) => /^highlight-.*\.js$/.test(name)) ?? '';
+    const worker = readFileSync(new URL('service-worker.js', folder), 'utf8');
+    let isNew = false;
+    const file = (path: string, textOf: () => string | undefined): Record<string, Handler> => ({
+      [`GET /${path}`]: (_request, response) => {
+        const text = textOf();
+        response.writeHead(text === undefined ? 404 : 200, { 'content-type': 'text/javascript' }).end(text);
+      },
+    });
+    const code = readFileSync(new URL(`assets/${lazy}`, folder), 'utf8');
+    await open(true, {
+      ...file('service-worker.js', () => (isNew ? newVersion(worker) : worker)),
+      ...file(`assets/${lazy}`, () => (isNew ? undefined : code)),
+    });
+    const { page } = opened;
+    await page.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+    await page.reload();
+    isNew = true;
+    expect(await page.evaluate(updateSite)).toBe('installed');
+    expect(await page.evaluate(async (path) => (await fetch(path)).ok, `assets/${lazy}`)).toBe(true);
+  });
+});
+
+/** Another service worker, whose version has none of these files. */
+function newVersion(worker: string): string {
+  return worker.replace(/winnow-[0-9a-f]{16}/, 'winnow-next').replaceAll(/^ *"\.\/assets\/.*\n/gm, '');
+}
+
+/** In the page: the state of the new service worker when it does not wait for anything but tabs. */
+async function updateSite(): Promise<string | undefined> {
+  const registration = await navigator.serviceWorker.ready;
+  await registration.update();
+  const { installing } = registration;
+  await new Promise<void>((resolve) => {
+    if (installing?.state !== 'installing') resolve();
+    else installing.addEventListener('statechange', () => resolve(), { once: true });
+  });
+  // one that does not wait is activating now
+  return (registration.waiting ?? installing)?.state;
+}
 
 interface FakeHub {
   readonly handler: Handler;
