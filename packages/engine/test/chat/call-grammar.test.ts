@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { answerGrammar } from '../../src/chat/chat-grammar.js';
 import { reasoningFormatOf } from '../../src/chat/formats/reasoning-formats.js';
 import type { ToolFormatRow } from '../../src/chat/formats/tool-format.js';
-import { toolFormat } from '../../src/chat/formats/tool-formats.js';
+import { toolFormat, toolFormats } from '../../src/chat/formats/tool-formats.js';
 import type { ToolFormat } from '../../src/index.js';
 
 const bytes = createTokenTrie({ vocabSize: 256, tokenBytes: (id) => Uint8Array.of(id) });
@@ -74,7 +74,47 @@ const written: readonly (readonly [ToolFormat, string])[] = [
   ['gemma4', '<|tool_call>call:weather{city:<|"|>Ulm<|"|>,days:DAYS}<tool_call|>'],
   ['apertus', '<|tools_prefix|>[{"weather": {"city": "Ulm", "days": DAYS}}, {"stop": {}}]<|tools_suffix|>'],
   ['functionary-v3.2', 'weather\n{"city": "Ulm", "days": DAYS}>>>stop\n{}'],
+  [
+    'deepseek-v4',
+    '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" string="true">Ulm</｜DSML｜parameter>\n' +
+      '<｜DSML｜parameter name="days" string="false">DAYS</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+  ],
+  [
+    'deepseek-v3.1',
+    '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Ulm", "days": DAYS}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+  ],
+  [
+    'minimax',
+    '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Ulm</parameter>\n<parameter name="days">DAYS</parameter>\n' +
+      '</invoke>\n<invoke name="stop">\n</invoke>\n</minimax:tool_call>',
+  ],
+  [
+    'seed-oss',
+    '<seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n<parameter=days>DAYS</parameter>\n</function>\n</seed:tool_call>',
+  ],
+  ['lfm2.5', '[weather(city="Ulm", days=DAYS), stop()]'],
+  [
+    'command-r7b',
+    '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "weather", "parameters": {"city": "Ulm", "days": DAYS}}\n]<|END_ACTION|>',
+  ],
+  ['command-r', 'Action:\n```json\n[\n    {"tool_name": "weather", "parameters": {"city": "Ulm", "days": DAYS}}\n]```'],
+  ['functionary-v3.1', '<function=weather>{"city": "Ulm", "days": DAYS}</function><function=stop>{}</function>'],
+  ['nemotron-v2', '<TOOLCALL>[{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]</TOOLCALL>'],
+  ['apriel', '<tool_calls>[{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]</tool_calls>'],
+  ['gigachat3.1', '<|function_call|>{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}'],
+  [
+    'gigachat3',
+    '<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}',
+  ],
+  ['granite', '<|tool_call|>[{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]'],
+  ['phi4', '<|tool_call|>[{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]<|/tool_call|>'],
+  ['firefunction', 'functools[{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}]'],
+  ['generic', '{"name": "weather", "arguments": {"city": "Ulm", "days": DAYS}}'],
 ];
+
+test('every format has a call above', () => {
+  expect(new Set(written.map(([name]) => name))).toEqual(new Set(toolFormats.map(({ name }) => name)));
+});
 
 test.each(written)('%s', (name, text) => {
   const [required, free] = [grammarOf(toolFormat(name), true), grammarOf(toolFormat(name), false)];
