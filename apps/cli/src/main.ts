@@ -12,6 +12,18 @@ process.on('SIGINT', () => {
   for (const listener of interruptListeners) listener();
 });
 
+// without a listener these would end the process before it can give the terminal back
+const terminateListeners = new Set<() => void>();
+for (const [signal, code] of [
+  ['SIGTERM', exitCodes.terminated],
+  ['SIGHUP', exitCodes.hungUp],
+] as const) {
+  process.on(signal, () => {
+    if (signal === 'SIGTERM' && terminateListeners.size > 0) for (const listener of terminateListeners) listener();
+    else process.exit(code);
+  });
+}
+
 const download: Download = async ({ repo, revision, file }, { signal, onProgress }) => {
   const { downloadRepo } = await import('@winnow/hub/node');
   const found = await downloadRepo({
@@ -43,8 +55,12 @@ process.exitCode = await main(process.argv.slice(2), {
     return () => interruptListeners.delete(listener);
   },
   onTerminate: (listener) => {
-    process.on('SIGTERM', listener);
-    return () => process.off('SIGTERM', listener);
+    terminateListeners.add(listener);
+    return () => terminateListeners.delete(listener);
+  },
+  onExit: (listener) => {
+    process.on('exit', listener);
+    return () => process.off('exit', listener);
   },
   exitNow: (code) => process.exit(code),
   randomSeed: () => randomInt(2 ** 32),

@@ -46,6 +46,15 @@ test('winnow chat from a pipe: a backslash joins lines, two slashes begin a mess
   ]);
 });
 
+test('winnow chat from a pipe: """ begins and ends a message of several lines', async () => {
+  const { prompts } = await chat(['"""', 'One', '', 'two', '"""', '"""three"""', '"""four', '/five'], {});
+  expect(prompts.map(({ prompt }) => (prompt as readonly ChatMessage[]).at(-1)?.content)).toEqual([
+    'One\n\ntwo',
+    'three',
+    'four\n/five',
+  ]);
+});
+
 test('winnow chat from a pipe: /system, /history, /reset, /exit', async () => {
   const lines = ['/system Be brief.', 'One', '/history', '/reset', 'Two', '/system', '/history', '/exit', 'Never'];
   const { stdout, prompts } = await chat(lines, {}, ['--system', 'Old']);

@@ -106,7 +106,7 @@ const commandOnly = [
   ],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
   ...['--help', '--help-all', '--reasoning-effort', '--max-reasoning-tokens'],
-  ...['--mcp', '--mcp-allow', '--mcp-timeout', '--tool-choice'],
+  ...['--mcp', '--mcp-allow', '--mcp-timeout', '--tool-choice', '--no-markdown', '--no-history'],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 

@@ -30,6 +30,7 @@ export class TestHost {
   exitNowCode: number | undefined;
   readonly #listeners = new Set<() => void>();
   readonly #terminateListeners = new Set<() => void>();
+  readonly #exitListeners = new Set<() => void>();
   readonly #stdout: PassThrough;
   readonly #stderr: PassThrough;
   #stdoutText = '';
@@ -66,6 +67,10 @@ export class TestHost {
         this.#terminateListeners.add(listener);
         return () => this.#terminateListeners.delete(listener);
       },
+      onExit: (listener) => {
+        this.#exitListeners.add(listener);
+        return () => this.#exitListeners.delete(listener);
+      },
       exitNow: (code) => {
         this.exitNowCode = code;
       },
@@ -81,7 +86,7 @@ export class TestHost {
   }
 
   get numListeners(): number {
-    return this.#listeners.size;
+    return this.#listeners.size + this.#exitListeners.size;
   }
 
   interrupt(): void {

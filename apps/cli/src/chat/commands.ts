@@ -1,4 +1,5 @@
 /** The /commands of the chat. */
+import { resolve } from 'node:path';
 import type { ChatMessage } from '@winnow/engine';
 import { FormatError } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
@@ -13,8 +14,12 @@ export interface ChatHost {
   readonly conversation: Conversation;
   /** Writes to stdout. */
   readonly print: (text: string) => Promise<void>;
+  /** Says what happened. */
+  readonly notice: (text: string) => void;
   /** Streams a reply to the current messages. */
   readonly reply: () => Promise<void>;
+  /** Loads another model in place of the current one. */
+  readonly switchModel: (name: string) => Promise<void>;
 }
 
 export type Outcome = 'continue' | 'exit';
@@ -48,7 +53,12 @@ const commands: Readonly<Record<string, ChatCommand>> = {
   save: {
     usage: '/save FILE',
     help: 'write the conversation to a JSON file',
-    run: (argument, { conversation }) => save(needFile('/save', argument), conversation),
+    run: async (argument, { conversation, notice }) => {
+      const path = resolve(needFile('/save', argument));
+      await save(path, conversation);
+      const { length } = conversation.messages;
+      notice(`saved ${length} ${length === 1 ? 'message' : 'messages'} to ${path}`);
+    },
   },
   load: {
     usage: '/load FILE',
@@ -58,6 +68,12 @@ const commands: Readonly<Record<string, ChatCommand>> = {
       conversation.reset();
       conversation.replaceAll(messages);
     },
+  },
+  model: {
+    usage: '/model [MODEL]',
+    help: 'go on with another model; without MODEL print the current one',
+    run: (argument, { conversation, print, switchModel }) =>
+      argument === '' ? print(`${conversation.name}\n`) : switchModel(argument),
   },
   mcp: {
     usage: '/mcp',
@@ -72,6 +88,11 @@ const commands: Readonly<Record<string, ChatCommand>> = {
   exit: { usage: '/exit', help: 'leave (also Ctrl-D)', run: async () => 'exit' },
 };
 
+export const commandNames: readonly string[] = Object.keys(commands);
+
+/** Commands whose argument may be a path. */
+export const commandsWithFile: ReadonlySet<string> = new Set(['save', 'load', 'model']);
+
 /** Runs a line that starts with `/`. @throws {UsageError} for an unknown command */
 export async function runChatCommand(line: string, host: ChatHost): Promise<Outcome> {
   const [, name = '', argument = ''] = /^\/(\S*)\s*(.*)$/s.exec(line) ?? [];
@@ -82,7 +103,9 @@ export async function runChatCommand(line: string, host: ChatHost): Promise<Outc
 
 function helpText(): string {
   const rows = Object.values(commands).map(({ usage, help }) => [usage, help]);
-  const notes = 'A line that ends with \\ continues on the next line. Write // to start a message with /.\n';
+  const notes =
+    'A line that ends with \\ continues on the next line; """ begins and ends a message of several lines.\n' +
+    'Write // to start a message with /.\n';
   return `${formatTable(rows)}Ctrl-C stops a reply; twice, it leaves.\n${notes}`;
 }
 

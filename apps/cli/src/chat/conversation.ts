@@ -16,9 +16,18 @@ import { CapacityError, definedFields, WinnowError } from '@winnow/tensor';
 import { streamGeneration } from '../terminal/stream-generation.js';
 import type { OfferedTools, Toolbox, ToolHost } from './mcp/toolbox.js';
 
+/** The model of a conversation, which another may replace. */
+export interface ConversationModel {
+  readonly model: Model;
+  readonly session: Session;
+  /** As it recommends, and as flags say. */
+  readonly sampling: SamplingOptions;
+  /** Display name. */
+  readonly name: string;
+}
+
 export interface ConversationOptions {
   readonly limits: GenerateOptions;
-  readonly sampling: SamplingOptions;
   /** How much the model reasons before it replies. */
   readonly reasoning: Pick<ChatRequest, 'reasoningEffort' | 'maxReasoningTokens'>;
   /** Tools that the model may call. */
@@ -28,28 +37,36 @@ export interface ConversationOptions {
   /** Seed of the first reply; each further one uses the next seed. */
   readonly seed: number;
   readonly system: string | undefined;
-  /** Display name of the model. */
-  readonly name: string;
 }
 
 export class Conversation {
-  readonly model: Model;
-  readonly name: string;
   system: string | undefined;
   /** Messages of user and assistant; the system message is separate. */
   messages: ChatMessage[] = [];
   lastResult: GenerationResult | undefined;
-  readonly #session: Session;
   readonly #options: ConversationOptions;
+  #current: ConversationModel;
   #nextSeed: number;
 
-  constructor(model: Model, session: Session, options: ConversationOptions) {
-    this.model = model;
-    this.name = options.name;
+  constructor(current: ConversationModel, options: ConversationOptions) {
     this.system = options.system;
-    this.#session = session;
+    this.#current = current;
     this.#options = options;
     this.#nextSeed = options.seed;
+  }
+
+  get model(): Model {
+    return this.#current.model;
+  }
+
+  get name(): string {
+    return this.#current.name;
+  }
+
+  /** From now on another model replies, which reads the conversation first. */
+  use(current: ConversationModel): void {
+    this.#current = current;
+    this.lastResult = undefined;
   }
 
   get toolbox(): Toolbox | undefined {
@@ -57,7 +74,7 @@ export class Conversation {
   }
 
   get numCachedTokens(): number {
-    return this.#session.tokens.length;
+    return this.#current.session.tokens.length;
   }
 
   /** All messages as the model sees them. */
@@ -77,7 +94,7 @@ export class Conversation {
   reset(): void {
     this.messages = [];
     this.lastResult = undefined;
-    this.#session.reset();
+    this.#current.session.reset();
   }
 
   /** Drops the last reply, with the calls before it; false when the conversation does not end with one. */
@@ -136,7 +153,8 @@ export class Conversation {
 
   /** Streams one answer and adds it to the messages. */
   async #answer(offered: OfferedTools | undefined, isFirst: boolean, host: ReplyHost): Promise<Answer> {
-    const { limits, sampling, reasoning, toolChoice } = this.#options;
+    const { limits, reasoning, toolChoice } = this.#options;
+    const { sampling } = this.#current;
     const { jsonSchema, ...others } = limits;
     const tools = offered?.tools;
     const request: ChatRequest = {
@@ -177,7 +195,7 @@ export class Conversation {
         await (part.type === 'text' ? write : writeReasoning)(part.text);
       }
     };
-    const streamed = await streamGeneration(this.#session.generate(turn.prompt, options), (piece) =>
+    const streamed = await streamGeneration(this.#current.session.generate(turn.prompt, options), (piece) =>
       show(reader.push(piece)),
     );
     await show(reader.end());

@@ -17,6 +17,10 @@ export const exitCodes = {
   capacity: 4,
   /** Stopped by Ctrl-C. */
   interrupted: 130,
+  /** Ended by SIGHUP: the terminal is gone. */
+  hungUp: 129,
+  /** Ended by SIGTERM. */
+  terminated: 143,
 } as const;
 
 /** An invalid flag or argument: `"--temperature: expected a number from 0, got 'hot'"`. */

@@ -60,6 +60,8 @@ export interface CliIo {
   readonly onInterrupt: (listener: () => void) => () => void;
   /** The same for SIGTERM; the listener must exit the process. */
   readonly onTerminate: (listener: () => void) => () => void;
+  /** Calls the listener when the process exits for any reason but SIGKILL; it cannot wait. */
+  readonly onExit: (listener: () => void) => () => void;
   /** Exits immediately, for a second Ctrl-C while the first is still being handled. */
   readonly exitNow: (code: number) => void;
   readonly randomSeed: () => number;

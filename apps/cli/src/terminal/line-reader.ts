@@ -1,44 +1,104 @@
 /** Reads lines of stdin: with editing and history on a terminal, plain from a pipe. */
 import { createInterface, type Interface } from 'node:readline';
+import type { HistoryFile } from './history-file.js';
 import type { CliIo, OutputStream } from './io.js';
 
+/** What a terminal offers beyond lines. */
+export interface LineReaderOptions {
+  readonly isTerminal: boolean;
+  readonly onInterrupt: () => void;
+  /** Any key but Ctrl-C. */
+  readonly onKey: () => void;
+  /** Completions of a line, and the part of it that they replace. */
+  readonly complete: (line: string) => [readonly string[], string];
+  /** Lines of earlier runs; gets those of this one. */
+  readonly history: Pick<HistoryFile, 'lines' | 'add'> | undefined;
+}
+
+/** Bracketed paste: the terminal marks where what is pasted begins and ends. */
+const pasteOn = '\u001b[?2004h';
+const pasteOff = '\u001b[?2004l';
+
+interface Key {
+  readonly name?: string;
+  readonly ctrl?: boolean;
+}
+
 export class LineReader {
-  readonly #interface: Interface;
-  readonly #isTerminal: boolean;
+  readonly #interface: Interface & { isCompletionEnabled?: boolean };
   readonly #output: OutputStream;
   readonly #lines: string[] = [];
+  /** Lines of a paste, which become one line with the one after them. */
+  #pasted: string[] = [];
+  #isPasting = false;
+  readonly #options: LineReaderOptions;
+  #leaveTerminal: () => void = () => {};
   #isClosed = false;
   #waiting: ((line: string | undefined) => void) | undefined;
   /** Takes the next line that is typed, in place of `next`. */
   #asking: ((line: string | undefined) => void) | undefined;
 
-  constructor({ stdin, stdout }: CliIo, isTerminal: boolean, onInterrupt: () => void) {
-    this.#isTerminal = isTerminal;
+  constructor({ stdin, stdout, onExit }: CliIo, options: LineReaderOptions) {
+    const { isTerminal, onInterrupt, complete, history } = options;
+    this.#options = options;
     this.#output = stdout;
     this.#interface = createInterface({
       input: stdin,
       terminal: isTerminal,
-      ...(isTerminal ? { output: stdout } : {}),
+      ...(isTerminal ? { output: stdout, completer: (line: string) => complete(line) as [string[], string] } : {}),
+      ...(history === undefined ? {} : { history: [...history.lines], removeHistoryDuplicates: true }),
     });
     // in raw mode the terminal sends Ctrl-C as a key, not as a signal
     this.#interface.on('SIGINT', onInterrupt);
-    this.#interface.on('line', (line) => {
-      if (this.#asking) this.#asking(line);
-      else if (this.#waiting) this.#settle(line);
-      else this.#lines.push(line);
+    this.#interface.on('history', (lines: string[]) => {
+      if (this.#asking !== undefined) lines.shift();
+      else if (lines[0] !== undefined) history?.add(lines[0]);
     });
+    this.#interface.on('line', (line) => this.#take(line));
     this.#interface.on('close', () => {
       this.#isClosed = true;
+      this.#leaveTerminal();
       this.#asking?.(undefined);
       this.#settle(undefined);
     });
+    if (!isTerminal) return;
+    stdin.on('keypress', this.#onKey);
+    stdout.write(pasteOn);
+    const restore = (): void => void stdout.write(pasteOff);
+    const unsubscribe = onExit(restore);
+    this.#leaveTerminal = () => {
+      this.#leaveTerminal = () => {};
+      unsubscribe();
+      stdin.off('keypress', this.#onKey);
+      restore();
+    };
   }
 
-  /** The next line without its newline; undefined at the end of the input or after `close`. */
+  readonly #onKey = (_text: unknown, { name, ctrl }: Key): void => {
+    if (!(ctrl === true && name === 'c')) this.#options.onKey();
+    if (name !== 'paste-start' && name !== 'paste-end') return;
+    this.#isPasting = name === 'paste-start';
+    this.#interface.isCompletionEnabled = !this.#isPasting; // tabs of a paste are text
+  };
+
+  #take(line: string): void {
+    if (this.#isPasting) {
+      this.#pasted.push(line);
+      return;
+    }
+    const lines = this.#pasted.length > 0 && line === '' ? this.#pasted : [...this.#pasted, line];
+    const whole = lines.join('\n');
+    this.#pasted = [];
+    if (this.#asking) this.#asking(whole);
+    else if (this.#waiting) this.#settle(whole);
+    else this.#lines.push(whole);
+  }
+
+  /** The next line without its newline, or the lines of a paste; undefined at the end of the input or after `close`. */
   next(prompt: string): Promise<string | undefined> {
     if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
     if (this.#isClosed) return Promise.resolve(undefined);
-    if (this.#isTerminal) {
+    if (this.#options.isTerminal) {
       this.#interface.setPrompt(prompt);
       this.#interface.prompt();
     }
@@ -73,7 +133,7 @@ export class LineReader {
 
   /** Clears the current input line, prints a message and prompts again. */
   restartLine(notice: string): void {
-    if (!this.#isTerminal || this.#waiting === undefined) return;
+    if (!this.#options.isTerminal || this.#waiting === undefined) return;
     this.#clearLine();
     this.#output.write(`\n${notice}\n`);
     this.#interface.prompt();
@@ -84,6 +144,7 @@ export class LineReader {
   }
 
   #clearLine(): void {
+    this.#pasted = [];
     if (this.#interface.line === '') return;
     this.#interface.write(null, { ctrl: true, name: 'e' });
     this.#interface.write(null, { ctrl: true, name: 'u' });

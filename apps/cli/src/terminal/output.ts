@@ -24,12 +24,13 @@ export class Output {
    * of them.
    * @throws {OutputClosedError} when its reader has closed it
    */
-  async write(data: string | Uint8Array): Promise<void> {
-    this.#check();
-    if (data.length === 0) return;
-    const shown = this.isTerminal && typeof data === 'string' ? printable(data) : data;
-    if (!this.#stream.write(shown)) await this.#drained();
-    this.#check();
+  write(data: string | Uint8Array): Promise<void> {
+    return this.#send(this.isTerminal && typeof data === 'string' ? printable(data) : data);
+  }
+
+  /** Writes a text with control sequences for a terminal, in which text of files and models is `printable`. */
+  writeStyled(text: string): Promise<void> {
+    return this.#send(text);
   }
 
   /**
@@ -47,6 +48,13 @@ export class Output {
     await new Promise<void>((resolve) => {
       this.#stream.write('', () => resolve());
     });
+    this.#check();
+  }
+
+  async #send(data: string | Uint8Array): Promise<void> {
+    this.#check();
+    if (data.length === 0) return;
+    if (!this.#stream.write(data)) await this.#drained();
     this.#check();
   }
 

@@ -44,6 +44,20 @@ test('the rate counts from the first value, which a resumed download does not st
   expect(shown()).toContain('75%  1500 of 2000 tokens  500 tokens/s  1 s left');
 });
 
+test('steps with labels of their own have the rate of the whole work; other work has another', () => {
+  const { progress, pass, shown } = terminal();
+  progress.show('dense', 0, 11, 'steps');
+  pass(4000);
+  progress.show('window=64', 1, 11, 'steps');
+  progress.clear();
+  expect(shown()).toContain('window=64 [==----------------------] 9%  1 of 11 steps  0.25 steps/s  40 s left');
+  progress.show('dense', 0, 11, 'steps');
+  pass(1000);
+  progress.show('window=64', 1, 11, 'steps');
+  progress.clear();
+  expect(shown()).toContain('1 steps/s');
+});
+
 test('a phase without amounts is a line that the next bar replaces', () => {
   const { progress, raw } = terminal();
   progress.wait('prepare');

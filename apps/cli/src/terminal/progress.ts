@@ -45,6 +45,8 @@ class Bars implements Progress {
   #isWaiting = false;
   #label = '';
   #start = { value: 0, ms: 0 };
+  /** What was shown last: steps of one piece of work have different labels, and one rate. */
+  #shown: { readonly value: number; readonly total: number; readonly unit: Unit } | undefined;
 
   constructor(stream: OutputStream, now: () => number) {
     this.#stream = stream;
@@ -53,11 +55,16 @@ class Bars implements Progress {
 
   show(label: string, value: number, total: number, unit: Unit): void {
     if (value >= total) {
+      this.#shown = undefined;
       this.clear();
       return;
     }
     const isNew = label !== this.#label || this.#bar === undefined;
-    if (isNew) this.#begin(label, value);
+    const last = this.#shown;
+    const isSameWork = last !== undefined && last.unit === unit && last.total === total && last.value <= value;
+    if (!isSameWork) this.#start = { value, ms: this.#now() };
+    this.#shown = { value, total, unit };
+    if (isNew) this.#begin(label);
     const payload = { amount: amountText(value, total, unit), pace: this.#pace(value, total, unit) };
     if (isNew) this.#bar?.start(total, value, payload);
     else {
@@ -80,10 +87,9 @@ class Bars implements Progress {
     this.#isWaiting = false;
   }
 
-  #begin(label: string, value: number): void {
+  #begin(label: string): void {
     this.clear();
     this.#label = label;
-    this.#start = { value, ms: this.#now() };
     const columns = this.#stream.columns ?? 100;
     const width = Math.max(minLabelWidth, columns - barWidth - restWidth);
     const text = printable(label);

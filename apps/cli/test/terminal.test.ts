@@ -1,0 +1,171 @@
+/** What the user of a chat sees on a real terminal. */
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { demoModelUrl } from '@winnow/demo-model';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { PtySession, type PtyOptions } from './pty.js';
+
+let folder = '';
+let home = '';
+let numHomes = 0;
+const sessions: PtySession[] = [];
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-terminal-'));
+});
+beforeEach(() => {
+  home = join(folder, `home-${(numHomes += 1)}`);
+  mkdirSync(home);
+});
+afterEach(() => {
+  for (const session of sessions.splice(0)) session.kill('SIGKILL');
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const historyFile = (): string => join(home, '.local', 'state', 'winnow', 'history');
+
+async function chat(argv: readonly string[] = [], { env = {}, ...options }: PtyOptions = {}): Promise<PtySession> {
+  const session = new PtySession(['chat', '--temperature', '0', ...argv], { ...options, env: { HOME: home, ...env } });
+  sessions.push(session);
+  await session.until(/^you> $|^you>$/m);
+  return session;
+}
+
+/** Windows has neither modes of files nor these signals. */
+const posixTest = test.skipIf(process.platform === 'win32');
+
+const color = { green: 2, cyan: 6 };
+
+test('the demo model says what it is and names three others; labels have colors', async () => {
+  const session = await chat(['-n', '4'], { columns: 80 });
+  expect(session.shown).toContain('winnow-tiny, 2048 tokens of context');
+  expect(session.shown).toContain('this is the demo model');
+  expect(session.shown.match(/^winnow: {3}\d\.\d GB {2}winnow chat hf:\S+$/gm)).toHaveLength(3);
+  expect(session.styleOf('you>')).toEqual({ isBold: true, color: color.cyan });
+  session.write('Hello\r');
+  await session.until(/winnow-tiny> .+\n+you>/);
+  expect(session.styleOf('winnow-tiny> ')).toEqual({ isBold: true, color: color.green });
+  session.write('\u0004');
+  expect(await session.ended).toEqual({ code: 0, signal: 0 });
+  expect(session.modes).toEqual({ isPasteMarked: false });
+});
+
+test.each([
+  [{ NO_COLOR: '1' }, false],
+  [{ TERM: 'dumb' }, false],
+  [{ NO_COLOR: '1', FORCE_COLOR: '1' }, true],
+  [{ FORCE_COLOR: '0' }, false],
+])('%j: colors %s', async (env, isColored) => {
+  const session = await chat(['-n', '4'], { env });
+  expect(session.styleOf('you>').isBold).toBe(isColored);
+  session.write('Hello\r');
+  await session.until(/winnow-tiny> .+\n+you>/);
+  expect(session.raw.includes('\u001b[1m')).toBe(isColored);
+  session.write('/exit\r');
+  expect((await session.ended).code).toBe(0);
+});
+
+test('a paste of several lines is one message, tabs included, and so are lines between """', async () => {
+  const session = await chat(['-n', '2']);
+  session.write('\u001b[200~one\r\ttwo\rthree\u001b[201~');
+  await session.until('three');
+  expect(session.shown).not.toContain('winnow-tiny> ');
+  session.write('\r');
+  await session.until(/winnow-tiny> .*\n+you>/);
+  session.write('"""\rfour\r');
+  await session.until(/four\n\.\.\.>/);
+  session.write('five"""\r');
+  await session.until(/five"""\n+winnow-tiny> .*\n+you>/);
+  const file = join(folder, 'paste.json');
+  session.write(`/save ${file}\r`);
+  await session.until(`saved 4 messages to ${file}`);
+  const { messages } = JSON.parse(readFileSync(file, 'utf8')) as { messages: { content: string }[] };
+  expect(messages.map(({ content }) => content).filter((_, index) => index % 2 === 0)).toEqual([
+    'one\n\ttwo\nthree',
+    'four\nfive',
+  ]);
+});
+
+test('Tab completes commands and names of files', async () => {
+  const talk = join(home, 'talk-of-today.json');
+  writeFileSync(talk, '{"messages":[{"role":"user","content":"Old"}]}');
+  writeFileSync(join(home, 'talk\u001b[2Jevil.json'), '');
+  const session = await chat();
+  session.write('/hi\t');
+  await session.until('you> /history');
+  session.write(`\u0015/load ${join(home, 'ta')}\t`);
+  await session.until(`/load ${talk}`);
+  session.write('\r/history\r');
+  await session.until('user: Old');
+});
+
+posixTest('lines are kept for later chats, in a file that only the user can read', async () => {
+  const first = await chat(['-n', '2']);
+  first.write('First message\r');
+  await first.until(/winnow-tiny> .*\n+you>/);
+  first.write('/exit\r');
+  await first.ended;
+  expect(readFileSync(historyFile(), 'utf8')).toBe('First message\n/exit\n');
+  expect(statSync(historyFile()).mode & 0o777).toBe(0o600);
+  const second = await chat(['-n', '2']);
+  second.write('\u001b[A\u001b[A');
+  await second.until('you> First message');
+  second.write('\u0015/exit\r');
+  await second.ended;
+});
+
+test.each([
+  [['--no-history'], {}],
+  [[], { WINNOW_HISTORY: '' }],
+])('%j %j: lines are not kept', async (argv, env) => {
+  const session = await chat(argv, { env });
+  session.write('/exit\r');
+  expect((await session.ended).code).toBe(0);
+  expect(existsSync(historyFile())).toBe(false);
+});
+
+test('/model goes on with another model, and keeps the current one if that cannot be loaded', async () => {
+  const session = await chat(['-n', '2', '-c', '256']);
+  session.write('Hello\r');
+  await session.until(/winnow-tiny> .*\n+you>/);
+  session.write('/model /no/such/model\r');
+  await session.until(/winnow: .*\/no\/such\/model.*\n+you>/);
+  session.write('/model\r');
+  await session.until(/\/model\nwinnow-tiny\n+you>/);
+  session.write(`/model ${fileURLToPath(new URL('.', demoModelUrl))}\r`);
+  await session.until(/256 tokens of context[^]*256 tokens of context[^]*you>$/);
+  session.write('/history\r');
+  await session.until('user: Hello\nassistant: ');
+  session.write('More\r');
+  await session.until(/More\n+\S.*> .*\n+you>/);
+  session.write('/exit\r');
+  expect((await session.ended).code).toBe(0);
+});
+
+posixTest.each([
+  ['SIGTERM', 143],
+  ['SIGHUP', 129],
+])('%s gives the terminal back', async (signal, code) => {
+  const session = await chat(['-n', '-1', '--ignore-eos']);
+  expect(session.modes).toEqual({ isPasteMarked: true });
+  session.write('Hello\r');
+  await session.until(/winnow-tiny> \S/);
+  session.kill(signal);
+  expect(await session.ended).toEqual({ code, signal: 0 });
+  expect(session.modes).toEqual({ isPasteMarked: false });
+  expect(session.raw).not.toContain('\u001b[?25l');
+});
+
+test('Ctrl-C stops a reply and then leaves, with the terminal given back', async () => {
+  const session = await chat(['-n', '-1', '--ignore-eos']);
+  session.write('Hello\r');
+  await session.until(/winnow-tiny> \S/);
+  session.write('\u0003');
+  await session.until('winnow: stopped');
+  session.write('half a line\u0003');
+  await session.until(/leaves\)\n+you>/);
+  session.write('\u0003');
+  expect((await session.ended).code).toBe(130);
+  expect(session.modes).toEqual({ isPasteMarked: false });
+});
