@@ -90,7 +90,8 @@ const written: readonly (readonly [ToolFormat, string])[] = [
   ],
   [
     'seed-oss',
-    '<seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n<parameter=days>DAYS</parameter>\n</function>\n</seed:tool_call>',
+    '<seed:tool_call>\n<function=weather>\n<parameter=city>Ulm</parameter>\n<parameter=days>DAYS</parameter>\n' +
+      '</function>\n</seed:tool_call>',
   ],
   ['lfm2.5', '[weather(city="Ulm", days=DAYS), stop()]'],
   [
