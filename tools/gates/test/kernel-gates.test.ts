@@ -54,6 +54,15 @@ describe('format of C++', () => {
     expect(rest).toEqual([]);
   });
 
+  it('reads C and C++ of every package', () => {
+    const root = createFolder({ 'packages/other/test/a.c': 'int  a;\n', 'apps/app/src/b.h': 'int  b;\n' });
+    copySettings(root, '.clang-format');
+    expect(checkCppFormat(root).map((problem) => problem.split(' ')[0])).toEqual([
+      'apps/app/src/b.h',
+      'packages/other/test/a.c',
+    ]);
+  });
+
   it('writes what it accepts', () => {
     const root = folder('int  add(int a,int b){return a+b;}\n');
     writeCppFormat(root);
@@ -61,7 +70,7 @@ describe('format of C++', () => {
   });
 
   it('does not pass without a file', () => {
-    const root = createFolder({ 'packages/native/source/README.md': '' });
+    const root = createFolder({ 'packages/native/README.md': '' });
     copySettings(root, '.clang-format');
     expect(() => checkCppFormat(root)).toThrow('nothing was checked');
   });

@@ -44,6 +44,11 @@ it.each([
   );
 });
 
+it.each(['tsx', 'jsx', 'js', 'mts'])('layers: reads .%s', (extension) => {
+  const file = `packages/low/page/bad.${extension}`;
+  expect(check({ [file]: "import '@winnow/high';\n" }).join('\n')).toContain(`${file}:1: imports "@winnow/high"`);
+});
+
 it('layers: catches a declared dependency that goes up', () => {
   const problems = check(libraryFiles('low', { dependencies: { '@winnow/high': 'workspace:*' } }));
   expect(problems.join('\n')).toContain('packages/low/package.json: dependencies "@winnow/high": imports go down');
@@ -173,6 +178,11 @@ it('house structure: allows four files with one prefix if some are tests or gene
 
 const structureProblems = (files: Files): string => checkStructure(readWorkspace(planted(files))).problems.join('\n');
 
+it.each(['tsx', 'js', 'cjs', 'cpp', 'c'])('house structure: catches a long .%s', (extension) => {
+  const files = { [`packages/low/page/long.${extension}`]: ';\n'.repeat(451) };
+  expect(structureProblems(files)).toContain(`long.${extension}: 451 lines`);
+});
+
 it('house structure: catches a long C++ function', () => {
   const text = `\nvoid f() {\n${';\n'.repeat(60)}}\n`;
   expect(structureProblems({ 'packages/low/source/f.h': text })).toContain('f.h:2: a function of 62 lines');
@@ -197,7 +207,6 @@ describe('house structure', () => {
     ['logic in index.ts', { 'packages/low/src/index.ts': 'export const x: number = 1;\n' }, 'contains logic'],
     ['logic in index.node.ts', { 'packages/low/src/index.node.ts': 'void 0;\n' }, 'index.node.ts: contains logic'],
     ['a long file', { 'packages/low/src/long.ts': 'export {};\n'.repeat(451) }, 'long.ts: 451 lines'],
-    ['a long C++ file', { 'packages/low/source/long.cpp': ';\n'.repeat(451) }, 'long.cpp: 451 lines'],
     ['a long line', { 'packages/low/src/wide.ts': `// ${'x'.repeat(138)}\n` }, 'wide.ts:1: 141 columns'],
     ['a long line of a script', { 'scripts/wide.mjs': `// ${'x'.repeat(138)}\n` }, 'scripts/wide.mjs:1: 141 columns'],
     ['a long README', { 'packages/low/README.md': '```ts\n```\n'.repeat(60) }, 'README.md: 120 lines'],
@@ -208,7 +217,6 @@ describe('house structure', () => {
     ['four tests with one prefix', sources('low/test', 'a.test', 'a-b.test', 'a-c.test', 'a-d.test'), '4 files'],
     ['side effects', libraryFiles('low', { sideEffects: true }), '"sideEffects" must be false'],
     ['a wrong name', { 'packages/low/package.json': { name: 'low' } }, 'the name must be @winnow/low'],
-    ['no tests', { 'packages/low/src/double.test.ts': '' }, ''],
   ])('catches %s', (_, files, message) => {
     expect(check(files)).toContain(message);
   });

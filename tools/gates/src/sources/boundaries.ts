@@ -9,6 +9,7 @@ import {
   dependencyFields,
   isDevelopmentFile,
   isFixture,
+  isScript,
   listFiles,
   readJson,
   type Workspace,
@@ -97,7 +98,7 @@ function checkDeclared(
 
 /** AssemblyScript looks like TypeScript but is not, and imports nothing from outside its folder. */
 function isModule(path: string): boolean {
-  return /\.(ts|mts|mjs|js)$/.test(path) && !isFixture(path) && !path.startsWith('assembly/');
+  return isScript(path) && !isFixture(path) && !path.startsWith('assembly/');
 }
 
 /** A folder with a manifest of its own is a template of a project, which has its own dependencies. */

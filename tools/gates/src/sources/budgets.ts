@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseFile, walk } from '../workspace/imports.ts';
-import { isFixture, listFiles, readJson } from '../workspace/workspace.ts';
+import { isCpp, isFixture, isScript, listFiles, readJson } from '../workspace/workspace.ts';
 import { longestCppFunction } from './cpp-functions.ts';
 import { countLines, kernelBudgets } from './kernels.ts';
 import { isGenerated, maxFileLines, maxReadmeLines } from './structure.ts';
@@ -46,7 +46,7 @@ function numLinesOf(text: string): number {
 
 /** The longest function of a file, with all that it contains. */
 export function longestFunction(path: string, text: string): Longest {
-  if (/\.(c|cpp|h)$/.test(path)) {
+  if (isCpp(path)) {
     const { lines, line } = longestCppFunction(text);
     return { lines, place: `${path}:${line}` };
   }
@@ -85,7 +85,7 @@ export function lineBudgets(root: string, locations: readonly string[]): Budget[
     if (/^(packages|apps)\/[^/]+\/README\.md$/.test(path)) {
       longestReadme = longer(longestReadme, { lines: numLinesOf(readFileSync(join(root, path), 'utf8')), place: path });
     }
-    if (!/\.(ts|mts|mjs|c|cpp|h)$/.test(path) || isGenerated(path)) continue;
+    if (!(isScript(path) || isCpp(path)) || isGenerated(path)) continue;
     const text = readFileSync(join(root, path), 'utf8');
     longestFile = longer(longestFile, { lines: numLinesOf(text), place: path });
     if (!exempt.has(path)) longest = longer(longest, longestFunction(path, text));

@@ -2,7 +2,14 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { join, posix } from 'node:path';
 import { parseFile } from '../workspace/imports.ts';
-import { isFixture, listFiles, type Workspace, type WorkspacePackage } from '../workspace/workspace.ts';
+import {
+  isCpp,
+  isFixture,
+  isScript,
+  listFiles,
+  type Workspace,
+  type WorkspacePackage,
+} from '../workspace/workspace.ts';
 import { longestCppFunction } from './cpp-functions.ts';
 
 export const maxFileLines = 450;
@@ -47,7 +54,7 @@ type Place = Pick<WorkspacePackage, 'folder' | 'location'>;
 
 /** @returns the number of source files */
 function checkSources(place: Place, files: readonly string[], findings: Findings): number {
-  const sources = files.filter((path) => /\.(ts|mts|mjs|c|cpp|h)$/.test(path) && !isFixture(path));
+  const sources = files.filter((path) => (isScript(path) || isCpp(path)) && !isFixture(path));
   for (const file of sources) checkSource(place, file, findings);
   findings.problems.push(...checkPrefixes(place, sources));
   return sources.length;
@@ -161,7 +168,7 @@ function checkSource({ folder, location }: Place, file: string, findings: Findin
     if (line.length <= maxLineColumns) continue;
     findings.problems.push(`${path}:${index + 1}: ${line.length} columns, the limit is ${maxLineColumns}`);
   }
-  if (/\.(c|cpp|h)$/.test(file) && numLines > 0) checkCpp(path, text, findings.problems);
+  if (isCpp(file) && numLines > 0) checkCpp(path, text, findings.problems);
   if (!/^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*$/.test(posix.basename(file))) {
     findings.problems.push(`${path}: file names are kebab-case`);
   }

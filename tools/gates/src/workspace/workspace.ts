@@ -146,6 +146,16 @@ export function listFiles(folder: string, accept: (path: string) => boolean = ()
   return found.sort();
 }
 
+/** Code that is written in TypeScript or JavaScript. */
+export function isScript(path: string): boolean {
+  return /\.([cm]?[jt]s|[jt]sx)$/.test(path);
+}
+
+/** C and C++. */
+export function isCpp(path: string): boolean {
+  return /\.(c|cpp|h)$/.test(path);
+}
+
 /** Test data: not linted, formatted or scanned, but its origin must be documented. */
 export function isFixture(path: string): boolean {
   return /(^|\/)(__fixtures__|test\/fixtures)\//.test(path);
