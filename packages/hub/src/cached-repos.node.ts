@@ -3,7 +3,7 @@ import { readdir, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { getHFHubCachePath, getRepoFolderName } from '@huggingface/hub';
 import { checkOptions, type OptionNames } from '@winnow/tensor';
-import { onDisk } from './hub/error.node.js';
+import { onDisk } from './download/disk-error.node.js';
 
 export interface CacheOptions {
   /** Default: `HF_HUB_CACHE`, `HF_HOME/hub`, or `~/.cache/huggingface/hub`, as in all Hugging Face tools. */

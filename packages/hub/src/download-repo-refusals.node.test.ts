@@ -2,8 +2,8 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CapacityError } from '@winnow/tensor';
+import { FakeHub, gitSha1, sha256 } from '@winnow/test-utils';
 import { describe, expect, it } from 'vitest';
-import { FakeHub, gitSha1, sha256 } from '../test/fake-hub.js';
 import {
   blob,
   cacheDir,

@@ -3,8 +3,8 @@ import { mkdir, readdir, readFile, readlink, rm, stat, truncate, writeFile } fro
 import { dirname, join } from 'node:path';
 import { partPath } from '@winnow/bytes/node';
 import { scanCacheDir } from '@huggingface/hub';
+import { gitSha1, sha256 } from '@winnow/test-utils';
 import { describe, expect, it, vi } from 'vitest';
-import { gitSha1, sha256 } from '../test/fake-hub.js';
 import {
   blob,
   cacheDir,
@@ -149,8 +149,8 @@ describe('an interrupted download', () => {
     expect(sha256(await readFile(join(path, 'model.safetensors')))).toBe(sha256(weights));
     expect(hub.requests.filter(({ kind }) => kind === 'storage').map(({ range }) => range)).toEqual([
       undefined,
-      'bytes=300000-999999',
-      'bytes=500000-999999',
+      'bytes=300000-',
+      'bytes=500000-',
     ]);
   });
 
@@ -168,7 +168,7 @@ describe('an interrupted download', () => {
     const { path } = await get({
       onProgress: ({ file, loadedBytes }) => file === 'model.safetensors' && events.push(loadedBytes),
     });
-    expect(hub.requests.find(({ kind }) => kind === 'storage')?.range).toBe('bytes=100000-999999');
+    expect(hub.requests.find(({ kind }) => kind === 'storage')?.range).toBe('bytes=100000-');
     expect(events[0]).toBe(100_000);
     expect(await contentOf(path)).toEqual(expectedContent(selected));
   });

@@ -6,7 +6,7 @@ import { CapacityError, IoError } from '@winnow/tensor';
 import { checkFileName, isSafeFileName } from './file-name.js';
 import type { HubFiles } from './hub/files.js';
 import { MAX_FILES } from './limits.js';
-import { sizeIfFile } from './repo-cache.node.js';
+import { sizeIfFile } from './part-file.node.js';
 
 /**
  * The files of a folder and its subfolders, without hidden ones. Symbolic links to files are followed (the cache of the

@@ -6,86 +6,92 @@
  *   models--org--name/refs/<revision>         the commit of a branch or tag
  *   models--org--name/.winnow/<commit>.json   Winnow's own: the files of the commit, to detect missing ones offline
  */
-import { isRecord } from '@winnow/tensor';
-import { copyFile, readFile, realpath, rename, rm, stat, symlink, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { copyFile, readFile, realpath, rename, rm, statfs, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { makeFolder, partPath } from '@winnow/bytes/node';
 import { getRepoFolderName } from '@huggingface/hub';
-import { isSafeFileName } from './file-name.js';
-import { onDisk } from './hub/error.node.js';
+import { CapacityError } from '@winnow/tensor';
+import { onDisk } from './download/disk-error.node.js';
+import { isCommit, listingText, parseListing, type RepoFile } from './download/repo-file.js';
+import type { PartFile, RepoStore, StreamHash } from './download/store.js';
+import { localFolder } from './local-folder.node.js';
+import { incompletePath, openPartFile, sizeIfFile } from './part-file.node.js';
 
-/** A file as the hub lists it. */
-export interface RepoFile {
-  readonly path: string;
-  readonly sizeBytes: number;
-  /** Name of its blob: sha256 of the content for large files, git's sha1 for others. */
-  readonly etag: string;
-  /** How `etag` is computed from the content; `undefined` when it is not. */
-  readonly hash: 'sha256' | 'git-sha1' | undefined;
-}
-
-const commitPattern = /^[0-9a-f]{40}$/;
-
-export function isCommit(revision: string): boolean {
-  return commitPattern.test(revision);
-}
-
-export class RepoCache {
+export class RepoCache implements RepoStore {
+  readonly #cacheDir: string;
   /** Folder of the repository. */
-  readonly path: string;
+  readonly #path: string;
 
   constructor(cacheDir: string, repo: string) {
-    this.path = join(cacheDir, getRepoFolderName({ type: 'model', name: repo }));
+    this.#cacheDir = cacheDir;
+    this.#path = join(cacheDir, getRepoFolderName({ type: 'model', name: repo }));
   }
 
-  blobPath(etag: string): string {
-    return join(this.path, 'blobs', etag);
+  createHash(algorithm: 'sha256' | 'sha1'): StreamHash {
+    const hash = createHash(algorithm);
+    return { update: (bytes) => void hash.update(bytes), digest: () => hash.digest('hex') };
   }
 
   snapshotPath(commit: string): string {
-    return join(this.path, 'snapshots', commit);
+    return join(this.#path, 'snapshots', commit);
   }
 
   /** The commit that a branch or tag had when it was last downloaded. */
   async readRef(revision: string): Promise<string | undefined> {
     if (isCommit(revision)) return revision;
-    const text = await readIfThere(join(this.path, 'refs', revision));
+    const text = await readIfThere(join(this.#path, 'refs', revision));
     const commit = text?.trim();
     return commit !== undefined && isCommit(commit) ? commit : undefined;
   }
 
   async writeRef(revision: string, commit: string): Promise<void> {
-    const refs = join(this.path, 'refs');
+    const refs = join(this.#path, 'refs');
     if (isCommit(revision)) await onDisk(refs, () => makeFolder(refs));
     else await writeWhole(join(refs, revision), commit);
   }
 
   /** The files of a commit, as recorded by an earlier download. */
   async readListing(commit: string): Promise<RepoFile[] | undefined> {
-    const text = await readIfThere(this.#listingPath(commit));
-    if (text === undefined) return undefined;
-    let value: unknown;
-    try {
-      value = JSON.parse(text);
-    } catch {
-      return undefined;
-    }
-    const files = isRecord(value) && value['version'] === 1 ? value['files'] : undefined;
-    return Array.isArray(files) && files.every(isRepoFile) ? files : undefined;
+    return parseListing((await readIfThere(this.#listingPath(commit))) ?? '');
   }
 
   async writeListing(commit: string, files: readonly RepoFile[]): Promise<void> {
-    await writeWhole(this.#listingPath(commit), `${JSON.stringify({ version: 1, files })}\n`);
+    await writeWhole(this.#listingPath(commit), listingText(files));
   }
 
-  /** Size of a file of a snapshot, `undefined` when it is missing or its link is dangling. */
-  async snapshotFileSize(commit: string, path: string): Promise<number | undefined> {
+  async checkSpace(files: readonly RepoFile[]): Promise<void> {
+    let needed = 0;
+    for (const { etag, sizeBytes } of files) {
+      const blob = this.#blobPath(etag);
+      if ((await sizeIfFile(blob)) !== sizeBytes) needed += sizeBytes - ((await sizeIfFile(incompletePath(blob))) ?? 0);
+    }
+    const found = await statfs(this.#cacheDir).catch(() => undefined);
+    const available = found === undefined ? 0 : found.bavail * found.bsize;
+    // some network file systems report no sizes
+    if (found === undefined || found.blocks === 0 || needed <= available) return;
+    throw new CapacityError({ resource: `disk of ${this.#cacheDir}`, needed, available, unit: 'bytes' });
+  }
+
+  async openPart({ etag, sizeBytes }: RepoFile): Promise<PartFile | undefined> {
+    const blob = this.#blobPath(etag);
+    return (await sizeIfFile(blob)) === sizeBytes ? undefined : openPartFile(blob, sizeBytes);
+  }
+
+  sizeOf(commit: string, { path }: RepoFile): Promise<number | undefined> {
     return sizeIfFile(join(this.snapshotPath(commit), path));
   }
 
-  /** Adds a complete blob to a snapshot atomically: as a relative link, or as a copy where links are not supported. */
-  async link(commit: string, file: RepoFile): Promise<void> {
-    const blob = this.blobPath(file.etag);
+  /** The snapshot is the only source of information about what another tool downloaded. */
+  async names(commit: string): Promise<readonly string[]> {
+    return localFolder(this.snapshotPath(commit))
+      .list()
+      .catch(() => []);
+  }
+
+  /** Adds a blob to a snapshot atomically: as a relative link, or as a copy where links are not supported. */
+  async add(commit: string, file: RepoFile): Promise<void> {
+    const blob = this.#blobPath(file.etag);
     const target = join(this.snapshotPath(commit), file.path);
     await onDisk(target, async () => {
       const existing = await realpath(target).catch(() => undefined);
@@ -106,28 +112,13 @@ export class RepoCache {
     });
   }
 
-  #listingPath(commit: string): string {
-    return join(this.path, '.winnow', `${commit}.json`);
+  #blobPath(etag: string): string {
+    return join(this.#path, 'blobs', etag);
   }
-}
 
-/** Size of a regular file (links are followed), `undefined` for anything else. */
-export async function sizeIfFile(path: string): Promise<number | undefined> {
-  const found = await stat(path).catch(() => undefined);
-  return found?.isFile() === true ? found.size : undefined;
-}
-
-function isRepoFile(value: unknown): value is RepoFile {
-  if (!isRecord(value)) return false;
-  const { path, sizeBytes, etag, hash } = value;
-  return (
-    typeof path === 'string' &&
-    isSafeFileName(path) &&
-    Number.isSafeInteger(sizeBytes) &&
-    typeof etag === 'string' &&
-    /^[0-9a-f]{40,64}$/.test(etag) &&
-    (hash === undefined || hash === 'sha256' || hash === 'git-sha1')
-  );
+  #listingPath(commit: string): string {
+    return join(this.#path, '.winnow', `${commit}.json`);
+  }
 }
 
 async function readIfThere(path: string): Promise<string | undefined> {

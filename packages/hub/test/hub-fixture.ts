@@ -3,9 +3,9 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { IoError } from '@winnow/tensor';
+import { FakeHub, sha256 } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, vi } from 'vitest';
 import { downloadRepo, HubError, type DownloadRepoOptions } from '../src/index.node.js';
-import { FakeHub, sha256 } from './fake-hub.js';
 
 export const commitA: string = 'a'.repeat(40);
 export const commitB: string = 'b'.repeat(40);

@@ -23,7 +23,7 @@ describe('bundles for browsers', () => {
     expect(sources.filter((path) => path.includes('.node.'))).toEqual([]);
   });
 
-  test.each(['conformance', 'engine', 'formats', 'int8', 'tiers'])('the page "%s"', async (name) => {
+  test.each(['conformance', 'engine', 'formats', 'hub', 'int8', 'tiers'])('the page "%s"', async (name) => {
     const { sources } = await bundlePage(name);
     expect(sources.filter((path) => path.includes('.node.'))).toEqual([]);
   });

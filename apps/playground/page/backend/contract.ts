@@ -74,6 +74,8 @@ export interface LoadProgress {
 
 export interface CachedModel {
   readonly name: string;
+  /** Whether it needs no network; the download of others has not finished. */
+  readonly isComplete: boolean;
   readonly sizeBytes: number;
 }
 
@@ -85,7 +87,7 @@ export interface ModelLoader {
     onProgress: (progress: LoadProgress) => void,
     signal: AbortSignal,
   ): Promise<ModelChoice>;
-  /** Downloaded models that need no network. */
+  /** Models that were downloaded, also in part. */
   cached(): Promise<readonly CachedModel[]>;
   remove(name: string): Promise<void>;
 }

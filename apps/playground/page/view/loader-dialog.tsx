@@ -221,10 +221,11 @@ function CachedList({ models, settings, onLoad, onRemove }: CachedListProps): JS
     <>
       <h3>Downloaded</h3>
       <ul>
-        {models.map(({ name, sizeBytes }) => (
+        {models.map(({ name, isComplete, sizeBytes }) => (
           <li key={name}>
             <button type="button" class="quiet" onClick={() => void onLoad({ kind: 'hub', address: name, endpoint })}>
               {name}, {bytes(sizeBytes)}
+              {!isComplete && ' so far: finish the download'}
             </button>
             <button type="button" class="quiet" aria-label={`Delete ${name}`} onClick={() => void onRemove(name)}>
               ✕

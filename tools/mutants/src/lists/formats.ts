@@ -51,7 +51,7 @@ export const formatsMutants: readonly Mutant[] = [
     tests: ['src/onnx-file.test.ts', 'packages/engine/test/load/onnx.test.ts'],
   },
   {
-    file: 'packages/hub/src/download-repo.node.ts',
+    file: 'packages/hub/src/repo-cache.node.ts',
     find: 'if (found === undefined || found.blocks === 0 || needed <= available) return;',
     replace: 'if (found === undefined || found.blocks === 0 || needed > available) return;',
     tests: ['src/download-repo.node.test.ts'],

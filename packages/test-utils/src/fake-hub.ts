@@ -25,12 +25,20 @@ export const gitSha1 = (bytes: Uint8Array): string =>
 
 const isLarge = (path: string): boolean => /\.(safetensors|gguf|bin)$/.test(path);
 
+/** As the hub does, so that pages of other origins can read it; storage hosts hide the range of a part. */
+function allowPages(response: ServerResponse): void {
+  response.setHeader('access-control-allow-origin', '*');
+  response.setHeader('access-control-expose-headers', 'ETag, Link, X-Error-Code, X-Linked-Etag, X-Linked-Size');
+}
+
 export class FakeHub {
   repos: Record<string, FakeRepo> = {};
   requests: LoggedRequest[] = [];
   pageSize = 1000;
   /** By path: the number of bytes after which each of the next responses is cut off. */
   cuts: Record<string, number[]> = {};
+  /** Time between these bytes and the end of the connection: a stream that fails drops what nobody has read yet. */
+  cutMs = 20;
   /** By path: bytes sent instead of the content. */
   wrong: Record<string, Uint8Array> = {};
   ignoresRange = false;
@@ -44,8 +52,14 @@ export class FakeHub {
   readonly #storage: Server; // another origin, like the hub's CDN
 
   private constructor() {
-    this.#hub = createServer((request, response) => void this.#answer(request, response));
-    this.#storage = createServer((request, response) => void this.#store(request, response));
+    this.#hub = createServer((request, response) => {
+      allowPages(response);
+      void this.#answer(request, response);
+    });
+    this.#storage = createServer((request, response) => {
+      allowPages(response);
+      void this.#store(request, response);
+    });
   }
 
   static async start(): Promise<FakeHub> {
@@ -203,6 +217,6 @@ export class FakeHub {
       response.end(body);
       return;
     }
-    response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), 20));
+    response.write(body.subarray(0, cut), () => setTimeout(() => response.destroy(), this.cutMs));
   }
 }

@@ -3,8 +3,8 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import { createServer as createTcpServer, type AddressInfo, type Server as TcpServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { failure, hub, useHubFixture } from '../../test/hub-fixture.js';
-import { HubError } from './error.node.js';
-import { createAnswerFetch, createHubFetch } from './fetch.node.js';
+import { HubError } from './error.js';
+import { createAnswerFetch, createHubFetch } from './fetch.js';
 
 const limits = { silenceMs: 150, answerMs: 500, answerBytes: 10_000 };
 const open: (Server | TcpServer)[] = [];
@@ -24,7 +24,8 @@ async function listen(server: Server | TcpServer): Promise<string> {
 
 function hubFetch(endpoint: string, signal?: AbortSignal, { silenceMs } = limits): typeof fetch {
   const own = { ...limits, silenceMs };
-  return createHubFetch({ repo: 'org/model', endpoint, accessToken: undefined, fetch, signal, limits: own });
+  const options = { repo: 'org/model', endpoint, accessToken: undefined, fetch, signal, offlineHint: '' };
+  return createHubFetch({ ...options, limits: own });
 }
 
 const answerOf = async (listener: RequestListener, signal?: AbortSignal): Promise<unknown> => {
