@@ -5,6 +5,7 @@ import { Ollama, type ChatResponse } from 'ollama';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { chatCallOf } from '../src/protocols/ollama/request.js';
 import { answerLines, wholeAnswer } from '../src/protocols/ollama/response.js';
 import * as schemas from '../src/protocols/ollama/schemas.js';
 import { demoId, loadDemoModel, postJson, slotsOf, startServer, until, type DemoServer } from './demo-server.js';
@@ -35,7 +36,7 @@ afterAll(async () => {
   await embedder?.dispose();
 });
 
-const question = { role: 'user', content: 'What is the code of Alice?' };
+const question = { role: 'user' as const, content: 'What is the code of Alice?' };
 const greedy = { model: demoId, messages: [question], options: { temperature: 0, num_predict: 12 } };
 
 async function valid(schema: TSchema, path: string, body?: object): Promise<unknown> {
@@ -106,6 +107,12 @@ test('formats and tools constrain the answer', async () => {
   ];
   const answer = await client.chat({ ...greedy, options: { num_predict: 2 }, tools, messages });
   expect(answer.eval_count).toBeLessThanOrEqual(2);
+});
+
+test('reasoning of earlier answers reaches the template', () => {
+  const thinking = { role: 'assistant' as const, content: 'So', thinking: 'hm' };
+  const { request } = chatCallOf({ messages: [question, thinking] }, { model });
+  expect(request.messages).toEqual([question, { role: 'assistant', content: 'So', reasoning: 'hm' }]);
 });
 
 test('reasoning and calls have fields of their own', async () => {

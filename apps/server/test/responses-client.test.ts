@@ -133,6 +133,32 @@ test('calls belong to the assistant message before them', () => {
   ]);
 });
 
+test('reasoning belongs to the message or the call after it', () => {
+  const reasoning = (...texts: string[]): object => ({
+    ...{ type: 'reasoning', id: 'rs', summary: [] },
+    content: texts.map((text) => ({ type: 'reasoning_text', text })),
+  });
+  const input = [
+    { role: 'user', content: 'One' },
+    reasoning('I ', 'think'),
+    { role: 'assistant', content: 'So' },
+    reasoning('A call'),
+    { type: 'function_call', call_id: 'c1', name: 'f', arguments: '{}' },
+    { type: 'function_call_output', call_id: 'c1', output: 'warm' },
+    { type: 'reasoning', id: 'rs', summary: [{ type: 'summary_text', text: 'Short' }] },
+    reasoning('cut'),
+    { role: 'user', content: 'Two' },
+  ] as ResponseRequest['input'];
+  expect(callOf({ input }, []).request.messages).toEqual([
+    { role: 'user', content: 'One' },
+    { role: 'assistant', content: 'So', reasoning: 'I think' },
+    { role: 'assistant', content: '', reasoning: 'A call', toolCalls: [{ id: 'c1', name: 'f', arguments: {} }] },
+    { role: 'tool', toolCallId: 'c1', name: 'f', content: 'warm' },
+    { role: 'assistant', content: '', reasoning: 'Short\ncut' },
+    { role: 'user', content: 'Two' },
+  ]);
+});
+
 test('leaving a stream frees its slot and stores nothing', async () => {
   const stream = await demo.client.responses.create({
     ...greedy,

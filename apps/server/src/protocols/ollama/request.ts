@@ -12,7 +12,7 @@ type Tools = NonNullable<ChatRequest['tools']>;
 type Shared = Pick<OllamaChatRequest, 'format' | 'options' | 'think' | 'logprobs' | 'top_logprobs'>;
 
 /** @throws {ApiError} 400 for options that the server cannot follow */
-export function chatCallOf(body: OllamaChatRequest, entry: GenerativeEntry): ChatCall {
+export function chatCallOf(body: OllamaChatRequest, entry: Pick<GenerativeEntry, 'model'>): ChatCall {
   const { messages = [], tools = [] } = body;
   const declared = tools.map(({ function: { name, description, parameters } }) => ({
     name,
@@ -25,7 +25,7 @@ export function chatCallOf(body: OllamaChatRequest, entry: GenerativeEntry): Cha
 }
 
 /** A prompt as a conversation. */
-export function generateCallOf(body: OllamaGenerateRequest, entry: GenerativeEntry): ChatCall {
+export function generateCallOf(body: OllamaGenerateRequest, entry: Pick<GenerativeEntry, 'model'>): ChatCall {
   const { prompt = '', system = '' } = body;
   const user: ChatMessage = { role: 'user', content: prompt };
   const messages = system === '' ? [user] : [{ role: 'system', content: system }, user];
@@ -33,7 +33,7 @@ export function generateCallOf(body: OllamaGenerateRequest, entry: GenerativeEnt
 }
 
 /** @throws {ApiError} 400 for options that the server cannot follow */
-export function generateOptionsOf(body: Shared, { model }: GenerativeEntry): GenerateOptions {
+export function generateOptionsOf(body: Shared, { model }: Pick<GenerativeEntry, 'model'>): GenerateOptions {
   const { options = {}, logprobs, top_logprobs: numTop } = body;
   if (numTop !== undefined && logprobs !== true) throw badRequest('top_logprobs', 'needs logprobs: true');
   if (options.num_ctx !== undefined && options.num_ctx > model.contextSize) {
@@ -64,7 +64,7 @@ export function textTurn(prompt: Int32Array): ChatTurn {
   };
 }
 
-function callOf(body: Shared, entry: GenerativeEntry, request: ChatRequest): ChatCall {
+function callOf(body: Shared, entry: Pick<GenerativeEntry, 'model'>, request: ChatRequest): ChatCall {
   return {
     request: {
       ...request,
@@ -88,7 +88,7 @@ function maxTokensOf({ num_predict: maxTokens }: OllamaOptions): number | undefi
 function messagesOf(messages: readonly OllamaMessage[]): ChatMessage[] {
   let numCalls = 0;
   const open: { readonly id: string; readonly name: string }[] = [];
-  return messages.map(({ role, content = '', tool_calls: calls = [], tool_name: toolName }) => {
+  return messages.map(({ role, content = '', thinking: reasoning, tool_calls: calls = [], tool_name: toolName }) => {
     if (role === 'tool') {
       const named = open.findIndex(({ name }) => name === toolName);
       const [call] = open.splice(Math.max(0, named), 1);
@@ -100,6 +100,6 @@ function messagesOf(messages: readonly OllamaMessage[]): ChatMessage[] {
       open.push({ id, name });
       return { id, name, arguments: values };
     });
-    return { role, content, ...(toolCalls.length === 0 ? {} : { toolCalls }) };
+    return { role, content, ...definedFields({ reasoning }), ...(toolCalls.length === 0 ? {} : { toolCalls }) };
   });
 }

@@ -52,21 +52,48 @@ function variablesOf({ reasoning }: ResponseRequest): ChatRequest['templateVaria
   return effort === 'none' ? { enable_thinking: false } : { enable_thinking: true, reasoning_effort: effort };
 }
 
-/** Calls that follow an assistant's text or another call belong to the same message. */
+/** Reasoning belongs to the assistant's message after it, and so do calls that follow a text, reasoning or another call. */
 function messagesOf(previous: readonly InputItem[], items: readonly InputItem[]): ChatMessage[] {
   const messages: ChatMessage[] = [];
   const names = new Map<string, string>(); // of calls, by id
   for (const [index, item] of [...previous, ...items].entries()) {
     const path = `input[${index - previous.length}]`;
     const { type = 'message' } = item;
-    if (type === 'message') messages.push(messageOf(item, path));
+    if (type === 'message') addMessage(messages, messageOf(item, path));
     else if (type === 'function_call') addCall(messages, callItem(item, path, names));
     else if (type === 'function_call_output') messages.push(outputOf(item, path, names));
-    else if (type !== 'reasoning') {
-      throw badRequest(`${path}.type`, `items of type '${type}' are not supported`, 'unsupported_value');
-    }
+    else if (type === 'reasoning') addReasoning(messages, reasoningOf(item, path));
+    else throw badRequest(`${path}.type`, `items of type '${type}' are not supported`, 'unsupported_value');
   }
   return messages;
+}
+
+/** The whole reasoning, or its summary where a client has no more. */
+function reasoningOf({ content, summary = [] }: InputItem, path: string): string {
+  const parts = typeof content === 'string' || (content?.length ?? 0) > 0 ? content : summary;
+  return parts === undefined || parts === null
+    ? ''
+    : textOf(parts, `${path}.content`, ['reasoning_text', 'summary_text']);
+}
+
+/** A message of reasoning alone, which a text or a call completes. */
+function addReasoning(messages: ChatMessage[], text: string): void {
+  const last = messages.at(-1);
+  if (text === '') return;
+  if (last !== undefined && isReasoning(last)) {
+    messages[messages.length - 1] = { ...last, reasoning: `${last.reasoning}\n${text}` };
+  } else messages.push({ role: 'assistant', content: '', reasoning: text });
+}
+
+function addMessage(messages: ChatMessage[], message: ChatMessage): void {
+  const last = messages.at(-1);
+  if (message.role === 'assistant' && last !== undefined && isReasoning(last)) {
+    messages[messages.length - 1] = { ...last, ...message };
+  } else messages.push(message);
+}
+
+function isReasoning({ reasoning, content, toolCalls }: ChatMessage): boolean {
+  return reasoning !== undefined && content === '' && toolCalls === undefined;
 }
 
 /** Templates have no developer role: its messages become system messages. */
@@ -105,10 +132,14 @@ function outputOf(
   return { role: 'tool', content: textOf(output, `${path}.output`), toolCallId, name };
 }
 
-function textOf(content: NonNullable<InputItem['content']>, path: string): string {
+function textOf(
+  content: NonNullable<InputItem['content']>,
+  path: string,
+  types: readonly string[] = ['input_text', 'output_text'],
+): string {
   if (typeof content === 'string') return content;
   const texts = content.map(({ type, text }, index) => {
-    if ((type === 'input_text' || type === 'output_text') && text !== undefined) return text;
+    if (types.includes(type) && text !== undefined) return text;
     throw badRequest(`${path}[${index}]`, `'${type}' is not supported, only texts`, 'unsupported_value');
   });
   return texts.join('');

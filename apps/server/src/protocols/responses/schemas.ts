@@ -5,7 +5,7 @@ import { ignoredFields, JsonObject, ModelId, TokenLogprobs } from '../../schemas
 const Nullable = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()]);
 
 const ContentPart = Type.Object({
-  type: Type.String({ description: 'input_text or output_text.' }),
+  type: Type.String({ description: 'input_text or output_text; of reasoning: reasoning_text or summary_text.' }),
   text: Type.Optional(Type.String()),
 });
 
@@ -14,6 +14,7 @@ const InputItem = Type.Object({
   id: Type.Optional(Nullable(Type.String())),
   role: Type.Optional(Type.Enum(['user', 'assistant', 'system', 'developer'])),
   content: Type.Optional(Nullable(Type.Union([Type.String(), Type.Array(ContentPart)]))),
+  summary: Type.Optional(Type.Array(ContentPart)),
   call_id: Type.Optional(Type.String()),
   name: Type.Optional(Type.String()),
   arguments: Type.Optional(Type.String()),
