@@ -40,13 +40,17 @@ export function languageModel(model: Model, settings: LanguageModelSettings = {}
 
     async doGenerate(options: LanguageModelV4CallOptions): Promise<LanguageModelV4GenerateResult> {
       const call = await prepareCall(model, settings, options);
-      const result = await model.generate(call.prompt, call.options).result();
-      const parts = [...call.reader.push(result.text), ...call.reader.end()];
+      const generation = model.generate(call.prompt, call.options);
+      const parts: ChatPart[] = [];
+      const counter = new ReasoningCounter();
+      for await (const { text } of generation) parts.push(...counter.count(call.reader.push(text)));
+      parts.push(...call.reader.end());
+      const result = await generation.result();
       const content = contentOf(parts);
       return {
         content,
         finishReason: finishReasonOf(result, parts.findLast(isCall)?.isComplete === true),
-        usage: usageOf(result),
+        usage: usageOf(result, counter.numTokens),
         warnings: call.warnings,
         request: { body: requestBody(call) },
         response: { modelId },
@@ -81,17 +85,39 @@ async function* streamParts(
   yield { type: 'stream-start', warnings: call.warnings };
   yield { type: 'response-metadata', modelId };
   const writer = new PartWriter();
+  const counter = new ReasoningCounter();
   try {
     const generation = model.generate(call.prompt, call.options);
-    for await (const { text } of generation) yield* writer.write(call.reader.push(text));
+    for await (const { text } of generation) yield* writer.write(counter.count(call.reader.push(text)));
     yield* writer.write(call.reader.end());
     yield* writer.endText();
     const result = await generation.result();
-    yield { type: 'finish', finishReason: finishReasonOf(result, writer.endsWithCall), usage: usageOf(result) };
+    const usage = usageOf(result, counter.numTokens);
+    yield { type: 'finish', finishReason: finishReasonOf(result, writer.endsWithCall), usage };
   } catch (error) {
     if (signal?.aborted === true) throw error;
     yield { type: 'error', error };
     yield { type: 'finish', finishReason: { unified: 'error', raw: undefined }, usage: unknownUsage };
+  }
+}
+
+/** Counts the tokens of reasoning, with those of the mark that opens it. */
+class ReasoningCounter {
+  #numTokens = 0;
+  /** Tokens of which nothing was certain yet: they belong to what comes next. */
+  #numPending = 0;
+
+  get numTokens(): number {
+    return this.#numTokens;
+  }
+
+  /** Takes what became certain with one more token. */
+  count(parts: readonly ChatPart[]): readonly ChatPart[] {
+    this.#numPending += 1;
+    if (parts.length === 0) return parts;
+    if (parts[0]?.type === 'reasoning') this.#numTokens += this.#numPending;
+    this.#numPending = 0;
+    return parts;
   }
 }
 
@@ -165,7 +191,7 @@ function finishReasonOf({ finishReason: raw }: GenerationResult, endsWithCall: b
   return { unified: raw === 'length' || raw === 'context' ? 'length' : 'stop', raw };
 }
 
-function usageOf({ promptTokens, cachedTokens, tokens }: GenerationResult): LanguageModelV4Usage {
+function usageOf({ promptTokens, cachedTokens, tokens }: GenerationResult, numReasoning: number): LanguageModelV4Usage {
   return {
     inputTokens: {
       total: promptTokens,
@@ -173,7 +199,7 @@ function usageOf({ promptTokens, cachedTokens, tokens }: GenerationResult): Lang
       cacheRead: cachedTokens,
       cacheWrite: undefined,
     },
-    outputTokens: { total: tokens.length, text: tokens.length, reasoning: 0 },
+    outputTokens: { total: tokens.length, text: tokens.length - numReasoning, reasoning: numReasoning },
   };
 }
 

@@ -52,6 +52,34 @@ test('generateText: text, usage, finish reason', async () => {
   expect(result.response.modelId).toBe(model.name);
 });
 
+test('usage separates tokens of reasoning from those of the text', async () => {
+  const template = model.chatTemplate as NonNullable<Model['chatTemplate']>;
+  const chatTemplate: typeof template = {
+    source: "{{ '<think>' }}{{ '</think>' }}", // the marks of a model that reasons
+    render: (messages, options) => template.render(messages, options),
+    renderSliced: (messages, options) => template.renderSliced(messages, options),
+  };
+  const grammar = 'root ::= "<think>The old man is here.</think>So it is."';
+  const options = {
+    ...{ model: languageModel({ ...model, chatTemplate }), prompt: 'Who?', temperature: 0 },
+    providerOptions: { winnow: { grammar } },
+  };
+  const pieces: string[] = [];
+  const question = [{ role: 'user', content: 'Who?' }];
+  for await (const { text } of model.generate(question, { grammar, temperature: 0 })) pieces.push(text);
+  const end = pieces.join('').indexOf('</think>');
+  const numReasoning = pieces.filter((_, index) => pieces.slice(0, index).join('').length < end).length;
+  const whole = await generateText(options);
+  expect([whole.reasoningText, whole.text]).toEqual(['The old man is here.', 'So it is.']);
+  expect(numReasoning).toBeGreaterThan(3);
+  const { outputTokens = 0, outputTokenDetails } = whole.usage;
+  expect(outputTokenDetails.reasoningTokens).toBe(numReasoning);
+  expect(outputTokenDetails.textTokens).toBe(outputTokens - numReasoning);
+  const stream = streamText(options);
+  await stream.consumeStream();
+  expect(await stream.usage).toEqual(whole.usage);
+});
+
 test('generateText: usage separates cached tokens of the prompt from computed ones', async () => {
   const options = { model: languageModel(model), prompt: `${prompt} `.repeat(20), maxOutputTokens: 2, temperature: 0 };
   await generateText(options);
