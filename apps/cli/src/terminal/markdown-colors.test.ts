@@ -50,6 +50,7 @@ test.each([
   ['a *b* _c_ d', 'a {italic}*b*{} {italic}_c_{} d'],
   ['**a *b* c**', '{bold}**a {bold,italic}*b*{bold} c**'],
   ['2 * 3 * 4, a_b_c, __init__', '2 * 3 * 4, a_b_c, {bold}__init__'],
+  ['_a_b_ c', '{italic}_a_b_{} c'],
   ['snake_case and **bold_text** here', 'snake_case and {bold}**bold_text**{} here'],
   ['a `b * c` d ``e ` f``', 'a {yellow}`b * c`{} d {yellow}``e ` f``'],
   ['\\*a\\* \\`b', '\\*a\\* \\`b'],

@@ -231,10 +231,22 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['src/cached-repos.node.test.ts'],
   },
   {
-    file: 'apps/cli/src/commands/chat.ts',
-    find: "if (line.startsWith('/') && !line.startsWith('//')) {",
-    replace: "if (line.startsWith('/')) {",
+    file: 'apps/cli/src/chat/chat-loop.ts',
+    find: "if (message.startsWith('/') && !message.startsWith('//')) {",
+    replace: "if (message.startsWith('/')) {",
     tests: ['test/chat.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/chat/mcp/toolbox.ts',
+    find: "return consent !== 'no';",
+    replace: 'return true;',
+    tests: ['test/mcp/mcp.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/terminal/markdown-colors.ts',
+    find: "const isInWord = run.startsWith('_') && isWordBefore",
+    replace: "const isInWord = run.startsWith('*') && isWordBefore",
+    tests: ['src/terminal/markdown-colors.test.ts'],
   },
   {
     file: 'apps/cli/src/commands/run.ts',
