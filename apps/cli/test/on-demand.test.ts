@@ -201,7 +201,14 @@ describe('settings', () => {
     const path = written({
       defaults: { kvDtype: 'q8_0', maxSessions: 2 },
       models: {
-        a: { aliases: ['gpt-4o-mini'], context: 512, decode: 'sparq:topk=64', unloadAfter: 60, kvPrefixSharing: false },
+        a: {
+          aliases: ['gpt-4o-mini'],
+          context: 512,
+          decode: 'sparq:topk=64',
+          unloadAfter: 60,
+          kvPrefixSharing: false,
+          speculative: 'lookup',
+        },
         demo: { model: join(folder, 'a.gguf'), lora: ['x.gguf', 'y.gguf'], threads: '1', maxSessions: 1 },
       },
     });
@@ -218,6 +225,7 @@ describe('settings', () => {
         model === 0
           ? {
               ...{ context: 512, threads: 2, maxSessions: 2, attention: { decode: { kind: 'sparq' } } },
+              speculative: 'lookup',
               kvCache: { dtype: 'q8_0', prefixSharing: false, whenFull: 'wait' },
             }
           : {
@@ -242,6 +250,8 @@ describe('wrong settings', () => {
     [{ models: { a: { kvDtype: 'q9' } } }, 'models.a.kvDtype: expected'],
     [{ models: { a: { sparsityVerify: 1 } } }, 'models.a.sparsityVerify: expected true or false, got 1'],
     [{ models: { a: { attention: 'sparkle' } } }, 'models.a: --attention'],
+    [{ models: { a: { speculative: 'draft=b' } } }, 'models.a: --speculative: expected off, lookup'],
+    [{ defaults: { speculative: 'draft=b' } }, '--speculative: expected off, lookup'],
     [{ models: { a: { aliases: 'x' } } }, 'models.a.aliases: expected a list of names'],
     [{ models: { a: { unloadAfter: -1 } } }, 'models.a.unloadAfter: expected a number of seconds'],
     [{ models: { a: { aliases: ['b'] }, b: {} } }, 'models.a.aliases: expected names of one model, got "b"'],
@@ -269,6 +279,8 @@ test('the log tells what is loaded and unloaded', async () => {
   expect(stderr).toContain(
     'winnow: loaded a in 1.500 s: 2 GB\nwinnow: unloaded a (for another model): 2 GB\nwinnow: could not load b: broken\n',
   );
+  const quiet = await serve(['--models-dir', folder, '--quiet'], log);
+  expect(quiet.stderr).toBe('winnow: could not load b: broken\n');
   const json = await serve(['--models-dir', folder, '--log-format', 'json'], log);
   const lines = json.stderr.split('\n').filter((line) => line.startsWith('{'));
   expect(lines.map((line) => JSON.parse(line) as object)).toMatchObject([

@@ -11,6 +11,7 @@ import { ApiError, ClientClosedError, shuttingDown } from './http/api-error.js';
 import { Connections } from './http/connections.js';
 import { frameworkApiError } from './http/error-mapping.js';
 import { checkCount, ModelRegistry } from './models/model-registry.js';
+import { loadApiError } from './models/pool/load-errors.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
 import type { ModelEvent } from './catalog.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
@@ -96,6 +97,11 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
   return server;
 }
 
+/** Whether the server, and not the request, is the reason. */
+function isInternal({ model, kind, error }: Extract<ModelEvent, { readonly event: 'failed' }>): boolean {
+  return loadApiError(model, kind, error).code === 'model_load_failed';
+}
+
 /** Passes what happens to models on to the caller and to the metrics. */
 class ModelListener {
   metrics: ServerMetrics | undefined;
@@ -110,7 +116,9 @@ class ModelListener {
   readonly onEvent = (event: ModelEvent): void => {
     this.metrics?.recordModel(event);
     recordLoadSpan(event);
-    this.#options.onModelEvent?.(event);
+    const { onModelEvent } = this.#options;
+    if (onModelEvent !== undefined) onModelEvent(event);
+    else if (event.event === 'failed' && isInternal(event)) this.reportError(event.error); // nobody else tells
   };
 }
 

@@ -81,7 +81,7 @@ export interface OnDemandOptions {
   readonly maxLoadedModels?: number;
   /** Idle time in milliseconds after which they are unloaded; 0: at once. Default: never. */
   readonly unloadAfterMs?: number;
-  /** Called when one of them is loaded or unloaded. */
+  /** Called when one of them is loaded or unloaded, or could not be loaded. */
   readonly onModelEvent?: (event: ModelEvent) => void;
 }
 
@@ -103,7 +103,7 @@ export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
   readonly page?: URL;
   /** Called after every request. */
   readonly onRequest?: (record: RequestRecord) => void;
-  /** Called for internal errors. */
+  /** Called for internal errors, except for failed loads that `onModelEvent` is called for. */
   readonly onError?: (error: unknown) => void;
 }
 

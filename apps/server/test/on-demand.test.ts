@@ -110,20 +110,32 @@ test('models are listed before they are loaded, and loaded once when they are as
   expect(await wrong.json()).toMatchObject({ error: { message: expect.stringContaining('first, second') as string } });
 });
 
-test('failed loads are typed errors, whose causes only the log tells', async () => {
-  const catalog = new DemoCatalog();
-  const errors: unknown[] = [];
-  const { url } = await start({ catalog, onError: (error) => errors.push(error) });
-  const failed = await Promise.all([1, 2].map(() => postJson(`${url}/v1/completions`, { ...body, model: 'broken' })));
-  for (const response of failed) {
-    expect(response.status).toBe(500);
-    expect(await response.json()).toMatchObject({
-      error: { code: 'model_load_failed', message: expect.not.stringContaining('secret') as string },
-    });
-  }
-  expect(new Set(errors.map(String))).toEqual(new Set(['Error: a secret']));
-  expect((await postJson(`${url}/v1/completions`, { ...body, model: 'none' })).status).toBe(404);
-});
+test.each([true, false])(
+  'failed loads are typed errors, whose causes only the log tells (events: %s)',
+  async (hasEvents) => {
+    const catalog = new DemoCatalog();
+    const errors: unknown[] = [];
+    const failures: unknown[] = [];
+    const onModelEvent = (event: ModelEvent): void => {
+      if (event.event === 'failed') failures.push(event.error);
+    };
+    const onError = (error: unknown): unknown => errors.push(error);
+    const demo = await startServer({ catalog, onError, ...(hasEvents ? { onModelEvent } : {}) });
+    open.push(demo);
+    const { url } = demo;
+    const failed = await Promise.all([1, 2].map(() => postJson(`${url}/v1/completions`, { ...body, model: 'broken' })));
+    for (const response of failed) {
+      expect(response.status).toBe(500);
+      expect(await response.json()).toMatchObject({
+        error: { code: 'model_load_failed', message: expect.not.stringContaining('secret') as string },
+      });
+    }
+    const [told, untold] = hasEvents ? [failures, errors] : [errors, failures];
+    expect(new Set(told.map(String))).toEqual(new Set(['Error: a secret']));
+    expect(untold).toEqual([]);
+    expect((await postJson(`${url}/v1/completions`, { ...body, model: 'none' })).status).toBe(404);
+  },
+);
 
 test('a model that streams stays until its answer ends, then makes room; log and metrics tell', async () => {
   const catalog = new DemoCatalog(() => scripted(model, speechless));

@@ -36,11 +36,16 @@ export function errorLog({ io }: CommandContext): (error: unknown) => void {
   };
 }
 
-/** What happens to models on demand. */
+/** What happens to models on demand. A failure is an error, which --quiet does not silence. */
 export function modelLog({ logFormat, quiet }: LogFlags, { io, warn }: CommandContext): (event: ModelEvent) => void {
-  if (logFormat !== 'json') return (event) => warn(modelLine(event));
+  if (logFormat !== 'json') {
+    return (event) => {
+      if (event.event === 'failed') io.stderr.write(`winnow: ${printable(modelLine(event))}\n`);
+      else warn(modelLine(event));
+    };
+  }
   return (event) => {
-    if (quiet === true) return;
+    if (quiet === true && event.event !== 'failed') return;
     const { event: what, model, kind } = event;
     const fields = {
       ...{ time: new Date().toISOString(), event: `model_${what}`, model, kind },

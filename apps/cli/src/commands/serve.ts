@@ -7,7 +7,7 @@ import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model } from '@
 import { totalmem } from 'node:os';
 import type { OnDemandOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
-import { draftModelOf, executionOptionsOf } from '../flags/engine-options.js';
+import { executionOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors/errors.js';
 import { displayName } from '../models/model-location.js';
 import { isEncoderError, openDraftedModel } from '../models/open-model.js';
@@ -317,16 +317,12 @@ function onDemandOptions(
   if (folder !== undefined && statSync(folder, { throwIfNoEntry: false })?.isDirectory() !== true) {
     throw refuse('--models-dir', 'a folder', folder);
   }
-  const drafting = draftModelOf(flags);
-  if (drafting !== undefined) {
-    throw refuse('--speculative', 'off, lookup, self=POLICY or auto with models on demand', `draft=${drafting}`);
-  }
   const settings =
     modelsFile === undefined
       ? noSettings
       : readSettings(
           modelsFile,
-          optionsOf(addAttentionOptions, addLoadOptions, addSharedCacheOptions, addModelOptions),
+          optionsOf(addAttentionOptions, addLoadOptions, addSharedCacheOptions, addSpeculativeOption, addModelOptions),
         );
   const unloadAfterMs = unloadAfter === undefined ? undefined : unloadAfter * 1000;
   const catalog = createCatalog({ folder, hub, settings, promptCache }, flags, context);

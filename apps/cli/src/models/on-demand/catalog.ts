@@ -4,7 +4,8 @@ import type { EmbeddingLoadOptions, LoadOptions } from '@winnow/engine';
 import type { AvailableModel, LoadedModel, ModelCatalog, ModelKind, PreparedModel } from '@winnow/server';
 import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
-import { executionOptionsOf, loadOptionsOf } from '../../flags/engine-options.js';
+import { draftModelOf, executionOptionsOf, loadOptionsOf } from '../../flags/engine-options.js';
+import { refuse } from '../../flags/parse-values.js';
 import { parseModelReference } from '../model-location.js';
 import { openEmbeddingModel } from '../open-embedding-model.js';
 import { locateModel, openModel, type OpenContext } from '../open-model.js';
@@ -54,12 +55,14 @@ class Catalog implements ModelCatalog {
   /** Checks all settings before the server starts. */
   check(): void {
     const { settings, folder, hub } = this.#sources;
+    checkDrafts({ ...this.#flags, ...settings.defaults });
     for (const [id, { model }] of settings.models) {
       if (model === undefined && folder === undefined && !(hub && hubNameOf(id) !== undefined)) {
         throw new UsageError(`--models-file: models.${id}.model: expected a model, since there is no --models-dir`);
       }
       try {
         if (model !== undefined) parseModelReference(model);
+        checkDrafts(this.#flagsOf(id));
         loadOptionsOf(this.#flagsOf(id));
       } catch (error) {
         if (!(error instanceof UsageError)) throw error;
@@ -129,6 +132,13 @@ class Catalog implements ModelCatalog {
       prepare: (kind, { signal }) => prepare(kind, model, flags, this.#sources, { ...this.#context, signal }),
     } as AvailableModel;
   }
+}
+
+/** @throws {UsageError} for a draft model, which fits the models of one vocabulary only */
+function checkDrafts(flags: ModelFlags): void {
+  const drafting = draftModelOf(flags);
+  if (drafting === undefined) return;
+  throw refuse('--speculative', 'off, lookup, self=POLICY or auto with models on demand', `draft=${drafting}`);
 }
 
 function byName(models: ReadonlyMap<string, LocalModel>, name: string): LocalModel | undefined {

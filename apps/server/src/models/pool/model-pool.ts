@@ -170,7 +170,7 @@ export class ModelPool {
 
   async #load(resident: Resident): Promise<LoadedEntry> {
     const { kind, available, canceled } = resident;
-    const { now, onEvent, reportError } = this.#options;
+    const { now, onEvent } = this.#options;
     const model = available.id;
     const startMs = now();
     onEvent({ event: 'loading', model, kind });
@@ -189,9 +189,7 @@ export class ModelPool {
         throw canceled.signal.reason;
       }
       onEvent({ event: 'failed', model, kind, durationMs, error });
-      const known = loadApiError(model, kind, error);
-      if (known.code === 'model_load_failed') reportError(error);
-      throw known;
+      throw loadApiError(model, kind, error);
     } finally {
       this.#changes.notify();
     }
