@@ -90,6 +90,7 @@ const tokenizer: ModelTokenizer['tokenizer'] = {
   maxTokenBytes: undefined,
   addBos: true,
   addEos: false,
+  pair: undefined,
   encode: (text, options) => finish(tokenizer.encodeSliced(text, options)),
   *encodeSliced(text, { addSpecialTokens = true } = {}) {
     yield;

@@ -13,7 +13,8 @@ const probes: readonly string[] = [
     '\u0939\u093f\u0928\u094d\u0926\u0940',
   '\u4f60\u597d\u4e16\u754c\uff0c\u3053\u3093\u306b\u3061\u306f \ud55c\uad6d\uc5b4 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35',
   '\ud83d\ude80 (normal) \ud83d\ude36\u200d\ud83c\udf2b\ufe0f (multiple emojis) \u2705 \ud83e\udd99\ud83e\udd99',
-  'HELLO hello HeLLo iPhone camelCase snake_case UPPER-lower ...... !!!!! ====== \u2581 \u00a0 \u200b',
+  'HELLO hello HeLLo iPhone camelCase snake_case UPPER-lower ...... !!!!! ====== \u00a0 \u200b',
+  'the mark \u2581 of spaces',
   '',
   ' ',
   '\n',
@@ -22,7 +23,21 @@ const probes: readonly string[] = [
 /** Vowel signs of Indic scripts, and Hangul, which GGUF readers split differently for WordPiece. */
 const takenApart = /[\u0900-\u0dff\uac00-\ud7a3]/;
 
-/** `'most'`: except for scripts that GGUF readers split differently from tokenizer.json for WordPiece. */
+/** What GGUF readers split differently from tokenizer.json, by kind of tokenizer. */
+const knownDifferences: Readonly<
+  Partial<Record<Tokenizer['kind'], { readonly texts: RegExp; readonly notice: string }>>
+> = {
+  wordpiece: {
+    texts: takenApart,
+    notice: 'GGUF readers split Hangul and the vowel signs of Indic scripts differently from tokenizer.json',
+  },
+  unigram: {
+    texts: /\u2581/,
+    notice: 'GGUF readers split the character U+2581 beside spaces differently from tokenizer.json',
+  },
+};
+
+/** `'most'`: except for what GGUF readers are known to split differently from tokenizer.json. */
 export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
   const isSame = (text: string): boolean => {
     const options = { addSpecialTokens: false };
@@ -31,9 +46,11 @@ export function agreement(a: Tokenizer, b: Tokenizer): 'all' | 'most' | 'none' {
   };
   const wrong = probes.filter((text) => !isSame(text));
   if (wrong.length === 0) return 'all';
-  if (a.kind !== 'wordpiece' && b.kind !== 'wordpiece') return 'none';
-  return wrong.every((text) => takenApart.test(text)) ? 'most' : 'none';
+  const known = knownDifferences[a.kind];
+  return known !== undefined && wrong.every((text) => known.texts.test(text)) ? 'most' : 'none';
 }
 
-export const wordPieceNotice =
-  'GGUF readers split Hangul and the vowel signs of Indic scripts differently from tokenizer.json';
+/** Says what differs when most texts agree. */
+export function differenceNotice({ kind }: Tokenizer): string {
+  return knownDifferences[kind]?.notice ?? '';
+}

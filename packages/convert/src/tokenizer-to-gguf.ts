@@ -11,7 +11,7 @@ import {
   type GgufVocabulary,
   type Tokenizer,
 } from '@winnow/tokenizers';
-import { agreement, wordPieceNotice } from './probe-text.js';
+import { agreement, differenceNotice } from './probe-text.js';
 import type { GgufPairs } from './rope-values.js';
 
 const spaceMark = '\u2581';
@@ -39,7 +39,7 @@ export async function tokenizerToGguf(hub: HubModel, config: DecoderConfig, noti
     );
     return [];
   }
-  if (agreement(tokenizerFromGguf(found), tokenizer) === 'most') notices.push(wordPieceNotice);
+  if (agreement(tokenizerFromGguf(found), tokenizer) === 'most') notices.push(differenceNotice(tokenizer));
   return metadataOf(found, hub);
 }
 
@@ -75,7 +75,15 @@ function vocabularyOf(
 ): GgufVocabulary | undefined {
   const model = json.object('model');
   const ids = specialIds(tokenizer);
-  const common = { tokens: parts.tokens, tokenTypes: parts.types, addBos: tokenizer.addBos, addEos: tokenizer.addEos };
+  const { addBos, addEos, pair, clsId, sepId } = tokenizer;
+  // between two texts: EOS, or EOS and SEP
+  const addSep = pair === undefined ? {} : { addSep: pair.middle.length > pair.suffix.length };
+  // encoders may declare CLS and SEP only, which GGUF files add as BOS and EOS
+  const frame = {
+    ...(addBos && clsId !== undefined ? { bosId: clsId } : {}),
+    ...(addEos && sepId !== undefined ? { eosId: sepId } : {}),
+  };
+  const common = { tokens: parts.tokens, tokenTypes: parts.types, addBos, addEos, ...addSep, ...frame };
   switch (model.optionalString('type')) {
     case 'WordPiece':
       return checked({ ...wordPiece(json, parts), ...ids }, tokenizer);
@@ -207,6 +215,7 @@ function metadataOf(vocabulary: GgufVocabulary, hub: HubModel): GgufPairs {
   if (vocabulary.model !== 'bert') {
     push('add_bos_token', vocabulary.addBos);
     push('add_eos_token', vocabulary.addEos);
+    push('add_sep_token', vocabulary.addSep);
   }
   push('add_space_prefix', vocabulary.addSpacePrefix);
   push('remove_extra_whitespaces', vocabulary.removeExtraWhitespaces);

@@ -8,7 +8,7 @@ import {
   type Tokenizer,
 } from '@winnow/tokenizers';
 import type { Json } from './hub-settings.js';
-import { agreement, wordPieceNotice } from './probe-text.js';
+import { agreement, differenceNotice } from './probe-text.js';
 
 const spaceMark = '\u2581';
 const byteLevel = (useRegex: boolean): Json => ({
@@ -54,7 +54,7 @@ export function tokenizerToJson(get: (key: string) => unknown, notices: string[]
   for (const tokenizer of candidates(vocabulary, source)) {
     const agreed = agreement(tokenizerFromJson(tokenizer, config), source);
     if (agreed === 'none') continue;
-    if (agreed === 'most') notices.push(wordPieceNotice);
+    if (agreed === 'most') notices.push(differenceNotice(source));
     return { tokenizer, config };
   }
   notices.push('tokenizer.json cannot represent this vocabulary or would produce other ids: it is not written');
@@ -116,18 +116,26 @@ function addedTokens({ tokens, tokenTypes }: GgufVocabulary): Json[] {
 
 /** Special tokens before and after a text. */
 function surroundings({ tokens, model }: GgufVocabulary, source: Tokenizer): Json | null {
-  const { bosId, eosId, sepId, addBos, addEos } = source;
+  const { bosId, eosId, sepId, addBos, addEos, pair } = source;
   const first = addBos ? bosId : undefined;
   const last = addEos ? (model === 'bert' ? sepId : eosId) : undefined;
   if (first === undefined && last === undefined) return null;
   const special = (id: number | undefined, type: number): Json[] =>
     id === undefined ? [] : [{ SpecialToken: { id: tokens[id], type_id: type } }];
+  const between = pair?.middle ?? [last];
+  const type = pair?.secondType ?? 1;
   const text = (name: string, type: number): Json => ({ Sequence: { id: name, type_id: type } });
-  const used = [...new Set([first, last].filter((id): id is number => id !== undefined))];
+  const used = [...new Set([first, last, ...between].filter((id): id is number => id !== undefined))];
   return {
     type: 'TemplateProcessing',
     single: [...special(first, 0), text('A', 0), ...special(last, 0)],
-    pair: [...special(first, 0), text('A', 0), ...special(last, 0), text('B', 1), ...special(last, 1)],
+    pair: [
+      ...special(first, 0),
+      text('A', 0),
+      ...between.flatMap((id) => special(id, 0)),
+      text('B', type),
+      ...special(last, type),
+    ],
     special_tokens: Object.fromEntries(
       used.map((id) => [tokens[id], { id: tokens[id], ids: [id], tokens: [tokens[id]] }]),
     ),

@@ -3,6 +3,7 @@ export type {
   Detokenizer,
   DetokenizerOptions,
   EncodeOptions,
+  PairTemplate,
   Tokenizer,
 } from './tokenizer/tokenizer.js';
 export type { GgufVocabulary } from './vocabulary/gguf-vocabulary.js';

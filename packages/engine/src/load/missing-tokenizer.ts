@@ -25,6 +25,7 @@ export function createMissingTokenizer(source: string, field: string, vocabSize:
     maxTokenBytes: undefined,
     addBos: false,
     addEos: false,
+    pair: undefined,
     encode: refuse,
     encodeSliced: refuse,
     decode: refuse,

@@ -103,6 +103,34 @@ describe('BOS and EOS', () => {
   });
 });
 
+describe('pairs of texts', () => {
+  it('are separated by EOS, and by SEP where the file says so or the model is unigram', () => {
+    const vocabulary: GgufVocabulary = {
+      model: 't5',
+      tokens: ['<s>', '<pad>', '</s>', '<unk>', 'a', '<sep>'],
+      tokenTypes: [3, 3, 3, 2, 1, 3],
+      scores: [0, 0, 0, 0, -1, 0],
+      bosId: 0,
+      eosId: 2,
+      sepId: 5,
+      unkId: 3,
+      addBos: true,
+    };
+    const pairOf = (changes: Partial<GgufVocabulary>) => tokenizerFromGguf({ ...vocabulary, ...changes }).pair;
+    expect(pairOf({})).toEqual({ prefix: [0], middle: [2, 5], suffix: [2], secondType: 0 });
+    expect(pairOf({ addSep: false })?.middle).toEqual([2]);
+    const bytes = { model: 'gpt2', merges: [], addEos: true };
+    expect(pairOf(bytes)?.middle).toEqual([2]);
+    expect(pairOf({ ...bytes, addSep: true })?.middle).toEqual([2, 5]);
+    expect(pairOf({ ...bytes, addEos: false })).toBeUndefined();
+  });
+
+  it('have two segments with WordPiece', () => {
+    const { clsId, sepId, pair } = open('bert-mean', {});
+    expect(pair).toEqual({ prefix: [clsId], middle: [sepId], suffix: [sepId], secondType: 1 });
+  });
+});
+
 describe('special tokens in texts', () => {
   const vocabulary: GgufVocabulary = {
     model: 'llama',

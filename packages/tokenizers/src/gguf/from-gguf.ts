@@ -70,6 +70,7 @@ export function tokenizerFromGguf(vocabulary: GgufVocabulary): Tokenizer {
   const { bits, eosIds } = correctedAttributes(vocabulary, idByText, ids.eosId);
   const splitter = new SpecialTokenSplitter(specialTokens(texts, bits));
   const { prefix, suffix } = surroundings(vocabulary, ids, kind);
+  const middle = middleOf(vocabulary, ids, suffix);
   return new VocabularyTokenizer({
     kind: kind.kind,
     texts,
@@ -80,6 +81,7 @@ export function tokenizerFromGguf(vocabulary: GgufVocabulary): Tokenizer {
     eosIds,
     prefix,
     suffix,
+    pair: middle.length === 0 ? undefined : { prefix, middle, suffix, secondType: vocabulary.model === 'bert' ? 1 : 0 },
     stripLeadingSpace: kind.stripLeadingSpace,
     maxTokenBytes: kind.byteLevel === true ? maxTokenBytesOf(texts, idByText, bits) : undefined,
     encoder: fragmentEncoder(splitter, kind),
@@ -151,6 +153,12 @@ function surroundings(vocabulary: GgufVocabulary, ids: SpecialIds, kind: Kind): 
     prefix: kind.addBos ? [require(ids.bosId, 'add_bos_token', 'tokenizer.ggml.bos_token_id')] : [],
     suffix: kind.addEos ? [require(ids.eosId, 'add_eos_token', 'tokenizer.ggml.eos_token_id')] : [],
   };
+}
+
+/** The special tokens between two texts, as llama.cpp's server puts them. */
+function middleOf({ model, addSep }: GgufVocabulary, { sepId }: SpecialIds, suffix: readonly number[]): number[] {
+  const separates = model !== 'bert' && (addSep ?? model === 't5');
+  return separates && sepId !== undefined ? [...suffix, sepId] : [...suffix];
 }
 
 function tokenBytes(text: string, bits: number, ordinary: (text: string) => Uint8Array): Uint8Array {

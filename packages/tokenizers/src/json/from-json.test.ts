@@ -214,6 +214,51 @@ it.each([
   expect(() => tokenizerFromJson({ ...llamaLike(), decoder })).toThrow(expect.objectContaining({ field }));
 });
 
+describe('the template for pairs', () => {
+  const special = (id: string, type: number): Json => ({ SpecialToken: { id, type_id: type } });
+  const text = (id: string, type: number): Json => ({ Sequence: { id, type_id: type } });
+  const tokens = {
+    '<s>': { id: '<s>', ids: [1], tokens: ['<s>'] },
+    '</s>': { id: '</s>', ids: [2], tokens: ['</s>'] },
+  };
+  const pairOf = (pair: readonly Json[]): unknown =>
+    tokenizerFromJson({
+      ...llamaLike(),
+      post_processor: { type: 'TemplateProcessing', single: [text('A', 0)], pair, special_tokens: tokens },
+    }).pair;
+
+  it('has what surrounds two texts, and the segment of the second', () => {
+    const [begin, end] = [special('<s>', 0), special('</s>', 0)];
+    const joined = [begin, text('A', 0), end, end, text('B', 0), end];
+    expect(pairOf(joined)).toEqual({ prefix: [1], middle: [2, 2], suffix: [2], secondType: 0 });
+    const segments = [begin, text('A', 0), end, text('B', 1), special('</s>', 1)];
+    expect(pairOf(segments)).toEqual({ prefix: [1], middle: [2], suffix: [2], secondType: 1 });
+  });
+
+  it.each([
+    ['no texts', []],
+    ['texts in another order', [text('B', 0), text('A', 1)]],
+    ['a text twice', [text('A', 0), text('B', 1), text('B', 1)]],
+    ['segments that do not follow each other', [text('A', 1), text('B', 0)]],
+    ['a separator of the second segment', [text('A', 0), special('</s>', 1), text('B', 1)]],
+    ['a third segment', [text('A', 0), text('B', 2)]],
+  ])('is undefined for one with %s', (_, pair) => {
+    expect(pairOf(pair)).toBeUndefined();
+  });
+
+  it.each([
+    ['BertProcessing', [2], 1],
+    ['RobertaProcessing', [2, 2], 0],
+  ])('of %s', (type, middle, secondType) => {
+    const processor = { type, cls: ['<s>', 1], sep: ['</s>', 2], trim_offsets: true, add_prefix_space: false };
+    const nested = { type: 'Sequence', processors: [processor, { type: 'ByteLevel' }] };
+    for (const post_processor of [processor, nested]) {
+      const { pair } = tokenizerFromJson({ ...llamaLike(), post_processor });
+      expect(pair).toEqual({ prefix: [1], middle, suffix: [2], secondType });
+    }
+  });
+});
+
 it('tokenizerFromJson: throws only Winnow errors for changed files', () => {
   const paths: (string | number)[][] = [];
   const collect = (value: unknown, path: (string | number)[]): void => {

@@ -57,6 +57,7 @@ export function tokenizerFromJson(tokenizerJson: unknown, tokenizerConfig?: unkn
     ids,
     eosIds: endingIds(vocabulary, ids.eosId),
     ...surroundings(config, template, ids),
+    pair: template.pair,
     stripLeadingSpace: decoder.stripLeadingSpace,
     maxTokenBytes,
     encoder,

@@ -36,6 +36,16 @@ export interface Detokenizer {
   flush(): string;
 }
 
+/** The special tokens around two texts that a model reads as one input, as cross-encoders do. */
+export interface PairTemplate {
+  readonly prefix: readonly number[];
+  /** Between the two texts. */
+  readonly middle: readonly number[];
+  readonly suffix: readonly number[];
+  /** Segment (token type) of the second text and of `suffix`; everything before it is segment 0. */
+  readonly secondType: 0 | 1;
+}
+
 /** Converts text to token ids and back. Immutable, safe to share between sessions. */
 export interface Tokenizer {
   /** Algorithm family, for display. */
@@ -60,6 +70,8 @@ export interface Tokenizer {
   readonly addBos: boolean;
   /** Whether `encode` adds a token (EOS, SEP) after the text when `addSpecialTokens` is on. */
   readonly addEos: boolean;
+  /** How two texts become one input; undefined when the files do not declare it. */
+  readonly pair: PairTemplate | undefined;
   /**
    * Ids of a text. Lone surrogates count as U+FFFD. A text that already starts with BOS gets a second one when both
    * options are on.

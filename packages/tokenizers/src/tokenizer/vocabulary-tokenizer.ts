@@ -3,7 +3,14 @@ import { ArgumentError, finish, type SliceCounter, type Sliced } from '@winnow/t
 import { wordTooLong } from '../pattern/window-search.js';
 import { IdList } from '../tables/id-list.js';
 import { newSliceCounter } from '../text/split.js';
-import type { DecodeOptions, Detokenizer, DetokenizerOptions, EncodeOptions, Tokenizer } from './tokenizer.js';
+import type {
+  DecodeOptions,
+  Detokenizer,
+  DetokenizerOptions,
+  EncodeOptions,
+  PairTemplate,
+  Tokenizer,
+} from './tokenizer.js';
 
 /** Encodes well-formed text, without BOS and EOS. */
 export interface TextEncoderModel {
@@ -37,6 +44,7 @@ export interface TokenizerParts {
   /** Ids that `addSpecialTokens` puts before and after a text. */
   readonly prefix: readonly number[];
   readonly suffix: readonly number[];
+  readonly pair?: PairTemplate | undefined;
   /** The leading space of a decoded text was added by the encoding and is removed. */
   readonly stripLeadingSpace: boolean;
   readonly encoder: TextEncoderModel;
@@ -59,6 +67,7 @@ export class VocabularyTokenizer implements Tokenizer {
   readonly maxTokenBytes: number | undefined;
   readonly addBos: boolean;
   readonly addEos: boolean;
+  readonly pair: PairTemplate | undefined;
   readonly #parts: TokenizerParts;
   // Bytes of all tokens, concatenated: those of `id` are [#offsets[id], #offsets[id + 1]). Built on first use.
   #bytes: Uint8Array | undefined;
@@ -79,6 +88,7 @@ export class VocabularyTokenizer implements Tokenizer {
     this.maxTokenBytes = parts.maxTokenBytes;
     this.addBos = parts.prefix.length > 0;
     this.addEos = parts.suffix.length > 0;
+    this.pair = parts.pair;
   }
 
   encode(text: string, options: EncodeOptions = {}): Int32Array {

@@ -40,6 +40,8 @@ export interface GgufVocabulary {
   /** When absent, the default of the kind and pre-tokenizer, as in llama.cpp. */
   readonly addBos?: boolean;
   readonly addEos?: boolean;
+  /** Whether SEP follows EOS between two texts; absent: with SentencePiece unigram, if there is a SEP. */
+  readonly addSep?: boolean;
   readonly addSpacePrefix?: boolean;
   readonly removeExtraWhitespaces?: boolean;
   /** WordPiece: default `true`; accents follow `lowercase` when absent. */
@@ -96,6 +98,7 @@ export function ggufVocabulary(get: (key: string) => unknown): GgufVocabulary {
     fimSepId: reader.id('fim_sep_token_id', tokens.length),
     addBos: reader.boolean('tokenizer.ggml.add_bos_token'),
     addEos: reader.boolean('tokenizer.ggml.add_eos_token'),
+    addSep: reader.boolean('tokenizer.ggml.add_sep_token'),
     addSpacePrefix: reader.boolean('tokenizer.ggml.add_space_prefix'),
     removeExtraWhitespaces: reader.boolean('tokenizer.ggml.remove_extra_whitespaces'),
     lowercase: reader.boolean('tokenizer.ggml.normalizer.lowercase'),
