@@ -6,6 +6,9 @@ import { ropeToGguf, type GgufPairs } from './rope-values.js';
 const f32 = (value: number): GgufValueInput => ({ type: 'float32', value });
 const u32 = (value: number): GgufValueInput => ({ type: 'uint32', value });
 
+/** Architectures that GGUF files have under the name of another. */
+const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-roberta': 'bert' };
+
 /** Architectures whose epsilon belongs to LayerNorm. */
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
 
@@ -40,7 +43,7 @@ export interface GgufSettings {
 /** @param fields of config.json, or of its `text_config` */
 export function ggufSettings(fields: Fields, description: EmbedderDescription): GgufSettings {
   const { config } = description;
-  const architecture = config.architecture === 'mixtral' ? 'llama' : config.architecture;
+  const architecture = ggufNames[config.architecture] ?? config.architecture;
   const { rope, experts, isEncoder } = config;
   const evenDim = config.hiddenDim / config.numHeads;
   const epsilon = layerNormed.includes(architecture) ? 'layer_norm_epsilon' : 'layer_norm_rms_epsilon';

@@ -1,8 +1,8 @@
 /** Writes a model as a Hugging Face folder: config.json, tokenizer.json, safetensors. */
 import type { StoredTensor } from '@winnow/bytes';
 import {
-  describeEmbedder,
   Fields,
+  hasRankingHead,
   plannedStore,
   storedPooling,
   type EmbedderDescription,
@@ -14,6 +14,7 @@ import { writeSafetensors } from '@winnow/safetensors';
 import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
 import { hubArchitecture, hubSettings, type Json } from './hub-settings.js';
 import { layOut } from './layout.js';
+import { describerOf, rankingSettings } from './ranking.js';
 import { reorderWeights } from './reorder.js';
 import { checkSameModel } from './same-model.js';
 import { tokenizerToJson } from './tokenizer-to-json.js';
@@ -49,11 +50,14 @@ export async function convertToFolder(
     throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });
   }
   const notices: string[] = [];
-  const description = await describeEmbedder(source.file);
+  const describe = describerOf(source.file);
+  const description = await describe(source.file);
   const weights = new Map(description.weights);
-  const config = { ...hubSettings(source.file.fields, description), ...tokenIds(source), torch_dtype: torchType(type) };
+  const settings = hubSettings(source.file.fields, description);
+  const head = rankingSettings(source.file, description, settings);
+  const config = { ...settings, ...head, ...tokenIds(source), torch_dtype: torchType(type) };
   reorderWeights(weights, source.file, description);
-  const planned = await plan(source.file.store.name, config, description, weights);
+  const planned = await plan(source.file.store.name, config, description, weights, describe);
   checkSameModel(source.file.fields.source, description, planned.description);
   const dtypeOf = ({ shape, dtype, isFloat }: Weight): DType => {
     if (shape.length < 2 || isFloat === true) return 'f32';
@@ -127,11 +131,12 @@ async function plan(
   config: Json,
   description: EmbedderDescription,
   weights: ReadonlyMap<string, Weight>,
+  describe: ReturnType<typeof describerOf>,
 ): Promise<{ readonly description: EmbedderDescription; readonly store: PlannedStore }> {
   const store = plannedStore(name, weights, shownTensors(description, weights));
   const plain = JSON.parse(JSON.stringify(config)) as Json;
   const file: ModelFile = { format: 'safetensors', fields: Fields.ofJson('config.json', plain), store };
-  return { description: await describeEmbedder(file), store };
+  return { description: await describe(file), store };
 }
 
 /** Tensors that architectures probe to detect the layout of a checkpoint, as in published checkpoints. */
@@ -188,7 +193,7 @@ function tokenIds({ gguf }: Extract<ConvertSource, { format: 'gguf' }>): Json {
 
 /** The pooling settings of sentence-transformers. */
 function poolingFiles(file: ModelFile): [string, Json][] {
-  const pooling = storedPooling(file);
+  const pooling = hasRankingHead(file) ? undefined : storedPooling(file);
   if (pooling === undefined) return [];
   const modes = {
     cls: 'cls_token',

@@ -3,7 +3,6 @@ import type { StoredTensor } from '@winnow/bytes';
 import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
 import {
   checkQuantizeType,
-  describeEmbedder,
   Fields,
   plannedStore,
   quantizedDType,
@@ -17,6 +16,7 @@ import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/ten
 import { ggufSettings, windowInGguf } from './gguf-settings.js';
 import { textFile } from './hub-file.js';
 import { layOut } from './layout.js';
+import { describerOf, rankingPairs } from './ranking.js';
 import { reorderWeights } from './reorder.js';
 import type { GgufPairs } from './rope-values.js';
 import { checkSameModel } from './same-model.js';
@@ -149,7 +149,8 @@ async function fromFolder(
   source: Extract<ConvertSource, { format: 'safetensors' }>,
   { type, allowRequantize = false }: ConvertOptions,
 ): Promise<GgufContent> {
-  const description = await describeEmbedder(source.file);
+  const describe = describerOf(source.file);
+  const description = await describe(source.file);
   const inner = textFile(source.file);
   const weights = new Map(description.weights);
   const settings = ggufSettings(inner.fields, description);
@@ -163,10 +164,11 @@ async function fromFolder(
     ['general.quantization_version', { type: 'uint32', value: 2 }],
     ...settings.pairs,
     ...poolingPairs(architecture, sentence?.value),
+    ...rankingPairs(architecture, description),
     ...tokenizer,
   ];
   reorderWeights(weights, inner, description);
-  const planned = await plan(source.file.store.name, architecture, pairs, weights, tables);
+  const planned = await plan(source.file.store.name, architecture, pairs, weights, tables, describe);
   const acts = windowInGguf.includes(description.config.architecture);
   if (!acts && description.config.slidingWindow > 0) {
     notices.push(
@@ -199,6 +201,7 @@ async function plan(
   pairs: GgufPairs,
   weights: ReadonlyMap<string, Weight>,
   tables: ReadonlyMap<string, Float32Array>,
+  describe: ReturnType<typeof describerOf>,
 ): Promise<Planned> {
   const values = new Map(pairs.map(([key, value]) => [key, plainValue(value)]));
   const shown = new Map<string, Shape>([...weights].map(([own, { shape }]) => [own, shape]));
@@ -210,7 +213,7 @@ async function plan(
     [...tables].map(([own, table]) => tableTensor(own, table)),
   );
   const file: ModelFile = { format: 'gguf', fields: new Fields(name, (key) => values.get(key)), store };
-  const description = await describeEmbedder(file);
+  const description = await describe(file);
   return { description, requests: store.requests };
 }
 

@@ -19,6 +19,12 @@ export const loadModel: EngineApi['loadModel'] = api.loadModel;
  */
 export const loadEmbeddingModel: EngineApi['loadEmbeddingModel'] = api.loadEmbeddingModel;
 
+/**
+ * Loads a reranker: a cross-encoder with a classification head, or a Qwen3-Reranker. Throws as `loadModel`.
+ * @throws {FormatError} for a model that is not a reranker
+ */
+export const loadReranker: EngineApi['loadReranker'] = api.loadReranker;
+
 /** Reads the metadata of a model file and plans its memory without loading the weights. Throws as `loadModel`. */
 export const inspectModel: EngineApi['inspectModel'] = api.inspectModel;
 

@@ -1,5 +1,13 @@
 /// <reference lib="esnext.disposable" preserve="true" />
-export { inspectModel, loadEmbeddingModel, loadModel, openPromptStore, openTokenizer, weightsHash } from './api.js';
+export {
+  inspectModel,
+  loadEmbeddingModel,
+  loadModel,
+  loadReranker,
+  openPromptStore,
+  openTokenizer,
+  weightsHash,
+} from './api.js';
 export type { PromptStore, PromptStoreOptions, PromptStoreStatistics } from './runtime/prompt-cache/store.js';
 export type { WeightOptions } from './load/adapt-weights.js';
 export type { AdapterOption, LoraOptions } from './load/adapters.js';
@@ -29,7 +37,8 @@ export type { ModelTokenizer } from './load/engine.js';
 export type { ColdFiles } from './memory/cold-files.js';
 export type { EmbeddingProgress } from './embedding/run.js';
 export type { EmbeddingInput, TextOverflow } from './embedding/text.js';
-export type { EmbeddingLoadOptions, HostOptions, LoadOptions } from './load/options.js';
+export type { EmbeddingLoadOptions, HostOptions, LoadOptions, RerankerLoadOptions } from './load/options.js';
+export type { RankedDocument, RerankOptions, RerankProgress, Reranker } from './embedding/reranker.js';
 export type { EmbeddingModel, EmbedOptions, TextEmbedding } from './embedding/model.js';
 export type {
   FeedForwardAccess,

@@ -5,6 +5,7 @@ export type {
   EncoderArchitecture,
   ModelDescription,
   ModelFile,
+  RerankerDescription,
 } from './program/architecture.js';
 export type { DecoderConfig, ExpertConfig, RopeConfig } from './program/config.js';
 export {
@@ -12,6 +13,7 @@ export {
   ropeFrequenciesName,
   slotPositionsName,
   stateBufferName,
+  tokenTypesSlot,
   storedHeadDim,
   type AttentionRequest,
   type DecoderProgramOptions,
@@ -38,7 +40,8 @@ export {
 export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';
 export { reencodedView } from './file/reencoded-view.js';
-export { architectures, describeEmbedder, describeModel, storedPooling } from './registry.js';
+export { architectures, describeEmbedder, describeModel, hasRankingHead, storedPooling } from './registry.js';
+export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';
 export {

@@ -24,6 +24,8 @@ import { qwen35moe } from './architectures/qwen35moe.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
 import { stablelm } from './architectures/stablelm.js';
 import { starcoder2 } from './architectures/starcoder2.js';
+import { xlmRoberta } from './architectures/xlm-roberta.js';
+import { refuseSettings } from './settings/config-checks.js';
 import { withOuterName } from './settings/text-part.js';
 
 /** All architectures. */
@@ -48,6 +50,7 @@ export const architectures: readonly Architecture[] = [
   qwen35,
   qwen35moe,
   bert,
+  xlmRoberta,
   nomicBert,
   modernBert,
 ];
@@ -60,6 +63,7 @@ export const architectures: readonly Architecture[] = [
  */
 export async function describeModel(file: ModelFile): Promise<ModelDescription> {
   const architecture = architectureOf(file);
+  checkNoHead(file, architecture);
   if (architecture.isEncoder !== true) return architecture.describe(withOuterName(file));
   throw new ArgumentError({
     argument: 'model',
@@ -70,7 +74,33 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
 
 /** The same for embedding: any model, including generative ones. @throws {FormatError} as `describeModel` */
 export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription | ModelDescription> {
-  return architectureOf(file).describe(withOuterName(file));
+  const architecture = architectureOf(file);
+  checkNoHead(file, architecture);
+  return architecture.describe(withOuterName(file));
+}
+
+/** Whether the file has a classification head. A decoder that judges by yes or no has none of its own in folders. */
+export function hasRankingHead(file: ModelFile): boolean {
+  return headTensor(file, architectureOf(file)) !== undefined;
+}
+
+function headTensor({ format, store }: ModelFile, architecture: Architecture): string | undefined {
+  const hub = architecture.isEncoder === true ? architecture.head?.output : undefined;
+  const name = format === 'gguf' ? 'cls.output.weight' : `${hub}.weight`;
+  return store.tensors.has(name) ? name : undefined;
+}
+
+function checkNoHead(file: ModelFile, architecture: Architecture): void {
+  const field = headTensor(file, architecture);
+  if (field === undefined) return;
+  const message = 'a classification head, which embedding and generation do not use: loadReranker loads rerankers';
+  throw new FormatError({ source: file.store.name, field, message });
+}
+
+/** @throws {FormatError} for a GGUF file that declares a pooling other than that of rerankers */
+export function checkRankPooling({ format, fields }: ModelFile): void {
+  if (format !== 'gguf') return;
+  refuseSettings(fields, { [`${fields.string('general.architecture')}.pooling_type`]: [0, rankPooling] });
 }
 
 /** The pooling type of a GGUF file; `undefined` when it does not declare one. */
@@ -81,14 +111,19 @@ export function storedPooling({ format, fields }: ModelFile): Pooling | undefine
   const type = fields.integer(key);
   if (type === 0) return undefined;
   const pooling = ggufPoolings[type - 1];
+  if (type === rankPooling) throw fields.refusal(key, 'an embedding model, since loadReranker loads rerankers', type);
   if (pooling === undefined) throw fields.refusal(key, '0 (none), 1 (mean), 2 (cls) or 3 (last)', type);
   return pooling;
 }
 
-/** Values from 1 on; 4 is for rerankers. */
+/** Values from 1 on. */
 const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
-function architectureOf({ format, fields }: ModelFile): Architecture {
+/** The value for rerankers. */
+const rankPooling = 4;
+
+/** @throws {FormatError} for an architecture that is not supported */
+export function architectureOf({ format, fields }: ModelFile): Architecture {
   const isGguf = format === 'gguf';
   const field = isGguf ? 'general.architecture' : 'model_type';
   const name = fields.raw(field);

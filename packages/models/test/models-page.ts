@@ -8,9 +8,15 @@ import { architectures } from '../src/index.js';
 const namesIn = (file: string): Readonly<Record<string, readonly string[]>> =>
   JSON.parse(readFileSync(join(repoRoot, 'packages', 'engine', 'test', file), 'utf8')) as Record<string, string[]>;
 const goldens = { ...namesIn('golden-names.json'), ...namesIn('encoder-golden-names.json') };
+const rerankers = namesIn('reranker-golden-names.json');
 
 function code(names: readonly string[]): string {
   return names.map((name) => `\`${name}\``).join(', ') || '-';
+}
+
+function goldenCell(name: string): string {
+  const ranking = rerankers[name];
+  return code(goldens[name] ?? []) + (ranking === undefined ? '' : `; reranker ${code(ranking)}`);
 }
 
 function table(rows: readonly (readonly string[])[]): string {
@@ -28,7 +34,7 @@ export function modelsPage(): string {
     models,
     code(ggufNames),
     code(hubNames),
-    code(goldens[name] ?? []),
+    goldenCell(name),
   ]);
   const limits = architectures.flatMap(({ name, limits = [] }) => limits.map((limit) => `- \`${name}\`: ${limit}`));
   return `# Models
@@ -41,7 +47,8 @@ ${table([['architecture', 'models', '`general.architecture`', '`model_type`', 'g
 A golden is a tiny model with random weights and the log-probabilities of an independent float64 forward pass. With f32
 weights and cache, the engine stays within 5e-4 of them and generates the same 24 greedy tokens: on the reference and on the
 WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. Goldens of encoders (\`bert\`,
-\`nomic-bert\`, \`modern-bert\`) have vectors of texts instead, with the same tolerance.
+\`xlm-roberta\`, \`nomic-bert\`, \`modern-bert\`) have vectors of texts instead, and those of rerankers the logits of documents,
+with the same tolerance.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
 (\`quantization_config\`) are rejected. ONNX exports in folders load as well, including those of 8 and 4 bits. See

@@ -4,7 +4,6 @@ import type { Executable, Fallback, RecordProfile } from '@winnow/ops';
 import {
   ArgumentError,
   NonFiniteError,
-  ReleasedError,
   SliceCounter,
   checkOptions,
   finish,
@@ -24,6 +23,7 @@ import type { EmbeddingPlan } from './plan.js';
 import { EmbeddingRun, type EmbeddedText, type EmbeddingProgress } from './run.js';
 import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
+import { Turns } from './turns.js';
 import {
   checkedInput,
   checkedText,
@@ -114,12 +114,12 @@ export interface EmbeddingModel {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-export interface TextEmbedderParts {
+/** Parts of every model that reads whole texts. */
+export interface TextModelParts {
   readonly name: string;
   readonly backend: string;
   readonly config: DecoderConfig;
   readonly tokenizer: Tokenizer;
-  readonly settings: EmbeddingSettings;
   readonly plan: EmbeddingPlan;
   readonly executable: Executable;
   readonly notices: readonly string[];
@@ -130,6 +130,10 @@ export interface TextEmbedderParts {
   readonly nonFinite: NonFiniteSearch;
   /** Frees program, weights and scratch. */
   readonly release: () => Promise<void>;
+}
+
+export interface TextEmbedderParts extends TextModelParts {
+  readonly settings: EmbeddingSettings;
 }
 
 /** Characters of short texts that are encoded at once. */
@@ -156,8 +160,7 @@ export class TextEmbedder implements EmbeddingModel {
   readonly #parts: TextEmbedderParts;
   readonly #step: EmbeddingStep;
   readonly #frame: Frame;
-  #queue: Promise<unknown> = Promise.resolve();
-  #disposal: Promise<void> | undefined;
+  readonly #turns = new Turns();
 
   constructor(parts: TextEmbedderParts) {
     const { config, tokenizer, settings, plan, executable } = parts;
@@ -173,7 +176,8 @@ export class TextEmbedder implements EmbeddingModel {
     this.fallbacks = executable.fallbacks;
     this.notices = parts.notices;
     this.#parts = parts;
-    this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, config.hiddenDim);
+    const output = { name: 'embeddings', size: config.hiddenDim } as const;
+    this.#step = new EmbeddingStep(executable, parts.deviceRecovery, plan, output);
     this.#frame = frameOf(tokenizer);
     this.dimensions = this.#dimensionsOf(undefined);
     this.feedForward = this.#feedForwardAccess();
@@ -188,16 +192,16 @@ export class TextEmbedder implements EmbeddingModel {
     options: EmbedOptions = {},
   ) => {
     checkOptions(options, embedOptionNames);
-    this.#checkOpen();
+    this.#turns.checkOpen();
     const { overflow = 'error', normalize = this.#parts.settings.normalizes, signal, onProgress } = options;
     checkOverflow(overflow);
     const dimensions = this.#dimensionsOf(options.dimensions);
     const prompt = this.#promptOf(options);
     signal?.throwIfAborted();
-    return this.#exclusive(async () => {
+    return this.#turns.take(async () => {
       // checks all texts first, so that a rejected one costs nothing
       const texts = await runSliced(this.#fitAll(inputs, prompt, overflow), signal);
-      const check = (): void => this.#checkOpen();
+      const check = (): void => this.#turns.checkOpen();
       const run = new EmbeddingRun(this.#step, texts, this.config.hiddenDim, { check, signal, onProgress });
       const embedded = await run.embed();
       await this.#checkFinite(embedded);
@@ -223,10 +227,8 @@ export class TextEmbedder implements EmbeddingModel {
     return this.#parts.executable.profile();
   };
 
-  /** All callers wait for the same disposal. */
   readonly dispose: EmbeddingModel['dispose'] = () => {
-    this.#disposal ??= this.#exclusive(() => this.#parts.release());
-    return this.#disposal;
+    return this.#turns.dispose(() => this.#parts.release());
   };
 
   readonly [Symbol.asyncDispose]: () => Promise<void> = () => this.dispose();
@@ -237,17 +239,6 @@ export class TextEmbedder implements EmbeddingModel {
       const value = sum.find((element) => !Number.isFinite(element));
       if (value !== undefined) await this.#parts.nonFinite.fail(new NonFiniteError({ result: 'embeddings', value }));
     }
-  }
-
-  #checkOpen(): void {
-    if (this.#disposal !== undefined) throw new ReleasedError('model');
-  }
-
-  /** One task after the other, whether or not the one before succeeded. */
-  #exclusive<T>(task: () => Promise<T>): Promise<T> {
-    const result = this.#queue.then(task);
-    this.#queue = result.catch(() => undefined);
-    return result;
   }
 
   *#fitAll(inputs: readonly EmbeddingInput[], prompt: string, overflow: TextOverflow): Sliced<FittedText[]> {
@@ -305,8 +296,8 @@ export class TextEmbedder implements EmbeddingModel {
       traced &&
       createFeedForwardAccess({
         ...traced,
-        exclusive: (task) => this.#exclusive(task),
-        trace: (tokens, onLayer, { signal } = {}) => this.#exclusive(() => this.#trace(tokens, onLayer, signal)),
+        exclusive: (task) => this.#turns.take(task),
+        trace: (tokens, onLayer, { signal } = {}) => this.#turns.take(() => this.#trace(tokens, onLayer, signal)),
       })
     );
   }
@@ -316,7 +307,7 @@ export class TextEmbedder implements EmbeddingModel {
     onLayer: (trace: FeedForwardTrace) => void | Promise<void>,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    this.#checkOpen();
+    this.#turns.checkOpen();
     const { traced, executable } = this.#parts;
     const ids = Int32Array.from(tokens);
     if (ids.length === 0 || ids.length > this.contextSize) {

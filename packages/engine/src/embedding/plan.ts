@@ -36,6 +36,8 @@ export interface EmbeddingPlanOptions {
   readonly memory?: number | MemoryOptions;
 }
 
+export type RerankerPlanOptions = Pick<EmbeddingPlanOptions, 'context' | 'batchSize' | 'maxTexts' | 'memory'>;
+
 export interface EmbeddingPlan extends EmbeddingStepSizes {
   readonly pooling: Pooling;
   readonly contextSize: number;

@@ -1,5 +1,5 @@
 /** One batch of texts: fills in the tokens and the scratch cache of an embedding program, and reads the vectors. */
-import { embeddingBlockSize } from '@winnow/models';
+import { embeddingBlockSize, tokenTypesSlot } from '@winnow/models';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { createScalarBlock, type Executable, type ScalarBlock } from '@winnow/ops';
 
@@ -15,26 +15,40 @@ export interface EmbeddingStepSizes {
   readonly maxTexts: number;
 }
 
+/** What the program computes for each text. */
+export interface EmbeddingOutput {
+  readonly name: 'embeddings' | 'scores';
+  /** Values per text. */
+  readonly size: number;
+}
+
 export class EmbeddingStep {
   readonly #executable: Executable;
   readonly #deviceRecovery: DeviceRecovery;
   readonly #sizes: EmbeddingStepSizes;
-  readonly #hiddenDim: number;
+  readonly #output: EmbeddingOutput;
   readonly #scalars: ScalarBlock;
-  readonly #vectors: Float32Array; // [maxTexts, hiddenDim]
+  readonly #tokenTypes: Int32Array | undefined;
+  readonly #vectors: Float32Array; // [maxTexts, output.size]
   readonly #maxBlocks: number;
   #numTexts = 0;
   #numTokens = 0;
   #numBlocks = 0;
 
-  constructor(executable: Executable, deviceRecovery: DeviceRecovery, sizes: EmbeddingStepSizes, hiddenDim: number) {
+  constructor(
+    executable: Executable,
+    deviceRecovery: DeviceRecovery,
+    sizes: EmbeddingStepSizes,
+    output: EmbeddingOutput,
+  ) {
     const { scalars, symbols } = executable.program;
     this.#executable = executable;
     this.#deviceRecovery = deviceRecovery;
     this.#sizes = sizes;
-    this.#hiddenDim = hiddenDim;
+    this.#output = output;
     this.#scalars = createScalarBlock(scalars, symbols);
-    this.#vectors = new Float32Array(sizes.maxTexts * hiddenDim);
+    this.#tokenTypes = scalars.slots.has(tokenTypesSlot) ? this.#scalars.slot(tokenTypesSlot) : undefined;
+    this.#vectors = new Float32Array(sizes.maxTexts * output.size);
     this.#maxBlocks = this.#scalars.slot('blockTable').length / this.#scalars.slot('starts').length;
     // models with recurrent layers: every text starts from zeros, in its own row
     if (!scalars.slots.has('stateFrom')) return;
@@ -47,8 +61,11 @@ export class EmbeddingStep {
     return this.#numTexts < this.#sizes.maxTexts && this.#numTokens + numTokens <= this.#sizes.maxTokens;
   }
 
-  /** Adds a text. */
-  add(ids: Int32Array): void {
+  /** Adds a text. @param firstOfSecond index of the first token of segment 1. Default: the text is one segment */
+  add(ids: Int32Array, firstOfSecond: number = ids.length): void {
+    this.#tokenTypes
+      ?.fill(0, this.#numTokens, this.#numTokens + firstOfSecond)
+      .fill(1, this.#numTokens + firstOfSecond, this.#numTokens + ids.length);
     const [tokens, positions] = [this.#scalars.slot('tokens'), this.#scalars.slot('positions')];
     const [sequences, slots] = [this.#scalars.slot('sequences'), this.#scalars.slot('slots')];
     const blockTable = this.#scalars.slot('blockTable');
@@ -70,7 +87,7 @@ export class EmbeddingStep {
   }
 
   /**
-   * Computes the vectors `[numTexts, hiddenDim]`, which the next run overwrites, and empties the batch. After a device
+   * Computes the output `[numTexts, size]`, which the next run overwrites, and empties the batch. After a device
    * loss it computes them again on a new device.
    * @param readMore reads further outputs, from each device that computes the batch
    */
@@ -83,8 +100,8 @@ export class EmbeddingStep {
     return this.#deviceRecovery.run(async () => {
       signal?.throwIfAborted();
       await this.#executable.run(this.#scalars.words, signal === undefined ? {} : { signal });
-      const vectors = this.#vectors.subarray(0, count * this.#hiddenDim);
-      await this.#executable.read('embeddings', vectors);
+      const vectors = this.#vectors.subarray(0, count * this.#output.size);
+      await this.#executable.read(this.#output.name, vectors);
       await readMore?.();
       return vectors;
     });

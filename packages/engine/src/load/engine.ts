@@ -3,13 +3,14 @@ import { ArgumentError, FormatError, checkOptions } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import type { ChatTemplate } from '../chat/template.js';
 import type { EmbeddingModel } from '../embedding/model.js';
+import type { Reranker } from '../embedding/reranker.js';
 import type { PromptStore, PromptStoreOptions } from '../runtime/prompt-cache/store.js';
 import type { SessionFiles } from '../sessions/location.js';
 import type { Model } from '../sessions/model.js';
 import type { WeightHost } from '../weight-offload/options.js';
 import { openAdapters, type OpenAdapterPath } from './adapters.js';
 import { inspectOpenedModel, type ModelInfo } from './inspect-model.js';
-import { loadOpenedEmbeddingModel } from './load-embedding-model.js';
+import { loadOpenedEmbeddingModel, loadOpenedReranker } from './load-embedding-model.js';
 import { autoAttention, policyFileOf } from '../plan/auto-attention.js';
 import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
@@ -19,13 +20,16 @@ import {
   embeddingLoadOptionNames,
   loadOptionNames,
   openOptionNames,
+  rerankerLoadOptionNames,
   type EmbeddingLoadOptions,
   type LoadOptions,
+  type RerankerLoadOptions,
 } from './options.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
   loadEmbeddingModel(location: ModelLocation, options?: EmbeddingLoadOptions): Promise<EmbeddingModel>;
+  loadReranker(location: ModelLocation, options?: RerankerLoadOptions): Promise<Reranker>;
   inspectModel(location: ModelLocation, options?: LoadOptions): Promise<ModelInfo>;
   openTokenizer(location: ModelLocation, options?: OpenOptions): Promise<ModelTokenizer>;
   weightsHash(location: ModelLocation, options?: OpenOptions): Promise<string>;
@@ -68,6 +72,11 @@ export function createEngineApi(host: EngineHost): EngineApi {
       checkOptions(options, embeddingLoadOptionNames);
       const adapters = await openAdapters(options, host.openAdapterPath);
       return loadOpenedEmbeddingModel(await openLocation(location, options, host.openPath), options, adapters, host);
+    },
+    async loadReranker(location, options = {}): Promise<Reranker> {
+      checkOptions(options, rerankerLoadOptionNames);
+      const adapters = await openAdapters(options, host.openAdapterPath);
+      return loadOpenedReranker(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async inspectModel(location, options = {}): Promise<ModelInfo> {
       checkOptions(options, loadOptionNames);

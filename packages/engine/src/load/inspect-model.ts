@@ -5,8 +5,13 @@ import { type DType, CapacityError } from '@winnow/tensor';
 import {
   type DecoderConfig,
   describeEmbedder,
+  describeReranker,
   type EmbedderDescription,
+  hasRankingHead,
+  type ModelDescription,
   type ModelFile,
+  type Pooling,
+  type RerankerDescription,
   type ScaledLora,
 } from '@winnow/models';
 import { fitEmbedding } from '../embedding/fit.js';
@@ -52,7 +57,7 @@ export async function inspectOpenedModel(
   try {
     const { name, metadata } = opened;
     const file = await opened.openFile();
-    const description = await describeEmbedder(file);
+    const description = await describeFile(file);
     await adaptWeights(description, options, file.format, adapters);
     checkWeightTiers(options.memory);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
@@ -77,6 +82,11 @@ export async function inspectOpenedModel(
   } finally {
     await opened.close();
   }
+}
+
+async function describeFile(file: ModelFile): Promise<EmbedderDescription | ModelDescription | RerankerDescription> {
+  if (hasRankingHead(file)) return describeReranker(file, () => undefined);
+  return describeEmbedder(file);
 }
 
 /**
@@ -112,15 +122,16 @@ function orWhole(options: LoadOptions, fit: (options: LoadOptions) => MemoryPlan
 function embeddingMemory(
   { sentenceTransformers }: OpenedModel,
   file: ModelFile,
-  description: EmbedderDescription,
+  description: EmbedderDescription | RerankerDescription,
   options: LoadOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
+  const planned = (pooling: Pooling, recommendedSize?: number): MemoryPlan =>
+    orWhole(
+      options,
+      (fitting) => fitEmbedding(description, pooling, recommendedSize, fitting, sparse, noLimits).plan.memory,
+    );
+  if ('numLabels' in description) return planned(description.pooling);
   const settings = embeddingSettings(file, sentenceTransformers);
-  const pooling = choosePooling(description.config, undefined, settings.pooling);
-  const { recommendedSize } = settings;
-  return orWhole(
-    options,
-    (fitting) => fitEmbedding(description, pooling, recommendedSize, fitting, sparse, noLimits).plan.memory,
-  );
+  return planned(choosePooling(description.config, undefined, settings.pooling), settings.recommendedSize);
 }

@@ -1,17 +1,21 @@
-/** Loads an open embedding model into a backend. */
+/** Loads an open model that reads whole texts into a backend: an embedding model or a reranker. */
 import {
   describeEmbedder,
+  describeReranker,
   type DecoderConfig,
   type EmbedderDescription,
   type ModelFile,
+  type Pooling,
   type ScaledLora,
 } from '@winnow/models';
 import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { fitEmbedding } from '../embedding/fit.js';
-import { TextEmbedder, type EmbeddingModel } from '../embedding/model.js';
+import { TextEmbedder, type EmbeddingModel, type TextModelParts } from '../embedding/model.js';
+import { TextReranker, type Reranker } from '../embedding/reranker.js';
+import { checkRerankTemplate } from '../embedding/judge-prompt.js';
 import type { EmbeddingPlan } from '../embedding/plan.js';
-import { choosePooling, embeddingSettings, type EmbeddingSettings } from '../embedding/settings.js';
+import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
@@ -26,22 +30,64 @@ import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
 import type { OpenedModel } from './opened-model.js';
-import type { EmbeddingLoadOptions } from './options.js';
+import type { EmbeddingLoadOptions, RerankerLoadOptions } from './options.js';
 import { ModelResources } from './resources.js';
 
-/**
- * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
- * from it.
- */
+/** Takes ownership of `opened`, as `loadTextModel`. */
 export async function loadOpenedEmbeddingModel(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<EmbeddingModel> {
+  return loadTextModel(opened, options, adapters, host, async (file) => {
+    const description = await describeEmbedder(file);
+    const settings = embeddingSettings(file, opened.sentenceTransformers, options);
+    const pooling = choosePooling(description.config, options.pooling, settings.pooling);
+    const create = (parts: TextModelParts): EmbeddingModel => new TextEmbedder({ ...parts, settings });
+    return { description, pooling, recommendedSize: settings.recommendedSize, create };
+  });
+}
+
+/** Takes ownership of `opened`, as `loadTextModel`. */
+export async function loadOpenedReranker(
+  opened: OpenedModel,
+  options: RerankerLoadOptions,
+  adapters: readonly ScaledLora[],
+  host: EngineHost,
+): Promise<Reranker> {
+  return loadTextModel(opened, options, adapters, host, async (file, tokenizer) => {
+    const description = await describeReranker(file, (token) => tokenizer.idOf(token));
+    if (description.input === 'judge') checkRerankTemplate(file);
+    const create = (parts: TextModelParts): Reranker => new TextReranker({ ...parts, description });
+    return { description, pooling: description.pooling, recommendedSize: undefined, create };
+  });
+}
+
+/** A model as one of the kinds that read whole texts. */
+interface TextModelKind<M> {
+  readonly description: EmbedderDescription;
+  readonly pooling: Pooling;
+  readonly recommendedSize: number | undefined;
+  readonly create: (parts: TextModelParts) => M;
+}
+
+type DescribeKind<M> = (file: ModelFile, tokenizer: Tokenizer) => Promise<TextModelKind<M>>;
+
+/**
+ * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
+ * from it.
+ */
+async function loadTextModel<M>(
+  opened: OpenedModel,
+  options: EmbeddingLoadOptions,
+  adapters: readonly ScaledLora[],
+  host: EngineHost,
+  kindOf: DescribeKind<M>,
+): Promise<M> {
   const resources = await ModelResources.open(opened, options);
   try {
-    const described = await describe(opened, options, adapters, host, resources.backend);
+    const described = await describe(opened, options, adapters, host, resources.backend, kindOf);
     const model = await createModel(described, resources, options, host);
     if (described.fitted.tiers === undefined && !resources.isReplaceable) await resources.closeFile();
     return model;
@@ -52,12 +98,12 @@ export async function loadOpenedEmbeddingModel(
 }
 
 /** A model that is planned, with its weights still in the file. */
-interface DescribedEmbedder {
+interface DescribedModel<M> {
   readonly file: ModelFile;
   readonly metadata: OpenedModel['metadata'];
   readonly name: string;
   readonly config: DecoderConfig;
-  readonly settings: EmbeddingSettings;
+  readonly create: TextModelKind<M>['create'];
   readonly sparse: SparseWeights | undefined;
   readonly fitted: FittedPlan<EmbedderDescription, EmbeddingPlan>;
   readonly notices: readonly string[];
@@ -67,43 +113,43 @@ interface DescribedEmbedder {
   readonly tokenizer: Tokenizer;
 }
 
-async function describe(
+async function describe<M>(
   opened: OpenedModel,
   options: EmbeddingLoadOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
   backend: Backend,
-): Promise<DescribedEmbedder> {
+  kindOf: DescribeKind<M>,
+): Promise<DescribedModel<M>> {
   const file = await opened.openFile();
-  const description = await describeEmbedder(file);
+  const own = await opened.openTokenizer();
+  const { name, metadata, tokenizerField } = opened;
+  const kind = await kindOf(file, own ?? createMissingTokenizer(name, tokenizerField, 0));
+  const { description, pooling, recommendedSize, create } = kind;
   const { config } = description;
   const adapted = await adaptWeights(description, options, file.format, adapters);
   const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
-  const settings = embeddingSettings(file, opened.sentenceTransformers, options);
-  const pooling = choosePooling(config, options.pooling, settings.pooling);
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
   const limits = limitsOn(backend.limits, host.memoryBytes);
-  const fitted = fitEmbedding(traced, pooling, settings.recommendedSize, options, sparse, limits);
-  const tokenizer =
-    (await opened.openTokenizer()) ?? createMissingTokenizer(opened.name, opened.tokenizerField, config.vocabSize);
+  const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
+  const tokenizer = own ?? createMissingTokenizer(name, tokenizerField, config.vocabSize);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
-  const { name, metadata } = opened;
-  const common = { file, metadata, name, config, settings, sparse, fitted, notices, tracedLayers };
+  const common = { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers };
   return { ...common, weightNames: names, tokenizer };
 }
 
 const now = (): number => (globalThis as unknown as { performance: { now(): number } }).performance.now();
 
-async function createModel(
-  described: DescribedEmbedder,
+async function createModel<M>(
+  described: DescribedModel<M>,
   resources: ModelResources,
   options: EmbeddingLoadOptions,
   host: EngineHost,
-): Promise<EmbeddingModel> {
-  const { file, metadata, name, config, settings, sparse, fitted, notices, tracedLayers, tokenizer } = described;
+): Promise<M> {
+  const { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers, tokenizer } = described;
   const { plan, description, tiers } = fitted;
   const { weights } = description;
   const { backend } = resources;
@@ -115,12 +161,11 @@ async function createModel(
   await resources.prepare([plan.program], feedForward, options);
   const [executable] = resources.executables.values();
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
-  return new TextEmbedder({
+  return create({
     name,
     backend: backend.name,
     config,
     tokenizer,
-    settings,
     plan,
     executable: executable as NonNullable<typeof executable>,
     deviceRecovery: resources.deviceRecovery(description, checkWeights, () => undefined),

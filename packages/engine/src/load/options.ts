@@ -1,7 +1,7 @@
 /** The options of `loadModel` and `loadEmbeddingModel`. */
 import type { CreateWasmBackendOptions } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
-import type { EmbeddingPlanOptions } from '../embedding/plan.js';
+import type { EmbeddingPlanOptions, RerankerPlanOptions } from '../embedding/plan.js';
 import type { LoadProgress } from '../memory/load-buffers.js';
 import { traceNames, type TraceOptions } from '../memory/step-outputs.js';
 import { kvCacheNames, type PlanOptions } from '../plan/options.js';
@@ -66,9 +66,11 @@ export interface LoadOptions extends CommonOptions, HostOptions, PlanOptions, Ru
 
 export interface EmbeddingLoadOptions extends CommonOptions, EmbeddingPlanOptions {}
 
+export interface RerankerLoadOptions extends Omit<CommonOptions, 'sparsity' | 'trace'>, RerankerPlanOptions {}
+
 export const openOptionNames: OptionNames<OpenOptions> = { fetch: true, signal: true };
 
-const commonNames: OptionNames<CommonOptions> = {
+const sharedNames: OptionNames<Omit<CommonOptions, 'sparsity' | 'trace'>> = {
   ...openOptionNames,
   backend: true,
   createBackend: true,
@@ -79,10 +81,10 @@ const commonNames: OptionNames<CommonOptions> = {
   profile: true,
   quantize: true,
   lora: loraNames,
-  sparsity: sparsityNames,
-  trace: traceNames,
   onProgress: true,
 };
+
+const commonNames: OptionNames<CommonOptions> = { ...sharedNames, sparsity: sparsityNames, trace: traceNames };
 
 export const loadOptionNames: OptionNames<LoadOptions> = {
   ...commonNames,
@@ -99,6 +101,14 @@ export const loadOptionNames: OptionNames<LoadOptions> = {
   draftModel: true,
   now: true,
   randomSeed: true,
+};
+
+export const rerankerLoadOptionNames: OptionNames<RerankerLoadOptions> = {
+  ...sharedNames,
+  context: true,
+  batchSize: true,
+  maxTexts: true,
+  memory: memoryNames,
 };
 
 export const embeddingLoadOptionNames: OptionNames<EmbeddingLoadOptions> = {

@@ -17,6 +17,11 @@ export const encoderNames: Readonly<Record<string, readonly string[]>> = readJso
   fileURLToPath(new URL('../encoder-golden-names.json', import.meta.url)),
 );
 
+/** The golden rerankers of each architecture. */
+export const rerankerNames: Readonly<Record<string, readonly string[]>> = readJson(
+  fileURLToPath(new URL('../reranker-golden-names.json', import.meta.url)),
+);
+
 /** Path of `arch/<name>/<file>`, or `undefined` when it is in neither place. */
 export function archPath(name: string, file: string): string | undefined {
   const path = join(committed, 'arch', name, file);

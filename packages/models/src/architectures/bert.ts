@@ -5,7 +5,7 @@
 import { plainFeedForward } from '../blocks/decoder-blocks.js';
 import { describeEncoder, embedWithNorm, postNormLayer } from '../blocks/encoder-blocks.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
-import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
+import type { EmbedderDescription, EncoderArchitecture, ModelFile } from '../program/architecture.js';
 import { tensorNames } from '../program/tensors.js';
 import { refuseSettings } from '../settings/config-checks.js';
 import {
@@ -20,36 +20,53 @@ import {
 
 export const bert: EncoderArchitecture = {
   name: 'bert',
-  models: 'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m)',
+  models: 'all-MiniLM, BGE (en, zh), GTE, E5, mxbai, Arctic Embed (xs to m); rerankers: MS MARCO MiniLM',
   limits: [
     'The context cannot exceed the learned positions.',
     'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless `bert.hidden_act` is present.',
-    'A text is a single segment: all tokens have type 0.',
+    'A text to embed is a single segment. Of a pair to rank, the document is segment 1, also from GGUF files (llama.cpp: 0).',
+    'A reranker as GGUF file needs its pooler as `cls`, which the converter of llama.cpp leaves out.',
   ],
   isEncoder: true,
   ggufNames: ['bert'],
   hubNames: ['bert'],
   hubClass: 'BertModel',
+  head: {
+    hubClass: 'BertForSequenceClassification',
+    hubPrefix: 'bert.',
+    dense: 'bert.pooler.dense',
+    output: 'classifier',
+    pooling: () => 'cls',
+    activation: () => 'tanh',
+  },
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, {
       outer: ['bert.', 'model.'],
       heads: /^(pooler|cls)\.|^embeddings\.position_ids$/,
     });
-    const config = configOf(file);
-    return describeEncoder({
-      config: { ...config, maxPositions: config.contextLength },
-      weights: collectWeights(file.store, requests(file, config)),
-      embed: embedWithNorm,
-      layer: postNormLayer({}, plainFeedForward),
-    });
+    return describeBert(file, file.format === 'gguf' ? ofGguf(file) : bertFromHub(file, 'bert'));
   },
 };
 
-function configOf(file: ModelFile): EncoderConfig {
-  if (file.format === 'gguf') return encoderFromGguf(file, 'bert', { activation: 'gelu_pytorch_tanh' });
+/** @param firstPosition the row of the position table that belongs to the first token; earlier rows are unused */
+export function describeBert(file: ModelFile, config: EncoderConfig, firstPosition = 0): EmbedderDescription {
+  return describeEncoder({
+    config: { ...config, maxPositions: config.contextLength },
+    weights: collectWeights(file.store, requests(file, config, firstPosition)),
+    embed: embedWithNorm,
+    layer: postNormLayer({}, plainFeedForward),
+  });
+}
+
+function ofGguf(file: ModelFile): EncoderConfig {
+  return encoderFromGguf(file, 'bert', { activation: 'gelu_pytorch_tanh' });
+}
+
+/** The settings of BERT and its relatives in config.json. */
+export function bertFromHub(file: ModelFile, architecture: string): EncoderConfig {
   refuseSettings(file.fields, { position_embedding_type: ['absolute'] });
   return encoderFromHub(file, {
-    architecture: 'bert',
+    architecture,
     epsilon: ['layer_norm_eps', 1e-12],
     activation: ['hidden_act', 'gelu'],
     contextLength: 512,
@@ -59,13 +76,19 @@ function configOf(file: ModelFile): EncoderConfig {
   });
 }
 
-function* requests(file: ModelFile, config: EncoderConfig): Generator<WeightRequest> {
+function* requests(file: ModelFile, config: EncoderConfig, firstPosition: number): Generator<WeightRequest> {
   const { vocabSize, hiddenDim, ffnDim, numLayers, contextLength } = config;
   const names = tensorNames(file);
   const hubTypes = 'embeddings.token_type_embeddings';
   const numTypes = rowsOf(file.store, `${names.isHub ? hubTypes : 'token_types'}.weight`);
   yield* names.matrix(['token_embd', 'embeddings.word_embeddings'], [vocabSize, hiddenDim], 'none');
-  yield* names.matrix(['position_embd', 'embeddings.position_embeddings'], [contextLength, hiddenDim], 'none');
+  const positions = names.matrix(
+    ['position_embd', 'embeddings.position_embeddings'],
+    [contextLength, hiddenDim],
+    'none',
+  );
+  const rows = { begin: firstPosition, total: firstPosition + contextLength };
+  yield* firstPosition === 0 ? positions : positions.map((request) => ({ ...request, rows }));
   if (numTypes > 0) yield* names.matrix(['token_types', hubTypes], [numTypes, hiddenDim], 'none');
   yield* biasedNorm(names, ['token_embd_norm', 'embeddings.LayerNorm'], config);
   for (let layer = 0; layer < numLayers; layer++) {

@@ -10,7 +10,9 @@ import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { EncoderArchitecture, ModelFile } from '../program/architecture.js';
 import { windowOf, type RopeConfig } from '../program/config.js';
 import { ropeFrequenciesName } from '../program/decoder-program.js';
+import type { Pooling } from '../program/embedding-program.js';
 import { isDerivedTensor, settingBias, tensorNames } from '../program/tensors.js';
+import { activationOf } from '../settings/config-checks.js';
 import {
   encoderAttention,
   encoderFromGguf,
@@ -33,7 +35,8 @@ interface Settings {
 
 export const modernBert: EncoderArchitecture = {
   name: 'modern-bert',
-  models: 'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2',
+  models:
+    'ModernBERT base and large, GTE ModernBERT, Nomic ModernBERT Embed, Granite Embedding R2; rerankers: GTE ModernBERT',
   limits: [
     'GGUF files do not specify the GELU variant: the tanh approximation is used, as in llama.cpp, unless ' +
       '`modern-bert.hidden_act` is present.',
@@ -42,6 +45,17 @@ export const modernBert: EncoderArchitecture = {
   ggufNames: ['modern-bert'],
   hubNames: ['modernbert'],
   hubClass: 'ModernBertModel',
+  head: {
+    hubClass: 'ModernBertForSequenceClassification',
+    hubPrefix: 'model.',
+    dense: 'head.dense',
+    norm: 'head.norm',
+    output: 'classifier',
+    biasSetting: 'classifier_bias',
+    pooling: headPooling,
+    activation: ({ format, fields }, config) =>
+      format === 'gguf' ? config.activation : activationOf(fields, 'classifier_activation', 'gelu'),
+  },
   preTokenizer: 'modern-bert',
   async describe(checkpoint) {
     const file = encoderPart(checkpoint, { outer: ['model.'], heads: /^(head|decoder)\./ });
@@ -65,6 +79,15 @@ export const modernBert: EncoderArchitecture = {
     });
   },
 };
+
+/** llama.cpp takes the mean; the key is our own. */
+function headPooling({ format, fields }: ModelFile): Pooling {
+  const isGguf = format === 'gguf';
+  const setting = isGguf ? 'modern-bert.classifier_pooling' : 'classifier_pooling';
+  const pooling = fields.string(setting, isGguf ? 'mean' : 'cls');
+  if (pooling === 'cls' || pooling === 'mean') return pooling;
+  throw fields.refusal(setting, 'cls or mean', pooling);
+}
 
 async function ofGguf(file: ModelFile): Promise<Settings> {
   const { fields, store } = file;

@@ -55,7 +55,7 @@ export function describeDecoder(design: DecoderDesign): ModelDescription {
     },
     buildEmbeddingProgram(options: EmbeddingProgramOptions): Program {
       const step = beginEmbedding({ config, weights, constants }, options);
-      endEmbedding(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.pooling);
+      endEmbedding(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options);
       return step.b.build();
     },
   };

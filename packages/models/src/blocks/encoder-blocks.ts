@@ -33,18 +33,19 @@ export function describeEncoder({
         step.b.setLayer(index);
         x = layer(step, index, x);
       }
-      endEmbedding(step, x, (rows) => norm(step, rows), options.pooling);
+      endEmbedding(step, x, (rows) => norm(step, rows), options);
       return step.b.build();
     },
   };
 }
 
-/** `LN(token + type 0 + position)`, with types and positions if the model has them. */
+/** `LN(token + type + position)`, with types and positions if the model has them. */
 export function embedWithNorm(step: DecoderStep): ProgramTensor {
   const { b, optionalWeight, positions } = step;
   let x = embedTokens(step);
   const types = optionalWeight('token_types.weight');
-  if (types !== undefined) x = add(step, x, b.activation('embedding-lookup', { table: types, tokens: step.zeros() }));
+  if (types !== undefined)
+    x = add(step, x, b.activation('embedding-lookup', { table: types, tokens: step.tokenTypes() }));
   const table = optionalWeight('position_embd.weight');
   if (table !== undefined) x = add(step, x, b.activation('embedding-lookup', { table, tokens: positions }));
   return layerNorm(step, 'token_embd_norm', x);

@@ -2,9 +2,10 @@
 import type { Program } from '@winnow/ops';
 import type { Fields } from '../file/fields.js';
 import type { RequestedStore, Weight } from '../file/weights.js';
+import type { ActivationKind } from '@winnow/ops';
 import type { DecoderConfig } from './config.js';
 import type { DecoderProgramOptions } from './decoder-program.js';
-import type { EmbeddingProgramOptions } from './embedding-program.js';
+import type { EmbeddingProgramOptions, Pooling } from './embedding-program.js';
 
 /** An opened model file: its settings and its tensors. */
 export interface ModelFile {
@@ -29,6 +30,34 @@ export interface EmbedderDescription {
 export interface ModelDescription extends EmbedderDescription {
   /** Builds a program for steps of up to `maxTokens` tokens. */
   buildProgram(options: DecoderProgramOptions): Program;
+}
+
+/** A model that scores how well a document answers a query. Its embedding program writes `scores` `[B, numLabels]`. */
+export interface RerankerDescription extends EmbedderDescription {
+  readonly pooling: Pooling;
+  /** `pair`: query and document as one input, one label. `judge`: a prompt that asks for yes or no, labels yes and no. */
+  readonly input: 'pair' | 'judge';
+  readonly numLabels: number;
+  /** Number of segments that the model tells apart; 0: it has none. */
+  readonly numTypes: number;
+}
+
+/** The classification head of cross-encoders of an architecture. */
+export interface ClassificationHead {
+  /** The model's class in transformers, which conversion writes to config.json. */
+  readonly hubClass: string;
+  /** Prefix of the encoder's tensors in Hugging Face checkpoints. */
+  readonly hubPrefix: string;
+  /** Names of the layers in Hugging Face checkpoints; `cls`, `cls.norm` and `cls.output` in programs and GGUF files. */
+  readonly dense: string;
+  readonly norm?: string;
+  readonly output: string;
+  /** Setting of config.json that says whether the dense layer has a bias. Default: it has one. */
+  readonly biasSetting?: string;
+  /** How the token vectors are pooled. */
+  pooling(file: ModelFile): Pooling;
+  /** The activation after the dense layer. */
+  activation(file: ModelFile, config: DecoderConfig): ActivationKind | 'tanh';
 }
 
 /** Facts about an architecture. */
@@ -58,6 +87,8 @@ export interface DecoderArchitecture extends ArchitectureFacts {
 /** Bidirectional attention: such a model only embeds. */
 export interface EncoderArchitecture extends ArchitectureFacts {
   readonly isEncoder: true;
+  /** Default: there are no cross-encoders of this architecture. */
+  readonly head?: ClassificationHead;
   /** @throws {FormatError} when a setting or tensor is missing or invalid */
   describe(file: ModelFile): Promise<EmbedderDescription>;
 }

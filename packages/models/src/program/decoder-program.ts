@@ -79,6 +79,9 @@ export function stateBufferName(layer: number, kind: string): string {
 /** Name of the buffer with the position of each slot, shared by all layers. */
 export const slotPositionsName = 'kv.slotPositions';
 
+/** Name of the scalar slot with the segment of each token. */
+export const tokenTypesSlot = 'tokenTypes';
+
 /** Name of the constant with the RoPE frequencies. */
 export const ropeFrequenciesName = 'rope.frequencies';
 
@@ -110,6 +113,8 @@ export interface DecoderStep {
   constant(name: string): ProgramTensor;
   /** Integers `[T]`, all 0. */
   zeros(): ProgramTensor;
+  /** The segment of each token of a pair of texts, `[T]`; all 0 for single texts. */
+  tokenTypes(): ProgramTensor;
   readonly positions: ProgramTensor;
   readonly sequences: ProgramTensor;
   readonly slots: ProgramTensor;
@@ -162,6 +167,7 @@ class DecoderStepBuilder implements DecoderStep {
   readonly #slotPositions: ProgramTensor;
   #states: ReturnType<DecoderStep['stateInputs']> | undefined;
   #zeros: ProgramTensor | undefined;
+  #tokenTypes: ProgramTensor | undefined;
 
   constructor(
     { config, weights, constants }: Pick<ModelDescription, 'config' | 'weights' | 'constants'>,
@@ -203,6 +209,8 @@ class DecoderStepBuilder implements DecoderStep {
     const values = this.#model.constants.get(name);
     return found(name, values && this.b.external(name, 'weights', 'f32', [values.length]));
   };
+
+  readonly tokenTypes = (): ProgramTensor => (this.#tokenTypes ??= this.b.scalar(tokenTypesSlot, ['T']));
 
   readonly zeros = (): ProgramTensor => (this.#zeros ??= this.b.scalar('zeros', ['T']));
 

@@ -15,8 +15,9 @@ export type Pooling = 'cls' | Exclude<PoolingKind, 'first'>;
 
 /**
  * Capacities of an embedding program. A step is a flat list of the tokens of whole texts; the scalar slots are those of
- * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. The output `embeddings` is `[B,
- * hiddenDim]`. The cache is scratch memory of the step: one for all layers, and each text starts a new block.
+ * a decoder's step, plus `starts` `[B]`: the index of the first token of each text. Models with segments read them from
+ * `tokenTypes` `[T]`. The output `embeddings` is `[B, hiddenDim]`. The cache is scratch memory of the step: one for all
+ * layers, and each text starts a new block.
  */
 export interface EmbeddingProgramOptions {
   /** Maximum number of tokens per step (symbol T). */
@@ -29,6 +30,14 @@ export interface EmbeddingProgramOptions {
   /** As for generative programs. */
   readonly feedForward?: FeedForwardLowering;
   readonly experts?: ExpertPlacement;
+}
+
+/** The layers of a reranker after pooling, which compute scores `[B, numLabels]`. */
+export type RankingHead = (step: DecoderStep, pooled: ProgramTensor) => ProgramTensor;
+
+/** Options of rerankers, whose programs have the output `scores` instead of `embeddings`. */
+export interface RankingProgramOptions extends EmbeddingProgramOptions {
+  readonly head?: RankingHead;
 }
 
 /** Slots per block of the scratch cache. */
@@ -67,16 +76,19 @@ export function beginEmbedding(
 
 /** Completes an embedding program. @param normalize the norm after the last layer, which is applied per row */
 export function endEmbedding(
-  { b, contextLengths }: DecoderStep,
+  step: DecoderStep,
   hidden: ProgramTensor,
   normalize: (rows: ProgramTensor) => ProgramTensor,
-  pooling: Pooling,
+  { pooling, head }: Pick<RankingProgramOptions, 'pooling' | 'head'>,
 ): void {
+  const { b, contextLengths } = step;
   b.setLayer(-1);
   const kind: PoolingKind = pooling === 'cls' ? 'first' : pooling;
   const runs = { starts: b.scalar('starts', ['B']), lengths: contextLengths };
   const pool = (x: ProgramTensor): ProgramTensor => b.activation('pool-rows', { x, ...runs }, { kind });
   // with a single row per text the other rows need no norm
   const takesOne = kind === 'first' || kind === 'last';
-  b.output('embeddings', takesOne ? normalize(pool(hidden)) : pool(normalize(hidden)));
+  const vectors = takesOne ? normalize(pool(hidden)) : pool(normalize(hidden));
+  if (head === undefined) b.output('embeddings', vectors);
+  else b.output('scores', head(step, vectors));
 }
