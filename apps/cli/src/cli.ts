@@ -11,6 +11,7 @@ import { registerExplainAttention } from './commands/explain-attention.js';
 import { registerInspect } from './commands/inspect.js';
 import { registerLogits } from './commands/logits.js';
 import { registerModels } from './commands/models.js';
+import { registerRerank } from './commands/rerank.js';
 import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
@@ -109,6 +110,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerInspect(program, host);
   registerConvert(program, host);
   registerEmbed(program, host);
+  registerRerank(program, host);
   registerCalibrate(program, host);
   registerEval(program, host);
   registerTune(program, host);

@@ -151,6 +151,7 @@ export function createFakeEngine(options: FakeOptions = {}): FakeEngine {
     api: {
       loadModel: (location, loadOptions = {}) => open(location, loadOptions, model),
       loadEmbeddingModel: () => Promise.reject(new Error('this engine does not embed')),
+      loadReranker: () => Promise.reject(new Error('this engine does not rank')),
       inspectModel: (location, loadOptions = {}) => open(location, loadOptions, info),
       openTokenizer: (location, openOptions = {}) => open(location, openOptions, { tokenizer, chatTemplate }),
       openPromptStore: () => Promise.reject(new Error('this engine has no store')),

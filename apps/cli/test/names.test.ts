@@ -172,7 +172,18 @@ describe('guides', () => {
   });
 
   test.each(guides)('%s names existing flags', async (_file, text) => {
-    const commands = ['run', 'chat', 'serve', 'tokenize', 'detokenize', 'logits', 'inspect', 'convert', 'embed'];
+    const commands = [
+      'run',
+      'chat',
+      'serve',
+      'tokenize',
+      'detokenize',
+      'logits',
+      'inspect',
+      'convert',
+      'embed',
+      'rerank',
+    ];
     const all = [...commands, 'calibrate', 'eval', 'tune', 'explain-attention'].map((name) => [name]);
     const flags = new Set((await Promise.all([...all, ['eval', 'sts'], ['eval', 'h2o']].map(flagsOf))).flat());
     const code = text

@@ -46,5 +46,6 @@ export const optionsWithFlags: readonly string[] = [
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema', 'compileTimeoutMs'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
   ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling', 'toolChoice'],
+  ...['topN', 'instruction'],
   ...['dimensions', 'promptName', 'lengths', 'type', ...otherFlags.keys()],
 ];

@@ -1,6 +1,6 @@
-/** Opens the model of an embedding command. */
+/** Opens the model of a command that embeds or ranks texts. */
 import { ArgumentError } from '@winnow/tensor';
-import type { EmbeddingLoadOptions, EmbeddingModel } from '@winnow/engine';
+import type { EmbeddingLoadOptions, EmbeddingModel, Reranker, RerankerLoadOptions } from '@winnow/engine';
 import { suggest, type Suggestion } from '../errors/suggestion.js';
 import { loadProgress, locateModel, warnOf, type OpenContext } from './open-model.js';
 
@@ -22,6 +22,23 @@ export async function openEmbeddingModel(
     return loaded;
   } catch (error) {
     throw isPoolingError(error) ? suggest(error, poolingSuggestion(model)) : error;
+  } finally {
+    progress.clear();
+  }
+}
+
+export async function openReranker(
+  model: string,
+  options: RerankerLoadOptions,
+  context: OpenContext,
+): Promise<Reranker> {
+  const { io, progress, signal, warn } = context;
+  const location = await locateModel(model, context);
+  const engine = await io.engine();
+  try {
+    const loaded = await engine.loadReranker(location, { ...options, signal, onProgress: loadProgress(progress) });
+    warnOf(loaded, warn);
+    return loaded;
   } finally {
     progress.clear();
   }

@@ -9,7 +9,13 @@ import type { Peaks } from './profile-table.js';
 /** The parts of `@winnow/engine` that the commands use. */
 export type EngineApi = Pick<
   typeof engine,
-  'loadModel' | 'loadEmbeddingModel' | 'inspectModel' | 'openTokenizer' | 'weightsHash' | 'openPromptStore'
+  | 'loadModel'
+  | 'loadEmbeddingModel'
+  | 'loadReranker'
+  | 'inspectModel'
+  | 'openTokenizer'
+  | 'weightsHash'
+  | 'openPromptStore'
 >;
 
 /** The parts of `@winnow/server` that the commands use. */

@@ -1,0 +1,155 @@
+/** `winnow rerank`: documents in the order of their relevance to a query. */
+import type { Command } from 'commander';
+import type { RankedDocument, Reranker, RerankerLoadOptions } from '@winnow/engine';
+import { definedFields, type DType } from '@winnow/tensor';
+import type { CommandContext, CommandHost } from './command-host.js';
+import { UsageError } from '../errors/errors.js';
+import { printable } from '../errors/printable.js';
+import { displayName } from '../models/model-location.js';
+import { readText } from '../terminal/read-text.js';
+import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
+import { executionOptionsOf } from '../flags/engine-options.js';
+import { describe } from '../flags/help.js';
+import {
+  activationsOption,
+  addModelOption,
+  addOutputOptions,
+  backendOption,
+  batchSizeOptions,
+  chooseModel,
+  contextOptions,
+  memoryOption,
+  nativeOption,
+  quantizeOption,
+  threadsOption,
+  type CommonFlags,
+  type ExecutionFlags,
+} from '../flags/load.js';
+import { openReranker } from '../models/open-embedding-model.js';
+
+interface RerankFlags extends CommonFlags, ExecutionFlags {
+  readonly query?: string;
+  readonly document?: readonly string[];
+  readonly file?: string;
+  readonly topN?: number;
+  readonly overflow?: 'error' | 'truncate';
+  readonly instruction?: string;
+  readonly normalize: boolean;
+  readonly context?: number;
+  readonly batchSize?: number;
+  readonly memory?: number;
+  readonly quantize?: DType;
+}
+
+const examples = `
+Examples:
+  $ winnow rerank ./bge-reranker-v2-m3 --query 'What is a panda?' -d 'A bear of China.' 'A kind of bread.'
+  $ winnow rerank ./ms-marco-MiniLM-L6-v2 --query 'storms at sea' -f lines.txt --top-n 3
+  $ winnow rerank qwen3-reranker.gguf --query 'storms at sea' --json --overflow truncate < lines.txt
+
+Each line of a file is a document. The output has one line per document, the best first: score, number of the document from
+0, document; --json prints one object. Scores are between 0 and 1.
+`;
+
+export function registerRerank(program: Command, host: CommandHost): void {
+  const command = program.command('rerank').argument('[model]', 'a reranker');
+  const { count } = numberRules;
+  addGroup(addModelOption(command), {
+    heading: 'Texts',
+    common: [
+      flag('--query <text>', 'what the documents should answer'),
+      flag('-d, --document <text...>', 'the documents'),
+      flag('-f, --file <path>', 'file with one document per line, - for stdin'),
+    ],
+  });
+  addGroup(command, {
+    heading: 'Ranking',
+    common: [
+      numberOption('--top-n <n>', 'print the n best documents', count),
+      choiceOption('--overflow <policy>', 'documents beyond the context', ['error', 'truncate'], 'error'),
+      flag('--instruction <text>', 'what makes a document relevant, for Qwen3-Reranker'),
+      ...contextOptions('maximum number of tokens of query and document (default: as the model declares)', count),
+    ],
+    advanced: batchSizeOptions('maximum number of tokens per step (default: 512)'),
+  });
+  addGroup(command, { heading: 'Weights and memory', common: [memoryOption()], advanced: [quantizeOption()] });
+  addGroup(command, {
+    heading: 'Execution',
+    common: [threadsOption()],
+    advanced: [activationsOption(), nativeOption(), backendOption()],
+  });
+  addOutputOptions(command, 'print one JSON object: results with index, score, document');
+  addGroup(command, { heading: 'Output', advanced: [flag('--no-normalize', "print the model's logits as scores")] });
+  describe(command, 'Ranks documents by their relevance to a query.', examples);
+  command.action((model: string | undefined, flags: RerankFlags) =>
+    host.run(flags, (context) => rerank(chooseModel(model, flags.model), flags, context)),
+  );
+}
+
+async function rerank(modelName: string | undefined, flags: RerankFlags, context: CommandContext): Promise<void> {
+  const { signal, progress, warn, out } = context;
+  if (modelName === undefined) throw new UsageError('MODEL: expected a reranker, got none');
+  const { query } = flags;
+  if (query === undefined) throw new UsageError('--query: expected a text, got none');
+  const documents = await readDocuments(flags, context);
+  await using model = await openReranker(modelName, loadOptionsOf(flags), context);
+  const ranked = await model.rerank(query, documents, {
+    ...definedFields({ topN: flags.topN, overflow: flags.overflow, instruction: flags.instruction }),
+    ...(flags.normalize ? {} : { normalize: false }),
+    signal,
+    onProgress: ({ rankedDocuments, totalDocuments }) =>
+      progress.show('rerank', rankedDocuments, totalDocuments, 'texts'),
+  });
+  progress.clear();
+  const numCut = ranked.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
+  if (numCut > 0) warn(`${numCut} of the ${ranked.length} documents were truncated to ${model.contextSize} tokens`);
+  if (flags.json === true) {
+    await out.write(`${JSON.stringify(report(displayName(modelName, model.name), model, query, documents, ranked))}\n`);
+    return;
+  }
+  for (const { index, score } of ranked) {
+    await out.write(`${score.toFixed(4)}\t${index}\t${printable(documents[index] as string)}\n`);
+  }
+}
+
+function loadOptionsOf(flags: RerankFlags): RerankerLoadOptions {
+  const { context, batchSize, memory, quantize } = flags;
+  return definedFields<RerankerLoadOptions>({ ...executionOptionsOf(flags), context, batchSize, memory, quantize });
+}
+
+async function readDocuments(
+  { document, file }: RerankFlags,
+  { io, signal }: CommandContext,
+): Promise<readonly string[]> {
+  if (document !== undefined && file !== undefined) {
+    throw new UsageError('--document: expected one source of documents, got --document and --file');
+  }
+  if (document !== undefined) return document;
+  const text = await readText(io, file === undefined ? {} : { file }, signal);
+  if (text === undefined) {
+    throw new UsageError('--document: expected documents from --document, --file or stdin, got none');
+  }
+  return text === '' ? [] : text.split(/\r?\n/);
+}
+
+function report(
+  name: string,
+  { backend, contextSize }: Reranker,
+  query: string,
+  documents: readonly string[],
+  ranked: readonly RankedDocument[],
+): unknown {
+  return {
+    model: name,
+    backend,
+    contextSize,
+    query,
+    results: ranked.map(({ index, score, numTokens, numDroppedTokens }) => ({
+      index,
+      score,
+      document: documents[index],
+      tokens: numTokens,
+      droppedTokens: numDroppedTokens,
+    })),
+  };
+}

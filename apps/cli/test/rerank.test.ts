@@ -1,0 +1,98 @@
+/** `winnow rerank` on a tiny cross-encoder with random weights, with the real engine. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import * as engine from '@winnow/engine';
+import { repoRoot } from '@winnow/test-utils';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runCli, type CliSetup } from './run-cli.js';
+
+const rerankers = join(repoRoot, 'packages', 'engine', 'test', 'fixtures', 'rerank');
+const reranker = join(rerankers, 'bert', 'model.gguf');
+const query = 'Where is the harbor?';
+const documents = ['The harbor is by the sea.', 'Two eggs.', 'storm'];
+
+let folder = '';
+let expected: engine.RankedDocument[] = [];
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'winnow-rerank-'));
+  await using model = await engine.loadReranker(reranker);
+  expected = await model.rerank(query, documents);
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const run = (argv: readonly string[], setup: CliSetup = {}) =>
+  runCli(engine, ['rerank', reranker, '--query', query, ...argv], setup);
+
+test('winnow rerank: prints score, index and document, the best first', async () => {
+  const { code, stdout, stderr } = await run(['-d', ...documents]);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const lines = expected.map(({ index, score }) => `${score.toFixed(4)}\t${index}\t${documents[index]}\n`);
+  expect(stdout).toBe(lines.join(''));
+  expect((await run(['-d', ...documents, '--top-n', '1'])).stdout).toBe(lines[0]);
+});
+
+test('winnow rerank: --json has the scores of the engine; documents come from a file or stdin', async () => {
+  const path = join(folder, 'lines.txt');
+  writeFileSync(path, `${documents.join('\r\n')}\n`);
+  const results = expected.map(({ index, score, numTokens }) => {
+    return { index, score, document: documents[index], tokens: numTokens, droppedTokens: 0 };
+  });
+  const json = { model: 'golden bert', backend: 'wasm', contextSize: 128, query, results };
+  for (const [argv, setup] of [
+    [['-d', ...documents], {}],
+    [['-f', path], {}],
+    [['-f', '-'], { stdin: documents.join('\n') }],
+    [[], { stdin: documents.join('\n') }],
+  ] as const) {
+    const { code, stdout } = await run([...argv, '--json'], setup);
+    expect(code).toBe(0);
+    expect(JSON.parse(stdout)).toEqual(json);
+  }
+  expect(JSON.parse((await run(['--json'], { stdin: '' })).stdout)).toMatchObject({ results: [] });
+  const logits = await run(['-d', ...documents, '--json', '--no-normalize']);
+  const [best] = (JSON.parse(logits.stdout) as { results: { score: number }[] }).results;
+  expect(1 / (1 + Math.exp(-(best?.score as number)))).toBe(expected[0]?.score);
+});
+
+test('winnow rerank: rejects long documents unless --overflow is given', async () => {
+  const long = 'boats '.repeat(50);
+  const refused = await run(['-d', 'storm', long, '-c', '24']);
+  expect(refused).toMatchObject({ code: 4, stdout: '' });
+  expect(refused.stderr).toContain('documents[1]: needed 63 tokens, available 24 tokens');
+  const cut = await run(['-d', long, '-c', '24', '--overflow', 'truncate']);
+  expect(cut.code).toBe(0);
+  expect(cut.stderr).toContain('1 of the 1 documents were truncated to 24 tokens');
+});
+
+test('winnow rerank: control characters of documents do not reach the terminal', async () => {
+  expect((await run(['-d', 'a\u001b[2Jb'])).stdout).toContain('a\\u001b[2Jb');
+});
+
+test('winnow rerank: an instruction is for Qwen3-Reranker', async () => {
+  const judge = join(rerankers, 'qwen3', 'hf');
+  const argv = ['rerank', judge, '--query', query, '-d', ...documents, '--instruction', 'Find recipes'];
+  expect(await runCli(engine, argv)).toMatchObject({ code: 0 });
+  const refused = await run(['-d', ...documents, '--instruction', 'Find recipes']);
+  expect(refused.code).toBe(2);
+  expect(refused.stderr).toContain('--instruction: expected no instruction');
+});
+
+test.each([
+  [['rerank'], 'MODEL: expected a reranker, got none'],
+  [['rerank', reranker], '--query: expected a text, got none'],
+  [['rerank', reranker, '--query', query], 'expected documents from'],
+  [['rerank', reranker, '--query', query, '-d', 'x', '-f', 'y'], 'expected one source of documents'],
+  [['rerank', reranker, '--query', query, '-d', 'x', '--top-n', '0'], '--top-n'],
+])('winnow rerank: rejects %j', async (argv, message) => {
+  const { code, stderr } = await runCli(engine, argv);
+  expect(code).toBe(2);
+  expect(stderr).toContain(message);
+});
+
+test('winnow inspect shows rerankers, and other commands say what they are', async () => {
+  expect(await runCli(engine, ['inspect', reranker])).toMatchObject({ code: 0 });
+  const refused = await runCli(engine, ['embed', reranker, '-p', 'x']);
+  expect(refused.code).toBe(3);
+  expect(refused.stderr).toContain('loadReranker loads rerankers');
+});
