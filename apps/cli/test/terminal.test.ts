@@ -143,6 +143,18 @@ test('/model goes on with another model, and keeps the current one if that canno
   expect((await session.ended).code).toBe(0);
 });
 
+test('the end of an MCP server is told above the line that is typed', async () => {
+  const server = fileURLToPath(new URL('./mcp/demo-server.ts', import.meta.url));
+  const pidFile = join(home, 'pid');
+  const session = await chat(['--mcp', `"${process.execPath}" "${server}" legacy`], { env: { PID_FILE: pidFile } });
+  session.write('half a line');
+  await session.until('you> half a line');
+  process.kill(Number(readFileSync(pidFile, 'utf8')), 'SIGKILL');
+  await session.until(/winnow: MCP server demo: the server has ended; its tools are gone\nyou> half a line$/);
+  session.write('\u0015/exit\r');
+  expect((await session.ended).code).toBe(0);
+});
+
 posixTest.each([
   ['SIGTERM', 143],
   ['SIGHUP', 129],

@@ -87,6 +87,11 @@ export class ChatLoop {
     if (this.#options.isTerminal) await out.write('\n');
   }
 
+  /** Says what happened meanwhile, also while a line is typed. */
+  notice(text: string): void {
+    this.#reader.interject(() => this.#context.warn(text));
+  }
+
   #openReader(): LineReader {
     const { io, warn } = this.#context;
     const { isTerminal, hasHistory } = this.#options;

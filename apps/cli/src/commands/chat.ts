@@ -85,7 +85,8 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   const { io, warn, signal } = context;
   const constraint = await constraintOf(flags, io, signal);
   const files = await SessionFiles.create(flags, signal);
-  await using tools = await openToolbox(flags, context);
+  let { warn: notice } = context;
+  await using tools = await openToolbox(flags, { ...context, warn: (text) => notice(text) });
   const seed = seedOf(flags, io.randomSeed);
   await using slot = await ModelSlot.open(modelName, { flags, seed, files }, context);
   context.releaseInterrupts();
@@ -118,7 +119,9 @@ async function chat(modelName: string | undefined, flags: ChatFlags, context: Co
   };
   let failure: unknown;
   try {
-    await new ChatLoop(conversation, options, context).run();
+    const loop = new ChatLoop(conversation, options, context);
+    notice = (text) => loop.notice(text);
+    await loop.run();
   } catch (error) {
     failure = error;
   }

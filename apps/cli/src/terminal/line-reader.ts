@@ -19,6 +19,9 @@ export interface LineReaderOptions {
 const pasteOn = '\u001b[?2004h';
 const pasteOff = '\u001b[?2004l';
 
+/** Erases the line of the cursor and what is below. */
+const eraseLine = '\r\u001b[J';
+
 interface Key {
   readonly name?: string;
   readonly ctrl?: boolean;
@@ -137,6 +140,14 @@ export class LineReader {
     this.#clearLine();
     this.#output.write(`\n${notice}\n`);
     this.#interface.prompt();
+  }
+
+  /** Writes a notice above the line that is typed. */
+  interject(write: () => void): void {
+    const isTyping = this.#options.isTerminal && (this.#waiting ?? this.#asking) !== undefined;
+    if (isTyping) this.#output.write(eraseLine);
+    write();
+    if (isTyping) this.#interface.prompt(true);
   }
 
   close(): void {

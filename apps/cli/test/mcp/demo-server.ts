@@ -1,9 +1,10 @@
 /**
  * An MCP server as a process, with a tool for everything that a chat has to handle: `node demo-server.ts TRANSPORT [NAME]
  * [LOG]`. The transport is `stdio`, `legacy` for one that speaks the protocol of 2025 only, or `http`, which prints its
- * URL. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page.
+ * URL. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file named
+ * PID_FILE in the environment gets the id of the process.
  */
-import { appendFileSync } from 'node:fs';
+import { appendFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { toNodeHandler } from '@modelcontextprotocol/node';
@@ -74,6 +75,7 @@ function createDemoServer(): Server {
   return server;
 }
 
+if (process.env['PID_FILE'] !== undefined) writeFileSync(process.env['PID_FILE'], String(process.pid));
 if (transport === 'stdio') {
   serveStdio(createDemoServer);
 } else if (transport === 'legacy') {
