@@ -162,8 +162,8 @@ async function openToolbox(
   progress.wait('connect');
   try {
     const { connectToolbox } = await import('../chat/mcp/connect.js');
-    const { version } = io;
-    const options = { addresses, allowed, version, timeoutMs: mcpTimeout * 1000, signal, warn };
+    const { env, version } = io;
+    const options = { addresses, allowed, env, version, timeoutMs: mcpTimeout * 1000, signal, warn };
     const toolbox = await connectToolbox(options);
     return { toolbox, [Symbol.asyncDispose]: () => toolbox.close() };
   } finally {

@@ -42,7 +42,7 @@ function createDemoServer(): Server {
     return { tools: tools.slice(start, end), ...(end < tools.length ? { nextCursor: String(end) } : {}) };
   });
   const answers: Readonly<Record<string, () => CallToolResult | Promise<CallToolResult>>> = {
-    weather: () => ({ content: [{ type: 'text', text: 'It rains.' }] }),
+    weather: () => ({ content: [{ type: 'text', text: process.env['WEATHER'] ?? 'It rains.' }] }),
     chart: () => ({
       content: [
         { type: 'text', text: 'A chart:' },

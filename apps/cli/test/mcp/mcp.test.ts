@@ -169,6 +169,13 @@ test('the question shows control characters and characters of no width as escape
   expect(calls()).toEqual([]);
 });
 
+test('a server has the environment of the program', async () => {
+  const fake = createFakeEngine({ replies: [[weather], ['Done.']] });
+  const argv = ['chat', '--mcp', command('stdio'), '--mcp-allow', 'weather'];
+  await runCli(fake.api, argv, { stdin: 'One\n', env: { WEATHER: 'It snows.' } });
+  expect(resultsIn(fake.prompts[1]?.prompt)).toEqual(['It snows.']);
+});
+
 describe('results', () => {
   test('texts and other content, errors, structured content, several calls of one answer', async () => {
     const reply = ['Now: ', weather, call('chart'), call('fail')];
@@ -213,7 +220,7 @@ test('servers that hang: the time limit ends the call', async () => {
     ['--mcp-allow', 'hang', '--mcp-timeout', '2'],
   );
   expect([code, stdout]).toEqual([0, 'Done.\n']);
-  expect(stderr).toMatch(/hang failed: MCP server .*: .*timed out/i);
+  expect(stderr).toMatch(/hang failed: MCP server demo: .*timed out/i);
 });
 
 test('servers that end: an error with their last words, their tools are gone, and the chat continues', async () => {
@@ -224,7 +231,7 @@ test('servers that end: an error with their last words, their tools are gone, an
   );
   expect([code, stdout]).toEqual([0, expect.stringMatching(/^Oh\.\ndemo \(.*\): ended\nHello world\n$/)]);
   expect(stderr).toContain('the server has ended; its last words: out of luck; its tools are gone');
-  expect(resultsIn(prompts[1]?.prompt)).toEqual([expect.stringMatching(/^Error: MCP server .*Connection closed/)]);
+  expect(resultsIn(prompts[1]?.prompt)).toEqual(['Error: Connection closed']);
 });
 
 test('servers with a tool whose schema cannot be enforced: it is left out and named once', async () => {
@@ -294,6 +301,6 @@ describe('a server at a URL', () => {
     await host.untilShown('Oh.\n', '> ');
     host.stdin.write('\u0004');
     const { code, stderr } = await running;
-    expect([code, stderr]).toEqual([0, expect.stringMatching(/weather failed: MCP server http:.*ECONN/)]);
+    expect([code, stderr]).toEqual([0, expect.stringMatching(/weather failed: MCP server remote: .*ECONN/)]);
   });
 });

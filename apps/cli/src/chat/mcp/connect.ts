@@ -1,5 +1,5 @@
 /** Connects to the servers of `--mcp`. Nothing else loads the protocol's library. */
-import { McpServer } from './server.js';
+import { McpServer, type ConnectOptions } from './server.js';
 import { Toolbox } from './toolbox.js';
 
 export interface ToolboxOptions {
@@ -7,6 +7,7 @@ export interface ToolboxOptions {
   readonly addresses: readonly string[];
   /** Names of tools that need no question. */
   readonly allowed: readonly string[];
+  readonly env: ConnectOptions['env'];
   readonly version: string;
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
@@ -18,10 +19,10 @@ export interface ToolboxOptions {
  * @throws {IoError} if a server cannot be started or reached; none is left running
  */
 export async function connectToolbox(options: ToolboxOptions): Promise<Toolbox> {
-  const { addresses, allowed, version, timeoutMs, signal, warn } = options;
+  const { addresses, allowed, warn, ...common } = options;
   const onEnd = (error: Error): void => warn(`${error.message}; its tools are gone`);
   const attempts = await Promise.allSettled(
-    addresses.map((address) => McpServer.connect({ address, version, timeoutMs, signal, onEnd })),
+    addresses.map((address) => McpServer.connect({ ...common, address, onEnd })),
   );
   const toolbox = new Toolbox(attempts.flatMap((attempt) => (attempt.status === 'fulfilled' ? [attempt.value] : [])));
   try {

@@ -2,12 +2,14 @@
 import { Client, StreamableHTTPClientTransport, type CallToolResult, type Tool } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { parseArgsStringToArgv } from 'string-argv';
-import { IoError } from '@winnow/tensor';
+import { definedFields, IoError } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
 
 export interface ConnectOptions {
   /** A command line, which is run without a shell, or the URL of a server. */
   readonly address: string;
+  /** Environment of a command: that of this program, as for any command of a shell. */
+  readonly env: Readonly<Record<string, string | undefined>>;
   /** Version of this program, for the server. */
   readonly version: string;
   /** Maximum time to connect, and that of a call between two signs of life. */
@@ -35,7 +37,7 @@ export class McpServer {
   #log = '';
   #state: 'connecting' | 'open' | 'ended' | 'closed' = 'connecting';
 
-  private constructor({ address, version, timeoutMs, onEnd }: ConnectOptions) {
+  private constructor({ address, env, version, timeoutMs, onEnd }: ConnectOptions) {
     this.address = address;
     this.#timeoutMs = timeoutMs;
     this.#client = new Client(
@@ -45,7 +47,7 @@ export class McpServer {
         listChanged: { tools: { onChanged: (_error, tools) => (this.#tools = tools ?? this.#tools) } },
       },
     );
-    this.#transport = transportOf(address);
+    this.#transport = transportOf(address, env);
     if (this.#transport instanceof StdioClientTransport) {
       this.#transport.stderr?.on('data', (chunk: Buffer) => {
         this.#log = (this.#log + chunk.toString('utf8')).slice(-maxLogLength);
@@ -79,7 +81,7 @@ export class McpServer {
     }
   }
 
-  /** As the server calls itself. */
+  /** As the server calls itself; its address until it has done so. */
   get name(): string {
     return this.#client.getServerVersion()?.name ?? this.address;
   }
@@ -125,18 +127,18 @@ export class McpServer {
   #error(message: string, cause?: unknown): IoError {
     const last = this.#log.trimEnd().split('\n').at(-1) ?? '';
     const log = last === '' ? '' : `; its last words: ${last}`;
-    return new IoError({ source: `MCP server ${this.address}`, message: `${message}${log}` }, { cause });
+    return new IoError({ source: `MCP server ${this.name}`, message: `${message}${log}` }, { cause });
   }
 }
 
-function transportOf(address: string): ServerTransport {
+function transportOf(address: string, env: ConnectOptions['env']): ServerTransport {
   if (/^https?:\/\//i.test(address)) {
     if (!URL.canParse(address)) throw new UsageError(`--mcp: expected a URL, got '${address}'`);
     return new StreamableHTTPClientTransport(new URL(address));
   }
   const [command, ...args] = parseArgsStringToArgv(address);
   if (command === undefined || command === '') throw new UsageError('--mcp: expected a command or a URL, got nothing');
-  return new StdioClientTransport({ command, args, stderr: 'pipe' });
+  return new StdioClientTransport({ command, args, env: definedFields(env) as Record<string, string>, stderr: 'pipe' });
 }
 
 /** Messages of network failures are in their causes. */

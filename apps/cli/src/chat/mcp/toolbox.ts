@@ -134,7 +134,8 @@ export class Toolbox {
       signal.throwIfAborted();
       const message = error instanceof Error ? error.message : String(error);
       notice(`${tool.name} failed: ${message}`);
-      return `Error: ${message}`;
+      // the log of a server is for the user
+      return `Error: ${error instanceof Error && error.cause instanceof Error ? error.cause.message : message}`;
     }
   }
 
