@@ -19,6 +19,10 @@ constexpr int SHARES = 2;
 /** Tokens of panels are padded with zeros to a multiple of four. */
 int paddedTokens(int numTokens) { return (numTokens + 3) / 4 * 4; }
 
+/** Blocks and tokens of a work item of quantization: the codes and metas of the tokens fill whole pairs of cache lines. */
+constexpr int RUN_BLOCKS = 8;
+constexpr int RUN_TOKENS = 8;
+
 /** Whether the level has kernels for tiles of AMX, which some of its processors have. */
 constexpr bool CAN_TILE = LANES == 16;
 
@@ -32,7 +36,8 @@ class Int8Matmul {
       quantizeBlocks(x_, activations_, 0, static_cast<size_t>(numTokens_) * numBlocks_, 1);
       local_ = aligned(local_ + activationBytes(static_cast<size_t>(numTokens_) * numBlocks_));
     } else if (!reusesActivations) {
-      if (isPanels_) quantizeColumns();
+      if (CAN_TILE && isTiles_) roundTokens();
+      else if (isPanels_) quantizeColumns();
       else quantizeAll(x_, activations_, numTokens_ * numBlocks_, threads_);
       if (!threads_.barrier()) return;
     }
@@ -44,14 +49,28 @@ class Int8Matmul {
  private:
   int storedTokens() const { return isPanels_ ? paddedTokens(numTokens_) : numTokens_; }
 
-  /** Work items: tokens. */
+  /** Work items: a few blocks of a few tokens, so that no two threads write to one cache line. */
   void quantizeColumns() {
-    const size_t stride = static_cast<size_t>(storedTokens());
-    for (int t = threads_.nextItems(1); t < storedTokens(); t = threads_.nextItems(1)) {
-      if (CAN_TILE && isTiles_) {
-        if (t < numTokens_) roundToken(x_ + static_cast<size_t>(t) * numInputs_, numBlocks_, roundedAt(t));
-      } else if (t < numTokens_) quantizeBlocks(x_ + static_cast<size_t>(t) * numInputs_, activations_, t, numBlocks_, stride);
-      else clearBlocks(activations_, t, numBlocks_, stride);
+    const int numRuns = (numBlocks_ + RUN_BLOCKS - 1) / RUN_BLOCKS;
+    const int numItems = (storedTokens() + RUN_TOKENS - 1) / RUN_TOKENS * numRuns;
+    for (int item = threads_.nextItems(1); item < numItems; item = threads_.nextItems(1)) {
+      const int begin = item % numRuns * RUN_BLOCKS, first = item / numRuns * RUN_TOKENS;
+      for (int block = begin; block < begin + RUN_BLOCKS && block < numBlocks_; block++) {
+        for (int t = first; t < first + RUN_TOKENS && t < storedTokens(); t++) quantizeAt(t, block);
+      }
+    }
+  }
+
+  void quantizeAt(int token, int block) {
+    const size_t at = static_cast<size_t>(block) * storedTokens() + token;
+    if (token < numTokens_) quantizeBlock(x_ + static_cast<size_t>(token) * numInputs_ + block * 32, activations_, at);
+    else clearBlocks(activations_, at, 1, 1);
+  }
+
+  /** Work items: tokens. */
+  void roundTokens() {
+    for (int t = threads_.nextItems(1); t < numTokens_; t = threads_.nextItems(1)) {
+      roundToken(x_ + static_cast<size_t>(t) * numInputs_, numBlocks_, roundedAt(t));
     }
   }
 
@@ -133,7 +152,7 @@ class Int8Matmul {
   const float* bias_ = bias::isPresent(record_) ? bias::address(record_) : nullptr;
   uint8_t* local_ = aligned(record_.localScratch());
   const bool isPanels_ = numTokens_ >= MIN_PANEL_TOKENS && !record_.isInvariant(numTokens_);
-  const bool isTiles_ = record_.hasTiles() && numTokens_ >= MIN_TILE_TOKENS;
+  const bool isTiles_ = isPanels_ && record_.hasTiles() && numTokens_ >= MIN_TILE_TOKENS;
   /** Whether every thread quantizes all activations for itself, which is faster than a barrier. */
   const bool isOwn_ = !isPanels_ && numTokens_ * numInputs_ <= MAX_OWN_CODES;
   const Activations activations_{isOwn_ ? local_ : aligned(record_.sharedScratch()), static_cast<size_t>(storedTokens()) * numBlocks_};
