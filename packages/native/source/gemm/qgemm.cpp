@@ -33,7 +33,7 @@ template <class FORMAT, int VECTORS> struct Tile {
     dotTile<BITS, FROM, TO, VECTORS>(codes, x, products);
   }
 
-  /** Adds the scaled products with TILE_TOKENS tokens to `sums[VECTORS][NC][LANES]`. */
+  /** Adds the scaled products with TILE_TOKENS tokens to `sums[VECTORS][SUMS_STRIDE][LANES]`. */
   void multiply(const uint8_t* x, const uint8_t* meta, float* sums) const {
     Ints first[TILE_TOKENS][VECTORS];
     [[maybe_unused]] Ints last[TILE_TOKENS][VECTORS];
@@ -48,7 +48,7 @@ template <class FORMAT, int VECTORS> struct Tile {
       const Floats d = splatF(floatAt(meta + META_SCALE));
 #pragma GCC unroll 4
       for (int v = 0; v < VECTORS; v++) {
-        float* to = sums + (v * NC + t) * LANES;
+        float* to = sums + (v * SUMS_STRIDE + t) * LANES;
         Floats sum = load(to);
         if constexpr (FORMAT::scaling == Scaling::Offset) sum = fma(b[v], splatF(floatAt(meta + META_SUM)), sum);
         if constexpr (FORMAT::scaling == Scaling::Halves) {
@@ -62,7 +62,7 @@ template <class FORMAT, int VECTORS> struct Tile {
   }
 };
 
-/** VECTORS blocks of the same columns times tokens, added to `sums[VECTORS][NC][LANES]`. */
+/** VECTORS blocks of the same columns times tokens, added to `sums[VECTORS][SUMS_STRIDE][LANES]`. */
 template <class FORMAT, int VECTORS>
 void multiplyBlocks(const UnpackedBlock* blocks, const uint8_t* x, const uint8_t* meta, int numTokens, float* sums) {
   const Tile<FORMAT, VECTORS> tile(blocks);
@@ -150,7 +150,7 @@ template <class FORMAT> void roundBlock(const UnpackedBlock& block, BlockTile& t
   }
 }
 
-/** Two tiles of tokens, `stride` numbers apart, times two of rows; the sums of rows are NC tokens apart. */
+/** Two tiles of tokens, `stride` numbers apart, times two of rows; the sums of rows are SUMS_STRIDE tokens apart. */
 void multiplySquare(const uint16_t* x, const uint16_t* next, size_t stride, const BlockTile* rows, const BlockTile* others, int numBlocks,
                     float (*sums)[LANES]) {
   clearTile<0>();
@@ -169,8 +169,8 @@ void multiplySquare(const uint16_t* x, const uint16_t* next, size_t stride, cons
   }
   storeTile<0>(sums[0], 64);
   storeTile<1>(sums[TILE_SIZE], 64);
-  storeTile<2>(sums[NC], 64);
-  storeTile<3>(sums[NC + TILE_SIZE], 64);
+  storeTile<2>(sums[SUMS_STRIDE], 64);
+  storeTile<3>(sums[SUMS_STRIDE + TILE_SIZE], 64);
 }
 
 template <class FORMAT> void multiplyTiles(const Qgemm& product, int begin, int end, QgemmScratch& scratch, BlockTile* panel) {

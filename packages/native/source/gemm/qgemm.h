@@ -14,6 +14,11 @@ constexpr int KC_BLOCKS = 16;
 /** Maximum number of tokens per pass over a panel. */
 constexpr int NC = 128;
 constexpr int PANEL_VECTORS = MC / LANES;
+/**
+ * Tokens from the sums of one vector of rows to those of the next. NC tokens are a multiple of 4 KiB: loads then wait for stores to
+ * the other sums, and K-quants took up to 1.6 times as long, depending on where the process was loaded.
+ */
+constexpr int SUMS_STRIDE = NC + 32;
 
 /** The operands of a product. */
 struct Qgemm {
@@ -38,7 +43,7 @@ struct Qgemm {
 struct QgemmScratch {
   UnpackedBlock panel[PANEL_VECTORS][KC_BLOCKS];
   /** Sums of LANES rows, per token. */
-  float sums[PANEL_VECTORS][NC][LANES];
+  float sums[PANEL_VECTORS][SUMS_STRIDE][LANES];
 };
 
 /** Minimum number of tokens for tiles of AMX. */
