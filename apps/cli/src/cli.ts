@@ -1,6 +1,7 @@
 /** The program: commands, help, and the conversion of errors to a line and an exit code. */
 import { Command, CommanderError } from 'commander';
 import { visibleOptions } from './flags/help.js';
+import { registerBatch } from './commands/batch/command.js';
 import { registerCalibrate } from './commands/calibrate.js';
 import { registerChat } from './commands/chat.js';
 import { registerConvert } from './commands/convert.js';
@@ -104,6 +105,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerRun(program, host);
   registerChat(program, host);
   registerServe(program, host);
+  registerBatch(program, host);
   registerTokenize(program, host);
   registerDetokenize(program, host);
   registerLogits(program, host);

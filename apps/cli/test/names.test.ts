@@ -176,6 +176,7 @@ describe('guides', () => {
       'run',
       'chat',
       'serve',
+      'batch',
       'tokenize',
       'detokenize',
       'logits',

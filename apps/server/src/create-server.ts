@@ -16,6 +16,7 @@ import { openApiInfo, sharedSchemas } from './openapi.js';
 import type { ModelEvent } from './catalog.js';
 import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
 import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
+import { InternalCalls, type InternalRequest, type InternalResponse } from './http/internal-calls.js';
 import { RateLimiter } from './http/rate-limits.js';
 import { addJsonParser } from './http/request-body.js';
 import { anthropicProtocol } from './protocols/anthropic/errors.js';
@@ -52,6 +53,12 @@ export interface WinnowServer {
    * the catalog are unloaded, others stay loaded: the caller owns them.
    */
   close(options?: CloseOptions): Promise<void>;
+  /**
+   * Answers a POST request without a connection, also before `listen`. It needs no API key, counts for no rate, and waits for
+   * a slot until no request of a client does.
+   * @throws the reason of its signal
+   */
+  call(request: InternalRequest): Promise<InternalResponse>;
   /** The OpenAPI document. */
   openApi(): object;
   [Symbol.asyncDispose](): Promise<void>;
@@ -127,6 +134,7 @@ class HttpServer implements WinnowServer {
   readonly #context: ServerContext;
   readonly #limiter: RateLimiter;
   readonly #connections: Connections;
+  readonly #calls = new InternalCalls();
   readonly #shutdown = new AbortController();
   #boundHost: string | undefined;
   #isClosing = false;
@@ -141,16 +149,25 @@ class HttpServer implements WinnowServer {
     const { apiKeys = [], sharePrefixes = false } = options;
     const metrics = new ServerMetrics(registry);
     listener.metrics = metrics;
-    const owner = apiKeys.length === 0 ? () => undefined : keyHash;
+    const calls = this.#calls;
+    const keyOf = (request: FastifyRequest): string | undefined => {
+      const caller = calls.callerOf(request);
+      if (caller !== undefined) return caller.owner;
+      return apiKeys.length === 0 ? undefined : keyHash(request);
+    };
     this.#limiter = new RateLimiter(options, () => performance.now());
     this.#context = {
       registry,
       metrics,
       limits,
       shutdown: this.#shutdown.signal,
-      cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,
-      ownerOf: owner,
-      chargeTokens: (request, numTokens) => this.#limiter.charge(owner(request) ?? '', numTokens),
+      cacheSaltOf: sharePrefixes ? () => undefined : keyOf,
+      ownerOf: keyOf,
+      isInternal: (request) => calls.callerOf(request) !== undefined,
+      promptListenerOf: (request) => calls.callerOf(request)?.onPrompt,
+      chargeTokens: (request, numTokens) => {
+        if (calls.callerOf(request) === undefined) this.#limiter.charge(keyOf(request) ?? '', numTokens);
+      },
       isClosing: () => this.#isClosing,
       reportError: listener.reportError,
     };
@@ -165,12 +182,13 @@ class HttpServer implements WinnowServer {
     const { apiKeys = [], corsOrigins = [] } = options;
     await registerDocument(app);
     if (corsOrigins.length > 0) await registerCors(app, corsOrigins);
+    this.#calls.register(app);
     addHooks(app, context, options);
-    if (apiKeys.length > 0) requireApiKey(app, apiKeys);
-    else requireLoopbackName(app, () => this.#boundHost !== undefined && isLoopback(this.#boundHost));
+    if (apiKeys.length > 0) requireApiKey(app, apiKeys, context.isInternal);
+    else requireLoopbackName(app, (request) => !context.isInternal(request) && isLoopback(this.#boundHost));
     // after the key was checked, so that wrong keys have no rates
     app.addHook('onRequest', async (request, reply) => {
-      if (request.method !== 'POST') return;
+      if (request.method !== 'POST' || context.isInternal(request)) return;
       void reply.headers(this.#limiter.admit(context.ownerOf(request) ?? ''));
     });
     registerRoutes(app, context);
@@ -189,6 +207,10 @@ class HttpServer implements WinnowServer {
     checkOptions(options, closeOptionNames);
     const { graceMs = defaultGraceMs } = options;
     await (this.#closing ??= this.#end(graceMs));
+  }
+
+  call(request: InternalRequest): Promise<InternalResponse> {
+    return this.#calls.call(this.#app, request, undefined);
   }
 
   openApi(): object {

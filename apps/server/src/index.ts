@@ -19,3 +19,8 @@ export type {
   ServerOptions,
   VectorModel,
 } from './options.js';
+export type { InternalRequest, InternalResponse } from './http/internal-calls.js';
+export { batchEndpoints, type BatchEndpoint } from './batches/batch-line.js';
+export { batchResults, type ResultKind } from './batches/batch-results.js';
+export { enqueueBatchLines, type EnqueuedLines, type EnqueueLinesOptions } from './batches/enqueue-lines.js';
+export { batchLineHandler, type LineHandlerOptions } from './batches/line-handler.js';

@@ -26,6 +26,8 @@ export interface NewJob {
    * there for the next. Default: the empty string.
    */
   readonly group?: string;
+  /** Why it cannot be tried: it has failed from the start. Default: it waits. */
+  readonly error?: JobError;
 }
 
 export interface EnqueueOptions {
@@ -81,6 +83,8 @@ export interface JobError {
   /** For programs, such as `lease_lapsed`. */
   readonly code: string;
   readonly message: string;
+  /** What else a program needs to know about it. */
+  readonly detail?: string;
 }
 
 export interface FailOptions {

@@ -7,11 +7,13 @@ import type { ClaimedJob, FailOptions, JobError, JobStore } from './job-store.js
 export class JobFailure extends Error {
   override readonly name: string = 'JobFailure';
   readonly code: string;
+  readonly detail: string | undefined;
   readonly options: FailOptions;
 
-  constructor({ code, message }: JobError, options: FailOptions = {}) {
+  constructor({ code, message, detail }: JobError, options: FailOptions = {}) {
     super(message);
     this.code = code;
+    this.detail = detail;
     this.options = options;
   }
 }
@@ -196,7 +198,8 @@ class Worker {
   async #recordFailure(job: ClaimedJob, error: unknown): Promise<JobOutcome> {
     const failure = error instanceof JobFailure ? error : undefined;
     const message = error instanceof Error ? error.message : String(error);
-    const known: JobError = { code: failure?.code ?? 'internal_error', message };
+    const { code = 'internal_error', detail } = failure ?? {};
+    const known: JobError = { code, message, ...(detail === undefined ? {} : { detail }) };
     const state = await this.#try(() => this.#store.fail(job, known, failure?.options));
     if (state === 'waiting') return 'retrying';
     return state === 'failed' ? 'failed' : 'given-back';

@@ -25,6 +25,7 @@ import {
 } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addAttentionOptions, addLoadOptions, addSpeculativeOption, type LoadFlags } from '../flags/load.js';
+import { addSharedCacheOptions } from '../flags/shared-cache.js';
 import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
@@ -174,27 +175,6 @@ function rateOptions(): Option[] {
       count,
     ),
   ];
-}
-
-/** The KV cache that all requests share. */
-function addSharedCacheOptions(command: Command): void {
-  addGroup(command, {
-    heading: 'Context and KV cache',
-    advanced: [
-      numberOption(
-        '--kv-capacity <n>',
-        'capacity of the KV cache in tokens, shared by all requests (default: --context)',
-        count,
-      ),
-      choiceOption(
-        '--kv-when-full <action>',
-        'a request that finds the KV cache full waits for others or fails',
-        ['wait', 'error'],
-        'wait',
-      ),
-      flag('--no-kv-prefix-sharing', 'compute each prompt in full, also the prefix that it shares with others'),
-    ],
-  });
 }
 
 /** Pages of prompts in files. */

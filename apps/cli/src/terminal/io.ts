@@ -20,7 +20,7 @@ export type EngineApi = Pick<
 
 /** The parts of `@winnow/server` that the commands use. */
 export interface ServerApi {
-  createServer(options: ServerOptions): Promise<WinnowServer>;
+  createServer(options: ServerOptions): Promise<Omit<WinnowServer, 'call'>>;
 }
 
 /** The parts of `@winnow/hub` that look after downloaded models. */

@@ -24,10 +24,14 @@ function givenKey({ authorization = '', 'x-api-key': apiKey }: FastifyRequest['h
 }
 
 /** @throws {ApiError} 401 for requests without a valid key */
-export function requireApiKey(app: FastifyInstance, keys: readonly string[]): void {
+export function requireApiKey(
+  app: FastifyInstance,
+  keys: readonly string[],
+  isInternal: (request: FastifyRequest) => boolean,
+): void {
   const digests = keys.map(digest);
   app.addHook('onRequest', async (request, reply) => {
-    if (request.routeOptions.config.isPublic === true) return;
+    if (request.routeOptions.config.isPublic === true || isInternal(request)) return;
     const given = givenKey(request.headers);
     const actual = digest(given);
     // every key is compared, for the same reason
@@ -50,14 +54,16 @@ const loopbackNames = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?$/i;
  * same-origin (DNS rebinding). Without an API key, a server bound to the loopback interface accepts only local host
  * names.
  */
-export function requireLoopbackName(app: FastifyInstance, isNeeded: () => boolean): void {
-  app.addHook('onRequest', async ({ headers }) => {
-    if (!isNeeded() || loopbackNames.test(headers.host ?? '')) return;
+export function requireLoopbackName(app: FastifyInstance, isNeeded: (request: FastifyRequest) => boolean): void {
+  app.addHook('onRequest', async (request) => {
+    const { headers } = request;
+    if (!isNeeded(request) || loopbackNames.test(headers.host ?? '')) return;
     const message = `Without an API key this server accepts only the host localhost, not '${headers.host ?? ''}'`;
     throw new ApiError({ status: 403, message, code: 'forbidden_host' });
   });
 }
 
-export function isLoopback(host: string): boolean {
+export function isLoopback(host: string | undefined): boolean {
+  if (host === undefined) return false;
   return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }

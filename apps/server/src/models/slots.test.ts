@@ -84,3 +84,22 @@ test('a queue of length zero rejects at once', async () => {
   await one.acquire('a', never);
   await expect(one.acquire('b', never)).rejects.toMatchObject({ status: 429 });
 });
+
+test('patient ones give way, and wait beyond the limits', async () => {
+  const one = slots(1, 1, 1);
+  const order: string[] = [];
+  const ask = async (id: string, isPatient: boolean): Promise<Lease> => {
+    const lease = await one.acquire(id, never, isPatient);
+    order.push(id);
+    return lease;
+  };
+  const first = await ask('a', false);
+  const patient = [ask('b', true), ask('c', true)];
+  await new Promise((resolve) => setTimeout(resolve, 5)); // longer than others may wait
+  const impatient = ask('d', false);
+  first.release();
+  (await impatient).release();
+  (await patient[0])?.release();
+  await patient[1];
+  expect(order).toEqual(['a', 'd', 'b', 'c']);
+});

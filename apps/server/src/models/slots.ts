@@ -31,6 +31,7 @@ export interface SlotsOptions {
 interface Waiter {
   readonly admit: (index: number) => void;
   readonly refuse: (error: unknown) => void;
+  readonly isPatient: boolean;
 }
 
 /** Weight of the latest request in the moving average of durations, from which `Retry-After` is estimated. */
@@ -63,15 +64,16 @@ export class Slots {
 
   /**
    * Waits for a free slot.
+   * @param isPatient gives way to all others, and waits as long as it takes
    * @throws {ApiError} 429 when the queue is full, 503 on timeout or shutdown
    * @throws the signal's reason
    */
-  async acquire(requestId: string, signal: AbortSignal): Promise<Lease> {
+  async acquire(requestId: string, signal: AbortSignal, isPatient = false): Promise<Lease> {
     if (this.#isClosed) throw shuttingDown(1);
     signal.throwIfAborted();
     const free = this.#waiting.size > 0 ? -1 : this.#activities.indexOf(undefined);
     // a waiter admitted from the queue finds its slot reserved
-    const index = free >= 0 ? free : await this.#wait(signal);
+    const index = free >= 0 ? free : await this.#wait(signal, isPatient);
     const { now } = this.#options;
     const activity: SlotActivity = {
       requestId,
@@ -100,13 +102,14 @@ export class Slots {
     for (const waiter of this.#waiting) waiter.refuse(shuttingDown(1));
   }
 
-  #wait(signal: AbortSignal): Promise<number> {
+  #wait(signal: AbortSignal, isPatient: boolean): Promise<number> {
     const { maxQueued, queueTimeoutMs } = this.#options;
-    if (this.#waiting.size >= maxQueued) {
+    const numOthers = [...this.#waiting].filter((waiter) => !waiter.isPatient).length;
+    if (!isPatient && numOthers >= maxQueued) {
       throw new ApiError({
         status: 429,
         type: 'rate_limit_error',
-        message: `All slots are busy and ${this.#waiting.size} requests are waiting`,
+        message: `All slots are busy and ${numOthers} requests are waiting`,
         code: 'queue_full',
         retryAfterSeconds: this.#retrySeconds(),
       });
@@ -118,6 +121,7 @@ export class Slots {
         this.#waiting.delete(waiter);
       };
       const waiter: Waiter = {
+        isPatient,
         admit: (index) => {
           leave();
           resolve(index);
@@ -128,11 +132,12 @@ export class Slots {
         },
       };
       const onAbort = (): void => waiter.refuse(signal.reason);
-      const timer = setTimeout(() => {
+      const refuseLate = (): void => {
         const message = `No slot became free within ${queueTimeoutMs / 1000} seconds`;
         const retryAfterSeconds = this.#retrySeconds();
         waiter.refuse(new ApiError({ status: 503, message, code: 'queue_timeout', retryAfterSeconds }));
-      }, queueTimeoutMs);
+      };
+      const timer = isPatient ? undefined : setTimeout(refuseLate, queueTimeoutMs);
       signal.addEventListener('abort', onAbort);
       this.#waiting.add(waiter);
     });
@@ -140,7 +145,8 @@ export class Slots {
 
   /** Between `admit` and the resumption of the waiter, the slot must not appear free. */
   #admitNext(index: number): void {
-    const [next] = this.#waiting;
+    const waiting = [...this.#waiting];
+    const next = waiting.find(({ isPatient }) => !isPatient) ?? waiting[0];
     if (next === undefined) return;
     this.#activities[index] = reserved;
     next.admit(index);

@@ -19,11 +19,11 @@ export async function embedTexts(
   options: EmbedOptions,
   { id, model, slots }: EmbeddingEntry,
   reply: FastifyReply,
-  { limits, shutdown, metrics, chargeTokens }: ServerContext,
+  { limits, shutdown, metrics, chargeTokens, isInternal }: ServerContext,
 ): Promise<EmbeddedTexts> {
   const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
   try {
-    const lease = await slots.acquire(reply.request.id, scope.signal);
+    const lease = await slots.acquire(reply.request.id, scope.signal, isInternal(reply.request));
     lease.activity.state = 'embedding';
     try {
       const embedded = await model.embedTexts(inputs, {

@@ -40,14 +40,17 @@ export async function startJob(
 ): Promise<GenerationJob> {
   const { limits, shutdown } = context;
   const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
-  const lease = await entry.slots.acquire(reply.request.id, scope.signal).catch((error: unknown) => {
-    scope.end();
-    throw error;
-  });
+  const lease = await entry.slots
+    .acquire(reply.request.id, scope.signal, context.isInternal(reply.request))
+    .catch((error: unknown) => {
+      scope.end();
+      throw error;
+    });
   const cacheSalt = context.cacheSaltOf(reply.request);
   return new SlotJob(context.metrics, entry, {
     ...{ requestId: reply.request.id, cacheSalt, scope, lease },
     startSpan: () => startGenerationSpan(reply.request, entry.id),
+    onPrompt: context.promptListenerOf(reply.request),
     charge: (numTokens) => context.chargeTokens(reply.request, numTokens),
     compileTimeoutMs: limits.compileTimeoutMs,
   });
@@ -60,6 +63,7 @@ interface JobResources {
   readonly scope: RequestScope;
   readonly lease: Lease;
   readonly startSpan: () => GenerationSpan;
+  readonly onPrompt: (() => void) | undefined;
   /** Counts tokens for the rates of the client. */
   readonly charge: (numTokens: number) => void;
 }
@@ -77,12 +81,13 @@ class SlotJob implements GenerationJob {
   readonly #compileTimeoutMs: number;
   readonly #charge: JobResources['charge'];
   readonly #startSpan: JobResources['startSpan'];
+  readonly #onPrompt: JobResources['onPrompt'];
   readonly #labels: { readonly model: string };
 
   constructor(
     metrics: ServerContext['metrics'],
     entry: GenerativeEntry,
-    { requestId, cacheSalt, compileTimeoutMs, scope, lease, charge, startSpan }: JobResources,
+    { requestId, cacheSalt, compileTimeoutMs, scope, lease, charge, startSpan, onPrompt }: JobResources,
   ) {
     this.requestId = requestId;
     this.model = entry.id;
@@ -95,6 +100,7 @@ class SlotJob implements GenerationJob {
     this.#compileTimeoutMs = compileTimeoutMs;
     this.#charge = charge;
     this.#startSpan = startSpan;
+    this.#onPrompt = onPrompt;
     this.#labels = { model: entry.id };
   }
 
@@ -123,6 +129,7 @@ class SlotJob implements GenerationJob {
         if (numTokens === 1) {
           activity.state = 'generating';
           span.noteFirstToken();
+          this.#onPrompt?.();
           this.#metrics.firstTokens.observe((performance.now() - startMs) / 1000, this.#labels);
         }
         yield token;

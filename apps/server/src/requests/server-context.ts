@@ -14,6 +14,10 @@ export interface ServerContext {
   readonly cacheSaltOf: (request: FastifyRequest) => string | undefined;
   /** Who owns what a request stores: a hash of its API key, if there are keys. */
   readonly ownerOf: (request: FastifyRequest) => string | undefined;
+  /** Whether the server makes the request itself: it gives way to requests of clients. */
+  readonly isInternal: (request: FastifyRequest) => boolean;
+  /** Who wants to know when the prompt of a request was computed. */
+  readonly promptListenerOf: (request: FastifyRequest) => (() => void) | undefined;
   /** Counts the tokens of a request for the rates of its API key. */
   readonly chargeTokens: (request: FastifyRequest, numTokens: number) => void;
   /** Whether new requests are rejected. */

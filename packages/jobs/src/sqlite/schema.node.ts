@@ -39,6 +39,7 @@ CREATE TABLE jobs (
   result TEXT,
   error_code TEXT,
   error_message TEXT,
+  error_detail TEXT,
   started_at REAL,
   ended_at REAL,
   UNIQUE (batch, custom_id),

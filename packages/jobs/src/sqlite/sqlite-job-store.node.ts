@@ -97,11 +97,13 @@ class SqliteJobStore implements JobStore {
       const batch = this.#batchOf(batchId) as number;
       const conflicts: number[] = [];
       let numAdded = 0;
-      for (const { customId, index, payload, group = '' } of jobs) {
+      for (const { customId, index, payload, group = '', error } of jobs) {
         const fields: Parameter[] = [batch, customId, index, queue, payload, group, priority, maxAttempts, expiresAtMs];
-        if (statements.run(enqueueStatement, ...fields) === 1) {
+        const state = error === undefined ? 'waiting' : 'failed';
+        const ended = error === undefined ? null : this.#now();
+        if (statements.run(enqueueStatement, ...fields, state, ...errorFields(error), ended) === 1) {
           numAdded++;
-          this.#note({ batch, custom_id: customId, state: 'waiting' });
+          this.#note({ batch, custom_id: customId, state });
           continue;
         }
         const known = 'SELECT position FROM jobs WHERE batch = ? AND custom_id = ?';
@@ -141,7 +143,7 @@ class SqliteJobStore implements JobStore {
     return this.#asHolder(job, 'complete', [result, this.#now()], 'completed');
   }
 
-  async fail(job: ClaimedJob, { code, message }: JobError, options: FailOptions = {}): Promise<FailState> {
+  async fail(job: ClaimedJob, error: JobError, options: FailOptions = {}): Promise<FailState> {
     checkOptions(options, failOptionNames);
     const { retry = true, delayMs = retryDelayMs(job.attempt) } = options;
     const now = this.#now();
@@ -150,8 +152,8 @@ class SqliteJobStore implements JobStore {
     const row = this.#read((each) => each.get<{ max_attempts: number }>(query, job.customId, job.batchId));
     const isLast = !retry || job.attempt >= (row?.max_attempts ?? 0);
     const state = isLast
-      ? this.#asHolder(job, 'fail', [now, code, message], 'failed')
-      : this.#asHolder(job, 'retry', [now + delayMs, code, message], 'waiting');
+      ? this.#asHolder(job, 'fail', [now, ...errorFields(error)], 'failed')
+      : this.#asHolder(job, 'retry', [now + delayMs, ...errorFields(error)], 'waiting');
     return state === 'held' ? (isLast ? 'failed' : 'waiting') : state;
   }
 
@@ -306,4 +308,8 @@ class SqliteJobStore implements JobStore {
     this.#wake();
     return result;
   }
+}
+
+function errorFields(error: JobError | undefined): [code: Parameter, message: Parameter, detail: Parameter] {
+  return [error?.code ?? null, error?.message ?? null, error?.detail ?? null];
 }

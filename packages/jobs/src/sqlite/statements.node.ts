@@ -18,6 +18,7 @@ export interface JobRow {
   readonly result: string | null;
   readonly error_code: string | null;
   readonly error_message: string | null;
+  readonly error_detail: string | null;
   readonly started_at: number | null;
   readonly ended_at: number | null;
 }
@@ -25,7 +26,7 @@ export interface JobRow {
 export const eventColumns = `sequence, (SELECT name FROM batches WHERE id = batch) AS batchId, custom_id AS customId, event, at AS atMs`;
 
 export const jobColumns = `(SELECT name FROM batches WHERE id = batch) AS batchId, custom_id AS customId, position, state,
-  attempts, progress, worker, result, error_code, error_message, started_at, ended_at`;
+  attempts, progress, worker, result, error_code, error_message, error_detail, started_at, ended_at`;
 
 const changed = 'RETURNING batch, custom_id, state';
 
@@ -46,8 +47,9 @@ export const sweeps: readonly [expired: string, failed: string, lapsed: string] 
 ];
 
 export const enqueueStatement = `INSERT INTO jobs
-  (batch, custom_id, position, queue, payload, grouping, priority, max_attempts, expires_at)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`;
+  (batch, custom_id, position, queue, payload, grouping, priority, max_attempts, expires_at,
+   state, error_code, error_message, error_detail, ended_at)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`;
 
 /** The next jobs in their order. @param numQueues 0: from all */
 export function nextStatement(numQueues: number): string {
@@ -67,9 +69,9 @@ export type HolderChange = 'heartbeat' | 'complete' | 'retry' | 'fail' | 'releas
 export const holderChanges: Readonly<Record<'heartbeat' | 'complete' | 'retry' | 'fail' | 'release', string>> = {
   heartbeat: 'lease_until = ?, progress = max(progress, ?)',
   complete: `state = 'completed', result = ?, ended_at = ?, progress = 1, token = NULL, lease_until = NULL,
-    error_code = NULL, error_message = NULL`,
-  retry: `state = 'waiting', available_at = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL`,
-  fail: `state = 'failed', ended_at = ?, error_code = ?, error_message = ?, token = NULL, lease_until = NULL`,
+    error_code = NULL, error_message = NULL, error_detail = NULL`,
+  retry: `state = 'waiting', available_at = ?, error_code = ?, error_message = ?, error_detail = ?, token = NULL, lease_until = NULL`,
+  fail: `state = 'failed', ended_at = ?, error_code = ?, error_message = ?, error_detail = ?, token = NULL, lease_until = NULL`,
   release: `state = 'waiting', attempts = attempts - 1, token = NULL, lease_until = NULL`,
 };
 
@@ -139,11 +141,12 @@ export class Statements {
 
 export function jobInfo(row: JobRow): JobInfo {
   const { batchId, customId, position: index, state, attempts, progress, worker, result, error_code: code } = row;
+  const detail = row.error_detail === null ? {} : { detail: row.error_detail };
   return {
     ...{ batchId, customId, index, state, attempts, progress },
     ...(worker === null ? {} : { worker }),
     ...(result === null ? {} : { result }),
-    ...(code === null ? {} : { error: { code, message: row.error_message ?? '' } }),
+    ...(code === null ? {} : { error: { code, message: row.error_message ?? '', ...detail } }),
     ...(row.started_at === null ? {} : { startedAtMs: row.started_at }),
     ...(row.ended_at === null ? {} : { endedAtMs: row.ended_at }),
   };

@@ -68,6 +68,15 @@ function testIds(use: UseBench): void {
     expect((await claimAll(store)).map(({ payload }) => payload)).toEqual(['0', '1']);
   });
 
+  it('never gives a job that has failed from the start', async () => {
+    const store = await use().open();
+    const error = { code: 'bad_line', message: 'not JSON', detail: 'line 2' };
+    const jobs = [...jobsOf(['a']), { customId: 'b', index: 1, payload: '', error }];
+    expect(await store.enqueue('batch', jobs)).toEqual({ numAdded: 2, conflicts: [] });
+    expect(names(await claimAll(store))).toEqual(['batch/a']);
+    expect((await store.list('batch'))[1]).toMatchObject({ state: 'failed', attempts: 0, error });
+  });
+
   it('has batches of their own ids', async () => {
     const store = await use().open();
     await store.enqueue('one', jobsOf(['a']));

@@ -34,8 +34,8 @@ export const applicationsMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/server/src/create-server.ts',
-    find: 'if (apiKeys.length > 0) requireApiKey(app, apiKeys);',
-    replace: 'if (apiKeys.length > 1) requireApiKey(app, apiKeys);',
+    find: 'if (apiKeys.length > 0) requireApiKey(app, apiKeys, context.isInternal);',
+    replace: 'if (apiKeys.length > 1) requireApiKey(app, apiKeys, context.isInternal);',
     tests: ['test/access.test.ts'],
   },
   {

@@ -38,4 +38,28 @@ export const jobsMutants: readonly Mutant[] = [
     replace: 'sha256 = checksum.end(path, undefined);',
     tests: ['test/blobs.test.ts'],
   },
+  {
+    file: 'apps/server/src/models/slots.ts',
+    find: 'const next = waiting.find(({ isPatient }) => !isPatient) ?? waiting[0];',
+    replace: 'const next = waiting[0];',
+    tests: ['src/models/slots.test.ts'],
+  },
+  {
+    file: 'apps/server/src/batches/prefix-gate.ts',
+    find: 'return numComputing >= minHashes && numComputing > numComputed ?',
+    replace: 'return numComputing > minHashes && numComputing >= 99 + numComputed ?',
+    tests: ['src/batches/prefix-gate.test.ts'],
+  },
+  {
+    file: 'apps/server/src/batches/split-lines.ts',
+    find: 'else parts.length = 0;',
+    replace: '',
+    tests: ['src/batches/split-lines.test.ts'],
+  },
+  {
+    file: 'apps/server/src/http/internal-calls.ts',
+    find: "caller.signal?.addEventListener('abort', disconnect);",
+    replace: '',
+    tests: ['test/batch-lines.test.ts'],
+  },
 ];

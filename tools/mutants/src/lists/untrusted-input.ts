@@ -124,7 +124,7 @@ export const untrustedInputMutants: readonly Mutant[] = [
   },
   {
     file: 'apps/server/src/create-server.ts',
-    find: 'cacheSaltOf: sharePrefixes || apiKeys.length === 0 ? () => undefined : keyHash,',
+    find: 'cacheSaltOf: sharePrefixes ? () => undefined : keyOf,',
     replace: 'cacheSaltOf: () => undefined,',
     tests: ['test/access.test.ts'],
     only: 'cached prefixes',

@@ -1,0 +1,90 @@
+/** One line of an input in OpenAI's batch format. */
+import { isRecord } from '@winnow/tensor';
+import type { JobError } from '@winnow/jobs';
+import { prefixGroup } from './prefix-group.js';
+import type { Line } from './split-lines.js';
+
+/** What lines may ask for. */
+export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'] as const;
+
+export type BatchEndpoint = (typeof batchEndpoints)[number];
+
+export interface BatchLine {
+  readonly customId: string;
+  readonly url: BatchEndpoint;
+  readonly body: Readonly<Record<string, unknown>>;
+  /** Of `groupOf`. */
+  readonly group: string;
+}
+
+/** What a job of a batch is asked for. */
+export interface LinePayload {
+  readonly url: BatchEndpoint;
+  readonly body: Readonly<Record<string, unknown>>;
+}
+
+/** A line that is none. Its `custom_id` may be known nevertheless. */
+export class LineError extends Error {
+  override readonly name: string = 'LineError';
+  readonly code: string;
+  readonly customId: string | undefined;
+
+  constructor(code: string, message: string, customId?: string) {
+    super(message);
+    this.code = code;
+    this.customId = customId;
+  }
+
+  toJobError(lineNumber: number): JobError {
+    const detail = JSON.stringify({
+      line: lineNumber,
+      ...(this.customId === undefined ? {} : { customId: this.customId }),
+    });
+    return { code: this.code, message: `line ${lineNumber}: ${this.message}`, detail };
+  }
+}
+
+const maxIdLength = 512;
+const fieldNames = new Set(['custom_id', 'method', 'url', 'body']);
+
+/**
+ * @param endpoint that all lines must have; undefined: any
+ * @throws {LineError} for a line that is not in the format
+ */
+export function parseBatchLine({ text, problem }: Line, endpoint: BatchEndpoint | undefined): BatchLine {
+  if (problem !== undefined) throw new LineError('invalid_line', problem);
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    throw new LineError('invalid_json_line', `expected JSON: ${(error as Error).message}`);
+  }
+  if (!isRecord(value)) throw new LineError('invalid_json_line', 'expected an object');
+  const { custom_id: customId, method, url, body } = value;
+  if (typeof customId !== 'string' || customId === '' || customId.length > maxIdLength || hasControls(customId)) {
+    const expected = `custom_id: expected a text of 1 to ${maxIdLength} characters without control characters`;
+    throw new LineError('invalid_custom_id', `${expected}, got ${JSON.stringify(customId)?.slice(0, 80)}`);
+  }
+  const refuse = (code: string, message: string): LineError => new LineError(code, message, customId);
+  const unknown = Object.keys(value).find((name) => !fieldNames.has(name));
+  if (unknown !== undefined) throw refuse('unknown_parameter', `unknown field '${unknown}'`);
+  if (method !== 'POST') throw refuse('invalid_method', `method: expected 'POST', got ${JSON.stringify(method)}`);
+  const expected = endpoint === undefined ? batchEndpoints : [endpoint];
+  if (!expected.includes(url as BatchEndpoint)) {
+    throw refuse('invalid_url', `url: expected ${expected.join(', ')}, got ${JSON.stringify(url)}`);
+  }
+  if (!isRecord(body)) throw refuse('invalid_body', 'body: expected an object');
+  if (body['stream'] === true) throw refuse('invalid_body', 'body.stream: a line of a batch has no stream');
+  return { customId, url: url as BatchEndpoint, body, group: groupOf(url as BatchEndpoint, body) };
+}
+
+function hasControls(text: string): boolean {
+  return /\p{Cc}/u.test(text);
+}
+
+/** Sorts lines by the beginnings of their prompts, after the model. Texts to embed share no pages. */
+export function groupOf(url: BatchEndpoint, { model, prompt, messages, tools }: BatchLine['body']): string {
+  if (url === '/v1/embeddings') return '';
+  const begin = typeof prompt === 'string' ? prompt : JSON.stringify(prompt ?? [tools, messages]);
+  return prefixGroup(`${typeof model === 'string' ? model : ''}\n${begin}`);
+}
