@@ -59,17 +59,17 @@ let bytesOfTurn: usize = 0;
 let sink: i32 = 0;
 
 /**
- * Runs attention with every context cut into `splits` splits or, with `isInvariant`, as `cutContext` does it. Writes
+ * Runs attention with every context cut into `splits` splits or, with `cutsByToken`, as `cutContext` does it. Writes
  * partial states to `m`, `l` and `o`, or normalized outputs to `o` when `m` and `l` are 0.
  */
-export function flashAttention(m: usize, l: usize, o: usize, splits: i32, isInvariant: bool): void {
+export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsByToken: bool): void {
   enterMass(0);
   stateM = m;
   stateL = l;
   stateO = o;
   isFinal = m === 0;
   numSplits = splits;
-  splitsByToken = isInvariant && splits > 1;
+  splitsByToken = cutsByToken && splits > 1;
   layFlashAttention(localScratch());
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
