@@ -7,7 +7,7 @@ import { sharedScratch, usesGemm } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 import { storeColumns } from '../simd/transpose';
 import { gemm4x8 } from './f32-gemm.generated';
-import { gemv4 } from './gemv.generated';
+import { gemv4, gemv4x3 } from './gemv.generated';
 import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
 /** Rows per panel. */
@@ -19,9 +19,10 @@ const NC: i32 = 256;
 /** Bytes from one dequantized row to the next. */
 const ROW_BYTES: usize = (<usize>KC) << 2;
 
-// scratch: addresses of up to 64 rows; then rows for GEMV, or a panel, sums `[row / 4][token / 8][4][8]` and eight packed tokens
+// scratch: addresses of up to 64 rows, sums of GEMV; its rows, or a panel, sums `[row / 4][token / 8][4][8]`, eight packed tokens
 const LIST_BYTES: usize = 256;
-const SUMS: usize = LIST_BYTES + <usize>MC * ROW_BYTES;
+const ROWS: usize = 304;
+const SUMS: usize = ROWS + <usize>MC * ROW_BYTES;
 const PACKED: usize = SUMS + <usize>(MC * NC * 4);
 const END: usize = PACKED + <usize>(KC * 32);
 
@@ -55,12 +56,11 @@ function rowFor(o: i32): usize {
   return load<u32>(scratch + ((<usize>(min<i32>(o, end - 1) - begin)) << 2));
 }
 
-/** The row for output `o` in a form that `gemv4` reads: f32 and f16 in place, anything else dequantized. */
-function readableRow(o: i32, slot: usize): usize {
-  const at = rowFor(o);
-  if (dtype === F32 || dtype === F16) return at;
-  const to = scratch + LIST_BYTES + slot * ((<usize>numInputs) << 2);
-  dequantize(dtype, at, to, numInputs);
+/** The row for output `o` in a form that GEMV reads: f32 in place, f16 too for one token, anything else dequantized. */
+function readableRow(o: i32, slot: usize, isShared: bool): usize {
+  if (dtype === F32 || (dtype === F16 && !isShared)) return rowFor(o);
+  const to = scratch + ROWS + slot * ((<usize>numInputs) << 2);
+  dequantize(dtype, rowFor(o), to, numInputs);
   return to;
 }
 
@@ -76,23 +76,27 @@ export function multiplyRuns(first: i32, last: i32): void {
 }
 
 function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
-  const w0 = readableRow(o, 0);
-  const w1 = readableRow(o + run, 1);
-  const w2 = readableRow(o + 2 * run, 2);
-  const w3 = readableRow(o + 3 * run, 3);
+  const isShared = last - first !== 1;
+  const w0 = readableRow(o, 0, isShared);
+  const w1 = readableRow(o + run, 1, isShared);
+  const w2 = readableRow(o + 2 * run, 2, isShared);
+  const w3 = readableRow(o + 3 * run, 3, isShared);
+  let at = scratch + LIST_BYTES;
+  if (!isShared) v128.store(at, gemv4(dtype, floatsOf(first), w0, w1, w2, w3, numInputs));
   for (let token = first; token < last; token++) {
-    const sums = gemv4(dtype, floatsOf(token), w0, w1, w2, w3, numInputs);
-    storeOutput(f32x4.extract_lane(sums, 0), o, token);
-    if (o + run < end) storeOutput(f32x4.extract_lane(sums, 1), o + run, token);
-    if (o + 2 * run < end) storeOutput(f32x4.extract_lane(sums, 2), o + 2 * run, token);
-    if (o + 3 * run < end) storeOutput(f32x4.extract_lane(sums, 3), o + 3 * run, token);
+    if (isShared && (token - first) % 3 === 0) {
+      const x1 = floatsOf(min<i32>(token + 1, last - 1));
+      const x2 = floatsOf(min<i32>(token + 2, last - 1));
+      gemv4x3(floatsOf(token), x1, x2, w0, w1, w2, w3, numInputs, (at = scratch + LIST_BYTES));
+    }
+    for (let row = o; row < o + 4 * run; row += run, at += 4) if (row < end) storeOutput(load<f32>(at), row, token);
   }
 }
 
 /** Columns `[k, k + depth)` of the row for output `o`; `k` is a multiple of KC. */
 function panelRow(o: i32, k: i32): usize {
   if (dtype === F32) return rowFor(o) + ((<usize>k) << 2);
-  return scratch + LIST_BYTES + <usize>(min<i32>(o, end - 1) - begin) * ROW_BYTES;
+  return scratch + ROWS + <usize>(min<i32>(o, end - 1) - begin) * ROW_BYTES;
 }
 
 /**
@@ -168,7 +172,7 @@ export function multiplyMany(numTokens: i32): void {
 
 /** Scratch that each thread needs at the address passed to `beginRows`. */
 export function rowsBytes(numColumns: i32): u64 {
-  return max<u64>(<u64>LIST_BYTES + ((<u64>numColumns) << 4), <u64>END);
+  return max<u64>(<u64>ROWS + ((<u64>numColumns) << 4), <u64>END);
 }
 
 /** Shared scratch that `packTokens` needs; 8-bit codes and their metas take no more. */

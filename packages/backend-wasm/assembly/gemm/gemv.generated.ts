@@ -5,63 +5,158 @@ import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vect
 
 /** Dot products of one vector with four rows of f32 or f16. */
 export function gemv4(dtype: i32, x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
-  return dtype === F16 ? gemvF16(x, w0, w1, w2, w3, count) : gemvF32(x, w0, w1, w2, w3, count);
+  return dtype === F16 ? gemvF16(x, w0, w1, w2, w3, count) : gemv4x1(x, w0, w1, w2, w3, count);
 }
 
-/** Two chains of multiply-adds per row hide the latency. */
-function gemvF32(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
-  let s0 = f32x4.splat(0);
-  let s1 = s0;
-  let s2 = s0;
-  let s3 = s0;
-  let s4 = s0;
-  let s5 = s0;
-  let s6 = s0;
-  let s7 = s0;
+/** 1 vectors times four rows of f32. */
+function gemv4x1(x0: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
+  let s00 = f32x4.splat(0);
+  let s10 = s00;
+  let s20 = s00;
+  let s30 = s00;
   let i = count;
   for (; i >= 8; i -= 8) {
-    let v = v128.load(x);
-    s0 = fma(v, v128.load(w0), s0);
-    s1 = fma(v, v128.load(w1), s1);
-    s2 = fma(v, v128.load(w2), s2);
-    s3 = fma(v, v128.load(w3), s3);
-    v = v128.load(x, 16);
-    s4 = fma(v, v128.load(w0, 16), s4);
-    s5 = fma(v, v128.load(w1, 16), s5);
-    s6 = fma(v, v128.load(w2, 16), s6);
-    s7 = fma(v, v128.load(w3, 16), s7);
-    x += 32;
+    {
+      const v0 = v128.load(x0);
+      let w = v128.load(w0);
+      s00 = fma(w, v0, s00);
+      w = v128.load(w1);
+      s10 = fma(w, v0, s10);
+      w = v128.load(w2);
+      s20 = fma(w, v0, s20);
+      w = v128.load(w3);
+      s30 = fma(w, v0, s30);
+    }
+    {
+      const v0 = v128.load(x0, 16);
+      let w = v128.load(w0, 16);
+      s00 = fma(w, v0, s00);
+      w = v128.load(w1, 16);
+      s10 = fma(w, v0, s10);
+      w = v128.load(w2, 16);
+      s20 = fma(w, v0, s20);
+      w = v128.load(w3, 16);
+      s30 = fma(w, v0, s30);
+    }
+    x0 += 32;
     w0 += 32;
     w1 += 32;
     w2 += 32;
     w3 += 32;
   }
-  let t0 = sum4(f32x4.add(s0, s4));
-  let t1 = sum4(f32x4.add(s1, s5));
-  let t2 = sum4(f32x4.add(s2, s6));
-  let t3 = sum4(f32x4.add(s3, s7));
+  let t0 = f32x4(sum4(s00), sum4(s10), sum4(s20), sum4(s30));
   for (; i > 0; i--) {
-    const v = load<f32>(x);
-    t0 += v * load<f32>(w0);
-    t1 += v * load<f32>(w1);
-    t2 += v * load<f32>(w2);
-    t3 += v * load<f32>(w3);
-    x += 4;
+    const w = f32x4(load<f32>(w0), load<f32>(w1), load<f32>(w2), load<f32>(w3));
+    t0 = fma(w, v128.load32_splat(x0), t0);
+    x0 += 4;
     w0 += 4;
     w1 += 4;
     w2 += 4;
     w3 += 4;
   }
-  return f32x4(t0, t1, t2, t3);
+  return t0;
 }
 
-/** Bytes of a row that a word of bits covers: each bit marks eight columns with a number that is not normal. */
-const SEGMENT: usize = 64 * 16;
+/** 3 vectors times four rows of f32; the sums go to `to[vector][row]`. */
+export function gemv4x3(
+  x0: usize,
+  x1: usize,
+  x2: usize,
+  w0: usize,
+  w1: usize,
+  w2: usize,
+  w3: usize,
+  count: i32,
+  to: usize,
+): void {
+  let s00 = f32x4.splat(0);
+  let s01 = s00;
+  let s02 = s00;
+  let s10 = s00;
+  let s11 = s00;
+  let s12 = s00;
+  let s20 = s00;
+  let s21 = s00;
+  let s22 = s00;
+  let s30 = s00;
+  let s31 = s00;
+  let s32 = s00;
+  let i = count;
+  for (; i >= 8; i -= 8) {
+    {
+      const v0 = v128.load(x0);
+      const v1 = v128.load(x1);
+      const v2 = v128.load(x2);
+      let w = v128.load(w0);
+      s00 = fma(w, v0, s00);
+      s01 = fma(w, v1, s01);
+      s02 = fma(w, v2, s02);
+      w = v128.load(w1);
+      s10 = fma(w, v0, s10);
+      s11 = fma(w, v1, s11);
+      s12 = fma(w, v2, s12);
+      w = v128.load(w2);
+      s20 = fma(w, v0, s20);
+      s21 = fma(w, v1, s21);
+      s22 = fma(w, v2, s22);
+      w = v128.load(w3);
+      s30 = fma(w, v0, s30);
+      s31 = fma(w, v1, s31);
+      s32 = fma(w, v2, s32);
+    }
+    {
+      const v0 = v128.load(x0, 16);
+      const v1 = v128.load(x1, 16);
+      const v2 = v128.load(x2, 16);
+      let w = v128.load(w0, 16);
+      s00 = fma(w, v0, s00);
+      s01 = fma(w, v1, s01);
+      s02 = fma(w, v2, s02);
+      w = v128.load(w1, 16);
+      s10 = fma(w, v0, s10);
+      s11 = fma(w, v1, s11);
+      s12 = fma(w, v2, s12);
+      w = v128.load(w2, 16);
+      s20 = fma(w, v0, s20);
+      s21 = fma(w, v1, s21);
+      s22 = fma(w, v2, s22);
+      w = v128.load(w3, 16);
+      s30 = fma(w, v0, s30);
+      s31 = fma(w, v1, s31);
+      s32 = fma(w, v2, s32);
+    }
+    x0 += 32;
+    x1 += 32;
+    x2 += 32;
+    w0 += 32;
+    w1 += 32;
+    w2 += 32;
+    w3 += 32;
+  }
+  let t0 = f32x4(sum4(s00), sum4(s10), sum4(s20), sum4(s30));
+  let t1 = f32x4(sum4(s01), sum4(s11), sum4(s21), sum4(s31));
+  let t2 = f32x4(sum4(s02), sum4(s12), sum4(s22), sum4(s32));
+  for (; i > 0; i--) {
+    const w = f32x4(load<f32>(w0), load<f32>(w1), load<f32>(w2), load<f32>(w3));
+    t0 = fma(w, v128.load32_splat(x0), t0);
+    t1 = fma(w, v128.load32_splat(x1), t1);
+    t2 = fma(w, v128.load32_splat(x2), t2);
+    x0 += 4;
+    x1 += 4;
+    x2 += 4;
+    w0 += 4;
+    w1 += 4;
+    w2 += 4;
+    w3 += 4;
+  }
+  v128.store(to, t0);
+  v128.store(to, t1, 16);
+  v128.store(to, t2, 32);
+}
 
 /**
- * A shift and an addition to the exponent turn a normal binary16 into an f32. Zeros, denormals, Inf and NaN are
- * detected for eight columns of four rows at a time; these columns are skipped, and added later after a general
- * conversion, whose code would take the registers of the main loop.
+ * A shift and an addition to the exponent turn a normal binary16 into an f32. Eight columns of four rows that contain a zero,
+ * denormal, Inf or NaN leave the main loop for a general conversion, whose code would take its registers.
  */
 function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i32): v128 {
   const mask = halfMask();
@@ -73,10 +168,8 @@ function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
   let s2 = s0;
   let s3 = s0;
   const end = (<usize>(count & ~7)) << 1;
-  for (let begin: usize = 0; begin < end; begin += SEGMENT) {
-    const stop = min<usize>(end, begin + SEGMENT);
-    let odd: u64 = 0;
-    for (let at = begin; at < stop; at += 16) {
+  for (let at: usize = 0; at < end; at += 16) {
+    for (; at < end; at += 16) {
       const least = i16x8.min_u(
         i16x8.min_u(
           v128.and(i16x8.add(v128.load(w0 + at), step), upper),
@@ -87,10 +180,7 @@ function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
           v128.and(i16x8.add(v128.load(w3 + at), step), upper),
         ),
       );
-      if (!i16x8.all_true(least)) {
-        odd |= (<u64>1) << (<u64>((at - begin) >> 4));
-        continue;
-      }
+      if (!i16x8.all_true(least)) break;
       const low = v128.load(x + (at << 1));
       const high = v128.load(x + (at << 1), 16);
       s0 = fma(normalHalves(v128.load16x4_s(w0 + at), mask, offset), low, s0);
@@ -102,13 +192,11 @@ function gemvF16(x: usize, w0: usize, w1: usize, w2: usize, w3: usize, count: i3
       s2 = fma(normalHalves(v128.load16x4_s(w2 + at + 8), mask, offset), high, s2);
       s3 = fma(normalHalves(v128.load16x4_s(w3 + at + 8), mask, offset), high, s3);
     }
-    for (; odd !== 0; odd &= odd - 1) {
-      const at = begin + ((<usize>ctz(odd)) << 4);
-      s0 = addCarefully(w0 + at, x + (at << 1), s0);
-      s1 = addCarefully(w1 + at, x + (at << 1), s1);
-      s2 = addCarefully(w2 + at, x + (at << 1), s2);
-      s3 = addCarefully(w3 + at, x + (at << 1), s3);
-    }
+    if (at === end) break;
+    s0 = addCarefully(w0 + at, x + (at << 1), s0);
+    s1 = addCarefully(w1 + at, x + (at << 1), s1);
+    s2 = addCarefully(w2 + at, x + (at << 1), s2);
+    s3 = addCarefully(w3 + at, x + (at << 1), s3);
   }
   let sums = f32x4(sum4(s0), sum4(s1), sum4(s2), sum4(s3));
   for (let at = end; at < (<usize>count) << 1; at += 2) {

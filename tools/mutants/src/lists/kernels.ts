@@ -112,8 +112,8 @@ export const kernelsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/backend-wasm/codegen/microkernels/gemv.ts',
-    find: '+= v * load<f32>(${w});',
-    replace: '+= v * load<f32>(w1);',
+    find: 'const w = f32x4(${joined((w) => `load<f32>(${w})`)});',
+    replace: 'const w = f32x4(${joined(() => `load<f32>(w1)`)});',
     tests: ['test/conformance.test.ts'],
     only: 'matmul',
   },
