@@ -14,7 +14,7 @@ import { fitAuto } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
-import { isOff } from '../plan/speculative.js';
+import { checkVerifies } from '../plan/speculative.js';
 import { PromptCache, type SessionKey } from '../runtime/prompt-cache/prompt-cache.js';
 import { createRuntime, type Runtime } from '../runtime/runtime.js';
 import type { SessionModel } from '../sessions/file.js';
@@ -66,6 +66,8 @@ interface DescribedModel {
   readonly adapters: readonly ScaledLora[];
   readonly sparse: SparseWeights | undefined;
   readonly fitted: FittedPlan<ModelDescription, ModelPlan>;
+  /** Whether steps verify drafts. */
+  readonly batchInvariant: boolean;
   readonly notices: readonly string[];
   readonly tracedLayers: ReadonlyMap<number, FeedForwardLayer>;
   /** With `trace.feedForward`. */
@@ -93,11 +95,25 @@ async function describe(
   const limits = limitsOn(backend.limits, host.memoryBytes);
   const resolved = await resolveAuto(options, file.store, host, notice);
   const fitted = fitAuto(traced, options, resolved, sparse, notice, limits);
+  // sparse FFNs select neurons for all tokens of a step together
+  const canVerify = fitted.plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
+  const batchInvariant = checkVerifies(options.speculative ?? 'off', canVerify);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
-  return { opened, file, adapters, sparse, fitted, notices, tracedLayers, weightNames: names, tokenizer };
+  return {
+    opened,
+    file,
+    adapters,
+    sparse,
+    fitted,
+    batchInvariant,
+    notices,
+    tracedLayers,
+    weightNames: names,
+    tokenizer,
+  };
 }
 
 /** A model whose weights are in the backend's memory and whose programs are prepared. */
@@ -116,7 +132,7 @@ async function loadWeights(
   options: LoadOptions,
   engineHost: EngineHost,
 ): Promise<LoadedParts> {
-  const { fitted, file, sparse } = described;
+  const { fitted, file, sparse, batchInvariant } = described;
   const { plan, description, tiers } = fitted;
   const { backend } = resources;
   const { weights } = description;
@@ -131,9 +147,6 @@ async function loadWeights(
   const hash = await hashOf();
   const common = { backend, buffers, options, now: host.now };
   const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
-  // sparse FFNs select neurons for all tokens of a step together
-  const canVerify = plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
-  const batchInvariant = canVerify && !isOff(options.speculative);
   await resources.prepare(programs, feedForward, { ...options, batchInvariant });
   const { openFolder } = engineHost;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);

@@ -33,3 +33,14 @@ export function isOff(value: Speculative = 'off'): boolean {
 export function selfPolicyOf(value: Speculative = 'off'): string | undefined {
   return value.startsWith(selfPrefix) ? value.slice(selfPrefix.length) : undefined;
 }
+
+/**
+ * Whether steps of the model may verify drafts, so that programs must be batch-invariant.
+ * @throws {ArgumentError} where drafts are wanted, but generated tokens would depend on the others of their step
+ */
+export function checkVerifies(value: Speculative, canVerify: boolean): boolean {
+  if (canVerify || value === 'off' || value === 'auto') return canVerify && value !== 'off';
+  const expected =
+    'off | auto, unless decode attention is dense or streaming, without sparsity, on a backend that computes batch-invariant steps';
+  throw new ArgumentError({ argument: 'speculative', expected, actual: value });
+}
