@@ -73,7 +73,7 @@ const metrics: ReturnType<Model['metrics']> = {
     numDeviceLosses: 0,
     numWaiting: 0,
   },
-  speculation: { numDraftedTokens: 0, numAcceptedTokens: 0, numSavedSteps: 0 },
+  speculation: { numDraftedTokens: 0, numAcceptedTokens: 0 },
 };
 
 const tokenizer: ModelTokenizer['tokenizer'] = {

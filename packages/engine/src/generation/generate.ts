@@ -13,7 +13,6 @@ import type {
 import type { LoadedModel } from './loaded-model.js';
 import { chunkLimit, dropsTokens, makeRoom } from './overflow.js';
 import { Sampler } from './sampler.js';
-import { noDraft, type Draft } from './speculation/drafter.js';
 import { createSpeculation } from './speculation/create.js';
 import type { Speculation } from './speculation/speculation.js';
 import {
@@ -26,7 +25,7 @@ import {
 } from './start.js';
 import { lastingOptions, type GenerationState } from './state.js';
 import type { TextStream } from './text-stream.js';
-import { Verifier, type AcceptedToken } from './verifier.js';
+import { Verifier, type AcceptedToken, type Pick } from './verifier.js';
 
 export class GenerationRun {
   readonly #model: LoadedModel;
@@ -50,6 +49,7 @@ export class GenerationRun {
   readonly #oneToken: StepRequest;
   /** The state of the random numbers after the last token that was handed over, if later ones are chosen. */
   #rngState: RngState | undefined;
+  readonly #accepted: AcceptedToken = { text: '', isShown: true, ending: undefined };
   #numEvicted = 0;
   /** Tokens that decode steps generated. */
   #numDecoded = 0;
@@ -104,7 +104,7 @@ export class GenerationRun {
     this.#oneToken = {
       ...{ sequence, phase: 'decode', tokens: new Int32Array(1), offset: 0, count: 1, outputRows: firstRow },
       signal: options.signal,
-      read: this.#verifier.begin(1, noDraft.tokens),
+      read: this.#verifier.begin(1, noTokens),
     };
     this.#state = {
       prompt: tokens,
@@ -142,7 +142,8 @@ export class GenerationRun {
     let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
     try {
       while (finishReason === undefined) {
-        for (const [index, { token, isShown, ending, rngState }] of picks.entries()) {
+        for (let index = 0; index < picks.length; index++) {
+          const { token, isShown, ending, rngState } = picks[index] as Pick;
           if (index > 0) signal?.throwIfAborted();
           if (this.#state.chosen.push(token.tokenId) === 1) onState(this.#state);
           this.#rngState = rngState;
@@ -177,7 +178,10 @@ export class GenerationRun {
     }
     if (finishReason !== undefined) piece += this.#text.flush();
     this.#pieces.push(piece);
-    return { text: piece, isShown: !isEnd || piece !== '', ending: finishReason };
+    this.#accepted.text = piece;
+    this.#accepted.isShown = !isEnd || piece !== '';
+    this.#accepted.ending = finishReason;
+    return this.#accepted;
   }
 
   /** Forgets tokens whose step accepted them from a draft, but which the caller did not take. */
@@ -240,7 +244,7 @@ export class GenerationRun {
         count,
         outputRows: isLast && isRead ? [count - 1] : [],
         signal,
-        read: isLast && isRead ? this.#verifier.begin(count, noDraft.tokens) : undefined,
+        read: isLast && isRead ? this.#verifier.begin(count, noTokens) : undefined,
       });
       begin += count;
       onPromptProgress?.({ processedTokens: begin, totalTokens: tokens.length });
@@ -253,14 +257,15 @@ export class GenerationRun {
     const { now } = this.#model.host;
     signal?.throwIfAborted();
     const numKnown = this.#countKnown();
-    const draft = (await this.#speculation?.draft(numKnown, this.#maxDraft(numKnown))) ?? noDraft;
-    this.#makeRoom(numKnown + draft.tokens.length);
+    const speculation = this.#speculation;
+    const draft = speculation === undefined ? noTokens : await speculation.draft(numKnown, this.#maxDraft(numKnown));
+    this.#makeRoom(numKnown + draft.length);
     const beginMs = now();
     const step = this.#model.scheduler.run(this.#decodeRequest(numKnown, draft));
     this.#constraint?.prepare(); // while the step runs
     await step;
     const numPicked = this.#verifier.picks.length;
-    this.#speculation?.note(draft, numKnown, numPicked - 1, now() - beginMs);
+    speculation?.note(draft.length, numKnown, numPicked - 1, now() - beginMs);
     this.#numDecoded += numPicked;
   }
 
@@ -285,7 +290,7 @@ export class GenerationRun {
     return max > 0 && pool.hasRoomFor(view.id, numKnown + max) ? max : 0;
   }
 
-  #decodeRequest(numKnown: number, { tokens: drafted }: Draft): StepRequest {
+  #decodeRequest(numKnown: number, drafted: readonly number[]): StepRequest {
     const { chosen } = this.#state;
     const read = this.#verifier.begin(numKnown, drafted);
     const count = numKnown + drafted.length;
@@ -338,6 +343,7 @@ export class GenerationRun {
 }
 
 const firstRow: readonly number[] = [0];
+const noTokens: readonly number[] = [];
 
 function perSecond(count: number, ms: number): number {
   return ms > 0 ? (count * 1000) / ms : 0;

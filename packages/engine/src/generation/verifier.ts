@@ -8,22 +8,22 @@ import type { RngState } from '@winnow/tensor';
 import type { ReadOutput } from '../memory/step-outputs.js';
 import type { RowReader } from '../runtime/batch.js';
 import type { Constraint } from './constraint.js';
-import type { FinishReason, GeneratedToken } from './generation.js';
+import type { FinishReason, GeneratedToken, TokenLogprob } from './generation.js';
 import type { Sampler } from './sampler.js';
 import { TopReader } from './top-reader.js';
 
-/** The text that a token completes, and whether the generation ends with it. */
+/** The text that a token completes, and whether the generation ends with it; the next token overwrites it. */
 export interface AcceptedToken {
-  readonly text: string;
-  readonly isShown: boolean;
-  readonly ending: FinishReason | undefined;
+  text: string;
+  isShown: boolean;
+  ending: FinishReason | undefined;
 }
 
-/** A chosen token. */
+/** A chosen token. Later steps overwrite it, but not its `token`, which callers keep. */
 export interface Pick {
-  readonly token: GeneratedToken;
-  readonly isShown: boolean;
-  readonly ending: FinishReason | undefined;
+  token: GeneratedToken;
+  isShown: boolean;
+  ending: FinishReason | undefined;
   /** The state of the random numbers after it; undefined for the last one of a step. */
   rngState: RngState | undefined;
 }
@@ -37,9 +37,13 @@ export interface VerifierParts {
   readonly explain: (error: unknown) => Promise<never>;
 }
 
+const noLogprobs: readonly TokenLogprob[] = [];
+
 export class Verifier {
   /** The tokens of the last step, at least one. */
   readonly picks: Pick[] = [];
+  /** The objects of `picks`, which all steps use. */
+  readonly #pool: Pick[] = [];
   readonly #parts: VerifierParts;
   readonly #top: TopReader;
   #numKnown = 0;
@@ -85,10 +89,16 @@ export class Verifier {
     const { sampler, constraint, numTopLogprobs, accept, explain } = this.#parts;
     const before = this.picks.at(-1);
     if (before !== undefined) before.rngState ??= sampler.state();
-    const topLogprobs = numTopLogprobs > 0 ? await this.#top.read(read) : [];
+    const topLogprobs = numTopLogprobs > 0 ? await this.#top.read(read) : noLogprobs;
     const { tokenId, logprob } = await sampler.choose(read, constraint?.mask().bits).catch(explain);
     constraint?.accept(tokenId);
     const { text, isShown, ending } = accept(tokenId);
-    this.picks.push({ token: { tokenId, text, logprob, topLogprobs }, isShown, ending, rngState: undefined });
+    const token: GeneratedToken = { tokenId, text, logprob, topLogprobs };
+    const pick = (this.#pool[this.picks.length] ??= { token, isShown, ending, rngState: undefined });
+    pick.token = token;
+    pick.isShown = isShown;
+    pick.ending = ending;
+    pick.rngState = undefined;
+    this.picks.push(pick);
   }
 }

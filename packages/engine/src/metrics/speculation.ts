@@ -2,10 +2,8 @@
 export interface SpeculationMetrics {
   /** Tokens that were drafted and verified. */
   readonly numDraftedTokens: number;
-  /** Drafted tokens that became output. */
+  /** Drafted tokens that became output. Each saved a decode step. */
   readonly numAcceptedTokens: number;
-  /** Decode steps that were not needed: one for each accepted token. */
-  readonly numSavedSteps: number;
 }
 
 /** Counts drafts. */
@@ -19,7 +17,6 @@ export class SpeculationCounts {
   }
 
   metrics(): SpeculationMetrics {
-    const numAcceptedTokens = this.#numAccepted;
-    return { numDraftedTokens: this.#numDrafted, numAcceptedTokens, numSavedSteps: numAcceptedTokens };
+    return { numDraftedTokens: this.#numDrafted, numAcceptedTokens: this.#numAccepted };
   }
 }

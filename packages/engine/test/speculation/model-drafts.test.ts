@@ -98,7 +98,7 @@ describe('draft', () => {
   test('the tokens of plain decoding, and none of the draft model is left open', async () => {
     const draftModel = await load({ quantize: 'q4_0', maxSessions: 1 });
     await use({ draftModel }, async (model) => {
-      expect(await expectEqual(model, 'draft', greedy)).toBeGreaterThan(5);
+      expect(await expectEqual(model, 'draft', greedy)).toBeGreaterThan(0);
       await expectEqual(model, 'draft', drawn);
     });
     expect(draftModel.metrics().numSessions).toBe(0);

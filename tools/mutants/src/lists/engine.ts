@@ -277,13 +277,13 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/lookup-drafter.ts',
-    find: 'if (length > best.length) best = { index, length };',
-    replace: 'if (length >= best.length) best = { index, length };',
+    find: 'if (length <= this.#matchLength) continue;',
+    replace: 'if (length < this.#matchLength) continue;',
     tests: ['src/generation/speculation/lookup-drafter.test.ts'],
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: 'this.#credit = Math.min(startCredit, this.#credit - loss);',
+    find: 'if (sum > highest) highest = sum;',
     replace: '',
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },

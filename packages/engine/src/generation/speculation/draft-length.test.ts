@@ -17,9 +17,7 @@ function simulate(cost: Cost, probability: (token: number) => number, numTokens:
     let accepted = 0;
     while (accepted < count && rng.nextFloat() < probability(ends.length + accepted)) accepted++;
     ms += cost(1 + count);
-    length.noteTime(1 + count, cost(1 + count));
-    length.noteTokens(1 + accepted);
-    if (count > 0) length.noteDraft(2, 1, count, accepted);
+    length.noteStep(2, 1, count, accepted, cost(1 + count));
     for (let token = 0; token <= accepted; token++) ends.push(ms);
     counts.push(count);
   }

@@ -1,19 +1,22 @@
 /** Chooses how many tokens to draft, from measured step times and acceptance rates. */
+import { maxInvariantTokens } from '../../plan/speculative.js';
+import { modelClass } from './drafter.js';
 
-/** Wrong drafts should cost at most this share of the speed over a window of this many tokens; times that vary may make it more. */
+/** Over any window of this many tokens, drafts may cost at most this share of the speed, by the measured step times. */
 const maxLoss = 0.03;
 const windowTokens = 64;
 /** The same as a number of plain steps. */
 const allowance = windowTokens * (1 / (1 - maxLoss) - 1);
-/** Part of the allowance that can be spent at any time; the rest is earned over a window. */
-const startCredit = (3 / 4) * allowance;
-const creditPerToken = (allowance - startCredit) / windowTokens;
-/** Assumed cost of a further token, in plain steps, before a step of several tokens was measured. */
-const assumedSlope = 1 / 4;
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
 const memory = 0.9;
 /** Step times are medians of so many steps, so that a pause of the process changes nothing. */
 const numTimes = 5;
+/** Steps of several tokens before their cost is known. The first ones are slow: they wake threads that slept through plain steps. */
+const numTrials = 3;
+/** Minimum acceptance rate for these. */
+const minTrialRate = 1 / 4;
+/** Times of a size that no step had since so many steps are forgotten, and tried again. */
+const maxAge = 128;
 
 /** Accepted drafted tokens, and those that were compared, both weighted. */
 interface Acceptance {
@@ -22,115 +25,155 @@ interface Acceptance {
 }
 
 export class DraftLength {
-  /** Milliseconds of steps by number of tokens. */
-  readonly #times = new Map<number, StepTimes>();
   readonly #acceptance = new Map<number, Acceptance>();
-  /** Milliseconds per token that a model drafts. */
-  readonly #drafting = new StepTimes();
-  /** Plain steps that wrong drafts may still cost. */
-  #credit = startCredit;
-
-  /** Records the time of a step. */
-  noteTime(numTokens: number, ms: number): void {
-    const times = this.#times.get(numTokens) ?? new StepTimes();
-    times.add(ms);
-    this.#times.set(numTokens, times);
-  }
+  /** Milliseconds of steps by number of tokens, and per token that a model drafts. */
+  readonly #times = Array.from({ length: maxInvariantTokens + 1 }, () => new Times());
+  readonly #drafting = new Times();
+  /** Milliseconds of steps by number of tokens, measured, or between and beyond measured ones by interpolation; 0: unknown. */
+  readonly #costs = new Float64Array(maxInvariantTokens + 1);
+  /** Steps of several tokens that were measured. */
+  #numMeasured = 0;
+  #numSteps = 0;
+  /**
+   * What the last tokens cost beyond plain decoding, in plain steps: the first token of a step bears its cost, and those that were
+   * accepted with it are free, in the order in which they arrived.
+   */
+  readonly #losses = new Float64Array(windowTokens);
+  #nextLoss = 0;
 
   /** Records the time in which a model computed a draft. */
   noteDrafting(numTokens: number, ms: number): void {
-    this.#drafting.add(ms / Math.max(1, numTokens));
+    this.#drafting.add(ms / Math.max(1, numTokens), this.#numSteps);
   }
 
   /**
-   * Records the verification of a draft.
+   * Records a step.
    * @param numKnown tokens of the step that were not drafted
-   * @param isComputed whether a model drafted
+   * @param ms its time, without that of drafting
    */
-  noteDraft(
-    draftClass: number,
-    numKnown: number,
-    numDrafted: number,
-    numAccepted: number,
-    isComputed: boolean = false,
-  ): void {
-    const { accepted, compared } = this.#acceptance.get(draftClass) ?? { accepted: 0, compared: 0 };
-    this.#acceptance.set(draftClass, {
-      accepted: memory * accepted + numAccepted,
-      compared: memory * compared + Math.min(numDrafted, numAccepted + 1),
-    });
-    const plainMs = this.#cost(numKnown, assumedSlope);
-    const ms = this.#cost(numKnown + numDrafted, assumedSlope) + (isComputed ? numDrafted * this.#drafting.median : 0);
-    const loss = plainMs === 0 ? 0 : ms / plainMs - 1 - numAccepted;
-    this.#credit = Math.min(startCredit, this.#credit - loss);
-  }
-
-  /** Records tokens that were generated. */
-  noteTokens(numTokens: number): void {
-    this.#credit = Math.min(startCredit, this.#credit + creditPerToken * numTokens);
+  noteStep(draftClass: number, numKnown: number, numDrafted: number, numAccepted: number, ms: number): void {
+    const numTokens = numKnown + numDrafted;
+    const isTrial = this.#numMeasured < numTrials;
+    this.#times[numTokens]?.add(ms, ++this.#numSteps);
+    this.#updateCosts();
+    if (numDrafted > 0) this.#noteDraft(draftClass, numDrafted, numAccepted);
+    const draftMs = draftClass === modelClass ? numDrafted * this.#drafting.median : 0;
+    const plainMs = this.#costs[1] as number;
+    const measuredMs = this.#costs[numTokens] ?? plainMs;
+    const stepMs = isTrial ? Math.min(measuredMs, numTokens * plainMs) : measuredMs;
+    this.#addLoss(plainMs === 0 ? 0 : (stepMs + draftMs) / plainMs - 1);
+    for (let i = 0; i < numAccepted; i++) this.#addLoss(-1);
   }
 
   /**
-   * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second. The longest
-   * draft is limited by the credit, as if nothing of it were accepted.
-   * @param isComputed whether a model drafts, which takes time for every token
+   * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second. All that it costs is a loss
+   * to windows that end with its first token, whatever it accepts: this may take the part of what is left of the allowance that is the
+   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each, and as much to draft.
    */
-  choose(draftClass: number, numKnown: number, maxDrafted: number, isComputed: boolean = false): number {
-    const plainMs = this.#cost(numKnown, assumedSlope);
+  choose(draftClass: number, numKnown: number, maxDrafted: number): number {
+    const plainMs = this.#costs[1] as number;
     if (plainMs === 0) return 0; // no step has been measured
+    const isComputed = draftClass === modelClass;
     const rate = this.#rateOf(draftClass);
+    const spent = this.#highestLoss();
+    if (this.#numMeasured < numTrials || (isComputed && !this.#drafting.isKnown)) {
+      return rate > minTrialRate && spent <= Math.max(0, allowance - (isComputed ? 2 : 1))
+        ? Math.min(1, maxDrafted)
+        : 0;
+    }
     const draftMs = isComputed ? this.#drafting.median : 0;
+    const limitMs = plainMs * (1 + rate * (allowance - spent));
     let best = 0;
-    let bestSpeed = 1 / plainMs;
+    let bestSpeed = 1 / (this.#costs[numKnown] as number);
     let expected = 1;
-    for (let count = 1, probability = rate; count <= maxDrafted; count++, probability *= rate) {
-      if (this.#cost(numKnown + count, 1) + count * draftMs > (1 + this.#credit) * plainMs) break;
+    let probability = rate;
+    for (let count = 1; count <= maxDrafted; count++) {
+      const ms = (this.#costs[numKnown + count] as number) + count * draftMs;
+      if (ms > limitMs) break;
       expected += probability;
-      const speed = expected / (this.#cost(numKnown + count, assumedSlope) + count * draftMs);
-      if (speed <= bestSpeed) continue;
+      probability *= rate;
+      if (expected / ms <= bestSpeed) continue;
       best = count;
-      bestSpeed = speed;
+      bestSpeed = expected / ms;
     }
     return best;
   }
 
-  /** Probability that a drafted token is right if those before it are; 1/2 before anything is known. */
-  #rateOf(draftClass: number): number {
-    const { accepted, compared } = this.#acceptance.get(draftClass) ?? { accepted: 0, compared: 0 };
-    return (accepted + 1) / (compared + 2);
+  #noteDraft(draftClass: number, numDrafted: number, numAccepted: number): void {
+    let acceptance = this.#acceptance.get(draftClass);
+    if (acceptance === undefined) this.#acceptance.set(draftClass, (acceptance = { accepted: 0, compared: 0 }));
+    acceptance.accepted = memory * acceptance.accepted + numAccepted;
+    acceptance.compared = memory * acceptance.compared + Math.min(numDrafted, numAccepted + 1);
   }
 
-  /**
-   * Milliseconds of a step, between measured ones by interpolation; 0 if none was measured.
-   * @param slope cost of a further token in plain steps, if only plain steps were measured
-   */
-  #cost(numTokens: number, slope: number): number {
-    let [below, above] = [0, Infinity];
-    for (const measured of this.#times.keys()) {
-      if (measured <= numTokens) below = Math.max(below, measured);
-      else above = Math.min(above, measured);
+  /** Probability that a drafted token is right if those before it are; 2/3 before anything is known. */
+  #rateOf(draftClass: number): number {
+    const acceptance = this.#acceptance.get(draftClass);
+    return acceptance === undefined ? 2 / 3 : (acceptance.accepted + 2) / (acceptance.compared + 3);
+  }
+
+  #addLoss(loss: number): void {
+    this.#losses[this.#nextLoss] = loss;
+    this.#nextLoss = (this.#nextLoss + 1) % windowTokens;
+  }
+
+  /** The highest loss of the last tokens of all windows that the next token belongs to. */
+  #highestLoss(): number {
+    let [sum, highest] = [0, 0];
+    for (let back = 1; back < windowTokens; back++) {
+      sum += this.#losses[(this.#nextLoss - back + windowTokens) % windowTokens] as number;
+      if (sum > highest) highest = sum;
     }
-    const msOf = (count: number): number => this.#times.get(count)?.median ?? 0;
-    const belowMs = msOf(below);
-    if (below === numTokens) return belowMs;
-    if (below === 0) return msOf(above);
-    if (above < Infinity) return belowMs + ((msOf(above) - belowMs) * (numTokens - below)) / (above - below);
-    const first = Math.min(...this.#times.keys());
-    const perToken = first < below ? Math.max(0, belowMs - msOf(first)) / (below - first) : slope * belowMs;
-    return belowMs + perToken * (numTokens - below);
+    return highest;
+  }
+
+  #updateCosts(): void {
+    const plain = this.#times[1] as Times;
+    let last = 0;
+    this.#numMeasured = 0;
+    for (let size = 1; size <= maxInvariantTokens; size++) {
+      const times = this.#times[size] as Times;
+      if (size > 1) times.forgetBefore(this.#numSteps - maxAge);
+      if (!times.isKnown) continue;
+      if (size > 1) this.#numMeasured += times.count;
+      const from = last === 0 ? times.median : (this.#costs[last] as number);
+      const perToken = last === 0 ? 0 : (times.median - from) / (size - last);
+      for (let i = last + 1; i <= size; i++) this.#costs[i] = from + perToken * (i - last);
+      last = size;
+    }
+    const lastMs = this.#costs[last] as number;
+    const perToken = last === 1 ? lastMs : Math.max(0, lastMs - plain.median) / (last - 1);
+    for (let size = last + 1; size <= maxInvariantTokens; size++) this.#costs[size] = lastMs + perToken * (size - last);
   }
 }
 
-/** The times of the latest steps of one size. */
-class StepTimes {
+/** The latest times of one kind of step. */
+class Times {
+  count = 0;
   median = 0;
-  readonly #latest: number[] = [];
+  readonly #latest = new Float64Array(numTimes);
+  readonly #sorted = new Float64Array(numTimes);
   #next = 0;
+  #lastStep = 0;
 
-  add(ms: number): void {
+  get isKnown(): boolean {
+    return this.count > 0;
+  }
+
+  add(ms: number, step: number): void {
     this.#latest[this.#next] = ms;
     this.#next = (this.#next + 1) % numTimes;
-    const sorted = this.#latest.toSorted((a, b) => a - b);
-    this.median = sorted[sorted.length >> 1] as number;
+    this.count = Math.min(numTimes, this.count + 1);
+    this.#lastStep = step;
+    this.#sorted.set(this.#latest);
+    if (this.count < numTimes) this.#sorted.fill(Infinity, this.count);
+    this.#sorted.sort();
+    this.median = this.#sorted[(this.count - 1) >> 1] as number;
+  }
+
+  forgetBefore(step: number): void {
+    if (this.#lastStep >= step) return;
+    this.count = 0;
+    this.#next = 0;
   }
 }

@@ -1,20 +1,22 @@
 /** The contract of drafters, which propose how a text continues. */
 
-/** Tokens that may come next. */
-export interface Draft {
-  readonly tokens: readonly number[];
-  /** Drafts of one class are accepted about equally often, so that each class has an acceptance rate of its own. */
-  readonly draftClass: number;
-}
+/** The class of drafts by models. */
+export const modelClass = -1;
+/** The class of texts whose continuation is unknown. */
+export const noClass = 0;
 
-export const noDraft: Draft = { tokens: [], draftClass: 0 };
-
-/** Drafts from the text alone: this takes next to no time, so that the length of a draft is chosen afterwards. */
+/** Drafts from the text alone: this takes next to no time, so that the length of a draft is chosen after `find`. */
 export interface Drafter {
   /** Appends a token of the prompt or of the output. Rejected drafts are never appended. */
   accept(tokenId: number): void;
-  /** The most probable continuation: at most `maxTokens` tokens, fewer or none where it is unknown. */
-  draft(maxTokens: number): Draft;
+  /**
+   * Looks for a continuation of the text. Drafts of one class are accepted about equally often, so that each class has an acceptance rate of
+   * its own.
+   * @returns the class of the drafts that `draft` gives, above `noClass`; `noClass` if it has none
+   */
+  find(): number;
+  /** The first `count` tokens of the continuation that was found, in an array that the next draft overwrites. */
+  draft(count: number): readonly number[];
 }
 
 /** Computes drafts with a model: every token takes time, so that their number is chosen before. */

@@ -1,10 +1,12 @@
 import { describe, expect, test } from 'vitest';
+import { noClass } from './drafter.js';
 import { LookupDrafter } from './lookup-drafter.js';
 
 function draftAfter(tokens: readonly number[], maxTokens: number) {
   const drafter = new LookupDrafter(100);
   for (const token of tokens) drafter.accept(token);
-  return drafter.draft(maxTokens);
+  const draftClass = drafter.find();
+  return { draftClass, tokens: draftClass === noClass ? [] : drafter.draft(maxTokens) };
 }
 
 describe('lookup', () => {

@@ -2,7 +2,7 @@
  * Drafts by lookup: finds the longest earlier occurrence of the last tokens in prompt and output, and proposes what followed it
  * there (prompt lookup decoding, arXiv:2304.04487 §3). Needs no model and pays off where a text repeats itself.
  */
-import { noDraft, type Draft, type Drafter } from './drafter.js';
+import { noClass, type Drafter } from './drafter.js';
 
 /** Minimum length of a match: after a single token, too many continuations are possible. */
 const minMatch = 2;
@@ -17,6 +17,10 @@ export class LookupDrafter implements Drafter {
   readonly #latest = new Map<number, number>();
   /** Where the pair that ends at an index ended before; -1: nowhere. */
   #previous = new Int32Array(256);
+  /** Where the match that was found ends, and its length; 0: none was. */
+  #matchEnd = 0;
+  #matchLength = 0;
+  readonly #drafted: number[] = [];
 
   constructor(vocabSize: number) {
     this.#vocabSize = vocabSize;
@@ -35,32 +39,36 @@ export class LookupDrafter implements Drafter {
     this.#latest.set(pair, index);
   }
 
-  draft(maxTokens: number): Draft {
-    const { index, length } = this.#longestMatch();
-    if (length < minMatch) return noDraft;
-    const tokens: number[] = [];
-    for (let i = 0; i < maxTokens; i++) {
-      const source = index + 1 + i;
-      // a match may overlap the end of the text: then the draft repeats itself
-      tokens.push((source < this.#numTokens ? this.#tokens[source] : tokens[source - this.#numTokens]) as number);
-    }
-    return { tokens, draftClass: Math.floor(Math.log2(length)) };
+  find(): number {
+    this.#findLongest();
+    return this.#matchLength === 0 ? noClass : Math.floor(Math.log2(this.#matchLength));
   }
 
-  /** Where the longest earlier occurrence of the last tokens ends, the latest of equally long ones, and its length. */
-  #longestMatch(): { readonly index: number; readonly length: number } {
-    let best = { index: -1, length: 0 };
+  draft(count: number): readonly number[] {
+    const drafted = this.#drafted;
+    drafted.length = 0;
+    for (let source = this.#matchEnd + 1; drafted.length < count; source++) {
+      // a match may overlap the end of the text: then the draft repeats itself
+      drafted.push((source < this.#numTokens ? this.#tokens[source] : drafted[source - this.#numTokens]) as number);
+    }
+    return drafted;
+  }
+
+  /** Finds the longest earlier occurrence of the last tokens, the latest of equally long ones. */
+  #findLongest(): void {
+    this.#matchLength = 0;
     const last = this.#numTokens - 1;
-    if (last < 1) return best;
+    if (last < 1) return;
     for (let index = this.#previous[last] as number; index >= 0; index = this.#previous[index] as number) {
-      const length = this.#matchLength(index, last);
-      if (length > best.length) best = { index, length };
+      const length = this.#lengthAt(index, last);
+      if (length <= this.#matchLength) continue;
+      this.#matchEnd = index;
+      this.#matchLength = length;
       if (length === maxMatch) break;
     }
-    return best;
   }
 
-  #matchLength(index: number, last: number): number {
+  #lengthAt(index: number, last: number): number {
     const limit = Math.min(maxMatch, index + 1);
     let length = minMatch;
     while (length < limit && this.#tokens[index - length] === this.#tokens[last - length]) length++;

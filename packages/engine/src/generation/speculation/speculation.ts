@@ -1,7 +1,7 @@
 /** Speculative decoding of one generation (arXiv:2211.17192): drafts, their lengths, and what became of them. */
 import { SpeculationCounts, type SpeculationMetrics } from '../../metrics/speculation.js';
 import { DraftLength } from './draft-length.js';
-import { noDraft, type Draft, type Drafter, type ModelDrafter } from './drafter.js';
+import { modelClass, noClass, type Drafter, type ModelDrafter } from './drafter.js';
 
 export interface SpeculationParts {
   readonly lookup: Drafter | undefined;
@@ -12,14 +12,15 @@ export interface SpeculationParts {
   readonly now: () => number;
 }
 
-/** The class of drafts by models; those of lookup are the lengths of their matches. */
-const modelClass = -1;
+const noTokens: readonly number[] = [];
 
 export class Speculation {
   readonly #parts: SpeculationParts;
   readonly #length = new DraftLength();
   readonly #counts = new SpeculationCounts();
   readonly #text: number[] = [];
+  /** The class of the last draft. */
+  #draftClass = noClass;
 
   constructor(parts: SpeculationParts) {
     this.#parts = parts;
@@ -32,32 +33,36 @@ export class Speculation {
   }
 
   /** Drafts for the next step. @param numKnown tokens of the step that are not drafted */
-  async draft(numKnown: number, maxDrafted: number): Promise<Draft> {
-    if (maxDrafted <= 0) return noDraft;
-    const found = this.#parts.lookup?.draft(maxDrafted) ?? noDraft;
-    const count = this.#length.choose(found.draftClass, numKnown, found.tokens.length);
-    if (count > 0) return { tokens: found.tokens.slice(0, count), draftClass: found.draftClass };
-    return this.#computeDraft(numKnown, maxDrafted);
+  draft(numKnown: number, maxDrafted: number): readonly number[] | Promise<readonly number[]> {
+    const { lookup, model } = this.#parts;
+    this.#draftClass = noClass;
+    if (maxDrafted <= 0) return noTokens;
+    const found = lookup?.find() ?? noClass;
+    const count = found === noClass ? 0 : this.#length.choose(found, numKnown, maxDrafted);
+    if (lookup === undefined || count === 0) {
+      return model === undefined ? noTokens : this.#computeDraft(model, numKnown, maxDrafted);
+    }
+    this.#draftClass = found;
+    return lookup.draft(count);
   }
 
-  async #computeDraft(numKnown: number, maxDrafted: number): Promise<Draft> {
-    const { model, now } = this.#parts;
-    if (model === undefined) return noDraft;
-    const count = this.#length.choose(modelClass, numKnown, maxDrafted, true);
-    if (count === 0) return noDraft;
+  async #computeDraft(model: ModelDrafter, numKnown: number, maxDrafted: number): Promise<readonly number[]> {
+    const { now } = this.#parts;
+    const count = this.#length.choose(modelClass, numKnown, maxDrafted);
+    if (count === 0) return noTokens;
     const beginMs = now();
     const tokens = await model.draft(this.#text, this.#text.slice(-numKnown), count);
     this.#length.noteDrafting(numKnown - 1 + tokens.length, now() - beginMs);
-    return { tokens, draftClass: modelClass };
+    this.#draftClass = modelClass;
+    return tokens;
   }
 
-  /** Records a step and what it accepted of its draft. */
-  note({ tokens, draftClass }: Draft, numKnown: number, numAccepted: number, ms: number): void {
-    this.#length.noteTime(numKnown + tokens.length, ms);
-    this.#length.noteTokens(1 + numAccepted);
-    if (tokens.length === 0) return;
-    this.#length.noteDraft(draftClass, numKnown, tokens.length, numAccepted, draftClass === modelClass);
-    for (const counts of [this.#counts, this.#parts.counts]) counts.add(tokens.length, numAccepted);
+  /** Records a step, its time without that of drafting, and what it accepted of the last draft. */
+  note(numDrafted: number, numKnown: number, numAccepted: number, ms: number): void {
+    this.#length.noteStep(this.#draftClass, numKnown, numDrafted, numAccepted, ms);
+    if (numDrafted === 0) return;
+    this.#counts.add(numDrafted, numAccepted);
+    this.#parts.counts.add(numDrafted, numAccepted);
   }
 
   metrics(): SpeculationMetrics {
