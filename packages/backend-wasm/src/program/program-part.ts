@@ -238,8 +238,8 @@ class WrittenPart implements LoadedPart {
     this.memory = memory;
     this.program = program;
     this.records = records;
-    this.share = createCallerShare(program, maxCallerMs);
     this.scalars = memory.heap.words(places.scalars, program.scalars.numWords);
+    this.share = createCallerShare(program, maxCallerMs, this.scalars);
     this.#places = places;
     this.#placeOf = placeOf;
     this.#repacked = plan.repacked;

@@ -20,9 +20,50 @@ export const workersOnly: CallerShare = { isShort: false, observe: () => undefin
 const workPerMs = 1e7;
 /** Weight of the newest run in the running mean. */
 const newest = 1 / 8;
+/** Runs on workers until the calling thread is tried again: other programs may have kept it busy. */
+const numRunsAway = 256;
 
-export function createCallerShare(program: Program, maxMs: number): CallerShare {
-  return maxMs > 0 && estimateMs(program) <= maxMs ? new MeasuredShare(maxMs) : workersOnly;
+/** Largest number of tokens whose steps have shares of their own. */
+const maxSized = 16;
+
+/** @param scalars the words of the program's scalars, which hold the sizes of the next run */
+export function createCallerShare(program: Program, maxMs: number, scalars: Int32Array): CallerShare {
+  if (maxMs === 0) return workersOnly;
+  const tokens = program.scalars.slots.get('T');
+  if (tokens === undefined || estimateMs(program) <= maxMs) return shareOf(program, maxMs);
+  return new SizedShare(program, maxMs, () => scalars[tokens.wordOffset]);
+}
+
+function shareOf(program: Program, maxMs: number, numTokens?: number): CallerShare {
+  return estimateMs(program, numTokens) <= maxMs ? new MeasuredShare(maxMs) : workersOnly;
+}
+
+/** A share for each small number of tokens: a large program may be short with few of them. */
+class SizedShare implements CallerShare {
+  readonly #program: Program;
+  readonly #maxMs: number;
+  readonly #numTokens: () => number;
+  readonly #shares: CallerShare[] = [];
+
+  constructor(program: Program, maxMs: number, numTokens: () => number) {
+    this.#program = program;
+    this.#maxMs = maxMs;
+    this.#numTokens = numTokens;
+  }
+
+  get isShort(): boolean {
+    return this.#share.isShort;
+  }
+
+  observe(timeMs: number): void {
+    this.#share.observe(timeMs);
+  }
+
+  get #share(): CallerShare {
+    const numTokens = this.#numTokens();
+    if (numTokens > maxSized) return workersOnly;
+    return (this.#shares[numTokens] ??= shareOf(this.#program, this.#maxMs, numTokens));
+  }
 }
 
 /** Short at first, then by the running mean of its times. */
@@ -30,6 +71,8 @@ class MeasuredShare implements CallerShare {
   readonly #maxMs: number;
   #isShort = true;
   #meanMs = 0;
+  /** Runs on workers since the last one on the calling thread. */
+  #numRuns = 0;
 
   constructor(maxMs: number) {
     this.#maxMs = maxMs;
@@ -41,14 +84,23 @@ class MeasuredShare implements CallerShare {
 
   observe(timeMs: number): void {
     this.#meanMs += (timeMs - this.#meanMs) * newest;
-    this.#isShort = this.#isShort ? this.#meanMs <= this.#maxMs : this.#meanMs < this.#maxMs / 4;
+    this.#numRuns = this.#isShort ? 0 : this.#numRuns + 1;
+    if (this.#isShort) this.#isShort = this.#meanMs <= this.#maxMs;
+    else if (this.#meanMs < this.#maxMs / 4 || this.#numRuns === numRunsAway) {
+      this.#isShort = true;
+      this.#meanMs = 0;
+    }
   }
 }
 
-/** Time of a run with all symbols at their capacity. */
-function estimateMs(program: Program): number {
+/** Time of a run of this many tokens and output rows, by default of the most, with all other symbols at their capacity. */
+function estimateMs(program: Program, numTokens?: number): number {
+  const symbols = new Map(program.symbols);
+  for (const symbol of ['T', 'R']) {
+    if (numTokens !== undefined && symbols.has(symbol)) symbols.set(symbol, numTokens);
+  }
   let work = 0;
-  for (const record of program.records) work += workOf(program, record);
+  for (const record of program.records) work += workOf({ ...program, symbols }, record);
   return work / workPerMs;
 }
 
