@@ -9,10 +9,10 @@ const windowTokens = 64;
 const allowance = windowTokens * (1 / (1 - maxLoss) - 1);
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
 const memory = 0.9;
-/** Step times are medians of so many steps, so that a pause of the process changes nothing. */
+/** Step times are the shortest of so many steps. */
 const numTimes = 5;
-/** Steps of several tokens before their cost is known. The first ones are slow: they wake threads that slept through plain steps. */
-const numTrials = 3;
+/** Steps of several tokens before their cost is known. The first ones are slow: code is new, and threads slept through plain steps. */
+const numTrials = 5;
 /** Minimum acceptance rate for these. */
 const minTrialRate = 1 / 4;
 /** Times of a size that no step had since so many steps are forgotten, and tried again. */
@@ -57,7 +57,7 @@ export class DraftLength {
     this.#times[numTokens]?.add(ms, ++this.#numSteps);
     this.#updateCosts();
     if (numDrafted > 0) this.#noteDraft(draftClass, numDrafted, numAccepted);
-    const draftMs = draftClass === modelClass ? numDrafted * this.#drafting.median : 0;
+    const draftMs = draftClass === modelClass ? numDrafted * this.#drafting.shortest : 0;
     const plainMs = this.#costs[1] as number;
     const measuredMs = this.#costs[numTokens] ?? plainMs;
     const stepMs = isTrial ? Math.min(measuredMs, numTokens * plainMs) : measuredMs;
@@ -81,7 +81,7 @@ export class DraftLength {
         ? Math.min(1, maxDrafted)
         : 0;
     }
-    const draftMs = isComputed ? this.#drafting.median : 0;
+    const draftMs = isComputed ? this.#drafting.shortest : 0;
     const limitMs = plainMs * (1 + rate * (allowance - spent));
     let best = 0;
     let bestSpeed = 1 / (this.#costs[numKnown] as number);
@@ -136,13 +136,13 @@ export class DraftLength {
       if (size > 1) times.forgetBefore(this.#numSteps - maxAge);
       if (!times.isKnown) continue;
       if (size > 1) this.#numMeasured += times.count;
-      const from = last === 0 ? times.median : (this.#costs[last] as number);
-      const perToken = last === 0 ? 0 : (times.median - from) / (size - last);
+      const from = last === 0 ? times.shortest : (this.#costs[last] as number);
+      const perToken = last === 0 ? 0 : (times.shortest - from) / (size - last);
       for (let i = last + 1; i <= size; i++) this.#costs[i] = from + perToken * (i - last);
       last = size;
     }
     const lastMs = this.#costs[last] as number;
-    const perToken = last === 1 ? lastMs : Math.max(0, lastMs - plain.median) / (last - 1);
+    const perToken = last === 1 ? lastMs : Math.max(0, lastMs - plain.shortest) / (last - 1);
     for (let size = last + 1; size <= maxInvariantTokens; size++) this.#costs[size] = lastMs + perToken * (size - last);
   }
 }
@@ -150,9 +150,9 @@ export class DraftLength {
 /** The latest times of one kind of step. */
 class Times {
   count = 0;
-  median = 0;
+  /** The shortest of them: pauses of the process, and threads that have to wake up, only make steps longer. */
+  shortest = 0;
   readonly #latest = new Float64Array(numTimes);
-  readonly #sorted = new Float64Array(numTimes);
   #next = 0;
   #lastStep = 0;
 
@@ -165,10 +165,8 @@ class Times {
     this.#next = (this.#next + 1) % numTimes;
     this.count = Math.min(numTimes, this.count + 1);
     this.#lastStep = step;
-    this.#sorted.set(this.#latest);
-    if (this.count < numTimes) this.#sorted.fill(Infinity, this.count);
-    this.#sorted.sort();
-    this.median = this.#sorted[(this.count - 1) >> 1] as number;
+    this.shortest = ms;
+    for (let i = 0; i < this.count; i++) this.shortest = Math.min(this.shortest, this.#latest[i] as number);
   }
 
   forgetBefore(step: number): void {
