@@ -12,7 +12,8 @@
 import './sources.ts';
 import { repackedDTypes, ropeEntryBytes } from '../src/kernels/kernel-traits.ts';
 
-const { maxGlobals, neuronGroup, normMargin } = await import('@winnow/ops');
+const { maxExponent, maxGlobals, maxInvariantTokens, maxPageExponent, neuronGroup, normMargin } =
+  await import('@winnow/ops');
 
 /** A named constant: host name, value, and description. */
 type Entry = readonly [name: string, value: number, doc?: string];
@@ -250,7 +251,7 @@ const agreements: Section = {
       512,
       'maximum number of activations that every thread quantizes redundantly, which is faster than a barrier',
     ],
-    ['minPanelTokens', 4, 'fewest tokens of GEMM by panels; fewer go by GEMV'],
+    ['minPanelTokens', 4, 'minimum number of tokens of GEMM by panels; fewer go by GEMV'],
     ['probeSteps', probeSteps, 'steps of one pass of the arithmetic probes, ten vectors each'],
     ['groupSize', groupSize, 'rows of a group that repacking interleaves'],
     ['neuronColumns', 128, 'rows of a repacked neuron have a multiple of so many columns'],
@@ -259,6 +260,45 @@ const agreements: Section = {
 
 /** Bytes of the meta of a block of activations. */
 export const metaBytes = 32;
+/** What the meta of a block of activations holds: `d` is the scale of its codes. */
+const metaOffsets: Section = {
+  kernelsOnly: true,
+  doc: 'Byte offsets in the meta of a block of activations.',
+  type: 'usize',
+  prefix: 'META_',
+  entries: [
+    ['scale', 0, 'd'],
+    ['sum', 4, 'd * sum of codes'],
+    ['minus_8', 8, '-8 * sum of codes'],
+    ['startQ8', 12, 'initial sum for unsigned codes of q8_0'],
+    ['minus_32', 16, '-32 * sum of codes: of the first half, then of the second'],
+    ['zero', 24],
+  ],
+};
+
+const vectorBytes = 16;
+/** Bytes of a binary16 scale for each row of a group. */
+const halvesBytes = 2 * groupSize;
+const scalesAtK = 2 * halvesBytes;
+const fifthsAtQ5K = scalesAtK + 3 * vectorBytes;
+const nibblesAtQ6K = halvesBytes + 4 * vectorBytes;
+
+/** Where the parts of a repacked super-block begin, see `assembly/gemm/repack.ts`. */
+const superBlocks: Section = {
+  kernelsOnly: true,
+  doc: 'Byte offsets in a repacked super-block of a group of rows.',
+  type: 'usize',
+  entries: [
+    ['scalesAtK', scalesAtK, 'q4_K and q5_K'],
+    ['nibblesAtQ4_K', scalesAtK + 3 * vectorBytes],
+    ['fifthsAtQ5_K', fifthsAtQ5K],
+    ['nibblesAtQ5_K', fifthsAtQ5K + 8 * vectorBytes],
+    ['scalesAtQ6_K', halvesBytes],
+    ['nibblesAtQ6_K', nibblesAtQ6K],
+    ['pairsAtQ6_K', nibblesAtQ6K + 32 * vectorBytes],
+  ],
+};
+
 /** Bytes of the unsigned codes of an unpacked block: 32 columns of a group of rows. */
 const unpackedCodes = 32 * groupSize;
 /** Where the second vector of floats of an unpacked block begins. */
@@ -291,14 +331,24 @@ const kernelConstants: readonly Section[] = [
       ['blockStreams', streams.blocks, 'groups of q8_0 or q4_0 that qgemv streams concurrently'],
       ['superBlockStreams', streams.superBlocks, 'the same for k-quants'],
       ['neuronGroup', neuronGroup, 'active neurons whose sums are rounded to f32 before they are added'],
-      ['maxInvariantTokens', 16, 'most tokens of a batch-invariant step, and of one whose contexts are split'],
-      ['maxSplits', 16, 'most splits of a context'],
+      [
+        'maxInvariantTokens',
+        maxInvariantTokens,
+        'maximum number of tokens of a batch-invariant step, and of one whose contexts are split',
+      ],
+      ['maxSplits', 16, 'maximum number of splits of a context'],
       [
         'splitItems',
         32,
         'work items of a long context: enough for threads, but few, since each begins by waiting for memory',
       ],
-      ['minSplit', 256, 'fewest slots in a split'],
+      ['minSplit', 256, 'minimum number of slots of a split'],
+      [
+        'maxPageExponent',
+        maxPageExponent,
+        'maximum exponent of a page relative to the best one, see `verified-topk-attention`',
+      ],
+      ['maxExponent', maxExponent, 'maximum exponent of a probability'],
       ['maxGlobals', maxGlobals, 'maximum number of global positions of a record'],
     ],
   },
@@ -312,6 +362,8 @@ const kernelConstants: readonly Section[] = [
 export const sections: readonly Section[] = [
   ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes, agreements],
   nativeTask,
+  metaOffsets,
+  superBlocks,
   ...kernelConstants,
   ...sizes,
 ];

@@ -3,6 +3,7 @@ export { activationFunction, activationKinds, type ActivationKind } from './nume
 export {
   checkCopy,
   copyBytes,
+  maxInvariantTokens,
   type Backend,
   type BackendLimits,
   type BufferGroup,
@@ -57,6 +58,7 @@ export type {
   TensorView,
 } from './spec/op-spec.js';
 export { clearState, createStates, finishStates, mergeState, type PartialStates } from './numerics/partial-softmax.js';
+export { maxExponent, maxPageExponent } from './attention/page-sampling.js';
 export { PageSelection, SeenPages, type PageBox, type PageSelectionShape } from './attention/page-selection.js';
 export { poolingKinds, type PoolingKind } from './ops/pool-rows.js';
 export {

@@ -5,8 +5,7 @@
  */
 import { flipSigns, halfMask, nibbleMask, onePairs, plainFactor } from '../simd/constants.generated';
 import { hasMaddubs, dotCodes, dotTwo, hasUsdot } from '../gemm/int8-dot';
-import { AXPY_ROWS, META_BYTES } from '../runtime/layout.generated';
-import { META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
+import { AXPY_ROWS, META_BYTES, META_MINUS_8, META_START_Q8 } from '../runtime/layout.generated';
 import { gatherGemvQ4, gatherGemvQ8 } from './gather-gemv.generated';
 import { lanesBytes } from './repacked-lanes';
 import { fma, highNibbles, intLaneSums, laneSums, lowNibbles } from '../simd/vector';

@@ -1,7 +1,6 @@
 /** qgemv of unpacked groups (see unpacked-groups.ts) with 16-bit dot products, for builds without relaxed SIMD. */
-import { META_SUM } from '../quant/quantize-activations';
 import { addNeighbors, fma } from '../simd/vector';
-import { META_BYTES, UNPACKED_BYTES, FIRST_FLOATS, SECOND_FLOATS } from '../runtime/layout.generated';
+import { META_BYTES, META_SUM, UNPACKED_BYTES, FIRST_FLOATS, SECOND_FLOATS } from '../runtime/layout.generated';
 
 /** One group times one token; returns `sums` plus the blocks. With `halves`, each half of a block has its own scales. */
 export function qgemvInt16(

@@ -2,20 +2,10 @@
  * Scales of k-quants in groups of four interleaved rows, shared by the kernels of qgemv.generated.ts and unpacked-groups.ts. T is
  * i16 where products are summed by maddubs, else i32.
  */
-import { META_SUM } from '../quant/quantize-activations';
 import { halfFactor, halfMask, pairMask } from '../simd/constants.generated';
 import { fma } from '../simd/vector';
 import { addPairs, dot, pairs } from './int8-dot';
-import { META_BYTES } from '../runtime/layout.generated';
-
-// offsets in a super-block of a group, see repack.ts
-export const SCALES_AT_K: usize = 16; // q4_K and q5_K
-export const NIBBLES_AT_Q4_K: usize = 64;
-export const FIFTHS_AT_Q5_K: usize = 64;
-export const NIBBLES_AT_Q5_K: usize = 192;
-export const SCALES_AT_Q6_K: usize = 8;
-export const NIBBLES_AT_Q6_K: usize = 72;
-export const PAIRS_AT_Q6_K: usize = 584;
+import { META_BYTES, META_SUM, SCALES_AT_K } from '../runtime/layout.generated';
 
 /** Four repacked scales as f32; all are normal numbers or zeros, see repack.ts. */
 export function scales4(at: usize, mask: v128, factor: v128): v128 {

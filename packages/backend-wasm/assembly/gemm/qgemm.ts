@@ -3,13 +3,13 @@
  * vectors of codes stay in registers.
  */
 import { Q4_0, Q6_K, Q8_0 } from '../quant/dequantize';
-import { META_START_Q8, SIDE_BYTES } from '../quant/quantize-activations';
+import { SIDE_BYTES } from '../quant/quantize-activations';
 import { halfFactor, halfMask } from '../simd/constants.generated';
 import { qgemvInt16 } from './int16-dot';
 import { hasMaddubs, hasUsdot } from './int8-dot';
 import { scales4 } from './k-quants';
 import * as kernels from './qgemm.generated';
-import { META_BYTES, FIRST_FLOATS } from '../runtime/layout.generated';
+import { FIRST_FLOATS, META_BYTES, META_START_Q8 } from '../runtime/layout.generated';
 
 /**
  * Adds an unpacked block (see unpacked-groups.ts) times tokens to `sums[token][4]`, padded to a multiple of four tokens.

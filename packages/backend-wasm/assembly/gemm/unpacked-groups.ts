@@ -16,11 +16,11 @@ import {
   Q5_K_BLOCK_BYTES,
   Q6_K_BLOCK_BYTES,
 } from '../quant/dequantize';
-import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from '../quant/quantize-activations';
 import { byteMask, halfFactor, halfMask, nibbleMask, pairMask } from '../simd/constants.generated';
-import { SECOND_FLOATS, FIRST_FLOATS, GROUP_SIZE, UNPACKED_BYTES } from '../runtime/layout.generated';
+import { META_MINUS_32, META_MINUS_8, META_START_Q8, META_ZERO } from '../runtime/layout.generated';
+import { FIRST_FLOATS, GROUP_SIZE, SECOND_FLOATS, UNPACKED_BYTES } from '../runtime/layout.generated';
+import * as layout from '../runtime/layout.generated';
 import { highNibbles, lowNibbles } from '../simd/vector';
-import * as layout from './k-quants';
 import { fifthBit, lowByte, minsK, scales4, scalesK } from './k-quants';
 
 /** Offset of the initial integer sum in the meta of a block of activations: it corrects for the zero point of codes. */

@@ -17,12 +17,10 @@ import {
 } from '../attention/slot-list';
 import * as op from '../operands/verified-topk-attention.generated';
 import { floatAt, intAt, setFloat, setInt } from '../runtime/arrays';
+import { MAX_EXPONENT, MAX_PAGE_EXPONENT } from '../runtime/layout.generated';
 import { localScratch } from '../runtime/record';
 import { fma, sum4, weight4 } from '../simd/vector';
 
-/** The largest exponent of a page relative to the best one, and of a probability. */
-const MAX_PAGE_EXPONENT: i32 = 20;
-const MAX_EXPONENT: i32 = 31;
 /** Exponent of pages that are read as a whole. */
 const CERTAIN: i32 = i32.MIN_VALUE;
 const LN2: f32 = 0.6931471805599453;

@@ -7,16 +7,16 @@ import { flipSigns, roundingMagic } from '../simd/constants.generated';
 import { Q8_0 } from './dequantize';
 import { dot, hasUsdot } from '../gemm/int8-dot';
 import { sumI4 } from '../simd/vector';
-import { META_BYTES } from '../runtime/layout.generated';
+import {
+  META_BYTES,
+  META_MINUS_32,
+  META_MINUS_8,
+  META_SCALE,
+  META_START_Q8,
+  META_SUM,
+  META_ZERO,
+} from '../runtime/layout.generated';
 import { nextItems } from '../runtime/threads';
-
-// offsets in the meta of a block
-const META_SCALE: usize = 0; // d
-export const META_SUM: usize = 4; // d * sum of codes
-export const META_MINUS_8: usize = 8; // -8 * sum of codes
-export const META_START_Q8: usize = 12; // initial sum for unsigned codes of q8_0
-export const META_MINUS_32: usize = 16; // -32 * sum of codes: of the first half, then of the second
-export const META_ZERO: usize = 24;
 
 function codesBytes(numTokens: i32, numInputs: i32): usize {
   return (<usize>numTokens * <usize>numInputs + 63) & ~63;

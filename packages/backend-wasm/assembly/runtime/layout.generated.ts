@@ -63,7 +63,7 @@ export const JOB_OPCODE_PROBE_F32: i32 = 1012;
 export const JOB_OPCODE_PROBE_INT8: i32 = 1013;
 
 export const MAX_OWN_CODES: i32 = 512; // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
-export const MIN_PANEL_TOKENS: i32 = 4; // fewest tokens of GEMM by panels; fewer go by GEMV
+export const MIN_PANEL_TOKENS: i32 = 4; // minimum number of tokens of GEMM by panels; fewer go by GEMV
 export const PROBE_STEPS: i32 = 8; // steps of one pass of the arithmetic probes, ten vectors each
 export const GROUP_SIZE: i32 = 4; // rows of a group that repacking interleaves
 export const NEURON_COLUMNS: i32 = 128; // rows of a repacked neuron have a multiple of so many columns
@@ -79,6 +79,23 @@ export const TASK_THREAD: usize = 24;
 export const TASK_NUM_THREADS: usize = 28; // number of threads that work on the record
 export const TASK_OFFSET: usize = 960; // distance from the frame to the task
 
+// Byte offsets in the meta of a block of activations.
+export const META_SCALE: usize = 0; // d
+export const META_SUM: usize = 4; // d * sum of codes
+export const META_MINUS_8: usize = 8; // -8 * sum of codes
+export const META_START_Q8: usize = 12; // initial sum for unsigned codes of q8_0
+export const META_MINUS_32: usize = 16; // -32 * sum of codes: of the first half, then of the second
+export const META_ZERO: usize = 24;
+
+// Byte offsets in a repacked super-block of a group of rows.
+export const SCALES_AT_K: usize = 16; // q4_K and q5_K
+export const NIBBLES_AT_Q4_K: usize = 64;
+export const FIFTHS_AT_Q5_K: usize = 64;
+export const NIBBLES_AT_Q5_K: usize = 192;
+export const SCALES_AT_Q6_K: usize = 8;
+export const NIBBLES_AT_Q6_K: usize = 72;
+export const PAIRS_AT_Q6_K: usize = 584;
+
 export const META_BYTES: usize = 32; // bytes of the meta of a block of activations
 export const FIRST_FLOATS: usize = 128; // where the first vector of floats of an unpacked block begins
 export const SECOND_FLOATS: usize = 144; // where the second one begins
@@ -91,10 +108,12 @@ export const AXPY_ROWS: i32 = 8; // rows that axpy kernels take at once
 export const BLOCK_STREAMS: i32 = 8; // groups of q8_0 or q4_0 that qgemv streams concurrently
 export const SUPER_BLOCK_STREAMS: i32 = 4; // the same for k-quants
 export const NEURON_GROUP: i32 = 32; // active neurons whose sums are rounded to f32 before they are added
-export const MAX_INVARIANT_TOKENS: i32 = 16; // most tokens of a batch-invariant step, and of one whose contexts are split
-export const MAX_SPLITS: i32 = 16; // most splits of a context
+export const MAX_INVARIANT_TOKENS: i32 = 16; // maximum number of tokens of a batch-invariant step, and of one whose contexts are split
+export const MAX_SPLITS: i32 = 16; // maximum number of splits of a context
 export const SPLIT_ITEMS: i32 = 32; // work items of a long context: enough for threads, but few, since each begins by waiting for memory
-export const MIN_SPLIT: i32 = 256; // fewest slots in a split
+export const MIN_SPLIT: i32 = 256; // minimum number of slots of a split
+export const MAX_PAGE_EXPONENT: i32 = 20; // maximum exponent of a page relative to the best one, see `verified-topk-attention`
+export const MAX_EXPONENT: i32 = 31; // maximum exponent of a probability
 export const MAX_GLOBALS: i32 = 16; // maximum number of global positions of a record
 
 export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are rounded up: they are bounds

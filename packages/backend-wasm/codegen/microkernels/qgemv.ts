@@ -235,14 +235,14 @@ const superBlock = `
 
 const imports = `
   import { Q4_0_BLOCK_BYTES, Q4_K, Q5_K, Q8_0_BLOCK_BYTES, bytesOf } from '../quant/dequantize';
-  import { META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../quant/quantize-activations';
-  import { GROUP_SIZE, META_BYTES } from '../runtime/layout.generated';
+  import { GROUP_SIZE, META_BYTES, META_MINUS_32, META_MINUS_8, META_START_Q8 } from '../runtime/layout.generated';
+  import { FIFTHS_AT_Q5_K, NIBBLES_AT_Q4_K, NIBBLES_AT_Q5_K, NIBBLES_AT_Q6_K } from '../runtime/layout.generated';
+  import { PAIRS_AT_Q6_K, SCALES_AT_K, SCALES_AT_Q6_K } from '../runtime/layout.generated';
   import { byteMask, halfFactor, halfMask, nibbleMask, onePairs, pairMask } from '../simd/constants.generated';
   import { fma, highNibbles, lowNibbles } from '../simd/vector';
   import { dot, dotNibbles, dotSignMagnitude, dotTwo } from './int8-dot';
   import { addProducts, addScaled, addSubBlocks, addSuperBlock, fifthBit, joinChains } from './k-quants';
-  import { FIFTHS_AT_Q5_K, NIBBLES_AT_Q4_K, NIBBLES_AT_Q5_K, NIBBLES_AT_Q6_K, PAIRS_AT_Q6_K } from './k-quants';
-  import { SCALES_AT_K, SCALES_AT_Q6_K, scales4, scalesK } from './k-quants';`;
+  import { scales4, scalesK } from './k-quants';`;
 
 export const qgemvFiles: ReadonlyMap<string, string> = new Map([
   [

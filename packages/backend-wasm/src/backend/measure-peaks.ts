@@ -3,6 +3,7 @@
  */
 import type { WasmHost } from '../host/host.js';
 import { compileKernels, supportsRelaxedSimd, type Variant } from '../host/web-assembly.js';
+import { jobOf, matrixRecord, matrixRecordWords } from '../kernels/job-words.js';
 import { controlWords, jobOpcodes, jobWords, pageBytes, planWords, probeSteps } from '../kernels/layout.generated.js';
 import { Heap } from '../memory/heap.js';
 import { workersOnly } from '../runner/caller-share.js';
@@ -45,7 +46,6 @@ const passesPerUnit = 8192;
 const unitsPerThread = 8;
 /** Bytes that the arithmetic loops read. */
 const operandBytes = 1024;
-const recordWords = 9;
 const localBytes = 64;
 const defaultMemoryBytes = 2 ** 27;
 
@@ -113,21 +113,21 @@ export async function measurePeaksOn(
  */
 function prepare(heap: Heap, runner: Runner, numThreads: number): (probe: Probe) => Promise<number> {
   const numRecords = 2;
-  const wordsAt = heap.allocate(numRecords * recordWords * 4, 'probe');
+  const wordsAt = heap.allocate(numRecords * matrixRecordWords * 4, 'probe');
   const planAt = heap.allocate(numRecords * planWords * 4, 'probe');
   const jobAt = heap.allocate(jobWords * 4, 'probe');
   const profileAt = heap.allocate(numRecords * 8, 'probe');
   const localAt = heap.allocate(localBytes * numThreads, 'probe');
   const plan = heap.words(planAt, numRecords * planWords);
-  for (let record = 0; record < numRecords; record++) plan[record * planWords] = wordsAt + record * recordWords * 4;
-  heap.words(jobAt, jobWords).set([planAt, 0, 0, localAt, localBytes, profileAt]);
+  for (let record = 0; record < numRecords; record++)
+    plan[record * planWords] = wordsAt + record * matrixRecordWords * 4;
+  heap.words(jobAt, jobWords).set(jobOf({ plan: planAt, local: localAt, localBytes, profile: profileAt }));
   const times = new Float64Array(heap.memory.buffer, profileAt, numRecords);
-  const recordOf = ({ opcode, address, numUnits, unitSize }: Probe): number[] => [
-    ...[opcode, recordWords, -1, 3, 0, address, 0, numUnits, unitSize],
-  ];
+  const recordOf = ({ opcode, address, numUnits, unitSize }: Probe): number[] =>
+    matrixRecord(opcode, { ggmlType: 0, address, numRows: numUnits, numColumns: unitSize });
   return async (probe) => {
     const empty = { opcode: jobOpcodes.probeTouch, address: probe.address, numUnits: 0, unitSize: 0 };
-    heap.words(wordsAt, numRecords * recordWords).set([...recordOf(empty), ...recordOf(probe)]);
+    heap.words(wordsAt, numRecords * matrixRecordWords).set([...recordOf(empty), ...recordOf(probe)]);
     times.fill(0);
     await runner.run({ address: jobAt, begin: 0, end: numRecords, share: workersOnly });
     return times[1] as number;

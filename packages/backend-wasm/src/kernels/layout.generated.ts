@@ -78,7 +78,7 @@ export const jobOpcodes = {
 
 /** Maximum number of activations that every thread quantizes redundantly, which is faster than a barrier. */
 export const maxOwnCodes = 512;
-/** Fewest tokens of GEMM by panels; fewer go by GEMV. */
+/** Minimum number of tokens of GEMM by panels; fewer go by GEMV. */
 export const minPanelTokens = 4;
 /** Steps of one pass of the arithmetic probes, ten vectors each. */
 export const probeSteps = 8;

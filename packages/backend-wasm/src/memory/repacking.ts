@@ -5,6 +5,7 @@
 import type { OpRecord, Program, TensorRef } from '@winnow/ops';
 import { dtypeInfo, tensorBytes, type DType } from '@winnow/tensor';
 import { instantiate, type WasmModule } from '../host/web-assembly.js';
+import { jobOf, matrixRecord, matrixRecordWords } from '../kernels/job-words.js';
 import { repackedDTypes, traitsOf, type RepackOrder } from '../kernels/kernel-traits.js';
 import {
   controlWords,
@@ -165,8 +166,6 @@ interface RepackJob {
   finish(): readonly BufferStep[];
 }
 
-const recordWords = 9;
-
 /** Writes a job with one record per step. */
 export function writeRepackJob(steps: readonly BufferStep[], heap: Heap, numThreads: number): RepackJob {
   const { region, address, planAt } = writeJob(steps, heap, numThreads);
@@ -197,23 +196,24 @@ function writeJob(
   const localBytes =
     64 + Math.max(...steps.map(({ tensor }) => groupSize * tensorBytes(tensor.dtype, [tensor.numColumns])));
   const local = Math.ceil(localBytes / 64) * 64;
-  const wordsBytes = steps.length * recordWords * 4;
+  const wordsBytes = steps.length * matrixRecordWords * 4;
   const planBytes = steps.length * planWords * 4;
   const region = heap.allocate(jobWords * 4 + wordsBytes + planBytes + 64 + local * numThreads, 'repacking of weights');
   const wordsAt = region + jobWords * 4;
   const planAt = wordsAt + wordsBytes;
   const localAt = Math.ceil((planAt + planBytes) / 64) * 64;
-  const words = heap.words(wordsAt, steps.length * recordWords);
+  const words = heap.words(wordsAt, steps.length * matrixRecordWords);
   const plan = heap.words(planAt, steps.length * planWords);
   for (const [index, { tensor, address, isRepacking }] of steps.entries()) {
     const at = address + tensor.byteOffset;
     const { repack, restore } = opcodes[tensor.order];
     const opcode = isRepacking ? repack : restore;
     const ggmlType = dtypeInfo(tensor.dtype).ggmlType;
-    words.set([opcode, recordWords, -1, 3, ggmlType, at, 0, tensor.numRows, tensor.numColumns], index * recordWords);
-    plan[index * planWords] = wordsAt + index * recordWords * 4;
+    const { numRows, numColumns } = tensor;
+    words.set(matrixRecord(opcode, { ggmlType, address: at, numRows, numColumns }), index * matrixRecordWords);
+    plan[index * planWords] = wordsAt + index * matrixRecordWords * 4;
   }
-  heap.words(region, jobWords).set([planAt, 0, 0, localAt, local, 0]);
+  heap.words(region, jobWords).set(jobOf({ plan: planAt, local: localAt, localBytes: local }));
   return { region, address: region, planAt };
 }
 

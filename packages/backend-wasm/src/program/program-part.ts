@@ -10,15 +10,8 @@ import {
   type TensorRef,
 } from '@winnow/ops';
 import { CapacityError } from '@winnow/tensor';
-import {
-  aheadAux,
-  jobBlock,
-  jobWords,
-  planEntry,
-  planFlags,
-  planWords,
-  tableAux,
-} from '../kernels/layout.generated.js';
+import { aheadAux, jobWords, planEntry, planFlags, planWords, tableAux } from '../kernels/layout.generated.js';
+import { jobOf } from '../kernels/job-words.js';
 import { capacityOf, product } from '../kernels/record-shapes.js';
 import type { Heap } from '../memory/heap.js';
 import type { MemoryShard } from '../memory/memory-shard.js';
@@ -128,13 +121,9 @@ function writePart(
     entries[aux + tableAux] = table < 0 ? 0 : places.tables[table];
     entries[aux + aheadAux] = aheadOf(program, plan.records, record);
   }
-  const job = heap.words(places.job, jobWords);
-  job[jobBlock.plan / 4] = places.plan;
-  job[jobBlock.scalars / 4] = places.scalars;
-  job[jobBlock.shared / 4] = places.shared;
-  job[jobBlock.local / 4] = places.local;
-  job[jobBlock.localBytes / 4] = localBytes;
-  job[jobBlock.profile / 4] = places.profile;
+  const { scalars, shared, local, profile } = places;
+  const job = jobOf({ plan: places.plan, scalars, shared, local, localBytes, profile });
+  heap.words(places.job, jobWords).set(job);
 }
 
 /** The flags of plan entries in memory. */

@@ -1,14 +1,20 @@
 /**
- * In batch-invariant programs, the bits of a token do not depend on the other tokens of its step, up to 16: of ops whose kernels choose
- * by the number of tokens, each row of a step equals that of a step of its own.
+ * In batch-invariant programs, the bits of a token do not depend on the other tokens of its step, up to `maxInvariantTokens`: of ops whose
+ * kernels choose by the number of tokens, each row of a step equals that of a step of its own.
  */
-import { createScalarBlock, ProgramBuilder, type Attributes, type Backend, type ProgramTensor } from '@winnow/ops';
+import {
+  createScalarBlock,
+  maxInvariantTokens as maxTokens,
+  ProgramBuilder,
+  type Attributes,
+  type Backend,
+  type ProgramTensor,
+} from '@winnow/ops';
 import { dtypeInfo, type DType } from '@winnow/tensor';
 import type { CaseTensor } from '../kernel-case.js';
 import { gaussian, ints, randomTensor, rngOf } from '../values.js';
 import type { CreateBackend } from './fixtures.js';
 
-const maxTokens = 16;
 /** Steps of these numbers of tokens begin at token 0 or end at the last one. */
 const stepSizes = [2, 3, 4, 5, 9, maxTokens];
 

@@ -1,7 +1,7 @@
 /** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
-import { checkKvDTypes, type KvDTypes, type Program } from '@winnow/ops';
+import { checkKvDTypes, maxInvariantTokens, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
 import type { TracedLayer } from './attention-trace.js';
@@ -11,7 +11,7 @@ import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } 
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { draftAttention } from './draft-attention.js';
-import { isOff, maxInvariantTokens, selfPolicyOf } from './speculative.js';
+import { isOff, selfPolicyOf } from './speculative.js';
 import { checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */

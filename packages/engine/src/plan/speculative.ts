@@ -11,9 +11,6 @@ import { ArgumentError } from '@winnow/tensor';
  */
 export type Speculative = 'off' | 'lookup' | 'auto' | 'self' | 'draft' | `self=${string}`;
 
-/** Maximum number of tokens of a step in which the bits of each token are those of a step of its own. */
-export const maxInvariantTokens = 16;
-
 const kinds: readonly Speculative[] = ['off', 'lookup', 'auto', 'self', 'draft'];
 const selfPrefix = 'self=';
 

@@ -5,7 +5,7 @@
  *
  * A step is atomic for each sequence: its tokens are committed after its outputs were read, or rolled back.
  */
-import type { RecordProfile } from '@winnow/ops';
+import { maxInvariantTokens, type RecordProfile } from '@winnow/ops';
 import { CapacityError, ReleasedError } from '@winnow/tensor';
 import type { KvOffloader } from '../kv-offload/offloader.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
@@ -13,7 +13,6 @@ import type { StepMetrics } from '../metrics/model-metrics.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import { inOrder, nonEmpty, phaseOf, tokensOf, type Batch, type QueuedRequest, type StepRequest } from './batch.js';
 import type { WhenFull } from '../plan/options.js';
-import { maxInvariantTokens } from '../plan/speculative.js';
 import { gather } from './gather.js';
 import type { KvPool } from './kv-pool.js';
 import type { ModelRunner } from './model-runner.js';

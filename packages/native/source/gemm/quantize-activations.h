@@ -1,20 +1,13 @@
 /**
  * Activations as 8-bit integers with one scale per block of 32: `x = d * code`, `d = max |x| / 127`; the same codes and metas as
- * those of the interpreter (quantize-activations.ts). Metas are described there. On the level avx2, codes have a second form for
+ * those of the interpreter (quantize-activations.ts). On the level avx2, codes have a second form for
  * weights of eight bits: magnitudes [32] and signs [32].
  */
 #pragma once
+#include "../generated/layout.h"
 #include "../simd/simd.h"
 
 namespace WINNOW_NAMESPACE {
-// offsets in the meta of a block
-constexpr int META_SCALE = 0;      // d
-constexpr int META_SUM = 4;        // d * sum of codes
-constexpr int META_MINUS_8 = 8;    // -8 * sum of codes
-constexpr int META_START_Q8 = 12;  // initial sum for unsigned codes of q8_0
-constexpr int META_MINUS_32 = 16;  // -32 * sum of codes: of the first half, then of the second
-constexpr int META_ZERO = 24;
-
 inline float floatAt(const uint8_t* meta) {
   float value;
   memcpy(&value, meta, 4);

@@ -94,9 +94,9 @@ template <bool HAS_FIFTH> struct OffsetFormat {
   static constexpr Scaling scaling = Scaling::Offset;
   static constexpr int step = 8;
   static constexpr size_t stepBytes = 4 * (HAS_FIFTH ? Q5_K_BLOCK_BYTES : Q4_K_BLOCK_BYTES);
-  static constexpr size_t scalesAt = 16;
-  static constexpr size_t fifthsAt = 64;
-  static constexpr size_t nibblesAt = HAS_FIFTH ? 192 : 64;
+  static constexpr size_t scalesAt = SCALES_AT_K;
+  static constexpr size_t fifthsAt = FIFTHS_AT_Q5_K;
+  static constexpr size_t nibblesAt = HAS_FIFTH ? NIBBLES_AT_Q5_K : NIBBLES_AT_Q4_K;
 
   static void unpack(const Groups& groups, size_t at, UnpackedBlock* to) {
     unpackScales(groups, at, to);
@@ -148,9 +148,9 @@ template <> struct Format<Q6_K> {
   static constexpr Scaling scaling = Scaling::Halves;
   static constexpr int step = 8;
   static constexpr size_t stepBytes = 4 * Q6_K_BLOCK_BYTES;
-  static constexpr size_t scalesAt = 8;
-  static constexpr size_t nibblesAt = 72;
-  static constexpr size_t pairsAt = 584;
+  static constexpr size_t scalesAt = SCALES_AT_Q6_K;
+  static constexpr size_t nibblesAt = NIBBLES_AT_Q6_K;
+  static constexpr size_t pairsAt = PAIRS_AT_Q6_K;
 
   static void unpack(const Groups& groups, size_t at, UnpackedBlock* to) {
     const Floats d = groupScales(groups, at);

@@ -69,7 +69,7 @@ constexpr int32_t JOB_OPCODE_PROBE_INT8 = 1013;
 
 // maximum number of activations that every thread quantizes redundantly, which is faster than a barrier
 constexpr int32_t MAX_OWN_CODES = 512;
-constexpr int32_t MIN_PANEL_TOKENS = 4;  // fewest tokens of GEMM by panels; fewer go by GEMV
+constexpr int32_t MIN_PANEL_TOKENS = 4;  // minimum number of tokens of GEMM by panels; fewer go by GEMV
 constexpr int32_t PROBE_STEPS = 8;  // steps of one pass of the arithmetic probes, ten vectors each
 constexpr int32_t GROUP_SIZE = 4;  // rows of a group that repacking interleaves
 constexpr int32_t NEURON_COLUMNS = 128;  // rows of a repacked neuron have a multiple of so many columns
@@ -85,6 +85,23 @@ constexpr uint32_t TASK_THREAD = 24;
 constexpr uint32_t TASK_NUM_THREADS = 28;  // number of threads that work on the record
 constexpr uint32_t TASK_OFFSET = 960;  // distance from the frame to the task
 
+// Byte offsets in the meta of a block of activations.
+constexpr uint32_t META_SCALE = 0;  // d
+constexpr uint32_t META_SUM = 4;  // d * sum of codes
+constexpr uint32_t META_MINUS_8 = 8;  // -8 * sum of codes
+constexpr uint32_t META_START_Q8 = 12;  // initial sum for unsigned codes of q8_0
+constexpr uint32_t META_MINUS_32 = 16;  // -32 * sum of codes: of the first half, then of the second
+constexpr uint32_t META_ZERO = 24;
+
+// Byte offsets in a repacked super-block of a group of rows.
+constexpr uint32_t SCALES_AT_K = 16;  // q4_K and q5_K
+constexpr uint32_t NIBBLES_AT_Q4_K = 64;
+constexpr uint32_t FIFTHS_AT_Q5_K = 64;
+constexpr uint32_t NIBBLES_AT_Q5_K = 192;
+constexpr uint32_t SCALES_AT_Q6_K = 8;
+constexpr uint32_t NIBBLES_AT_Q6_K = 72;
+constexpr uint32_t PAIRS_AT_Q6_K = 584;
+
 constexpr uint32_t META_BYTES = 32;  // bytes of the meta of a block of activations
 constexpr uint32_t FIRST_FLOATS = 128;  // where the first vector of floats of an unpacked block begins
 constexpr uint32_t SECOND_FLOATS = 144;  // where the second one begins
@@ -97,10 +114,12 @@ constexpr int32_t AXPY_ROWS = 8;  // rows that axpy kernels take at once
 constexpr int32_t BLOCK_STREAMS = 8;  // groups of q8_0 or q4_0 that qgemv streams concurrently
 constexpr int32_t SUPER_BLOCK_STREAMS = 4;  // the same for k-quants
 constexpr int32_t NEURON_GROUP = 32;  // active neurons whose sums are rounded to f32 before they are added
-constexpr int32_t MAX_INVARIANT_TOKENS = 16;  // most tokens of a batch-invariant step, and of one whose contexts are split
-constexpr int32_t MAX_SPLITS = 16;  // most splits of a context
+constexpr int32_t MAX_INVARIANT_TOKENS = 16;  // maximum number of tokens of a batch-invariant step, and of one whose contexts are split
+constexpr int32_t MAX_SPLITS = 16;  // maximum number of splits of a context
 constexpr int32_t SPLIT_ITEMS = 32;  // work items of a long context: enough for threads, but few, since each begins by waiting for memory
-constexpr int32_t MIN_SPLIT = 256;  // fewest slots in a split
+constexpr int32_t MIN_SPLIT = 256;  // minimum number of slots of a split
+constexpr int32_t MAX_PAGE_EXPONENT = 20;  // maximum exponent of a page relative to the best one, see `verified-topk-attention`
+constexpr int32_t MAX_EXPONENT = 31;  // maximum exponent of a probability
 constexpr int32_t MAX_GLOBALS = 16;  // maximum number of global positions of a record
 
 constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are rounded up: they are bounds

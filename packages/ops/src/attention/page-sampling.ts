@@ -7,9 +7,9 @@ import { boxBound, type PageBox } from './page-selection.js';
 import { bindCap, chooseLargest } from './sparse-inputs.js';
 
 /** The largest exponent of a page relative to that of the best page: rarer keys would not change an f32 sum. */
-const maxPageExponent = 20;
+export const maxPageExponent = 20;
 /** The largest exponent of a probability: a level has 32 bits. */
-const maxExponent = 31;
+export const maxExponent = 31;
 
 /** Sizes of the sampling for one KV head. */
 export interface PageSamplingShape {

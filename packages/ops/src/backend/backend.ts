@@ -41,6 +41,9 @@ export interface BackendLimits {
  */
 export type NeuronLayout = 'interleaved' | 'separate';
 
+/** Maximum number of tokens of a step in which the bits of each token are those of a step of its own. */
+export const maxInvariantTokens = 16;
+
 /** An op that ran on the reference because the backend has no kernel for it. */
 export interface Fallback {
   readonly op: string;
@@ -59,8 +62,8 @@ export interface PrepareOptions {
    */
   readonly hostBuffers?: ReadonlySet<string>;
   /**
-   * The bits of a token must not depend on the other tokens of its step, up to 16: only for backends with `isBatchInvariant`. May cost
-   * speed. Default false.
+   * The bits of a token must not depend on the other tokens of its step, up to `maxInvariantTokens`: only for backends
+   * with `isBatchInvariant`. May cost speed. Default false.
    */
   readonly batchInvariant?: boolean;
   /** Measure every record. Default false. */

@@ -1,5 +1,5 @@
 /** Chooses how many tokens to draft, from measured step times and acceptance rates. */
-import { maxInvariantTokens } from '../../plan/speculative.js';
+import { maxInvariantTokens } from '@winnow/ops';
 import { modelClass } from './drafter.js';
 
 /** Over any window of this many tokens, drafts may cost at most this share of the speed, by the measured step times. */
