@@ -11,6 +11,8 @@ interface Options {
   readonly context?: number;
   readonly batchSize?: number;
   readonly threads?: number;
+  readonly trace?: { readonly attention?: boolean };
+  readonly attention?: string;
   readonly memory?: number | { readonly budget?: number };
   readonly kvCache?: Cache;
   readonly adapters?: readonly { readonly source: string; readonly scale?: number }[];
@@ -22,6 +24,8 @@ const names: OptionNames<Options> = {
   context: true,
   batchSize: true,
   threads: true,
+  trace: { attention: true },
+  attention: true,
   memory: { budget: true },
   kvCache: { dtype: { keys: true, values: true }, offload: { folder: true } },
   adapters: { source: true, scale: true },
@@ -43,6 +47,8 @@ test.each([
   [{ contxt: 1 }, 'unknown option "contxt"; did you mean "context"?'],
   [{ contextSize: 1 }, 'unknown option "contextSize"; did you mean "context"?'],
   [{ numThreads: 1 }, 'unknown option "numThreads"; did you mean "threads"?'],
+  [{ atention: 'dense' }, 'unknown option "atention"; did you mean "attention"?'],
+  [{ trace: { atention: true } }, 'unknown option "trace.atention"; did you mean "trace.attention"?'],
   [{ batch_size: 1 }, 'unknown option "batch_size"; did you mean "batchSize"?'],
   [{ kvCache: { dtyp: 'f16' } }, 'unknown option "kvCache.dtyp"; did you mean "kvCache.dtype"?'],
   [

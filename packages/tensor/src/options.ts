@@ -86,17 +86,25 @@ function pathsOf(names: NameTree, prefix: string): string[] {
   ]);
 }
 
+/** Options with shorter paths first. */
+function byDepth(paths: readonly string[]): string[] {
+  const depthOf = (path: string): number => path.split('.').length;
+  return paths.toSorted((a, b) => depthOf(a) - depthOf(b));
+}
+
 /**
- * An option with the same name in another group, or the one with the smallest edit distance, preferring the same group.
+ * An option with the same name in another group, or the one with the smallest edit distance, preferring the same group,
+ * then short paths.
  */
 function nearestOf(path: string, name: string, own: readonly string[], all: readonly string[]): string | undefined {
   const plain = (text: string): string => text.toLowerCase().replaceAll(/[-_]/g, '');
   const lastOf = (text: string): string => text.slice(text.lastIndexOf('.') + 1);
-  const namesake = [...own, ...all].find((known) => plain(lastOf(known)) === plain(name));
+  const known = [...byDepth(own), ...byDepth(all)];
+  const namesake = known.find((other) => plain(lastOf(other)) === plain(name));
   if (namesake !== undefined) return namesake;
-  const editsTo = (known: string): number =>
-    Math.min(numEdits(plain(name), plain(lastOf(known))), numEdits(plain(path), plain(known)));
-  return closest([...own, ...all], Math.max(2, Math.floor(name.length * 0.4)), editsTo);
+  const editsTo = (other: string): number =>
+    Math.min(numEdits(plain(name), plain(lastOf(other))), numEdits(plain(path), plain(other)));
+  return closest(known, Math.max(2, Math.floor(name.length * 0.4)), editsTo);
 }
 
 /** The known name with the fewest edits from `name`, if any is near. */

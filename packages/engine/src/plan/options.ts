@@ -90,10 +90,10 @@ export const kvCacheNames: OptionNames<KvCacheOptions> = {
   whenFull: true,
 };
 
-/** @throws {ArgumentError} unless `value` is a positive integer */
 /** Positions, slots and tokens are 32-bit integers. */
 const maxCount = 2 ** 31 - 1;
 
+/** @throws {ArgumentError} unless `value` is a positive integer */
 export function positiveInteger(argument: string, value: number): number {
   if (Number.isSafeInteger(value) && value > 0 && value <= maxCount) return value;
   const expected = value > maxCount ? `an integer from 1 to ${maxCount}` : 'a positive integer';
