@@ -16,7 +16,7 @@ import {
 } from '@winnow/models';
 import { fitEmbedding } from '../embedding/fit.js';
 import { resolveAuto } from '../plan/auto-attention.js';
-import { fitAuto } from '../plan/fit-model.js';
+import { fitModel } from '../plan/fit-model.js';
 import { openSparse } from '../sparsity/options.js';
 import { checkWeightTiers, type WeightHost } from '../weight-offload/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
@@ -76,7 +76,10 @@ export async function inspectOpenedModel(
       metadata,
       plan:
         'buildProgram' in description
-          ? orWhole(resolved, (fitting) => fitAuto(description, options, fitting, sparse, notice, noLimits).plan.memory)
+          ? orWhole(
+              resolved,
+              (fitting) => fitModel(description, options, fitting, sparse, notice, noLimits).plan.memory,
+            )
           : embeddingMemory(opened, file, description, options, sparse),
     };
   } finally {

@@ -10,7 +10,7 @@ import { checkDraftModel, speculativeOf } from '../generation/speculation/draft-
 import { guardedListener, type ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
 import { resolveAuto } from '../plan/auto-attention.js';
-import { fitAuto } from '../plan/fit-model.js';
+import { fitModel } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { beyondTrained, sessionOptions, type ModelPlan } from '../plan/model-plan.js';
@@ -94,7 +94,7 @@ async function describe(
   const notice = (text: string): void => report({ kind: 'notice', text });
   const limits = limitsOn(backend.limits, host.memoryBytes);
   const resolved = await resolveAuto(options, file.store, host, notice);
-  const fitted = fitAuto(traced, options, resolved, sparse, notice, limits);
+  const fitted = fitModel(traced, options, resolved, sparse, notice, limits);
   // sparse FFNs select neurons for all tokens of a step together
   const canVerify = fitted.plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
   const batchInvariant = checkVerifies(options.speculative ?? 'off', canVerify);
