@@ -6,16 +6,17 @@ import { fileSource } from '@winnow/bytes/node';
 import { openGgufFile } from '@winnow/gguf/node';
 import { localFolder } from '@winnow/hub/node';
 import { ArgumentError, FormatError, IoError } from '@winnow/tensor';
-import { isSafetensorsName, openGgufOrClose, type OpenPath } from '../load/open-location.js';
-import { openHubModel, openOneFileModel } from '../load/opened-model.js';
+import { openGgufOrClose, type OpenPath } from '../load/open-location.js';
+import { formatOfName, openHubModel } from '../load/opened-model.js';
 
-/** A folder is a Hugging Face model; a file is GGUF, or ONNX or safetensors according to its name. */
+/** A folder is a Hugging Face model; a file has the format of its name, by default GGUF. */
 export const openPath: OpenPath = async (location, { signal }) => {
   const path = pathOf(location);
   const withSignal = signal === undefined ? {} : { signal };
   if (await isFolder(path)) return openFolder(path, withSignal);
   if (/\.onnx$/i.test(path)) return openOnnxPath(path, withSignal);
-  if (isSafetensorsName(path)) return openOneFileModel(await fileSource(path), withSignal);
+  const format = formatOfName(path);
+  if (format !== undefined) return format.open(await fileSource(path), withSignal);
   return openGgufOrClose(await openGgufFile(path, withSignal));
 };
 

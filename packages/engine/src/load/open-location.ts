@@ -3,7 +3,14 @@ import { blobSource, httpSource, readBytes, type ByteSource } from '@winnow/byte
 import { openGguf, openGgufUrl, type GgufFile } from '@winnow/gguf';
 import type { HubFiles } from '@winnow/hub';
 import { ArgumentError } from '@winnow/tensor';
-import { openGgufModel, openHubModel, openOneFileModel, type OpenedModel } from './opened-model.js';
+import {
+  formatOfHeader,
+  formatOfName,
+  headerBytes,
+  openGgufModel,
+  openHubModel,
+  type OpenedModel,
+} from './opened-model.js';
 import { type ModelLocation, type OpenOptions, urlFolder } from './location.js';
 
 /** Opens a path: of the file system, or of the server of a page. */
@@ -50,28 +57,17 @@ export async function openUrl(text: string, { fetch: request = fetch, signal }: 
   const url = new URL(text);
   if (url.pathname.endsWith('/')) return openHubModel(urlFolder(url, request, signal), withSignal);
   const httpOptions = { fetch: request, ...withSignal };
-  if (isSafetensorsName(url.pathname)) return openOneFileModel(await httpSource(url, httpOptions), withSignal);
+  const format = formatOfName(url.pathname);
+  if (format !== undefined) return format.open(await httpSource(url, httpOptions), withSignal);
   return openGgufOrClose(await openGgufUrl(url, httpOptions));
-}
-
-export function isSafetensorsName(name: string): boolean {
-  return /\.safetensors$/i.test(name);
-}
-
-/** Offset of the first byte of a header of JSON, after its length. */
-const jsonAt = 8;
-
-/** The name of a Blob or of an open file need not say what it is. */
-async function isSafetensors(source: ByteSource, options: { signal?: AbortSignal }): Promise<boolean> {
-  if (source.sizeBytes <= jsonAt) return false;
-  const bytes = await readBytes(source, 0, jsonAt + 1, options);
-  return bytes[jsonAt] === '{'.charCodeAt(0) && new TextDecoder().decode(bytes.subarray(0, 4)) !== 'GGUF';
 }
 
 async function openSource(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
   let file: GgufFile;
   try {
-    if (await isSafetensors(source, options)) return await openOneFileModel(source, options);
+    const length = Math.min(headerBytes, source.sizeBytes);
+    const format = formatOfHeader(await readBytes(source, 0, length, options));
+    if (format !== undefined) return await format.open(source, options);
     file = await openGguf(source, options);
   } catch (error) {
     await source.close();

@@ -102,7 +102,7 @@ export async function openHubModel(files: HubFiles, options: OpenHubOptions = {}
  * Opens the parts of a folder that is one safetensors file, and takes ownership of it.
  * @throws {FormatError} when the header does not describe a model
  */
-export async function openOneFileModel(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
+async function openOneFileModel(source: ByteSource, options: { signal?: AbortSignal }): Promise<OpenedModel> {
   try {
     const { metadata } = await openSafetensors(source, options);
     const model = await openHubModel(oneFileFolder(source, metadata), options);
@@ -111,6 +111,36 @@ export async function openOneFileModel(source: ByteSource, options: { signal?: A
     await source.close();
     throw error;
   }
+}
+
+/** A format whose files are whole models. */
+interface FileFormat {
+  isName(name: string): boolean;
+  /** @param bytes the first `headerBytes` of a file, or all of a shorter one */
+  isHeader(bytes: Uint8Array): boolean;
+  /** Takes ownership of the source. */
+  open(source: ByteSource, options: { readonly signal?: AbortSignal }): Promise<OpenedModel>;
+}
+
+/** Bytes by which formats are recognized where a Blob or an open file has no telling name. */
+export const headerBytes = 9;
+
+/** A JSON header after its length of eight bytes. */
+function hasJson(bytes: Uint8Array): boolean {
+  return bytes[8] === '{'.charCodeAt(0) && new TextDecoder().decode(bytes.subarray(0, 4)) !== 'GGUF';
+}
+
+/** Files that none of these recognizes are read as GGUF, which may be split into several files. */
+const fileFormats: readonly FileFormat[] = [
+  { isName: (name) => /\.safetensors$/i.test(name), isHeader: hasJson, open: openOneFileModel },
+];
+
+export function formatOfName(name: string): FileFormat | undefined {
+  return fileFormats.find((format) => format.isName(name));
+}
+
+export function formatOfHeader(bytes: Uint8Array): FileFormat | undefined {
+  return fileFormats.find((format) => format.isHeader(bytes));
 }
 
 /** @throws {FormatError} also for tensors of unknown dtypes, since the model would be different without them */
