@@ -60,7 +60,7 @@ async function* measureDecode(context: SuiteContext, attentionCase: AttentionCas
   const { threads: threadCounts } = context.options;
   const { timings, amounts } = await measureCase(context, attentionCase, readOf);
   const bytes = cacheBytes(attentionCase, context);
-  const [fewest = 1] = threadCounts;
+  const [minThreads = 1] = threadCounts;
   for (const { label, ...side } of sidesOf(context)) {
     for (const threads of threadCounts) {
       const timing = timings[`work ${threads}${label}`]!;
@@ -70,10 +70,16 @@ async function* measureDecode(context: SuiteContext, attentionCase: AttentionCas
       const rate = gigaPerSecond(bytes, timing);
       const ratioOf = `${readOf({ label, ...side })}, ${threadsText(threads)}`;
       yield { suite, case: caseName, ...rate, unit: 'GB/s', ratio: rate.value / memory, ratioOf };
-      const base = timings[`work ${fewest}${label}`]!.medianMs;
+      const base = timings[`work ${minThreads}${label}`]!.medianMs;
       const ideal = { ratio: timing.medianMs / (bytes / memory / 1e6), ratioOf: `reading the cache once, ${ratioOf}` };
-      const scaling = { ratio: timing.medianMs / base, ratioOf: `the same, ${threadsText(fewest)}` };
-      yield { suite, case: caseName, ...milliseconds(timing), unit: 'ms', ...(threads === fewest ? ideal : scaling) };
+      const scaling = { ratio: timing.medianMs / base, ratioOf: `the same, ${threadsText(minThreads)}` };
+      yield {
+        suite,
+        case: caseName,
+        ...milliseconds(timing),
+        unit: 'ms',
+        ...(threads === minThreads ? ideal : scaling),
+      };
       if (side.isNative) yield gainOf(caseName, threads, rate, 'GB/s', timings);
     }
   }

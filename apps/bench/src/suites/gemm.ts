@@ -60,7 +60,7 @@ function* figuresOf(
   { timings, amounts }: Measured,
 ): Iterable<Figure> {
   const { dtype, numOutputs, numInputs, numTokens } = matmul;
-  const [fewest = 1] = threadCounts;
+  const [minThreads = 1] = threadCounts;
   const operations = numOperations(matmul);
   const peak = peakOf(dtype, side);
   const unit = peak.includes('f32') ? 'GFLOP/s' : 'GOP/s';
@@ -76,8 +76,8 @@ function* figuresOf(
       const ratio = rate.value / rateOf(`work ${threads}`).value;
       yield { ...figure, case: `${name}: gain`, ratio, ratioOf: `WebAssembly, ${threadsText(threads)}` };
     }
-    if (threads === fewest) continue;
-    const ratio = rate.value / rateOf(`work ${fewest}${side.label}`).value;
-    yield { ...figure, case: `${name}: scaling`, ratio, ratioOf: `the same, ${threadsText(fewest)}` };
+    if (threads === minThreads) continue;
+    const ratio = rate.value / rateOf(`work ${minThreads}${side.label}`).value;
+    yield { ...figure, case: `${name}: scaling`, ratio, ratioOf: `the same, ${threadsText(minThreads)}` };
   }
 }

@@ -83,7 +83,7 @@ function* figuresOf(
 ): Iterable<Figure> {
   const { dtype, numOutputs, numInputs } = matmul;
   const suite = 'gemv';
-  const [fewest = 1] = threadCounts;
+  const [minThreads = 1] = threadCounts;
   const bytes = weightBytes(matmul);
   const peakRate = (name: string): number => gigaPerSecond(probes[name]!.amount, timings[name]!).value;
   const readRate = (contender: string): number => gigaPerSecond(bytes, timings[contender]!).value;
@@ -102,8 +102,8 @@ function* figuresOf(
       const gain = read.value / readRate(`work ${threads}`);
       yield { ...figure, case: `${name}: gain`, ratio: gain, ratioOf: `WebAssembly, ${threadsText(threads)}` };
     }
-    if (threads === fewest) continue;
-    const scaling = read.value / readRate(`work ${fewest}${side.label}`);
-    yield { ...figure, case: `${name}: scaling`, ratio: scaling, ratioOf: `the same, ${threadsText(fewest)}` };
+    if (threads === minThreads) continue;
+    const scaling = read.value / readRate(`work ${minThreads}${side.label}`);
+    yield { ...figure, case: `${name}: scaling`, ratio: scaling, ratioOf: `the same, ${threadsText(minThreads)}` };
   }
 }

@@ -33,23 +33,23 @@ export const overhead: Suite = {
   summary: 'overhead of an op without work, of a barrier, and of a run',
   async *run(context) {
     const { threads: threadCounts, quick } = context.options;
-    const [fewest = 1] = threadCounts;
+    const [minThreads = 1] = threadCounts;
     const chains = chainsOf(quick);
     const timings = await measureChains(context, Object.entries(chains));
     const cost = (key: keyof typeof chains, threads: number): Rate =>
       milliseconds(timings[`${key} ${threads}`]!, chains[key].numRecords / 1000);
     for (const key of Object.keys(chains) as (keyof typeof chains)[]) {
       for (const threads of threadCounts) {
-        // compared with another kind of op at the fewest threads, with itself at more
-        const other = threads > fewest ? key : key === 'empty' ? 'tiny' : 'empty';
+        // compared with another kind of op at the smallest number of threads, with itself at more
+        const other = threads > minThreads ? key : key === 'empty' ? 'tiny' : 'empty';
         const rate = cost(key, threads);
-        const ratio = rate.value / cost(other, fewest).value;
+        const ratio = rate.value / cost(other, minThreads).value;
         const caseName = `${chains[key].name}, ${threadsText(threads)}`;
-        const ratioOf = `${chains[other].name}, ${threadsText(fewest)}`;
+        const ratioOf = `${chains[other].name}, ${threadsText(minThreads)}`;
         yield { suite, case: caseName, ...rate, unit: 'us', ratio, ratioOf } satisfies Figure;
-        if (key !== 'shared' || threads === fewest) continue;
-        const ideal = cost('shared', fewest);
-        const share = fewest / threads;
+        if (key !== 'shared' || threads === minThreads) continue;
+        const ideal = cost('shared', minThreads);
+        const share = minThreads / threads;
         const meeting = { value: rate.value - ideal.value * share, best: rate.best - ideal.best * share };
         yield {
           suite,

@@ -23,7 +23,7 @@ export const roofline: Suite = {
   summary: 'peaks of this machine through WebAssembly, and natively: memory, float and integer multiply-adds',
   async *run({ options, machine, nativeLevel }) {
     const names = nativeLevel === undefined ? probeNames : [...probeNames, ...nativeProbeNames];
-    const [fewest = 1] = options.threads;
+    const [minThreads = 1] = options.threads;
     const found = new Map<string, Probe>();
     const key = (name: ProbeName, threads: number): string => `${name}, ${threadsText(threads)}`;
     for (const threads of options.threads) {
@@ -31,7 +31,7 @@ export const roofline: Suite = {
     }
     const timings = await measure(Object.fromEntries(found), measureOptions(options, 15));
     for (const [caseName, { name, threads, amount, unit }] of found) {
-      const ratioOf = threads === fewest ? key(counterparts[name], threads) : key(name, fewest);
+      const ratioOf = threads === minThreads ? key(counterparts[name], threads) : key(name, minThreads);
       const other = found.get(ratioOf) as Probe;
       const rate = gigaPerSecond(amount, timings[caseName]!);
       const ratio = rate.value / gigaPerSecond(other.amount, timings[ratioOf]!).value;

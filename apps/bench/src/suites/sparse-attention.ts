@@ -40,13 +40,13 @@ export const sparseAttention: Suite = {
   summary: 'attention policies: pairs and time of prompts, time per token against context length, break-even',
   async *run(context) {
     const { quick, contexts, threads } = context.options;
-    const [fewest = 1] = threads;
+    const [minThreads = 1] = threads;
     const prompts = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 16384, 32768]);
-    yield* measureTable(context, prompts, fewest);
-    for (const policy of promptPolicies) yield* measurePrompts(context, policy, prompts, fewest);
-    for (const policy of correctedPolicies) yield* measureCorrection(context, policy, prompts, fewest);
+    yield* measureTable(context, prompts, minThreads);
+    for (const policy of promptPolicies) yield* measurePrompts(context, policy, prompts, minThreads);
+    for (const policy of correctedPolicies) yield* measureCorrection(context, policy, prompts, minThreads);
     const lengths = contexts ?? (quick ? [128, 192] : [512, 1024, 2048, 4096, 8192, 32768]);
-    for (const policy of decodePolicies) yield* measureDecode(context, policy, lengths, fewest);
+    for (const policy of decodePolicies) yield* measureDecode(context, policy, lengths, minThreads);
   },
 };
 

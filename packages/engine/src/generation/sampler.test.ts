@@ -60,7 +60,7 @@ describe('softmax and truncation', () => {
 
   test.each([
     ['top-k keeps the k best', { topK: 2 }, [1, 2]],
-    ['top-p keeps the fewest that reach p', { topP: weights[1]! / total + 0.01 }, [1, 2]],
+    ['top-p keeps the smallest set that reaches p', { topP: weights[1]! / total + 0.01 }, [1, 2]],
     ['top-p keeps one when that is enough', { topP: 0.1 }, [1]],
     ['min-p compares with the best', { minP: Math.exp(-1) * 0.999 }, [1, 2]],
     ['all cuts together', { topK: 4, topP: 0.99, minP: Math.exp(-2) * 0.999 }, [0, 1, 2]],
@@ -157,11 +157,11 @@ describe('log-probabilities and penalties', () => {
 describe('seeds and errors', () => {
   test('sampling from the top tokens gives the same draws as sampling from all logits', async () => {
     const rng = createRng(7);
-    const fewest = samplerOf({ seed: 3 }, 200, 64);
+    const few = samplerOf({ seed: 3 }, 200, 64);
     const all = samplerOf({ seed: 3 }, 200, 8); // top-k of 40 exceeds the 8 top tokens, so the sampler reads all logits
     for (let step = 0; step < 50; step++) {
       const outputs = outputsOf(Array.from({ length: 200 }, () => rng.nextGaussian() * 3));
-      expect((await fewest.choose(outputs)).tokenId).toBe((await all.choose(outputs)).tokenId);
+      expect((await few.choose(outputs)).tokenId).toBe((await all.choose(outputs)).tokenId);
     }
   });
 

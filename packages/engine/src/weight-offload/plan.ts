@@ -27,7 +27,7 @@ import type { TierableLayer, TieredLayer, TieredMatrix } from './program.js';
 const [longestRead, shortestRead] = [256 * 1024, 4 * 1024];
 /** Reading a gap of this size takes about as long as another call. */
 const longestGap = 32 * 1024;
-const mostReads = 8;
+const maxConcurrentReads = 8;
 
 /** How a budget is divided. */
 interface TierStyle {
@@ -191,7 +191,7 @@ function readSizes(
   }
   const share = Math.floor(totalBytes * stagingShare);
   const readBytes = Math.max(Math.min(longestRead, Math.floor(share / 4)), shortestRead);
-  const maxReads = Math.max(2, Math.min(mostReads, Math.floor(share / Math.max(readBytes, largest))));
+  const maxReads = Math.max(2, Math.min(maxConcurrentReads, Math.floor(share / Math.max(readBytes, largest))));
   const reads = { readBytes, maxReads, maxGapBytes: Math.min(longestGap, readBytes) };
   return { reads, stagingBytes: neuronStagingBytes(largest, reads) };
 }

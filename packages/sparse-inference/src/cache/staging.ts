@@ -16,9 +16,9 @@ export interface NeuronReadOptions {
 export const neuronReadNames: OptionNames<NeuronReadOptions> = { maxReads: true, readBytes: true, maxGapBytes: true };
 
 /** More reads than I/O threads do not help. */
-const mostReads = 8;
+const maxReads = 8;
 /** Two, so that one is read while the other is copied. */
-const fewestReads = 2;
+const minReads = 2;
 /** Large items have fewer concurrent reads, so that their buffers stay within this. */
 const usualStagingBytes = 8 * 1024 * 1024;
 /** On disks of up to a few GB/s, a read of this size takes several times as long as the overhead of its call. */
@@ -27,7 +27,7 @@ export const defaultReadBytes: number = 256 * 1024;
 export const defaultMaxGapBytes: number = 32 * 1024;
 
 export function defaultMaxReads(bufferBytes: number): number {
-  return Math.max(fewestReads, Math.min(mostReads, Math.floor(usualStagingBytes / Math.max(1, bufferBytes))));
+  return Math.max(minReads, Math.min(maxReads, Math.floor(usualStagingBytes / Math.max(1, bufferBytes))));
 }
 
 /**
