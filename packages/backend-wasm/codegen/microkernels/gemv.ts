@@ -1,6 +1,6 @@
 /**
- * Templates of GEMV microkernels: one or three vectors times four rows of f32 or f16. All of them add in the same order, so that a token has the
- * same bits alone and with others: four chains per row, their sum, then single columns.
+ * Templates of GEMV microkernels: one or three vectors times four rows of f32 or f16. All of them add in the same order, so that a token
+ * has the same bits alone and with others: four chains per row, their sum, then single columns.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 

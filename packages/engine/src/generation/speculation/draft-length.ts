@@ -68,7 +68,8 @@ export class DraftLength {
   /**
    * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second. All that it costs is a loss
    * to windows that end with its first token, whatever it accepts: this may take the part of what is left of the allowance that is the
-   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each, and as much to draft.
+   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each, and as much to
+   * draft.
    */
   choose(draftClass: number, numKnown: number, maxDrafted: number): number {
     const plainMs = this.#costs[1] as number;

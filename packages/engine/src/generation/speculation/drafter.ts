@@ -10,8 +10,8 @@ export interface Drafter {
   /** Appends a token of the prompt or of the output. Rejected drafts are never appended. */
   accept(tokenId: number): void;
   /**
-   * Looks for a continuation of the text. Drafts of one class are accepted about equally often, so that each class has an acceptance rate of
-   * its own.
+   * Looks for a continuation of the text. Drafts of one class are accepted about equally often, so that each class has an acceptance rate
+   * of its own.
    * @returns the class of the drafts that `draft` gives, above `noClass`; `noClass` if it has none
    */
   find(): number;
