@@ -1,6 +1,13 @@
 /** Options in TypeScript, server settings, flags and guides use the same names. */
 import type { GenerateOptions, LoadOptions } from '@winnow/engine';
-import type { CloseOptions, ListenOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
+import type {
+  CloseOptions,
+  ListenOptions,
+  ServedEmbeddingModel,
+  ServedModel,
+  ServedReranker,
+  ServerOptions,
+} from '@winnow/server';
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { flagOf, optionsWithFlags } from '../src/errors/names.js';
@@ -64,6 +71,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   },
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
   embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
+  rerankers: { id: true, model: true } satisfies OptionNames<ServedReranker>,
   ...{ graceMs: true, onRequest: true, onError: true },
   ...{ catalog: true, memoryBytes: true, maxLoadedModels: true, unloadAfterMs: true },
   onModelEvent: true,
@@ -71,9 +79,9 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
 
 /**
  * The models are the arguments of `winnow serve`, which loads each with as many sessions as the server uses; embedding
- * models are named by `--embedding-model`.
+ * models are named by `--embedding-model`, rerankers by `--reranker`.
  */
-const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddingModels.model'];
+const serveArguments = ['models', 'models.model', 'models.maxSessions', 'embeddingModels.model', 'rerankers.model'];
 /** Objects and functions that only a program can pass, and settings that the commands determine. */
 const programOnly = [
   ...serveArguments,

@@ -1,5 +1,5 @@
 /** `winnow serve`: its flags and signals. The server is tested in its own package. */
-import type { EmbeddingModel, PromptStore } from '@winnow/engine';
+import type { EmbeddingModel, PromptStore, Reranker } from '@winnow/engine';
 import type { CloseOptions, ListenOptions, ServerOptions } from '@winnow/server';
 import { NonFiniteError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
@@ -135,6 +135,20 @@ test('embedding models have the ids of the flags', async () => {
   expect(server.created[0]?.embeddingModels?.map(({ id }) => id)).toEqual(['small', 'f']);
 });
 
+test('rerankers have the ids of the flags, and need no other model', async () => {
+  const server = createFakeServer();
+  const { api, loads } = createFakeEngine();
+  const reranker = { name: 'r', plan: { totalBytes: 5 }, notices: [], fallbacks: [] };
+  const owned = { ...reranker, [Symbol.asyncDispose]: async () => {} } as unknown as Reranker;
+  const host = new TestHost({ ...api, loadReranker: async () => owned }, { server: server.api });
+  const run = host.run(['serve', '--reranker', 'a.gguf', '--reranker', 'r.gguf', '--reranker-id', 'cross']);
+  await host.untilShown('listening');
+  host.interrupt();
+  await run;
+  expect(server.created[0]?.rerankers?.map(({ id }) => id)).toEqual(['cross', 'r']);
+  expect(loads).toEqual([]);
+});
+
 test('flags configure the shared KV cache', async () => {
   const { fake } = await serve(['--kv-when-full', 'error', '--no-kv-prefix-sharing']);
   expect(fake.loads[0]?.options.kvCache).toEqual({ whenFull: 'error', prefixSharing: false });
@@ -209,6 +223,7 @@ test.each([
   ['--max-sessions 0', "--max-sessions: expected an integer of at least 1, got '0'"],
   ['--request-timeout 0', "--request-timeout: expected a number above 0, got '0'"],
   ['a.gguf --model-id x --model-id y', '--model-id: expected at most 1, one per model, got 2'],
+  ['--reranker a --reranker-id x --reranker-id y', '--reranker-id: expected at most 1, one per reranker, got 2'],
   ['a.gguf --embedding-alias x', '--embedding-model-id: expected at most 0, one per embedding model, got 1'],
 ])('winnow serve %s exits with 2', async (line, message) => {
   const { code, stderr } = await runCli(createFakeEngine().api, ['serve', ...line.split(' ')]);

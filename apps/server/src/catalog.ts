@@ -1,13 +1,14 @@
 /** Models that a server loads when they are first asked for: what it needs to know about them. */
-import type { GenerativeModel, VectorModel } from './options.js';
+import type { GenerativeModel, RankingModel, VectorModel } from './options.js';
 
-/** What a model is loaded for. One file may be loaded for both. */
-export type ModelKind = 'generative' | 'embedding';
+/** What a model is loaded for. One file may be loaded for several. */
+export type ModelKind = 'generative' | 'embedding' | 'reranking';
 
 /** A loaded model that the server disposes of. */
 export type LoadedModel =
   | { readonly kind: 'generative'; readonly model: GenerativeModel & AsyncDisposable }
-  | { readonly kind: 'embedding'; readonly model: VectorModel & AsyncDisposable };
+  | { readonly kind: 'embedding'; readonly model: VectorModel & AsyncDisposable }
+  | { readonly kind: 'reranking'; readonly model: RankingModel & AsyncDisposable };
 
 /** A model that is on this computer and planned. */
 export interface PreparedModel {

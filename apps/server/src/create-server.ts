@@ -25,6 +25,7 @@ import { ollamaProtocol } from './protocols/ollama/response.js';
 import { registerOllamaRoutes } from './protocols/ollama/routes.js';
 import { registerResponseRoutes, responsesProtocol } from './protocols/responses/routes.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
+import { registerRerankRoutes } from './routes/rerank.js';
 import { registerGenerationRoutes } from './routes/generation.js';
 import { readPage, registerPageRoutes } from './routes/page.js';
 import { registerStatusRoutes } from './routes/status.js';
@@ -359,6 +360,7 @@ function registerRoutes(app: FastifyInstance, context: ServerContext): void {
   registerProtocol(app, openAiProtocol, reportError, (scope) => {
     registerGenerationRoutes(scope, context);
     registerEmbeddingRoute(scope, context);
+    registerRerankRoutes(scope, context);
     registerStatusRoutes(scope, context);
     registerTokenRoutes(scope, context);
   });

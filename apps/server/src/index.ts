@@ -14,6 +14,7 @@ export type {
   Rates,
   RequestRecord,
   ServedEmbeddingModel,
+  ServedReranker,
   ServedModel,
   ServerLimits,
   ServerOptions,

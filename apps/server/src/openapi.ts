@@ -4,6 +4,7 @@ import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './sc
 import { ErrorBody, Usage } from './schemas/common.js';
 import { Completion, CompletionRequest } from './schemas/completions.js';
 import { EmbeddingList, EmbeddingRequest } from './schemas/embeddings.js';
+import { RerankRequest, RerankResult } from './schemas/rerank.js';
 import { Health, ModelList, ModelObject, SlotList } from './schemas/status.js';
 import {
   CountTokensRequest,
@@ -65,6 +66,8 @@ export const sharedSchemas: readonly TSchema[] = [
   Completion,
   EmbeddingRequest,
   EmbeddingList,
+  RerankRequest,
+  RerankResult,
   ModelObject,
   ModelList,
   Health,

@@ -1,5 +1,5 @@
 /** The models of a server and its limits. */
-import type { EmbeddingModel, Model } from '@winnow/engine';
+import type { EmbeddingModel, Model, Reranker } from '@winnow/engine';
 import type { OptionNames } from '@winnow/tensor';
 import type { ModelCatalog, ModelEvent } from './catalog.js';
 
@@ -14,6 +14,9 @@ export type GenerativeModel = Pick<
 export type VectorModel = Pick<EmbeddingModel, 'name' | 'backend' | 'contextSize' | 'dimensions' | 'embedTexts'> &
   Partial<Pick<EmbeddingModel, 'feedForwardMetrics'>>;
 
+/** What the server requires of a reranker. */
+export type RankingModel = Pick<Reranker, 'name' | 'backend' | 'contextSize' | 'rerank'>;
+
 export interface ServedModel {
   /** Model id in requests. */
   readonly id: string;
@@ -25,6 +28,11 @@ export interface ServedModel {
 export interface ServedEmbeddingModel {
   readonly id: string;
   readonly model: VectorModel;
+}
+
+export interface ServedReranker {
+  readonly id: string;
+  readonly model: RankingModel;
 }
 
 /** A completed request, for a log. */
@@ -64,7 +72,7 @@ export interface ServerLimits {
 export interface Rates {
   /** Maximum number of POST requests per minute; more get 429. Default: none. */
   readonly requestsPerMinute?: number;
-  /** Maximum number of prompt, generated and embedded tokens per minute; then requests get 429. Default: none. */
+  /** Maximum number of prompt, generated, embedded and reranked tokens per minute; then requests get 429. Default: none. */
   readonly tokensPerMinute?: number;
 }
 
@@ -86,10 +94,12 @@ export interface OnDemandOptions {
 }
 
 export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
-  /** Models for chat and completions. Default: none; at least one model of either kind, or a catalog, is required. */
+  /** Models for chat and completions. Default: none; at least one model of any kind, or a catalog, is required. */
   readonly models?: readonly ServedModel[];
   /** Models for embeddings. Default: none. */
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
+  /** Models for reranking. Default: none. */
+  readonly rerankers?: readonly ServedReranker[];
   /** API keys; requests must send one as `Authorization: Bearer` or `x-api-key`. Default: none required. */
   readonly apiKeys?: readonly string[];
   /**
@@ -120,6 +130,7 @@ const limitNames: OptionNames<ServerLimits> = {
 };
 const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxSessions: true };
 const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
+const servedRerankerNames: OptionNames<ServedReranker> = { id: true, model: true };
 
 export const serverOptionNames: OptionNames<ServerOptions> = {
   ...limitNames,
@@ -127,6 +138,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   tokensPerMinute: true,
   models: servedModelNames,
   embeddingModels: servedEmbeddingModelNames,
+  rerankers: servedRerankerNames,
   apiKeys: true,
   sharePrefixes: true,
   corsOrigins: true,

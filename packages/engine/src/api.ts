@@ -21,7 +21,7 @@ export const loadEmbeddingModel: EngineApi['loadEmbeddingModel'] = api.loadEmbed
 
 /**
  * Loads a reranker: a cross-encoder with a classification head, or a Qwen3-Reranker. Throws as `loadModel`.
- * @throws {FormatError} for a model that is not a reranker
+ * @throws {ArgumentError} for a model that is not a reranker
  */
 export const loadReranker: EngineApi['loadReranker'] = api.loadReranker;
 

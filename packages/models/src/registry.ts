@@ -59,7 +59,7 @@ export const architectures: readonly Architecture[] = [
  * Reads the settings of a generative model and locates its weights, without loading them.
  * @throws {FormatError} for an architecture that is not supported (the message lists the supported ones), and when the
  *   file lacks something that its architecture requires
- * @throws {ArgumentError} for an encoder, which only embeds
+ * @throws {ArgumentError} for an encoder, which only embeds, and for a reranker
  */
 export async function describeModel(file: ModelFile): Promise<ModelDescription> {
   const architecture = architectureOf(file);
@@ -72,7 +72,7 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
   });
 }
 
-/** The same for embedding: any model, including generative ones. @throws {FormatError} as `describeModel` */
+/** The same for embedding: any model, including generative ones. Throws as `describeModel`. */
 export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription | ModelDescription> {
   const architecture = architectureOf(file);
   checkNoHead(file, architecture);
@@ -90,11 +90,15 @@ function headTensor({ format, store }: ModelFile, architecture: Architecture): s
   return store.tensors.has(name) ? name : undefined;
 }
 
+/** @throws {ArgumentError} */
 function checkNoHead(file: ModelFile, architecture: Architecture): void {
   const field = headTensor(file, architecture);
   if (field === undefined) return;
-  const message = 'a classification head, which embedding and generation do not use: loadReranker loads rerankers';
-  throw new FormatError({ source: file.store.name, field, message });
+  throw new ArgumentError({
+    argument: 'model',
+    expected: 'an embedding or generative model',
+    actual: `one with a classification head (${field}), which loadReranker loads`,
+  });
 }
 
 /** @throws {FormatError} for a GGUF file that declares a pooling other than that of rerankers */

@@ -1,5 +1,5 @@
 /** Describes rerankers: cross-encoders with a classification head, and decoders that judge by yes or no. */
-import { FormatError } from '@winnow/tensor';
+import { ArgumentError, FormatError } from '@winnow/tensor';
 import { classificationHead, judgeHead } from './blocks/ranking-head.js';
 import { rowsView, stackedView } from './file/stored-views.js';
 import { collectWeights, type RequestedStore, type Weight, type WeightRequest } from './file/weights.js';
@@ -27,27 +27,23 @@ const output = 'cls.output';
 /**
  * Reads the settings of a reranker and locates its weights, without loading them.
  * @param idOf looks up a token of the vocabulary, for the answers of a judge
- * @throws {FormatError} for a model that is not a reranker, names what it lacks; as `describeModel`
+ * @throws {ArgumentError} for a model that is not a reranker
+ * @throws {FormatError} as `describeModel`
  */
 export async function describeReranker(
   file: ModelFile,
   idOf: (token: string) => number | undefined,
 ): Promise<RerankerDescription> {
   const architecture = architectureOf(file);
-  checkRankPooling(file);
   if (architecture.isEncoder === true && architecture.head !== undefined) {
     return describeCrossEncoder(file, architecture, architecture.head);
   }
   if (architecture.isEncoder !== true && judges.includes(architecture.name)) {
+    checkRankPooling(file);
     const own = withOuterName(file);
     return describeJudge(own, await architecture.describe(withoutHead(own, [output])), idOf);
   }
-  const expected = 'bert, xlm-roberta or modern-bert with a classification head, or qwen3';
-  throw new FormatError({
-    source: file.fields.source,
-    field: 'architecture',
-    message: `expected a reranker (${expected}), got ${architecture.name}`,
-  });
+  throw notReranker(architecture.name);
 }
 
 async function describeCrossEncoder(
@@ -57,10 +53,11 @@ async function describeCrossEncoder(
 ): Promise<RerankerDescription> {
   const names = file.format === 'gguf' ? ['cls', 'cls.norm', output] : [head.dense, head.norm, head.output];
   const layers = names.filter((name) => name !== undefined);
+  if (file.store.find === undefined) checkOutput(file, file.format === 'gguf' ? output : head.output);
+  checkRankPooling(file);
   const encoder = await architecture.describe(prefixed(withoutHead(file, layers), head.hubPrefix));
   const { config, weights } = encoder;
   const store = onlyHead(file.store, layers);
-  if (store.find === undefined) checkOutput(file, file.format === 'gguf' ? output : head.output);
   for (const [name, weight] of collectWeights(store, headRequests(file, head, config))) weights.set(name, weight);
   return withHead(encoder, classificationHead(head.activation(file, config)), {
     pooling: head.pooling(file),
@@ -70,15 +67,18 @@ async function describeCrossEncoder(
   });
 }
 
-/** @throws {FormatError} without an output layer, and for one of several labels, of which none is the relevance */
+function notReranker(actual: string): ArgumentError {
+  const expected = 'a reranker: bert, xlm-roberta or modern-bert with a classification head, or qwen3';
+  return new ArgumentError({ argument: 'model', expected, actual });
+}
+
+/** @throws {ArgumentError | FormatError} without an output layer, or with several labels, of which none is the relevance */
 function checkOutput({ fields, store }: ModelFile, name: string): void {
   const field = `${name}.weight`;
   const numLabels = store.tensors.get(field)?.shape[0];
   if (numLabels === 1) return;
-  const message =
-    numLabels === undefined
-      ? 'missing: the model has no classification head, so it is not a reranker'
-      : `expected 1 label, the relevance, got ${numLabels}`;
+  if (numLabels === undefined) throw notReranker(`a model without ${field}`);
+  const message = `expected 1 label, the relevance, got ${numLabels}`;
   throw new FormatError({ source: fields.source, field, message });
 }
 

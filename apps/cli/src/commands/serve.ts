@@ -3,9 +3,9 @@ import { pageUrl } from '@winnow/playground';
 import { definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import { statSync } from 'node:fs';
-import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model } from '@winnow/engine';
+import type { EmbeddingLoadOptions, EmbeddingModel, LoadOptions, Model, RerankerLoadOptions } from '@winnow/engine';
 import { totalmem } from 'node:os';
-import type { OnDemandOptions, ServedEmbeddingModel, ServedModel, ServerOptions } from '@winnow/server';
+import type { OnDemandOptions, ServedModel, ServerOptions } from '@winnow/server';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { executionOptionsOf } from '../flags/engine-options.js';
 import { exitCodes, UsageError } from '../errors/errors.js';
@@ -30,7 +30,7 @@ import { poolingOption } from '../flags/embedding.js';
 import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
-import { openEmbeddingModel } from '../models/open-embedding-model.js';
+import { openEmbeddingModel, openReranker } from '../models/open-embedding-model.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 
 interface ServeFlags extends LoadFlags {
@@ -50,6 +50,8 @@ interface ServeFlags extends LoadFlags {
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
+  readonly reranker?: readonly string[];
+  readonly rerankerId?: readonly string[];
   readonly pooling?: EmbeddingModel['pooling'];
   readonly maxSessions: number;
   readonly maxQueued?: number;
@@ -110,6 +112,8 @@ function addServerOptions(command: Command): void {
         listOption('--embedding-model-id <id>', 'id of an embedding model in the API, in their order; may be repeated'),
         '--embedding-alias <id>',
       ),
+      listOption('--reranker <model>', 'model for /v1/rerank; may be repeated'),
+      listOption('--reranker-id <id>', 'id of a reranker in the API, in their order; may be repeated'),
       ...withAliases(maxSessionsOption().default(4), '--parallel <n>'),
     ],
     advanced: [
@@ -214,30 +218,27 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   const { embeddingModel: embeddingNames = [], modelId: ids = [], embeddingModelId: embeddingIds = [] } = flags;
   const promptCache = await openPromptCache(flags, context);
   const onDemand = onDemandOptions(flags, promptCache, context);
-  const isDemo = names.length === 0 && embeddingNames.length === 0 && onDemand === undefined;
+  const { reranker: rerankerNames = [], rerankerId: rerankerIds = [] } = flags;
+  const isDemo = [names, embeddingNames, rerankerNames].every(({ length }) => length === 0) && onDemand === undefined;
   const wanted = isDemo ? [undefined] : names;
   checkNumIds('--model-id', ids, wanted.length, 'model');
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
+  checkNumIds('--reranker-id', rerankerIds, rerankerNames.length, 'reranker');
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
-  const owned: AsyncDisposable[] = [];
+  const owned: OwnedModel[] = [];
   try {
-    const models: ServedModel[] = [];
-    let givenBytes = 0;
-    for (const [index, name] of wanted.entries()) {
-      const model = await openGenerativeModel(name, flags, promptCache, context);
-      owned.push(model);
-      givenBytes += model.plan.totalBytes;
-      models.push({ id: ids[index] ?? displayName(name, model.name), model, maxSessions: flags.maxSessions });
-    }
-    const embeddingModels: ServedEmbeddingModel[] = [];
-    for (const [index, name] of embeddingNames.entries()) {
-      const { memory, pooling } = flags;
-      const options = { ...executionOptionsOf(flags), ...definedFields<EmbeddingLoadOptions>({ memory, pooling }) };
-      const model = await openEmbeddingModel(name, options, context);
-      owned.push(model);
-      givenBytes += model.plan.totalBytes;
-      embeddingModels.push({ id: embeddingIds[index] ?? displayName(name, model.name), model });
-    }
+    const openGenerative = (name: string | undefined): Promise<Model> =>
+      openGenerativeModel(name, flags, promptCache, context);
+    const opened = await openAll(wanted, ids, owned, openGenerative);
+    const models = opened.map((served): ServedModel => ({ ...served, maxSessions: flags.maxSessions }));
+    const { memory, pooling } = flags;
+    const options = { ...executionOptionsOf(flags), ...definedFields<RerankerLoadOptions>({ memory }) };
+    const embedding = { ...options, ...definedFields<EmbeddingLoadOptions>({ pooling }) };
+    const embeddingModels = await openAll(embeddingNames, embeddingIds, owned, (name) =>
+      openEmbeddingModel(name, embedding, context),
+    );
+    const rerankers = await openAll(rerankerNames, rerankerIds, owned, (name) => openReranker(name, options, context));
+    const givenBytes = owned.reduce((sum, { plan }) => sum + plan.totalBytes, 0);
     // what the models that are always loaded leave to the others
     const memoryBytes = Math.max(0, (flags.memory ?? totalmem()) - givenBytes);
     const { createServer } = await io.server();
@@ -246,6 +247,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       ...(onDemand === undefined ? {} : { ...onDemand, memoryBytes, onModelEvent: modelLog(flags, context) }),
       models,
       embeddingModels,
+      rerankers,
       apiKeys,
       onRequest: requestLog(flags, context),
       onError: errorLog(context),
@@ -263,6 +265,25 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
   }
+}
+
+/** A model that the command disposes of. */
+type OwnedModel = AsyncDisposable & Pick<Model, 'name' | 'plan'>;
+
+/** Opens models one after the other, and adds them to `owned`. Ids belong to the first names. */
+async function openAll<N extends string | undefined, M extends OwnedModel>(
+  names: readonly N[],
+  ids: readonly string[],
+  owned: OwnedModel[],
+  open: (name: N) => Promise<M>,
+): Promise<{ readonly id: string; readonly model: M }[]> {
+  const served: { readonly id: string; readonly model: M }[] = [];
+  for (const [index, name] of names.entries()) {
+    const model = await open(name);
+    owned.push(model);
+    served.push({ id: ids[index] ?? displayName(name, model.name), model });
+  }
+  return served;
 }
 
 type PromptCacheOption = Pick<LoadOptions, 'promptCache'>;

@@ -4,7 +4,14 @@
 const principalOptions: ReadonlySet<string> = new Set(['memory.budget', 'sparsity.calibration', 'lora.adapters']);
 
 /** Lists, whose flags are repeated and in the singular. */
-const lists: ReadonlySet<string> = new Set(['adapters', 'apiKeys', 'corsOrigins', 'embeddingModels', 'models']);
+const lists: ReadonlySet<string> = new Set([
+  'adapters',
+  'apiKeys',
+  'corsOrigins',
+  'embeddingModels',
+  'models',
+  'rerankers',
+]);
 
 /** Switches that are on unless a flag turns them off. */
 const defaultSwitches: ReadonlySet<string> = new Set(['kvCache.prefixSharing']);

@@ -24,6 +24,7 @@ export class ServerMetrics {
   readonly cachedTokens = new Counter('winnow_prompt_tokens_cached_total', 'Prompt tokens found in the cache.');
   readonly generatedTokens = new Counter('winnow_generated_tokens_total', 'Generated tokens.');
   readonly embeddedTokens = new Counter('winnow_embedded_tokens_total', 'Embedded tokens.');
+  readonly rerankedTokens = new Counter('winnow_reranked_tokens_total', 'Tokens of reranked queries and documents.');
   readonly canceled = new Counter('winnow_requests_canceled_total', 'Generations whose client disconnected.');
   readonly modelLoads = new Counter('winnow_model_loads_total', 'Loads of models on demand by result.');
   readonly modelUnloads = new Counter('winnow_model_unloads_total', 'Unloaded models by reason.');
@@ -63,6 +64,7 @@ export class ServerMetrics {
       this.cachedTokens,
       this.generatedTokens,
       this.embeddedTokens,
+      this.rerankedTokens,
       this.canceled,
       this.modelLoads,
       this.modelUnloads,
@@ -201,7 +203,8 @@ function processMetrics(): Metric[] {
 /** What the engine formats itself: speculation, activation sparsity, KV and weight offload, and planned memory. */
 function engineMetrics(entry: ModelEntry): LabeledMetrics {
   const labels = { model: entry.id };
-  if (entry.kind !== 'generative') {
+  if (entry.kind === 'reranking') return { labels, metrics: {} };
+  if (entry.kind === 'embedding') {
     const feedForward = entry.model.feedForwardMetrics?.();
     return { labels, metrics: { ...(feedForward && { feedForward }) } };
   }

@@ -1,5 +1,5 @@
 /** A model that requests can use, with its slots. */
-import type { GenerativeModel, VectorModel } from '../options.js';
+import type { GenerativeModel, RankingModel, VectorModel } from '../options.js';
 import type { Slots } from './slots.js';
 
 export interface GenerativeEntry {
@@ -16,4 +16,11 @@ export interface EmbeddingEntry {
   readonly slots: Slots;
 }
 
-export type ModelEntry = GenerativeEntry | EmbeddingEntry;
+export interface RerankingEntry {
+  readonly kind: 'reranking';
+  readonly id: string;
+  readonly model: RankingModel;
+  readonly slots: Slots;
+}
+
+export type ModelEntry = GenerativeEntry | EmbeddingEntry | RerankingEntry;

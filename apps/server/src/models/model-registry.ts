@@ -4,7 +4,7 @@ import { ArgumentError } from '@winnow/tensor';
 import { missingParameter, modelNotFound } from '../http/api-error.js';
 import type { ModelEvent, ModelKind } from '../catalog.js';
 import { defaultConcurrency, type ServerLimits, type ServerOptions } from '../options.js';
-import type { EmbeddingEntry, GenerativeEntry, ModelEntry } from './model-entry.js';
+import type { ModelEntry } from './model-entry.js';
 import { unsuited } from './pool/load-errors.js';
 import { ModelPool } from './pool/model-pool.js';
 import { Slots } from './slots.js';
@@ -17,25 +17,30 @@ export interface RegistryListener {
 export class ModelRegistry {
   /** Models that are loaded when they are first asked for. */
   readonly pool: ModelPool | undefined;
-  readonly #generative = new Map<string, GenerativeEntry>();
-  readonly #embedding = new Map<string, EmbeddingEntry>();
+  /** Those that are given to the server. */
+  readonly #given: Readonly<Record<ModelKind, Map<string, ModelEntry>>> = {
+    generative: new Map(),
+    embedding: new Map(),
+    reranking: new Map(),
+  };
 
   /** @throws {ArgumentError} when two models of a kind have the same id */
   constructor(options: ServerOptions, limits: Required<ServerLimits>, listener: RegistryListener) {
-    const { models = [], embeddingModels = [], catalog } = options;
+    const { models = [], embeddingModels = [], rerankers = [], catalog } = options;
     const { maxQueued, queueTimeoutMs } = limits;
     const now = (): number => performance.now();
     const createSlots = (numSlots: number, onRelease: () => void = () => {}): Slots =>
       new Slots({ numSlots, maxQueued, queueTimeoutMs, now, onRelease });
     for (const { id, model, maxSessions = defaultConcurrency } of models) {
-      checkNew(this.#generative, 'models', id);
       checkCount('maxSessions', maxSessions);
-      this.#generative.set(id, { kind: 'generative', id, model, slots: createSlots(maxSessions) });
+      this.#add('models', { kind: 'generative', id, model, slots: createSlots(maxSessions) });
     }
+    // calls of the others are serialized
     for (const { id, model } of embeddingModels) {
-      checkNew(this.#embedding, 'embeddingModels', id);
-      // calls of such a model are serialized
-      this.#embedding.set(id, { kind: 'embedding', id, model, slots: createSlots(1) });
+      this.#add('embeddingModels', { kind: 'embedding', id, model, slots: createSlots(1) });
+    }
+    for (const { id, model } of rerankers) {
+      this.#add('rerankers', { kind: 'reranking', id, model, slots: createSlots(1) });
     }
     if (catalog === undefined) return;
     const { memoryBytes = totalmem(), maxLoadedModels = Infinity, unloadAfterMs = Infinity } = options;
@@ -50,26 +55,31 @@ export class ModelRegistry {
 
   /** Those of the models that are given to the server. */
   given(): ModelEntry[] {
-    return [...this.#generative.values(), ...this.#embedding.values()];
+    return Object.values(this.#given).flatMap((entries) => [...entries.values()]);
   }
 
   /** The id that a request without a model means. @throws {ApiError} 400 if there is not exactly one model of the kind */
   async onlyId(kind: ModelKind): Promise<string> {
-    const given = [...(kind === 'generative' ? this.#generative : this.#embedding).keys()];
+    const given = [...this.#given[kind].keys()];
     const available = given.length > 0 ? [] : ((await this.pool?.list()) ?? []).map((each) => each.available.id);
     const [id, ...others] = [...given, ...available];
     if (id !== undefined && others.length === 0) return id;
     throw missingParameter('model', id === undefined ? undefined : `one of ${[id, ...others].join(', ')}`);
   }
 
-  /** A model that is given to the server. @throws {ApiError} 400 for one of the other kind, 404 if there is no catalog */
+  /** A model that is given to the server. @throws {ApiError} 400 for one of another kind, 404 if there is no catalog */
   givenEntry(kind: ModelKind, id: string): ModelEntry | undefined {
-    const [entry, other] = [this.#generative.get(id), this.#embedding.get(id)];
-    const found = kind === 'generative' ? entry : other;
+    const found = this.#given[kind].get(id);
     if (found !== undefined) return found;
-    if (entry !== undefined || other !== undefined) throw unsuited(id, kind);
+    if (Object.values(this.#given).some((entries) => entries.has(id))) throw unsuited(id, kind);
     if (this.pool === undefined) throw modelNotFound(id);
     return undefined;
+  }
+
+  #add(argument: string, entry: ModelEntry): void {
+    const entries = this.#given[entry.kind];
+    checkNew(entries, argument, entry.id);
+    entries.set(entry.id, entry);
   }
 
   /** Rejects waiting and new requests. */

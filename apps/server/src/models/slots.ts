@@ -1,7 +1,7 @@
 /** The slots of a model: limits running and waiting requests and rejects the rest. */
 import { ApiError, shuttingDown } from '../http/api-error.js';
 
-export type SlotState = 'idle' | 'prompt' | 'generating' | 'embedding' | 'blocked';
+export type SlotState = 'idle' | 'prompt' | 'generating' | 'embedding' | 'reranking' | 'blocked';
 
 /** The state of a slot. Numbers only: prompts and answers are private. */
 export interface SlotActivity {

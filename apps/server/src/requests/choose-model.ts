@@ -1,7 +1,7 @@
 /** The model of a request, which stays loaded until the response is closed. */
 import type { FastifyReply } from 'fastify';
 import type { ModelKind } from '../catalog.js';
-import type { EmbeddingEntry, GenerativeEntry, ModelEntry } from '../models/model-entry.js';
+import type { EmbeddingEntry, GenerativeEntry, ModelEntry, RerankingEntry } from '../models/model-entry.js';
 import { beforeSlot } from './respond.js';
 import type { ServerContext } from './server-context.js';
 
@@ -32,6 +32,15 @@ export async function chooseEmbedding(
   options: ChooseOptions = {},
 ): Promise<EmbeddingEntry> {
   return (await choose('embedding', context, name, reply, options)) as EmbeddingEntry;
+}
+
+/** @throws {ApiError} as `chooseGenerative`, 400 for a model that is not a reranker */
+export async function chooseReranking(
+  context: ServerContext,
+  name: string | undefined,
+  reply: FastifyReply,
+): Promise<RerankingEntry> {
+  return (await choose('reranking', context, name, reply, {})) as RerankingEntry;
 }
 
 /** The entry has the kind. */

@@ -5,7 +5,7 @@ import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { badRequest, contextExceeded } from '../http/api-error.js';
 import { engineApiError } from '../http/error-mapping.js';
 import type { EmbeddingEntry } from '../models/model-entry.js';
-import { openScope } from './request-scope.js';
+import { inSlot } from './in-slot.js';
 import type { ServerContext } from './server-context.js';
 
 export interface EmbeddedTexts {
@@ -19,32 +19,26 @@ export async function embedTexts(
   options: EmbedOptions,
   { id, model, slots }: EmbeddingEntry,
   reply: FastifyReply,
-  { limits, shutdown, metrics, chargeTokens, isInternal }: ServerContext,
+  context: ServerContext,
 ): Promise<EmbeddedTexts> {
-  const scope = openScope(reply, limits.requestTimeoutMs, shutdown);
   try {
-    const lease = await slots.acquire(reply.request.id, scope.signal, isInternal(reply.request));
-    lease.activity.state = 'embedding';
-    try {
+    return await inSlot(slots, reply, context, async (signal, activity) => {
+      activity.state = 'embedding';
       const embedded = await model.embedTexts(inputs, {
         ...options,
-        signal: scope.signal,
+        signal,
         onProgress: ({ embeddedTokens }) => {
-          lease.activity.promptTokens = embeddedTokens;
-          lease.activity.processedTokens = embeddedTokens;
+          activity.promptTokens = embeddedTokens;
+          activity.processedTokens = embeddedTokens;
         },
       });
       const numTokens = embedded.reduce((total, text) => total + text.numTokens, 0);
-      metrics.embeddedTokens.add(numTokens, { model: id });
-      chargeTokens(reply.request, numTokens);
+      context.metrics.embeddedTokens.add(numTokens, { model: id });
+      context.chargeTokens(reply.request, numTokens);
       return { embedded, numTokens };
-    } finally {
-      lease.release();
-    }
+    });
   } catch (error) {
     throw inputError(error) ?? engineApiError(error, 'input') ?? error;
-  } finally {
-    scope.end();
   }
 }
 

@@ -96,7 +96,7 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
   );
 }
 
-/** A model that generates and embeds is listed once. */
+/** A model of several kinds is listed once. */
 async function modelObjects(registry: ModelRegistry, created: number): Promise<ModelObject[]> {
   const objects = new Map<string, ModelObject>();
   const available = (await registry.pool?.list()) ?? [];
@@ -116,11 +116,7 @@ async function modelObjects(registry: ModelRegistry, created: number): Promise<M
     const { id, kind, model } = entry;
     const known = objects.get(id);
     const own: ModelObject['capabilities'] =
-      kind === 'embedding'
-        ? ['embedding']
-        : entry.model.chatTemplate === undefined
-          ? ['completion']
-          : ['chat', 'completion'];
+      kind !== 'generative' ? [kind] : entry.model.chatTemplate === undefined ? ['completion'] : ['chat', 'completion'];
     objects.set(id, {
       ...known,
       id,

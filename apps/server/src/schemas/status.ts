@@ -12,7 +12,7 @@ export const ModelObject = Type.Object(
         description: 'Maximum number of tokens of a request, including prompt and answer; absent until it is loaded.',
       }),
     ),
-    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding']), {
+    capabilities: Type.Array(Type.Enum(['chat', 'completion', 'embedding', 'reranking']), {
       description: 'Empty until the model is loaded.',
     }),
     aliases: Type.Optional(Type.Array(Type.String(), { description: 'Other names of the model.' })),
@@ -33,7 +33,7 @@ export const SlotList = Type.Array(
   Type.Object({
     id: Type.Integer(),
     model: Type.String(),
-    state: Type.Enum(['idle', 'prompt', 'generating', 'embedding', 'blocked'], {
+    state: Type.Enum(['idle', 'prompt', 'generating', 'embedding', 'reranking', 'blocked'], {
       description: 'blocked: the client does not read its stream.',
     }),
     request_id: Type.Union([Type.String(), Type.Null()]),

@@ -150,13 +150,13 @@ describe('models that are no rerankers', () => {
 
   test('other decoders are named, with the nearest rerankers', async () => {
     const loading = loadReranker(archPath('llama', 'model.gguf') as string, { backend });
-    await expect(loading).rejects.toThrow(FormatError);
-    await expect(loading).rejects.toThrow('or qwen3), got llama');
+    await expect(loading).rejects.toThrow(ArgumentError);
+    await expect(loading).rejects.toThrow('or qwen3, got llama');
   });
 
   test('rerankers neither embed nor generate', async () => {
-    await expect(loadEmbeddingModel(pathOf('bert', 'hf'), { backend })).rejects.toThrow('loadReranker loads rerankers');
-    await expect(loadModel(pathOf('qwen3', 'model.gguf'), { backend })).rejects.toThrow('loadReranker loads rerankers');
+    await expect(loadEmbeddingModel(pathOf('bert', 'hf'), { backend })).rejects.toThrow('which loadReranker loads');
+    await expect(loadModel(pathOf('qwen3', 'model.gguf'), { backend })).rejects.toThrow('which loadReranker loads');
   });
 });
 

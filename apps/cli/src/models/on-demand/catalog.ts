@@ -1,13 +1,13 @@
 /** What `winnow serve` can load on demand: models of a folder, of the hub, and of a file with settings. */
 import { resolve } from 'node:path';
-import type { EmbeddingLoadOptions, LoadOptions } from '@winnow/engine';
+import type { EmbeddingLoadOptions, LoadOptions, RerankerLoadOptions } from '@winnow/engine';
 import type { AvailableModel, LoadedModel, ModelCatalog, ModelKind, PreparedModel } from '@winnow/server';
 import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
 import { draftModelOf, executionOptionsOf, loadOptionsOf } from '../../flags/engine-options.js';
 import { refuse } from '../../flags/parse-values.js';
 import { parseModelReference } from '../model-location.js';
-import { openEmbeddingModel } from '../open-embedding-model.js';
+import { openEmbeddingModel, openReranker } from '../open-embedding-model.js';
 import { locateModel, openModel, type OpenContext } from '../open-model.js';
 import { withPolicyPath } from '../policy-files.js';
 import { hubNameOf } from './hub-names.js';
@@ -164,6 +164,14 @@ async function prepare(
     return {
       memoryBytes: plan.totalBytes,
       load: async (load) => ({ kind, model: await openEmbeddingModel(path, options, { ...context, ...load }) }),
+    };
+  }
+  if (kind === 'reranking') {
+    const options = { ...executionOptionsOf(flags), ...definedFields<RerankerLoadOptions>({ memory: flags.memory }) };
+    const { plan } = await engine.inspectModel(path, { ...options, signal });
+    return {
+      memoryBytes: plan.totalBytes,
+      load: async (load) => ({ kind, model: await openReranker(path, options, { ...context, ...load }) }),
     };
   }
   const options = { ...withPolicyPath(model, loadOptionsOf(flags)), ...promptCache };

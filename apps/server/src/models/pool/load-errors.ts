@@ -16,10 +16,15 @@ export function loadApiError(id: string, kind: ModelKind, error: unknown): ApiEr
   return new ApiError({ status: 500, message, param: 'model', code: 'model_load_failed' }, { cause: error });
 }
 
+const work: Readonly<Record<ModelKind, string>> = {
+  generative: 'generate text',
+  embedding: 'embed texts',
+  reranking: 'rank documents',
+};
+
 /** A model that does another kind of work. */
 export function unsuited(id: string, kind: ModelKind, cause?: unknown): ApiError {
-  const work = kind === 'generative' ? 'generate text' : 'embed texts';
-  const message = `The model '${id}' does not ${work} on this server`;
+  const message = `The model '${id}' does not ${work[kind]} on this server`;
   return new ApiError({ status: 400, message, param: 'model', code: 'unsupported_model' }, { cause });
 }
 

@@ -211,8 +211,8 @@ export class ModelPool {
   #entryOf(resident: Resident, loaded: LoadedModel): LoadedEntry {
     const { available } = resident;
     const onRelease = (): void => this.#settle(resident);
-    // calls of an embedding model are serialized
-    const numSlots = loaded.kind === 'embedding' ? 1 : (available.maxSessions ?? defaultConcurrency);
+    // calls of other models are serialized
+    const numSlots = loaded.kind === 'generative' ? (available.maxSessions ?? defaultConcurrency) : 1;
     const slots = this.#options.createSlots(numSlots, onRelease);
     return { entry: { ...loaded, id: available.id, slots }, owned: loaded.model };
   }

@@ -61,6 +61,7 @@ export function shownModel(entries: readonly ModelEntry[], modifiedAt: string): 
   const [first] = entries;
   const capabilities = entries.flatMap((entry): OllamaShowResponse['capabilities'] => {
     if (entry.kind === 'embedding') return ['embedding'];
+    if (entry.kind === 'reranking') return [];
     return entry.model.chatTemplate === undefined ? ['completion'] : ['completion', 'tools'];
   });
   const template = first?.kind === 'generative' ? (first.model.chatTemplate?.source ?? '') : '';
@@ -74,7 +75,7 @@ export function shownModel(entries: readonly ModelEntry[], modifiedAt: string): 
 
 /** Keys are those of GGUF files. */
 function modelInfo(entry: ModelEntry): Record<string, unknown> {
-  if (entry.kind === 'embedding') return { 'general.name': entry.model.name };
+  if (entry.kind !== 'generative') return { 'general.name': entry.model.name };
   const { name, config, contextSize } = entry.model;
   const { architecture, hiddenDim, numLayers, numHeads, numKvHeads, vocabSize } = config;
   return {
