@@ -33,7 +33,7 @@ const loadNames: OptionNames<LoadOptions> = {
   ...{ speculative: true, draftModel: true },
   lora: { adapters: true, mode: true },
   sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },
-  trace: { attention: true, feedForward: true },
+  trace: { attention: true, feedForward: true, visitedKeys: true },
   memory: { budget: true, hot: true, warm: true, cold: true, folder: true },
   kvCache: {
     ...{ dtype: true, rotation: true, eviction: { firstTokens: true, recentTokens: true }, capacity: true },
@@ -87,7 +87,16 @@ const programOnly = [
   ...serveArguments,
   ...['fetch', 'signal', 'onProgress', 'onEvent', 'promptCache', 'now', 'randomSeed', 'draftModel', 'createBackend'],
   'onUnsupported',
-  ...['sparsity.oracle', 'trace', 'trace.attention', 'trace.feedForward', 'kvCache.offload', 'kvCache', 'lora'],
+  ...[
+    'sparsity.oracle',
+    'trace',
+    'trace.attention',
+    'trace.feedForward',
+    'trace.visitedKeys',
+    'kvCache.offload',
+    'kvCache',
+    'lora',
+  ],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
   ...['page', 'onRequest', 'onError', 'onModelEvent', 'catalog'],
 ];
@@ -95,6 +104,7 @@ const programOnly = [
 const commandOnly = [
   ...[
     '--log-format',
+    '--visited-keys',
     '--models-dir',
     '--cache-dir',
     '--cache-size',

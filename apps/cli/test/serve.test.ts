@@ -167,6 +167,10 @@ test('a public address without a key gives a warning', async () => {
   expect((await serve([])).stderr).not.toContain(warning);
 });
 
+test('--visited-keys loads models that count them', async () => {
+  expect((await serve(['--visited-keys'])).fake.loads[0]?.options.trace).toEqual({ visitedKeys: true });
+});
+
 test('SIGTERM ends it like Ctrl-C, a second one at once', async () => {
   const { code, server } = await serve([], {}, 'terminate');
   expect([code, server.closed]).toEqual([0, [{ graceMs: 30_000 }]]);

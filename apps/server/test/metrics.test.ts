@@ -38,6 +38,22 @@ test('skipped neurons of all models are one metric', async () => {
   }
 });
 
+test('visited keys of a model that is loaded with them', async () => {
+  await using model = await loadDemoModel({ trace: { visitedKeys: true } });
+  const demo = await startServer({ models: [{ id: 'demo', model }] });
+  try {
+    await model.generate('Once', { maxTokens: 3, ignoreEos: true }).result();
+    const metrics = await (await fetch(`${demo.url}/metrics`)).text();
+    expect(metrics).toContain('winnow_attention_tokens_total{model="demo"} 2\n');
+    const keysOf = (name: string): string | undefined =>
+      new RegExp(`^winnow_attention_${name}_keys_total\\{model="demo",layer="0"\\} (\\d+)$`, 'm').exec(metrics)?.[1];
+    expect(Number(keysOf('visible'))).toBeGreaterThan(0);
+    expect(keysOf('visited')).toBe(keysOf('visible'));
+  } finally {
+    await demo.close();
+  }
+});
+
 test('request durations are in the histogram and passed to the listener', async () => {
   await using model = await loadDemoModel();
   const durations: number[] = [];

@@ -47,6 +47,7 @@ export type {
   FeedForwardTrace,
 } from './sparsity/feed-forward.js';
 export type { Eviction, LeastAttendedOptions } from './plan/eviction.js';
+export type { VisitedKeysMetrics, VisitedLayerMetrics } from './metrics/visited-keys.js';
 export type { FeedForwardLayerMetrics, FeedForwardMetrics, FeedForwardTierMetrics } from './metrics/feed-forward.js';
 export type { MemoryPlan, WeightTierBudgets } from './plan/memory-plan.js';
 export type {

@@ -205,6 +205,7 @@ export function registerServe(program: Command, host: CommandHost): void {
     advanced: [
       choiceOption('--log-format <format>', 'request log as text or as lines of JSON', ['text', 'json'], 'text'),
       flag('--profile', 'time every op; with --sparsity, /metrics reports layers and predictors'),
+      flag('--visited-keys', 'count the keys that attention visits, for /metrics and the live view of the page'),
     ],
   });
   describe(command, 'Serves models over HTTP with the APIs of OpenAI, Anthropic and Ollama.', examples);

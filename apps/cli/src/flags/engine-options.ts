@@ -81,6 +81,7 @@ export function loadOptionsOf(flags: LoadFlags, kvCache?: KvCacheOptions): LoadO
     quantize: flags.quantize,
     lora: loraOf(flags),
     profile: flags.profile,
+    trace: flags.visitedKeys === true ? { visitedKeys: true } : undefined,
   });
 }
 

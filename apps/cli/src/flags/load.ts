@@ -76,6 +76,8 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, 
   readonly loraScaled?: readonly string[];
   readonly loraMode?: 'runtime' | 'merge';
   readonly profile?: boolean;
+  /** Of `winnow serve` only, whose metrics report them. */
+  readonly visitedKeys?: boolean;
 }
 
 function modelOption(): Option {

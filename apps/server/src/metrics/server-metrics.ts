@@ -200,7 +200,7 @@ function processMetrics(): Metric[] {
   ];
 }
 
-/** What the engine formats itself: speculation, activation sparsity, KV and weight offload, and planned memory. */
+/** What the engine formats itself: speculation, visited keys, activation sparsity, KV and weight offload, and planned memory. */
 function engineMetrics(entry: ModelEntry): LabeledMetrics {
   const labels = { model: entry.id };
   if (entry.kind === 'reranking') return { labels, metrics: {} };
@@ -208,10 +208,10 @@ function engineMetrics(entry: ModelEntry): LabeledMetrics {
     const feedForward = entry.model.feedForwardMetrics?.();
     return { labels, metrics: { ...(feedForward && { feedForward }) } };
   }
-  const { speculation, feedForward, tiers } = entry.model.metrics();
+  const { speculation, visitedKeys, feedForward, tiers } = entry.model.metrics();
   const { plan } = entry.model;
-  const metrics = { speculation, ...(feedForward && { feedForward }), ...(tiers && { tiers }), ...(plan && { plan }) };
-  return { labels, metrics };
+  const own = { ...(visitedKeys && { visitedKeys }), ...(feedForward && { feedForward }), ...(tiers && { tiers }) };
+  return { labels, metrics: { speculation, ...own, ...(plan && { plan }) } };
 }
 
 function blockSamples(registry: ModelRegistry): Sample[] {

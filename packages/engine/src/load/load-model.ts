@@ -181,6 +181,7 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
     attention: plan.attention.text ?? 'dense',
     feedForward: described.weightNames && accessOf(parts, loaded, described.weightNames),
     feedForwardMetrics: () => resources.feedForward?.metrics(),
+    visitedKeysMetrics: () => runtime.visitedKeys?.metrics(),
     loaded,
     async release() {
       await loaded.promptCache?.close();

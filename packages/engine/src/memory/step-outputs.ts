@@ -8,9 +8,11 @@ export interface TraceOptions {
   readonly attention?: boolean;
   /** The inputs of every FFN, for `feedForward` and calibration. Default false. */
   readonly feedForward?: boolean;
+  /** How many keys each layer and KV head visits for generated tokens, in `metrics().visitedKeys`. Default false. */
+  readonly visitedKeys?: boolean;
 }
 
-export const traceNames: OptionNames<TraceOptions> = { attention: true, feedForward: true };
+export const traceNames: OptionNames<TraceOptions> = { attention: true, feedForward: true, visitedKeys: true };
 
 /** Copies an output of the last step, starting at the caller's first row. */
 export type ReadOutput = (output: string, target: Float32Array | Int32Array) => Promise<void>;

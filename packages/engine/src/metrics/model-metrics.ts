@@ -1,6 +1,7 @@
 /** Metrics of a loaded model. */
 import type { FeedForwardMetrics } from './feed-forward.js';
 import type { SpeculationMetrics } from './speculation.js';
+import type { VisitedKeysMetrics } from './visited-keys.js';
 
 /** The page pool that all sessions share. Used, cached and free blocks add up to `numBlocks`. */
 export interface CacheMetrics {
@@ -103,4 +104,6 @@ export interface ModelMetrics {
   readonly numFallbackRecords: number;
   /** With `sparsity` or offloaded weights. */
   readonly feedForward?: FeedForwardMetrics;
+  /** When loaded with `trace.visitedKeys`. */
+  readonly visitedKeys?: VisitedKeysMetrics;
 }

@@ -1,6 +1,7 @@
 /** Metrics of a model in the text format of Prometheus. */
 import type { FeedForwardMetrics } from './feed-forward.js';
 import type { ModelMetrics } from './model-metrics.js';
+import type { VisitedKeysMetrics } from './visited-keys.js';
 
 type Labels = Readonly<Record<string, string | number>>;
 type Sample = readonly [labels: Labels, value: number];
@@ -79,7 +80,7 @@ export function formatPrometheusModels(models: Iterable<LabeledMetrics>): string
 
 function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
   const one = (value: number | undefined): Sample[] => (value === undefined ? [] : [[{}, value]]);
-  const { steps, cache, tiers, feedForward, speculation, plan } = metrics;
+  const { steps, cache, tiers, feedForward, speculation, plan, visitedKeys } = metrics;
   add('sessions', 'gauge', 'Open sessions.', one(metrics.numSessions));
   add('steps', 'counter', 'Steps that ran.', one(steps?.numSteps));
   add('tokens', 'counter', 'Tokens that were computed, of prompts and answers.', one(steps?.numTokens));
@@ -118,7 +119,29 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
     by('part', plan && { weights: plan.weightsBytes, 'kv-cache': plan.kvBytes, activations: plan.activationBytes }),
   );
   add('kv_tier_read_bytes', 'counter', 'Bytes of keys and values read from files.', one(tiers?.bytesRead));
+  if (visitedKeys !== undefined) addVisitedKeys(add, visitedKeys);
   if (feedForward !== undefined) addFeedForward(add, feedForward);
+}
+
+function addVisitedKeys(add: AddSamples, { numTokens, layers }: VisitedKeysMetrics): void {
+  add('attention_tokens', 'counter', 'Generated tokens whose keys were counted.', [[{}, numTokens]]);
+  add(
+    'attention_visible_keys',
+    'counter',
+    'Keys that these tokens may attend to.',
+    layers.map(({ layer, numVisibleKeys }) => [{ layer }, numVisibleKeys]),
+  );
+  add(
+    'attention_visited_keys',
+    'counter',
+    'Keys that each query head of a KV head visited.',
+    layers.flatMap(({ layer, numVisitedKeys }) =>
+      numVisitedKeys.map((value, head): Sample => [
+        numVisitedKeys.length === 1 ? { layer } : { layer, kv_head: head },
+        value,
+      ]),
+    ),
+  );
 }
 
 /** A sample per value, with its name as a label. */

@@ -1,6 +1,7 @@
 /** The attention plan of a model: the policies, checked against the model and the cache, and their lowering. */
 import { TraceLowering, type TracedLayer } from './attention-trace.js';
 import { MassLowering } from './eviction.js';
+import type { VisitedLayers } from './visited-layers.js';
 import type { DecoderProgramOptions } from '@winnow/models';
 import {
   attentionRequirements,
@@ -46,12 +47,14 @@ export interface AttentionPlanOptions {
   readonly massUpTo?: number | undefined;
   /** Called for each layer whose queries, keys and values become outputs; undefined: none do. */
   readonly onTracedLayer: ((layer: TracedLayer) => void) | undefined;
+  /** With `trace.visitedKeys`. */
+  readonly visited: VisitedLayers | undefined;
   readonly notice: (text: string) => void;
 }
 
 /** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
-  const { numLayers, usualBlockSize, onTracedLayer, notice } = options;
+  const { numLayers, usualBlockSize, onTracedLayer, visited, notice } = options;
   const spec = checkAttention(options.attention ?? 'dense');
   const layers = resolvePolicy(spec, { numLayers });
   const requirements = attentionRequirements(layers);
@@ -70,9 +73,11 @@ export function planAttention(options: AttentionPlanOptions): AttentionPlan {
     blockSize,
     layers,
     programOptions(phase) {
-      const lowering = isDense ? undefined : createAttentionLowering(layers, phase, { notice: noticeOnce });
-      if (options.massUpTo !== undefined) return { attention: new MassLowering(options.massUpTo).lower };
-      if (onTracedLayer !== undefined) return { attention: new TraceLowering(onTracedLayer, lowering).lower };
+      const observe = visited?.observe;
+      let lowering = isDense ? undefined : createAttentionLowering(layers, phase, { notice: noticeOnce, observe });
+      if (options.massUpTo !== undefined) lowering = new MassLowering(options.massUpTo).lower;
+      else if (onTracedLayer !== undefined) lowering = new TraceLowering(onTracedLayer, lowering).lower;
+      if (visited !== undefined) lowering = visited.wrap(lowering);
       return lowering === undefined ? {} : { attention: lowering };
     },
   };

@@ -4,6 +4,7 @@ import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescrip
 import { checkKvDTypes, maxInvariantTokens, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
+import { VisitedLayers, type VisitedLayer } from './visited-layers.js';
 import type { TracedLayer } from './attention-trace.js';
 import { heavyHitterOptions } from './eviction.js';
 import { boxBlockBytes, tierAttention } from '../kv-offload/attention.js';
@@ -48,6 +49,8 @@ export interface ModelPlan {
   readonly numTop: number;
   /** With `trace.attention`: the attention layers. */
   readonly tracedLayers: readonly TracedLayer[] | undefined;
+  /** Layers that attend, with `trace.visitedKeys`. */
+  readonly visitedLayers: readonly VisitedLayer[] | undefined;
   /** With a `kvCache.eviction` by attention mass. */
   readonly heavyHitters: HeavyHitterOptions | undefined;
   readonly rotatesKeys: boolean;
@@ -88,12 +91,14 @@ export function planModel(
   const { config } = description;
   const sizes = sizesOf(config, options);
   const tracedLayers = options.trace?.attention === true ? new Map<number, TracedLayer>() : undefined;
+  const visited = options.trace?.visitedKeys === true ? new VisitedLayers() : undefined;
   const attention = planAttention({
     attention: options.attention,
     numLayers: config.numLayers,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
     massUpTo: sizes.heavyHitters && sizes.attending.at(-1),
+    visited,
     notice,
   });
   const { contextSize, maxSessions } = sizes;
@@ -120,6 +125,7 @@ export function planModel(
     numStates,
     numTop,
     tracedLayers: tracedLayers === undefined ? undefined : [...tracedLayers.values()],
+    visitedLayers: visited?.layers,
     heavyHitters: sizes.heavyHitters,
     rotatesKeys: sizes.rotatesKeys,
     tiers,

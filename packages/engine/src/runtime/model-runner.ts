@@ -4,7 +4,8 @@ import type { TierStream } from '../kv-offload/stream.js';
 import type { KvMemory } from '../memory/kv-memory.js';
 import type { StepPhase } from '../plan/attention-plan.js';
 import type { Sequence, StepPart } from './sequence.js';
-import { StepProgram } from './step-program.js';
+import { StepProgram, type StepProgramOptions } from './step-program.js';
+import type { VisitedKeys } from './visited-keys.js';
 
 /** Prepared programs by kind of step. */
 export interface StepExecutables {
@@ -23,6 +24,8 @@ export interface ModelRunnerOptions {
   readonly stream: TierStream | undefined;
   /** The program that drafts with the weights and the cache of the model, one token per run. */
   readonly drafting: Executable | undefined;
+  /** Counts the keys that steps visit, except those with offloaded pages. */
+  readonly visitedKeys: VisitedKeys | undefined;
   /** Whether prefill and decode have the same attention policy, so that they share steps. */
   readonly isUniform: boolean;
   /**
@@ -60,8 +63,11 @@ export class ModelRunner {
     this.isUniform = options.isUniform;
     this.verifiesDrafts = options.verifiesDrafts;
     this.separatesPhases = !options.isUniform || options.verifiesDrafts;
-    this.#resident = createPrograms(executables, maxBlocksPerSequence, undefined);
-    this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, stream);
+    const counters = (executable: Executable): Pick<StepProgramOptions, 'counter'> => ({
+      counter: options.visitedKeys?.counterFor(executable),
+    });
+    this.#resident = createPrograms(executables, maxBlocksPerSequence, counters);
+    this.#offloaded = offloaded && createPrograms(offloaded, maxBlocksPerSequence, () => ({ stream }));
     this.#drafting = drafting && new StepProgram(drafting, { maxBlocksPerSequence });
     this.#memory = options.memory;
     this.#now = options.now;
@@ -146,10 +152,10 @@ export class ModelRunner {
 function createPrograms(
   { decode, batch, decodeBatch }: StepExecutables,
   maxBlocksPerSequence: number,
-  stream: TierStream | undefined,
+  optionsOf: (executable: Executable) => Partial<StepProgramOptions>,
 ): StepPrograms {
   const create = (executable: Executable, selectsPages: boolean): StepProgram =>
-    new StepProgram(executable, { maxBlocksPerSequence, stream, selectsPages });
+    new StepProgram(executable, { maxBlocksPerSequence, selectsPages, ...optionsOf(executable) });
   return {
     decode: create(decode, true),
     batch: create(batch, false),

@@ -13,6 +13,7 @@ import type { PromptStore } from './prompt-cache/store.js';
 import { ModelRunner, type StepExecutables } from './model-runner.js';
 import { Scheduler } from './scheduler.js';
 import { StateRows } from './state-rows.js';
+import { VisitedKeys } from './visited-keys.js';
 
 export interface RuntimeOptions {
   readonly kvCache?: KvCacheOptions;
@@ -33,6 +34,7 @@ export interface RuntimeParts extends OffloadHost {
 export interface Runtime {
   readonly pool: KvPool;
   readonly scheduler: Scheduler;
+  readonly visitedKeys: VisitedKeys | undefined;
 }
 
 /** @throws {IoError} when the files of the cold tier cannot be created */
@@ -41,11 +43,15 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
   const pool = await createPool(parts);
   const { programs, tiers } = plan;
   const [decode, batch, decodeBatch] = programs;
+  const { layers } = plan.attention;
+  const isSparse = (layer: number): boolean => layers[layer]?.decode.kind !== 'dense';
+  const visitedKeys = plan.visitedLayers && new VisitedKeys(plan.visitedLayers, isSparse);
   const runner = new ModelRunner({
     executables: executablesOf(parts, { decode, batch, decodeBatch }),
     offloaded: tiers?.steps && executablesOf(parts, tiers.steps),
     stream: pool.tiers?.stream,
     drafting: plan.draftProgram && (parts.executables.get(plan.draftProgram) as Executable),
+    visitedKeys,
     isUniform: plan.attention.isUniform,
     verifiesDrafts: parts.verifiesDrafts,
     maxBlocksPerSequence: plan.cache.maxBlocksPerSequence,
@@ -55,6 +61,7 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
   const { whenFull = 'error' } = options.kvCache ?? {};
   return {
     pool,
+    visitedKeys,
     scheduler: new Scheduler(pool, runner, {
       ...{ maxChunk: plan.maxChunk, whenFull, deviceRecovery: parts.deviceRecovery },
     }),

@@ -8,6 +8,7 @@ import { StepOutputs, type ReadOutput } from '../memory/step-outputs.js';
 import { MassReader } from '../plan/eviction.js';
 import type { RowReader } from './batch.js';
 import type { Sequence, StepPart } from './sequence.js';
+import type { StepCounter } from './visited-keys.js';
 
 /** The scalar slots of a program that a step fills in, by name. */
 interface StepScalars {
@@ -43,6 +44,7 @@ export interface StepProgramOptions {
   readonly stream?: TierStream | undefined;
   /** Whether layers of the program select among those pages. */
   readonly selectsPages?: boolean;
+  readonly counter?: StepCounter | undefined;
 }
 
 export class StepProgram {
@@ -82,6 +84,7 @@ export class StepProgram {
     if (this.#options.stream === undefined) {
       await this.#executable.run(this.#block.words, signal === undefined ? {} : { signal });
       await this.#masses?.read(parts.length);
+      await this.#options.counter?.count(parts);
     } else {
       await this.#runStreamed(this.#options.stream, parts, signal);
     }

@@ -5,6 +5,7 @@ import type { DecoderConfig } from '@winnow/models';
 import { CapacityError, ReleasedError, checkOptions, type OptionNames, type Sliced } from '@winnow/tensor';
 import type { ChatTemplate } from '../chat/template.js';
 import { encodePrompt, encodePromptSliced, type Prompt } from '../chat/encode-prompt.js';
+import type { VisitedKeysMetrics } from '../metrics/visited-keys.js';
 import type { FeedForwardMetrics } from '../metrics/feed-forward.js';
 import type { FeedForwardAccess } from '../sparsity/feed-forward.js';
 import { computeLogprobs, logitsOptionNames, type LogitsOptions } from '../generation/logprobs.js';
@@ -106,6 +107,7 @@ export interface ModelParts {
   readonly attention: string;
   readonly feedForward: FeedForwardAccess | undefined;
   readonly feedForwardMetrics: () => FeedForwardMetrics | undefined;
+  readonly visitedKeysMetrics: () => VisitedKeysMetrics | undefined;
   readonly loaded: SessionModel;
   /** Frees programs, weights and cache. No step may run. */
   readonly release: () => Promise<void>;
@@ -204,6 +206,7 @@ export class GenerativeModel implements Model, SessionOwner {
   readonly metrics: Model['metrics'] = () => {
     const { pool, scheduler, promptCache, speculation } = this.#parts.loaded;
     const feedForward = this.#parts.feedForwardMetrics();
+    const visitedKeys = this.#parts.visitedKeysMetrics();
     return {
       numSessions: this.#sessions.size,
       cache: pool.metrics(),
@@ -213,6 +216,7 @@ export class GenerativeModel implements Model, SessionOwner {
       speculation: speculation.metrics(),
       numFallbackRecords: this.#parts.fallbacks.reduce((sum, { numRecords }) => sum + numRecords, 0),
       ...(feedForward === undefined ? {} : { feedForward }),
+      ...(visitedKeys === undefined ? {} : { visitedKeys }),
     };
   };
 
