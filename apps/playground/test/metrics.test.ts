@@ -28,8 +28,36 @@ test('the activity of a model consists of its own samples and those of the proce
     cacheTiers: [],
     weightTiers: [],
     activeRatios: [{ label: '2', value: 0.25 }],
+    visitedKeys: [],
     memory: [],
   });
+});
+
+const counts = (tokens: number, visible: number, visited: readonly number[], dense = visible): string =>
+  [
+    `winnow_attention_tokens_total{model="m"} ${tokens}`,
+    `winnow_attention_visible_keys_total{model="m",layer="0"} ${dense}`,
+    `winnow_attention_visible_keys_total{model="m",layer="3"} ${visible}`,
+    `winnow_attention_visited_keys_total{model="m",layer="0"} ${dense}`,
+    ...visited.map(
+      (keys, head) => `winnow_attention_visited_keys_total{model="m",layer="3",kv_head="${head}"} ${keys}`,
+    ),
+    'winnow_drafted_tokens_total{model="m"} 8',
+    'winnow_accepted_tokens_total{model="m"} 6',
+  ].join('\n');
+
+test('visited keys are a share of the visible ones: of what is new, or of all', () => {
+  const first = parseMetrics(counts(10, 1000, [500, 250]));
+  const second = parseMetrics(counts(12, 1200, [520, 300]));
+  const all = [
+    { layer: '0', shares: [1] },
+    { layer: '3', shares: [0.5, 0.25] },
+  ];
+  expect(activityOf(first, 'm').visitedKeys).toEqual(all);
+  expect(activityOf(second, 'm', first).visitedKeys[1]).toEqual({ layer: '3', shares: [0.1, 0.25] });
+  expect(activityOf(first, 'm', first).visitedKeys).toEqual(all);
+  expect(activityOf(parseMetrics(counts(0, 0, [0, 0])), 'm').visitedKeys).toEqual([]);
+  expect(activityOf(first, 'm').facts).toEqual([{ label: 'Acceptance of drafts', value: '75 % of 8' }]);
 });
 
 test.each([

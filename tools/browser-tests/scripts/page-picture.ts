@@ -14,17 +14,18 @@ const settings = {
   sampling: { temperature: 0, maxTokens: 40 },
   showsMetrics: true,
 };
-const questions = [
-  'The code of Alice is 31407.\n\nWhat is the code of Alice?',
-  'The code of Julia is 20518. The sea was calm.\n\nWhat is the code of Julia?',
-];
+const questions = ['The code of Alice is 31407. The sea was calm.\n\nWhat is the code of Alice?'];
 
-await using model = await loadModel(demoModelUrl, { maxSessions: 2, kvCache: { whenFull: 'wait' } });
+await using model = await loadModel(demoModelUrl, {
+  ...{ maxSessions: 2, kvCache: { whenFull: 'wait' } },
+  attention: 'decode=page-topk:page=4,epsilon=0.5,window=8,sinks=4',
+  trace: { visitedKeys: true },
+});
 await using server = await createServer({ models: [{ id: 'winnow-tiny', model, maxSessions: 2 }], page: pageUrl });
 const url = await server.listen({ port: 0 });
 await using browser = await launchChromium();
 const page = await browser.newPage({
-  viewport: { width: 1240, height: 680 },
+  viewport: { width: 1240, height: 640 },
   storageState: {
     cookies: [],
     origins: [{ origin: url, localStorage: [{ name: 'winnow-settings', value: JSON.stringify(settings) }] }],

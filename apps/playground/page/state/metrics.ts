@@ -29,6 +29,13 @@ export interface Bar {
   readonly value: number;
 }
 
+/** One layer; heads that visit equally many keys have one share. */
+export interface LayerShares {
+  readonly layer: string;
+  /** From 0 to 1, by KV head. */
+  readonly shares: readonly number[];
+}
+
 export interface Activity {
   /** Single numbers with their unit. */
   readonly facts: readonly { readonly label: string; readonly value: string }[];
@@ -40,6 +47,8 @@ export interface Activity {
   readonly weightTiers: readonly Bar[];
   /** Share of active neurons or experts by layer, where they are sparse. */
   readonly activeRatios: readonly Bar[];
+  /** Visited keys as a share of the visible ones: of the tokens between two polls, or of all if there are none. */
+  readonly visitedKeys: readonly LayerShares[];
   /** Planned bytes by what they hold. */
   readonly memory: readonly Bar[];
 }
@@ -56,21 +65,79 @@ const factNames: readonly (readonly [name: string, label: string, format: (value
   ['process_resident_memory_bytes', 'Memory of the server', bytes],
 ];
 
-/** @param model only samples of this model, and those of none */
-export function activityOf(samples: readonly Sample[], model: string): Activity {
-  const own = samples.filter(({ labels }) => labels['model'] === undefined || labels['model'] === model);
+/**
+ * @param model only samples of this model, and those of none
+ * @param before the samples of the poll before
+ */
+export function activityOf(samples: readonly Sample[], model: string, before: readonly Sample[] = []): Activity {
+  const own = ofModel(samples, model);
   const bars = (names: readonly string[], label: string): Bar[] =>
     own.filter(({ name }) => names.includes(name)).map(({ labels, value }) => ({ label: labels[label] ?? '', value }));
   return {
-    facts: factNames.flatMap(([name, label, format]) =>
-      own.filter((sample) => sample.name === name).map(({ value }) => ({ label, value: format(value) })),
-    ),
+    facts: [
+      ...factNames.flatMap(([name, label, format]) =>
+        own.filter((sample) => sample.name === name).map(({ value }) => ({ label, value: format(value) })),
+      ),
+      ...acceptanceOf(own),
+    ],
     cacheBlocks: [...bars(['winnow_cache_blocks'], 'use'), ...bars(['winnow_kv_blocks'], 'state')],
     cacheTiers: bars(['winnow_kv_tier_bytes'], 'tier'),
     weightTiers: bars(['winnow_ffn_tier_bytes'], 'tier'),
     activeRatios: bars(['winnow_ffn_active_ratio'], 'layer'),
+    visitedKeys: visitedKeysOf(own, ofModel(before, model)),
     memory: bars(['winnow_planned_bytes'], 'part'),
   };
+}
+
+function ofModel(samples: readonly Sample[], model: string): readonly Sample[] {
+  return samples.filter(({ labels }) => labels['model'] === undefined || labels['model'] === model);
+}
+
+/** Drafted tokens that became output, if any were drafted. */
+function acceptanceOf(samples: readonly Sample[]): Activity['facts'] {
+  const valueOf = (name: string): number => samples.find((sample) => sample.name === name)?.value ?? 0;
+  const drafted = valueOf('winnow_drafted_tokens_total');
+  if (drafted === 0) return [];
+  const accepted = valueOf('winnow_accepted_tokens_total');
+  const share = Math.round((100 * accepted) / drafted);
+  return [{ label: 'Acceptance of drafts', value: `${share} % of ${drafted.toLocaleString('en')}` }];
+}
+
+/** Counters by their labels. */
+class Counts {
+  readonly #values = new Map<string, number>();
+
+  constructor(samples: readonly Sample[]) {
+    for (const { name, labels, value } of samples) {
+      this.#values.set(keyOf(name, labels['layer'], labels['kv_head']), value);
+    }
+  }
+
+  of(name: string, layer?: string, head?: string): number {
+    return this.#values.get(keyOf(name, layer, head)) ?? 0;
+  }
+}
+
+function keyOf(name: string, layer: string | undefined, head: string | undefined): string {
+  return [name, layer, head].join(' ');
+}
+
+function visitedKeysOf(samples: readonly Sample[], earlier: readonly Sample[]): readonly LayerShares[] {
+  const [now, past] = [new Counts(samples), new Counts(earlier)];
+  const tokens = 'winnow_attention_tokens_total';
+  const isNew = past.of(tokens) > 0 && now.of(tokens) > past.of(tokens);
+  const valueOf = (name: string, layer: string, head?: string): number =>
+    now.of(name, layer, head) - (isNew ? past.of(name, layer, head) : 0);
+  return samples
+    .filter(({ name }) => name === 'winnow_attention_visible_keys_total')
+    .map(({ name, labels: { layer = '' } }) => {
+      const visible = valueOf(name, layer);
+      const shares = samples
+        .filter((sample) => sample.name === 'winnow_attention_visited_keys_total' && sample.labels['layer'] === layer)
+        .map((sample) => valueOf(sample.name, layer, sample.labels['kv_head']) / visible);
+      return { layer, shares: visible === 0 ? [] : shares };
+    })
+    .filter(({ shares }) => shares.length > 0);
 }
 
 const unitNames = ['B', 'kB', 'MB', 'GB', 'TB'];

@@ -4,7 +4,15 @@ import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { errorText, type ChatBackend } from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
-import { activityOf, bytes, parseMetrics, type Activity, type Bar } from '../state/metrics.js';
+import {
+  activityOf,
+  bytes,
+  parseMetrics,
+  type Activity,
+  type Bar,
+  type LayerShares,
+  type Sample,
+} from '../state/metrics.js';
 
 interface LiveViewProps {
   readonly chat: Chat;
@@ -19,9 +27,12 @@ export function LiveView({ chat, backend }: LiveViewProps): JSX.Element {
   const model = chat.model()?.id ?? '';
   useEffect(() => {
     const controller = new AbortController();
+    let before: readonly Sample[] = [];
     const poll = async (): Promise<void> => {
       try {
-        activity.value = activityOf(parseMetrics(await backend.metrics(controller.signal)), model);
+        const samples = parseMetrics(await backend.metrics(controller.signal));
+        activity.value = activityOf(samples, model, before);
+        before = samples;
         problem.value = '';
       } catch (error) {
         if (!controller.signal.aborted) problem.value = errorText(error);
@@ -44,7 +55,7 @@ export function LiveView({ chat, backend }: LiveViewProps): JSX.Element {
 }
 
 function Measured({ activity }: { readonly activity: Activity }): JSX.Element {
-  const { facts, cacheBlocks, cacheTiers, weightTiers, activeRatios, memory } = activity;
+  const { facts, visitedKeys, cacheBlocks, cacheTiers, weightTiers, activeRatios, memory } = activity;
   return (
     <>
       <dl>
@@ -55,12 +66,53 @@ function Measured({ activity }: { readonly activity: Activity }): JSX.Element {
           </div>
         ))}
       </dl>
+      <Shares layers={visitedKeys} />
       <Bars title="KV cache: blocks" bars={cacheBlocks} format={String} />
       <Bars title="KV cache: tiers" bars={cacheTiers} format={bytes} />
       <Bars title="Weights: tiers" bars={weightTiers} format={bytes} />
       <Bars title="Active neurons by layer" bars={activeRatios} format={percent} max={1} />
       <Bars title="Planned memory" bars={memory} format={bytes} />
     </>
+  );
+}
+
+/** Shares from which the next color is used. */
+const levels = [0.1, 0.25, 0.5];
+
+/** A row per layer; the heads of a KV head visit equally many keys. */
+function Shares({ layers }: { readonly layers: readonly LayerShares[] }): JSX.Element | null {
+  if (layers.length === 0) return null;
+  const numHeads = Math.max(...layers.map(({ shares }) => shares.length));
+  return (
+    <table class="shares">
+      <caption>Visited keys by layer{numHeads > 1 && ' and KV head'}</caption>
+      <thead>
+        <tr>
+          <th scope="col">Layer</th>
+          {Array.from({ length: numHeads }, (_, head) => (
+            <th key={head} scope="col">
+              {numHeads === 1 ? 'All heads' : head}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      <tbody>
+        {layers.map(({ layer, shares }) => (
+          <tr key={layer}>
+            <th scope="row">{layer}</th>
+            {shares.map((share, head) => (
+              <td
+                key={head}
+                class={`level-${1 + levels.filter((bound) => share >= bound).length}`}
+                colSpan={shares.length === 1 ? numHeads : 1}
+              >
+                {percent(share)}
+              </td>
+            ))}
+          </tr>
+        ))}
+      </tbody>
+    </table>
   );
 }
 

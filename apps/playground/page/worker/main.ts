@@ -63,6 +63,7 @@ async function load(source: ModelSource, settings: LoadSettings, context: CallCo
   if (!keepsOthers) await disposeAll();
   const options: LoadOptions = {
     ...loadSettings,
+    trace: { visitedKeys: true },
     signal: context.signal,
     onProgress: ({ loadedBytes, totalBytes }) => context.sendProgress({ what: 'load', loadedBytes, totalBytes }),
   };

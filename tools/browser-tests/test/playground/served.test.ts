@@ -27,7 +27,11 @@ afterAll(async () => {
 
 async function open(apiKeys: readonly string[] = []): Promise<void> {
   browser ??= await connectChromium();
-  model ??= await loadModel(demoModelUrl, { threads: 1, maxSessions: 2, kvCache: { whenFull: 'wait' } });
+  model ??= await loadModel(demoModelUrl, {
+    ...{ threads: 1, maxSessions: 2, kvCache: { whenFull: 'wait' } },
+    attention: 'decode=page-topk:budget=1,page=4,window=4,sinks=1',
+    trace: { visitedKeys: true },
+  });
   server = await createServer({ models: [{ id: 'winnow-tiny', model, maxSessions: 2 }], page: pageUrl, apiKeys });
   opened = await openPlayground(browser, await server.listen({ port: 0 }));
 }
@@ -72,7 +76,9 @@ describe.skipIf(missingChromium !== undefined)(suiteName('the page beside a serv
     expect(await page.locator('.tokens tbody tr').count()).toBe(5);
     await page.getByRole('button', { name: 'Live view' }).click();
     await page.getByText('Memory of the server').waitFor();
-    expect(await page.locator('.live').textContent()).toMatch(/Generated tokens[1-9].*KV cache: blocks.*used/s);
+    expect(await page.locator('.live').textContent()).toMatch(
+      /Generated tokens[1-9].*Visited keys by layer and KV head.*[1-9]\d? %.*KV cache: blocks.*used.*Planned memory/s,
+    );
     expect(await accessibilityViolations(page)).toEqual([]);
     expect([opened.complaints, opened.foreign]).toEqual([[], []]);
   });

@@ -68,7 +68,9 @@ describe.skipIf(missingChromium !== undefined)(suiteName('the page as a static s
     await page.getByRole('button', { name: 'Live view' }).click();
     const live = page.getByRole('complementary', { name: 'What the model does' });
     await live.getByText('Planned memory').waitFor();
-    expect(await live.textContent()).toMatch(/Tokens per second of step time[\d.]+.*KV cache: blocks.*used/s);
+    expect(await live.textContent()).toMatch(
+      /Tokens per second of step time[\d.]+.*Visited keys by layer.*100 %.*KV cache: blocks.*used/s,
+    );
     await page.getByRole('button', { name: 'Load a model' }).click();
     await page.getByText('Attention and context').click();
     await page.getByLabel(/Attention policy/).fill(policy);
