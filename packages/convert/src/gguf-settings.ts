@@ -13,7 +13,7 @@ const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-rob
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
 
 /** Architectures for which GGUF readers apply a sliding window. */
-export const windowInGguf: readonly string[] = ['llama', 'mixtral', 'gemma2', 'gemma3', 'modern-bert'];
+export const windowInGguf: readonly string[] = ['llama', 'mixtral', 'gemma2', 'gemma3', 'olmo2', 'modern-bert'];
 
 /** The activation that GGUF readers assume by default. */
 const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
@@ -115,6 +115,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
         ...windowPattern(config, 6),
       ];
     }
+    case 'olmo2':
+      return windowPattern(config, 4);
     case 'modern-bert':
       return [['rope.freq_base_swa', f32(localBase(fields, config.rope?.base))], ...globalPeriod(config)];
     case 'stablelm':

@@ -12,9 +12,13 @@ import { ropeToHub } from './rope-values.js';
 
 export type Json = Record<string, unknown>;
 
+/** Classes of the further `model_type`s of an architecture. */
+const variantClasses: Readonly<Record<string, string>> = { mistral: 'MistralForCausalLM', olmo3: 'Olmo3ForCausalLM' };
+
 /** `model_type` and class of an architecture. */
 function hubModel(name: string): { readonly modelType: string; readonly className: string } | undefined {
-  if (name === 'mistral') return { modelType: name, className: 'MistralForCausalLM' };
+  const className = variantClasses[name];
+  if (className !== undefined) return { modelType: name, className };
   const found = architectures.find((architecture) => architecture.name === name);
   const [modelType] = found?.hubNames ?? [];
   return found === undefined || modelType === undefined ? undefined : { modelType, className: found.hubClass };
@@ -22,6 +26,7 @@ function hubModel(name: string): { readonly modelType: string; readonly classNam
 
 /** The `model_type` of the architecture. */
 export function hubArchitecture({ architecture, experts, slidingWindow }: DecoderConfig): string {
+  if (architecture === 'olmo2' && slidingWindow > 0) return 'olmo3';
   if (architecture !== 'llama') return architecture;
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
@@ -124,6 +129,8 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   qwen3: attentionBias,
   qwen3moe: attentionBias,
   olmoe: attentionBias,
+  olmo2: attentionBias,
+  olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),
   qwen2moe: (source) => ({ qkv_bias: biases(source).attention_bias }),
   phi3: () => ({ sliding_window: null }),
@@ -167,17 +174,21 @@ function attentionType(isWindowed: boolean): string {
   return isWindowed ? 'sliding_attention' : 'full_attention';
 }
 
+/** The sliding window and the layers that have it. */
+function windowedSettings({ slidingWindow, windowedLayers }: DecoderConfig): Json {
+  return { sliding_window: slidingWindow, layer_types: windowedLayers?.map(attentionType) };
+}
+
 function gemma2Settings(source: Source): Json {
   const { fields, description } = source;
-  const { architecture, slidingWindow, windowedLayers } = description.config;
+  const { architecture } = description.config;
   return {
     ...gemmaActivation(source),
     ...attentionBias(source),
     query_pre_attn_scalar: attentionScalar(description),
     attn_logit_softcapping: fields.number(`${architecture}.attn_logit_softcapping`, 50),
     final_logit_softcapping: fields.number(`${architecture}.final_logit_softcapping`, 30),
-    sliding_window: slidingWindow,
-    layer_types: windowedLayers?.map(attentionType),
+    ...windowedSettings(description.config),
   };
 }
 

@@ -1,7 +1,8 @@
 /** Golden models of every architecture, converted from folder to GGUF and from GGUF to folder, give the original results. */
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { gguf as readWithHuggingFace } from '@huggingface/gguf';
 import { loadEmbeddingModel, loadModel } from '@winnow/engine';
 import { openGgufFile } from '@winnow/gguf/node';
@@ -19,8 +20,11 @@ const encoderNames = JSON.parse(
 ) as Record<string, string[]>;
 const encoders = new Set(Object.values(encoderNames).flat());
 
-const archPath = (name: string, file: string): string | undefined =>
-  sharedDataPath('data', 'goldens', 'arch', name, file);
+/** In the shared data folder, or committed in both formats. */
+function archPath(name: string, file: string): string | undefined {
+  const path = fileURLToPath(new URL(`../../engine/test/fixtures/arch/${name}/${file}`, import.meta.url));
+  return sharedDataPath('data', 'goldens', 'arch', name, file) ?? (existsSync(path) ? path : undefined);
+}
 const tokens = [5, 9, 200, 31, 7, 64, 17, 3, 80, 120, 44, 9, 2, 150, 33, 90, 201, 77, 6, 5, 4, 19];
 
 let backend: Backend;

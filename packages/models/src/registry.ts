@@ -13,6 +13,7 @@ import { llama } from './architectures/llama.js';
 import { mixtral } from './architectures/mixtral.js';
 import { modernBert } from './architectures/modern-bert.js';
 import { nomicBert } from './architectures/nomic-bert.js';
+import { olmo2 } from './architectures/olmo2.js';
 import { olmoe } from './architectures/olmoe.js';
 import { phi2 } from './architectures/phi2.js';
 import { phi3 } from './architectures/phi3.js';
@@ -44,6 +45,7 @@ export const architectures: readonly Architecture[] = [
   mixtral,
   qwen2moe,
   qwen3moe,
+  olmo2,
   olmoe,
   lfm2,
   lfm2moe,

@@ -252,7 +252,19 @@ describe('loading', () => {
 });
 
 describe('decoders', () => {
-  const names = ['llama', 'gpt2', 'mistral', 'qwen3', 'phi3', 'mixtral', 'lfm2', 'lfm2moe', 'qwen35', 'qwen35moe'];
+  const names = [
+    'llama',
+    'gpt2',
+    'mistral',
+    'qwen3',
+    'phi3',
+    'mixtral',
+    'lfm2',
+    'lfm2moe',
+    'qwen35',
+    'qwen35moe',
+    'olmo3',
+  ];
   const isThere = (name: string): boolean =>
     ['model.gguf', 'golden.json', 'exact.json'].every((file) => archPath(name, file) !== undefined);
   for (const name of names.filter((each) => !isThere(each))) {

@@ -12,7 +12,7 @@ import { headNormTensors, isDerivedTensor, settingBias, type Bias } from '../pro
 import { capOf } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
-import { ropeFromHub } from '../settings/rope-settings.js';
+import { hasRopeByLayerType, ropeFromHub } from '../settings/rope-settings.js';
 import { textPartOf } from '../settings/text-part.js';
 import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
@@ -115,18 +115,12 @@ function ofHub(file: ModelFile): Gemma3Settings {
   const localBase = fields.number('rope_local_base_freq', 10000);
   return {
     config: { ...config, slidingWindow: fields.count('sliding_window', 4096), windowedLayers },
-    localRope: isByLayerType(file)
+    localRope: hasRopeByLayerType(fields, 'sliding_attention')
       ? ropeFromHub(fields, config.headDim, { base: localBase, layerType: 'sliding_attention' })
       : { layout, rotaryDim, base: localBase },
     scale: gemmaHubScale(fields),
     finalCap: capOf(fields, 'final_logit_softcapping', 0),
   };
-}
-
-/** Whether `rope_parameters` has the settings of local layers. */
-function isByLayerType({ fields }: ModelFile): boolean {
-  const parameters = fields.raw('rope_parameters');
-  return typeof parameters === 'object' && parameters !== null && Object.hasOwn(parameters, 'sliding_attention');
 }
 
 function* requests(file: ModelFile, config: RotaryDecoderConfig, bias: Bias): Generator<WeightRequest> {

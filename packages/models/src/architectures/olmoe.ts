@@ -2,17 +2,16 @@
  * OLMoE (arXiv:2409.02060): pre-norm blocks with an RMS norm over the whole q and k vectors, across all heads, before
  * RoPE; the FFN is a mixture of experts with unnormalized softmax weights.
  */
-import type { ProgramTensor } from '@winnow/ops';
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
 import { expertDecoderTensors, expertsFromGguf, expertsFromHub, feedForwardOf } from '../blocks/experts.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights, type WeightRequest } from '../file/weights.js';
 import type { Architecture, ModelFile } from '../program/architecture.js';
 import type { ExpertConfig, RotaryDecoderConfig } from '../program/config.js';
-import type { DecoderStep } from '../program/decoder-program.js';
-import { isDerivedTensor, settingBias, usualNorm } from '../program/tensors.js';
+import { isDerivedTensor, settingBias } from '../program/tensors.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub } from '../settings/hub-settings.js';
+import { allHeadsNormTensors, normAllHeads } from './olmo-blocks.js';
 
 const routing = { score: 'softmax', normalize: false } as const;
 
@@ -45,7 +44,7 @@ export const olmoe: Architecture = {
       norm: rmsNorm,
       attention: (_index, step) => ({
         rotary,
-        normalizeHeads: (name, heads) => normalizeAll(step, name, heads),
+        normalizeHeads: (name, heads) => normAllHeads(step, name, heads),
       }),
       feedForward: feedForwardOf(experts),
     });
@@ -53,19 +52,7 @@ export const olmoe: Architecture = {
   },
 };
 
-/** Norm over all heads `[T, N, H]` of a token as one vector. */
-function normalizeAll(step: DecoderStep, name: string, heads: ProgramTensor): ProgramTensor {
-  const [, numHeads, headDim] = heads.shape as [string, number, number];
-  const flat = step.b.reshape(heads, ['T', numHeads * headDim]);
-  return step.b.reshape(rmsNorm(step, `${name}_norm`, flat), heads.shape);
-}
-
 function* requests(file: ModelFile, config: RotaryDecoderConfig, experts: ExpertConfig): Generator<WeightRequest> {
   yield* expertDecoderTensors(file, config, experts, { attentionBias: settingBias(file, 'attention_bias') });
-  const { numHeads, numKvHeads, headDim } = config;
-  for (let layer = 0; layer < config.numLayers; layer++) {
-    const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.self_attn`];
-    yield* usualNorm(file, [`${own}.attn_q_norm`, `${hub}.q_norm`], numHeads * headDim, {});
-    yield* usualNorm(file, [`${own}.attn_k_norm`, `${hub}.k_norm`], numKvHeads * headDim, {});
-  }
+  for (let layer = 0; layer < config.numLayers; layer++) yield* allHeadsNormTensors(file, config, layer);
 }

@@ -80,6 +80,12 @@ export function hubRopeFields(fields: Fields, layerType?: string): Fields {
   return ofType === undefined ? nested : Fields.ofJson(fields.source, ofType);
 }
 
+/** Whether `rope_parameters` has separate settings for this type of layers. */
+export function hasRopeByLayerType(fields: Fields, layerType: string): boolean {
+  const parameters = fields.raw('rope_parameters');
+  return typeof parameters === 'object' && parameters !== null && Object.hasOwn(parameters, layerType);
+}
+
 function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
   const type = nested.string('rope_type', nested.string('type', 'default'));
   const trained = (): number => fields.count('max_position_embeddings', 2048);
