@@ -115,6 +115,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
         ...windowPattern(config, 6),
       ];
     }
+    case 'granite':
+      return granitePairs(fields);
     case 'olmo2':
       return windowPattern(config, 4);
     case 'modern-bert':
@@ -130,6 +132,16 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     default:
       return [];
   }
+}
+
+function granitePairs(fields: Fields): GgufPairs {
+  const factor = (name: string): GgufValueInput => f32(fields.number(name, 1));
+  return [
+    ['embedding_scale', factor('embedding_multiplier')],
+    ['attention.scale', factor('attention_multiplier')],
+    ['residual_scale', factor('residual_multiplier')],
+    ['logit_scale', factor('logits_scaling')],
+  ];
 }
 
 function capOf(fields: Fields, name: string, fallback: number): number {

@@ -129,6 +129,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   qwen3: attentionBias,
   qwen3moe: attentionBias,
   olmoe: attentionBias,
+  granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
   olmo2: attentionBias,
   olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),
@@ -209,6 +210,20 @@ function gemma3Settings(source: Source): Json {
   };
 }
 
+function graniteSettings({ fields, description }: Source): Json {
+  const { architecture } = description.config;
+  const factor = (name: string): number => {
+    const stored = fields.number(`${architecture}.${name}`, 0);
+    return stored === 0 ? 1 : stored;
+  };
+  return {
+    embedding_multiplier: factor('embedding_scale'),
+    attention_multiplier: attentionScale(description),
+    residual_multiplier: factor('residual_scale'),
+    logits_scaling: factor('logit_scale'),
+  };
+}
+
 function lfm2Settings({ fields, description: { config, weights } }: Source): Json {
   const { experts } = config;
   return {
@@ -246,6 +261,13 @@ function gemmaActivation({ description: { config } }: Source): Json {
 
 /** `1 / scale^2` of the attention, as in Gemma's config.json. */
 function attentionScalar(description: EmbedderDescription): number {
+  const scalar = 1 / attentionScale(description) ** 2;
+  const rounded = Math.round(scalar);
+  return Math.abs(scalar - rounded) < 1e-4 * rounded ? rounded : scalar;
+}
+
+/** The factor of attention scores. */
+function attentionScale(description: EmbedderDescription): number {
   const program = (description as ModelDescription).buildProgram({
     maxTokens: 1,
     maxSequences: 1,
@@ -253,10 +275,7 @@ function attentionScalar(description: EmbedderDescription): number {
     cache: { numBlocks: 1, blockSize: 16, maxBlocksPerSequence: 1, dtype: { keys: 'f32', values: 'f32' } },
     topK: 1,
   });
-  const scale = program.records.find(({ op }) => op === 'attention')?.attributes['scale'];
-  const scalar = 1 / Number(scale) ** 2;
-  const rounded = Math.round(scalar);
-  return Math.abs(scalar - rounded) < 1e-4 * rounded ? rounded : scalar;
+  return Number(program.records.find(({ op }) => op === 'attention')?.attributes['scale']);
 }
 
 function layerKinds({ recurrentLayers = [] }: DecoderConfig, kind: string): string[] {

@@ -4,11 +4,14 @@
 import type { Fields, ModelFile, Weight, EmbedderDescription } from '@winnow/models';
 import { gatheredColumnsView, gatheredRowsView, matrixRowsView } from './views.js';
 
+/** Architectures whose GGUF files have interleaved rotary pairs, and whose folders have split halves. */
+const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite'];
+
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {
   splitExperts(weights);
   const { config } = description;
-  if (config.architecture === 'llama' || config.architecture === 'mixtral') {
+  if (neighborsInGguf.includes(config.architecture)) {
     const toNeighbors = file.format === 'safetensors';
     reorderRotary(weights, config.headDim, config.rope?.rotaryDim ?? config.headDim, toNeighbors);
   }
@@ -24,7 +27,7 @@ function replaceRows(weights: Map<string, Weight>, name: string, rowOf: (row: nu
 }
 
 /**
- * Hugging Face checkpoints pair (i, i + n/2) within a head, GGUF files of Llama models (2i, 2i + 1): the rows of q and
+ * Hugging Face checkpoints pair (i, i + n/2) within a head, some GGUF files (2i, 2i + 1): the rows of q and
  * k and their biases are permuted within each head.
  */
 function reorderRotary(weights: Map<string, Weight>, headDim: number, rotaryDim: number, toNeighbors: boolean): void {

@@ -7,6 +7,7 @@ import { gemma } from './architectures/gemma.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
 import { gpt2 } from './architectures/gpt2.js';
+import { granite } from './architectures/granite.js';
 import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
 import { llama } from './architectures/llama.js';
@@ -42,6 +43,7 @@ export const architectures: readonly Architecture[] = [
   gpt2,
   starcoder2,
   stablelm,
+  granite,
   mixtral,
   qwen2moe,
   qwen3moe,

@@ -1,6 +1,6 @@
 /** Configs of published models of 2024 and later. */
 import { test } from 'vitest';
-import { attention, expectPublished, gated, norms, outer, type Published } from './published-files.js';
+import { attention, expectPublished, gated, norms, outer, twoNorms, type Published } from './published-files.js';
 
 const olmoNorms = {
   ...norms(['post_attention_layernorm', 'post_feedforward_layernorm'], 4096),
@@ -65,6 +65,34 @@ const published: readonly Published[] = [
       rope: { scaling: { type: 'yarn', factor: 8 } },
       windowedLayers: Array.from({ length: 32 }, (_, layer) => layer % 4 !== 3),
     },
+  },
+  {
+    name: 'granite-3.3-8b-instruct',
+    settings: {
+      model_type: 'granite',
+      attention_bias: false,
+      attention_multiplier: 0.0078125,
+      embedding_multiplier: 12.0,
+      hidden_act: 'silu',
+      hidden_size: 4096,
+      intermediate_size: 12800,
+      logits_scaling: 16.0,
+      max_position_embeddings: 131072,
+      mlp_bias: false,
+      num_attention_heads: 32,
+      num_hidden_layers: 40,
+      num_key_value_heads: 8,
+      residual_multiplier: 0.22,
+      rms_norm_eps: 1e-5,
+      rope_scaling: null,
+      rope_theta: 10000000.0,
+      tie_word_embeddings: true,
+      vocab_size: 49159,
+    },
+    outer: outer(49159, 4096, true),
+    layer: { ...norms(twoNorms, 4096), ...attention(4096, 4096, 1024), ...gated(4096, 12800) },
+    numParameters: 8_170_864_640,
+    expected: { headDim: 128, isTied: true, rope: { base: 1e7 } },
   },
 ];
 

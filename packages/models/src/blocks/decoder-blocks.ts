@@ -30,11 +30,13 @@ export interface DecoderDesign extends Pick<ModelDescription, 'config' | 'weight
   readonly norm: NormWriter;
   /** Soft cap of the logits; default 0: none. */
   readonly softCap?: number;
+  /** Factor of the logits. Default: 1. */
+  readonly logitScale?: number;
 }
 
 /** Creates the description of a decoder with sequential layers. */
 export function describeDecoder(design: DecoderDesign): ModelDescription {
-  const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap } = design;
+  const { config, weights, rotaries = [], embed = embedTokens, layer, norm, softCap, logitScale } = design;
   const constants = new Map([...rotaries.flatMap((rotary) => rotary.constants), ...(design.constants ?? [])]);
   const writeLayers = (step: DecoderStep): ProgramTensor => {
     let x = embed(step);
@@ -50,7 +52,8 @@ export function describeDecoder(design: DecoderDesign): ModelDescription {
     constants,
     buildProgram(options: DecoderProgramOptions): Program {
       const step = beginDecoder({ config, weights, constants }, options);
-      endDecoder(step, writeLayers(step), (rows) => norm(step, 'output_norm', rows), options.topK, softCap);
+      const normalize = (rows: ProgramTensor): ProgramTensor => norm(step, 'output_norm', rows);
+      endDecoder(step, writeLayers(step), { normalize, topK: options.topK, softCap, logitScale });
       return step.b.build();
     },
     buildEmbeddingProgram(options: EmbeddingProgramOptions): Program {
@@ -158,6 +161,8 @@ export interface PreNormBlock {
   readonly attention: (layer: number, step: DecoderStep) => AttentionOptions;
   /** Default: gated. */
   readonly feedForward?: (step: DecoderStep, layer: number, x: ProgramTensor) => ProgramTensor;
+  /** Factor of what attention and FFN add to the hidden states. Default: 1. */
+  readonly residualScale?: number;
 }
 
 /** `x += attn(norm(x)); x += ffn(norm(x))`. */
@@ -165,10 +170,13 @@ export function preNormLayer({
   norm,
   attention,
   feedForward = gatedFeedForward,
+  residualScale = 1,
 }: PreNormBlock): DecoderDesign['layer'] {
+  const scaled = ({ b }: DecoderStep, y: ProgramTensor): ProgramTensor =>
+    residualScale === 1 ? y : b.activation('scale', { x: y }, { factor: residualScale });
   return (step, layer, input) => {
     const normed = norm(step, `blk.${layer}.attn_norm`, input);
-    const x = add(step, input, attentionBlock(step, layer, normed, attention(layer, step)));
-    return add(step, x, feedForward(step, layer, norm(step, `blk.${layer}.ffn_norm`, x)));
+    const x = add(step, input, scaled(step, attentionBlock(step, layer, normed, attention(layer, step))));
+    return add(step, x, scaled(step, feedForward(step, layer, norm(step, `blk.${layer}.ffn_norm`, x))));
   };
 }

@@ -292,17 +292,25 @@ export function embedTokens({ b, weight }: DecoderStep, scale = 1): ProgramTenso
   );
 }
 
+/** The end of a program. */
+export interface DecoderOutput {
+  /** The norm before the output matrix. */
+  readonly normalize: (rows: ProgramTensor) => ProgramTensor;
+  readonly topK: number;
+  /** Soft cap of the logits. Default 0: none. */
+  readonly softCap: number | undefined;
+  /** Factor of the logits. Default: 1. */
+  readonly logitScale: number | undefined;
+}
+
 /**
  * Completes a program: gathers the output rows and applies `normalize` and the output matrix; writes the outputs
  * `logits` `[R, V]`, `argMax` `[R]`, `logSumExp` `[R]`, `topValues` and `topIndices` `[R, K]`.
- * @param softCap soft cap of the logits; 0 for none
  */
 export function endDecoder(
   step: DecoderStep,
   hidden: ProgramTensor,
-  normalize: (rows: ProgramTensor) => ProgramTensor,
-  topK: number,
-  softCap = 0,
+  { normalize, topK, softCap = 0, logitScale = 1 }: DecoderOutput,
 ): void {
   const { b, weight, optionalWeight, config } = step;
   b.setLayer(-1);
@@ -311,7 +319,8 @@ export function endDecoder(
   const x = normalize(rows);
   const plain = b.activation('matmul', { x, weight: output, bias: optionalWeight('output.bias') });
   const product = addAdapted(step, 'output', x, plain);
-  const logits = softCap === 0 ? product : b.activation('soft-cap', { x: product }, { cap: softCap });
+  const scaled = logitScale === 1 ? product : b.activation('scale', { x: product }, { factor: logitScale });
+  const logits = softCap === 0 ? scaled : b.activation('soft-cap', { x: scaled }, { cap: softCap });
   b.output('logits', logits);
   b.output('argMax', b.activation('arg-max', { x: logits }));
   b.output('logSumExp', b.activation('log-sum-exp', { x: logits }));

@@ -1,0 +1,50 @@
+/**
+ * Granite 3 (arXiv:2408.13359 for its scaling rules): the Llama block with four factors, `x = e * embedding`,
+ * `x += r * attn(rms(x)); x += r * ffn(rms(x))`, attention scale `a`, logits divided by `l`. GGUF files use interleaved
+ * rotary pairs.
+ */
+import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { rotaryOf } from '../blocks/rotary.js';
+import { collectWeights } from '../file/weights.js';
+import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { RotaryDecoderConfig } from '../program/config.js';
+import { embedTokens } from '../program/decoder-program.js';
+import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
+import { configFromGguf } from '../settings/gguf-settings.js';
+import { configFromHub } from '../settings/hub-settings.js';
+import { graniteFactors, graniteGgufKeys, graniteHubNames } from './granite-settings.js';
+
+export const granite: Architecture = {
+  name: 'granite',
+  models: 'Granite 3.0 to 3.3 (dense)',
+  ggufNames: ['granite'],
+  hubNames: ['granite'],
+  hubClass: 'GraniteForCausalLM',
+  preTokenizer: 'refact',
+  async describe(file) {
+    const config = await configOf(file);
+    const { embedding, attention: scale, residual, logits } = graniteFactors(file, config);
+    const biases = {
+      attentionBias: settingBias(file, 'attention_bias'),
+      ffnBias: settingBias(file, 'mlp_bias'),
+    };
+    const tensors = usualTensors(file, config, biases);
+    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+    const rotary = rotaryOf(file.fields, config.rope);
+    return describeDecoder({
+      config,
+      weights,
+      rotaries: [rotary],
+      embed: (step) => embedTokens(step, embedding),
+      norm: rmsNorm,
+      layer: preNormLayer({ norm: rmsNorm, attention: () => ({ rotary, scale }), residualScale: residual }),
+      logitScale: 1 / logits,
+    });
+  },
+};
+
+function configOf(file: ModelFile): RotaryDecoderConfig | Promise<RotaryDecoderConfig> {
+  return file.format === 'gguf'
+    ? configFromGguf(file, { architecture: 'granite', norm: 'rms', layout: 'neighbors', known: graniteGgufKeys })
+    : configFromHub(file, { architecture: 'granite', known: graniteHubNames });
+}
