@@ -130,6 +130,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   qwen3moe: attentionBias,
   olmoe: attentionBias,
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
+  smollm3: biases,
   olmo2: attentionBias,
   olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),

@@ -5,7 +5,7 @@ import type { Fields, ModelFile, Weight, EmbedderDescription } from '@winnow/mod
 import { gatheredColumnsView, gatheredRowsView, matrixRowsView } from './views.js';
 
 /** Architectures whose GGUF files have interleaved rotary pairs, and whose folders have split halves. */
-const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite'];
+const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite', 'smollm3'];
 
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {

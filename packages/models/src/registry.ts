@@ -24,6 +24,7 @@ import { qwen3 } from './architectures/qwen3.js';
 import { qwen35 } from './architectures/qwen35.js';
 import { qwen35moe } from './architectures/qwen35moe.js';
 import { qwen3moe } from './architectures/qwen3moe.js';
+import { smollm3 } from './architectures/smollm3.js';
 import { stablelm } from './architectures/stablelm.js';
 import { starcoder2 } from './architectures/starcoder2.js';
 import { xlmRoberta } from './architectures/xlm-roberta.js';
@@ -44,6 +45,7 @@ export const architectures: readonly Architecture[] = [
   starcoder2,
   stablelm,
   granite,
+  smollm3,
   mixtral,
   qwen2moe,
   qwen3moe,

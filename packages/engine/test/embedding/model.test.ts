@@ -264,6 +264,7 @@ describe('decoders', () => {
     'qwen35',
     'qwen35moe',
     'olmo3',
+    'smollm3',
   ];
   const isThere = (name: string): boolean =>
     ['model.gguf', 'golden.json', 'exact.json'].every((file) => archPath(name, file) !== undefined);

@@ -42,6 +42,9 @@ async function rowsOf(model: Model): Promise<Float32Array[][]> {
   return rows;
 }
 
+/** Layers so small that the predictors take more memory than tiers would save. */
+const tooSmall: readonly string[] = ['smollm3'];
+
 const names = Object.values(goldenNames)
   .flat()
   .filter((name) => !/moe|mixtral/.test(name));
@@ -66,6 +69,7 @@ for (const [index, name] of names.entries()) {
           });
           const rows = await rowsOf(whole);
           for (const row of rows) expect(worst(row, expected)).toBeLessThan(limit);
+          if (tooSmall.includes(name)) continue;
           const least = await smallestLimit(path as string, { ...options, sparsity: { calibration: sparse } });
           await using tiered = await loadModel(inMemory(path as string), {
             ...options,
