@@ -204,7 +204,9 @@ describe('guides', () => {
       'rerank',
     ];
     const all = [...commands, 'calibrate', 'eval', 'tune', 'explain-attention'].map((name) => [name]);
-    const flags = new Set((await Promise.all([...all, ['eval', 'sts'], ['eval', 'h2o']].map(flagsOf))).flat());
+    const flags = new Set(
+      (await Promise.all([...all, ['eval', 'sts'], ['eval', 'rerank'], ['eval', 'h2o']].map(flagsOf))).flat(),
+    );
     const code = text
       .split('\n')
       .map((line) => (/\bwinnow [a-z]/.test(line) ? line : line.replaceAll(/(?<!`)--/g, '')));

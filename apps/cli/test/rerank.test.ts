@@ -90,6 +90,24 @@ test.each([
   expect(stderr).toContain(message);
 });
 
+test('winnow eval rerank: correlation and mean reciprocal rank, as text and as JSON', async () => {
+  const path = join(folder, 'pairs.tsv');
+  const pairs = documents.map((document, index) => `${5 - index}\t${query}${index}\t${document}\n`);
+  writeFileSync(path, pairs.join(''));
+  const argv = ['eval', 'rerank', reranker, '--data', path, '--candidates', '3'];
+  const { code, stdout, stderr } = await runCli(engine, argv);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(stdout).toMatch(
+    /^spearman -?\d\.\d{4} {2}pearson -?\d\.\d{4} {2}mrr@3 \d\.\d{4}\n3 pairs, 2 queries, \d+ tokens\n$/,
+  );
+  const json = JSON.parse((await runCli(engine, [...argv, '--json'])).stdout) as object;
+  expect(json).toMatchObject({ model: 'golden bert', backend: 'wasm', numPairs: 3, numQueries: 2, numCandidates: 3 });
+  const few = await runCli(engine, argv.slice(0, 5));
+  expect(few.code).toBe(2);
+  expect(few.stderr).toContain('pairs: expected at least 10, got 3');
+  expect(await runCli(engine, ['eval', 'rerank', '--data', path])).toMatchObject({ code: 2 });
+});
+
 test('winnow inspect shows rerankers, and other commands say what they are', async () => {
   expect(await runCli(engine, ['inspect', reranker])).toMatchObject({ code: 0 });
   const refused = await runCli(engine, ['embed', reranker, '-p', 'x']);

@@ -86,6 +86,12 @@ export {
 } from './tasks/task-types.js';
 export { defaultText } from './text/default-text.js';
 export { pearson, spearman } from './logits/correlation.js';
+export {
+  evaluateReranking,
+  formatReranking,
+  type RerankingEvaluationOptions,
+  type RerankingReport,
+} from './tasks/reranking.js';
 export { evaluateSts, formatSts, parseSentencePairs, type SentencePair, type StsReport } from './tasks/sts.js';
 export { tuneAttention } from './tune/tune-attention.js';
 export type { TuneCheckpoint } from './tune/checkpoint.js';

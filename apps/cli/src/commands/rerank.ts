@@ -1,44 +1,28 @@
 /** `winnow rerank`: documents in the order of their relevance to a query. */
 import type { Command } from 'commander';
-import type { RankedDocument, Reranker, RerankerLoadOptions } from '@winnow/engine';
-import { definedFields, type DType } from '@winnow/tensor';
+import type { RankedDocument, Reranker } from '@winnow/engine';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
 import { printable } from '../errors/printable.js';
 import { displayName } from '../models/model-location.js';
 import { readText } from '../terminal/read-text.js';
-import { addGroup, choiceOption, flag, numberOption, numberRules } from '../flags/builders.js';
-import { executionOptionsOf } from '../flags/engine-options.js';
+import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
+import { addModelOption, addOutputOptions, chooseModel } from '../flags/load.js';
 import {
-  activationsOption,
-  addModelOption,
-  addOutputOptions,
-  backendOption,
-  batchSizeOptions,
-  chooseModel,
-  contextOptions,
-  memoryOption,
-  nativeOption,
-  quantizeOption,
-  threadsOption,
-  type CommonFlags,
-  type ExecutionFlags,
-} from '../flags/load.js';
+  addRerankingOptions,
+  rerankerLoadOptionsOf,
+  rerankOptionsOf,
+  type RerankingFlags,
+} from '../flags/reranking.js';
 import { openReranker } from '../models/open-embedding-model.js';
 
-interface RerankFlags extends CommonFlags, ExecutionFlags {
+interface RerankFlags extends RerankingFlags {
   readonly query?: string;
   readonly document?: readonly string[];
   readonly file?: string;
   readonly topN?: number;
-  readonly overflow?: 'error' | 'truncate';
-  readonly instruction?: string;
   readonly normalize: boolean;
-  readonly context?: number;
-  readonly batchSize?: number;
-  readonly memory?: number;
-  readonly quantize?: DType;
 }
 
 const examples = `
@@ -53,31 +37,16 @@ Each line of a file is a document. The output has one line per document, the bes
 
 export function registerRerank(program: Command, host: CommandHost): void {
   const command = program.command('rerank').argument('[model]', 'a reranker');
-  const { count } = numberRules;
   addGroup(addModelOption(command), {
     heading: 'Texts',
     common: [
       flag('--query <text>', 'what the documents should answer'),
       flag('-d, --document <text...>', 'the documents'),
       flag('-f, --file <path>', 'file with one document per line, - for stdin'),
+      numberOption('--top-n <n>', 'print the n best documents', numberRules.count),
     ],
   });
-  addGroup(command, {
-    heading: 'Ranking',
-    common: [
-      numberOption('--top-n <n>', 'print the n best documents', count),
-      choiceOption('--overflow <policy>', 'documents beyond the context', ['error', 'truncate'], 'error'),
-      flag('--instruction <text>', 'what makes a document relevant, for Qwen3-Reranker'),
-      ...contextOptions('maximum number of tokens of query and document (default: as the model declares)', count),
-    ],
-    advanced: batchSizeOptions('maximum number of tokens per step (default: 512)'),
-  });
-  addGroup(command, { heading: 'Weights and memory', common: [memoryOption()], advanced: [quantizeOption()] });
-  addGroup(command, {
-    heading: 'Execution',
-    common: [threadsOption()],
-    advanced: [activationsOption(), nativeOption(), backendOption()],
-  });
+  addRerankingOptions(command);
   addOutputOptions(command, 'print one JSON object: results with index, score, document');
   addGroup(command, { heading: 'Output', advanced: [flag('--no-normalize', "print the model's logits as scores")] });
   describe(command, 'Ranks documents by their relevance to a query.', examples);
@@ -92,9 +61,10 @@ async function rerank(modelName: string | undefined, flags: RerankFlags, context
   const { query } = flags;
   if (query === undefined) throw new UsageError('--query: expected a text, got none');
   const documents = await readDocuments(flags, context);
-  await using model = await openReranker(modelName, loadOptionsOf(flags), context);
+  await using model = await openReranker(modelName, rerankerLoadOptionsOf(flags), context);
   const ranked = await model.rerank(query, documents, {
-    ...definedFields({ topN: flags.topN, overflow: flags.overflow, instruction: flags.instruction }),
+    ...rerankOptionsOf(flags),
+    ...(flags.topN === undefined ? {} : { topN: flags.topN }),
     ...(flags.normalize ? {} : { normalize: false }),
     signal,
     onProgress: ({ rankedDocuments, totalDocuments }) =>
@@ -110,11 +80,6 @@ async function rerank(modelName: string | undefined, flags: RerankFlags, context
   for (const { index, score } of ranked) {
     await out.write(`${score.toFixed(4)}\t${index}\t${printable(documents[index] as string)}\n`);
   }
-}
-
-function loadOptionsOf(flags: RerankFlags): RerankerLoadOptions {
-  const { context, batchSize, memory, quantize } = flags;
-  return definedFields<RerankerLoadOptions>({ ...executionOptionsOf(flags), context, batchSize, memory, quantize });
 }
 
 async function readDocuments(

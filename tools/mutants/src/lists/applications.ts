@@ -15,6 +15,12 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['src/errors/errors.test.ts'],
   },
   {
+    file: 'packages/evaluation/src/tasks/reranking.ts',
+    find: 'document.score >= own).length',
+    replace: 'document.score > own).length',
+    tests: ['src/tasks/reranking.test.ts'],
+  },
+  {
     file: 'packages/evaluation/src/logits/statistics.ts',
     find: 'if (sorted.length === 0) return 0;',
     replace: '',

@@ -299,4 +299,22 @@ export const engineMutants: readonly Mutant[] = [
     replace: 'const isLoaded = selfPolicyOf(model.speculative) !== undefined;',
     tests: ['test/speculation/model-drafts.test.ts'],
   },
+  {
+    file: 'packages/engine/src/embedding/ranked-text.ts',
+    find: 'const firstOfSecond = secondType === 1 ? begin.length : ids.length;',
+    replace: 'const firstOfSecond = ids.length;',
+    tests: ['test/goldens/rerankers.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/embedding/reranker.ts',
+    find: 'logits.push(numLabels === 1 ? first : first - second);',
+    replace: 'logits.push(first);',
+    tests: ['test/goldens/rerankers.test.ts'],
+  },
+  {
+    file: 'packages/models/src/architectures/xlm-roberta.ts',
+    find: 'return describeBert(file, { ...config, contextLength }, firstPosition);',
+    replace: 'return describeBert(file, config);',
+    tests: ['packages/engine/test/goldens/encoders.test.ts', 'packages/engine/test/goldens/rerankers.test.ts'],
+  },
 ];

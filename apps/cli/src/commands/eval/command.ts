@@ -26,6 +26,7 @@ import { withCalculator } from '../../models/calculator.js';
 import type { CommandContext, CommandHost } from '../command-host.js';
 import { registerEvalH2o } from './h2o.js';
 import { evaluateSidecar } from './sparse.js';
+import { registerEvalRerank } from './rerank.js';
 import { registerEvalSts } from './sts.js';
 import { withoutPolicies } from '../../flags/engine-options.js';
 import { chosenAttention } from '../../models/policy-files.js';
@@ -120,6 +121,7 @@ export function registerEval(program: Command, host: CommandHost): void {
     host.run(flags, (context) => evaluate(chooseModel(model, flags.model), flags, context)),
   );
   registerEvalSts(command, host);
+  registerEvalRerank(command, host);
   registerEvalH2o(command, host);
 }
 
