@@ -253,8 +253,8 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/plan/attention-plan.ts',
-    find: 'createAttentionLowering(layers, phase, { notice: noticeOnce });',
-    replace: "createAttentionLowering(layers, 'prefill', { notice: noticeOnce });",
+    find: 'createAttentionLowering(layers, phase, { notice: noticeOnce, observe });',
+    replace: "createAttentionLowering(layers, 'prefill', { notice: noticeOnce, observe });",
     tests: ['test/plan/attention/sessions.test.ts'],
   },
   {
