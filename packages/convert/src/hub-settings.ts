@@ -131,6 +131,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   olmoe: attentionBias,
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
   smollm3: biases,
+  ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   olmo2: attentionBias,
   olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),

@@ -2,6 +2,7 @@
 import { ArgumentError, describeValue, FormatError } from '@winnow/tensor';
 import type { Architecture, EmbedderDescription, ModelDescription, ModelFile } from './program/architecture.js';
 import { bert } from './architectures/bert.js';
+import { ernie45 } from './architectures/ernie45.js';
 import type { Pooling } from './program/embedding-program.js';
 import { gemma } from './architectures/gemma.js';
 import { gemma2 } from './architectures/gemma2.js';
@@ -45,6 +46,7 @@ export const architectures: readonly Architecture[] = [
   starcoder2,
   stablelm,
   granite,
+  ernie45,
   smollm3,
   mixtral,
   qwen2moe,

@@ -122,6 +122,29 @@ const published: readonly Published[] = [
     numParameters: 3_075_098_624,
     expected: { headDim: 128, isTied: true, slidingWindow: 0, rope: { base: 5e6 } },
   },
+  {
+    name: 'ERNIE-4.5-0.3B-PT',
+    settings: {
+      model_type: 'ernie4_5',
+      head_dim: 128,
+      hidden_act: 'silu',
+      hidden_size: 1024,
+      intermediate_size: 3072,
+      max_position_embeddings: 131072,
+      num_attention_heads: 16,
+      num_hidden_layers: 18,
+      num_key_value_heads: 2,
+      rms_norm_eps: 1e-5,
+      rope_theta: 500000,
+      tie_word_embeddings: true,
+      use_bias: false,
+      vocab_size: 103424,
+    },
+    outer: outer(103424, 1024, true),
+    layer: { ...norms(twoNorms, 1024), ...attention(1024, 2048, 256), ...gated(1024, 3072) },
+    numParameters: 360_748_032,
+    expected: { headDim: 128, rope: { base: 5e5, layout: 'neighbors' } },
+  },
 ];
 
 test.each(published)('$name: config, all weights and a valid program', expectPublished);

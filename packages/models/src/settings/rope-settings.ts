@@ -17,6 +17,8 @@ export interface HubRopeDefaults {
   readonly share?: number;
   /** Layer type to select from `rope_parameters` that are grouped by type. */
   readonly layerType?: string;
+  /** Pairing of the rotated dimensions. Default: split halves. */
+  readonly layout?: RopeConfig['layout'];
   /** Whether the caller reads the scaling. */
   readonly isPlain?: boolean;
 }
@@ -69,7 +71,7 @@ export function ropeFromHub(fields: Fields, headDim: number, defaults: HubRopeDe
   const share = nested.number('partial_rotary_factor', fields.number('partial_rotary_factor', defaults.share ?? 1));
   const rotaryDim = rotaryDimOf(fields, 'partial_rotary_factor', Math.floor(headDim * share), headDim);
   const scaling = defaults.isPlain === true ? undefined : hubScaling(fields, nested);
-  return { layout: 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
+  return { layout: defaults.layout ?? 'halves', base, rotaryDim, ...(scaling === undefined ? {} : { scaling }) };
 }
 
 /** `rope_parameters`, those of a layer type if grouped by type, or `rope_scaling`. */
