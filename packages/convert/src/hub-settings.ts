@@ -132,6 +132,7 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
   smollm3: biases,
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
+  glm4: attentionBias,
   olmo2: attentionBias,
   olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),

@@ -220,7 +220,7 @@ async function plan(
 /** Architectures whose q, k and v are one matrix in GGUF files. */
 const fusedAttention: readonly string[] = ['gpt2', 'phi3', 'nomic-bert', 'modern-bert', 'phi2'];
 /** Architectures whose gate and up are one matrix. */
-const fusedFfn: readonly string[] = ['phi3', 'modern-bert'];
+const fusedFfn: readonly string[] = ['phi3', 'glm4', 'modern-bert'];
 
 /** A view of the store with the layout of published files. */
 function showFused(architecture: string, shown: Map<string, Shape>): void {

@@ -7,6 +7,7 @@ import type { Pooling } from './program/embedding-program.js';
 import { gemma } from './architectures/gemma.js';
 import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
+import { glm4 } from './architectures/glm4.js';
 import { gpt2 } from './architectures/gpt2.js';
 import { granite } from './architectures/granite.js';
 import { lfm2 } from './architectures/lfm2.js';
@@ -47,6 +48,7 @@ export const architectures: readonly Architecture[] = [
   stablelm,
   granite,
   ernie45,
+  glm4,
   smollm3,
   mixtral,
   qwen2moe,

@@ -1,6 +1,15 @@
 /** Configs of published models of 2024 and later. */
 import { test } from 'vitest';
-import { attention, expectPublished, gated, norms, outer, twoNorms, type Published } from './published-files.js';
+import {
+  attention,
+  expectPublished,
+  gated,
+  linear,
+  norms,
+  outer,
+  twoNorms,
+  type Published,
+} from './published-files.js';
 
 const olmoNorms = {
   ...norms(['post_attention_layernorm', 'post_feedforward_layernorm'], 4096),
@@ -144,6 +153,58 @@ const published: readonly Published[] = [
     layer: { ...norms(twoNorms, 1024), ...attention(1024, 2048, 256), ...gated(1024, 3072) },
     numParameters: 360_748_032,
     expected: { headDim: 128, rope: { base: 5e5, layout: 'neighbors' } },
+  },
+  {
+    name: 'GLM-4-9B-0414',
+    settings: {
+      model_type: 'glm4',
+      attention_bias: true,
+      head_dim: 128,
+      hidden_act: 'silu',
+      hidden_size: 4096,
+      intermediate_size: 13696,
+      max_position_embeddings: 32768,
+      num_attention_heads: 32,
+      num_hidden_layers: 40,
+      num_key_value_heads: 2,
+      partial_rotary_factor: 0.5,
+      rms_norm_eps: 1e-5,
+      rope_theta: 10000.0,
+      tie_word_embeddings: false,
+      vocab_size: 151552,
+    },
+    outer: outer(151552, 4096, false),
+    layer: {
+      ...norms([...twoNorms, 'post_self_attn_layernorm', 'post_mlp_layernorm'], 4096),
+      ...attention(4096, 4096, 256, 'qkv'),
+      ...linear('mlp.gate_up_proj', 27392, 4096),
+      ...linear('mlp.down_proj', 4096, 13696),
+    },
+    numParameters: 9_400_279_040,
+    expected: { headDim: 128, rope: { rotaryDim: 64, layout: 'neighbors' } },
+  },
+  {
+    name: 'Mistral-Small-24B-Instruct-2501',
+    settings: {
+      model_type: 'mistral',
+      head_dim: 128,
+      hidden_act: 'silu',
+      hidden_size: 5120,
+      intermediate_size: 32768,
+      max_position_embeddings: 32768,
+      num_attention_heads: 32,
+      num_hidden_layers: 40,
+      num_key_value_heads: 8,
+      rms_norm_eps: 1e-5,
+      rope_theta: 100000000.0,
+      sliding_window: null,
+      tie_word_embeddings: false,
+      vocab_size: 131072,
+    },
+    outer: outer(131072, 5120, false),
+    layer: { ...norms(twoNorms, 5120), ...attention(5120, 4096, 1024), ...gated(5120, 32768) },
+    numParameters: 23_572_403_200,
+    expected: { headDim: 128, slidingWindow: 0, rope: { base: 1e8 } },
   },
 ];
 

@@ -12,7 +12,6 @@ import { isDerivedTensor, settingBias } from '../program/tensors.js';
 import { capOf } from '../settings/config-checks.js';
 import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
-import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
   gemmaEmbeddingScale,
   gemmaGgufScale,
@@ -21,6 +20,7 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
+import { gemmaNorms, sandwichLayer, sandwichTensors } from './sandwich-blocks.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 46;
@@ -44,7 +44,7 @@ export const gemma2: Architecture = {
   async describe(file) {
     const { config, scale, attentionCap, finalCap } = file.format === 'gguf' ? await ofGguf(file) : ofHub(file);
     const bias = settingBias(file, 'attention_bias');
-    const tensors = sandwichTensors(file, config, bias);
+    const tensors = sandwichTensors(file, config, { attentionBias: bias, normsLackOne: true }, gemmaNorms);
     const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
     const rotary = rotaryOf(file.fields, config.rope);
     return describeDecoder({

@@ -14,7 +14,6 @@ import { configFromGguf } from '../settings/gguf-settings.js';
 import { configFromHub, windowedLayersOf } from '../settings/hub-settings.js';
 import { hasRopeByLayerType, ropeFromHub } from '../settings/rope-settings.js';
 import { textPartOf } from '../settings/text-part.js';
-import { sandwichLayer, sandwichTensors } from './gemma-blocks.js';
 import {
   gemmaEmbeddingScale,
   gemmaGgufScale,
@@ -23,6 +22,7 @@ import {
   windowedByPeriod,
   withGgufWindow,
 } from './gemma-settings.js';
+import { gemmaNorms, sandwichLayer, sandwichTensors } from './sandwich-blocks.js';
 
 /** Number of layers of the 27B model, which has a different attention scale. */
 const depthOf27B = 62;
@@ -124,7 +124,7 @@ function ofHub(file: ModelFile): Gemma3Settings {
 }
 
 function* requests(file: ModelFile, config: RotaryDecoderConfig, bias: Bias): Generator<WeightRequest> {
-  yield* sandwichTensors(file, config, bias);
+  yield* sandwichTensors(file, config, { attentionBias: bias, normsLackOne: true }, gemmaNorms);
   for (let layer = 0; layer < config.numLayers; layer++) {
     yield* headNormTensors(file, config, layer, { normsLackOne: true });
   }

@@ -33,7 +33,7 @@ export const phi3: Architecture = {
     const config = file.format === 'gguf' ? await configOfGguf(file) : configOfHub(file);
     const isDerived = (name: string): boolean =>
       isDerivedTensor(name, config) || (factorTensors as readonly string[]).includes(name);
-    const requests = usualTensors(file, config, {}, (layer) => ffnTensors(file, config, layer));
+    const requests = usualTensors(file, config, {}, (layer) => fusedFfnTensors(file, config, layer));
     const weights = collectWeights(file.store, requests, isDerived);
     const rotary = rotaryOf(file.fields, config.rope);
     const layer = preNormLayer({ norm: rmsNorm, attention: (index) => ({ rotary, window: windowOf(config, index) }) });
@@ -115,7 +115,8 @@ function withFactors(
   return { ...rope, scaling: scaling(short), beyond: { contextLength, scaling: scaling(long) } };
 }
 
-function* ffnTensors(
+/** The matrices of a GLU FFN, of which files store gate and up as one. */
+export function* fusedFfnTensors(
   file: ModelFile,
   { hiddenDim, ffnDim }: RotaryDecoderConfig,
   layer: number,

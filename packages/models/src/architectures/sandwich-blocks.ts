@@ -1,4 +1,4 @@
-/** The block of Gemma 2 and 3: norms before and after attention and FFN. */
+/** The block of Gemma 2 and 3 and of GLM-4: norms before and after attention and FFN. */
 import {
   add,
   attentionBlock,
@@ -10,7 +10,7 @@ import {
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig } from '../program/config.js';
-import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type Bias } from '../program/tensors.js';
+import { attentionTensors, gatedFfnTensors, outerTensors, usualNorm, type UsualTensors } from '../program/tensors.js';
 
 /** `x += rms(attn(rms(x))); x += rms(ffn(rms(x)))`. */
 export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesign['layer'] {
@@ -23,23 +23,31 @@ export function sandwichLayer(attention: PreNormBlock['attention']): DecoderDesi
   };
 }
 
-/** Names of the norms: here `post_attention_layernorm` really follows the attention; elsewhere it precedes the FFN. */
-const norms = [
+/** Names of the four norms in the order of their use: in programs and GGUF files, and in Hugging Face layers. */
+export type SandwichNorms = readonly (readonly [own: string, hub: string])[];
+
+/** `post_attention_layernorm` really follows the attention here; elsewhere it precedes the FFN. */
+export const gemmaNorms: SandwichNorms = [
   ['attn_norm', 'input_layernorm'],
   ['post_attention_norm', 'post_attention_layernorm'],
   ['ffn_norm', 'pre_feedforward_layernorm'],
   ['post_ffw_norm', 'post_feedforward_layernorm'],
-] as const;
+];
 
-/** Folders hold norm weights that lack the one. */
-export function* sandwichTensors(file: ModelFile, config: DecoderConfig, bias: Bias): Generator<WeightRequest> {
-  const usual = { attentionBias: bias, normsLackOne: true };
+/** @param ffnTensors tensors of the FFN of a layer; default: those of a GLU FFN */
+export function* sandwichTensors(
+  file: ModelFile,
+  config: DecoderConfig,
+  usual: UsualTensors,
+  norms: SandwichNorms,
+  ffnTensors = (layer: number): Iterable<WeightRequest> => gatedFfnTensors(file, config, layer, usual),
+): Generator<WeightRequest> {
   yield* outerTensors(file, config, usual);
   for (let layer = 0; layer < config.numLayers; layer++) {
     for (const [own, hub] of norms) {
       yield* usualNorm(file, [`blk.${layer}.${own}`, `model.layers.${layer}.${hub}`], config.hiddenDim, usual);
     }
     yield* attentionTensors(file, config, layer, usual);
-    yield* gatedFfnTensors(file, config, layer, usual);
+    yield* ffnTensors(layer);
   }
 }
