@@ -106,6 +106,8 @@ export interface ChatBackend {
   models(): Promise<readonly ModelChoice[]>;
   /** @throws {ChatError} @throws the reason of `signal` when it aborts */
   chat(call: ChatCall, signal: AbortSignal): AsyncIterable<ChatEvent>;
+  /** The number of tokens of a text, without special ones. @throws {ChatError} */
+  countTokens(model: string, text: string): Promise<number>;
   /** All metrics in the text format of Prometheus. */
   metrics(signal: AbortSignal): Promise<string>;
   /** Absent where the models are given. */

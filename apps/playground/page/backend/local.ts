@@ -120,6 +120,7 @@ export function createLocalBackend(): ChatBackend {
   return {
     loader,
     models: () => client.call({ type: 'models' }) as Promise<readonly ModelChoice[]>,
+    countTokens: (model, text) => client.call({ type: 'count-tokens', model, text }) as Promise<number>,
     metrics: (signal) => client.call({ type: 'metrics' }, { signal }) as Promise<string>,
     async *chat(call, signal) {
       const queue = new EventQueue();

@@ -38,6 +38,8 @@ interface Chunk {
   } | null;
 }
 
+const jsonPost = { method: 'POST', headers: { 'content-type': 'application/json' } };
+
 export interface ServedOptions {
   /** Where the page lies; the API is beside it. */
   readonly baseUrl: string;
@@ -64,12 +66,16 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
     },
     async *chat(call, signal) {
       const response = await request('v1/chat/completions', {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
+        ...jsonPost,
         body: JSON.stringify(bodyOf(call)),
         signal,
       });
       yield* eventsOf(response);
+    },
+    async countTokens(model, content) {
+      const body = JSON.stringify({ model, content });
+      const response = await request('tokenize', { ...jsonPost, body });
+      return ((await response.json()) as { readonly tokens: readonly number[] }).tokens.length;
     },
     async metrics(signal) {
       return (await request('metrics', { signal })).text();

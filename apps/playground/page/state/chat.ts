@@ -2,8 +2,17 @@
 import { batch, signal, type Signal } from '@preact/signals';
 import { ChatError, errorText, type ChatBackend, type ChatCall, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from './answer.js';
+import { promptText, readAttachment } from './attachments.js';
 import type { History } from './database.js';
-import { promptOf, titleOf, userMessage, type Conversation, type Message, type MessageState } from './messages.js';
+import {
+  promptOf,
+  titleOf,
+  userMessage,
+  type Attachment,
+  type Conversation,
+  type Message,
+  type MessageState,
+} from './messages.js';
 import type { SettingsStore } from './settings.js';
 
 export interface ChatOptions {
@@ -103,19 +112,31 @@ export class Chat {
     this.conversations.value = this.conversations.value.filter((other) => other.id !== id);
   }
 
-  async send(text: string): Promise<void> {
+  async send(text: string, attachments: readonly Attachment[] = []): Promise<void> {
     if (text.trim() === '' || this.isAnswering.value || this.model() === undefined) return;
     const conversation = await this.#touch(text);
-    await this.#append(conversation, userMessage(text));
+    await this.#append(conversation, userMessage(text, attachments));
     this.#answer(conversation);
+  }
+
+  /** @throws {Error} for a file that is no text, or that does not fit the context of the model */
+  async attach(file: File): Promise<Attachment> {
+    const attachment = await readAttachment(file);
+    const { id, contextSize = Infinity } = this.model() ?? {};
+    if (id === undefined || contextSize === Infinity) return attachment;
+    const numTokens = await this.#options.backend.countTokens(id, attachment.text);
+    if (numTokens < contextSize) return attachment;
+    const [has, holds] = [numTokens.toLocaleString('en'), contextSize.toLocaleString('en')];
+    throw new Error(`${file.name}: it has ${has} tokens, and the context of the model holds ${holds}`);
   }
 
   /** Replaces a message of the user; what followed it is removed, and the model answers again. */
   async edit(position: number, text: string): Promise<void> {
     const conversation = this.current.value;
     if (conversation === undefined || text.trim() === '') return;
+    const attachments = this.messages.value[position]?.value.attachments;
     await this.#truncate(conversation, position);
-    await this.#append(conversation, userMessage(text));
+    await this.#append(conversation, userMessage(text, attachments));
     this.#answer(await this.#touch(text));
   }
 
@@ -201,7 +222,10 @@ export class Chat {
 
   #callOf(model: ModelChoice): ChatCall {
     const { systemPrompt, sampling, jsonSchema, showsTokens } = this.#options.settings.settings.value;
-    const said = this.messages.value.map(({ value: { role, content } }) => ({ role, content }));
+    const said = this.messages.value.map(({ value: { role, content, attachments } }) => ({
+      role,
+      content: promptText(content, attachments),
+    }));
     return {
       model: model.id,
       messages: promptOf(systemPrompt, said),

@@ -4,10 +4,19 @@ import type { AnswerToken, ChatUsage, PromptMessage } from '../backend/contract.
 /** `stopped`: by the user, or because the page was left. */
 export type MessageState = 'done' | 'streaming' | 'stopped' | 'cut' | 'failed';
 
+/** A file that is part of a message as text. */
+export interface Attachment {
+  readonly name: string;
+  readonly sizeBytes: number;
+  readonly text: string;
+}
+
 export interface Message {
   readonly role: 'user' | 'assistant';
   readonly content: string;
   readonly reasoning: string;
+  /** Of the user. */
+  readonly attachments?: readonly Attachment[];
   readonly state: MessageState;
   /** Why it failed. */
   readonly error?: string;
@@ -28,8 +37,8 @@ export interface Conversation {
 
 const maxTitleLength = 60;
 
-export function userMessage(content: string): Message {
-  return { role: 'user', content, reasoning: '', state: 'done' };
+export function userMessage(content: string, attachments: readonly Attachment[] = []): Message {
+  return { role: 'user', content, reasoning: '', state: 'done', ...(attachments.length > 0 && { attachments }) };
 }
 
 /**

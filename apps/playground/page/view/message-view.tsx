@@ -6,6 +6,7 @@ import type { Chat } from '../state/chat.js';
 import type { Message } from '../state/messages.js';
 import type { SettingsStore } from '../state/settings.js';
 import { Answer } from './answer-view.js';
+import { AttachmentList } from './attachments.js';
 
 interface MessageViewProps {
   readonly message: Signal<Message>;
@@ -19,10 +20,11 @@ export const MessageView: (props: MessageViewProps) => JSX.Element = memo(DrawnM
 
 function DrawnMessage({ message, position, isLast, chat, settings }: MessageViewProps): JSX.Element {
   const isEditing = useSignal(false);
-  const { role, content, model } = message.value;
+  const { role, content, attachments = [], model } = message.value;
   const isUser = role === 'user';
   return (
     <article class={`message ${role}`} aria-label={isUser ? 'Your message' : `Answer of ${model ?? 'the model'}`}>
+      <AttachmentList attachments={attachments} />
       {isUser && isEditing.value && (
         <Editor text={content} onDone={() => (isEditing.value = false)} onSave={(text) => chat.edit(position, text)} />
       )}

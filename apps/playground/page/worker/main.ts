@@ -147,6 +147,8 @@ function run(call: WorkerCall, context: CallContext): Promise<unknown> | unknown
       return load(call.source, call.settings, context);
     case 'chat':
       return chat(call.call, context);
+    case 'count-tokens':
+      return loadedModel(call.model).tokenizer.encode(call.text, { addSpecialTokens: false }).length;
     case 'metrics':
       return metrics();
     case 'models':

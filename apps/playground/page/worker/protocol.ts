@@ -4,6 +4,7 @@ import type { ChatCall, ChatEvent, LoadProgress, LoadSettings, ModelSource } fro
 export type WorkerCall =
   | { readonly type: 'load'; readonly source: ModelSource; readonly settings: LoadSettings }
   | { readonly type: 'chat'; readonly call: ChatCall }
+  | { readonly type: 'count-tokens'; readonly model: string; readonly text: string }
   | { readonly type: 'models' }
   | { readonly type: 'metrics' }
   | { readonly type: 'cached' }

@@ -145,6 +145,50 @@ describe.skipIf(missingChromium !== undefined)(suiteName('failures'), () => {
   });
 });
 
+describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
+  test('text files are part of the message; images, other bytes and too long texts are refused with a reason', async () => {
+    const bodies: unknown[] = [];
+    await open(async (request, response) => {
+      bodies.push(await bodyOf(request));
+      answering('Read')(request, response);
+    });
+    const { page } = opened;
+    const files = page.getByLabel('Attach text files');
+    const refusal = page.locator('.attached').getByRole('alert');
+    const file = (name: string, mimeType: string, content: string | Uint8Array): object => ({
+      ...{ name, mimeType, buffer: Buffer.from(content) },
+    });
+    for (const [refused, reason] of [
+      [file('cat.png', 'image/png', 'x'), 'cat.png: the model does not take images'],
+      [file('data.bin', '', Uint8Array.of(0xff, 0xfe)), 'data.bin: expected text in UTF-8'],
+      [file('long.txt', 'text/plain', 'a'.repeat(4_000_001)), 'long.txt: expected a text of at most 4 MB'],
+    ] as const) {
+      await files.setInputFiles(refused as never);
+      await refusal.getByText(reason).waitFor();
+    }
+    await files.setInputFiles([
+      file('<b>.md', 'text/markdown', '# Title\n```\ncode\n```'),
+      file('b.txt', '', 'B'),
+    ] as never);
+    await page.getByText('<b>.md, 22 B').click();
+    await page.getByRole('button', { name: 'Remove b.txt' }).click();
+    expect(await accessibilityViolations(page)).toEqual([]);
+    await opened.ask('Sum it up');
+    await opened.answered();
+    const content = '<b>.md:\n````\n# Title\n```\ncode\n```\n````\n\nSum it up';
+    expect(bodies).toMatchObject([{ messages: [{ role: 'user', content }] }]);
+    await page.reload();
+    await page.locator('.message.user').getByText('<b>.md, 22 B').waitFor();
+    await page.getByRole('button', { name: 'Edit' }).click();
+    await page.getByLabel('Edited message').fill('Again');
+    await page.getByRole('button', { name: 'Send again' }).click();
+    await opened.answer('Read').waitFor();
+    await opened.answered();
+    expect(bodies[1]).toMatchObject({ messages: [{ content: content.replace('Sum it up', 'Again') }] });
+    expect([opened.complaints, opened.foreign]).toEqual([[], []]);
+  });
+});
+
 describe.skipIf(missingChromium !== undefined)(suiteName('untrusted answers'), () => {
   test('hostile answers stay text, and a huge table does, too', async () => {
     const answers = [hostile, hugeTable];

@@ -74,6 +74,9 @@ describe.skipIf(missingChromium !== undefined)(suiteName('the page beside a serv
     await opened.answered();
     expect((await page.locator('.token').allTextContents()).join('').trim()).toContain(second.trim());
     expect(await page.locator('.tokens tbody tr').count()).toBe(5);
+    const long = { name: 'long.txt', mimeType: 'text/plain', buffer: Buffer.from('The sea was calm. '.repeat(2000)) };
+    await page.getByLabel('Attach text files').setInputFiles(long);
+    await page.getByText(/long\.txt: it has [\d,]+ tokens, and the context of the model holds [\d,]+/).waitFor();
     await page.getByRole('button', { name: 'Live view' }).click();
     await page.getByText('Memory of the server').waitFor();
     expect(await page.locator('.live').textContent()).toMatch(
