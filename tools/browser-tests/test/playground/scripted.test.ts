@@ -170,7 +170,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
       file('<b>.md', 'text/markdown', '# Title\n```\ncode\n```'),
       file('b.txt', '', 'B'),
     ] as never);
-    await page.getByText('<b>.md, 22 B').click();
+    await page.getByText('<b>.md, 20 B').click();
     await page.getByRole('button', { name: 'Remove b.txt' }).click();
     expect(await accessibilityViolations(page)).toEqual([]);
     await opened.ask('Sum it up');
@@ -178,7 +178,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
     const content = '<b>.md:\n````\n# Title\n```\ncode\n```\n````\n\nSum it up';
     expect(bodies).toMatchObject([{ messages: [{ role: 'user', content }] }]);
     await page.reload();
-    await page.locator('.message.user').getByText('<b>.md, 22 B').waitFor();
+    await page.locator('.message.user').getByText('<b>.md, 20 B').waitFor();
     await page.getByRole('button', { name: 'Edit' }).click();
     await page.getByLabel('Edited message').fill('Again');
     await page.getByRole('button', { name: 'Send again' }).click();
