@@ -72,6 +72,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
   models: { id: true, model: true, maxSessions: true } satisfies OptionNames<ServedModel>,
   embeddingModels: { id: true, model: true } satisfies OptionNames<ServedEmbeddingModel>,
   rerankers: { id: true, model: true } satisfies OptionNames<ServedReranker>,
+  batches: { jobs: true, blobs: true, maxFileBytes: true, concurrency: true },
   ...{ graceMs: true, onRequest: true, onError: true },
   ...{ catalog: true, memoryBytes: true, maxLoadedModels: true, unloadAfterMs: true },
   onModelEvent: true,
@@ -98,6 +99,7 @@ const programOnly = [
     'lora',
   ],
   ...['numTopLogprobs', 'logitBias', 'showTokens', 'spanLimit', 'promptPhase', 'onPromptProgress'],
+  ...['batches', 'batches.jobs', 'batches.blobs', 'batches.maxFileBytes', 'batches.concurrency'],
   ...['page', 'onRequest', 'onError', 'onModelEvent', 'catalog'],
 ];
 /** Flags about files and terminals, parts of the policy, and flags with two values. */
@@ -106,6 +108,7 @@ const commandOnly = [
     '--log-format',
     '--visited-keys',
     '--models-dir',
+    '--batch-dir',
     '--cache-dir',
     '--cache-size',
     '--models-file',

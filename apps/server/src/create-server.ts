@@ -14,7 +14,13 @@ import { checkCount, ModelRegistry } from './models/model-registry.js';
 import { loadApiError } from './models/pool/load-errors.js';
 import { openApiInfo, sharedSchemas } from './openapi.js';
 import type { ModelEvent } from './catalog.js';
-import { defaultLimits, serverOptionNames, type ServerLimits, type ServerOptions } from './options.js';
+import {
+  defaultConcurrency,
+  defaultLimits,
+  serverOptionNames,
+  type ServerLimits,
+  type ServerOptions,
+} from './options.js';
 import { openAiProtocol, registerProtocol, setErrorBody, type Protocol } from './http/protocol.js';
 import { InternalCalls, type InternalRequest, type InternalResponse } from './http/internal-calls.js';
 import { RateLimiter } from './http/rate-limits.js';
@@ -24,6 +30,9 @@ import { registerAnthropicRoutes } from './protocols/anthropic/routes.js';
 import { ollamaProtocol } from './protocols/ollama/response.js';
 import { registerOllamaRoutes } from './protocols/ollama/routes.js';
 import { registerResponseRoutes, responsesProtocol } from './protocols/responses/routes.js';
+import { BatchService } from './batches/batch-service.js';
+import { registerBatchRoutes } from './routes/batches.js';
+import { registerFileRoutes } from './routes/files.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerRerankRoutes } from './routes/rerank.js';
 import { registerGenerationRoutes } from './routes/generation.js';
@@ -70,6 +79,8 @@ const closeOptionNames: OptionNames<CloseOptions> = { graceMs: true };
 
 const defaultPort = 8080;
 const defaultGraceMs = 30_000;
+/** OpenAI's limit of files for batches. */
+const defaultFileBytes = 200 * 2 ** 20;
 /** Timeout for receiving a request; otherwise slow clients would occupy connections. */
 const receiveTimeoutMs = 60_000;
 /** Its headers must arrive within this time. */
@@ -136,6 +147,7 @@ class HttpServer implements WinnowServer {
   readonly #limiter: RateLimiter;
   readonly #connections: Connections;
   readonly #calls = new InternalCalls();
+  #batches: BatchService | undefined;
   readonly #shutdown = new AbortController();
   #boundHost: string | undefined;
   #isClosing = false;
@@ -193,8 +205,10 @@ class HttpServer implements WinnowServer {
       void reply.headers(this.#limiter.admit(context.ownerOf(request) ?? ''));
     });
     registerRoutes(app, context);
+    this.#batches = this.#registerBatches(options);
     if (options.page !== undefined) registerPageRoutes(app, await readPage(options.page));
     await app.ready();
+    await this.#batches?.start();
   }
 
   async listen(options: ListenOptions = {}): Promise<string> {
@@ -222,15 +236,35 @@ class HttpServer implements WinnowServer {
     return this.close();
   }
 
+  #registerBatches({ batches, models = [], corsOrigins = [] }: ServerOptions): BatchService | undefined {
+    if (batches === undefined) return undefined;
+    const { jobs, blobs, maxFileBytes = defaultFileBytes } = batches;
+    checkCount('batches.maxFileBytes', maxFileBytes);
+    const numSlots = Math.max(2, ...models.map(({ maxSessions = defaultConcurrency }) => maxSessions));
+    const { concurrency = numSlots - 1 } = batches;
+    checkCount('batches.concurrency', concurrency);
+    const { ownerOf, reportError } = this.#context;
+    const call = (request: InternalRequest, owner: string | undefined): Promise<InternalResponse> =>
+      this.#calls.call(this.#app, request, owner);
+    const service = new BatchService({ jobs, blobs, concurrency, call, reportError });
+    registerProtocol(this.#app, openAiProtocol, reportError, (scope) => {
+      registerFileRoutes(scope, { files: service.files, ownerOf, maxFileBytes, corsOrigins });
+      registerBatchRoutes(scope, service, ownerOf);
+    });
+    return service;
+  }
+
   async #end(graceMs: number): Promise<void> {
     this.#isClosing = true;
     this.#context.registry.close();
     const timer = setTimeout(() => {
+      this.#batches?.abort();
       this.#shutdown.abort(shuttingDown(1));
       // Aborted requests get a moment to send their error; clients that do not read are disconnected.
       setTimeout(() => this.#connections.destroy(), 1000).unref();
     }, graceMs);
     try {
+      await this.#batches?.close(); // its lines are requests of the server
       const closed = this.#app.close();
       this.#connections.drain();
       await closed;

@@ -9,6 +9,7 @@ export type {
   UnloadReason,
 } from './catalog.js';
 export type {
+  BatchOptions,
   GenerativeModel,
   OnDemandOptions,
   Rates,
@@ -21,7 +22,7 @@ export type {
   VectorModel,
 } from './options.js';
 export type { InternalRequest, InternalResponse } from './http/internal-calls.js';
-export { batchEndpoints, type BatchEndpoint } from './batches/batch-line.js';
+export { batchEndpoints, type BatchEndpoint } from './schemas/batches.js';
 export { batchResults, type ResultKind } from './batches/batch-results.js';
 export { enqueueBatchLines, type EnqueuedLines, type EnqueueLinesOptions } from './batches/enqueue-lines.js';
 export { batchLineHandler, type LineHandlerOptions } from './batches/line-handler.js';

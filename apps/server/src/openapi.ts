@@ -1,5 +1,6 @@
 /** The parts of the OpenAPI document besides the routes. */
 import type { TSchema } from 'typebox';
+import { BatchList, BatchObject, BatchRequest, DeletedFile, FileList, FileObject } from './schemas/batches.js';
 import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './schemas/chat.js';
 import { ErrorBody, Usage } from './schemas/common.js';
 import { Completion, CompletionRequest } from './schemas/completions.js';
@@ -99,4 +100,10 @@ export const sharedSchemas: readonly TSchema[] = [
   DetokenizeResponse,
   ApplyTemplateRequest,
   ApplyTemplateResponse,
+  FileObject,
+  FileList,
+  DeletedFile,
+  BatchRequest,
+  BatchObject,
+  BatchList,
 ];

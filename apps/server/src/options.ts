@@ -1,6 +1,7 @@
 /** The models of a server and its limits. */
 import type { EmbeddingModel, Model, Reranker } from '@winnow/engine';
 import type { OptionNames } from '@winnow/tensor';
+import type { BlobStore, JobStore } from '@winnow/jobs';
 import type { ModelCatalog, ModelEvent } from './catalog.js';
 
 /** What the server requires of a generative model. */
@@ -93,6 +94,18 @@ export interface OnDemandOptions {
   readonly onModelEvent?: (event: ModelEvent) => void;
 }
 
+/** Where files and batches are. The server works on them, and the caller closes the store after it. */
+export interface BatchOptions {
+  /** Lines of batches until they are done; for this server alone. */
+  readonly jobs: JobStore;
+  /** Files of requests and of results. It must list. */
+  readonly blobs: BlobStore;
+  /** Maximum size of an uploaded file in bytes. Default 200 MiB. */
+  readonly maxFileBytes?: number;
+  /** Maximum number of lines at once. Default: one less than the slots of the model with the most, so that clients find one free. */
+  readonly concurrency?: number;
+}
+
 export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
   /** Models for chat and completions. Default: none; at least one model of any kind, or a catalog, is required. */
   readonly models?: readonly ServedModel[];
@@ -109,6 +122,8 @@ export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
   readonly sharePrefixes?: boolean;
   /** Allowed CORS origins; `*` for all. Default: none. */
   readonly corsOrigins?: readonly string[];
+  /** Serves `/v1/files` and `/v1/batches`. Default: not served. */
+  readonly batches?: BatchOptions;
   /** Folder of a page that browsers get at `/`, such as `pageUrl` of `@winnow/playground`. Default: none. */
   readonly page?: URL;
   /** Called after every request. */
@@ -132,6 +147,8 @@ const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxS
 const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
 const servedRerankerNames: OptionNames<ServedReranker> = { id: true, model: true };
 
+const batchOptionNames: OptionNames<BatchOptions> = { jobs: true, blobs: true, maxFileBytes: true, concurrency: true };
+
 export const serverOptionNames: OptionNames<ServerOptions> = {
   ...limitNames,
   requestsPerMinute: true,
@@ -142,6 +159,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   apiKeys: true,
   sharePrefixes: true,
   corsOrigins: true,
+  batches: batchOptionNames,
   page: true,
   onRequest: true,
   onError: true,

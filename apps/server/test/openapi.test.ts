@@ -1,6 +1,10 @@
 /** The OpenAPI document matches the code, and responses match the document. */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { loadEmbeddingModel, type EmbeddingModel, type Model } from '@winnow/engine';
+import type { JobStore } from '@winnow/jobs';
+import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { TSchema } from 'typebox';
 import { Value } from 'typebox/value';
@@ -15,15 +19,25 @@ import { demoId, loadDemoModel, postJson, startServer, type DemoServer } from '.
 let model: Model;
 let embedder: EmbeddingModel;
 let demo: DemoServer;
+let folder: string;
+let jobs: JobStore;
 
 beforeAll(async () => {
   model = await loadDemoModel();
   embedder = await loadEmbeddingModel(demoModelUrl, { threads: 1, pooling: 'mean' });
-  demo = await startServer({ models: [{ id: demoId, model }], embeddingModels: [{ id: demoId, model: embedder }] });
+  folder = mkdtempSync(join(tmpdir(), 'winnow-openapi-'));
+  jobs = await openSqliteJobStore(join(folder, 'jobs.db'));
+  demo = await startServer({
+    models: [{ id: demoId, model }],
+    embeddingModels: [{ id: demoId, model: embedder }],
+    batches: { jobs, blobs: createFolderBlobStore(join(folder, 'blobs')) },
+  });
 });
 
 afterAll(async () => {
   await demo?.close();
+  await jobs?.close();
+  rmSync(folder, { recursive: true, force: true });
   await model?.dispose();
   await embedder?.dispose();
 });
@@ -59,15 +73,22 @@ describe('the document', () => {
     const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((entry) => entry.operationId));
     expect(ids.toSorted()).toEqual([
       'applyTemplate',
+      'cancelBatch',
       'countMessageTokens',
+      'createBatch',
       'createChatCompletion',
       'createCompletion',
       'createEmbedding',
+      'createFile',
       'createMessage',
       'createResponse',
+      'deleteFile',
       'deleteResponse',
       'detokenize',
+      'downloadFile',
       'health',
+      'listBatches',
+      'listFiles',
       'listModels',
       'listSlots',
       'metrics',
@@ -81,6 +102,8 @@ describe('the document', () => {
       'rerank',
       'rerankUnversioned',
       'rerankV2',
+      'retrieveBatch',
+      'retrieveFile',
       'retrieveModel',
       'retrieveResponse',
       'tokenize',

@@ -31,6 +31,7 @@ import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel, openReranker } from '../models/open-embedding-model.js';
+import { openBatches } from './serve-batches.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 
 interface ServeFlags extends LoadFlags {
@@ -39,6 +40,7 @@ interface ServeFlags extends LoadFlags {
   readonly apiKey?: readonly string[];
   readonly sharePrefixes?: boolean;
   readonly corsOrigin?: readonly string[];
+  readonly batchDir?: string;
   readonly cacheDir?: string;
   readonly cacheSize?: number;
   readonly modelsDir?: string;
@@ -115,6 +117,7 @@ function addServerOptions(command: Command): void {
       listOption('--reranker <model>', 'model for /v1/rerank; may be repeated'),
       listOption('--reranker-id <id>', 'id of a reranker in the API, in their order; may be repeated'),
       ...withAliases(maxSessionsOption().default(4), '--parallel <n>'),
+      flag('--batch-dir <folder>', 'serve /v1/files and /v1/batches, which are kept in this folder'),
     ],
     advanced: [
       flag('--share-prefixes', 'share cached prefixes among API keys; timing then reveals the prompts of other keys'),
@@ -226,6 +229,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
   checkNumIds('--reranker-id', rerankerIds, rerankerNames.length, 'reranker');
   const apiKeys = flags.apiKey ?? (io.env['WINNOW_API_KEY'] ? [io.env['WINNOW_API_KEY']] : []);
+  const batches = await openBatches(flags);
   const owned: OwnedModel[] = [];
   try {
     const openGenerative = (name: string | undefined): Promise<Model> =>
@@ -250,6 +254,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       embeddingModels,
       rerankers,
       apiKeys,
+      ...batches?.options,
       onRequest: requestLog(flags, context),
       onError: errorLog(context),
     });
@@ -265,6 +270,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     await server.close({ graceMs: flags.grace * 1000 });
   } finally {
     for (const model of owned) await model[Symbol.asyncDispose]();
+    await batches?.close();
   }
 }
 

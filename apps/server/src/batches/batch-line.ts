@@ -1,13 +1,9 @@
 /** One line of an input in OpenAI's batch format. */
 import { isRecord } from '@winnow/tensor';
 import type { JobError } from '@winnow/jobs';
+import { batchEndpoints, type BatchEndpoint } from '../schemas/batches.js';
 import { prefixGroup } from './prefix-group.js';
 import type { Line } from './split-lines.js';
-
-/** What lines may ask for. */
-export const batchEndpoints = ['/v1/chat/completions', '/v1/completions', '/v1/embeddings'] as const;
-
-export type BatchEndpoint = (typeof batchEndpoints)[number];
 
 export interface BatchLine {
   readonly customId: string;

@@ -1,6 +1,7 @@
 /** Adds the lines of an input to a job store. */
 import type { EnqueueOptions, JobStore, NewJob } from '@winnow/jobs';
-import { LineError, parseBatchLine, type BatchEndpoint, type BatchLine, type LinePayload } from './batch-line.js';
+import type { BatchEndpoint } from '../schemas/batches.js';
+import { LineError, parseBatchLine, type BatchLine, type LinePayload } from './batch-line.js';
 import { splitLines, type Line } from './split-lines.js';
 
 export interface EnqueueLinesOptions extends EnqueueOptions {
