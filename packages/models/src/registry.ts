@@ -32,6 +32,7 @@ import { starcoder2 } from './architectures/starcoder2.js';
 import { xlmRoberta } from './architectures/xlm-roberta.js';
 import { refuseSettings } from './settings/config-checks.js';
 import { withOuterName } from './settings/text-part.js';
+import { whatIsMissing } from './unsupported.js';
 
 /** All architectures. */
 export const architectures: readonly Architecture[] = [
@@ -67,8 +68,8 @@ export const architectures: readonly Architecture[] = [
 
 /**
  * Reads the settings of a generative model and locates its weights, without loading them.
- * @throws {FormatError} for an architecture that is not supported (the message lists the supported ones), and when the
- *   file lacks something that its architecture requires
+ * @throws {FormatError} for an architecture that is not supported (the message says what is missing, and names the nearest
+ *   family and all supported ones), and when the file lacks something that its architecture requires
  * @throws {ArgumentError} for an encoder, which only embeds, and for a reranker
  */
 export async function describeModel(file: ModelFile): Promise<ModelDescription> {
@@ -145,9 +146,11 @@ export function architectureOf({ format, fields }: ModelFile): Architecture {
     isGguf ? architecture.ggufNames : architecture.hubNames;
   const found = architectures.find((candidate) => namesOf(candidate).includes(name as string));
   if (found !== undefined) return found;
+  const families = architectures.map((architecture) => architecture.name);
+  const reason = typeof name === 'string' ? `: ${whatIsMissing(name, families)}` : '';
   throw new FormatError({
     source: fields.source,
     field,
-    message: `architecture ${describeValue(name)} is not supported, expected one of ${architectures.flatMap(namesOf).join(', ')}`,
+    message: `architecture ${describeValue(name)} is not supported${reason}; expected one of ${architectures.flatMap(namesOf).join(', ')}`,
   });
 }

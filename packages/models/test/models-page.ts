@@ -57,7 +57,7 @@ GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16
 ## Known limits
 
 Files of other architectures, unknown tensors, and unsupported settings that would change the result are rejected with an
-error that names them.
+error that names them; for an architecture it also says what is missing and which supported one is nearest.
 
 ${limits.join('\n')}
 `;

@@ -1,0 +1,82 @@
+/** What a model of an unsupported architecture lacks here, and which supported family is nearest to it. */
+
+/** What the programs of this package cannot express, in words that complete "it needs". */
+const needs = {
+  sinks: 'learned attention sinks and experts with clamped GLUs',
+  latent: 'multi-head latent attention, whose cache holds latents with a separate rotary part',
+  stateSpace: 'state-space layers (Mamba)',
+  linear: 'the recurrence of RWKV',
+  encoderDecoder: 'an encoder and cross-attention',
+  encoderPositions: 'the positions and tokens of this encoder',
+  image: 'an image encoder; only text models are read',
+  chunked: 'chunked attention, queries scaled by position, or an image encoder',
+  perLayer: 'per-layer embeddings and key-value sharing between layers',
+  bidirectional: 'bidirectional attention over a decoder, and dense layers after pooling',
+  sharedExperts: 'its mixture of experts, with shared experts that have no gate',
+  experts: 'its mixture of experts',
+  parallel: 'the parallel blocks of this family',
+  alibi: 'ALiBi position biases',
+  fusedDelta: 'the fused projections of its gated delta layers',
+  own: 'a description of its layers',
+} as const;
+
+/** Families that are not supported. */
+export interface UnsupportedFamily {
+  /** The beginnings of names in both formats. */
+  readonly names: readonly string[];
+  readonly need: keyof typeof needs;
+  /** Name of the supported architecture that has most in common with it. */
+  readonly nearest: string;
+}
+
+const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
+  ['gpt-oss gpt_oss', 'sinks', 'mixtral'],
+  ['deepseek2 deepseek_v2 deepseek_v3 minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite', 'latent', 'qwen2moe'],
+  [
+    'mamba falcon-h1 falcon_h1 falcon_mamba jamba granitehybrid granitemoehybrid nemotron_h plamo2',
+    'stateSpace',
+    'lfm2',
+  ],
+  ['granitemoe', 'experts', 'granite'],
+  ['ernie4_5-moe ernie4_5_moe', 'sharedExperts', 'ernie4_5'],
+  ['deepseek glm4moe glm4_moe dots1 bailingmoe', 'sharedExperts', 'qwen2moe'],
+  ['bamba zamba', 'stateSpace', 'lfm2'],
+  ['rwkv arwkv', 'linear', 'qwen35'],
+  ['qwen3next qwen3_next', 'fusedDelta', 'qwen35moe'],
+  ['t5 mt5 umt5 bart mbart marian whisper', 'encoderDecoder', 'bert'],
+  ['roberta camembert', 'encoderPositions', 'xlm-roberta'],
+  ['mpnet new jina-bert jina_bert gte eurobert neo-bert deberta distilbert', 'encoderPositions', 'bert'],
+  ['qwen2vl qwen2_vl qwen2_5_vl', 'image', 'qwen2'],
+  ['qwen3vl qwen3_vl', 'image', 'qwen3'],
+  ['llava mllama idefics smolvlm clip siglip pixtral', 'image', 'llama'],
+  ['llama4 ministral3 mistral3 mistral4', 'chunked', 'llama'],
+  ['gemma3n gemma4', 'perLayer', 'gemma3'],
+  ['gemma-embedding', 'bidirectional', 'gemma3'],
+  ['command-r cohere falcon gptj gptneox gpt_neox gpt_neo codegen', 'parallel', 'phi2'],
+  ['mpt bloom baichuan', 'alibi', 'gpt2'],
+];
+
+/** The first entry with the beginning of a name applies. */
+export const knownUnsupported: readonly UnsupportedFamily[] = rows.map(([names, need, nearest]) => ({
+  names: names.split(' '),
+  need,
+  nearest,
+}));
+
+/** @returns a sentence without a full stop, with the name of a supported family that is nearest */
+export function whatIsMissing(name: string, families: readonly string[]): string {
+  const known = knownUnsupported.find(({ names }) => names.some((begin) => name.startsWith(begin)));
+  const { need, nearest } = known ?? { need: 'own' as const, nearest: nearestByName(name, families) };
+  return `it needs ${needs[need]}; the nearest supported family is ${nearest}`;
+}
+
+/** The family with the most letters in common at the beginning, the first of several. */
+function nearestByName(name: string, families: readonly string[]): string {
+  const letters = [...name.toLowerCase()];
+  const inCommon = (family: string): number => {
+    const differs = letters.findIndex((letter, index) => letter !== family[index]);
+    return differs === -1 ? letters.length : differs;
+  };
+  const most = Math.max(...families.map(inCommon));
+  return families.find((family) => inCommon(family) === most) ?? 'llama';
+}
