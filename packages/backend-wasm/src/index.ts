@@ -1,5 +1,4 @@
 export type { WasmBackend } from './backend/backend.js';
-export { breakEvenRatio } from './backend/break-even.js';
 export {
   createWasmBackend,
   measurePeaks,

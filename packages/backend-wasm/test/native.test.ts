@@ -13,6 +13,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
 import { heapBase } from '../src/kernels/layout.generated.js';
 import { createWasmBackend, type CreateWasmBackendOptions, type WasmBackend, type WasmHost } from '../src/index.js';
+import { breakEvenRatioOf } from '../src/backend/break-even.js';
 import { usableLevels } from './native-host.js';
 import { createScattered } from './scattered.js';
 
@@ -88,6 +89,7 @@ describe('without native kernels', () => {
   test('the name, and no level', async () => {
     const backend = await create({ native: false });
     expect([backend.name, backend.nativeLevel, backend.notices]).toEqual(['wasm', undefined, []]);
+    expect(backend.breakEvenRatio('q8_0', 'interleaved')).toBe(breakEvenRatioOf('wasm')('q8_0', 'interleaved'));
   });
 
   test('WINNOW_NATIVE turns them off, and a wrong value is a notice', async () => {
@@ -175,6 +177,7 @@ describe.skipIf(!isBuilt)('with native kernels', () => {
     const backend = await create({});
     expect(levels[0]).toBe(backend.nativeLevel);
     expect([backend.name, backend.notices]).toEqual([`wasm+${backend.nativeLevel}`, []]);
+    expect(backend.breakEvenRatio('q8_0', 'interleaved')).toBe(breakEvenRatioOf('native')('q8_0', 'interleaved'));
     const executable = await prepare(backend);
     expectNear(await run(executable), await expected());
     await run(executable);

@@ -194,7 +194,7 @@ async function printReport(
   { path, sizeBytes, sidecar, divergence }: CalibrationResult,
 ): Promise<void> {
   const reports = sidecar.layers.map(({ report }) => report);
-  const maxRatio = maxActiveOf(flags);
+  const maxRatio = await maxActiveOf(flags);
   const summary = summarize(sidecar.layers, reports, maxRatio);
   if (flags.json === true) {
     const layers = sidecar.layers.map((layer) => ({

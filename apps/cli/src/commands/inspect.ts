@@ -57,7 +57,7 @@ async function inspect(modelName: string | undefined, flags: LoadFlags, context:
 async function inspectSidecar(path: string, flags: LoadFlags, { out, signal }: CommandContext): Promise<void> {
   const sidecar = await openSidecar(path, signal);
   if (flags.json !== true) {
-    await out.writeTables(describeSidecar(path, sidecar, maxActiveOf(flags)));
+    await out.writeTables(describeSidecar(path, sidecar, await maxActiveOf(flags)));
     return;
   }
   const layers = sidecar.layers.map(({ predictor, downNorms: _norms, frequencies, ...rest }) => {

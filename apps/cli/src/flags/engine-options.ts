@@ -11,7 +11,7 @@ import type {
   SparsityOptions,
   Speculative,
 } from '@winnow/engine';
-import { breakEvenRatio } from '@winnow/backend-wasm';
+import { createWasmBackend } from '@winnow/backend-wasm';
 import { createReferenceBackend } from '@winnow/ops';
 import { attentionFromOptions, type AttentionSpec } from '@winnow/sparse-attention';
 import type { MaxActiveRatio } from '@winnow/sparse-inference';
@@ -41,11 +41,16 @@ export function executionOptionsOf({ backend, threads, activations, native }: Ex
 }
 
 /** The share of active neurons above which models that are loaded with these flags run a layer dense. */
-export function maxActiveOf({
+export async function maxActiveOf({
   sparsityMaxActive,
   ...flags
-}: ExecutionFlags & Pick<SparseFlags, 'sparsityMaxActive'>): MaxActiveRatio {
-  return sparsityMaxActive ?? executionOptionsOf(flags).backend?.breakEvenRatio ?? breakEvenRatio;
+}: ExecutionFlags & Pick<SparseFlags, 'sparsityMaxActive'>): Promise<MaxActiveRatio> {
+  if (sparsityMaxActive !== undefined) return sparsityMaxActive;
+  const { backend, threads, activations, native } = executionOptionsOf(flags);
+  if (backend !== undefined) return backend.breakEvenRatio;
+  const own = await createWasmBackend({ numThreads: threads, activations, native });
+  await own.dispose();
+  return own.breakEvenRatio;
 }
 
 /** MODEL of `--speculative draft=MODEL`. */

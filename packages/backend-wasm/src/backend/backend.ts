@@ -18,7 +18,7 @@ import { createExecutable } from '../program/executable.js';
 import { ScratchMeter } from '../program/scratch-meter.js';
 import { JobQueue } from '../runner/job-queue.js';
 import { resolveOptions, type ResolvedOptions, type WasmBackendOptions } from './backend-options.js';
-import { breakEvenRatio } from './break-even.js';
+import { breakEvenRatioOf } from './break-even.js';
 
 /** The WASM backend, with its memory statistics. */
 export interface WasmBackend extends Backend {
@@ -78,7 +78,7 @@ export async function createBackend(options: WasmBackendOptions): Promise<WasmBa
     },
     lost: parts.lost,
     supports: supportOf,
-    breakEvenRatio,
+    breakEvenRatio: breakEvenRatioOf(native === undefined ? 'wasm' : 'native'),
     allocate: (description) => buffers.allocate(description),
     view: (handle) => buffers.rangeOf(handle, 0, handle.sizeBytes, true),
     async write(handle, byteOffset, bytes) {

@@ -1,5 +1,4 @@
 /** The contents of a model file, read without loading its weights. */
-import { breakEvenRatio } from '@winnow/backend-wasm';
 import type { Backend } from '@winnow/ops';
 import { type DType, CapacityError } from '@winnow/tensor';
 import {
@@ -24,6 +23,7 @@ import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
 import { noLimits, planResource, type MemoryPlan } from '../plan/memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
+import { createOwnBackend } from './resources.js';
 import type { LoadOptions } from './options.js';
 import { guardedListener } from '../metrics/events.js';
 
@@ -92,18 +92,14 @@ async function describeFile(file: ModelFile): Promise<EmbedderDescription | Mode
   return describeEmbedder(file);
 }
 
-/**
- * Runs a task with the break-even ratios of the backend that would load the model. Those of the default backend are
- * constants.
- */
+/** Runs a task with the backend that would load the model. Without a calibration, nothing asks for break-even ratios. */
 async function withRatios<T>(
-  { backend, createBackend, sparsity }: LoadOptions,
+  options: LoadOptions,
   task: (backend: Pick<Backend, 'breakEvenRatio'>) => Promise<T>,
 ): Promise<T> {
-  if (backend !== undefined || createBackend === undefined || sparsity?.calibration === undefined) {
-    return task(backend ?? { breakEvenRatio });
-  }
-  const created = await createBackend();
+  if (options.backend !== undefined) return task(options.backend);
+  if (options.sparsity?.calibration === undefined) return task({ breakEvenRatio: () => 1 });
+  const created = await createOwnBackend(options);
   try {
     return await task(created);
   } finally {

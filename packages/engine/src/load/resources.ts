@@ -23,6 +23,12 @@ interface UploadOptions {
   readonly onProgress?: (progress: LoadProgress) => void;
 }
 
+/** The backend that loads a model when none is passed in. */
+export async function createOwnBackend({ createBackend, ...options }: BackendOptions): Promise<Backend> {
+  const { threads, activations, native } = options;
+  return createBackend?.() ?? createWasmBackend({ numThreads: threads, activations, native });
+}
+
 export class ModelResources {
   readonly backend: Backend;
   readonly #opened: OpenedModel;
@@ -41,12 +47,9 @@ export class ModelResources {
 
   /** Takes ownership of an open model: it is closed when creating the backend fails, and by `release`. */
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
-    const { threads, activations, native } = options;
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
-      const device = await ReplaceableDevice.create(
-        options.createBackend ?? (() => createWasmBackend({ numThreads: threads, activations, native })),
-      );
+      const device = await ReplaceableDevice.create(() => createOwnBackend(options));
       return new ModelResources(opened, device.backend, device);
     } catch (error) {
       await opened.close();

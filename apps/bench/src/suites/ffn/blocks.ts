@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Backend } from '@winnow/ops';
+import type { Backend, NeuronLayout } from '@winnow/ops';
 import { gigaPerSecond, milliseconds, type Figure } from '../../harness/figure.js';
 import { measure, type Contender, type Timing } from '../../harness/measure.js';
 import {
@@ -15,6 +15,8 @@ import { ffnColdReads } from './cold.js';
 import { layerBytes, loadDense, loadPredictor, loadSparse, type FfnCase } from './programs.js';
 
 const suite = 'ffn';
+/** Rows of a neuron side by side, and in a matrix each. */
+const layouts: readonly NeuronLayout[] = ['interleaved', 'separate'];
 /** Ratios of active neurons. */
 const fullRatios = [0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1];
 const quickRatios = [0.25, 1];
@@ -75,7 +77,7 @@ async function* measureCase(context: SuiteContext, shape: FfnCase, threads: numb
   yield { suite, case: `${name}: dense`, ...rate, unit: 'GB/s', ratio: rate.value / memoryRate, ratioOf };
   yield { suite, case: `${name}: dense block`, ...perLayer, unit: 'ms', ratio: 1, ratioOf: 'itself' };
   for (const ratio of ratios) yield* sparseFigures(name, shape, ratio, { timings, memoryRate, ratioOf });
-  yield breakEven(name, ratios, timings);
+  for (const layout of layouts) yield breakEven(name, layout, ratios, timings);
   for (const rank of ranks) {
     const timing = timings[`predictor ${rank}`]!;
     const cost = milliseconds(timing, shape.numLayers);
@@ -102,16 +104,18 @@ async function contendersOf(
       return dense.run();
     },
   };
-  const sparse = await loadSparse(backend, shape);
-  for (const ratio of ratios) {
-    contenders[`sparse ${ratio}`] = {
-      async run() {
-        // as for dense: threads that slept while neurons were drawn would start late
-        await sparse.draw(countOf(ratio, shape));
-        await sparse.other.run();
-        return sparse.program.run();
-      },
-    };
+  for (const layout of layouts) {
+    const sparse = await loadSparse(backend, shape, layout);
+    for (const ratio of ratios) {
+      contenders[`${layout} ${ratio}`] = {
+        async run() {
+          // as for dense: threads that slept while neurons were drawn would start late
+          await sparse.draw(countOf(ratio, shape));
+          await sparse.other.run();
+          return sparse.program.run();
+        },
+      };
+    }
   }
   for (const rank of ranks) {
     const predictor = await loadPredictor(backend, shape, rank);
@@ -139,7 +143,7 @@ function* sparseFigures(
   { timings, memoryRate, ratioOf }: Measured,
 ): Iterable<Figure> {
   const whole = timings['dense']!;
-  const timing = timings[`sparse ${ratio}`]!;
+  const timing = timings[`interleaved ${ratio}`]!;
   const label = `${name}: ${Number((100 * ratio).toFixed(1))} % active`;
   const share = countOf(ratio, shape) / shape.ffnDim;
   const block = milliseconds(timing, shape.numLayers);
@@ -160,7 +164,7 @@ function predictedFigure(
   timings: Measured['timings'],
 ): Figure {
   const share = countOf(ratio, shape) / shape.ffnDim;
-  const [whole, sparse] = [timings['dense']!, timings[`sparse ${ratio}`]!];
+  const [whole, sparse] = [timings['dense']!, timings[`interleaved ${ratio}`]!];
   const sum = { medianMs: sparse.medianMs + predictor.medianMs, minMs: sparse.minMs + predictor.minMs };
   const ideal = share * whole.medianMs + predictor.medianMs;
   return {
@@ -175,12 +179,17 @@ function predictedFigure(
 }
 
 /** The ratio of active neurons above which dense is faster, interpolated between measured ratios. */
-function breakEven(name: string, ratios: readonly number[], timings: Readonly<Record<string, Timing>>): Figure {
+function breakEven(
+  name: string,
+  layout: NeuronLayout,
+  ratios: readonly number[],
+  timings: Measured['timings'],
+): Figure {
   const shareAt = (time: (timing: Timing) => number): number => {
     const limit = time(timings['dense']!);
     let before: readonly [ratio: number, time: number] = [0, 0];
     for (const ratio of ratios) {
-      const found = time(timings[`sparse ${ratio}`]!);
+      const found = time(timings[`${layout} ${ratio}`]!);
       if (found > limit) {
         const [from, least] = before;
         return 100 * (from + ((ratio - from) * (limit - least)) / (found - least));
@@ -193,7 +202,7 @@ function breakEven(name: string, ratios: readonly number[], timings: Readonly<Re
   const best = shareAt(({ minMs }) => minMs);
   return {
     suite,
-    case: `${name}: break-even`,
+    case: `${name}: break-even${layout === 'separate' ? ', separate rows' : ''}`,
     value,
     best,
     unit: '% active',

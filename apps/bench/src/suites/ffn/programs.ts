@@ -1,5 +1,5 @@
 /** Programs of FFN blocks, dense and sparse, over weights larger than the caches. */
-import { ProgramBuilder, type Backend, type Program } from '@winnow/ops';
+import { ProgramBuilder, type Backend, type NeuronLayout, type Program } from '@winnow/ops';
 import { createRng, sizeOf, type DType, type Rng } from '@winnow/tensor';
 import { asFloats, LoadedProgram } from '../../harness/loaded-program.js';
 import { randomWeights, type RandomWeights } from '../../models/random-weights.js';
@@ -47,24 +47,46 @@ function denseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLay
   return b.build();
 }
 
-/** Sparse, with the neurons whose scores are at least 0; neuron rows are interleaved. */
-function sparseProgram({ dtype, hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens }: FfnCase): Program {
+type DraftTensor = ReturnType<ProgramBuilder['activation']>;
+
+/** Adds a block and returns its output. */
+type AddBlock = (x: DraftTensor, active: { readonly rows: DraftTensor; readonly count: DraftTensor }) => DraftTensor;
+
+/** A block whose three rows of a neuron are interleaved, by one op. */
+function interleavedBlock(b: ProgramBuilder, { dtype, hiddenDim, ffnDim }: FfnCase, index: number): AddBlock {
+  const weight = b.external(`neurons ${index}`, 'weights', dtype, [ffnDim, 3, hiddenDim]);
+  return (x, active) => b.activation('sparse-feed-forward', { x, weight, ...active }, { kind });
+}
+
+/** A block with a matrix each for gate, up and the transposed down, by four ops. */
+function separateBlock(b: ProgramBuilder, { dtype, hiddenDim, ffnDim }: FfnCase, index: number): AddBlock {
+  const matrix = (name: string) => b.external(`neurons ${name} ${index}`, 'weights', dtype, [ffnDim, hiddenDim]);
+  const [gateRows, upRows, downRows] = [matrix('gate'), matrix('up'), matrix('down')];
+  return (x, active) => {
+    const gate = b.activation('sparse-matmul', { x, weight: gateRows, ...active });
+    const up = b.activation('sparse-matmul', { x, weight: upRows, ...active });
+    const h = b.activation('glu', { gate, up }, { kind });
+    return b.activation('sparse-combine', { h, weight: downRows, ...active });
+  };
+}
+
+/** Sparse, with the neurons whose scores are at least 0. */
+function sparseProgram(shape: FfnCase, layout: NeuronLayout): Program {
+  const { hiddenDim, ffnDim, numLayers, numWeights = numLayers, numTokens } = shape;
   const b = new ProgramBuilder({});
   const x = b.external('x', 'kv', 'f32', [numTokens, hiddenDim]);
   const thresholds = b.external('thresholds', 'weights', 'f32', [ffnDim]);
-  const weights = Array.from({ length: numWeights }, (_, layer) =>
-    b.external(`neurons ${layer}`, 'weights', dtype, [ffnDim, 3, hiddenDim]),
-  );
+  const blockOf = layout === 'interleaved' ? interleavedBlock : separateBlock;
+  const blocks = Array.from({ length: numWeights }, (_, index) => blockOf(b, shape, index));
   let y = x;
   for (let layer = 0; layer < numLayers; layer++) {
-    const weight = weights[layer % numWeights]!;
     b.setLayer(layer);
     const scores = b.external(`scores ${layer}`, 'kv', 'f32', [1, ffnDim]);
     const { ids: rows, count } = b.append('active-neurons', { scores, thresholds }) as Record<
       'ids' | 'count',
       typeof x
     >;
-    y = b.activation('sparse-feed-forward', { x, weight, rows, count }, { kind });
+    y = blocks[layer % numWeights]!(y, { rows, count });
   }
   b.output('y', y);
   return b.build();
@@ -116,10 +138,10 @@ export interface SparseFfn {
   draw(count: number): Promise<void>;
 }
 
-export async function loadSparse(backend: Backend, ffn: FfnCase): Promise<SparseFfn> {
-  const program = await LoadedProgram.load(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y');
+export async function loadSparse(backend: Backend, ffn: FfnCase, layout: NeuronLayout): Promise<SparseFfn> {
+  const program = await LoadedProgram.load(backend, sparseProgram(ffn, layout), fillWith(ffn.dtype), 'y');
   const neurons = new Map([...program.buffers].filter(([name]) => name.startsWith('neurons')));
-  const other = await LoadedProgram.load(backend, sparseProgram(ffn), fillWith(ffn.dtype), 'y', neurons);
+  const other = await LoadedProgram.load(backend, sparseProgram(ffn, layout), fillWith(ffn.dtype), 'y', neurons);
   const rng = createRng(3);
   const bytes = new Uint8Array(4 * ffn.ffnDim);
   return {

@@ -83,7 +83,8 @@ export async function evaluateSidecar(
       onProgress: (what, done, total) => progress.show(what, done, total, 'tokens'),
     });
     progress.clear();
-    const summary = summarize(sidecar.layers, result.layers, maxActiveOf(flags));
+    const maxActive = await maxActiveOf(flags);
+    const summary = summarize(sidecar.layers, result.layers, maxActive);
     const name = displayName(modelName, dense.name);
     if (flags.json === true) {
       await out.write(formatJson({ model: name, sidecar: flags.sparsity, summary, ...result }));
@@ -93,7 +94,7 @@ export async function evaluateSidecar(
     await out.write(
       [
         `${name}, ${flags.sparsity}, ${result.numTokens} tokens\n\n`,
-        formatReports(sidecar.layers, result.layers, maxActiveOf(flags)),
+        formatReports(sidecar.layers, result.layers, maxActive),
         `\n${formatSummary(summary)}`,
         `\ntoken by token\n${formatDivergence(decode)}`,
         `\nin batches, which compute the union of their tokens' neurons\n${formatDivergence(prefill)}`,
@@ -130,13 +131,14 @@ async function evaluateEmbeddings(
     });
     progress.clear();
     const name = displayName(modelName, dense.name);
-    const summary = summarize(sidecar.layers, result.layers, maxActiveOf(flags));
+    const maxActive = await maxActiveOf(flags);
+    const summary = summarize(sidecar.layers, result.layers, maxActive);
     await out.write(
       flags.json === true
         ? formatJson({ model: name, sidecar: flags.sparsity, summary, ...result })
         : [
             `${name}, ${flags.sparsity}, ${result.numTexts} texts, ${result.numTokens} tokens\n\n`,
-            formatReports(sidecar.layers, result.layers, maxActiveOf(flags)),
+            formatReports(sidecar.layers, result.layers, maxActive),
             `\n${formatSummary(summary)}`,
             `\n${formatEmbeddings(result)}`,
           ].join(''),
