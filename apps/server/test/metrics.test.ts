@@ -38,6 +38,18 @@ test('skipped neurons of all models are one metric', async () => {
   }
 });
 
+test('the backend of each model', async () => {
+  await using model = await loadDemoModel();
+  const levels = ['wasm', 'wasm+avx512'].map((backend) => ({ id: backend, model: { ...model, backend } }));
+  const demo = await startServer({ models: levels });
+  try {
+    const metrics = await (await fetch(`${demo.url}/metrics`)).text();
+    for (const { id } of levels) expect(metrics).toContain(`winnow_model_info{model="${id}",backend="${id}"} 1\n`);
+  } finally {
+    await demo.close();
+  }
+});
+
 test('visited keys of a model that is loaded with them', async () => {
   await using model = await loadDemoModel({ trace: { visitedKeys: true } });
   const demo = await startServer({ models: [{ id: 'demo', model }] });

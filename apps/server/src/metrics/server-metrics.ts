@@ -98,6 +98,9 @@ function slotMetrics(registry: ModelRegistry): Metric[] {
     return () => registry.entries().map((entry) => [{ model: entry.id }, read(entry)]);
   };
   return [
+    gauge('winnow_model_info', 'Always 1. The backend that runs the model, with the level of its native kernels.', () =>
+      registry.entries().map(({ id, model: { backend } }): Sample => [{ model: id, backend }, 1]),
+    ),
     gauge(
       'winnow_slots_busy',
       'Slots with a running request.',
