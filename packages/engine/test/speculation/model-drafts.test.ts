@@ -96,9 +96,9 @@ describe('self', () => {
 
 describe('draft', () => {
   test('the tokens of plain decoding, and none of the draft model is left open', async () => {
-    const draftModel = await load({ quantize: 'q4_0', maxSessions: 1 });
+    const draftModel = await load({ quantize: 'q8_0', maxSessions: 1 });
     await use({ draftModel }, async (model) => {
-      expect(await expectEqual(model, 'draft', greedy)).toBeGreaterThan(0);
+      expect(await expectEqual(model, 'draft', greedy)).toBeGreaterThan(5);
       await expectEqual(model, 'draft', drawn);
     });
     expect(draftModel.metrics().numSessions).toBe(0);
