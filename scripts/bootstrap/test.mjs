@@ -15,7 +15,7 @@ const reportPath = join('node_modules', '.vitest-report.json');
 
 /**
  * Their tests take longest. Turbo starts packages in an order of its own, so that one of these could end the run alone: the engine's, the
- * longest, run beside the others of these, and these before the rest.
+ * longest, then the rest run beside the others of these.
  */
 const engine = '@winnow/engine';
 const longest = ['backend-wasm', 'cli', 'browser-tests', 'gates', 'bench', 'server', 'tokenizers', 'fuzz'].map(
@@ -82,21 +82,21 @@ export function summarize(folders, print) {
 /**
  * Runs turbo with tasks that include `test`, alone, and sums the reports. Without `selected` all packages must report.
  *
- * @param stages one after another, each the arguments of runs of turbo beside each other
+ * @param chains beside each other, each the arguments of runs of turbo one after another
  * @param options.builds tasks to run before; the printed time is without them
- * @returns {Promise<{ code: number, total: object }>} the first exit code that is not 0, and the sum
+ * @returns {Promise<{ code: number, total: object }>} an exit code that is not 0, if there was one, and the sum
  */
-export async function runWithReports(tools, stages, { selected, print, builds = [] }) {
+export async function runWithReports(tools, chains, { selected, print, builds = [] }) {
   return withLock('test', async () => {
     const builtFrom = sourceStamp();
     const folders = testedFolders();
     for (const folder of folders) rmSync(join(folder, reportPath), { force: true });
     let code = builds.length > 0 ? await turbo(tools, ['run', ...builds]) : 0;
     const startMs = Date.now();
-    for (const runs of stages) {
-      const codes = await Promise.all(runs.map((turboArguments) => turbo(tools, ['run', ...turboArguments])));
-      code ||= codes.find((codeOfRun) => codeOfRun !== 0) ?? 0;
-    }
+    const runChain = async (runs) => {
+      for (const turboArguments of runs) code = (await turbo(tools, ['run', ...turboArguments])) || code;
+    };
+    await Promise.all(chains.map(runChain));
     print(`tests (${seconds(startMs)}, ${budgetText(budgetsMs.test)}):`);
     const total = summarize(selected ? folders.filter((folder) => selected.has(folder)) : folders, print);
     if (code === 0 && selected === undefined) recordBuild(builtFrom);
@@ -114,20 +114,20 @@ export function closingLine({ passed, failed, skipped }) {
   return `${passed} passed, ${failed} failed, ${skipped} skipped`;
 }
 
-/** Stages with the tests of the filtered packages, or of all: those that take longest, then the rest. */
-function testStages(filters, flags) {
+/** The chains with the tests of the filtered packages, or of all: the engine's and those that take less time, beside the longest. */
+function testChains(filters, flags) {
   const options = ['--continue', '--output-logs=errors-only', ...flags];
+  const numTasks = availableParallelism();
   // one more than there are cores: tests that wait for a browser or another process leave their core to others
-  const numTasks = availableParallelism() + 1;
-  if (filters.length > 0) return [[['test', ...options, `--concurrency=${numTasks}`, ...filters]]];
+  if (filters.length > 0) return [[['test', ...options, `--concurrency=${numTasks + 1}`, ...filters]]];
   const tests = longest.map((name) => `${name}#test`);
   const others = [engine, ...longest].map((name) => `--filter=!${name}`);
   return [
     [
       [`${engine}#test`, ...options],
-      [...tests, ...options, `--concurrency=${numTasks - 1}`],
+      ['test', ...options, `--concurrency=${numTasks}`, ...others],
     ],
-    [['test', ...options, `--concurrency=${numTasks}`, ...others]],
+    [[...tests, ...options, `--concurrency=${numTasks}`]],
   ];
 }
 
@@ -140,7 +140,7 @@ export async function taskTest(tools, rest, isFull = false) {
   say(`running the tests of ${selected ? names.join(', ') : 'all packages'} (cached by turbo) ...`);
   const print = (line) => process.stdout.write(`${line}\n`);
   const builds = selected ? [] : ['build', 'compile', '--output-logs=errors-only', ...flags];
-  const outcome = await runWithReports(tools, testStages(filters, flags), { selected, print, builds });
+  const outcome = await runWithReports(tools, testChains(filters, flags), { selected, print, builds });
   if (outcome.total.passed + outcome.total.failed === 0) say('no test ran');
   if (outcome.code !== 0 && outcome.total.failed === 0) {
     say('a task failed outside its tests, counted as one failure; its output is above');
