@@ -25,6 +25,7 @@ import { namedPrompt, type EmbeddingSettings } from './settings.js';
 import { EmbeddingStep } from './step.js';
 import { Turns } from './turns.js';
 import {
+  charactersPerSlice,
   checkedInput,
   checkedText,
   fitText,
@@ -135,9 +136,6 @@ export interface TextModelParts {
 export interface TextEmbedderParts extends TextModelParts {
   readonly settings: EmbeddingSettings;
 }
-
-/** Characters of short texts that are encoded at once. */
-const charactersPerSlice = 4096;
 
 /** Below this norm a vector has no direction and is not normalized. */
 const minNorm = 1e-12;

@@ -1,9 +1,10 @@
 /** Encodes a query with a document as a reranker reads them, within its context. */
 import type { RerankerDescription } from '@winnow/models';
-import { CapacityError, FormatError, type Sliced } from '@winnow/tensor';
+import { CapacityError, FormatError, SliceCounter, type Sliced } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { checkTokens } from '../chat/encode-prompt.js';
 import { judgeFrame, judgeQuestion } from './judge-prompt.js';
+import { charactersPerSlice } from './text.js';
 
 /** The tokens of a query and a document. */
 export interface RankedText {
@@ -54,11 +55,13 @@ export class RankedTextEncoder {
     const encode = yield* this.#description.input === 'pair'
       ? this.#pairsOf(query)
       : this.#questionsOf(query, options.instruction);
+    const work = new SliceCounter(charactersPerSlice);
     const texts: RankedText[] = [];
     for (const [index, document] of documents.entries()) {
       const text = fit(yield* encode(document), `documents[${index}]`, options);
       checkTokens(text.ids, this.#description.config.vocabSize);
       texts.push(text);
+      if (work.spend(query.length + document.length)) yield;
     }
     return texts;
   }

@@ -12,6 +12,9 @@ export type TextOverflow =
   /** Embed chunks of about equal length and average their vectors, weighted by token count. */
   | 'chunk-average';
 
+/** Characters of short texts that are encoded at once. */
+export const charactersPerSlice = 4096;
+
 /** Text, or token ids (used unchanged). */
 export type EmbeddingInput = string | ArrayLike<number>;
 

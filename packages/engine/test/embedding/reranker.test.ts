@@ -123,6 +123,27 @@ describe('a call', () => {
   });
 });
 
+test('other tasks run while many short documents are encoded', async () => {
+  // a backend whose steps give way to no other task
+  await using model = await loadReranker(pathOf('bert', 'model.gguf'), { threads: 1 });
+  const abort = new AbortController();
+  let numTurns = 0;
+  const countTurn = (): void => {
+    numTurns++;
+    if (!abort.signal.aborted) setImmediate(countTurn);
+  };
+  setImmediate(countTurn);
+  let numBefore = 0;
+  const onProgress = (): void => {
+    numBefore = numTurns;
+    abort.abort(new Error('enough'));
+  };
+  const ranked = model.rerank(query, Array<string>(3000).fill('storm'), { signal: abort.signal, onProgress });
+  await expect(ranked).rejects.toThrow('enough');
+  // 25 characters per document, in slices of 4096
+  expect(numBefore).toBeGreaterThan(10);
+});
+
 describe('options', () => {
   test.each([
     [{ topN: 0 }, 'topN'],
