@@ -156,26 +156,23 @@ export class TextReranker implements Reranker {
   async #logits(texts: readonly RankedText[], { signal, onProgress }: RerankOptions): Promise<number[]> {
     const { numLabels } = this.#parts.description;
     const logits: number[] = [];
-    let numAdded = 0;
     const runBatch = async (): Promise<void> => {
       this.#turns.checkOpen();
       signal?.throwIfAborted();
       const scores = await this.#step.run(signal);
-      while (logits.length < numAdded) {
-        const [first = 0, second = 0] = scores.subarray((logits.length - batchBegin) * numLabels);
-        logits.push(numLabels === 1 ? first : first - second);
+      for (let begin = 0; begin < scores.length; begin += numLabels) {
+        // a single label has no second one to compare with
+        const [first = 0, second = 0] = scores.subarray(begin, begin + numLabels);
+        logits.push(first - second);
       }
-      batchBegin = numAdded;
       onProgress?.({ rankedDocuments: logits.length, totalDocuments: texts.length });
     };
-    let batchBegin = 0;
     try {
       for (const { ids, firstOfSecond } of texts) {
         if (!this.#step.hasRoom(ids.length)) await runBatch();
         this.#step.add(ids, firstOfSecond);
-        numAdded++;
       }
-      if (numAdded > batchBegin) await runBatch();
+      if (texts.length > 0) await runBatch();
     } finally {
       this.#step.clear();
     }

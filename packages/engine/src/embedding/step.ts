@@ -88,7 +88,7 @@ export class EmbeddingStep {
 
   /**
    * Computes the output `[numTexts, size]`, which the next run overwrites, and empties the batch. After a device
-   * loss it computes them again on a new device.
+   * loss it computes the batch again on a new device.
    * @param readMore reads further outputs, from each device that computes the batch
    */
   async run(signal: AbortSignal | undefined, readMore?: () => Promise<void>): Promise<Float32Array> {

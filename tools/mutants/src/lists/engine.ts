@@ -307,7 +307,7 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/embedding/reranker.ts',
-    find: 'logits.push(numLabels === 1 ? first : first - second);',
+    find: 'logits.push(first - second);',
     replace: 'logits.push(first);',
     tests: ['test/goldens/rerankers.test.ts'],
   },
