@@ -57,7 +57,7 @@ export async function loadOpenedReranker(
   host: EngineHost,
 ): Promise<Reranker> {
   return loadTextModel(opened, options, adapters, host, async (file, tokenizer) => {
-    const description = await describeReranker(file, (token) => tokenizer.idOf(token));
+    const description = await describeReranker(file, (token) => tokenizer?.idOf(token));
     if (description.input === 'judge') checkRerankTemplate(file);
     const create = (parts: TextModelParts): Reranker => new TextReranker({ ...parts, description });
     return { description, pooling: description.pooling, recommendedSize: undefined, create };
@@ -72,7 +72,7 @@ interface TextModelKind<M> {
   readonly create: (parts: TextModelParts) => M;
 }
 
-type DescribeKind<M> = (file: ModelFile, tokenizer: Tokenizer) => Promise<TextModelKind<M>>;
+type DescribeKind<M> = (file: ModelFile, tokenizer: Tokenizer | undefined) => Promise<TextModelKind<M>>;
 
 /**
  * Takes ownership of `opened`: it is closed when the model is loaded, when loading fails, or with the model that reads
@@ -122,11 +122,11 @@ async function describe<M>(
   kindOf: DescribeKind<M>,
 ): Promise<DescribedModel<M>> {
   const file = await opened.openFile();
-  const own = await opened.openTokenizer();
-  const { name, metadata, tokenizerField } = opened;
-  const kind = await kindOf(file, own ?? createMissingTokenizer(name, tokenizerField, 0));
-  const { description, pooling, recommendedSize, create } = kind;
+  const ownTokenizer = await opened.openTokenizer();
+  const { description, pooling, recommendedSize, create } = await kindOf(file, ownTokenizer);
   const { config } = description;
+  const { name, metadata, tokenizerField } = opened;
+  const tokenizer = ownTokenizer ?? createMissingTokenizer(name, tokenizerField, config.vocabSize);
   const adapted = await adaptWeights(description, options, file.format, adapters);
   const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
@@ -135,7 +135,6 @@ async function describe<M>(
   const sparse = await openSparse(description, file, options, host, backend);
   const limits = limitsOn(backend.limits, host.memoryBytes);
   const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
-  const tokenizer = own ?? createMissingTokenizer(name, tokenizerField, config.vocabSize);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   const common = { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers };
   return { ...common, weightNames: names, tokenizer };
