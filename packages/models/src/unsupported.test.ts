@@ -20,12 +20,14 @@ test.each([
   ['safetensors', 'gpt_oss', 'it needs learned attention sinks and experts with clamped GLUs', 'mixtral'],
   ['gguf', 'deepseek2', 'it needs multi-head latent attention', 'qwen2moe'],
   ['safetensors', 'deepseek_v3', 'it needs multi-head latent attention', 'qwen2moe'],
-  ['safetensors', 'glm4_moe', 'it needs its mixture of experts, with shared experts that have no gate', 'qwen2moe'],
+  ['safetensors', 'glm4_moe', 'it needs a mixture of experts whose shared experts have no gate', 'qwen2moe'],
   ['safetensors', 'granitemoehybrid', 'it needs state-space layers', 'lfm2'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
   ['gguf', 'qwen3vl', 'it needs an image encoder', 'qwen3'],
   ['safetensors', 'qwen4', 'it needs a description of its layers', 'qwen2'],
   ['safetensors', 'phi5', 'it needs a description of its layers', 'phi2'],
+  ['safetensors', 'gpt_neo', 'it needs a description of its layers', 'gpt2'],
+  ['gguf', 'nemotron', 'it needs a description of its layers', 'llama'],
 ] as const)('%s %s: the name, what is missing, and the nearest family', async (format, name, missing, nearest) => {
   const message = await messageOf(format, name);
   expect(message).toContain(`architecture "${name}" is not supported: ${missing}`);

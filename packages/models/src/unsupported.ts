@@ -12,8 +12,8 @@ const needs = {
   chunked: 'chunked attention, queries scaled by position, or an image encoder',
   perLayer: 'per-layer embeddings and key-value sharing between layers',
   bidirectional: 'bidirectional attention over a decoder, and dense layers after pooling',
-  sharedExperts: 'its mixture of experts, with shared experts that have no gate',
-  experts: 'its mixture of experts',
+  sharedExperts: 'a mixture of experts whose shared experts have no gate',
+  experts: 'a mixture of experts with the factors of Granite',
   parallel: 'the parallel blocks of this family',
   alibi: 'ALiBi position biases',
   fusedDelta: 'the fused projections of its gated delta layers',
@@ -31,16 +31,16 @@ export interface UnsupportedFamily {
 
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
   ['gpt-oss gpt_oss', 'sinks', 'mixtral'],
-  ['deepseek2 deepseek_v2 deepseek_v3 minicpm3 kimi glm-dsa glm_moe_dsa glm4_moe_lite', 'latent', 'qwen2moe'],
+  ['minicpm3', 'latent', 'granite'],
+  ['deepseek2 deepseek_v2 deepseek_v3 kimi glm-dsa glm_moe_dsa glm4_moe_lite', 'latent', 'qwen2moe'],
   [
-    'mamba falcon-h1 falcon_h1 falcon_mamba jamba granitehybrid granitemoehybrid nemotron_h plamo2',
+    'mamba falcon-h1 falcon_h1 falcon_mamba jamba bamba zamba granitehybrid granitemoehybrid nemotron_h plamo2',
     'stateSpace',
     'lfm2',
   ],
   ['granitemoe', 'experts', 'granite'],
   ['ernie4_5-moe ernie4_5_moe', 'sharedExperts', 'ernie4_5'],
   ['deepseek glm4moe glm4_moe dots1 bailingmoe', 'sharedExperts', 'qwen2moe'],
-  ['bamba zamba', 'stateSpace', 'lfm2'],
   ['rwkv arwkv', 'linear', 'qwen35'],
   ['qwen3next qwen3_next', 'fusedDelta', 'qwen35moe'],
   ['t5 mt5 umt5 bart mbart marian whisper', 'encoderDecoder', 'bert'],
@@ -52,8 +52,9 @@ const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest
   ['llama4 ministral3 mistral3 mistral4', 'chunked', 'llama'],
   ['gemma3n gemma4', 'perLayer', 'gemma3'],
   ['gemma-embedding', 'bidirectional', 'gemma3'],
-  ['command-r cohere falcon gptj gptneox gpt_neox gpt_neo codegen', 'parallel', 'phi2'],
-  ['mpt bloom baichuan', 'alibi', 'gpt2'],
+  ['command-r cohere falcon gptj gptneox gpt_neox codegen', 'parallel', 'phi2'],
+  ['mpt bloom', 'alibi', 'gpt2'],
+  ['minicpm', 'own', 'granite'],
 ];
 
 /** The first entry with the beginning of a name applies. */
@@ -70,13 +71,16 @@ export function whatIsMissing(name: string, families: readonly string[]): string
   return `it needs ${needs[need]}; the nearest supported family is ${nearest}`;
 }
 
-/** The family with the most letters in common at the beginning, the first of several. */
+/** Fewer letters in common are chance: `nemotron` is no relative of `nomic-bert`. */
+const minCommonLetters = 3;
+
+/** The family with the most letters in common at the beginning, the first of several; else Llama, as most decoders are. */
 function nearestByName(name: string, families: readonly string[]): string {
   const letters = [...name.toLowerCase()];
   const inCommon = (family: string): number => {
     const differs = letters.findIndex((letter, index) => letter !== family[index]);
     return differs === -1 ? letters.length : differs;
   };
-  const most = Math.max(...families.map(inCommon));
+  const most = Math.max(minCommonLetters, ...families.map(inCommon));
   return families.find((family) => inCommon(family) === most) ?? 'llama';
 }
