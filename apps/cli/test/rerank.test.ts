@@ -60,9 +60,11 @@ test('winnow rerank: rejects long documents unless --overflow is given', async (
   const refused = await run(['-d', 'storm', long, '-c', '24']);
   expect(refused).toMatchObject({ code: 4, stdout: '' });
   expect(refused.stderr).toContain('documents[1]: needed 63 tokens, available 24 tokens');
-  const cut = await run(['-d', long, '-c', '24', '--overflow', 'truncate']);
+  // also those that are not printed
+  const cut = await run(['-d', long, long, 'storm', '-c', '24', '--overflow', 'truncate', '--top-n', '1']);
   expect(cut.code).toBe(0);
-  expect(cut.stderr).toContain('1 of the 1 documents were truncated to 24 tokens');
+  expect(cut.stdout.trimEnd().split('\n')).toHaveLength(1);
+  expect(cut.stderr).toContain('2 of the 3 documents were truncated to 24 tokens');
 });
 
 test('winnow rerank: control characters of documents do not reach the terminal', async () => {

@@ -62,17 +62,17 @@ async function rerank(modelName: string | undefined, flags: RerankFlags, context
   if (query === undefined) throw new UsageError('--query: expected a text, got none');
   const documents = await readDocuments(flags, context);
   await using model = await openReranker(modelName, rerankerLoadOptionsOf(flags), context);
-  const ranked = await model.rerank(query, documents, {
+  const all = await model.rerank(query, documents, {
     ...rerankOptionsOf(flags),
-    ...(flags.topN === undefined ? {} : { topN: flags.topN }),
     ...(flags.normalize ? {} : { normalize: false }),
     signal,
     onProgress: ({ rankedDocuments, totalDocuments }) =>
       progress.show('rerank', rankedDocuments, totalDocuments, 'texts'),
   });
   progress.clear();
-  const numCut = ranked.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
-  if (numCut > 0) warn(`${numCut} of the ${ranked.length} documents were truncated to ${model.contextSize} tokens`);
+  const numCut = all.filter(({ numDroppedTokens }) => numDroppedTokens > 0).length;
+  if (numCut > 0) warn(`${numCut} of the ${all.length} documents were truncated to ${model.contextSize} tokens`);
+  const ranked = all.slice(0, flags.topN);
   if (flags.json === true) {
     await out.write(`${JSON.stringify(report(displayName(modelName, model.name), model, query, documents, ranked))}\n`);
     return;
