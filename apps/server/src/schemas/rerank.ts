@@ -1,4 +1,4 @@
-/** `/v1/rerank`, in the shapes of Jina and Cohere */
+/** `/v1/rerank`, in the shapes of Jina and Cohere. */
 import { Type, type Static } from 'typebox';
 import { ModelId } from './common.js';
 

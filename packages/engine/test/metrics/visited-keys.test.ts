@@ -71,7 +71,7 @@ describe.each(Object.entries(backends))('%s backend', (_name, create) => {
       expect(numVisibleKeys).toBe(2 * numVisible);
       expect(numVisitedKeys).toHaveLength(2);
       for (const count of numVisitedKeys) {
-        // at least the page of the query, at most three pages: of the sink, of the window and one that is chosen
+        // at least the page of the query, at most four pages: one of the sink, two of the window and one that is chosen
         expect(count).toBeGreaterThan(0);
         expect(count).toBeLessThanOrEqual(4 * 4 * keys!.numTokens);
         expect(count).toBeLessThan(2 * numVisible);

@@ -8,7 +8,7 @@ export interface RerankingReport {
   readonly numPairs: number;
   /** Number of pairs whose first sentence was a query with candidates. */
   readonly numQueries: number;
-  /** Number of documents per query. */
+  /** Maximum number of documents per query; fewer where too few other pairs are left. */
   readonly numCandidates: number;
   readonly numTokens: number;
   readonly numDroppedTokens: number;

@@ -14,7 +14,7 @@ import { withQwenWindow } from './qwen2.js';
 
 export const qwen3: Architecture = {
   name: 'qwen3',
-  models: 'Qwen 3 (dense)',
+  models: 'Qwen 3 (dense); rerankers: Qwen3-Reranker',
   limits: [
     'A window is applied from config.json (`use_sliding_window`); llama.cpp reads no key for it from GGUF files.',
   ],
