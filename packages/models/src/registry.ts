@@ -97,7 +97,9 @@ export function hasRankingHead(file: ModelFile): boolean {
 
 function headTensor({ format, store }: ModelFile, architecture: Architecture): string | undefined {
   const hub = architecture.isEncoder === true ? architecture.head?.output : undefined;
-  const name = format === 'gguf' ? 'cls.output.weight' : `${hub}.weight`;
+  const layer = format === 'gguf' ? 'cls.output' : hub;
+  if (layer === undefined) return undefined;
+  const name = `${layer}.weight`;
   return store.tensors.has(name) ? name : undefined;
 }
 

@@ -1,8 +1,7 @@
 /** The contract of an architecture: maps the settings and tensors of a file to a description, which builds programs. */
-import type { Program } from '@winnow/ops';
+import type { ActivationKind, Program } from '@winnow/ops';
 import type { Fields } from '../file/fields.js';
 import type { RequestedStore, Weight } from '../file/weights.js';
-import type { ActivationKind } from '@winnow/ops';
 import type { DecoderConfig } from './config.js';
 import type { DecoderProgramOptions } from './decoder-program.js';
 import type { EmbeddingProgramOptions, Pooling } from './embedding-program.js';
