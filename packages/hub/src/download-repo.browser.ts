@@ -1,6 +1,13 @@
 /** Downloads a repository by name into the origin private file system, in a worker. */
 import { checkOptions, type OptionNames } from '@winnow/tensor';
-import { cachedFiles, checkAddress, downloadFiles, publicEndpoint, type DownloadOptions } from './download/download.js';
+import {
+  cachedFiles,
+  checkAddress,
+  downloadFiles,
+  downloadNames,
+  publicEndpoint,
+  type DownloadOptions,
+} from './download/download.js';
 import { OpfsStore, type OpfsFolder } from './opfs-store.browser.js';
 
 /** Options of `downloadRepo` in browsers. */
@@ -15,19 +22,12 @@ export interface DownloadRepoOptions extends DownloadOptions {
   readonly offline?: boolean;
 }
 
-const downloadNames: OptionNames<DownloadRepoOptions> = {
-  repo: true,
-  revision: true,
-  files: true,
-  ignore: true,
-  gguf: true,
+const optionNames: OptionNames<DownloadRepoOptions> = {
+  ...downloadNames,
   folder: true,
   endpoint: true,
   accessToken: true,
-  fetch: true,
   offline: true,
-  signal: true,
-  onProgress: true,
 };
 
 /** A downloaded repository. */
@@ -60,7 +60,7 @@ export interface DownloadedBytes {
  * @throws the signal's reason, when it fires
  */
 export async function downloadRepo(options: DownloadRepoOptions): Promise<DownloadedRepo> {
-  checkOptions(options, downloadNames);
+  checkOptions(options, optionNames);
   const endpoint = (options.endpoint ?? publicEndpoint).replace(/\/+$/, '');
   checkAddress(options, endpoint);
   const { folder, accessToken, offline = false, revision = 'main', signal } = options;

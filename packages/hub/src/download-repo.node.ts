@@ -2,7 +2,14 @@
 import { join, resolve } from 'node:path';
 import { getHFHubCachePath } from '@huggingface/hub';
 import { checkOptions, type OptionNames } from '@winnow/tensor';
-import { cachedFiles, checkAddress, downloadFiles, publicEndpoint, type DownloadOptions } from './download/download.js';
+import {
+  cachedFiles,
+  checkAddress,
+  downloadFiles,
+  downloadNames,
+  publicEndpoint,
+  type DownloadOptions,
+} from './download/download.js';
 import { RepoCache } from './repo-cache.node.js';
 
 /** Options of `downloadRepo`. */
@@ -17,19 +24,12 @@ export interface DownloadRepoOptions extends DownloadOptions {
   readonly offline?: boolean;
 }
 
-const downloadNames: OptionNames<DownloadRepoOptions> = {
-  repo: true,
-  revision: true,
-  files: true,
-  ignore: true,
-  gguf: true,
+const optionNames: OptionNames<DownloadRepoOptions> = {
+  ...downloadNames,
   cacheDir: true,
   endpoint: true,
   accessToken: true,
-  fetch: true,
   offline: true,
-  signal: true,
-  onProgress: true,
 };
 
 /** A downloaded repository. */
@@ -53,7 +53,7 @@ export interface DownloadedRepo {
  * @throws the signal's reason, when it fires
  */
 export async function downloadRepo(options: DownloadRepoOptions): Promise<DownloadedRepo> {
-  checkOptions(options, downloadNames);
+  checkOptions(options, optionNames);
   const endpoint = (options.endpoint ?? process.env['HF_ENDPOINT'] ?? publicEndpoint).replace(/\/+$/, '');
   checkAddress(options, endpoint);
   const cacheDir = resolve(options.cacheDir ?? getHFHubCachePath());

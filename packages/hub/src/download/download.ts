@@ -1,5 +1,5 @@
 /** Downloads the selected files of a repository into a cache, or finds them there. */
-import { ArgumentError } from '@winnow/tensor';
+import { ArgumentError, type OptionNames } from '@winnow/tensor';
 import { isSafeFileName } from '../file-name.js';
 import { groupGgufFiles, selectFiles, type FileSelection } from '../select-files.js';
 import { HubClient } from './client.js';
@@ -31,6 +31,17 @@ export interface DownloadOptions extends FileSelection {
   readonly signal?: AbortSignal;
   readonly onProgress?: (progress: DownloadProgress) => void;
 }
+
+export const downloadNames: OptionNames<DownloadOptions> = {
+  repo: true,
+  revision: true,
+  files: true,
+  ignore: true,
+  gguf: true,
+  fetch: true,
+  signal: true,
+  onProgress: true,
+};
 
 /** A checked download. */
 export interface Download {
