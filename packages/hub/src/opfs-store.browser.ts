@@ -68,7 +68,9 @@ export class OpfsStore implements RepoStore {
       if (!commits.has(name.replace(/\.json$/, ''))) await this.#remove('listings', name);
       else for (const { etag } of parseListing((await this.#read('listings', name)) ?? '') ?? []) needed.add(etag);
     }
-    for (const name of await this.#names('blobs')) if (!needed.has(name)) await this.#remove('blobs', name);
+    for (const name of await this.#names('blobs')) {
+      if (!needed.has(name.replace(incompleteSuffix, ''))) await this.#remove('blobs', name);
+    }
   }
 
   async readListing(commit: string): Promise<readonly RepoFile[] | undefined> {

@@ -2,7 +2,7 @@
 import { FakeHub, gitSha1, sha256 } from '@winnow/test-utils';
 import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import type { HubPage } from './pages/hub.js';
+import type { HubPage, Settings } from './pages/hub.js';
 import { bundlePage } from './support/bundle.js';
 import { missingChromium, suiteName } from './support/chromium.js';
 import { openPage, type OpenPage } from './support/open-page.js';
@@ -22,7 +22,7 @@ let browser: Browser;
 let page: OpenPage<HubPage>;
 let hub: FakeHub;
 
-const download = (more: { offline?: boolean; abortAt?: number } = {}): ReturnType<HubPage['download']> =>
+const download = (more: Omit<Settings, 'endpoint'> = {}): ReturnType<HubPage['download']> =>
   page.call('download', { endpoint: hub.endpoint, ...more });
 const ranges = (): (string | undefined)[] =>
   hub.requests.filter(({ kind }) => kind === 'storage').map(({ range }) => range);
@@ -88,6 +88,15 @@ describe.skipIf(missingChromium !== undefined)(suiteName('interrupted downloads 
     expect(await download()).toEqual({ commit: commitA, files: digests });
     expect(ranges()).toEqual(['bytes=600000-']);
     expect(await page.call('usage', null)).toMatchObject({ isComplete: true, incompleteBytes: 0 });
+  });
+
+  test('resume after a download of other files of the same commit', async () => {
+    hub.cuts['model.safetensors'] = [600_000, 0];
+    expect(await download()).toBe('network');
+    expect(await download({ files: ['config.json'] })).toMatchObject({ commit: commitA });
+    hub.requests = [];
+    expect(await download()).toEqual({ commit: commitA, files: digests });
+    expect(ranges()).toEqual(['bytes=600000-']);
   });
 
   test('begin anew after a corrupted part, and keep nothing that has another hash', async () => {

@@ -1,7 +1,7 @@
 /**
  * Downloads one file into a part of the cache, from which an interrupted transfer resumes. After its size and hash are
- * verified, the part becomes the file. Two downloads may do this at the same time: both write the same bytes at the same
- * offsets.
+ * verified, the part becomes the file. Where a store lets two downloads write a part at the same time, both write the same
+ * bytes at the same offsets.
  */
 import { HubError } from './error.js';
 import { messageOf } from './fetch.js';

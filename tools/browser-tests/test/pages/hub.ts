@@ -4,6 +4,8 @@ import { downloadedBytes, downloadRepo, HubError, type DownloadedBytes, type Opf
 export interface Settings {
   readonly endpoint: string;
   readonly offline?: boolean;
+  /** Default: those that a model needs. */
+  readonly files?: readonly string[];
   /** Aborts when so many bytes of all files are loaded. */
   readonly abortAt?: number;
 }
@@ -40,11 +42,11 @@ async function digestOf(blob: Blob): Promise<string> {
 }
 
 const work = {
-  async download({ endpoint, offline = false, abortAt = Infinity }: Settings): Promise<Downloaded | string> {
+  async download({ abortAt = Infinity, ...options }: Settings): Promise<Downloaded | string> {
     const controller = new AbortController();
     try {
       const { commit, files } = await downloadRepo({
-        ...{ repo: 'org/model', folder: await folder(), endpoint, offline, signal: controller.signal },
+        ...{ ...options, repo: 'org/model', folder: await folder(), signal: controller.signal },
         onProgress: ({ allLoadedBytes }) => {
           if (allLoadedBytes >= abortAt) controller.abort();
         },
