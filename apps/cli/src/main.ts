@@ -12,7 +12,7 @@ process.on('SIGINT', () => {
   for (const listener of interruptListeners) listener();
 });
 
-// without a listener these would end the process before it can give the terminal back
+// without a listener these would end the process before it can restore the terminal
 const terminateListeners = new Set<() => void>();
 for (const [signal, code] of [
   ['SIGTERM', exitCodes.terminated],

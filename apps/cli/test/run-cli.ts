@@ -102,6 +102,12 @@ export class TestHost {
     return { code, stdout: this.#stdoutText, stderr: (this.#stderr.read() as Buffer | null)?.toString('utf8') ?? '' };
   }
 
+  /** Types a line, and waits for what the terminal shows. */
+  enter(line: string, ...texts: readonly string[]): Promise<void> {
+    this.stdin.write(`${line}\r`);
+    return this.untilShown(...texts);
+  }
+
   /** The text on stdout so far. */
   get shown(): string {
     return this.#stdoutText;

@@ -125,7 +125,7 @@ test.each([
   expect(existsSync(historyFile())).toBe(false);
 });
 
-test('/model goes on with another model, and keeps the current one if that cannot be loaded', async () => {
+test('/model continues with another model, and keeps the current one if that cannot be loaded', async () => {
   const session = await chat(['-n', '2', '-c', '256']);
   session.write('Hello\r');
   await session.until(/winnow-tiny> .*\n+you>/);
@@ -143,7 +143,7 @@ test('/model goes on with another model, and keeps the current one if that canno
   expect((await session.ended).code).toBe(0);
 });
 
-test('the end of an MCP server is told above the line that is typed', async () => {
+test('the end of an MCP server is reported above the line that is typed', async () => {
   const server = fileURLToPath(new URL('./mcp/demo-server.ts', import.meta.url));
   const pidFile = join(home, 'pid');
   const session = await chat(['--mcp', `"${process.execPath}" "${server}" legacy`], { env: { PID_FILE: pidFile } });
@@ -158,7 +158,7 @@ test('the end of an MCP server is told above the line that is typed', async () =
 posixTest.each([
   ['SIGTERM', 143],
   ['SIGHUP', 129],
-])('%s gives the terminal back', async (signal, code) => {
+])('%s restores the terminal', async (signal, code) => {
   const session = await chat(['-n', '-1', '--ignore-eos']);
   expect(session.modes).toEqual({ isPasteMarked: true });
   session.write('Hello\r');
@@ -169,7 +169,7 @@ posixTest.each([
   expect(session.raw).not.toContain('\u001b[?25l');
 });
 
-test('Ctrl-C stops a reply and then leaves, with the terminal given back', async () => {
+test('Ctrl-C stops a reply and then leaves, and restores the terminal', async () => {
   const session = await chat(['-n', '-1', '--ignore-eos']);
   session.write('Hello\r');
   await session.until(/winnow-tiny> \S/);

@@ -71,7 +71,7 @@ const commands: Readonly<Record<string, ChatCommand>> = {
   },
   model: {
     usage: '/model [MODEL]',
-    help: 'go on with another model; without MODEL print the current one',
+    help: 'continue with another model; without MODEL print the current one',
     run: (argument, { conversation, print, switchModel }) =>
       argument === '' ? print(`${conversation.name}\n`) : switchModel(argument),
   },

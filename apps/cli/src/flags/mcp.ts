@@ -23,7 +23,7 @@ export function addMcpOptions(command: Command): Command {
     advanced: [
       numberOption(
         '--mcp-timeout <s>',
-        'seconds without a sign of life after which a call fails',
+        'seconds without an answer or progress after which a call fails',
         numberRules.positive,
       ).default(defaultTimeout),
       parsedOption(

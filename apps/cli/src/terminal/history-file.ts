@@ -55,7 +55,7 @@ export class HistoryFile {
     writeFileSync(this.path, lines.map((line) => `${line}\n`).join(''), { mode: fileMode });
   }
 
-  /** A chat works without its history: a failure is said once. */
+  /** A chat works without its history: a failure is reported once. */
   #try<T>(work: () => T): T | undefined {
     if (this.#hasFailed) return undefined;
     try {

@@ -32,6 +32,7 @@ function createDemoServer(): Server {
     { name: 'crash', inputSchema: object() },
     { name: 'grow', inputSchema: object() },
     { name: 'odd', inputSchema: { type: 'object', unevaluatedProperties: false } },
+    { name: 'two\nlines', inputSchema: object() },
   ];
   const note = (text: string): void => {
     if (log !== undefined) appendFileSync(log, `${text}\n`);

@@ -43,11 +43,12 @@ function chat(replies: FakeOptions['replies'], flags: readonly string[], stdin =
   return runCli(fake.api, argv, { stdin }).then((run) => ({ ...run, prompts: fake.prompts }));
 }
 
-/** A chat on a terminal in which the model is scripted. */
-function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = []) {
+/** A chat on a terminal in which the model is scripted, at its first prompt. */
+async function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = []) {
   const fake = createFakeEngine({ ...(replies === undefined ? {} : { replies }) });
   const host = new TestHost(fake.api, { isStdoutTerminal: true });
   const running = host.run(['chat', '--mcp', command('stdio'), ...flags]);
+  await host.untilShown('> ');
   return { host, running, prompts: fake.prompts };
 }
 
@@ -58,13 +59,15 @@ describe('a call that the demo model is forced to write', () => {
     const host = new TestHost(engine, { isStdoutTerminal: true });
     const running = host.run(['chat', '--mcp', command(transport), ...forced]);
     await host.untilShown('> ');
-    host.stdin.write('How is the weather?\r');
-    await host.untilShown('The model wants to call weather of the server "demo"', '"city": "', 'Call weather?');
+    await host.enter(
+      'How is the weather?',
+      'The model wants to call weather of the server "demo"',
+      '"city": "',
+      'Call weather?',
+    );
     expect(calls()).toEqual([]);
-    host.stdin.write('a\r');
-    await host.untilShown('The ', '> ');
-    host.stdin.write('/history\r');
-    await host.untilShown('assistant calls weather {"city":', 'tool weather: It rains.\n', 'assistant: ', '> ');
+    await host.enter('a', 'The ', '> ');
+    await host.enter('/history', 'assistant calls weather {"city":', 'tool weather: It rains.\n', 'assistant: ', '> ');
     host.stdin.write('\u0004');
     const { code, stderr } = await running;
     expect([code, stderr]).toEqual([0, expect.stringContaining('weather returned 9 characters')]);
@@ -93,22 +96,15 @@ describe('a call that the demo model is forced to write', () => {
   });
 });
 
-test('consent: no, always, and what is no answer', async () => {
-  const { host, running, prompts } = terminalChat([[weather], ['No.'], [weather, weather], ['Fine.'], [weather]]);
-  await host.untilShown('> ');
-  host.stdin.write('One\r');
-  await host.untilShown('Call weather? ');
-  host.stdin.write('maybe\r');
-  await host.untilShown('Call weather? ');
-  host.stdin.write('n\r');
-  await host.untilShown('No.\n', '> ');
+test('consent: no, always, and lines that are no answer', async () => {
+  const { host, running, prompts } = await terminalChat([[weather], ['No.'], [weather, weather], ['Fine.'], [weather]]);
+  await host.enter('One', 'Call weather? ');
+  await host.enter('maybe', 'Call weather? ');
+  await host.enter('n', 'No.\n', '> ');
   expect(calls()).toEqual([]);
-  host.stdin.write('Two\r');
-  await host.untilShown('Call weather? ');
-  host.stdin.write('a\r');
-  await host.untilShown('Fine.\n', '> ');
-  host.stdin.write('Three\r');
-  await host.untilShown('Hello world\n', '> ');
+  await host.enter('Two', 'Call weather? ');
+  await host.enter('a', 'Fine.\n', '> ');
+  await host.enter('Three', 'Hello world\n', '> ');
   host.stdin.write('\u0004');
   const { code, stdout } = await running;
   expect([code, stdout.split('Call weather?').length - 1]).toEqual([0, 3]);
@@ -117,53 +113,42 @@ test('consent: no, always, and what is no answer', async () => {
   expect(resultsIn(prompts[3]?.prompt)).toEqual([refused, 'It rains.', 'It rains.']);
 });
 
-test('consent: what was typed before the question is no answer to it', async () => {
-  const { host, running } = terminalChat([[weather], ['No.']]);
-  await host.untilShown('> ');
+test('consent: what was typed before the question does not answer it', async () => {
+  const { host, running } = await terminalChat([[weather], ['No.']]);
   host.stdin.write('One\ry\ry\ry');
   await host.untilShown('Call weather? ');
-  host.stdin.write('\r');
-  await host.untilShown('Call weather? ');
+  await host.enter('', 'Call weather? ');
   expect(calls()).toEqual([]);
-  host.stdin.write('n\r');
-  await host.untilShown('No.\n');
+  await host.enter('n', 'No.\n');
   host.stdin.write('\u0004');
   expect((await running).code).toBe(0);
   expect(calls()).toEqual([]);
 });
 
-test('consent ends when the server changes what it says of a tool; new tools appear', async () => {
+test('consent ends when the server changes the definition of a tool; new tools appear', async () => {
   const replies = [[weather, call('grow')], ['Done.'], [weather, call('late')], ['Done.']];
-  const { host, running } = terminalChat(replies);
-  await host.untilShown('> ');
-  host.stdin.write('One\r');
-  await host.untilShown('Call weather? ');
-  host.stdin.write('a\r');
-  await host.untilShown('Call grow? ');
-  host.stdin.write('y\r');
-  await host.untilShown('Done.\n', '> ');
+  const { host, running } = await terminalChat(replies);
+  await host.enter('One', 'Call weather? ');
+  await host.enter('a', 'Call grow? ');
+  await host.enter('y', 'Done.\n', '> ');
   while (!host.shown.includes('  late')) {
     host.stdin.write('/mcp\r'); // the server's notice is on its way
     await host.untilShown('  weather', '> ');
     await new Promise((resolve) => setImmediate(resolve));
   }
-  host.stdin.write('Two\r');
-  await host.untilShown('Call weather? ');
-  host.stdin.write('n\r');
-  await host.untilShown('Call late? ');
-  host.stdin.write('y\r');
-  await host.untilShown('Done.\n');
+  await host.enter('Two', 'Call weather? ');
+  await host.enter('n', 'Call late? ');
+  await host.enter('y', 'Done.\n');
   host.stdin.write('\u0004');
   expect(await running).toMatchObject({ code: 0, stderr: expect.stringContaining('late returned 13 characters') });
   expect(calls()).toEqual(['weather {"city":"Ulm"}', 'grow {}', 'late {}']);
 });
 
-test('the question shows control characters and characters of no width as escapes', async () => {
-  const values = '{"city":"\\u001b[2J\\u202eUlm\\u2028\\u009b\\u200b"}';
-  const { host, running } = terminalChat([[call('weather', values)], ['No.']]);
-  await host.untilShown('> ');
-  host.stdin.write('One\r');
-  await host.untilShown('"city": "\\u001b[2J\\u{202e}Ulm\\u{2028}\\u009b\\u{200b}"', 'Call weather? ');
+test('the question hides nothing: control characters and invisible ones are escapes, names have no line ends', async () => {
+  const values = '{"city":"\\u001b[2J\\u202eUlm\\u2028\\u009b\\u200b\\u3164"}';
+  const { host, running } = await terminalChat([[call('weather', values), call('two-lines')], ['No.']]);
+  await host.enter('One', '"city": "\\u001b[2J\\u{202e}Ulm\\u{2028}\\u009b\\u{200b}\\u{3164}"', 'Call weather? ');
+  await host.enter('n', 'The model wants to call two-lines of the server', 'Call two-lines? ');
   host.stdin.write('\u0004');
   expect((await running).code).toBe(0);
   expect(calls()).toEqual([]);
@@ -198,14 +183,12 @@ describe('results', () => {
 });
 
 test('servers that hang: Ctrl-C cancels the call, and the chat continues', async () => {
-  const { host, running, prompts } = terminalChat([[call('hang'), weather], ['Yes.']], ['--mcp-allow', 'hang']);
-  await host.untilShown('> ');
+  const { host, running, prompts } = await terminalChat([[call('hang'), weather], ['Yes.']], ['--mcp-allow', 'hang']);
   host.stdin.write('One\r');
   while (calls().length === 0) await new Promise((resolve) => setImmediate(resolve));
   host.stdin.write('\u0003');
   await host.untilShown('> ');
-  host.stdin.write('Two\r');
-  await host.untilShown('Yes.\n', '> ');
+  await host.enter('Two', 'Yes.\n', '> ');
   host.stdin.write('\u0004');
   const { code, stderr } = await running;
   expect([code, stderr]).toEqual([0, expect.stringContaining('winnow: stopped\n')]);
@@ -214,23 +197,14 @@ test('servers that hang: Ctrl-C cancels the call, and the chat continues', async
   expect(resultsIn(prompts[1]?.prompt)).toEqual([stopped, stopped]);
 });
 
-test('servers that hang: the time limit ends the call', async () => {
-  const { code, stdout, stderr } = await chat(
-    [[call('hang')], ['Done.']],
-    ['--mcp-allow', 'hang', '--mcp-timeout', '2'],
-  );
-  expect([code, stdout]).toEqual([0, 'Done.\n']);
-  expect(stderr).toMatch(/hang failed: MCP server demo: .*timed out/i);
-});
-
-test('servers that end: an error with their last words, their tools are gone, and the chat continues', async () => {
+test('servers that end: an error with their last output, their tools are gone, and the chat continues', async () => {
   const { code, stdout, stderr, prompts } = await chat(
     [[call('crash')], ['Oh.']],
     ['--mcp-allow', 'crash'],
     'One\n/mcp\nTwo\n',
   );
   expect([code, stdout]).toEqual([0, expect.stringMatching(/^Oh\.\ndemo \(.*\): ended\nHello world\n$/)]);
-  expect(stderr).toContain('the server has ended; its last words: out of luck; its tools are gone');
+  expect(stderr).toContain('the server has ended; its last output: out of luck; its tools are gone');
   expect(resultsIn(prompts[1]?.prompt)).toEqual(['Error: Connection closed']);
 });
 
@@ -250,7 +224,7 @@ test('servers with the same tools: names begin with that of the server', async (
 
 test.each([
   ['no-such-program', [], 1, /^winnow: MCP server no-such-program: .*ENOENT.*\n$/],
-  [`"${process.execPath}" -e "console.error('no key'), process.exit(3)"`, [], 1, /its last words: no key\n$/],
+  [`"${process.execPath}" -e "console.error('no key'), process.exit(3)"`, [], 1, /its last output: no key\n$/],
   ['http://127.0.0.1:1/mcp', [], 1, /^winnow: MCP server http:\/\/127\.0\.0\.1:1\/mcp: .*\n$/],
   ['""', [], 2, /^winnow: --mcp: expected a command or a URL, got nothing\n$/],
   ['http://', [], 2, /^winnow: --mcp: expected a URL, got 'http:\/\/'\n$/],
@@ -273,7 +247,7 @@ test.each([
 test('a tool that no server has cannot be allowed', async () => {
   expect(await chat(undefined, ['--mcp-allow', 'wether'])).toMatchObject({
     code: 2,
-    stderr: "winnow: --mcp-allow: expected weather, chart, fail, hang, crash, grow, odd, got 'wether'\n",
+    stderr: "winnow: --mcp-allow: expected weather, chart, fail, hang, crash, grow, odd, two-lines, got 'wether'\n",
   });
 });
 
@@ -287,18 +261,25 @@ describe('a server at a URL', () => {
     return () => server.kill('SIGKILL');
   });
 
+  // it runs already: starting a process on a busy machine may exceed the limit
+  test('hangs until the time limit ends the call', async () => {
+    const fake = createFakeEngine({ replies: [[call('hang')], ['Done.']] });
+    const argv = ['chat', '--mcp', url, '--mcp-allow', 'hang', '--mcp-timeout', '1'];
+    const { code, stdout, stderr } = await runCli(fake.api, argv, { stdin: 'One\n' });
+    expect([code, stdout]).toEqual([0, 'Done.\n']);
+    expect(stderr).toMatch(/hang failed: MCP server remote: .*timed out/i);
+  });
+
   test('lists, is called, and its end is an error of the call', async () => {
     const fake = createFakeEngine({ replies: [[weather], ['Done.'], [weather], ['Oh.']] });
     const host = new TestHost(fake.api, { isStdoutTerminal: true });
     const running = host.run(['chat', '--mcp', url, '--mcp-allow', 'weather']);
     await host.untilShown('> ');
-    host.stdin.write('One\r');
-    await host.untilShown('Done.\n', '> ');
+    await host.enter('One', 'Done.\n', '> ');
     expect(calls()).toEqual(['weather {"city":"Ulm"}']);
     server.kill('SIGKILL');
     await once(server, 'close');
-    host.stdin.write('Two\r');
-    await host.untilShown('Oh.\n', '> ');
+    await host.enter('Two', 'Oh.\n', '> ');
     host.stdin.write('\u0004');
     const { code, stderr } = await running;
     expect([code, stderr]).toEqual([0, expect.stringMatching(/weather failed: MCP server remote: .*ECONN/)]);

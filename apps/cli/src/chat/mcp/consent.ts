@@ -21,20 +21,20 @@ const answers: ReadonlyMap<string, Consent> = new Map([
   ['always', 'always'],
 ]);
 
-/** Undefined for anything but an answer, so that the question is put again. */
+/** Undefined for anything but an answer, so that the question is asked again. */
 export function consentOf(line: string): Consent | undefined {
   return answers.get(line.trim().toLowerCase());
 }
 
-/** Characters that change how a terminal shows others: directions, joiners, separators of lines. */
-const invisible = /[\p{Cf}\p{Zl}\p{Zp}]/gu;
+/** Characters that are not seen, or change how a terminal shows others: directions, joiners, fillers, line separators. */
+const invisible = /[\p{Cf}\p{Default_Ignorable_Code_Point}\p{Zl}\p{Zp}]/gu;
 
-/** The text as the user has to see it. */
+/** The text without anything hidden. */
 function visible(text: string): string {
   return printable(text).replaceAll(invisible, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
 
-/** All of the call: nothing is shortened that the user agrees to. */
+/** The whole call: what the user agrees to is never shortened. */
 export function requestText({ server, tool, arguments: values }: CallRequest): string {
   const from = `${JSON.stringify(server.name)} (${server.address})`;
   return visible(

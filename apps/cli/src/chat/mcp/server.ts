@@ -12,18 +12,18 @@ export interface ConnectOptions {
   readonly env: Readonly<Record<string, string | undefined>>;
   /** Version of this program, for the server. */
   readonly version: string;
-  /** Maximum time to connect, and that of a call between two signs of life. */
+  /** Maximum time to connect, and of a call without an answer or progress. */
   readonly timeoutMs: number;
   readonly signal: AbortSignal;
   /** The connection ended although it was not closed. */
   readonly onEnd: (error: IoError) => void;
 }
 
-/** Servers whose first answer to a question of the newest protocol takes longer are asked in the oldest one. */
+/** Servers that take longer to answer in the newest revision of the protocol are asked in the oldest one. */
 const probeMs = 5000;
 /** Characters of a server's log that an error may quote. */
 const maxLogLength = 2000;
-/** Time a server has to end a session. */
+/** Time that a server has to end a session. */
 const endMs = 1000;
 
 type ServerTransport = StdioClientTransport | StreamableHTTPClientTransport;
@@ -126,7 +126,7 @@ export class McpServer {
 
   #error(message: string, cause?: unknown): IoError {
     const last = this.#log.trimEnd().split('\n').at(-1) ?? '';
-    const log = last === '' ? '' : `; its last words: ${last}`;
+    const log = last === '' ? '' : `; its last output: ${last}`;
     return new IoError({ source: `MCP server ${this.name}`, message: `${message}${log}` }, { cause });
   }
 }

@@ -25,7 +25,7 @@ interface NamedTool {
   readonly server: McpServer;
   readonly definition: Tool;
   readonly tool: ChatTool;
-  /** Identifies server and definition: consent to a tool ends when its server changes what it says of it. */
+  /** Identifies server and definition: consent to a tool ends when its server changes the definition. */
   readonly key: string;
 }
 
@@ -156,12 +156,17 @@ export class Toolbox {
   }
 }
 
-/** Names of tools of several servers: a name that more than one has begins with that of the server. */
-export function toolNames(tools: readonly (readonly [server: string, name: string])[]): string[] {
+/**
+ * Names of tools of several servers: a name that more than one has begins with that of the server. Characters that the
+ * protocol does not recommend, such as line ends, become `-`: they could make a question look like another one.
+ */
+function toolNames(tools: readonly (readonly [server: string, name: string])[]): string[] {
   const taken = new Set<string>();
-  return tools.map(([server, name]) => {
-    const isShared = tools.filter((other) => other[1] === name).length > 1;
-    const full = isShared ? `${server.replaceAll(/[^a-zA-Z0-9_-]/g, '-')}.${name}` : name;
+  const names = tools.map(([, name]) => name.replaceAll(/[^\w./-]/g, '-'));
+  return tools.map(([server], index) => {
+    const name = names[index] as string;
+    const isShared = names.indexOf(name) !== names.lastIndexOf(name);
+    const full = isShared ? `${server.replaceAll(/[^\w-]/g, '-')}.${name}` : name;
     let free = full;
     for (let count = 2; taken.has(free); count += 1) free = `${full}.${count}`;
     taken.add(free);
