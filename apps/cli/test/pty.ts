@@ -32,7 +32,10 @@ export class PtySession {
       this.#screen.write(text, () => this.#onText());
     });
     this.ended = new Promise((resolve) => {
-      this.#process.onExit(({ exitCode, signal = 0 }) => resolve({ code: exitCode, signal }));
+      // the screen shows what was written last a moment later
+      this.#process.onExit(({ exitCode, signal = 0 }) => {
+        this.#screen.write('', () => resolve({ code: exitCode, signal }));
+      });
     });
   }
 
@@ -74,7 +77,7 @@ export class PtySession {
     while (!isShown()) {
       await new Promise<void>((resolve, reject) => {
         this.#onText = resolve;
-        void this.ended.then(() => setImmediate(() => reject(new Error(`the program ended:\n${this.shown}`))));
+        void this.ended.then(() => reject(new Error(`the program ended:\n${this.shown}`)));
       });
     }
   }
