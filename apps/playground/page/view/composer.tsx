@@ -60,7 +60,7 @@ export function Composer({ chat }: { readonly chat: Chat }): JSX.Element {
 interface AttachedProps {
   readonly chat: Chat;
   readonly attachments: Signal<readonly Attachment[]>;
-  /** Why a file was refused. */
+  /** Why files were refused. */
   readonly problem: Signal<string>;
 }
 
@@ -83,14 +83,17 @@ function Attached({ attachments, problem }: AttachedProps): JSX.Element {
 
 function AttachButton({ chat, attachments, problem }: AttachedProps): JSX.Element {
   const attach = async (files: readonly File[]): Promise<void> => {
+    const refusals: string[] = [];
     problem.value = '';
     for (const file of files) {
       try {
-        attachments.value = [...attachments.value, await chat.attach(file)];
+        const attachment = await chat.attach(file);
+        attachments.value = [...attachments.value, attachment];
       } catch (error) {
-        problem.value = errorText(error);
+        refusals.push(errorText(error));
       }
     }
+    problem.value = refusals.join('; ');
   };
   const onChange = ({ currentTarget: input }: TargetedEvent<HTMLInputElement>): void => {
     const files = [...(input.files ?? [])];

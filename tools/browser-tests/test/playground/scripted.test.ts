@@ -115,7 +115,7 @@ describe.skipIf(missingChromium !== undefined)(suiteName('interrupted answers'),
 });
 
 describe.skipIf(missingChromium !== undefined)(suiteName('failures'), () => {
-  test('a failed answer is no message of the next prompt, and a full disk is said while the conversation goes on', async () => {
+  test('a failed answer is no message of the next prompt, and a full disk is reported while the conversation continues', async () => {
     const bodies: unknown[] = [];
     const answers: Handler[] = [
       (_request, response) => {
@@ -158,12 +158,16 @@ describe.skipIf(missingChromium !== undefined)(suiteName('attachments'), () => {
     const file = (name: string, mimeType: string, content: string | Uint8Array): object => ({
       ...{ name, mimeType, buffer: Buffer.from(content) },
     });
-    for (const [refused, reason] of [
-      [file('cat.png', 'image/png', 'x'), 'cat.png: the model does not take images'],
-      [file('data.bin', '', Uint8Array.of(0xff, 0xfe)), 'data.bin: expected text in UTF-8'],
-      [file('long.txt', 'text/plain', 'a'.repeat(4_000_001)), 'long.txt: expected a text of at most 4 MB'],
-    ] as const) {
-      await files.setInputFiles(refused as never);
+    await files.setInputFiles([
+      file('cat.png', 'image/png', 'x'),
+      file('data.bin', '', Uint8Array.of(0xff, 0xfe)),
+      file('long.txt', 'text/plain', 'a'.repeat(4_000_001)),
+    ] as never);
+    for (const reason of [
+      'cat.png: the model does not take images',
+      'data.bin: expected text in UTF-8',
+      'long.txt: expected a text of at most 4 MB',
+    ]) {
       await refusal.getByText(reason).waitFor();
     }
     await files.setInputFiles([
