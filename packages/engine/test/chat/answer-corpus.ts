@@ -22,6 +22,7 @@ export interface CorpusAnswer {
 
 const ulm = { name: 'weather', arguments: '{"city": "Ulm", "days": 2}' };
 const stop = { name: 'stop', arguments: '{}' };
+const escaped = { name: 'weather', arguments: String.raw`{"city": "\"Ulm\" {\\"}` };
 const think = '<think>';
 
 function json(call: { readonly name: string; readonly arguments: string }, key: string = 'arguments'): string {
@@ -47,6 +48,11 @@ const hermes: readonly CorpusAnswer[] = [
     format: 'hermes',
     answer: '<tool_call>\n{"arguments": {"city": "Ulm"}, "name": "weather"}\n</tool_call>',
     calls: [{ name: 'weather', arguments: '{"city": "Ulm"}' }],
+  },
+  {
+    format: 'hermes',
+    answer: `<tool_call>\n${json(escaped)}\n</tool_call>`,
+    calls: [escaped],
   },
   {
     format: 'hermes',

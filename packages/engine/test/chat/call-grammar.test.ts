@@ -148,6 +148,21 @@ test.each<[string, JsonSchema, string]>([
   grammarOf(toolFormat('hermes'), true, '', given);
 });
 
+test.each<[ToolFormat, string]>([
+  ['qwen3-coder', '<tool_call>\n<function=weather>\n<parameter=city>\nUlm\n</parameter>\n</function>\n</tool_call>'],
+  ['gemma4', '<|tool_call>call:weather{city:<|"|>Ulm<|"|>}<tool_call|>'],
+  ['lfm2', '<|tool_call_start|>[weather(city="Ulm")]<|tool_call_end|>'],
+])('%s: required arguments may not be left out, others may', (name, call) => {
+  const { parameters } = tools[0] as { readonly parameters: JsonSchema & object };
+  for (const [required, isComplete] of [
+    [['city', 'days'], false],
+    [['city'], true],
+  ] as const) {
+    const given = [{ name: 'weather', parameters: { ...parameters, required } }];
+    expect(accepts(grammarOf(toolFormat(name), true, '', given), call)).toBe(isComplete);
+  }
+});
+
 test('types beside object do not hinder formats that write arguments one by one', () => {
   const parameters = { type: ['object', 'null'], properties: { city: { const: 'Ulm' } }, required: ['city'] };
   const grammar = grammarOf(toolFormat('qwen3-coder'), true, '', [{ name: 'weather', parameters }]);

@@ -147,6 +147,10 @@ it('keeps the divergence with few keys where a layer is not sensitive, and beats
   const compared = report.comparisons.find(({ uniform: { policy } }) => policy.includes(certified.slice(0, 9)));
   expect([compared?.uniform.density, compared?.hasFewerPairs]).toEqual([undefined, undefined]);
   expect(compared?.isFaster).toBe(true);
+  for (const [layer, { decode, divergence }] of report.layers.entries()) {
+    const candidate = report.candidates.find(({ phase, policy }) => phase === 'decode' && policy === decode);
+    expect(divergence.decode).toBe(candidate?.divergences[layer]);
+  }
   const refused = report.candidates.find(({ policy }) => policy.includes('window=5'));
   expect([refused?.refusal, refused?.divergences[0]]).toEqual([expect.stringContaining('memory'), undefined]);
   const text = formatTuning(report);
