@@ -276,18 +276,21 @@ export class GenerationRun {
   }
 
   /**
-   * Maximum number of drafted tokens: they must fit into the step, the context and the cache without evictions. None after an
-   * eviction, since rejected tokens would leave its gaps to the next ones in another order, and none while pages are offloaded,
-   * whose states are merged in another order in steps of several tokens.
+   * Maximum number of drafted tokens: they must fit into the step, the context and the free part of the cache, so that they evict
+   * and offload nothing; the last block may have room where the pool has none. None after an eviction, since rejected tokens would
+   * leave its gaps to the next ones in another order.
    */
   #maxDraft(numKnown: number): number {
     const { scheduler, contextSize, pool } = this.#model;
     const { view } = this.#sequence;
-    if (view.numEvicted > 0 || view.detachedPages.length > 0) return 0;
+    if (view.numEvicted > 0) return 0;
     const numLeft = this.#limits.maxTokens - this.#generated.length - 1;
     const numStored = view.numTokens + numKnown;
     const max = Math.min(scheduler.maxDecodeTokens - numKnown, contextSize - numStored, numLeft);
-    return max > 0 && pool.hasRoomFor(view.id, numKnown + max) ? max : 0;
+    if (max <= 0 || pool.hasRoomFor(view.id, numKnown + max)) return Math.max(0, max);
+    const { blockSize } = pool.manager;
+    const inBlock = Math.min(max, blockSize - (view.numSlots % blockSize) - numKnown);
+    return inBlock > 0 && pool.hasRoomFor(view.id, numKnown + inBlock) ? inBlock : 0;
   }
 
   #decodeRequest(numKnown: number, drafted: readonly number[]): StepRequest {

@@ -1,5 +1,5 @@
 /** Plans the tiers of the cache and the programs that attend across them. */
-import type { AttentionLowering, Program } from '@winnow/ops';
+import { maxInvariantTokens, type AttentionLowering, type Program } from '@winnow/ops';
 import { ArgumentError, CapacityError, sizeOf } from '@winnow/tensor';
 import type { TierAttention } from './attention.js';
 import {
@@ -90,14 +90,11 @@ export interface TierPlan {
   readonly layers: readonly TieredLayer[];
   /** By layer. */
   readonly streams: ReadonlyMap<number, StreamPrograms>;
+  /** Maximum number of tokens of a sequence in a step for which its small program is used. */
+  readonly maxFewTokens: number;
   readonly chosen: ReadonlyMap<number, ChosenProgram>;
   /** All of them. */
   readonly programs: readonly Program[];
-}
-
-/** Whether a step is small enough for the split-KV program. */
-export function usesSplitKv(numTokens: number): boolean {
-  return numTokens <= maxSplitTokens;
 }
 
 /** The sizes, and the attention that they are for. */
@@ -202,16 +199,22 @@ export interface StepSizes {
   /** Maximum number of tokens of any step, and of a decode step of several sequences (one token each). */
   readonly maxTokens: number;
   readonly maxSequences: number;
+  /**
+   * Whether steps of up to `maxInvariantTokens` must have the bits of steps of one token: the pool is then attended to as a whole,
+   * since its parts would depend on how many tokens the step adds, and all these steps use the same programs for chunks.
+   */
+  readonly isInvariant: boolean;
 }
 
 /** @param build builds the program of a step */
 export function planTiers(
   { sizes, attention }: SizedTiers,
-  { maxTokens, maxSequences }: StepSizes,
+  { maxTokens, maxSequences, isInvariant }: StepSizes,
   build: (step: 'decode' | 'batch' | 'decodeBatch', attention: AttentionLowering) => Program,
 ): TierPlan {
   const { reads, choosing } = attention;
-  const noPrograms = { layers: [], streams: new Map(), chosen: new Map(), programs: [] };
+  const maxFewTokens = isInvariant ? maxInvariantTokens : maxSplitTokens;
+  const noPrograms = { layers: [], streams: new Map(), maxFewTokens, chosen: new Map(), programs: [] };
   if (reads !== undefined) return { sizes, reads, numRows: 0, steps: undefined, ...noPrograms };
   const layers = new Map<number, TieredLayer>();
   const onLayer = (layer: TieredLayer): void => void layers.set(layer.layer, layer);
@@ -219,10 +222,10 @@ export function planTiers(
     new TieredAttention({ numRows: maxTokens, numParts, attention, mayChoose, onLayer }).lower;
   const isChosen = choosing.size > 0;
   const steps = {
-    decode: build('decode', lowering(isChosen, numSplitParts)),
+    decode: build('decode', lowering(isChosen, isInvariant ? 1 : numSplitParts)),
     batch: build('batch', lowering(false, 1)),
     ...(isChosen && maxSequences > 1
-      ? { decodeBatch: build('decodeBatch', lowering(true, usesSplitKv(maxSequences) ? numSplitParts : 1)) }
+      ? { decodeBatch: build('decodeBatch', lowering(true, maxSequences <= maxSplitTokens ? numSplitParts : 1)) }
       : {}),
   };
   const made = new Map<string, StreamPrograms>();
@@ -231,7 +234,7 @@ export function planTiers(
   const chunkBlocks = sizes.chunkRuns * sizes.runBlocks;
   for (const { layer, shape } of layers.values()) {
     const key = JSON.stringify(shape);
-    const programs = made.get(key) ?? streamPrograms(shape, maxTokens, chunkBlocks);
+    const programs = made.get(key) ?? streamPrograms(shape, maxTokens, chunkBlocks, maxFewTokens);
     made.set(key, programs);
     streams.set(layer, programs);
   }
@@ -251,6 +254,7 @@ export function planTiers(
     steps,
     layers: [...layers.values()],
     streams,
+    maxFewTokens,
     chosen,
     programs: [...Object.values(steps), ...all, ...[...madeChosen.values()].map(({ program }) => program)],
   };
@@ -261,16 +265,21 @@ function chosenProgram(shape: StreamShape, pageSize: number, numRows: number, ma
   const pageBytes = pageSize * (sizeOf(dtype.keys, headDim) + sizeOf(dtype.values, valueDim));
   const stagedPages = Math.max(maxSequences * numKvHeads, Math.floor(maxChosenBytes / pageBytes));
   const maxPages = clamp(Math.floor(stagedPages / numKvHeads), 1, maxChosenPages);
-  const numParts = usesSplitKv(maxSequences) ? numSplitParts : 1;
+  const numParts = maxSequences <= maxSplitTokens ? numSplitParts : 1;
   const sizes = { maxTokens: maxSequences, numRows, chunkBlocks: maxPages, numParts, pageSize, stagedPages };
   return { program: buildChosenProgram(shape, sizes), stagedPages, maxPages };
 }
 
-function streamPrograms(shape: StreamShape, numRows: number, chunkBlocks: number): StreamPrograms {
+function streamPrograms(
+  shape: StreamShape,
+  numRows: number,
+  chunkBlocks: number,
+  maxFewTokens: number,
+): StreamPrograms {
   const build = (maxTokens: number, numParts: number): Program =>
     buildStreamProgram(shape, { maxTokens, numRows, chunkBlocks, numParts });
-  const few = build(Math.min(maxSplitTokens, numRows), numSplitParts);
-  return { few, many: usesSplitKv(numRows) ? few : build(numRows, 1) };
+  const few = build(Math.min(maxFewTokens, numRows), numSplitParts);
+  return { few, many: numRows <= maxFewTokens ? few : build(numRows, 1) };
 }
 
 /** Maximum number of new blocks per step: those of a chunk, and one for each further sequence. */

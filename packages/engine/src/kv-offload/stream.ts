@@ -11,7 +11,7 @@ import { ChunkProgram, type ChunkJob, type LayerStream } from './chunk-program.j
 import { chunksOf, type Chunk } from './chunks.js';
 import { PageAttention, type PageQuery } from './pages/attention.js';
 import type { OffloadParts } from './parts.js';
-import { usesSplitKv, type StreamPrograms, type TierPlan } from './plan.js';
+import type { StreamPrograms, TierPlan } from './plan.js';
 import { numStages, tierBuffers } from './program.js';
 import type { OffloadStore } from './store.js';
 
@@ -139,7 +139,7 @@ export class TierStream {
   /** Merges the attention over a loaded chunk into the states of its queries. */
   async runChunk(job: ChunkJob, stage: number, signal: AbortSignal | undefined): Promise<void> {
     const { few, many } = job.layer;
-    await (usesSplitKv(job.positions.length) ? few : many).run(job, stage, signal);
+    await (job.positions.length <= this.#plan.maxFewTokens ? few : many).run(job, stage, signal);
     this.#numChunks++;
   }
 

@@ -70,7 +70,8 @@ interface Sizes {
   /** Maximum number of sequences and tokens of one step. */
   readonly maxSequences: number;
   readonly maxTokens: number;
-  /** Maximum number of tokens of a step that only decodes. */
+  /** Whether the model is loaded for drafts, and the maximum number of tokens of a step that only decodes. */
+  readonly isSpeculative: boolean;
   readonly maxDecodeTokens: number;
   /** Layers with a KV cache. */
   readonly attending: readonly number[];
@@ -146,6 +147,7 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
   const rowBytes = (each: DType): number => tensorBytes(each, [config.numKvHeads, storedHeadDim(config.headDim, each)]);
   const [keyBytes, valueBytes] = [rowBytes(dtype.keys), rowBytes(dtype.values)];
   if (options.trace?.attention === true) checkTraceable(config, dtype);
+  const isSpeculative = !isOff(options.speculative);
   return {
     contextSize,
     maxSessions,
@@ -155,7 +157,8 @@ function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
     maxSequences,
     // in addition to a whole chunk, so that chunks begin where they would if the sequence ran alone
     maxTokens: maxChunk + maxSequences - 1,
-    maxDecodeTokens: isOff(options.speculative) ? maxSequences : Math.max(maxSequences, maxInvariantTokens),
+    isSpeculative,
+    maxDecodeTokens: isSpeculative ? Math.max(maxSequences, maxInvariantTokens) : maxSequences,
     attending,
     kvBytesPerToken: attending.length * (keyBytes + valueBytes) + 4,
     keyBytes,
@@ -251,7 +254,7 @@ function buildDraftProgram(
 
 function buildPrograms(
   description: ModelDescription,
-  { contextSize, rotatesKeys, maxTokens, maxDecodeTokens, maxSequences }: Sizes,
+  { contextSize, rotatesKeys, maxTokens, isSpeculative, maxDecodeTokens, maxSequences }: Sizes,
   attention: AttentionPlan,
   offload: OffloadSizes,
   shape: ProgramShape,
@@ -272,9 +275,10 @@ function buildPrograms(
   const decode = build('decode', 'decode');
   const batch = build('batch', 'prefill');
   const decodeBatch = !attention.isUniform && maxDecodeTokens > 1 ? [build('decodeBatch', 'decode')] : [];
+  const isInvariant = isSpeculative && attention.verifiesDrafts;
   const tiers =
     offload.tiers &&
-    planTiers(offload.tiers, { maxTokens, maxSequences }, (step, lowering) =>
+    planTiers(offload.tiers, { maxTokens, maxSequences, isInvariant }, (step, lowering) =>
       description.buildProgram({ ...common, attention: lowering, ...steps[step] }),
     );
   return { programs: [decode, batch, ...decodeBatch], tiers };

@@ -69,6 +69,17 @@ describe('self', () => {
       expect(speculation?.numAcceptedTokens).toBeGreaterThan(20);
     }));
 
+  test('drafts use the last block when the pool has no other one', () =>
+    use({ speculative: 'self=dense', context: 128, maxSessions: 2 }, async (model) => {
+      using other = model.createSession();
+      await other.generate(prompt, { ...greedy, maxTokens: 1 }).result(); // 2 of 3 blocks
+      expect(model.metrics().cache.numBlocks).toBe(3);
+      let numTokens = 0;
+      for await (const _ of model.generate(prompt.slice(0, 40), greedy)) if (++numTokens === 24) break;
+      // the first ones measure the cost of steps
+      expect(numTokens - model.metrics().speculation.numAcceptedTokens).toBeLessThan(10);
+    }));
+
   test('sessions that draft at the same time get the answers that they get alone', () =>
     use({ speculative: 'self=streaming:window=32,sinks=4', kvCache: { capacity: 1024 } }, async (model) => {
       const prompts = [prompt, prompt.slice(9), prompt.toReversed()];

@@ -276,6 +276,25 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/speculation/lookup.test.ts'],
   },
   {
+    file: 'packages/engine/src/kv-offload/plan.ts',
+    find: 'lowering(isChosen, isInvariant ? 1 : numSplitParts)',
+    replace: 'lowering(isChosen, numSplitParts)',
+    tests: ['test/speculation/tiers.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/kv-offload/plan.ts',
+    find: 'const maxFewTokens = isInvariant ? maxInvariantTokens : maxSplitTokens;',
+    replace: 'const maxFewTokens = maxSplitTokens;',
+    tests: ['test/speculation/tiers.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/generate.ts',
+    find: 'return inBlock > 0 && pool.hasRoomFor(view.id, numKnown + inBlock) ? inBlock : 0;',
+    replace: 'return 0;',
+    tests: ['test/speculation/model-drafts.test.ts'],
+    only: 'last block',
+  },
+  {
     file: 'packages/engine/src/generation/speculation/lookup-drafter.ts',
     find: 'if (length <= this.#matchLength) continue;',
     replace: 'if (length < this.#matchLength) continue;',
