@@ -116,6 +116,7 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
       ];
     }
     case 'granite':
+    case 'granitemoe':
       return granitePairs(fields);
     case 'olmo2':
       return windowPattern(config, 4);

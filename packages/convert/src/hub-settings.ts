@@ -31,6 +31,12 @@ export function hubArchitecture({ architecture, experts, slidingWindow }: Decode
   return experts === undefined ? (slidingWindow > 0 ? 'mistral' : 'llama') : 'mixtral';
 }
 
+/** Architectures whose `intermediate_size` is that of experts. */
+const ffnSizedExperts: readonly string[] = ['mixtral', 'olmoe', 'granitemoe'];
+
+/** Architectures that have only experts, and call their number `num_local_experts`. */
+const localExperts: readonly string[] = ['mixtral', 'granitemoe'];
+
 /** Names of the epsilon where it is not `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
   phi2: 'layer_norm_eps',
@@ -68,7 +74,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
     num_attention_heads: config.numHeads,
     num_key_value_heads: config.numKvHeads,
     ...(config.headDim === config.hiddenDim / config.numHeads ? {} : { head_dim: config.headDim }),
-    intermediate_size: name === 'mixtral' || name === 'olmoe' ? experts?.ffnDim : config.ffnDim,
+    intermediate_size: ffnSizedExperts.includes(name) ? experts?.ffnDim : config.ffnDim,
     max_position_embeddings: config.contextLength,
     hidden_act: activationNames[config.activation],
     [epsilonNames[name] ?? 'rms_norm_eps']: config.normEps,
@@ -85,7 +91,7 @@ export function hubSettings(fields: Fields, description: EmbedderDescription): J
     ...(scaling?.['original_max_position_embeddings'] === undefined || name !== 'phi3'
       ? {}
       : { original_max_position_embeddings: scaling['original_max_position_embeddings'] }),
-    ...(experts === undefined || name === 'mixtral' ? {} : expertSettings(config)),
+    ...(experts === undefined || localExperts.includes(name) ? {} : expertSettings(config)),
     ...ownSettings({ name, fields, description, hasBias }),
   };
 }
@@ -105,6 +111,10 @@ function expertSettings({ experts, numLayers }: DecoderConfig): Json {
   };
 }
 
+function localExpertSettings({ experts }: DecoderConfig): Json {
+  return { num_local_experts: experts?.numExperts, num_experts_per_tok: experts?.numChosen };
+}
+
 interface Source {
   /** The `model_type` of the architecture. */
   readonly name: string;
@@ -121,15 +131,16 @@ function ownSettings(source: Source): Json {
 const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   llama: biases,
   mistral: (source) => ({ ...biases(source), sliding_window: source.description.config.slidingWindow }),
-  mixtral: ({ description: { config } }) => ({
-    num_local_experts: config.experts?.numExperts,
-    num_experts_per_tok: config.experts?.numChosen,
-    sliding_window: windowOrNull(config),
-  }),
+  mixtral: ({ description: { config } }) => ({ ...localExpertSettings(config), sliding_window: windowOrNull(config) }),
   qwen3: attentionBias,
   qwen3moe: attentionBias,
   olmoe: attentionBias,
   granite: (source) => ({ ...biases(source), ...graniteSettings(source) }),
+  granitemoe: (source) => ({
+    ...attentionBias(source),
+    ...localExpertSettings(source.description.config),
+    ...graniteSettings(source),
+  }),
   smollm3: biases,
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   glm4: attentionBias,

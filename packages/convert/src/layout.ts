@@ -1,8 +1,8 @@
 /** Maps the weights of a model to the tensors of a format: fused, transposed and offset as its requests specify. */
 import type { StoredTensor } from '@winnow/bytes';
-import { reencodedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
+import { reencodedView, reshapedView, rowsView, transposedView, type Weight, type WeightRequest } from '@winnow/models';
 import { FormatError, type DType } from '@winnow/tensor';
-import { concatenatedView, mappedF32View, reshapedView } from './views.js';
+import { concatenatedView, mappedF32View, mergedMatricesView } from './views.js';
 
 /**
  * @param requests of the target format, whose `name` is that of a weight
@@ -33,17 +33,24 @@ export function layOut(
       const { stored } = owners[index] as Weight;
       return reencodedView(reshapedView(stored, shape), first.storedAs === undefined ? dtype : 'f32');
     });
-    const [, ...rest] = first.shape;
-    const total = first.rows?.total;
-    const whole =
-      total === undefined ? (encoded[0] as StoredTensor) : concatenatedView(storedName, [total, ...rest], encoded);
-    const laid = storedAs(source, whole, first.storedAs, dtype);
+    const laid = storedAs(source, wholeOf(storedName, parts, encoded), first.storedAs, dtype);
     if (first.stackOf === undefined) return [{ ...laid, name: storedName, read: laid.read }];
     return first.stackOf.map((name, index) => {
       const row = rowsView(laid, index, index + 1);
       return { ...reshapedView(row, laid.shape.slice(1)), name };
     });
   });
+}
+
+/** The tensor that consists of these parts. */
+function wholeOf(name: string, parts: readonly WeightRequest[], encoded: readonly StoredTensor[]): StoredTensor {
+  const [first, ...others] = encoded as [StoredTensor, ...StoredTensor[]];
+  const { rows } = parts[0] as WeightRequest;
+  if (rows === undefined) return first;
+  const [, ...rest] = first.shape;
+  if (rows.step === undefined) return concatenatedView(name, [rows.total, ...rest], [first, ...others]);
+  const places = parts.map(({ rows: own }) => ({ begin: own?.begin ?? 0, step: own?.step ?? 1 }));
+  return mergedMatricesView(name, rows.total, encoded, places);
 }
 
 function storedAs(source: string, whole: StoredTensor, how: WeightRequest['storedAs'], dtype: DType): StoredTensor {

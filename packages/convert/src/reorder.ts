@@ -1,15 +1,14 @@
 /**
- * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5, experts' matrices.
+ * Layouts that differ between the formats: rotary pairs of Llama models, value heads of Qwen 3.5.
  */
-import type { Fields, ModelFile, Weight, EmbedderDescription } from '@winnow/models';
-import { gatheredColumnsView, gatheredRowsView, matrixRowsView } from './views.js';
+import { gatheredRowsView, type Fields, type ModelFile, type Weight, type EmbedderDescription } from '@winnow/models';
+import { gatheredColumnsView } from './views.js';
 
 /** Architectures whose GGUF files have interleaved rotary pairs, and whose folders have split halves. */
-const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite', 'smollm3'];
+const neighborsInGguf: readonly string[] = ['llama', 'mixtral', 'granite', 'granitemoe', 'smollm3'];
 
 /** Reorders the weights of a description for the other format. */
 export function reorderWeights(weights: Map<string, Weight>, file: ModelFile, description: EmbedderDescription): void {
-  splitExperts(weights);
   const { config } = description;
   if (neighborsInGguf.includes(config.architecture)) {
     const toNeighbors = file.format === 'safetensors';
@@ -90,26 +89,6 @@ function reorderValueHeads(weights: Map<string, Weight>, sizes: DeltaSizes, toTi
     else if (name.endsWith('.ssm_out.weight')) {
       const weight = weights.get(name) as Weight;
       weights.set(name, { ...weight, dtype: 'f32', stored: gatheredColumnsView(weight.stored, moved(valueDim)) });
-    }
-  }
-}
-
-/** Splits the fused gate and up tensor of all experts in two. */
-function splitExperts(weights: Map<string, Weight>): void {
-  for (const [name, weight] of [...weights]) {
-    const prefix = /^(.*)\.ffn_gate_up_exps\.weight$/.exec(name)?.[1];
-    if (prefix === undefined) continue;
-    const [numExperts, numRows, numInputs] = weight.shape as readonly [number, number, number];
-    const half = numRows / 2;
-    weights.delete(name);
-    for (const [kind, begin] of [
-      ['gate', 0],
-      ['up', half],
-    ] as const) {
-      const stored = matrixRowsView(weight.stored, begin, begin + half);
-      const shape = [numExperts, half, numInputs];
-      const partName = `${prefix}.ffn_${kind}_exps.weight`;
-      weights.set(partName, { ...weight, name: partName, shape, stored, sizeBytes: stored.sizeBytes });
     }
   }
 }

@@ -163,21 +163,26 @@ function shownTensors({ config }: EmbedderDescription, weights: ReadonlyMap<stri
     if (name === 'gpt2') shown.set(`transformer.h.${layer}.attn.c_attn.weight`, [1]);
     if (name === 'nomic-bert') shown.set(`encoder.layers.${layer}.attn.Wqkv.weight`, [1]);
     if (name === 'modern-bert') shown.set(`layers.${layer}.attn.Wqkv.weight`, [1]);
-    for (const expert of expertNames(name)) shown.set(`${own}.${expert}.weight`, [1]);
+    for (const expert of expertNames(name)) shown.set(`${own}.${expert}`, [1]);
   }
   return shown;
 }
 
-/** The first expert of a layer, one tensor per matrix. */
+/** The first expert of a layer, one tensor per matrix, or the fused matrices of all experts. */
 function expertNames(name: string): string[] {
+  const fused = fusedExperts[name];
+  if (fused !== undefined) return [fused];
   const [module, matrices] =
     name === 'mixtral'
       ? ['block_sparse_moe', ['w1', 'w2', 'w3']]
       : name === 'lfm2moe'
         ? ['feed_forward', ['w1', 'w2', 'w3']]
         : ['mlp', ['gate_proj', 'up_proj', 'down_proj']];
-  return (matrices as string[]).map((matrix) => `${module as string}.experts.0.${matrix}`);
+  return (matrices as string[]).map((matrix) => `${module as string}.experts.0.${matrix}.weight`);
 }
+
+/** Architectures whose checkpoints fuse the gate and up matrices of all experts. */
+const fusedExperts: Readonly<Record<string, string>> = { granitemoe: 'block_sparse_moe.input_linear.weight' };
 
 function torchType(type: DType | undefined): string {
   return type === 'f16' ? 'float16' : type === 'bf16' ? 'bfloat16' : 'float32';

@@ -1,57 +1,9 @@
-/** Lazy views of stored tensors: permuted rows, concatenations, slices of matrices. */
+/** Lazy views of stored tensors: concatenations, permuted columns, element-wise maps. */
 import type { StoredTensor } from '@winnow/bytes';
+import { gatheredRowsView, reshapedView } from '@winnow/models';
 import { decoder, numElements, tensorBytes, type Shape } from '@winnow/tensor';
 
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
-
-/** Maximum number of bytes read at once to gather rows from. */
-const maxSpanBytes = 16 * 1024 * 1024;
-
-/** The same values in another shape with rows of the same length. */
-export function reshapedView(stored: StoredTensor, shape: Shape): StoredTensor {
-  return { ...stored, shape, read: (target, options) => stored.read(target, options) };
-}
-
-/**
- * A view of `numRows` rows whose row `i` is row `rowOf(i)` of `stored`. A vector counts as a column.
- * @param rowOf should be mostly local: neighboring rows are read together
- */
-export function gatheredRowsView(stored: StoredTensor, shape: Shape, rowOf: (row: number) => number): StoredTensor {
-  const numRows = shape[0] as number;
-  const sizeBytes = tensorBytes(stored.dtype, shape);
-  const rowBytes = sizeBytes / numRows;
-  return {
-    name: stored.name,
-    dtype: stored.dtype,
-    shape,
-    sizeBytes,
-    async read(target, { byteOffset = 0, ...options }: ReadOptions = {}) {
-      const end = byteOffset + target.length;
-      let row = Math.floor(byteOffset / rowBytes);
-      while (row * rowBytes < end) {
-        // as many rows as fit in a span that is worth reading in one piece
-        let low = rowOf(row);
-        let high = low + 1;
-        let next = row + 1;
-        for (; next * rowBytes < end; next++) {
-          const from = rowOf(next);
-          const [newLow, newHigh] = [Math.min(low, from), Math.max(high, from + 1)];
-          const span = newHigh - newLow;
-          if (span * rowBytes > maxSpanBytes || span > 4 * (next + 1 - row) + 256) break;
-          [low, high] = [newLow, newHigh];
-        }
-        const bytes = new Uint8Array((high - low) * rowBytes);
-        await stored.read(bytes, { ...options, byteOffset: low * rowBytes });
-        for (; row < next; row++) {
-          const at = row * rowBytes;
-          const from = (rowOf(row) - low) * rowBytes;
-          const [begin, stop] = [Math.max(at, byteOffset), Math.min(at + rowBytes, end)];
-          target.set(bytes.subarray(from + begin - at, from + stop - at), begin - byteOffset);
-        }
-      }
-    },
-  };
-}
 
 /** Concatenates tensors of one dtype along the first axis. */
 export function concatenatedView(name: string, shape: Shape, parts: readonly StoredTensor[]): StoredTensor {
@@ -79,14 +31,32 @@ export function concatenatedView(name: string, shape: Shape, parts: readonly Sto
   };
 }
 
-/** Rows `[begin, end)` of every matrix of a stack `[numMatrices, numRows, ...]`. */
-export function matrixRowsView(stored: StoredTensor, begin: number, end: number): StoredTensor {
-  const [numMatrices, numRows, ...rest] = stored.shape as readonly [number, number, ...number[]];
-  const count = end - begin;
-  const flat = reshapedView(stored, [numMatrices * numRows, ...rest]);
-  const rowOf = (row: number): number => Math.floor(row / count) * numRows + begin + (row % count);
-  const rows = gatheredRowsView(flat, [numMatrices * count, ...rest], rowOf);
-  return reshapedView(rows, [numMatrices, count, ...rest]);
+/**
+ * Merges stacks of matrices `[numMatrices, count, ...]` of one dtype to `[numMatrices, numRows, ...]`: row `i` of a part's
+ * matrix is row `begin + i * step` of the merged one. Every row belongs to one part.
+ */
+export function mergedMatricesView(
+  name: string,
+  numRows: number,
+  parts: readonly StoredTensor[],
+  places: readonly { readonly begin: number; readonly step: number }[],
+): StoredTensor {
+  const [numMatrices, , ...rest] = (parts[0] as StoredTensor).shape as readonly [number, number, ...number[]];
+  // of each row of a merged matrix: where its part begins among all rows, rows per matrix of the part, row in that matrix
+  const sources: (readonly [base: number, count: number, index: number])[] = Array.from({ length: numRows });
+  let base = 0;
+  for (const [part, { shape }] of parts.entries()) {
+    const count = shape[1] as number;
+    const { begin, step } = places[part] as (typeof places)[number];
+    for (let index = 0; index < count; index++) sources[begin + index * step] = [base, count, index];
+    base += numMatrices * count;
+  }
+  const all = concatenatedView(name, [numMatrices * numRows, ...rest], parts);
+  const merged = gatheredRowsView(all, all.shape, (row) => {
+    const [begin, count, index] = sources[row % numRows] as (typeof sources)[number];
+    return begin + Math.floor(row / numRows) * count + index;
+  });
+  return reshapedView(merged, [numMatrices, numRows, ...rest]);
 }
 
 /** A view whose column `i` is column `columnOf(i)` of `stored`, as f32. Whole rows are read. */

@@ -67,6 +67,15 @@ function worst(actual: readonly Float32Array[], expected: readonly Float32Array[
   return max;
 }
 
+/** Names and shapes of the tensors of a checkpoint in one file. */
+function checkpointShapes(folderPath: string): string[] {
+  const bytes = readFileSync(join(folderPath, 'model.safetensors'));
+  const header = bytes.subarray(8, 8 + Number(bytes.readBigUInt64LE(0))).toString('utf8');
+  return Object.entries(JSON.parse(header) as Record<string, { shape?: number[] }>)
+    .map(([name, { shape }]) => (shape === undefined ? '' : `${name} ${shape.join('x')}`))
+    .toSorted();
+}
+
 const names = [...Object.values(goldenNames).flat(), ...encoders];
 
 test('every architecture has a golden', () => {
@@ -103,6 +112,8 @@ describe.each(names)('%s', (name) => {
     const path = join(folder, name);
     await convertFiles(gguf as string, path);
     const expected = await knownAnswers(gguf as string, isEncoder);
+    // the same tensors as in checkpoints of transformers
+    if (hf !== undefined && !isEncoder) expect(checkpointShapes(path)).toEqual(checkpointShapes(hf));
     expect(worst(await answers(path, isEncoder), expected)).toBeLessThan(limit);
     const back = join(folder, `${name}-back.gguf`);
     await convertFiles(path, back);

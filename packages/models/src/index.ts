@@ -20,6 +20,7 @@ export {
   type KvCacheShape,
 } from './program/decoder-program.js';
 export {
+  expertMatrices,
   expertMatrixName,
   type ExpertMatrix,
   type ExpertPass,
@@ -39,6 +40,7 @@ export {
 } from './file/quantize.js';
 export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';
+export { gatheredRowsView, reshapedView } from './file/gathered-views.js';
 export { reencodedView } from './file/reencoded-view.js';
 export { architectures, describeEmbedder, describeModel, hasRankingHead, storedPooling } from './registry.js';
 export { describeReranker } from './reranker.js';

@@ -10,6 +10,7 @@ import { gemma3 } from './architectures/gemma3.js';
 import { glm4 } from './architectures/glm4.js';
 import { gpt2 } from './architectures/gpt2.js';
 import { granite } from './architectures/granite.js';
+import { granitemoe } from './architectures/granitemoe.js';
 import { lfm2 } from './architectures/lfm2.js';
 import { lfm2moe } from './architectures/lfm2moe.js';
 import { llama } from './architectures/llama.js';
@@ -48,6 +49,7 @@ export const architectures: readonly Architecture[] = [
   starcoder2,
   stablelm,
   granite,
+  granitemoe,
   ernie45,
   glm4,
   smollm3,

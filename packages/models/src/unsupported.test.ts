@@ -21,6 +21,7 @@ test.each([
   ['gguf', 'deepseek2', 'it needs multi-head latent attention', 'qwen2moe'],
   ['safetensors', 'deepseek_v3', 'it needs multi-head latent attention', 'qwen2moe'],
   ['safetensors', 'glm4_moe', 'it needs a mixture of experts whose shared experts have no gate', 'qwen2moe'],
+  ['safetensors', 'granitemoeshared', 'it needs a mixture of experts whose shared experts have no gate', 'granitemoe'],
   ['safetensors', 'granitemoehybrid', 'it needs state-space layers', 'lfm2'],
   ['safetensors', 'roberta', 'it needs the positions and tokens of this encoder', 'xlm-roberta'],
   ['gguf', 'qwen3vl', 'it needs an image encoder', 'qwen3'],

@@ -1,6 +1,7 @@
 /** Divides the memory that the budget leaves for weights: which layers have slots, and how many. */
 import {
   downRowsName,
+  expertMatrices,
   expertMatrixName,
   feedForwardNames,
   type DecoderConfig,
@@ -118,9 +119,7 @@ export function expertCandidates(
   const { numExperts, numChosen } = experts;
   for (let layer = 0; layer < numLayers; layer++) {
     if (experts.layers[layer] !== true) continue;
-    const isFused = weights.has(expertMatrixName(layer, 'gate_up'));
-    const names: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
-    const matrices = names.map((name) => matrixOf(weights, expertMatrixName(layer, name), name));
+    const matrices = expertMatrices.map((name) => matrixOf(weights, expertMatrixName(layer, name), name));
     if (matrices.some((matrix) => matrix === undefined)) continue;
     candidates.push({
       layer,

@@ -4,9 +4,11 @@
  * rotary pairs.
  */
 import { describeDecoder, preNormLayer, rmsNorm } from '../blocks/decoder-blocks.js';
+import { feedForwardOf } from '../blocks/experts.js';
 import { rotaryOf } from '../blocks/rotary.js';
 import { collectWeights } from '../file/weights.js';
-import type { Architecture, ModelFile } from '../program/architecture.js';
+import type { WeightRequest } from '../file/weights.js';
+import type { Architecture, ModelDescription, ModelFile } from '../program/architecture.js';
 import type { RotaryDecoderConfig } from '../program/config.js';
 import { embedTokens } from '../program/decoder-program.js';
 import { isDerivedTensor, settingBias, usualTensors } from '../program/tensors.js';
@@ -23,25 +25,39 @@ export const granite: Architecture = {
   preTokenizer: 'refact',
   async describe(file) {
     const config = await configOf(file);
-    const { embedding, attention: scale, residual, logits } = graniteFactors(file, config);
     const biases = {
       attentionBias: settingBias(file, 'attention_bias'),
       ffnBias: settingBias(file, 'mlp_bias'),
     };
-    const tensors = usualTensors(file, config, biases);
-    const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
-    const rotary = rotaryOf(file.fields, config.rope);
-    return describeDecoder({
-      config,
-      weights,
-      rotaries: [rotary],
-      embed: (step) => embedTokens(step, embedding),
-      norm: rmsNorm,
-      layer: preNormLayer({ norm: rmsNorm, attention: () => ({ rotary, scale }), residualScale: residual }),
-      logitScale: 1 / logits,
-    });
+    return describeGranite(file, config, usualTensors(file, config, biases));
   },
 };
+
+/** A Granite decoder; layers with experts have them as the FFN. */
+export function describeGranite(
+  file: ModelFile,
+  config: RotaryDecoderConfig,
+  tensors: Iterable<WeightRequest>,
+): ModelDescription {
+  const { embedding, attention: scale, residual, logits } = graniteFactors(file, config);
+  const weights = collectWeights(file.store, tensors, (name) => isDerivedTensor(name, config));
+  const rotary = rotaryOf(file.fields, config.rope);
+  const layer = preNormLayer({
+    norm: rmsNorm,
+    attention: () => ({ rotary, scale }),
+    feedForward: feedForwardOf(config.experts),
+    residualScale: residual,
+  });
+  return describeDecoder({
+    config,
+    weights,
+    rotaries: [rotary],
+    embed: (step) => embedTokens(step, embedding),
+    norm: rmsNorm,
+    layer,
+    logitScale: 1 / logits,
+  });
+}
 
 function configOf(file: ModelFile): RotaryDecoderConfig | Promise<RotaryDecoderConfig> {
   return file.format === 'gguf'

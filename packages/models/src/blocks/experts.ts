@@ -6,6 +6,7 @@ import type { ModelFile } from '../program/architecture.js';
 import type { DecoderConfig, ExpertConfig } from '../program/config.js';
 import type { DecoderStep } from '../program/decoder-program.js';
 import {
+  expertMatrices,
   expertMatrixName,
   type ExpertMatrix,
   type ExpertPass,
@@ -111,6 +112,10 @@ export interface HubExpertNames {
   readonly module?: string;
   /** Default: `gate_proj up_proj down_proj`. */
   readonly matrices?: readonly [gate: string, up: string, down: string];
+  /** Default: `gate`. */
+  readonly router?: string;
+  /** The stacked gate and up matrices as one tensor, and the stacked down matrices. Default: `experts.gate_up_proj`, `experts.DOWN`. */
+  readonly stacked?: readonly [both: string, down: string];
 }
 
 /** The router and the stacked matrices of a layer's experts, which the file stores stacked, fused or separately. */
@@ -119,16 +124,22 @@ export function expertTensors(
   { hiddenDim }: DecoderConfig,
   { numExperts, ffnDim, sharedFfnDim }: ExpertConfig,
   layer: number,
-  { module = 'mlp', matrices = ['gate_proj', 'up_proj', 'down_proj'] }: HubExpertNames = {},
+  { module = 'mlp', matrices = ['gate_proj', 'up_proj', 'down_proj'], router = 'gate', stacked }: HubExpertNames = {},
 ): WeightRequest[] {
   const { tensors } = file.store;
   const names = tensorNames(file);
   const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.${module}`];
+  const [bothName, downName] = stacked ?? ['experts.gate_up_proj', `experts.${matrices[2]}`];
+  const fusedName = names.isHub ? `${hub}.${bothName}` : `${own}.ffn_gate_up_exps.weight`;
+  const isFused = tensors.has(fusedName);
   const shapes = { gate: [ffnDim, hiddenDim], up: [ffnDim, hiddenDim], down: [hiddenDim, ffnDim] } as const;
-  const stack = (kind: keyof typeof shapes, index: number): WeightRequest => {
-    const name = `${own}.ffn_${kind}_exps.weight`;
-    const stacked = names.isHub ? `${hub}.experts.${matrices[index] as string}` : name;
+  const stack = (kind: ExpertMatrix, index: number): WeightRequest => {
+    const name = expertMatrixName(layer, kind);
     const shape = [numExperts, ...shapes[kind]];
+    if (isFused && kind !== 'down') {
+      return { name, storedName: fusedName, shape, rows: { begin: index * ffnDim, total: 2 * ffnDim, step: 1 } };
+    }
+    const hubName = kind === 'down' ? downName : `experts.${matrices[index] as string}`;
     // older files have one tensor per expert
     const single = (expert: number): string =>
       names.isHub
@@ -136,22 +147,12 @@ export function expertTensors(
         : `${own}.ffn_${kind}.${expert}.weight`;
     const isSplit = tensors.has(single(0));
     const stackOf = isSplit ? Array.from({ length: numExperts }, (_, expert) => single(expert)) : undefined;
-    return { name, storedName: stacked, shape, ...(stackOf === undefined ? {} : { stackOf }) };
+    const storedName = names.isHub ? `${hub}.${hubName}` : name;
+    return { name, storedName, shape, ...(stackOf === undefined ? {} : { stackOf }) };
   };
-  const fusedName = names.isHub ? `${hub}.experts.gate_up_proj` : `${own}.ffn_gate_up_exps.weight`;
-  const isFused = tensors.has(fusedName);
   return [
-    ...names.matrix([`${own}.ffn_gate_inp`, `${hub}.gate`], [numExperts, hiddenDim], 'none'),
-    ...(isFused
-      ? [
-          {
-            name: `${own}.ffn_gate_up_exps.weight`,
-            storedName: fusedName,
-            shape: [numExperts, 2 * ffnDim, hiddenDim],
-          },
-        ]
-      : [stack('gate', 0), stack('up', 1)]),
-    stack('down', 2),
+    ...names.matrix([`${own}.ffn_gate_inp`, `${hub}.${router}`], [numExperts, hiddenDim], 'none'),
+    ...expertMatrices.map(stack),
     ...(sharedFfnDim === 0 ? [] : sharedTensors(file, hiddenDim, sharedFfnDim, layer, hub)),
   ];
 }
@@ -209,11 +210,9 @@ export function feedForwardOf(
  */
 function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, experts: ExpertConfig): ProgramTensor {
   const { b, config, weight } = step;
-  const { numChosen, ffnDim } = experts;
+  const { numChosen } = experts;
   const { ids, weights } = route(step, layer, x, experts);
   const input = b.reshape(x, ['T', 1, config.hiddenDim]);
-  const isFused = step.hasWeight(expertMatrixName(layer, 'gate_up'));
-  const matrices: readonly ExpertMatrix[] = isFused ? ['gate_up', 'down'] : ['gate', 'up', 'down'];
   /** The results of the experts of a pass, `[T, K, E]`. */
   const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
     const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
@@ -223,16 +222,8 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
         weight: pass === undefined ? weight(expertMatrixName(layer, kind)) : pass.matrix(kind),
         slots: pass?.slots,
       });
-    let gate: ProgramTensor;
-    let up: ProgramTensor;
-    if (isFused) {
-      const both = product('gate_up', input);
-      gate = b.activation('slice-columns', { x: both }, { begin: 0, length: ffnDim });
-      up = b.activation('slice-columns', { x: both }, { begin: ffnDim, length: ffnDim });
-    } else {
-      gate = product('gate', input);
-      up = product('up', input);
-    }
+    const gate = product('gate', input);
+    const up = product('up', input);
     return product('down', b.activation('glu', { gate, up }, { kind: config.activation }));
   };
   const node: LayerExperts = {
@@ -240,7 +231,6 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
     ids,
     numExperts: experts.numExperts,
     numChosen,
-    matrices,
     predict: (other) => (experts.layers[other] === true ? route(step, other, x, experts).ids : undefined),
   };
   let products: ProgramTensor | undefined;

@@ -11,6 +11,7 @@ import {
   type DType,
   type Shape,
 } from '@winnow/tensor';
+import { matrixRowsView } from './gathered-views.js';
 import { mappedView, rowsView, stackedView, transposedView } from './stored-views.js';
 
 /** One weight as a program sees it. */
@@ -33,13 +34,22 @@ export interface WeightRequest {
   readonly shape: Shape;
   readonly optional?: boolean;
   /** The weight consists of these rows of a fused tensor; `shape` is that of the part. */
-  readonly rows?: { readonly begin: number; readonly total: number };
+  readonly rows?: FusedRows;
   /** What the file stores instead of the weight `w`: the transposed matrix, `w - 1`, or `log(-w)`. */
   readonly storedAs?: 'transposed' | 'minus-one' | 'log-of-negative';
   /** The weight must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: boolean;
   /** The weight is these tensors of the file, stacked along a new first axis; `storedName` is used only in messages. */
   readonly stackOf?: readonly string[];
+}
+
+/** The rows of a part of a fused tensor. */
+export interface FusedRows {
+  readonly begin: number;
+  /** Number of rows of all parts. */
+  readonly total: number;
+  /** These are rows of every matrix of a stack `[numMatrices, numRows, ...]`, from row `begin` on in this distance. */
+  readonly step?: number;
 }
 
 /** A store that looks up tensors by request. */
@@ -93,7 +103,7 @@ export function collectWeights(
 
 /** The stored tensor as described by the request. */
 function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
-  const whole = rows === undefined ? shape : [rows.total, ...shape.slice(1)];
+  const whole = rows === undefined ? shape : wholeShape(shape, rows);
   const expected = storedAs === 'transposed' ? whole.toReversed() : whole;
   let stored =
     stackOf === undefined
@@ -106,7 +116,15 @@ function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, s
   if (storedAs === 'transposed') stored = transposedView(store.name, stored);
   if (storedAs === 'minus-one') stored = mappedView(store.name, stored, (value) => value + 1);
   if (storedAs === 'log-of-negative') stored = mappedView(store.name, stored, (value) => -Math.exp(value));
-  return rows === undefined ? stored : rowsView(stored, rows.begin, rows.begin + (shape[0] as number));
+  if (rows === undefined) return stored;
+  const { begin, step } = rows;
+  if (step !== undefined) return matrixRowsView(stored, begin, shape[1] as number, step);
+  return rowsView(stored, begin, begin + (shape[0] as number));
+}
+
+/** The shape of a fused tensor with a part of this shape. */
+function wholeShape([first, ...rest]: Shape, { total, step }: FusedRows): Shape {
+  return step === undefined ? [total, ...rest] : [first as number, total, ...rest.slice(1)];
 }
 
 function foundTensor(store: TensorStore, name: string, shape: Shape): StoredTensor {

@@ -3,8 +3,9 @@
  */
 import type { ProgramBuilder, ProgramTensor } from '@winnow/ops';
 
-/** The matrices of a layer's experts; files may fuse `gate` and `up`. */
-export type ExpertMatrix = 'gate' | 'up' | 'gate_up' | 'down';
+/** The matrices of a layer's experts. */
+export const expertMatrices = ['gate', 'up', 'down'] as const;
+export type ExpertMatrix = (typeof expertMatrices)[number];
 
 /** Name of the stacked matrices `[X, O, I]` of a layer's experts. */
 export function expertMatrixName(layer: number, matrix: ExpertMatrix): string {
@@ -18,7 +19,6 @@ export interface LayerExperts {
   readonly ids: ProgramTensor;
   readonly numExperts: number;
   readonly numChosen: number;
-  readonly matrices: readonly ExpertMatrix[];
   /**
    * The experts `[T, K]` that another layer's router would select for this layer's input `[T, E]`: a prediction for
    * prefetching.

@@ -1,6 +1,6 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { expect, it } from 'vitest';
-import { gatheredRowsView } from './views.js';
+import { gatheredRowsView } from './gathered-views.js';
 
 it('a view of gathered rows reads any range: parts of a row, one row, several', async () => {
   const [numRows, rowBytes] = [6, 8];
