@@ -60,6 +60,14 @@ function regenerate({ scratch }: Place, file: string): void {
   execFileSync(process.execPath, ['codegen/generate.ts'], { cwd: join(scratch, packageOf(file)), stdio: 'ignore' });
 }
 
+/** Compiles WebAssembly kernels for tests of other packages; the setup of backend-wasm's own tests does it for them. */
+function compileWasm({ scratch }: Place, mutant: Mutant): void {
+  const folder = 'packages/backend-wasm';
+  if (packageOf(mutant.file) !== folder || [...testsByPackage(mutant).keys()].every((name) => name === folder)) return;
+  const env = { ...process.env, WINNOW_KERNELS: 'quick' };
+  execFileSync(process.execPath, ['scripts/build-wasm.mjs'], { cwd: join(scratch, folder), env, stdio: 'ignore' });
+}
+
 /** Compiles native kernels, so that a defect in one arrives in the addon; what has not changed is not compiled again. */
 function compileNative({ scratch }: Place, file: string): void {
   if (!file.startsWith('packages/native/source/')) return;
@@ -74,6 +82,7 @@ export async function runMutant(place: Place, mutant: Mutant): Promise<Outcome> 
   writeFileSync(path, mutated(text, mutant));
   try {
     regenerate(place, mutant.file);
+    compileWasm(place, mutant);
     compileNative(place, mutant.file);
     let numTests = 0;
     for (const [folder, tests] of testsByPackage(mutant)) {

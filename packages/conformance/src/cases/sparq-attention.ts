@@ -19,7 +19,7 @@ import {
   summaryIndex,
 } from '../setups/sparse-setup.js';
 import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
-import { close, floats, numbersOf, product } from '../values.js';
+import { close, floats, integersOf, ints, numbersOf, product } from '../values.js';
 
 interface Sparsity {
   readonly rank: number;
@@ -55,10 +55,16 @@ function columnsOf({ inputs }: AttentionProblem, dtype: DType): CaseTensor {
   return { dtype, shape, bytes };
 }
 
-/** True means of the blocks, for slots in order. */
-function meansOf(problem: AttentionProblem, setup: AttentionSetup, numParts: number, random: CaseTensor): CaseTensor {
+/** True means of the blocks, for slots in order; those whose count is wrong stay as they are, and must not be used. */
+function meansOf(
+  problem: AttentionProblem,
+  setup: AttentionSetup,
+  numParts: number,
+  { valueMeans: random, meanCounts }: ReturnType<typeof randomMeans>,
+): CaseTensor {
   const { contextLengths, blockSize, numKvHeads, valueDim } = setup;
   const means = numbersOf(random);
+  const counts = integersOf(meanCounts);
   const values = inputNumbers(problem, 'values');
   const partSize = blockSize / numParts;
   for (const [sequence, length] of contextLengths.entries()) {
@@ -66,6 +72,7 @@ function meansOf(problem: AttentionProblem, setup: AttentionSetup, numParts: num
       const count = Math.min(partSize, length - block * partSize);
       for (let head = 0; head < numKvHeads; head++) {
         const index = summaryIndex(problem, numParts, sequence, block, head);
+        if (counts[index] !== count) continue;
         const cacheBlock = Math.floor(index / numKvHeads / numParts);
         const first = (cacheBlock * numKvHeads + head) * blockSize + (block % numParts) * partSize;
         for (let i = 0; i < valueDim; i++) {
@@ -77,6 +84,12 @@ function meansOf(problem: AttentionProblem, setup: AttentionSetup, numParts: num
     }
   }
   return floats(random.shape, means);
+}
+
+/** Every third mean lacks its last token, as one does whose block was filled without it. */
+function outdated<Means extends { readonly meanCounts: CaseTensor }>(means: Means): Means {
+  const counts = integersOf(means.meanCounts).map((count, index) => (index % 3 === 2 ? count - 1 : count));
+  return { ...means, meanCounts: ints(means.meanCounts.shape, counts) };
 }
 
 /** A logit from some components, divided by the temperature. */
@@ -135,11 +148,11 @@ function createData(setup: AttentionSetup, sparsity: Sparsity, rng: Rng, arithme
   const { queries, numHeads, numKvHeads } = setup;
   const problem = createAttention(setup, rng, arithmetic);
   const kept = columns === undefined ? undefined : columnsOf(problem, columns);
-  const random = numParts === undefined ? undefined : randomMeans(problem, setup, numParts, rng);
+  const random = numParts === undefined ? undefined : outdated(randomMeans(problem, setup, numParts, rng));
   const means =
     random === undefined || numParts === undefined
       ? {}
-      : { valueMeans: meansOf(problem, setup, numParts, random.valueMeans), meanCounts: random.meanCounts };
+      : { valueMeans: meansOf(problem, setup, numParts, random), meanCounts: random.meanCounts };
   const groupSize = grouped ? numHeads / numKvHeads : 1;
   const heads: HeadResult[] = [];
   for (const query of queries.keys()) {
