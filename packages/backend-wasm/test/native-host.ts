@@ -19,7 +19,9 @@ function openHere(choice: NativeChoice): NativeResult {
   const path = addon as string;
   const { levels, attach } = createRequire(import.meta.url)(path) as NativeAddon;
   const level = nativeLevels.find((each) => each === choice && levels().includes(each));
-  return level === undefined ? {} : { kernels: { level, path, attach: (bytes) => attach(bytes, level) } };
+  return level === undefined
+    ? {}
+    : { kernels: { level, path, enter: () => () => undefined, attach: (bytes) => attach(bytes, level) } };
 }
 
 export const nativeHost: WasmHost = { ...createHost(), openNative: open };

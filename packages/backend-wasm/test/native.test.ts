@@ -8,7 +8,7 @@ import {
   type Executable,
   type Program,
 } from '@winnow/ops';
-import { createRng, encode, sizeOf } from '@winnow/tensor';
+import { createRng, DeviceLostError, encode, sizeOf } from '@winnow/tensor';
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { createHost } from '../src/host/host.node.js';
 import { heapBase } from '../src/kernels/layout.generated.js';
@@ -30,6 +30,21 @@ function product(): Program {
   const weight = b.external('weight', 'weights', 'q8_0', [numOutputs, numInputs]);
   b.output('y', b.activation('matmul', { x, weight }));
   return b.build();
+}
+
+/** The product of up to 9 tokens. */
+function tokenProgram(): { readonly program: Program; readonly contents: Readonly<Record<string, Uint8Array>> } {
+  const b = new ProgramBuilder({ T: 9 });
+  const table = b.external('table', 'weights', 'f32', [9, numInputs]);
+  const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
+  const weight = b.external('weight', 'weights', 'q8_0', [numOutputs, numInputs]);
+  b.output('y', b.activation('matmul', { x, weight }));
+  const weights = new Uint8Array(sizeOf('q8_0', numOutputs * numInputs));
+  encode('q8_0', gaussian(2, numOutputs * numInputs), weights);
+  return {
+    program: b.build(),
+    contents: { table: new Uint8Array(gaussian(1, 9 * numInputs).buffer), weight: weights },
+  };
 }
 
 async function prepare(backend: Backend): Promise<Executable> {
@@ -116,21 +131,29 @@ describe('without native kernels', () => {
   });
 });
 
+const alone = { sharedMemory: false, numThreads: 1, maxMemoryBytes: 2 ** 24 } as const;
+/** A backend on the calling thread with such kernels. */
+const createWith = (
+  attach: () => Partial<NativeAttachment>,
+  enter = (): (() => void) => () => undefined,
+  options: CreateWasmBackendOptions = alone,
+): Promise<WasmBackend> => {
+  const idle: NativeAttachment = {
+    run: () => false,
+    measure: (_task, to) => to.fill(0).length > 0,
+    connect: () => undefined,
+  };
+  const kernels = { level: 'avx2', path: 'none.node', enter, attach: () => ({ ...idle, ...attach() }) } as const;
+  // workers cannot load such kernels
+  const startWorker: WasmHost['startWorker'] = ({ module, memory, thread, numThreads, postsJobs }, events) =>
+    node.startWorker({ module, memory, thread, numThreads, postsJobs }, events);
+  return create({ ...options, host: { ...node, startWorker, openNative: async () => ({ kernels }) } });
+};
+const fail = (): never => {
+  throw new Error('out of memory');
+};
+
 describe('kernels that decline or fail', () => {
-  const alone = { sharedMemory: false, numThreads: 1, maxMemoryBytes: 2 ** 24 } as const;
-  /** A backend on the calling thread with such kernels. */
-  const createWith = (attach: () => Partial<NativeAttachment>): Promise<WasmBackend> => {
-    const idle: NativeAttachment = {
-      run: () => false,
-      measure: (_task, to) => to.fill(0).length > 0,
-      connect: () => undefined,
-    };
-    const kernels = { level: 'avx2', path: 'none.node', attach: () => ({ ...idle, ...attach() }) } as const;
-    return create({ ...alone, host: { ...node, openNative: async () => ({ kernels }) } });
-  };
-  const fail = (): never => {
-    throw new Error('out of memory');
-  };
   const unattached = 'native kernels: a thread cannot attach them, so WebAssembly computes everything';
   const short = 'native kernels: the memory has no room for their scratch, so WebAssembly computes some programs';
 
@@ -168,6 +191,49 @@ describe('kernels that decline or fail', () => {
     backend.allocate({ sizeBytes, usage: 'weights', label: 'rest' });
     await expect(backend.prepare(product(), { buffers })).rejects.toThrow('WebAssembly memory for activations');
     expect(backend.notices).toEqual([]);
+  });
+});
+
+describe('kernels that end a run', () => {
+  test.each<readonly [string, CreateWasmBackendOptions]>([
+    ['without shared memory', alone],
+    ['beside workers', { numThreads: 1, maxCallerMs: 1000 }],
+  ])('by an error on the calling thread, %s: the device is lost', async (_, options) => {
+    const order: string[] = [];
+    const enter = (): (() => void) => (order.push('enter'), () => void order.push('leave'));
+    const backend = await createWith(() => ({ run: fail }), enter, options);
+    const executable = await prepare(backend);
+    await expect(run(executable)).rejects.toThrow('a kernel failed, perhaps a native one');
+    await expect(run(executable)).rejects.toThrow('a kernel failed, perhaps a native one');
+    expect(DeviceLostError.isInstance(await backend.lost)).toBe(true);
+    expect(order).toEqual(['enter', 'leave', 'enter', 'leave']);
+  });
+
+  test('a process that ends in the first run with sizes of a magnitude leaves a trace of it', async () => {
+    let numInside = 0;
+    const entered: number[] = [];
+    const isInsideAt: boolean[] = [];
+    let numRows = 0;
+    const enter = (): (() => void) => {
+      numInside++;
+      entered.push(numRows);
+      return () => void numInside--;
+    };
+    const watch = (): boolean => (isInsideAt.push(numInside > 0), false);
+    const backend = await createWith(() => ({ run: watch }), enter);
+    const { program, contents } = tokenProgram();
+    const executable = await backend.prepare(program, { buffers: await load(backend, contents) });
+    const scalars = createScalarBlock(program.scalars, program.symbols);
+    const runs: boolean[][] = [];
+    for (numRows of [9, 8, 1, 3, 9, 2, 1]) {
+      scalars.bind('T', numRows);
+      scalars.slot('tokens').set([0, 1, 2, 3, 4, 5, 6, 7, 8].slice(0, numRows));
+      await executable.run(scalars.words);
+      runs.push([...new Set(isInsideAt.splice(0))]);
+    }
+    expect(entered).toEqual([9, 1, 3]);
+    expect(runs).toEqual([[true], [false], [true], [true], [false], [false], [false]]);
+    expect(numInside).toBe(0);
   });
 });
 
@@ -245,15 +311,7 @@ describe.skipIf(!isBuilt)('native kernels and the life of a program', () => {
   });
 
   test('any number of tokens up to the capacity, and none', async () => {
-    const b = new ProgramBuilder({ T: 9 });
-    const table = b.external('table', 'weights', 'f32', [9, numInputs]);
-    const x = b.activation('embedding-lookup', { table, tokens: b.scalar('tokens', ['T']) });
-    const weight = b.external('weight', 'weights', 'q8_0', [numOutputs, numInputs]);
-    b.output('y', b.activation('matmul', { x, weight }));
-    const program = b.build();
-    const weights = new Uint8Array(sizeOf('q8_0', numOutputs * numInputs));
-    encode('q8_0', gaussian(2, numOutputs * numInputs), weights);
-    const contents = { table: new Uint8Array(gaussian(1, 9 * numInputs).buffer), weight: weights };
+    const { program, contents } = tokenProgram();
     const sides = [await create({ native: false }), ...(await Promise.all(levels.map((native) => create({ native }))))];
     const results = await Promise.all(
       sides.map(async (backend) => {

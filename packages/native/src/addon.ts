@@ -39,6 +39,11 @@ export interface NativeKernels {
   /** Path of the addon, which a worker loads by `require`. */
   readonly path: string;
   attach(bytes: Uint8Array): NativeAttachment;
+  /**
+   * Notes, where the next process finds it, that this one is inside kernels that it has not run before; call the result when they
+   * have returned. When two processes have ended in between, the addon is refused.
+   */
+  enter(): () => void;
 }
 
 export interface NativeResult {

@@ -42,24 +42,27 @@ async function open(choice: NativeChoice, options: OpenNativeOptions): Promise<N
   if (unfit !== undefined) return choice === 'auto' ? {} : { refusal: unfit };
   const path = options.path ?? findAddon();
   if (path === undefined) return choice === 'auto' ? {} : { refusal: `there is no addon for ${platformName()}` };
-  const { levels, refusal } = await probe(path, options);
+  const { levels, refusal, crashes } = await probe(path, options);
   if (refusal !== undefined) return { refusal: `the addon for ${platformName()} is not used: ${refusal}` };
   const usable = nativeLevels.filter((level) => levels.includes(level));
   const level = typeof choice === 'string' && choice !== 'auto' ? usable.find((each) => each === choice) : usable[0];
-  if (level !== undefined) return load(path, level);
+  if (level !== undefined) return load(path, level, (isComputing) => crashes?.enter(isComputing) ?? (() => undefined));
   const found = usable.length === 0 ? 'none' : usable.join(', ');
   return choice === 'auto' ? {} : { refusal: `expected the level ${String(choice)}, this machine has ${found}` };
 }
 
-function load(path: string, level: NativeLevel): NativeResult {
+function load(path: string, level: NativeLevel, enterCode: (isComputing: boolean) => () => void): NativeResult {
+  const leave = enterCode(false);
   try {
     const addon = createRequire(path)(path) as NativeAddon;
     // a verdict may come from another machine that shares the cache folder
     if (!addon.levels().includes(level))
       return { refusal: `the addon was tried on a machine with ${level}, which this one lacks` };
-    return { kernels: { level, path, attach: (bytes) => addon.attach(bytes, level) } };
+    return { kernels: { level, path, enter: () => enterCode(true), attach: (bytes) => addon.attach(bytes, level) } };
   } catch (error) {
     return { refusal: `the addon cannot be loaded: ${messageOf(error)}` };
+  } finally {
+    leave();
   }
 }
 

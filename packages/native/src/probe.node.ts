@@ -8,6 +8,7 @@ import { createHash } from 'node:crypto';
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { cpus, homedir } from 'node:os';
 import { join } from 'node:path';
+import { crashRecord, type CrashRecord } from './crash-record.node.js';
 
 export interface Verdict {
   /** Levels of this machine whose instructions work, best first. */
@@ -16,12 +17,25 @@ export interface Verdict {
   readonly refusal?: string;
 }
 
+export interface Trial extends Verdict {
+  /** Of the processes that ended inside the addon's kernels; none if the addon cannot be read. */
+  readonly crashes?: CrashRecord;
+}
+
 export interface ProbeOptions {
   /** Folder for verdicts. Default: `winnow/native` in the user's cache folder. */
   readonly cacheFolder?: string;
+  /** Milliseconds after which a trial counts as hanging. Default 20,000; a trial takes about 50. */
+  readonly timeout?: number;
 }
 
 const timeoutMs = 20_000;
+
+/**
+ * How many processes may end inside the kernels before the addon is refused. One may have been ended by the user while it was
+ * there, which nothing tells from a crash.
+ */
+const maxDeaths = 2;
 
 /** What the child runs: the addon's own tests, and an attachment to a shared memory. */
 const childProgram = `
@@ -31,20 +45,33 @@ const levels = addon.levels().filter((level) => addon.selfTest(level) && addon.a
 process.stdout.write(JSON.stringify(levels));
 `;
 
-/** The verdict about an addon: the one on record, or that of a new trial. Never throws. */
-export async function probe(path: string, { cacheFolder = defaultCacheFolder() }: ProbeOptions = {}): Promise<Verdict> {
+/**
+ * The verdict about an addon: the one on record, or that of a new trial, unless processes ended inside its kernels since.
+ * Never throws.
+ */
+export async function probe(
+  path: string,
+  { cacheFolder = defaultCacheFolder(), timeout = timeoutMs }: ProbeOptions = {},
+): Promise<Trial> {
   let content: Uint8Array;
   try {
     content = await readFile(path);
   } catch (error) {
     return { levels: [], refusal: `the addon cannot be read: ${messageOf(error)}` };
   }
-  const file = join(cacheFolder, `${keyOf(content)}.json`);
+  const key = keyOf(content);
+  const crashes = crashRecord(cacheFolder, key);
+  const numDeaths = crashes.countDeaths();
+  if (numDeaths >= maxDeaths) {
+    const refusal = `${numDeaths} processes ended inside its kernels; delete ${crashes.deathFiles} to try it again`;
+    return { levels: [], refusal };
+  }
+  const file = join(cacheFolder, `${key}.json`);
   const known = await readVerdict(file);
-  if (known !== undefined) return known;
-  const { isFinal, ...verdict } = await tryInChild(path);
+  if (known !== undefined) return { ...known, crashes };
+  const { isFinal, ...verdict } = await tryInChild(path, timeout);
   if (isFinal) await writeVerdict(cacheFolder, file, verdict);
-  return verdict;
+  return { ...verdict, crashes };
 }
 
 function keyOf(content: Uint8Array): string {
@@ -85,16 +112,17 @@ async function writeVerdict(folder: string, file: string, verdict: Verdict): Pro
 }
 
 /** A trial that was cut short by the machine rather than the addon is not final. */
-function tryInChild(path: string): Promise<Verdict & { readonly isFinal: boolean }> {
+function tryInChild(path: string, timeout: number): Promise<Verdict & { readonly isFinal: boolean }> {
   return new Promise((resolve) => {
-    const options = { timeout: timeoutMs, env: { ...process.env, NODE_OPTIONS: '' }, windowsHide: true };
+    const env = { ...process.env, NODE_OPTIONS: '' };
+    const options = { timeout, killSignal: 'SIGKILL', env, windowsHide: true } as const;
     const refuse = (refusal: string, isFinal: boolean): void => resolve({ levels: [], refusal, isFinal });
     try {
       execFile(process.execPath, ['-e', childProgram, path], options, (error, stdout, stderr) => {
         const levels = levelsIn(stdout);
         if (error === null && levels !== undefined) resolve({ levels, isFinal: true });
         else if (error === null) refuse('its trial ended early', true);
-        else if (error.killed === true) refuse(`its trial took more than ${timeoutMs / 1000} s`, false);
+        else if (error.killed === true) refuse(`its trial hung for ${timeout / 1000} s`, true);
         else if (typeof error.code === 'string') refuse(`its trial could not start: ${error.message}`, false);
         else
           refuse(

@@ -132,7 +132,7 @@ class BackendParts {
   async prepare(program: Program, options: PrepareOptions): Promise<Executable> {
     this.#checkDisposed();
     options.signal?.throwIfAborted();
-    const { numThreads, maxCallerMs, bytesPerMemory, activations, host } = this.#options;
+    const { numThreads, maxCallerMs, bytesPerMemory, activations, host, native } = this.#options;
     const bound = this.buffers.bind(program, options.buffers);
     const executable = await createExecutable(program, {
       ...{ pool: this.pool, queue: this.#queue, scratchMeter: this.#scratchMeter },
@@ -147,6 +147,7 @@ class BackendParts {
       isInvariant: options.batchInvariant ?? false,
       now: host.now,
       onNativeShortage: () => (this.#isShort = true),
+      enterNative: () => native?.enter() ?? (() => undefined),
       onDispose: (disposed) => this.#executables.delete(disposed),
       profile: options.profile ?? false,
       hostBuffers: options.hostBuffers ?? new Set(),

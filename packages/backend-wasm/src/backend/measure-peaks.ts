@@ -77,7 +77,7 @@ export async function measurePeaksOn(
   const options = { numThreads, usesMessages: false, onDeath: () => undefined };
   const runner = isShared
     ? new WorkerRunner(kernels, heap.memory, host, options)
-    : new LocalRunner(kernels, heap.memory, host);
+    : new LocalRunner(kernels, heap.memory, host, options.onDeath);
   try {
     const run = prepare(heap, runner, numThreads);
     const memory = heap.allocate(numReadUnits * readUnit, 'memory to read');

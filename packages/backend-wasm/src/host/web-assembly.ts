@@ -1,6 +1,6 @@
 /** The part of the WebAssembly API that this package uses; TypeScript declares it for browsers only. */
 import type { NativeAttachment, NativeKernels } from '@winnow/native';
-import { BackendError, bytesOfBase64 } from '@winnow/tensor';
+import { BackendError, bytesOfBase64, DeviceLostError } from '@winnow/tensor';
 import { relaxedModule, simdModule } from '../kernels/kernels.generated.js';
 import { controlWords, heapBase, pageBytes } from '../kernels/layout.generated.js';
 
@@ -121,4 +121,13 @@ function turnNativeOff({ buffer }: WasmMemory): void {
 /** Whether a thread of a memory cannot use native kernels, so that none does. */
 export function isNativeOff({ buffer }: WasmMemory): boolean {
   return Atomics.load(new Int32Array(buffer), controlWords.nativeOff / 4) !== 0;
+}
+
+/** The error for a kernel that threw on the calling thread. With native kernels the device counts as lost: another one can do without. */
+export function failureOf({ native }: Kernels, cause: unknown): BackendError | DeviceLostError {
+  if (native !== undefined) {
+    return new DeviceLostError({ backend: 'wasm', reason: 'a kernel failed, perhaps a native one' }, { cause });
+  }
+  const message = 'a kernel trapped, which is a bug of this backend';
+  return new BackendError({ backend: 'wasm', message }, { cause });
 }

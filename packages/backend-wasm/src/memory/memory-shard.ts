@@ -34,7 +34,7 @@ export interface ShardOptions {
 const manySpins = 100_000;
 const fewSpins = 1000;
 
-/** @param onDeath called when a worker dies */
+/** @param onDeath called when a worker dies or a native kernel fails */
 export function createShard(
   maxBytes: number,
   kernels: Kernels,
@@ -48,6 +48,6 @@ export function createShard(
   heap.words(controlWords.spins, 1)[0] = numThreads > host.availableParallelism ? fewSpins : (host.spins ?? manySpins);
   const runner = isShared
     ? new WorkerRunner(kernels, heap.memory, host, { numThreads, usesMessages, onDeath })
-    : new LocalRunner(kernels, heap.memory, host);
+    : new LocalRunner(kernels, heap.memory, host, onDeath);
   return { heap, runner, maxBytes };
 }

@@ -18,6 +18,7 @@ import { repackableTensors } from '../memory/repacking.js';
 import type { JobQueue } from '../runner/job-queue.js';
 import type { PlacedJob } from '../runner/runner.js';
 import type { PieceCopy } from './arena-pieces.js';
+import { FirstRuns } from './first-runs.js';
 import { PartBuffers } from './part-buffers.js';
 import { loadPart, typedValues, type LoadedPart } from './program-part.js';
 import type { ScratchMeter } from './scratch-meter.js';
@@ -47,6 +48,8 @@ export interface ExecutionContext {
   readonly scratchMeter: ScratchMeter;
   /** See `PartOptions`. */
   readonly onNativeShortage: () => void;
+  /** See `NativeKernels`. */
+  readonly enterNative: () => () => void;
   /** Buffers whose weights must not be repacked, because the host reads them. */
   readonly hostBuffers: ReadonlySet<string>;
 }
@@ -54,6 +57,7 @@ export interface ExecutionContext {
 /** Records that run in one job; empty between adjacent boundaries. */
 interface Span {
   readonly job: PlacedJob | undefined;
+  readonly isNative: boolean;
   /** The boundary after the span. */
   readonly boundary: string | undefined;
 }
@@ -119,6 +123,7 @@ class ProgramRun {
   readonly #spans: readonly Span[];
   readonly #copyOutputs: () => void;
   readonly #outputs: ReadonlyMap<string, Output>;
+  readonly #firstRuns: FirstRuns;
   readonly #totals: { numRuns: number; flops: number; bytes: number }[];
   #isRunning = false;
   #isDisposed = false;
@@ -132,6 +137,7 @@ class ProgramRun {
     this.#onDispose = onDispose;
     this.#parts = loadParts(program, split.parts, context);
     this.#scalars = this.#parts[0].scalars;
+    this.#firstRuns = new FirstRuns(program, this.#scalars, context.enterNative);
     this.#spans = split.stages.map((stage) => this.#spanOf(stage));
     this.#copyOutputs = this.#copierOf(split.lastCopies);
     this.#outputs = new Map(
@@ -217,13 +223,14 @@ class ProgramRun {
 
   #spanOf(stage: Stage): Span {
     const { boundary, begin, end, copies } = stage;
-    if (begin === end) return { job: undefined, boundary };
-    const { address, share, memory, buffers } = this.#parts[stage.part];
+    if (begin === end) return { job: undefined, isNative: false, boundary };
+    const part = this.#parts[stage.part];
+    const { address, share, memory, buffers } = part;
     const { before, after } = buffers.cachesOf(stage);
     const copy = this.#copierOf(copies);
     const prepareStage = copies.length === 0 ? before : (): void => (before(), copy());
     const job = { address, begin, end, share, runner: memory.runner, before: prepareStage, after };
-    return { job, boundary };
+    return { job, isNative: part.isNative(begin, end), boundary };
   }
 
   #copierOf(copies: readonly PieceCopy[]): () => void {
@@ -247,7 +254,7 @@ class ProgramRun {
   async #runSpans(options: RunOptions): Promise<void> {
     for (const span of this.#spans) {
       options.signal?.throwIfAborted();
-      const waiting = span.job && this.#compute(span.job, options.signal);
+      const waiting = span.job && this.#compute(span.job, span.isNative, options.signal);
       if (waiting !== undefined) await waiting;
       if (span.boundary === undefined) continue;
       await options.onBoundary?.(span.boundary);
@@ -256,14 +263,15 @@ class ProgramRun {
   }
 
   /** Runs a job; returns a promise unless it finishes synchronously. */
-  #compute(job: PlacedJob, signal: AbortSignal | undefined): void | Promise<void> {
+  #compute(job: PlacedJob, isNative: boolean, signal: AbortSignal | undefined): void | Promise<void> {
     const checkAlive = (): void => this.#checkAlive();
     const finish = (isComplete: boolean): void => {
       checkAlive();
       if (!isComplete) signal?.throwIfAborted();
       if (!isComplete) throw new ReleasedError('executable');
     };
-    const result = this.#context.queue.run(job, signal, checkAlive);
+    const run = (): boolean | Promise<boolean> => this.#context.queue.run(job, signal, checkAlive);
+    const result = isNative ? this.#firstRuns.run(job, run) : run();
     return typeof result === 'boolean' ? finish(result) : result.then(finish);
   }
 

@@ -59,6 +59,8 @@ export interface LoadedPart {
   times(): Float64Array;
   /** Whether a record of the part computes with 8-bit activations. */
   isInt8(record: number): boolean;
+  /** Whether a native kernel may compute a record from `begin` to before `end`. */
+  isNative(begin: number, end: number): boolean;
   /** Makes records read these weights in their original layout. */
   refuse(tensors: readonly RepackedTensor[]): void;
 }
@@ -260,6 +262,12 @@ class WrittenPart implements LoadedPart {
 
   isInt8(record: number): boolean {
     return (this.#flags().get(record) & planFlags.int8) !== 0;
+  }
+
+  isNative(begin: number, end: number): boolean {
+    const flags = this.#flags();
+    for (let record = begin; record < end; record++) if ((flags.get(record) & planFlags.native) !== 0) return true;
+    return false;
   }
 
   refuse(tensors: readonly RepackedTensor[]): void {

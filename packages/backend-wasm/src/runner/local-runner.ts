@@ -1,6 +1,7 @@
 /** Runs jobs on the calling thread, record by record, yielding to the host's event loop in between. */
+import { DeviceLostError } from '@winnow/tensor';
 import type { WasmHost } from '../host/host.js';
-import { instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
+import { failureOf, instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
 import { controlWords, heapBase } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
 
@@ -11,20 +12,27 @@ const maxBusyMs = 8;
 
 export class LocalRunner implements Runner {
   readonly numThreads = 1;
+  readonly #kernels: Kernels;
   readonly #host: WasmHost;
+  readonly #onDeath: (failure: DeviceLostError) => void;
   readonly #exports: WasmExports;
   readonly #control: Int32Array;
   #lastYield: number;
   #isCanceled = false;
+  #failure: Error | undefined;
 
-  constructor(kernels: Kernels, memory: WasmMemory, host: WasmHost) {
+  /** @param onDeath called once when a kernel fails with native kernels */
+  constructor(kernels: Kernels, memory: WasmMemory, host: WasmHost, onDeath: (failure: DeviceLostError) => void) {
+    this.#kernels = kernels;
     this.#host = host;
+    this.#onDeath = onDeath;
     this.#exports = instantiate(kernels, memory, host.now);
     this.#control = new Int32Array(memory.buffer, 0, heapBase / 4);
     this.#lastYield = host.now();
   }
 
   run(job: Job): Promise<boolean> | boolean {
+    if (this.#failure !== undefined) throw this.#failure;
     this.#control[jobAt] = job.address;
     if (!job.share.isShort) return this.#runRecords(job);
     const start = this.#host.now();
@@ -38,8 +46,9 @@ export class LocalRunner implements Runner {
     this.#isCanceled = true;
   }
 
-  /** There are no workers that could die. */
-  fail(): void {}
+  fail(failure: Error): void {
+    this.#failure ??= failure;
+  }
 
   async dispose(): Promise<void> {
     this.#isCanceled = true;
@@ -58,7 +67,13 @@ export class LocalRunner implements Runner {
   #run(begin: number, end: number): void {
     this.#control[jobAt + 1] = begin;
     this.#control[jobAt + 2] = end;
-    this.#exports.runAlone();
+    try {
+      this.#exports.runAlone();
+    } catch (cause) {
+      const failure = failureOf(this.#kernels, cause);
+      if (DeviceLostError.isInstance(failure)) this.#onDeath(failure);
+      throw failure;
+    }
   }
 
   async #yieldToHost(): Promise<void> {

@@ -1,7 +1,7 @@
 /** Runs jobs on workers that share the memory. The calling thread only awaits them, without blocking its event loop. */
 import { BackendError, DeviceLostError } from '@winnow/tensor';
 import type { WasmHost, WorkerHandle } from '../host/host.js';
-import { instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
+import { failureOf, instantiate, type Kernels, type WasmExports, type WasmMemory } from '../host/web-assembly.js';
 import { cancelJob, controlWords, heapBase, leave } from '../kernels/layout.generated.js';
 import type { Job, Runner } from './runner.js';
 
@@ -101,8 +101,12 @@ export class WorkerRunner implements Runner {
   #die(cause: unknown): void {
     if (this.#failure !== undefined) return;
     const death = new DeviceLostError({ backend: 'wasm', reason: 'a worker died' }, { cause });
-    this.fail(death);
-    this.#onDeath(death);
+    this.#lose(death);
+  }
+
+  #lose(loss: DeviceLostError): void {
+    this.fail(loss);
+    this.#onDeath(loss);
   }
 
   #endJob(): void {
@@ -125,10 +129,9 @@ export class WorkerRunner implements Runner {
     try {
       this.#alone.runAlone();
     } catch (cause) {
-      throw new BackendError(
-        { backend: 'wasm', message: 'a kernel trapped, which is a bug of this backend' },
-        { cause },
-      );
+      const failure = failureOf(this.#kernels, cause);
+      if (DeviceLostError.isInstance(failure)) this.#lose(failure);
+      throw failure;
     }
   }
 

@@ -49,7 +49,9 @@ export class ModelResources {
   static async open(opened: OpenedModel, options: BackendOptions): Promise<ModelResources> {
     if (options.backend !== undefined) return new ModelResources(opened, options.backend);
     try {
-      const device = await ReplaceableDevice.create(() => createOwnBackend(options));
+      // whatever made the threads of the first backend die, WebAssembly alone can serve its requests
+      const createNext = (): Promise<Backend> => createOwnBackend({ ...options, native: false });
+      const device = await ReplaceableDevice.create(() => createOwnBackend(options), createNext);
       return new ModelResources(opened, device.backend, device);
     } catch (error) {
       await opened.close();

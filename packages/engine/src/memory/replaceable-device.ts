@@ -31,21 +31,25 @@ function unfilled(backend: string, cause: unknown): DeviceLostError {
 export class ReplaceableDevice {
   /** The backend that programs and buffers use. It stays the same when the device behind it changes. */
   readonly backend: Backend;
-  readonly #create: () => Promise<Backend>;
+  readonly #createNext: () => Promise<Backend>;
   readonly #buffers = new Set<DeviceBuffer>();
   readonly #executables = new Set<DeviceExecutable>();
   #current: Backend;
   #failure: DeviceLostError | undefined;
 
-  private constructor(first: Backend, create: () => Promise<Backend>) {
-    this.#create = create;
+  private constructor(first: Backend, createNext: () => Promise<Backend>) {
+    this.#createNext = createNext;
     this.#current = first;
     this.backend = this.#facade(first);
     this.#watch(first);
   }
 
-  static async create(create: () => Promise<Backend>): Promise<ReplaceableDevice> {
-    return new ReplaceableDevice(await create(), create);
+  /** @param createNext creates what replaces a lost device */
+  static async create(
+    create: () => Promise<Backend>,
+    createNext: () => Promise<Backend> = create,
+  ): Promise<ReplaceableDevice> {
+    return new ReplaceableDevice(await create(), createNext);
   }
 
   /**
@@ -55,7 +59,7 @@ export class ReplaceableDevice {
   async replace(fill: () => Promise<void>): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       await this.#disposeCurrent();
-      this.#current = await this.#create();
+      this.#current = await this.#createNext();
       this.#failure = undefined;
       this.#watch(this.#current);
       try {
@@ -105,10 +109,15 @@ export class ReplaceableDevice {
     return buffer.inner;
   }
 
-  #facade({ name, notices = [], isBatchInvariant = false, limits }: Backend): Backend {
+  #facade({ isBatchInvariant = false, limits }: Backend): Backend {
+    const current = (): Backend => this.#current;
     return {
-      name,
-      notices,
+      get name() {
+        return current().name;
+      },
+      get notices() {
+        return current().notices ?? [];
+      },
       isBatchInvariant,
       limits,
       lost: new Promise(() => undefined), // the device is replaced instead

@@ -76,4 +76,40 @@ export const nativeKernelsMutants: readonly Mutant[] = [
     tests: ['packages/backend-wasm/test/batch-invariance.test.ts'],
     only: 'int8 activations',
   },
+  {
+    file: 'packages/native/src/crash-record.node.ts',
+    find: '(isAlive(pid) && start === present.start)',
+    replace: 'false',
+    tests: ['packages/native/test/crash-record.test.ts'],
+  },
+  {
+    file: 'packages/native/src/crash-record.node.ts',
+    find: 'this.#hasReturned ||= isComputing;',
+    replace: 'this.#hasReturned = true;',
+    tests: ['packages/native/test/crash-record.test.ts'],
+  },
+  {
+    file: 'packages/native/src/crash-record.node.ts',
+    find: 'if (--this.#numInside === 0)',
+    replace: '--this.#numInside;',
+    tests: ['packages/native/test/crash-record.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/src/program/first-runs.ts',
+    find: 'isComplete && seen.add(magnitudes)',
+    replace: 'isComplete && seen.clear()',
+    tests: ['packages/backend-wasm/test/native.test.ts'],
+  },
+  {
+    file: 'packages/backend-wasm/src/host/web-assembly.ts',
+    find: 'if (native !== undefined) {',
+    replace: 'if (native === undefined) {',
+    tests: ['packages/backend-wasm/test/native.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/load/resources.ts',
+    find: 'createOwnBackend({ ...options, native: false })',
+    replace: 'createOwnBackend(options)',
+    tests: ['packages/engine/test/native/loss.test.ts'],
+  },
 ];
