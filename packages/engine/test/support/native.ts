@@ -1,8 +1,19 @@
-/** Whether the addon of native kernels has been built for this machine. */
-import { createWasmBackend } from '@winnow/backend-wasm';
+/** The native kernels of this machine in tests. */
+import { createWasmBackend, type CreateWasmBackendOptions } from '@winnow/backend-wasm';
 
-export async function hasNative(): Promise<boolean> {
-  const backend = await createWasmBackend({ numThreads: 1, native: true }).catch(() => undefined);
+const allLevels = ['amx', 'avx512', 'avxvnni', 'avx2', 'i8mm', 'neon'] as const;
+export type Level = (typeof allLevels)[number];
+
+/** Whether a level can be used, by default any: the addon has been built, and the machine has it. */
+export async function hasNative(native: CreateWasmBackendOptions['native'] = true): Promise<boolean> {
+  const backend = await createWasmBackend({ numThreads: 1, native }).catch(() => undefined);
   await backend?.dispose();
   return backend !== undefined;
+}
+
+/** Levels of this machine, best first. */
+export async function usableLevels(): Promise<readonly Level[]> {
+  const found: Level[] = [];
+  for (const level of allLevels) if (await hasNative(level)) found.push(level);
+  return found;
 }

@@ -1,0 +1,128 @@
+/** What models do beyond attention policies, at each level of native kernels, against WebAssembly. */
+import { memorySink, memorySource } from '@winnow/bytes';
+import { demoModelUrl } from '@winnow/demo-model';
+import type { Sidecar } from '@winnow/sparse-inference';
+import { sampled } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import {
+  loadEmbeddingModel,
+  loadModel,
+  type FeedForwardAccess,
+  type LoadOptions,
+  type Model,
+  type Speculative,
+} from '../../src/index.js';
+import { archPath } from '../support/golden-files.js';
+import { coldFilesInMemory as folder, inMemory } from '../support/in-memory.js';
+import { bound, on, rowsOf, text, withBackend, worstOf, type Case } from '../support/native-models.js';
+import { usableLevels, type Level } from '../support/native.js';
+import { makeSidecar } from '../support/sidecars.js';
+
+const greedy = { temperature: 0, ignoreEos: true } as const;
+/** Exact activations, so that the margins of greedy tokens are far above the difference of the two sides. */
+const exact: Case = { activations: 'f32' };
+const levels = await usableLevels();
+
+async function sidecarOf(kind: 'gate-threshold' | 'low-rank'): Promise<Sidecar> {
+  await using model = await loadModel(inMemory(demoModelUrl), {
+    context: 64,
+    trace: { feedForward: true },
+    native: false,
+  });
+  return await makeSidecar(model.feedForward as FeedForwardAccess, {
+    kind,
+    threshold: kind === 'low-rank' ? -0.05 : 1e-30,
+  });
+}
+
+/** 200 greedy tokens: half of them, then the rest from a saved session, which may be restored on another side. */
+async function firstHalf(model: Model): Promise<{ tokens: readonly number[]; saved: Uint8Array }> {
+  using session = model.createSession();
+  const { tokens } = await session.generate(text, { ...greedy, maxTokens: 100 }).result();
+  const sink = memorySink();
+  await session.save(sink);
+  return { tokens, saved: sink.toBytes().slice() };
+}
+
+const secondHalf =
+  (saved: Uint8Array) =>
+  async (model: Model): Promise<readonly number[]> => {
+    using session = await model.restoreSession(memorySource(saved));
+    return (await session.resume({ maxTokens: 100 }).result()).tokens;
+  };
+
+const drafts: readonly Speculative[] = [
+  'lookup',
+  'self=streaming:window=64,sinks=4',
+  'self=sparq:rank=16,topk=64,mean=false',
+];
+
+/** Of the demo model: 64 slots of 6 layers with keys and values of 2 heads of 32, and their positions. */
+const blockBytes = 64 * 4 * (6 * 2 * 2 * 32 + 1);
+
+const tiers: Readonly<Record<string, LoadOptions>> = {
+  'dense, in memory': { kvCache: { offload: { memory: 2 ** 22 } } },
+  'page-topk, in files': { attention: 'decode=page-topk:budget=2,window=20', kvCache: { offload: { folder } } },
+  'streaming, in files': { attention: 'streaming:window=64,sinks=4', kvCache: { offload: { folder } } },
+};
+
+/** The answer to a prompt of which a part is outside the pool. */
+async function tieredAnswer(model: Model): Promise<readonly number[]> {
+  using session = model.createSession();
+  const { tokens } = await session.generate(text.repeat(24), { ...greedy, maxTokens: 16 }).result();
+  expect(model.metrics().tiers?.numStoredTokens).toBeGreaterThan(0);
+  return tokens;
+}
+
+describe.each(levels)('%s', (level) => {
+  test('200 greedy tokens, in sessions that are saved on one side and restored on the other', async () => {
+    const wasm = await on(false, exact, firstHalf);
+    const native = await on(level, exact, firstHalf);
+    expect(native.tokens).toEqual(wasm.tokens);
+    const rest = await on(false, exact, secondHalf(wasm.saved));
+    expect(await on(level, exact, secondHalf(wasm.saved))).toEqual(rest);
+    expect(await on(level, exact, secondHalf(native.saved))).toEqual(rest);
+    expect(await on(false, exact, secondHalf(native.saved))).toEqual(rest);
+  });
+
+  test.each(sampled(drafts, 3, levels.indexOf(level) % 3))('drafts, %s', async (speculative) => {
+    const plain = (model: Model): Promise<readonly number[]> => answerOf(model, 'off');
+    const drafted = (model: Model): Promise<readonly number[]> => answerOf(model, speculative);
+    const expected = await on(false, { ...exact, speculative }, plain);
+    expect(await on(level, { ...exact, speculative }, drafted)).toEqual(expected);
+    expect(await on(level, { ...exact, speculative }, plain)).toEqual(expected);
+  });
+
+  test.each(Object.keys(tiers))('tiers, %s', async (name) => {
+    const options = tiers[name] as LoadOptions;
+    const kvCache = { ...options.kvCache, budget: 9.5 * blockBytes, prefixSharing: false };
+    const given: Case = { ...exact, ...options, kvCache, context: 1024, batchSize: 32, maxSessions: 1 };
+    expect(await on(level, given, tieredAnswer)).toEqual(await on(false, given, tieredAnswer));
+  });
+
+  test.each(['gate-threshold', 'low-rank'] as const)('sparse FFNs, %s', async (kind) => {
+    const given: Case = { ...exact, sparsity: { calibration: await sidecarOf(kind) }, batchSize: 1 };
+    const expected = await on(false, given, rowsOf);
+    expect(worstOf(await on(level, given, rowsOf), expected)).toBeLessThan(bound);
+  });
+
+  const encoders = ['bert-mean', 'nomic-bert', 'modern-bert'].map(
+    (name) => [name, archPath(name, 'model.gguf') as string] as const,
+  );
+  test.each(encoders)('embeddings, %s', async (_name, path) => {
+    const texts = [5, 40, 100].map((length) => Array.from({ length }, (_, i) => 5 + ((i * 7 + length) % 190)));
+    const vectors = (native: Level | false): Promise<Float32Array[]> =>
+      withBackend(native, exact, async (backend) => {
+        await using model = await loadEmbeddingModel(path, { backend });
+        return [...(await model.embed(texts))];
+      });
+    // of unit length, so the bound of log-probabilities around 10 is a tenth
+    expect(worstOf(await vectors(level), await vectors(false))).toBeLessThan(bound / 10);
+  });
+});
+
+async function answerOf(model: Model, speculative: Speculative): Promise<readonly number[]> {
+  const result = await model.generate(text.slice(3), { ...greedy, maxTokens: 60, speculative }).result();
+  if (speculative !== 'off') expect(result.speculation?.numDraftedTokens).toBeGreaterThan(0);
+  return result.tokens;
+}

@@ -1,0 +1,46 @@
+/** Attention policies of whole models at each level of native kernels, against WebAssembly. */
+import { sampled } from '@winnow/test-utils';
+import { describe, expect, test } from 'vitest';
+import { bound, on, rms, rowsOf, worstOf, type Case } from '../support/native-models.js';
+import { usableLevels } from '../support/native.js';
+
+/**
+ * With codes of activations or caches, as a share of what these codes change (root mean square). Where a value is within the
+ * rounding of f32 sums of the boundary of a code, the two sides choose differently, and so do the values that depend on it. If
+ * this was so for half of the codes, the sides would differ by as much as the codes change: the variance of a difference is twice
+ * that of one error.
+ */
+const maxShare = 1;
+
+const policies: readonly (readonly [attention: string, op: string])[] = [
+  ['dense', 'attention'],
+  ['streaming:window=64,sinks=4', 'streaming-attention'],
+  ['decode=page-topk:budget=2,window=20', 'page-topk-attention'],
+  ['decode=page-topk:epsilon=0.05,page=2,window=16', 'page-topk-attention'],
+  ['decode=sparq:rank=16,topk=64,mean=true', 'sparq-attention'],
+  ['prefill=subquadratic:window=32', 'subquadratic-attention'],
+  ['prefill=h2o:chunk=32,local=8,heavy=8', 'h2o-attention'],
+];
+const caches = ['f16', 'q8_0', 'q4_0', 'f32'] as const;
+const cases = policies.flatMap(([attention, op], index) =>
+  (['f32', 'int8'] as const).map((activations) => ({ attention, op, activations, cache: caches[index % 4]! })),
+);
+
+const levels = await usableLevels();
+
+describe.each(levels)('%s', (level) => {
+  test.each(sampled(cases, 3, levels.indexOf(level) % 3))(
+    '$attention, activations in $activations, cache in $cache',
+    async ({ attention, op, activations, cache }) => {
+      const exactCase: Case = { attention, activations: 'f32', kvCache: { dtype: 'f32' }, ops: [op] };
+      const exact = await on(false, { ...exactCase, quantize: 'q8_0' }, rowsOf);
+      const rounded: Case = { ...exactCase, quantize: 'q8_0', activations, kvCache: { dtype: cache } };
+      const wasm = await on(false, rounded, rowsOf);
+      const found = await on(level, rounded, rowsOf);
+      if (activations === 'f32' && cache === 'f32') expect(worstOf(found, wasm)).toBeLessThan(bound);
+      else expect(rms(found, wasm)).toBeLessThan(maxShare * rms(wasm, exact));
+      const native = await on(level, exactCase, rowsOf);
+      expect(worstOf(native, await on(false, exactCase, rowsOf))).toBeLessThan(bound);
+    },
+  );
+});

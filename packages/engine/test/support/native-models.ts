@@ -1,0 +1,107 @@
+/** Models on native kernels beside the same models on WebAssembly. */
+import { readdirSync } from 'node:fs';
+import { createWasmBackend, type WasmBackend } from '@winnow/backend-wasm';
+import { demoModelUrl } from '@winnow/demo-model';
+import type { Backend } from '@winnow/ops';
+import { expect } from 'vitest';
+import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
+import { maxDifference } from './golden-files.js';
+import { inMemory } from './in-memory.js';
+import type { Level } from './native.js';
+
+const demo = inMemory(demoModelUrl);
+
+/**
+ * Of log-probabilities with exact activations: 6 layers of 7 sums, of up to 576 products whose roundings add up to the square
+ * root of that number, relative to logits of 10. Either side may be off by as much.
+ */
+export const bound: number = 2 * 10 * 6 * 7 * Math.sqrt(576) * 2 ** -24;
+
+/** For prompts. */
+export const text =
+  'The old man looked at the sea and said that he had never seen such a storm. The boy looked at the old man and said that the sea was ';
+
+/** Ops with a native kernel: it has the name of its op. */
+const nativeOps = new Set(
+  readdirSync(new URL('../../../native/source/ops/', import.meta.url)).map((file) => file.slice(0, -4)),
+);
+
+/** A backend that counts the records of ops with native kernels that it runs. */
+function counted(backend: WasmBackend): { readonly backend: WasmBackend; readonly ops: Map<string, number> } {
+  const ops = new Map<string, number>();
+  const prepare: Backend['prepare'] = async (program, options) => {
+    const executable = await backend.prepare(program, options);
+    const run: typeof executable.run = async (...call) => {
+      for (const { op } of program.records) if (nativeOps.has(op)) ops.set(op, (ops.get(op) ?? 0) + 1);
+      await executable.run(...call);
+    };
+    return Object.assign(Object.create(executable) as typeof executable, { run });
+  };
+  return { backend: Object.assign(Object.create(backend) as WasmBackend, { prepare }), ops };
+}
+
+/** Calls `use` with a backend. Native kernels have to compute every record of their ops, among them the given ones. */
+export async function withBackend<T>(
+  native: Level | false,
+  { activations, ops = [] }: { readonly activations?: 'f32' | 'int8' | undefined; readonly ops?: readonly string[] },
+  use: (backend: Backend) => Promise<T>,
+): Promise<T> {
+  const numThreads = 2;
+  const watched = counted(await createWasmBackend({ native, numThreads, minSharedWork: 0, activations }));
+  try {
+    const result = await use(watched.backend);
+    const numRecords = [...watched.ops.values()].reduce((sum, count) => sum + count, 0);
+    expect([...watched.ops.keys()]).toEqual(expect.arrayContaining([...ops]));
+    expect(numRecords).toBeGreaterThan(0);
+    expect(watched.backend.numNativeRecords).toBe(native === false ? 0 : numRecords);
+    return result;
+  } finally {
+    await watched.backend.dispose();
+  }
+}
+
+export interface Case extends LoadOptions {
+  readonly location?: Parameters<typeof loadModel>[0];
+  /** Ops that must have run. */
+  readonly ops?: readonly string[];
+}
+
+const known = new Map<string, Promise<unknown>>();
+
+/** What `use` returns for a model on WebAssembly, computed once, or on native kernels. */
+export async function on<T>(native: Level | false, given: Case, use: (model: Model) => Promise<T>): Promise<T> {
+  const { location = demo, ops = [], ...options } = given;
+  const compute = (): Promise<T> =>
+    withBackend(native, { activations: options.activations, ops }, async (backend) => {
+      await using model = await loadModel(location, { context: 512, maxSessions: 2, ...options, backend });
+      return await use(model);
+    });
+  if (native !== false) return compute();
+  const key = `${JSON.stringify(options)} ${String(use)}`;
+  const first = known.get(key) ?? compute();
+  known.set(key, first);
+  return (await first) as T;
+}
+
+/** Log-probabilities of the last tokens of a text, of both phases. */
+export async function rowsOf(model: Model): Promise<Float32Array[]> {
+  const tokens = model.encodePrompt(text.repeat(7));
+  const positions = Array.from({ length: 12 }, (_, index) => tokens.length - 12 + index);
+  const prefill = await model.logprobs(tokens, { positions });
+  const decoded = await model.logprobs(tokens, { positions, phase: 'decode', decodeFrom: tokens.length - 16 });
+  return [...prefill, ...decoded];
+}
+
+export function worstOf(found: readonly Float32Array[], expected: readonly Float32Array[]): number {
+  return Math.max(...found.map((row, at) => maxDifference(row, expected[at] as Float32Array)));
+}
+
+/** Root mean square of the differences. */
+export function rms(a: readonly Float32Array[], b: readonly Float32Array[]): number {
+  let [sum, count] = [0, 0];
+  for (const [row, values] of a.entries()) {
+    for (const [i, value] of values.entries()) sum += (value - b[row]![i]!) ** 2;
+    count += values.length;
+  }
+  return Math.sqrt(sum / count);
+}
