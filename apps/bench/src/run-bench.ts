@@ -31,6 +31,7 @@ import { memories } from './suites/memories.js';
 import { overhead } from './suites/overhead.js';
 import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
+import { experts } from './suites/experts.js';
 import { sparseAttention } from './suites/sparse-attention.js';
 import { speculation } from './suites/speculation.js';
 
@@ -39,6 +40,7 @@ export const suites: readonly Suite[] = [
   overhead,
   gemm,
   gemv,
+  experts,
   attention,
   sparseAttention,
   ffn,

@@ -59,6 +59,10 @@ const expected: Readonly<Record<string, readonly (readonly [string, string])[]>>
     ['q8_0 64x256 T=16, 2 threads: scaling', 'the same, 1 thread'],
   ],
   gemv: [['q4_K 64x256, 1 thread', 'memory read, 1 thread']],
+  experts: [
+    ['q8_0 2 of 8 of 64x256 T=1, 1 thread', 'memory read, 1 thread'],
+    ['q8_0 2 of 8 of 64x256 T=16, 1 thread', 'i8 relaxed dot, 1 thread'],
+  ],
   attention: [
     ['f32 T=1 256 keys 2 layers, 1 thread', 'memory read, 1 thread'],
     ['f32 T=16 64 keys 1 layer, 1 thread', 'f32 relaxed madd, 1 thread'],
@@ -128,7 +132,7 @@ const threadsOf: Readonly<Record<string, readonly number[]>> =
   testCoverage === 'full'
     ? {}
     : {
-        ...{ gemv: [1], attention: [1], 'sparse-attention': [1], ffn: [1] },
+        ...{ gemv: [1], experts: [1], attention: [1], 'sparse-attention': [1], ffn: [1] },
         ...{ 'ffn-tokens': [2], fusions: [2], prefill: [2], memories: [2], decode: [2], speculation: [2] },
       };
 
@@ -289,11 +293,15 @@ test('command line: an unknown model and a comparison without a peer fail with a
 
 test.skipIf(!hasNative)('native kernels are measured beside those of WebAssembly', async () => {
   const asked = ['--native', '--threads', '1', '--dtypes', 'q8_0', '--contexts', '64', '--json'];
-  const { code, out, progress } = await bench('gemm', 'gemv', 'dense-attention', ...quick, ...asked);
+  const { code, out, progress } = await bench('gemm', 'gemv', 'experts', 'attention', ...quick, ...asked);
   expect(progress.split('\n').filter((line) => line.startsWith('bench: ') && !line.includes('busy'))).toEqual([]);
   expect(code).toBe(0);
   const gains = out.split('\n').filter((line) => /: gain/.test(line));
-  expect(gains.map((line) => /"ratioOf":"([^"]+)"/.exec(line)?.[1])).toEqual(
-    ['gemm', 'gemv', 'decode', 'decode', 'prefill'].map(() => 'WebAssembly, 1 thread'),
+  for (const line of gains) expect(line).toContain('"ratioOf":"WebAssembly, 1 thread"');
+  const suitesOf = gains.map((line) => /"suite":"([^"]+)"/.exec(line)?.[1]);
+  const counts = ['gemm', 'gemv', 'experts', 'attention', 'sparse-attention'].map(
+    (name) => suitesOf.filter((each) => each === name).length,
   );
+  // two layers and a tile of prefill; the table, two prompts, four corrections and five policies of decode
+  expect(counts).toEqual([1, 1, 2, 3, 12]);
 });

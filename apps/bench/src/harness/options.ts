@@ -84,7 +84,8 @@ const flags = {
 export const optionsHelp = `options
   --backend wasm|reference   backend to measure
   --threads 1,2              thread counts (default: 1 and all cores; end to end: the largest)
-  --native                   native kernels, beside those of WebAssembly in gemm, gemv, attention and ffn, else instead of them;
+  --native                   native kernels, beside those of WebAssembly in gemm, gemv, experts, attention,
+                             sparse-attention and ffn, else instead of them;
                              WINNOW_NATIVE=avx2 selects a level
   --wasm                     prefill, decode: with --native, also measure the kernels of WebAssembly
   --rounds <n>               measured runs of each contender

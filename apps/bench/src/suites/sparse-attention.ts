@@ -1,7 +1,8 @@
+import type { Backend } from '@winnow/ops';
 import { parsePolicy, sparqTransfers, type SparqPolicy } from '@winnow/sparse-attention';
 import { milliseconds, perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Contender, type Timing } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { measureOptions, sidesOf, threadsText, type Side, type Suite, type SuiteContext } from '../harness/suite.js';
 import { loadPolicy, pairsOf, type PolicyCase } from './attention-programs.js';
 import { crossoverPlot, promptRatePlot, promptTimePlot, sparqPlot } from './sparse-attention-plots.js';
 
@@ -55,31 +56,36 @@ async function* measureTable(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = new Crossover(context, `prompts, ${tablePolicy}`);
-  let first: number | undefined;
+  const crossovers = new Crossovers(context, `prompts, ${tablePolicy}`);
+  const firsts = new Map<string, number>();
   for (const numKeys of lengths) {
     const work = { ...table, policy: tablePolicy, numKeys, numTokens: numKeys, kvDType: 'f32' } as const;
     const numQueries = numKeys <= longestDense ? numKeys : lastQueries;
     const dense = { ...work, policy: 'dense', numTokens: numQueries };
-    const { timings, pairs } = await measureCases(context, { work, dense }, threads, numKeys > 2048 ? 3 : 7);
+    const { sides, pairs } = await measureCases(context, { work, dense }, threads, numKeys > 2048 ? 3 : 7);
     const densePairs = pairsOfLast(numKeys, numKeys);
-    const measured = timings['work']!;
-    const denseMs = timings['dense']!.medianMs * (densePairs / pairsOfLast(numQueries, numKeys));
-    const name = `prompt of ${numKeys}, ${threadsText(threads)}`;
-    const ratio = measured.medianMs / denseMs;
-    const ratioOf = numQueries === numKeys ? 'dense' : `dense, extrapolated from its last ${numQueries} queries`;
-    yield { suite, case: name, ...milliseconds(measured), unit: 'ms', ratio, ratioOf };
-    context.plot(promptTimePlot, 'subquadratic', numKeys, measured.medianMs);
-    context.plot(promptTimePlot, 'dense', numKeys, denseMs);
-    crossover.add(numKeys, ratio);
-    const perHead = { case: `${name}: pairs of a head`, ratio: pairs / densePairs, ratioOf: 'dense' };
+    const scale = densePairs / pairsOfLast(numQueries, numKeys);
+    const prompt = `prompt of ${numKeys}, ${threadsText(threads)}`;
+    const perHead = { case: `${prompt}: pairs of a head`, ratio: pairs / densePairs, ratioOf: 'dense' };
     yield { suite, ...perHead, value: pairs, best: pairs, unit: 'pairs' };
-    const perPair = milliseconds(measured, (pairs * table.numHeads) / 1e6);
-    first ??= perPair.value;
-    const shortest = `the same for ${lengths[0]}`;
-    yield { suite, case: `${name}: pair`, ...perPair, unit: 'ns', ratio: perPair.value / first, ratioOf: shortest };
+    for (const { label, work: measured, dense: ofDense, gain } of sides) {
+      const denseMs = ofDense.medianMs * scale;
+      const name = `${prompt}${label}`;
+      const ratio = measured.medianMs / denseMs;
+      const ratioOf = numQueries === numKeys ? 'dense' : `dense, extrapolated from its last ${numQueries} queries`;
+      yield { suite, case: name, ...milliseconds(measured), unit: 'ms', ratio, ratioOf };
+      context.plot(promptTimePlot, `subquadratic${label}`, numKeys, measured.medianMs);
+      context.plot(promptTimePlot, `dense${label}`, numKeys, denseMs);
+      crossovers.add(label, numKeys, ratio);
+      const perPair = milliseconds(measured, (pairs * table.numHeads) / 1e6);
+      const first = firsts.get(label) ?? perPair.value;
+      firsts.set(label, first);
+      const shortest = `the same for ${lengths[0]}`;
+      yield { suite, case: `${name}: pair`, ...perPair, unit: 'ns', ratio: perPair.value / first, ratioOf: shortest };
+      yield* gainFigures(name, threads, gain);
+    }
   }
-  yield* crossover.figures();
+  yield* crossovers.figures();
 }
 
 async function* measurePrompts(
@@ -88,19 +94,22 @@ async function* measurePrompts(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = new Crossover(context, `prompts, ${policy}`);
+  const crossovers = new Crossovers(context, `prompts, ${policy}`);
   for (const numKeys of lengths.filter((length) => length <= longestDense)) {
     const work = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
     const cases = { work, dense: { ...work, policy: 'dense' } };
-    const { timings } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
-    const [sparse, dense] = [perSecond(numKeys, timings['work']!), perSecond(numKeys, timings['dense']!)];
-    const name = `prompt of ${numKeys}, ${policy}, ${threadsText(threads)}`;
-    yield { suite, case: name, ...sparse, unit: 'tokens/s', ratio: sparse.value / dense.value, ratioOf: 'dense' };
-    context.plot(promptRatePlot, policy, numKeys, sparse.value);
-    context.plot(promptRatePlot, `dense with ${policy.split(':', 1)[0]}`, numKeys, dense.value);
-    crossover.add(numKeys, dense.value / sparse.value);
+    const { sides } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
+    for (const { label, gain, ...timings } of sides) {
+      const [sparse, dense] = [perSecond(numKeys, timings.work), perSecond(numKeys, timings.dense)];
+      const name = `prompt of ${numKeys}, ${policy}, ${threadsText(threads)}${label}`;
+      yield { suite, case: name, ...sparse, unit: 'tokens/s', ratio: sparse.value / dense.value, ratioOf: 'dense' };
+      context.plot(promptRatePlot, `${policy}${label}`, numKeys, sparse.value);
+      context.plot(promptRatePlot, `dense with ${policy.split(':', 1)[0]}${label}`, numKeys, dense.value);
+      crossovers.add(label, numKeys, dense.value / sparse.value);
+      yield* gainFigures(name, threads, gain);
+    }
   }
-  yield* crossover.figures();
+  yield* crossovers.figures();
 }
 
 async function* measureCorrection(
@@ -111,12 +120,14 @@ async function* measureCorrection(
 ): AsyncIterable<Figure> {
   for (const numKeys of lengths.filter((length) => length <= longestDense)) {
     const plain = { ...promptShape, policy, numKeys, numTokens: numKeys, kvDType: context.options.kvDType };
-    const cases = { work: { ...plain, policy: `${policy},${correction}` }, plain };
-    const { timings } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
-    const [work, without] = [timings['work']!, timings['plain']!];
-    const name = `prompt of ${numKeys}, ${cases.work.policy}, ${threadsText(threads)}`;
-    const ratio = work.medianMs / without.medianMs;
-    yield { suite, case: name, ...milliseconds(work), unit: 'ms', ratio, ratioOf: policy };
+    const cases = { work: { ...plain, policy: `${policy},${correction}` }, dense: plain };
+    const { sides } = await measureCases(context, cases, threads, numKeys > 2048 ? 3 : 7, false);
+    for (const { label, work, dense: without, gain } of sides) {
+      const name = `prompt of ${numKeys}, ${cases.work.policy}, ${threadsText(threads)}${label}`;
+      const ratio = work.medianMs / without.medianMs;
+      yield { suite, case: name, ...milliseconds(work), unit: 'ms', ratio, ratioOf: policy };
+      yield* gainFigures(name, threads, gain);
+    }
   }
 }
 
@@ -126,21 +137,30 @@ async function* measureDecode(
   lengths: readonly number[],
   threads: number,
 ): AsyncIterable<Figure> {
-  const crossover = new Crossover(context, policy);
+  const crossovers = new Crossovers(context, policy);
   for (const numKeys of lengths) {
     const { kvDType, quick } = context.options;
     const policyCase = { ...decodeShape, numLayers: quick ? 1 : decodeLayers, policy, numKeys, kvDType };
     const cases = { work: policyCase, dense: { ...policyCase, policy: 'dense' } };
-    const { timings } = await measureCases(context, cases, threads, 15);
-    const [work, dense] = [timings['work']!, timings['dense']!];
-    const ratio = work.medianMs / dense.medianMs;
-    crossover.add(numKeys, ratio);
-    context.plot(crossoverPlot, policy, numKeys, ratio);
-    const name = `token after ${numKeys}, ${policy}, ${threadsText(threads)}`;
-    yield { suite, case: name, ...milliseconds(work, policyCase.numLayers), unit: 'ms', ratio, ratioOf: 'dense' };
-    if (policy === sparq) yield* measureSpeedUp(context, name, numKeys, { work, dense });
+    const { sides } = await measureCases(context, cases, threads, 15);
+    for (const { label, work, dense, gain } of sides) {
+      const ratio = work.medianMs / dense.medianMs;
+      crossovers.add(label, numKeys, ratio);
+      context.plot(crossoverPlot, `${policy}${label}`, numKeys, ratio);
+      const name = `token after ${numKeys}, ${policy}, ${threadsText(threads)}${label}`;
+      yield { suite, case: name, ...milliseconds(work, policyCase.numLayers), unit: 'ms', ratio, ratioOf: 'dense' };
+      if (policy === sparq) yield* measureSpeedUp(context, name, numKeys, { label, work, dense });
+      yield* gainFigures(name, threads, gain);
+    }
   }
-  yield* crossover.figures();
+  yield* crossovers.figures();
+}
+
+/** A native kernel against that of WebAssembly. */
+function* gainFigures(name: string, threads: number, gain: SideTimings['gain']): Iterable<Figure> {
+  if (gain === undefined) return;
+  const ratioOf = `WebAssembly, ${threadsText(threads)}`;
+  yield { suite, case: `${name}: gain`, ...gain, unit: 'x', ratio: gain.value, ratioOf };
 }
 
 /** Elements moved by SparQ, the resulting limit of the speed-up, and the measured speed-up. */
@@ -148,7 +168,7 @@ function* measureSpeedUp(
   context: SuiteContext,
   name: string,
   numKeys: number,
-  { work, dense }: { readonly work: Timing; readonly dense: Timing },
+  { label, work, dense }: Pick<SideTimings, 'label' | 'work' | 'dense'>,
 ): Iterable<Figure> {
   const transfers = sparqTransfers(parsePolicy(sparq) as SparqPolicy, numKeys, decodeShape.headDim);
   const { formula, possibleSpeedup } = transfers;
@@ -161,7 +181,7 @@ function* measureSpeedUp(
     ratioOf: `limit by elements, ${possibleSpeedup.toFixed(2)}`,
   };
   yield { suite, case: `${name}: speed-up`, ...measured, ...ofPossible };
-  context.plot(sparqPlot, `measured, ${sparq}`, numKeys, measured.value);
+  context.plot(sparqPlot, `measured, ${sparq}${label}`, numKeys, measured.value);
   context.plot(sparqPlot, 'possible', numKeys, possibleSpeedup);
 }
 
@@ -198,31 +218,75 @@ class Crossover {
   }
 }
 
+/** One for each side. */
+class Crossovers {
+  readonly #context: SuiteContext;
+  readonly #name: string;
+  readonly #sides = new Map<string, Crossover>();
+
+  constructor(context: SuiteContext, name: string) {
+    this.#context = context;
+    this.#name = name;
+  }
+
+  /** Lengths come in ascending order. */
+  add(label: string, length: number, ratio: number): void {
+    const side = this.#sides.get(label) ?? new Crossover(this.#context, `${this.#name}${label}`);
+    this.#sides.set(label, side);
+    side.add(length, ratio);
+  }
+
+  *figures(): Iterable<Figure> {
+    for (const side of this.#sides.values()) yield* side.figures();
+  }
+}
+
 /** Causal query-key pairs of the last `numQueries` queries. */
 function pairsOfLast(numQueries: number, numKeys: number): number {
   return numQueries * numKeys - (numQueries * (numQueries - 1)) / 2;
 }
 
+interface SideTimings extends Side {
+  readonly work: Timing;
+  readonly dense: Timing;
+  /** How many times faster than WebAssembly, of native kernels. */
+  readonly gain: { readonly value: number; readonly best: number } | undefined;
+}
+
+/** @param cases the case of interest, and the one that it is compared with */
 async function measureCases(
   context: SuiteContext,
-  cases: Readonly<Record<string, PolicyCase>>,
+  cases: Readonly<Record<'work' | 'dense', PolicyCase>>,
   threads: number,
   rounds: number,
   countsPairs = true,
-): Promise<{ timings: Record<string, Timing>; pairs: number }> {
-  const backend = await context.createBackend(threads, 'workers');
+): Promise<{ sides: SideTimings[]; pairs: number }> {
+  const backends: Backend[] = [];
   try {
     const contenders: Record<string, Contender> = {};
     let pairs = 0;
-    for (const [name, policyCase] of Object.entries(cases)) {
-      const loaded = await loadPolicy(backend, policyCase);
-      contenders[name] = loaded;
-      if (name !== 'work' || policyCase.phase !== 'prefill' || !countsPairs) continue;
-      await loaded.run();
-      pairs = await pairsOf(loaded, policyCase.numTokens);
+    for (const { label, isNative } of sidesOf(context)) {
+      const backend = await context.createBackend(threads, 'workers', isNative);
+      backends.push(backend);
+      for (const [name, policyCase] of Object.entries(cases)) {
+        const loaded = await loadPolicy(backend, policyCase);
+        contenders[`${name}${label}`] = loaded;
+        if (name !== 'work' || policyCase.phase !== 'prefill' || !countsPairs) continue;
+        await loaded.run();
+        pairs = await pairsOf(loaded, policyCase.numTokens);
+      }
     }
-    return { timings: await measure(contenders, measureOptions(context.options, rounds)), pairs };
+    const timings = await measure(contenders, measureOptions(context.options, rounds));
+    const of = (name: string, label = ''): Timing => timings[`${name}${label}`] as Timing;
+    const gainOf = ({ medianMs, minMs }: Timing): SideTimings['gain'] => {
+      return { value: of('work').medianMs / medianMs, best: of('work').minMs / minMs };
+    };
+    const sides = sidesOf(context).map((side) => {
+      const work = of('work', side.label);
+      return { ...side, work, dense: of('dense', side.label), gain: side.isNative ? gainOf(work) : undefined };
+    });
+    return { sides, pairs };
   } finally {
-    await backend.dispose();
+    for (const backend of backends) await backend.dispose();
   }
 }
