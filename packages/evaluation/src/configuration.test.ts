@@ -1,5 +1,5 @@
 import { ArgumentError } from '@winnow/tensor';
-import { denseAttention, formatAttention, parseAttention } from '@winnow/sparse-attention';
+import { denseAttention, formatAttention, parseAttention, parsePolicy } from '@winnow/sparse-attention';
 import { expect, it } from 'vitest';
 import { createConfigurations, openOptionsOf } from './configuration.js';
 import { candidatePolicies, defaultPolicies, uniformPolicies } from './policies.js';
@@ -47,5 +47,11 @@ it('tuning tries what evaluations compare, and nothing that saves no time', () =
     expect(candidates.filter((text) => /oracle|dense/.test(text))).toEqual([]);
     expect(candidates.some((text) => text.startsWith('sparq'))).toBe(phase === 'decode');
     expect(candidates.some((text) => text.startsWith('h2o'))).toBe(phase === 'prefill');
+    expect(candidates.some((text) => text.startsWith('verified-topk'))).toBe(phase === 'decode');
+    for (const kind of ['subquadratic', 'streaming', 'h2o']) {
+      const corrected = candidates.filter((text) => text.startsWith(kind) && text.includes('delta='));
+      expect(corrected.length > 0).toBe(phase === 'prefill');
+    }
+    for (const text of candidates) expect(parseAttention(`${phase}=${text}`)[phase].kind).toBe(parsePolicy(text).kind);
   }
 });

@@ -12,22 +12,22 @@ interface KeyBudget {
 interface PolicyFamily {
   /**
    * `compared` by `winnow eval` and tried by `winnow tune`; a `bound` is only compared, since it saves no time; a
-   * `variant` of another family, with the same keys at another cost, is only tried.
+   * `variant` of another family, with the same keys at another cost, is only tried, and so is one that is `corrected`
+   * in prefill.
    */
-  readonly use: 'compared' | 'bound' | 'variant';
+  readonly use: 'compared' | 'bound' | 'variant' | 'corrected';
   /** The policy that visits about this many keys, in its text form. */
   readonly policy: (budget: KeyBudget) => string;
 }
 
 /** Sizes of landmarks and pages are powers of two, so that they divide the block size of the engine's cache. */
 const families: readonly PolicyFamily[] = [
-  {
-    use: 'compared',
-    policy: ({ numKeys }) =>
-      `subquadratic:window=${numKeys},block=${2 ** Math.floor(Math.log2(Math.min(128, numKeys) / 2))}`,
-  },
-  { use: 'compared', policy: ({ numKeys }) => `streaming:window=${numKeys},sinks=4` },
-  { use: 'compared', policy: ({ numKeys }) => `h2o:chunk=${numKeys},local=${numKeys / 4},heavy=${numKeys / 4}` },
+  { use: 'compared', policy: subquadratic },
+  { use: 'compared', policy: streaming },
+  { use: 'compared', policy: h2o },
+  ...[subquadratic, streaming, h2o].map((policy): PolicyFamily => {
+    return { use: 'corrected', policy: (budget) => `${policy(budget)},delta=64` };
+  }),
   { use: 'compared', policy: (budget) => `sparq:rank=${rankOf(budget)},topk=${budget.numKeys}` },
   { use: 'variant', policy: (budget) => `sparq:rank=${rankOf(budget)},topk=${budget.numKeys},layout=both` },
   {
@@ -36,6 +36,18 @@ const families: readonly PolicyFamily[] = [
   },
   { use: 'bound', policy: ({ numKeys }) => `oracle-topk:k=${numKeys}` },
 ];
+
+function subquadratic({ numKeys }: KeyBudget): string {
+  return `subquadratic:window=${numKeys},block=${2 ** Math.floor(Math.log2(Math.min(128, numKeys) / 2))}`;
+}
+
+function streaming({ numKeys }: KeyBudget): string {
+  return `streaming:window=${numKeys},sinks=4`;
+}
+
+function h2o({ numKeys }: KeyBudget): string {
+  return `h2o:chunk=${numKeys},local=${numKeys / 4},heavy=${numKeys / 4}`;
+}
 
 /** Components of SparQ's approximate logits: twice the share of the keys. */
 function rankOf({ share, headDim }: KeyBudget): number {
@@ -58,6 +70,9 @@ function policiesAt(
 /** Visits as many pages as its bounds need, so that no number of keys leads to it. */
 const certified = 'page-topk:budget=all,epsilon=0.05,page=16,window=16';
 
+/** Visit as many keys as the promised error of each output needs. */
+const promised = [0.1, 0.2, 0.5].map((epsilon) => `verified-topk:epsilon=${epsilon},page=16,window=16`);
+
 /**
  * Dense, every policy of the table at three budgets, about 1/16, 1/8 and 1/4 of the tokens, and `page-topk` by its
  * certificate.
@@ -67,9 +82,14 @@ export function defaultPolicies(numTokens: number, headDim: number): string[] {
   return ['dense', ...texts, certified];
 }
 
-/** The policies that `winnow tune` tries in a phase, besides dense: five budgets from 1/32 to 1/2 of the tokens. */
+/**
+ * The policies that `winnow tune` tries in a phase, besides dense: five budgets from 1/32 to 1/2 of the tokens, small ones
+ * also with dense queries that correct the others of a prompt, and `verified-topk` by its promised error.
+ */
 export function candidatePolicies(phase: AttentionPhase, numTokens: number, headDim: number): string[] {
-  const texts = policiesAt([32, 16, 8, 4, 2], { numTokens, headDim }, ['compared', 'variant']);
+  const size = { numTokens, headDim };
+  const corrected = phase === 'prefill' ? policiesAt([16, 8], size, ['corrected']) : [];
+  const texts = [...policiesAt([32, 16, 8, 4, 2], size, ['compared', 'variant']), ...corrected, ...promised];
   return texts.filter((text) => supportsPhase(parsePolicy(text).kind, phase));
 }
 

@@ -96,7 +96,7 @@ function addTuneOptions(command: Command): void {
       numberOption('--rows <n>', 'positions per piece and phase whose distributions are compared', count).default(256),
       numberOption('--decoded <n>', 'tokens per piece that are decoded (default: a quarter, at most 256)', count),
       numberOption('--rounds <n>', 'timed runs of each policy, in turns; the fastest counts', count).default(3),
-      flag('--candidates <list>', 'policies to try, separated by | (default: every policy at five budgets)'),
+      flag('--candidates <list>', 'policies to try, separated by | (default: every policy at several budgets)'),
       choiceOption(
         '--costs <kind>',
         'what to save: measured time, query-key pairs, or both',

@@ -27,10 +27,10 @@ function outputsAfter(token: number): ReadOutput {
   return async (output, target) => target.set(outputs[output]!.slice(0, target.length));
 }
 
-function verifierOf(options: SamplingOptions): Verifier {
+function verifierOf({ logitBias, ...options }: Settings): Verifier {
   const sampling = resolveSampling(options, {}, () => 0);
   return new Verifier({
-    sampler: new Sampler(sampling, vocabSize, vocabSize),
+    sampler: new Sampler(sampling, vocabSize, vocabSize, false, logitBias),
     constraint: undefined,
     numTopLogprobs: 0,
     accept: () => ({ text: '', isShown: true, ending: undefined }),
@@ -51,13 +51,25 @@ async function generate(verifier: Verifier, count: number, draftOf: () => readon
   return tokens.slice(1, count + 1);
 }
 
-const settings: Readonly<Record<string, SamplingOptions>> = {
-  softmax: { temperature: 1, topK: 0, topP: 1, minP: 0 },
+type Settings = SamplingOptions & { readonly logitBias?: Readonly<Record<number, number>> };
+
+const softmax: Settings = { temperature: 1, topK: 0, topP: 1, minP: 0 };
+const penalties: Settings = {
+  ...{ temperature: 1.1, topK: 0, topP: 1, minP: 0, penaltyWindow: 2 },
+  ...{ repetitionPenalty: 1.5, presencePenalty: 0.3, frequencyPenalty: 0.2 },
+};
+const settings: Readonly<Record<string, Settings>> = {
+  softmax,
+  temperature: { ...softmax, temperature: 0.6 },
+  'top-k': { ...softmax, topK: 3 },
+  'top-p': { ...softmax, topP: 0.85 },
+  'min-p': { ...softmax, minP: 0.2 },
   'all samplers': { temperature: 0.8, topK: 4, topP: 0.95, minP: 0.08 },
-  penalties: {
-    ...{ temperature: 1.1, topK: 0, topP: 1, minP: 0, penaltyWindow: 2 },
-    ...{ repetitionPenalty: 1.5, presencePenalty: 0.3, frequencyPenalty: 0.2 },
-  },
+  'repetition penalty': { ...softmax, repetitionPenalty: 1.5, penaltyWindow: 1 },
+  'presence penalty': { ...softmax, presencePenalty: 1, penaltyWindow: -1 },
+  'frequency penalty': { ...softmax, frequencyPenalty: 0.5 },
+  penalties,
+  'all samplers and penalties, a bias': { ...penalties, topK: 4, topP: 0.95, minP: 0.08, logitBias: { 2: 1.5 } },
 };
 
 describe('verification', () => {

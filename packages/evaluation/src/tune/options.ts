@@ -38,7 +38,8 @@ export interface TuneOptions {
   readonly numDecoded?: number | undefined;
   /**
    * What the search saves: measured `time`; `pairs` of queries and keys, which depend on nothing but the other options;
-   * or `both`, the mean of both shares. Default `time`.
+   * or `both`, the mean of both shares. Policies that visit as many keys as their values need, such as `verified-topk`,
+   * have no number of pairs and are only tried for `time`. Default `time`.
    */
   readonly costs?: TuneCosts | undefined;
   /** Timed runs of each policy, in turns; the fastest counts. Default 3. */
