@@ -136,8 +136,9 @@ export class GenerationRun {
     const numCached = numShared + (await this.#restorePages());
     const computeMs = now();
     await this.#prefill(maxTokens > 0);
-    const promptMs = now() - startMs;
     this.#storePages(numCached, now() - computeMs);
+    if (picks.at(-1)?.ending === undefined && maxTokens > 1) await this.#speculation?.prepare(signal);
+    const promptMs = now() - startMs;
     let pausedMs = 0; // while the caller handles the token
     let finishReason: FinishReason | undefined = maxTokens > 0 ? undefined : 'length';
     try {
@@ -258,7 +259,8 @@ export class GenerationRun {
     signal?.throwIfAborted();
     const numKnown = this.#countKnown();
     const speculation = this.#speculation;
-    const draft = speculation === undefined ? noTokens : await speculation.draft(numKnown, this.#maxDraft(numKnown));
+    const draft =
+      speculation === undefined ? noTokens : await speculation.draft(numKnown, this.#maxDraft(numKnown), signal);
     this.#makeRoom(numKnown + draft.length);
     const beginMs = now();
     const step = this.#model.scheduler.run(this.#decodeRequest(numKnown, draft));

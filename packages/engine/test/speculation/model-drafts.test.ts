@@ -116,6 +116,42 @@ describe('draft', () => {
     await draftModel.dispose();
   });
 
+  test('a model with too few sessions drafts for some, and the others decode without', async () => {
+    const draftModel = await load({ quantize: 'q8_0', maxSessions: 1, context: 200 });
+    await use({ draftModel, kvCache: { capacity: 1024 } }, async (model) => {
+      const prompts = [prompt, prompt.slice(9), prompt.toReversed()];
+      const run = (speculative: Speculative) =>
+        Promise.all(prompts.map((text) => model.generate(text, { ...greedy, speculative }).result()));
+      const plain = await run('off');
+      const drafted = await run('draft');
+      expect(drafted.map(({ tokens }) => tokens)).toEqual(plain.map(({ tokens }) => tokens));
+      const counts = drafted.map(({ speculation }) => speculation?.numDraftedTokens);
+      expect(counts.toSorted()).toEqual([0, 0, expect.any(Number)]);
+    });
+    await draftModel.dispose();
+  });
+
+  test('its model computes the prompt with that of the target, not between tokens', async () => {
+    const draftModel = await load({ quantize: 'q8_0', maxSessions: 1 });
+    await use({ draftModel, maxSessions: 1 }, async (model) => {
+      for await (const _ of model.generate(prompt, greedy)) break;
+      expect(draftModel.metrics().steps.numTokens).toBeGreaterThan(prompt.length);
+      const { numTokens } = draftModel.metrics().steps;
+      await model.generate(prompt, { ...greedy, maxTokens: 1 }).result();
+      expect(draftModel.metrics().steps.numTokens).toBe(numTokens);
+      // once aborted, the model that drafts computes no more
+      const stop = new AbortController();
+      const { signal } = stop;
+      const generation = model.generate(prompt.toReversed(), {
+        ...greedy,
+        signal,
+        onPromptProgress: () => stop.abort(),
+      });
+      await expect(generation.result()).rejects.toThrow('abort');
+    });
+    await draftModel.dispose();
+  });
+
   test('a model with other tokens is an error', async () => {
     await use({}, async ({ tokenizer }) => {
       const tokenText = (id: number): string => (id === 7 ? 'other' : tokenizer.tokenText(id));

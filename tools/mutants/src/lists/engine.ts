@@ -307,6 +307,36 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },
   {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'this.#addLoss(this.#draftingMs / plainMs + (numTokens === 1 ? 0 : cost - 1));',
+    replace: 'this.#addLoss(numTokens === 1 ? 0 : cost - 1);',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'numKnown + count <= 2 * this.#maxKnown; count++',
+    replace: 'numKnown + count <= 16; count++',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'if (count === 0) this.#forget(draftClass);',
+    replace: '',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/model-drafters.ts',
+    find: 'this.#numComputed = text.length + tokens.length;',
+    replace: '',
+    tests: ['test/speculation/model-drafts.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/generate.ts',
+    find: 'if (picks.at(-1)?.ending === undefined && maxTokens > 1) await this.#speculation?.prepare(signal);',
+    replace: '',
+    tests: ['test/speculation/model-drafts.test.ts'],
+  },
+  {
     file: 'packages/engine/src/runtime/model-runner.ts',
     find: 'sequence.rollback();',
     replace: '',

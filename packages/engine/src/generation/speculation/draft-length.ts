@@ -2,21 +2,34 @@
 import { maxInvariantTokens } from '@winnow/ops';
 import { modelClass } from './drafter.js';
 
-/** Over any window of this many tokens, drafts may cost at most this share of the speed, by the measured step times. */
-const maxLoss = 0.03;
+/**
+ * Over any window of this many tokens, drafts may cost at most this share of the speed, by the measured times: 3 %, less a margin for costs
+ * that change within a window.
+ */
+const maxLoss = 0.028;
 const windowTokens = 64;
 /** The same as a number of plain steps. */
 const allowance = windowTokens * (1 / (1 - maxLoss) - 1);
+/** Share of what is left of it, times the acceptance rate, that a step may take: a miss must leave room for another draft. */
+const maxShare = 0.8;
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
 const memory = 0.9;
+/** Weight of what is known of drafts after each time that none was made, so that drafts are tried again after some 100 steps. */
+const idleMemory = 0.99;
+/** Tokens that count as accepted, and as compared, before anything is known. */
+const [priorAccepted, priorCompared] = [2, 3];
 /** Step times are the shortest of so many steps. */
 const numTimes = 5;
-/** Steps of several tokens before their cost is known. The first ones are slow: code is new, and threads slept through plain steps. */
+/** Steps of several tokens before drafts are longer. The first ones are slow: code is new, and threads slept through plain steps. */
 const numTrials = 5;
-/** Minimum acceptance rate for these. */
+/** Cost of a drafted token before one was timed, in plain steps; a draft that takes longer hardly pays. */
+const unknownDrafting = 0.5;
+/** Minimum number of tokens that a model computes without drafting. */
+const minBehind = 16;
+/** Minimum acceptance rate for trials. */
 const minTrialRate = 1 / 4;
 /** Times of a size that no step had since so many steps are forgotten, and tried again. */
-const maxAge = 128;
+const maxAge = 256;
 
 /** Accepted drafted tokens, and those that were compared, both weighted. */
 interface Acceptance {
@@ -24,15 +37,34 @@ interface Acceptance {
   compared: number;
 }
 
+/** The time of a draft, and of the tokens that the model computed before. */
+interface DraftTime {
+  readonly numTokens: number;
+  readonly numBehind: number;
+  readonly ms: number;
+}
+
 export class DraftLength {
   readonly #acceptance = new Map<number, Acceptance>();
-  /** Milliseconds of steps by number of tokens, and per token that a model drafts. */
+  /** Milliseconds of plain steps, of one token. */
+  readonly #plain = new Times();
+  /**
+   * Costs in plain steps of that time, which change less than milliseconds do while the context grows and sessions come and go: of
+   * steps by number of tokens, per token that a model drafts, and per token that it computes before.
+   */
   readonly #times = Array.from({ length: maxInvariantTokens + 1 }, () => new Times());
   readonly #drafting = new Times();
-  /** Milliseconds of steps by number of tokens, measured, or between and beyond measured ones by interpolation; 0: unknown. */
-  readonly #costs = new Float64Array(maxInvariantTokens + 1);
-  /** Steps of several tokens that were measured. */
-  #numMeasured = 0;
+  readonly #catchingUp = new Times();
+  /** Drafts before the first plain step. */
+  readonly #early: DraftTime[] = [];
+  /** Milliseconds of drafting since the last step. */
+  #draftingMs = 0;
+  /** Costs of steps by number of tokens, measured, or between and beyond measured ones by interpolation. */
+  readonly #costs = new Float64Array(maxInvariantTokens + 1).fill(1);
+  /** The most tokens of a step whose cost is known. */
+  #maxKnown = 1;
+  /** Steps of several tokens. */
+  #numLong = 0;
   #numSteps = 0;
   /**
    * What the last tokens cost beyond plain decoding, in plain steps: the first token of a step bears its cost, and those that were
@@ -41,9 +73,19 @@ export class DraftLength {
   readonly #losses = new Float64Array(windowTokens);
   #nextLoss = 0;
 
-  /** Records the time in which a model computed a draft. */
-  noteDrafting(numTokens: number, ms: number): void {
-    this.#drafting.add(ms / Math.max(1, numTokens), this.#numSteps);
+  /**
+   * Records the time in which a model computed a draft.
+   * @param numBehind tokens that it computed before the draft
+   */
+  noteDrafting(numTokens: number, numBehind: number, ms: number): void {
+    this.#draftingMs += ms;
+    this.#early.push({ numTokens, numBehind, ms });
+    if (this.#plain.isKnown) this.#noteEarly();
+  }
+
+  /** Begins to decode: what was drafted before belongs to the prompt. */
+  begin(): void {
+    this.#draftingMs = 0;
   }
 
   /**
@@ -53,64 +95,108 @@ export class DraftLength {
    */
   noteStep(draftClass: number, numKnown: number, numDrafted: number, numAccepted: number, ms: number): void {
     const numTokens = numKnown + numDrafted;
-    const isTrial = this.#numMeasured < numTrials;
-    this.#times[numTokens]?.add(ms, ++this.#numSteps);
-    this.#updateCosts();
+    this.#numSteps++;
+    if (numTokens === 1) {
+      this.#plain.add(ms, this.#numSteps);
+      this.#noteEarly();
+    }
+    const plainMs = this.#plain.median;
+    if (plainMs > 0) {
+      const cost = ms / plainMs;
+      if (numTokens > 1) this.#noteCost(numTokens, cost);
+      this.#addLoss(this.#draftingMs / plainMs + (numTokens === 1 ? 0 : cost - 1));
+    }
+    this.#draftingMs = 0;
     if (numDrafted > 0) this.#noteDraft(draftClass, numDrafted, numAccepted);
-    const draftMs = draftClass === modelClass ? numDrafted * this.#drafting.shortest : 0;
-    const plainMs = this.#costs[1] as number;
-    const measuredMs = this.#costs[numTokens] ?? plainMs;
-    const stepMs = isTrial ? Math.min(measuredMs, numTokens * plainMs) : measuredMs;
-    this.#addLoss(plainMs === 0 ? 0 : (stepMs + draftMs) / plainMs - 1);
     for (let i = 0; i < numAccepted; i++) this.#addLoss(-1);
   }
 
   /**
    * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second. All that it costs is a loss
-   * to windows that end with its first token, whatever it accepts: this may take the part of what is left of the allowance that is the
-   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each, and as much to
-   * draft.
+   * to windows that end with its first token, whatever it accepts: this may take `maxShare` of what is left of the allowance, times the
+   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each;
+   * then drafts become twice as long at most.
+   * @param numBehind tokens that a model has to compute before it drafts
    */
-  choose(draftClass: number, numKnown: number, maxDrafted: number): number {
-    const plainMs = this.#costs[1] as number;
-    if (plainMs === 0) return 0; // no step has been measured
+  choose(draftClass: number, numKnown: number, maxDrafted: number, numBehind = 0): number {
+    if (!this.#plain.isKnown) return 0;
+    const count = this.#best(draftClass, numKnown, maxDrafted, numBehind * this.#catchingUp.median);
+    if (count === 0) this.#forget(draftClass);
+    return count;
+  }
+
+  /**
+   * How many of the tokens that a model has to compute before it drafts it should compute now, without a draft: otherwise they become so
+   * many while no drafts are made that a draft would cost too much. None for a model that is too slow to follow the text.
+   */
+  chooseBehind(numBehind: number): number {
+    const cost = this.#catchingUp.median;
+    if (this.#rateOf(modelClass) <= minTrialRate || cost * windowTokens > allowance) return 0;
+    const left = maxShare * (allowance - this.#highestLoss());
+    return cost * Math.min(numBehind, minBehind) > left ? 0 : Math.min(numBehind, Math.floor(left / cost));
+  }
+
+  /** @param behind the cost of what a model computes before it drafts */
+  #best(draftClass: number, numKnown: number, maxDrafted: number, behind: number): number {
     const isComputed = draftClass === modelClass;
+    const drafting = !isComputed ? 0 : this.#drafting.isKnown ? this.#drafting.median : unknownDrafting;
     const rate = this.#rateOf(draftClass);
-    const spent = this.#highestLoss();
-    if (this.#numMeasured < numTrials || (isComputed && !this.#drafting.isKnown)) {
-      return rate > minTrialRate && spent <= Math.max(0, allowance - (isComputed ? 2 : 1))
-        ? Math.min(1, maxDrafted)
-        : 0;
+    const left = allowance - this.#highestLoss();
+    this.#forgetOld();
+    if (this.#maxKnown === 1 || this.#numLong < numTrials) {
+      return rate > minTrialRate && 1 + drafting + behind <= left ? Math.min(1, maxDrafted) : 0;
     }
-    const draftMs = isComputed ? this.#drafting.shortest : 0;
-    const limitMs = plainMs * (1 + rate * (allowance - spent));
     let best = 0;
     let bestSpeed = 1 / (this.#costs[numKnown] as number);
     let expected = 1;
     let probability = rate;
-    for (let count = 1; count <= maxDrafted; count++) {
-      const ms = (this.#costs[numKnown + count] as number) + count * draftMs;
-      if (ms > limitMs) break;
+    for (let count = 1; count <= maxDrafted && numKnown + count <= 2 * this.#maxKnown; count++) {
+      const cost = (this.#costs[numKnown + count] as number) + count * drafting + behind;
+      if (cost - 1 > maxShare * rate * left) break;
       expected += probability;
       probability *= rate;
-      if (expected / ms <= bestSpeed) continue;
+      if (expected / cost <= bestSpeed) continue;
       best = count;
-      bestSpeed = expected / ms;
+      bestSpeed = expected / cost;
     }
     return best;
   }
 
+  #noteEarly(): void {
+    for (const { numTokens, numBehind, ms } of this.#early) {
+      const cost = ms / this.#plain.median;
+      if (numBehind === 0) this.#drafting.add(cost / Math.max(1, numTokens), this.#numSteps);
+      else this.#catchingUp.add(Math.max(0, cost - numTokens * this.#drafting.median) / numBehind, this.#numSteps);
+    }
+    this.#early.length = 0;
+  }
+
   #noteDraft(draftClass: number, numDrafted: number, numAccepted: number): void {
-    let acceptance = this.#acceptance.get(draftClass);
-    if (acceptance === undefined) this.#acceptance.set(draftClass, (acceptance = { accepted: 0, compared: 0 }));
+    const acceptance = this.#acceptanceOf(draftClass);
     acceptance.accepted = memory * acceptance.accepted + numAccepted;
     acceptance.compared = memory * acceptance.compared + Math.min(numDrafted, numAccepted + 1);
   }
 
-  /** Probability that a drafted token is right if those before it are; 2/3 before anything is known. */
+  /** Forgets some of what is known of drafts that are not made. */
+  #forget(draftClass: number): void {
+    const acceptance = this.#acceptanceOf(draftClass);
+    acceptance.accepted += (1 - idleMemory) * (priorAccepted - acceptance.accepted);
+    acceptance.compared += (1 - idleMemory) * (priorCompared - acceptance.compared);
+  }
+
+  #acceptanceOf(draftClass: number): Acceptance {
+    let acceptance = this.#acceptance.get(draftClass);
+    if (acceptance === undefined) {
+      acceptance = { accepted: priorAccepted, compared: priorCompared };
+      this.#acceptance.set(draftClass, acceptance);
+    }
+    return acceptance;
+  }
+
+  /** Probability that a drafted token is right if those before it are. */
   #rateOf(draftClass: number): number {
-    const acceptance = this.#acceptance.get(draftClass);
-    return acceptance === undefined ? 2 / 3 : (acceptance.accepted + 2) / (acceptance.compared + 3);
+    const { accepted, compared } = this.#acceptanceOf(draftClass);
+    return accepted / compared;
   }
 
   #addLoss(loss: number): void {
@@ -128,30 +214,41 @@ export class DraftLength {
     return highest;
   }
 
+  #noteCost(numTokens: number, cost: number): void {
+    this.#numLong++;
+    this.#times[numTokens]?.add(cost, this.#numSteps);
+    this.#updateCosts();
+  }
+
+  #forgetOld(): void {
+    let hasForgotten = false;
+    for (const times of this.#times) hasForgotten = times.forgetBefore(this.#numSteps - maxAge) || hasForgotten;
+    if (hasForgotten) this.#updateCosts();
+  }
+
   #updateCosts(): void {
-    const plain = this.#times[1] as Times;
-    let last = 0;
-    this.#numMeasured = 0;
-    for (let size = 1; size <= maxInvariantTokens; size++) {
+    let last = 1;
+    for (let size = 2; size <= maxInvariantTokens; size++) {
       const times = this.#times[size] as Times;
-      if (size > 1) times.forgetBefore(this.#numSteps - maxAge);
       if (!times.isKnown) continue;
-      if (size > 1) this.#numMeasured += times.count;
-      const from = last === 0 ? times.shortest : (this.#costs[last] as number);
-      const perToken = last === 0 ? 0 : (times.shortest - from) / (size - last);
+      const from = this.#costs[last] as number;
+      const perToken = (times.shortest - from) / (size - last);
       for (let i = last + 1; i <= size; i++) this.#costs[i] = from + perToken * (i - last);
       last = size;
     }
-    const lastMs = this.#costs[last] as number;
-    const perToken = last === 1 ? lastMs : Math.max(0, lastMs - plain.shortest) / (last - 1);
-    for (let size = last + 1; size <= maxInvariantTokens; size++) this.#costs[size] = lastMs + perToken * (size - last);
+    this.#maxKnown = last;
+    const lastCost = this.#costs[last] as number;
+    const perToken = last === 1 ? 1 : Math.max(0, lastCost - 1) / (last - 1);
+    for (let size = last + 1; size <= maxInvariantTokens; size++) {
+      this.#costs[size] = lastCost + perToken * (size - last);
+    }
   }
 }
 
-/** The latest times of one kind of step. */
+/** The latest times, or costs, of one kind of step. */
 class Times {
   count = 0;
-  /** The shortest of them: pauses of the process, and threads that have to wake up, only make steps longer. */
+  /** The least of them: pauses of the process, and threads that have to wake up, only make steps longer. */
   shortest = 0;
   readonly #latest = new Float64Array(numTimes);
   #next = 0;
@@ -161,18 +258,26 @@ class Times {
     return this.count > 0;
   }
 
-  add(ms: number, step: number): void {
-    this.#latest[this.#next] = ms;
+  /** 0 if none is known. */
+  get median(): number {
+    if (this.count === 0) return 0;
+    return this.#latest.slice(0, this.count).sort()[this.count >> 1] as number;
+  }
+
+  add(value: number, step: number): void {
+    this.#latest[this.#next] = value;
     this.#next = (this.#next + 1) % numTimes;
     this.count = Math.min(numTimes, this.count + 1);
     this.#lastStep = step;
-    this.shortest = ms;
+    this.shortest = value;
     for (let i = 0; i < this.count; i++) this.shortest = Math.min(this.shortest, this.#latest[i] as number);
   }
 
-  forgetBefore(step: number): void {
-    if (this.#lastStep >= step) return;
+  /** Forgets all if the last one is older; returns whether it did. */
+  forgetBefore(step: number): boolean {
+    if (this.count === 0 || this.#lastStep >= step) return false;
     this.count = 0;
     this.#next = 0;
+    return true;
   }
 }

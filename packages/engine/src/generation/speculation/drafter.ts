@@ -21,10 +21,20 @@ export interface Drafter {
 
 /** Computes drafts with a model: every token takes time, so that their number is chosen before. */
 export interface ModelDrafter {
+  /** Number of tokens of the text that it has to compute before it drafts, besides those that the target's cache lacks. */
+  numBehind(text: readonly number[]): number;
+  /** Computes the first `count` of these. @throws the signal's reason when aborted */
+  catchUp(text: readonly number[], count: number, signal: AbortSignal | undefined): Promise<void>;
   /**
    * The most probable `count` tokens, one after the other, or fewer at the end of the context.
    * @param known the last tokens of the text, which the target's cache lacks
+   * @throws the signal's reason when aborted
    */
-  draft(text: readonly number[], known: readonly number[], count: number): Promise<readonly number[]>;
+  draft(
+    text: readonly number[],
+    known: readonly number[],
+    count: number,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly number[]>;
   dispose(): void;
 }

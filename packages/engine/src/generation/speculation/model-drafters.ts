@@ -15,6 +15,13 @@ export class SelfDrafter implements ModelDrafter {
     this.#sequence = sequence;
   }
 
+  /** The target's cache is its own. */
+  numBehind(): number {
+    return 0;
+  }
+
+  async catchUp(): Promise<void> {}
+
   async draft(_text: readonly number[], known: readonly number[], count: number): Promise<readonly number[]> {
     try {
       return await this.#scheduler.draft(this.#sequence, known, count);
@@ -31,18 +38,50 @@ export class SelfDrafter implements ModelDrafter {
 export class SmallerDrafter implements ModelDrafter {
   readonly #model: DraftModel;
   #session: DraftSession | undefined;
+  /** Tokens of the last draft and of the text before it. */
+  #numComputed = 0;
 
   constructor(model: DraftModel) {
     this.#model = model;
   }
 
-  async draft(text: readonly number[], _known: readonly number[], count: number): Promise<readonly number[]> {
+  /** The last token is computed with every draft. */
+  numBehind(text: readonly number[]): number {
+    return Math.max(0, text.length - 1 - this.#numComputed);
+  }
+
+  async draft(
+    text: readonly number[],
+    _known: readonly number[],
+    count: number,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly number[]> {
     const maxTokens = Math.min(count, this.#model.contextSize - text.length);
-    if (maxTokens <= 0) return [];
-    this.#session ??= this.#model.createSession();
+    return maxTokens <= 0 ? [] : this.#generate(text, maxTokens, signal);
+  }
+
+  async catchUp(text: readonly number[], count: number, signal: AbortSignal | undefined): Promise<void> {
+    const numTokens = this.#numComputed + count;
+    if (numTokens < this.#model.contextSize) await this.#generate(text.slice(0, numTokens), 0, signal);
+  }
+
+  async #generate(
+    text: readonly number[],
+    maxTokens: number,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly number[]> {
     const options = { temperature: 0, maxTokens, ignoreEos: true, speculative: 'off' } as const;
-    const { tokens } = await this.#session.generate(text, options).result();
-    return tokens;
+    try {
+      this.#session ??= this.#model.createSession();
+      const { tokens } = await this.#session
+        .generate(text, signal === undefined ? options : { ...options, signal })
+        .result();
+      this.#numComputed = text.length + tokens.length;
+      return tokens;
+    } catch (error) {
+      if (CapacityError.isInstance(error)) return []; // other sessions have its sessions or blocks
+      throw error;
+    }
   }
 
   dispose(): void {

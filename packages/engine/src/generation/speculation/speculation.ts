@@ -32,28 +32,68 @@ export class Speculation {
     if (this.#parts.model !== undefined) this.#text.push(tokenId);
   }
 
+  /**
+   * Lets the model that drafts compute the prompt, and measures how long it drafts: twice, since the first draft also computes the prompt.
+   * Cost: the prompt, and two tokens.
+   */
+  async prepare(signal: AbortSignal | undefined): Promise<void> {
+    const { model } = this.#parts;
+    if (model === undefined) return;
+    for (let run = 0; run < 2; run++) await this.#timeDraft(model, 1, 1, signal);
+    this.#length.begin();
+  }
+
   /** Drafts for the next step. @param numKnown tokens of the step that are not drafted */
-  draft(numKnown: number, maxDrafted: number): readonly number[] | Promise<readonly number[]> {
+  draft(
+    numKnown: number,
+    maxDrafted: number,
+    signal: AbortSignal | undefined,
+  ): readonly number[] | Promise<readonly number[]> {
     const { lookup, model } = this.#parts;
     this.#draftClass = noClass;
     if (maxDrafted <= 0) return noTokens;
     const found = lookup?.find() ?? noClass;
     const count = found === noClass ? 0 : this.#length.choose(found, numKnown, maxDrafted);
     if (lookup === undefined || count === 0) {
-      return model === undefined ? noTokens : this.#computeDraft(model, numKnown, maxDrafted);
+      return model === undefined ? noTokens : this.#computeDraft(model, numKnown, maxDrafted, signal);
     }
     this.#draftClass = found;
     return lookup.draft(count);
   }
 
-  async #computeDraft(model: ModelDrafter, numKnown: number, maxDrafted: number): Promise<readonly number[]> {
+  async #computeDraft(
+    model: ModelDrafter,
+    numKnown: number,
+    maxDrafted: number,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly number[]> {
+    const numBehind = model.numBehind(this.#text);
+    const count = this.#length.choose(modelClass, numKnown, maxDrafted, numBehind);
+    if (count > 0) {
+      this.#draftClass = modelClass;
+      return this.#timeDraft(model, numKnown, count, signal);
+    }
+    const numCaughtUp = numBehind === 0 ? 0 : this.#length.chooseBehind(numBehind);
+    if (numCaughtUp > 0) {
+      const beginMs = this.#parts.now();
+      await model.catchUp(this.#text, numCaughtUp, signal);
+      this.#length.noteDrafting(0, numCaughtUp, this.#parts.now() - beginMs);
+    }
+    return noTokens;
+  }
+
+  async #timeDraft(
+    model: ModelDrafter,
+    numKnown: number,
+    count: number,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly number[]> {
     const { now } = this.#parts;
-    const count = this.#length.choose(modelClass, numKnown, maxDrafted);
-    if (count === 0) return noTokens;
+    const text = this.#text;
+    const numBehind = model.numBehind(text);
     const beginMs = now();
-    const tokens = await model.draft(this.#text, this.#text.slice(-numKnown), count);
-    this.#length.noteDrafting(numKnown - 1 + tokens.length, now() - beginMs);
-    this.#draftClass = modelClass;
+    const tokens = await model.draft(text, text.slice(-numKnown), count, signal);
+    this.#length.noteDrafting(numKnown - 1 + tokens.length, numBehind, now() - beginMs);
     return tokens;
   }
 
