@@ -122,6 +122,23 @@ test('generateText: provider options', async () => {
   expect(warnings).toEqual([]);
 });
 
+test('speculative: a setting of the model, or of a call', async () => {
+  const kinds: unknown[] = [];
+  const generate: Model['generate'] = (input, options) => {
+    kinds.push(options?.speculative);
+    return model.generate(input, options);
+  };
+  const drafts = languageModel({ ...model, generate }, { speculative: 'auto' });
+  await generateText({ model: drafts, prompt, maxOutputTokens: 2 });
+  await generateText({
+    model: drafts,
+    prompt,
+    maxOutputTokens: 2,
+    providerOptions: { winnow: { speculative: 'off' } },
+  });
+  expect(kinds).toEqual(['auto', 'off']);
+});
+
 test('unknown options are errors that name the nearest one', async () => {
   const misspelled = { winnow: { penaltyWindw: 3 } };
   await expect(

@@ -2,6 +2,7 @@
 import { AIMessage, ChatMessage, HumanMessage } from '@langchain/core/messages';
 import { StringOutputParser } from '@langchain/core/output_parsers';
 import { ChatPromptTemplate } from '@langchain/core/prompts';
+import type { Model } from '@winnow/engine';
 import { ArgumentError, CapacityError } from '@winnow/tensor';
 import { expect, test } from 'vitest';
 import { ChatWinnow, type ChatWinnowFields } from '../src/index.js';
@@ -33,6 +34,18 @@ test('call options override constructor options', async () => {
   expect((await drawn.invoke('Hello')).text).toBe((await drawn.invoke('Hello')).text);
   expect((await drawn.invoke('Hello', { seed: 8 })).text).not.toBe((await drawn.invoke('Hello')).text);
   await expect(create({ temperature: -1 }).invoke('Hello')).rejects.toSatisfy(ArgumentError.isInstance);
+});
+
+test('speculative: a field of the model, or of a call', async () => {
+  const kinds: unknown[] = [];
+  const generate: Model['generate'] = (input, options) => {
+    kinds.push(options?.speculative);
+    return model().generate(input, options);
+  };
+  const chat = create({ model: { ...model(), generate }, speculative: 'auto' });
+  await chat.invoke('Hello');
+  await chat.invoke('Hello', { speculative: 'off' });
+  expect(kinds).toEqual(['auto', 'off']);
 });
 
 test('works in a chain', async () => {

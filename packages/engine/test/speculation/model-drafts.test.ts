@@ -116,6 +116,10 @@ describe('draft', () => {
     await draftModel.dispose();
   });
 
+  test('without a model it is an error', () => expect(load({ speculative: 'draft' })).rejects.toThrow('draftModel'));
+});
+
+describe('the model that drafts', () => {
   test('a model with too few sessions drafts for some, and the others decode without', async () => {
     const draftModel = await load({ quantize: 'q8_0', maxSessions: 1, context: 200 });
     await use({ draftModel, kvCache: { capacity: 1024 } }, async (model) => {
@@ -164,8 +168,6 @@ describe('draft', () => {
       await expect(sameSize).rejects.toThrow('got another token 7');
     });
   });
-
-  test('without a model it is an error', () => expect(load({ speculative: 'draft' })).rejects.toThrow('draftModel'));
 });
 
 /**

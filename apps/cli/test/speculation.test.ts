@@ -1,0 +1,21 @@
+/** `--speculative` of `winnow run` on the demo model. */
+import * as engine from '@winnow/engine';
+import { expect, test } from 'vitest';
+import { runCli } from './run-cli.js';
+
+const verse = 'The old man looked at the sea, and the sea looked at the old man. ';
+
+test('every kind of drafts gives the text of plain decoding, and the summary counts them', async () => {
+  const run = (...flags: string[]) =>
+    runCli(engine, ['run', '-t', '1', '-p', verse.repeat(4), '-n', '30', '--temperature', '0', '--summary', ...flags]);
+  const plain = await run();
+  expect(plain.stderr).not.toContain('drafted');
+  for (const kind of ['lookup', 'auto', 'self=streaming:window=64,sinks=4']) {
+    const { code, stdout, stderr } = await run('--speculative', kind);
+    expect([code, stdout]).toEqual([0, plain.stdout]);
+    const [, accepted, drafted] = /, (\d+) of (\d+) drafted tokens accepted\)/.exec(stderr) ?? [];
+    expect(Number(drafted)).toBeGreaterThan(0);
+    expect(Number(accepted)).toBeLessThanOrEqual(Number(drafted));
+  }
+  expect((await run('--speculative', 'guess')).stderr).toContain('--speculative: expected off');
+});
