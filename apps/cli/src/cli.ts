@@ -17,6 +17,7 @@ import { registerRun } from './commands/run.js';
 import { registerServe } from './commands/serve.js';
 import { registerTokenize } from './commands/tokenize.js';
 import { registerTune } from './commands/tune.js';
+import { registerWorker } from './commands/worker/command.js';
 import { joinScaledAdapters } from './flags/scaled-adapters.js';
 import { CommandHost } from './commands/command-host.js';
 import { errorLine, exitCodeOf, exitCodes, OutputClosedError } from './errors/errors.js';
@@ -106,6 +107,7 @@ function createProgram(io: CliIo, out: Output, writeHelp: (text: string) => void
   registerChat(program, host);
   registerServe(program, host);
   registerBatch(program, host);
+  registerWorker(program, host);
   registerTokenize(program, host);
   registerDetokenize(program, host);
   registerLogits(program, host);

@@ -91,8 +91,8 @@ const lateCheckMs = 5_000;
 /**
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
- * @throws {ArgumentError} when neither a model nor a catalog is given, two models have the same id, an API key is empty,
- *   a limit is not valid, or `page` has no page
+ * @throws {ArgumentError} when neither a model nor a catalog is given and `batches.concurrency` is not 0, two models have the
+ *   same id, an API key is empty, a limit is not valid, or `page` has no page
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
   checkOptions(options, serverOptionNames);
@@ -105,7 +105,8 @@ export async function createServer(options: ServerOptions): Promise<WinnowServer
   }
   const listener = new ModelListener(options);
   const registry = new ModelRegistry(options, limits, listener);
-  if (registry.given().length === 0 && registry.pool === undefined) {
+  const answersNothing = options.batches?.concurrency === 0;
+  if (registry.given().length === 0 && registry.pool === undefined && !answersNothing) {
     throw new ArgumentError({ argument: 'models', expected: 'at least one model', actual: 'none' });
   }
   if (options.apiKeys?.includes('') === true) {
@@ -225,7 +226,7 @@ class HttpServer implements WinnowServer {
   }
 
   call(request: InternalRequest): Promise<InternalResponse> {
-    return this.#calls.call(this.#app, request, undefined);
+    return this.#calls.call(this.#app, request);
   }
 
   openApi(): object {
@@ -241,12 +242,11 @@ class HttpServer implements WinnowServer {
     const { jobs, blobs, maxFileBytes = defaultFileBytes } = batches;
     checkCount('batches.maxFileBytes', maxFileBytes);
     const numSlots = Math.max(2, ...models.map(({ maxSessions = defaultConcurrency }) => maxSessions));
-    const { concurrency = numSlots - 1 } = batches;
-    checkCount('batches.concurrency', concurrency);
+    const { concurrency = numSlots - 1, queues } = batches;
+    checkCount('batches.concurrency', concurrency, 0);
     const { ownerOf, reportError } = this.#context;
-    const call = (request: InternalRequest, owner: string | undefined): Promise<InternalResponse> =>
-      this.#calls.call(this.#app, request, owner);
-    const service = new BatchService({ jobs, blobs, concurrency, call, reportError });
+    const call = (request: InternalRequest): Promise<InternalResponse> => this.call(request);
+    const service = new BatchService({ jobs, blobs, concurrency, queues, call, reportError });
     registerProtocol(this.#app, openAiProtocol, reportError, (scope) => {
       registerFileRoutes(scope, { files: service.files, ownerOf, maxFileBytes, corsOrigins });
       registerBatchRoutes(scope, service, ownerOf);

@@ -25,4 +25,5 @@ export type { InternalRequest, InternalResponse } from './http/internal-calls.js
 export { batchEndpoints, type BatchEndpoint } from './schemas/batches.js';
 export { batchResults, type ResultKind } from './batches/batch-results.js';
 export { enqueueBatchLines, type EnqueuedLines, type EnqueueLinesOptions } from './batches/enqueue-lines.js';
+export { batchQueueOf } from './batches/batch-line.js';
 export { batchLineHandler, type LineHandlerOptions } from './batches/line-handler.js';

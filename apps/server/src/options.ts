@@ -96,18 +96,29 @@ export interface OnDemandOptions {
 
 /** Where files and batches are. The server works on them, and the caller closes the store after it. */
 export interface BatchOptions {
-  /** Lines of batches until they are done; for this server alone. */
+  /** Lines of batches until they are done. Workers in other processes and other servers may share it. */
   readonly jobs: JobStore;
-  /** Files of requests and of results. It must list. */
+  /** Files of requests and of results, for this server alone. It must list. */
   readonly blobs: BlobStore;
   /** Maximum size of an uploaded file in bytes. Default 200 MiB. */
   readonly maxFileBytes?: number;
-  /** Maximum number of lines at once. Default: one less than the slots of the model with the most, so that clients find one free. */
+  /**
+   * Maximum number of lines at once; 0: workers in other processes answer them. Default: one less than the slots of the model with
+   * the most, so that clients find one free.
+   */
   readonly concurrency?: number;
+  /**
+   * Models whose lines this server answers, as `batchQueueOf` names them. Default: all lines, also those for models that it does not
+   * have, which fail.
+   */
+  readonly queues?: readonly string[];
 }
 
 export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
-  /** Models for chat and completions. Default: none; at least one model of any kind, or a catalog, is required. */
+  /**
+   * Models for chat and completions. Default: none; at least one model of any kind, or a catalog, is required, unless
+   * `batches.concurrency` is 0.
+   */
   readonly models?: readonly ServedModel[];
   /** Models for embeddings. Default: none. */
   readonly embeddingModels?: readonly ServedEmbeddingModel[];
@@ -147,7 +158,13 @@ const servedModelNames: OptionNames<ServedModel> = { id: true, model: true, maxS
 const servedEmbeddingModelNames: OptionNames<ServedEmbeddingModel> = { id: true, model: true };
 const servedRerankerNames: OptionNames<ServedReranker> = { id: true, model: true };
 
-const batchOptionNames: OptionNames<BatchOptions> = { jobs: true, blobs: true, maxFileBytes: true, concurrency: true };
+const batchOptionNames: OptionNames<BatchOptions> = {
+  jobs: true,
+  blobs: true,
+  maxFileBytes: true,
+  concurrency: true,
+  queues: true,
+};
 
 export const serverOptionNames: OptionNames<ServerOptions> = {
   ...limitNames,

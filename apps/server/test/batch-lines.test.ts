@@ -270,3 +270,16 @@ test('a call can be aborted', async () => {
   });
   await expect(call).rejects.toThrow('enough');
 });
+
+test('owners share no cached prefixes', async () => {
+  const prompt = 'Once upon a time in the harbor. '.repeat(20);
+  const body = JSON.stringify({ model: demoId, prompt, max_tokens: 1, temperature: 0 });
+  const cachedOf = async (owner: string): Promise<number> => {
+    const { body: text } = await server.call({ path: '/v1/completions', body, owner });
+    const { usage } = JSON.parse(text) as { usage: { prompt_tokens_details?: { cached_tokens: number } } };
+    return usage.prompt_tokens_details?.cached_tokens ?? 0;
+  };
+  expect(await cachedOf('one')).toBe(0);
+  expect(await cachedOf('one')).toBeGreaterThan(0);
+  expect(await cachedOf('two')).toBe(0);
+});

@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Model } from '@winnow/engine';
-import type { JobStore } from '@winnow/jobs';
+import { runWorker, type JobStore } from '@winnow/jobs';
 import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { ServerOptions } from '../src/index.js';
+import { batchLineHandler, type BatchOptions, type ServerOptions } from '../src/index.js';
 import { demoId, loadDemoModel, startServer, type DemoServer } from './demo-server.js';
 import { scripted, speechless } from './fake-models.js';
 
@@ -23,7 +23,7 @@ let demo: DemoServer;
 /** Ends all calls of the scripted model. */
 let answersSilence: () => void = () => {};
 
-async function start(options: Partial<ServerOptions> = {}): Promise<void> {
+async function start(options: Partial<ServerOptions> = {}, batches: Partial<BatchOptions> = {}): Promise<void> {
   jobs = await openSqliteJobStore(join(folder, 'jobs.db'));
   const { promise, resolve } = Promise.withResolvers<void>();
   answersSilence = resolve;
@@ -37,7 +37,7 @@ async function start(options: Partial<ServerOptions> = {}): Promise<void> {
       { id: 'slow', model: slow },
       { id: 'silent', model: scripted(model, speechless) },
     ],
-    batches: { jobs, blobs: createFolderBlobStore(join(folder, 'blobs')) },
+    batches: { jobs, blobs: createFolderBlobStore(join(folder, 'blobs')), ...batches },
     ...options,
   });
 }
@@ -224,6 +224,43 @@ test('a batch goes on after a restart in its middle', async () => {
   const batch = await ended(id);
   expect(batch).toMatchObject({ status: 'completed', request_counts: { total: 12, completed: 12, failed: 0 } });
   expect((await linesOf(batch.output_file_id)).map(({ custom_id: each }) => each)).toEqual(ids);
+});
+
+test('in a store that others use, too, a restart removes what is left of its own batches only', async () => {
+  const { id } = await create([lineOf('a')]);
+  await ended(id);
+  const job = { customId: 'a', index: 0, payload: '' };
+  await jobs.enqueue(id, [job]); // as if the server had been killed after it wrote the results
+  await jobs.enqueue('of others', [job], { queue: 'unknown' });
+  await stop();
+  await start({}, { queues: [demoId] });
+  expect(await jobs.batches()).toEqual(['of others']);
+  expect(await jobs.counts('of others')).toMatchObject({ waiting: 1 }); // it answers lines of its queues
+});
+
+test('a server without models leaves all lines to workers, who know for whom they are', async () => {
+  await stop();
+  await start({ models: [], apiKeys: ['one'] }, { concurrency: 0 });
+  const client = new OpenAI({ baseURL: `${demo.url}/v1`, apiKey: 'one' });
+  const { id } = await create([lineOf('a'), lineOf('b')], '24h', client);
+  const owners: unknown[] = [];
+  const worker = await startServer({ models: [{ id: demoId, model }] });
+  try {
+    await runWorker(jobs, {
+      name: 'elsewhere',
+      concurrency: 1,
+      pollMs: 5,
+      handler: batchLineHandler((request) => {
+        owners.push(request.owner);
+        return worker.server.call(request);
+      }),
+      isDone: async () => (await client.batches.retrieve(id)).status === 'completed',
+    });
+  } finally {
+    await worker.server.close();
+  }
+  expect(await client.batches.retrieve(id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
+  expect(owners).toEqual([expect.stringMatching(/^[\w-]{43}$/), owners[0]]);
 });
 
 test('each API key sees its own files and batches', async () => {

@@ -35,8 +35,9 @@ export function resolveEnqueueOptions(options: EnqueueOptions): ResolvedEnqueueO
 export function checkJobs(batchId: string, jobs: readonly NewJob[]): void {
   checkText('batchId', batchId);
   const positions = new Set<number>();
-  for (const [number, { customId, index }] of jobs.entries()) {
+  for (const [number, { customId, index, queue }] of jobs.entries()) {
     checkText(`jobs[${number}].customId`, customId);
+    if (queue !== undefined) checkText(`jobs[${number}].queue`, queue);
     checkInteger(`jobs[${number}].index`, index, 0);
     if (positions.has(index)) {
       throw new ArgumentError({ argument: 'jobs', expected: 'unique positions', actual: `${index} twice` });

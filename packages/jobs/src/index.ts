@@ -20,6 +20,7 @@ export {
   type LeaseState,
   type ListOptions,
   type NewJob,
+  type QueueInfo,
 } from './job-store.js';
 export {
   JobFailure,
@@ -28,8 +29,16 @@ export {
   type JobHandler,
   type JobOutcome,
   type WorkerOptions,
+  type WorkerPool,
 } from './worker.js';
-export { checkJobs, resolveClaimOptions, resolveEnqueueOptions, type ResolvedEnqueueOptions } from './checks.js';
+export {
+  checkInteger,
+  checkJobs,
+  checkText,
+  resolveClaimOptions,
+  resolveEnqueueOptions,
+  type ResolvedEnqueueOptions,
+} from './checks.js';
 export {
   checkKey,
   type BlobContent,

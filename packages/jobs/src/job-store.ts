@@ -26,6 +26,8 @@ export interface NewJob {
    * there for the next. Default: the empty string.
    */
   readonly group?: string;
+  /** Who should claim it. Default: the queue of the call. */
+  readonly queue?: string;
   /** Why it cannot be tried: it has failed from the start. Default: it waits. */
   readonly error?: JobError;
 }
@@ -118,6 +120,15 @@ export interface JobInfo {
   readonly endedAtMs?: number;
 }
 
+/** What waits and runs in a queue. */
+export interface QueueInfo {
+  readonly queue: string;
+  readonly waiting: number;
+  readonly running: number;
+  /** Those that run its jobs, by name. */
+  readonly workers: readonly { readonly name: string; readonly running: number }[];
+}
+
 export interface ListOptions {
   /** Default: all. */
   readonly states?: readonly JobState[];
@@ -172,6 +183,8 @@ export interface JobStore {
   /** Jobs of a batch by position. An unknown batch has none. */
   list(batchId: string, options?: ListOptions): Promise<JobInfo[]>;
   counts(batchId: string): Promise<JobCounts>;
+  /** Queues with jobs that wait or run, by name. */
+  queues(): Promise<QueueInfo[]>;
   /** Ids of the batches, in the order in which they began. */
   batches(): Promise<string[]>;
   /** Forgets a batch, its results and its events. @returns whether there was one */

@@ -1,5 +1,5 @@
 /** Works on the jobs of a store: claims as many as run at once, extends their leases, and records what became of them. */
-import { checkOptions, type OptionNames } from '@winnow/tensor';
+import { ArgumentError, checkOptions, type OptionNames } from '@winnow/tensor';
 import { checkInteger, checkText } from './checks.js';
 import type { ClaimedJob, FailOptions, JobError, JobStore } from './job-store.js';
 
@@ -28,14 +28,19 @@ export interface JobContext {
 /** @returns the result. @throws {JobFailure} */
 export type JobHandler = (job: ClaimedJob, context: JobContext) => Promise<string>;
 
+/** Queues whose jobs share what a worker has for them, such as the sequences of a model. A suspect waits until all pools are idle. */
+export interface WorkerPool {
+  readonly queues: readonly string[];
+  /** Maximum number of jobs at once. */
+  readonly concurrency: number;
+}
+
 export interface WorkerOptions {
   /** Name of the worker, for reports. */
   readonly name: string;
-  /** Maximum number of jobs at once. */
-  readonly concurrency: number;
+  /** Maximum number of jobs at once of all queues, or the queues to claim from. */
+  readonly concurrency: number | readonly WorkerPool[];
   readonly handler: JobHandler;
-  /** Default: all. */
-  readonly queues?: readonly string[];
   /** Time in milliseconds after which others may claim the jobs of a worker that disappeared. Default 30 000. */
   readonly leaseMs?: number;
   /** Time in milliseconds between looks for jobs while there are none. Default 500. */
@@ -59,7 +64,6 @@ const workerOptionNames: OptionNames<WorkerOptions> = {
   name: true,
   concurrency: true,
   handler: true,
-  queues: true,
   leaseMs: true,
   pollMs: true,
   drain: true,
@@ -77,15 +81,42 @@ export async function runWorker(store: JobStore, options: WorkerOptions): Promis
   checkOptions(options, workerOptionNames);
   const { leaseMs = 30_000, pollMs = 500 } = options;
   checkText('name', options.name);
-  checkInteger('concurrency', options.concurrency, 1);
+  const pools = poolsOf(options.concurrency);
   checkInteger('leaseMs', leaseMs, 1);
   checkInteger('pollMs', pollMs, 1);
-  await new Worker(store, { ...options, leaseMs, pollMs }).run();
+  await new Worker(store, { ...options, leaseMs, pollMs, pools }).run();
 }
 
-type ResolvedOptions = WorkerOptions & Required<Pick<WorkerOptions, 'leaseMs' | 'pollMs'>>;
+/** @throws {ArgumentError} */
+function poolsOf(concurrency: WorkerOptions['concurrency']): Pool[] {
+  if (typeof concurrency === 'number') {
+    checkInteger('concurrency', concurrency, 1);
+    return [{ queues: undefined, concurrency }];
+  }
+  const claimed = new Set<string>();
+  return concurrency.map(({ queues, concurrency: maxJobs }, index) => {
+    checkInteger(`concurrency[${index}].concurrency`, maxJobs, 1);
+    for (const queue of queues) {
+      if (claimed.has(queue)) {
+        throw new ArgumentError({ argument: 'concurrency', expected: 'each queue once', actual: `'${queue}' twice` });
+      }
+      claimed.add(queue);
+    }
+    return { queues, concurrency: maxJobs };
+  });
+}
+
+interface Pool {
+  /** Undefined: all. */
+  readonly queues: readonly string[] | undefined;
+  readonly concurrency: number;
+}
+
+type ResolvedOptions = WorkerOptions &
+  Required<Pick<WorkerOptions, 'leaseMs' | 'pollMs'>> & { readonly pools: readonly Pool[] };
 
 interface RunningJob {
+  readonly pool: Pool;
   readonly job: ClaimedJob;
   readonly controller: AbortController;
   progress: number;
@@ -135,17 +166,23 @@ class Worker {
 
   /** Claims what fits, and waits for the next occasion. @returns false when all is done */
   async #turn(): Promise<boolean> {
-    const { name, concurrency, leaseMs, pollMs, queues, isDone } = this.#options;
+    const { pollMs, isDone, pools } = this.#options;
     const numWakes = this.#numWakes;
-    const isAlone = [...this.#running.keys()].some(({ job }) => job.isSuspect);
-    const limit = isAlone ? 0 : concurrency - this.#running.size;
-    const alone = this.#running.size === 0;
-    const claim = { worker: name, leaseMs, limit, alone, ...(queues === undefined ? {} : { queues }) };
-    const jobs = limit === 0 ? [] : ((await this.#try(() => this.#store.claim(claim))) ?? []);
-    for (const job of jobs) this.#start(job);
+    for (const pool of pools) await this.#claim(pool);
     if (this.#running.size === 0 && isDone !== undefined && ((await this.#try(isDone)) ?? false)) return false;
     if (this.#numWakes === numWakes) await this.#sleep(pollMs);
     return true;
+  }
+
+  async #claim(pool: Pool): Promise<void> {
+    const { name: worker, leaseMs } = this.#options;
+    const { queues, concurrency } = pool;
+    const running = [...this.#running.keys()];
+    if (running.some(({ job }) => job.isSuspect)) return;
+    const limit = concurrency - running.filter((each) => each.pool === pool).length;
+    if (limit === 0) return;
+    const claim = { worker, leaseMs, limit, alone: running.length === 0, ...(queues === undefined ? {} : { queues }) };
+    for (const job of (await this.#try(() => this.#store.claim(claim))) ?? []) this.#start(job, pool);
   }
 
   #sleep(durationMs: number): Promise<void> {
@@ -163,8 +200,8 @@ class Worker {
     this.#endSleep();
   }
 
-  #start(job: ClaimedJob): void {
-    const running: RunningJob = { job, controller: new AbortController(), progress: 0 };
+  #start(job: ClaimedJob, pool: Pool): void {
+    const running: RunningJob = { job, pool, controller: new AbortController(), progress: 0 };
     const ending = this.#runJob(running).finally(() => {
       this.#running.delete(running);
       this.#wake();

@@ -31,25 +31,32 @@ function enqueue(): fc.Arbitrary<Step> {
     ids: fc.array(fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f'), { minLength: 1, maxLength: 4 }),
     start: fc.nat(6),
     group: fc.constantFrom('', 'g', 'h'),
+    queue: fc.constantFrom('one', 'two'),
     priority: fc.constantFrom(0, 10),
     maxAttempts: fc.integer({ min: 1, max: 3 }),
     expiresInMs: fc.constantFrom(150, 10_000),
   });
   return fc.tuple(user, batch, fields).map(([who, name, each]) => async (model, { users }) => {
-    const { ids, start, group, priority, maxAttempts, expiresInMs } = each;
+    const { ids, start, group, queue, priority, maxAttempts, expiresInMs } = each;
     const expiresAt = model.now + expiresInMs;
-    const jobs = ids.map((customId, i) => ({ customId, index: start + i, payload: customId, group }));
+    const jobs = ids.map((customId, i) => ({ customId, index: start + i, payload: customId, group, queue }));
     await users[who]?.enqueue(name, jobs, { priority, maxAttempts, expiresAtMs: expiresAt });
     for (const { customId: id, index } of jobs)
-      model.enqueue(name, { id, index, group, priority, maxAttempts, expiresAt });
+      model.enqueue(name, { id, index, group, queue, priority, maxAttempts, expiresAt });
   });
 }
 
 function claim(): fc.Arbitrary<Step> {
-  const claims = fc.tuple(user, fc.integer({ min: 1, max: 3 }), fc.boolean());
-  return claims.map(([who, limit, alone]) => async (model, { users, claimed }) => {
-    const expected = model.claim(limit, leaseMs, alone);
-    const jobs = (await users[who]?.claim({ worker: `user-${who}`, leaseMs, limit, alone })) ?? [];
+  const claims = fc.tuple(
+    user,
+    fc.integer({ min: 1, max: 3 }),
+    fc.boolean(),
+    fc.constantFrom([], ['two'], ['two', 'one']),
+  );
+  return claims.map(([who, limit, alone, queues]) => async (model, { users, claimed }) => {
+    const expected = model.claim(limit, leaseMs, alone, queues);
+    const options = { worker: `user-${who}`, leaseMs, limit, alone, ...(queues.length === 0 ? {} : { queues }) };
+    const jobs = (await users[who]?.claim(options)) ?? [];
     expect(jobs.map(({ isSuspect }) => isSuspect)).toEqual(expected.map(({ isSuspect }) => isSuspect));
     expect(jobs.map(({ batchId, customId, attempt }) => [batchId, customId, attempt])).toEqual(
       expected.map((job) => [job.batch, job.id, job.attempts]),
@@ -123,6 +130,8 @@ async function run(steps: readonly Step[], path: string): Promise<void> {
   try {
     for (const step of steps) {
       await step(model, real);
+      const depths = (await users[0]?.queues()) ?? [];
+      expect(depths.map(({ queue, waiting, running }) => ({ queue, waiting, running }))).toEqual(model.depths());
       for (const name of batches) {
         const listed = await users[0]?.list(name);
         const facts = listed?.map(({ customId: id, index, state, attempts, result }) => ({

@@ -6,6 +6,7 @@ export interface ModelJob {
   readonly id: string;
   readonly index: number;
   readonly group: string;
+  readonly queue: string;
   readonly priority: number;
   readonly maxAttempts: number;
   readonly expiresAt: number;
@@ -26,7 +27,7 @@ export class ModelStore {
 
   enqueue(
     batch: string,
-    job: Pick<ModelJob, 'id' | 'index' | 'group' | 'priority' | 'maxAttempts' | 'expiresAt'>,
+    job: Pick<ModelJob, 'id' | 'index' | 'group' | 'queue' | 'priority' | 'maxAttempts' | 'expiresAt'>,
   ): void {
     if (!this.batches.includes(batch)) this.batches.push(batch);
     const isKnown = this.jobs.some(
@@ -56,11 +57,14 @@ export class ModelStore {
     }
   }
 
-  /** The next jobs, which the claim of the store must return. */
-  claim(limit: number, leaseMs: number, alone: boolean): ModelJob[] {
+  /** The next jobs, which the claim of the store must return. @param queues none: all */
+  claim(limit: number, leaseMs: number, alone: boolean, queues: readonly string[]): ModelJob[] {
     this.sweep();
     const ordered = this.jobs
-      .filter(({ state, availableAt }) => state === 'waiting' && availableAt <= this.now)
+      .filter(
+        ({ state, availableAt, queue }) =>
+          state === 'waiting' && availableAt <= this.now && (queues.length === 0 || queues.includes(queue)),
+      )
       .toSorted(
         (a, b) =>
           b.priority - a.priority ||
@@ -105,6 +109,18 @@ export class ModelStore {
     const found = this.jobs.filter((job) => job.batch === batch && ['waiting', 'running'].includes(job.state));
     for (const job of found) job.state = 'canceled';
     return found.length;
+  }
+
+  /** What `queues` reports, without workers. */
+  depths(): object[] {
+    this.sweep();
+    const names = [...new Set(this.jobs.map(({ queue }) => queue))].toSorted();
+    const depths = names.map((queue) => {
+      const count = (state: JobState): number =>
+        this.jobs.filter((job) => job.queue === queue && job.state === state).length;
+      return { queue, waiting: count('waiting'), running: count('running') };
+    });
+    return depths.filter(({ waiting, running }) => waiting + running > 0);
   }
 
   /** What `list` reports. */

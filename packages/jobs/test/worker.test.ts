@@ -67,6 +67,66 @@ it('isolates jobs that fail, with their errors', async () => {
   expect(outcomes.toSorted()).toEqual(['bad failed', 'flaky completed', 'flaky retrying', 'good completed']);
 });
 
+it('runs as many jobs of each pool as it may, and claims from no other queue', async () => {
+  await store.enqueue('other', [{ customId: 'a', index: 0, payload: '' }], { queue: 'unknown' });
+  const jobs = Array.from({ length: 12 }, (_, index) => ({ customId: `${index}`, index, payload: '' }));
+  await store.enqueue(
+    'batch',
+    jobs.map((job) => ({ ...job, queue: ['small', 'large', 'also-large'][job.index % 3] as string })),
+  );
+  const running: Record<string, number> = {};
+  const most: Record<string, number> = {};
+  const concurrency = [
+    { queues: ['small'], concurrency: 1 },
+    { queues: ['large', 'also-large'], concurrency: 3 },
+  ];
+  await work(
+    async ({ queue }) => {
+      const pool = queue === 'small' ? 'small' : 'large';
+      running[pool] = (running[pool] ?? 0) + 1;
+      most[pool] = Math.max(most[pool] ?? 0, running[pool]);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      running[pool]--;
+      return '';
+    },
+    { concurrency },
+  );
+  expect(most).toEqual({ small: 1, large: 3 });
+  expect(await store.counts('other')).toMatchObject({ waiting: 1 });
+  const twice = [...concurrency, { queues: ['small'], concurrency: 1 }];
+  await expect(work(async () => '', { concurrency: twice })).rejects.toThrow(
+    /expected each queue once, got 'small' twice/,
+  );
+});
+
+it('runs a suspect of one pool while all pools are idle', async () => {
+  await store.enqueue('batch', [{ customId: 'suspect', index: 0, payload: '', queue: 'one' }]);
+  for (let lapse = 0; lapse < 2; lapse++) {
+    await store.claim({ worker: 'gone', leaseMs: 1 });
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+  const jobs = Array.from({ length: 6 }, (_, index) => ({ customId: `${index}`, index: index + 1, payload: '' }));
+  await store.enqueue('batch', jobs, { queue: 'two' });
+  const concurrency = [
+    { queues: ['two'], concurrency: 2 },
+    { queues: ['one'], concurrency: 2 },
+  ];
+  let numRunning = 0;
+  const beside: number[] = [];
+  await work(
+    async ({ isSuspect }) => {
+      numRunning++;
+      if (isSuspect) beside.push(numRunning - 1);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+      if (isSuspect) beside.push(numRunning - 1);
+      numRunning--;
+      return '';
+    },
+    { concurrency },
+  );
+  expect(beside).toEqual([0, 0]);
+});
+
 it('drains: finishes what runs and claims nothing more', async () => {
   await enqueue('a', 'b', 'c', 'd');
   const drain = new AbortController();

@@ -1,19 +1,68 @@
-/** Files and batches of `winnow serve`, in one folder. */
+/** Files and batches of `winnow serve`: a folder, and a queue in it or elsewhere. */
 import { join } from 'node:path';
 import { makeFolder } from '@winnow/bytes/node';
+import type { JobStore } from '@winnow/jobs';
 import type { ServerOptions } from '@winnow/server';
+import type { Command } from 'commander';
+import { UsageError } from '../errors/errors.js';
+import { addGroup, flag, numberOption, numberRules } from '../flags/builders.js';
+import { openQueue, queueOption, unnamedQueues } from './batch/open-queue.js';
+
+export interface ServeBatchFlags {
+  readonly batchDir?: string;
+  readonly queue?: string;
+  readonly batchSessions?: number;
+}
+
+/** Ids of the models of a server. */
+export interface ServedIds {
+  readonly models: readonly string[];
+  readonly embeddingModels: readonly string[];
+}
 
 interface OpenBatches {
-  readonly options: Pick<ServerOptions, 'batches'>;
+  readonly optionsOf: (ids: ServedIds) => Promise<Pick<ServerOptions, 'batches'>>;
   close(): Promise<void>;
 }
 
-/** One server has the folder, which is created if missing. */
-export async function openBatches({ batchDir }: { readonly batchDir?: string }): Promise<OpenBatches | undefined> {
-  if (batchDir === undefined) return undefined;
-  const { createFolderBlobStore, openSqliteJobStore } = await import('@winnow/jobs/node');
+export function addServeBatchOptions(command: Command): void {
+  addGroup(command, {
+    heading: 'Batches',
+    common: [
+      flag('--batch-dir <folder>', 'serve /v1/files and /v1/batches, which are kept in this folder'),
+      queueOption('share the lines with other processes (default: a queue in the folder)'),
+      numberOption(
+        '--batch-sessions <n>',
+        'maximum number of lines that this server answers at once; 0: only workers do (default: all slots but one)',
+        numberRules.fromZero,
+      ),
+    ],
+  });
+}
+
+/**
+ * One server has the folder, which is created if missing. A queue of its own gets all lines; from a shared one it takes
+ * those for its models.
+ */
+export async function openBatches(flags: ServeBatchFlags): Promise<OpenBatches | undefined> {
+  const { batchDir, queue, batchSessions: concurrency } = flags;
+  if (batchDir === undefined) {
+    if (queue === undefined && concurrency === undefined) return undefined;
+    throw new UsageError(`${queue === undefined ? '--batch-sessions' : '--queue'}: requires --batch-dir`);
+  }
+  const { createFolderBlobStore } = await import('@winnow/jobs/node');
   await makeFolder(batchDir);
-  const jobs = await openSqliteJobStore(join(batchDir, 'jobs.db'));
+  const jobs: JobStore = await openQueue(queue ?? join(batchDir, 'jobs.db'));
   const blobs = createFolderBlobStore(join(batchDir, 'blobs'));
-  return { options: { batches: { jobs, blobs } }, close: () => jobs.close() };
+  const optionsOf = async (ids: ServedIds): Promise<Pick<ServerOptions, 'batches'>> => {
+    const queues = queue === undefined ? {} : { queues: await queuesOf(ids) };
+    return { batches: { jobs, blobs, ...queues, ...(concurrency === undefined ? {} : { concurrency }) } };
+  };
+  return { optionsOf, close: () => jobs.close() };
+}
+
+async function queuesOf({ models, embeddingModels }: ServedIds): Promise<string[]> {
+  const unnamed = await unnamedQueues('/v1/completions', models.length);
+  const unnamedTexts = await unnamedQueues('/v1/embeddings', embeddingModels.length);
+  return [...new Set([...models, ...embeddingModels]), ...unnamed, ...unnamedTexts];
 }

@@ -31,16 +31,15 @@ import { refuse } from '../flags/parse-values.js';
 import { createCatalog } from '../models/on-demand/catalog.js';
 import { noSettings, optionsOf, readSettings } from '../models/on-demand/settings.js';
 import { openEmbeddingModel, openReranker } from '../models/open-embedding-model.js';
-import { openBatches } from './serve-batches.js';
+import { addServeBatchOptions, openBatches, type ServeBatchFlags } from './serve-batches.js';
 import { errorLog, modelLog, requestLog } from './serve-log.js';
 
-interface ServeFlags extends LoadFlags {
+interface ServeFlags extends LoadFlags, ServeBatchFlags {
   readonly host: string;
   readonly port: number;
   readonly apiKey?: readonly string[];
   readonly sharePrefixes?: boolean;
   readonly corsOrigin?: readonly string[];
-  readonly batchDir?: string;
   readonly cacheDir?: string;
   readonly cacheSize?: number;
   readonly modelsDir?: string;
@@ -117,7 +116,6 @@ function addServerOptions(command: Command): void {
       listOption('--reranker <model>', 'model for /v1/rerank; may be repeated'),
       listOption('--reranker-id <id>', 'id of a reranker in the API, in their order; may be repeated'),
       ...withAliases(maxSessionsOption().default(4), '--parallel <n>'),
-      flag('--batch-dir <folder>', 'serve /v1/files and /v1/batches, which are kept in this folder'),
     ],
     advanced: [
       flag('--share-prefixes', 'share cached prefixes among API keys; timing then reveals the prompts of other keys'),
@@ -198,6 +196,7 @@ function addPromptCacheOptions(command: Command): void {
 export function registerServe(program: Command, host: CommandHost): void {
   const command = program.command('serve').argument('[models...]', 'the models (default: the demo model)');
   addServerOptions(command);
+  addServeBatchOptions(command);
   addOnDemandOptions(command);
   addSpeculativeOption(addLoadOptions(addAttentionOptions(command)));
   addSharedCacheOptions(command);
@@ -224,7 +223,8 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
   const onDemand = onDemandOptions(flags, promptCache, context);
   const { reranker: rerankerNames = [], rerankerId: rerankerIds = [] } = flags;
   const isDemo = [names, embeddingNames, rerankerNames].every(({ length }) => length === 0) && onDemand === undefined;
-  const wanted = isDemo ? [undefined] : names;
+  // lines that only workers answer need no model here
+  const wanted = isDemo && flags.batchSessions !== 0 ? [undefined] : names;
   checkNumIds('--model-id', ids, wanted.length, 'model');
   checkNumIds('--embedding-model-id', embeddingIds, embeddingNames.length, 'embedding model');
   checkNumIds('--reranker-id', rerankerIds, rerankerNames.length, 'reranker');
@@ -254,7 +254,7 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
       embeddingModels,
       rerankers,
       apiKeys,
-      ...batches?.options,
+      ...(await batches?.optionsOf({ models: idsOf(models), embeddingModels: idsOf(embeddingModels) })),
       onRequest: requestLog(flags, context),
       onError: errorLog(context),
     });
@@ -273,6 +273,8 @@ async function serve(names: readonly string[], flags: ServeFlags, context: Comma
     await batches?.close();
   }
 }
+
+const idsOf = (served: readonly { readonly id: string }[]): string[] => served.map(({ id }) => id);
 
 /** A model that the command disposes of. */
 type OwnedModel = AsyncDisposable & Pick<Model, 'name' | 'plan'>;

@@ -14,12 +14,15 @@ export type SessionFlags = LoadFlags & Required<Pick<LoadFlags, 'maxSessions' | 
 /**
  * Plans the model with one and with two sessions, and concludes how many fit `--memory`, or half of the free memory.
  * Given flags stay as they are.
+ * @param numModels that share the memory in equal parts
  */
 export async function fitSessions(
   model: string | undefined,
-  flags: LoadFlags,
+  given: LoadFlags,
   context: OpenContext,
+  numModels = 1,
 ): Promise<SessionFlags> {
+  const flags = given.memory === undefined ? given : { ...given, memory: Math.floor(given.memory / numModels) };
   const { plan: one } = await inspectModel(model, { ...flags, maxSessions: 1 }, context);
   const { contextSize } = one;
   const sessions = (count: number): SessionFlags => ({
@@ -29,7 +32,7 @@ export async function fitSessions(
   });
   if (flags.maxSessions !== undefined) return sessions(flags.maxSessions);
   const { plan: two } = await inspectModel(model, { ...flags, maxSessions: 2, kvCapacity: 2 * contextSize }, context);
-  const room = (flags.memory ?? freemem() * shareOfFree) - one.totalBytes;
+  const room = (flags.memory ?? (freemem() * shareOfFree) / numModels) - one.totalBytes;
   const more = Math.floor(room / Math.max(1, two.totalBytes - one.totalBytes));
   return sessions(Math.max(1, Math.min(maxSequences, 1 + more)));
 }

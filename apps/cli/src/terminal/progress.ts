@@ -118,7 +118,8 @@ function amountText(value: number, total: number, unit: Unit): string {
   return unit === 'bytes' ? `${formatBytes(value)} of ${formatBytes(total)}` : `${value} of ${total} ${unit}`;
 }
 
-function durationText(seconds: number): string {
+/** A time as people say it, such as `3 min`. */
+export function durationText(seconds: number): string {
   if (seconds < 100) return `${Math.ceil(seconds)} s`;
   if (seconds < 6000) return `${Math.round(seconds / 60)} min`;
   return `${Number((seconds / 3600).toPrecision(2))} h`;

@@ -17,6 +17,8 @@ export interface BatchLine {
 export interface LinePayload {
   readonly url: BatchEndpoint;
   readonly body: Readonly<Record<string, unknown>>;
+  /** For whom it is answered: a hash of the API key, if there are keys. Prefixes in the KV cache are not shared among owners. */
+  readonly owner?: string;
 }
 
 /** A line that is none. Its `custom_id` may be known nevertheless. */
@@ -76,6 +78,15 @@ export function parseBatchLine({ text, problem }: Line, endpoint: BatchEndpoint 
 
 function hasControls(text: string): boolean {
   return /\p{Cc}/u.test(text);
+}
+
+/**
+ * The queue of a line: the model that it asks for. Lines without one are in the queue `default`, or `default-embeddings`
+ * for `/v1/embeddings`.
+ */
+export function batchQueueOf(url: BatchEndpoint, model: unknown): string {
+  if (typeof model === 'string' && model !== '') return model;
+  return url === '/v1/embeddings' ? 'default-embeddings' : 'default';
 }
 
 /** Sorts lines by the beginnings of their prompts, after the model. Texts to embed share no pages. */

@@ -1,6 +1,8 @@
 /** Batches of clients: from a file of requests to files of results, on a job store and a blob store that survive restarts. */
 import { randomUUID } from 'node:crypto';
-import { runWorker, type BlobStore, type ClaimedJob, type JobHandler, type JobStore } from '@winnow/jobs';
+import { once } from 'node:events';
+import { hostname } from 'node:os';
+import { runWorker, type BlobStore, type JobStore } from '@winnow/jobs';
 import { ApiError } from '../http/api-error.js';
 import type { InternalRequest, InternalResponse } from '../http/internal-calls.js';
 import type { BatchObject, BatchRequest } from '../schemas/batches.js';
@@ -13,9 +15,11 @@ import { Records, type Page, type PageOptions } from './records.js';
 export interface BatchServiceOptions {
   readonly jobs: JobStore;
   readonly blobs: BlobStore;
-  /** Maximum number of lines at once. */
+  /** Maximum number of lines at once; 0: workers in other processes answer them. */
   readonly concurrency: number;
-  readonly call: (request: InternalRequest, owner: string | undefined) => Promise<InternalResponse>;
+  /** Queues to claim lines from. Undefined: all. */
+  readonly queues: readonly string[] | undefined;
+  readonly call: (request: InternalRequest) => Promise<InternalResponse>;
   readonly reportError: (error: unknown) => void;
 }
 
@@ -51,27 +55,39 @@ export class BatchService {
 
   /** Continues what was there when the last server ended. */
   async start(): Promise<void> {
+    const { jobs } = this.#options;
+    const known = new Set(await jobs.batches());
     for (const { record, owner } of await this.#records.all()) {
-      if (finalStates.has(record.status)) continue;
+      if (finalStates.has(record.status)) {
+        // a server that was killed after the last line left it; batches of others stay
+        if (known.has(record.id)) await jobs.remove(record.id);
+        continue;
+      }
       this.#active.set(record.id, owner);
       if (record.status === 'validating') this.#inBackground(this.#validate(record, owner));
     }
-    // what a server left that was killed after the last line
-    for (const id of await this.#options.jobs.batches()) {
-      if (!this.#active.has(id)) await this.#options.jobs.remove(id);
-    }
     const timer = setInterval(() => this.#inBackground(this.#checkAll()), checkMs);
-    const { jobs, concurrency, reportError } = this.#options;
-    this.#ended = runWorker(jobs, {
-      name: `server-${process.pid}`,
-      concurrency,
+    this.#ended = this.#work().finally(() => clearInterval(timer));
+  }
+
+  /** Resolves when the service ends. */
+  async #work(): Promise<void> {
+    const { jobs, concurrency, queues, call, reportError } = this.#options;
+    const [drain, signal] = [this.#drain.signal, this.#abort.signal];
+    if (concurrency === 0) {
+      if (!drain.aborted) await once(drain, 'abort');
+      return;
+    }
+    await runWorker(jobs, {
+      name: `${hostname()}-${process.pid}`,
+      concurrency: queues === undefined ? concurrency : [{ queues, concurrency }],
       leaseMs,
       pollMs: checkMs,
-      handler: this.#handler(),
-      drain: this.#drain.signal,
-      signal: this.#abort.signal,
+      handler: batchLineHandler(call),
+      drain,
+      signal,
       onStoreError: reportError,
-    }).finally(() => clearInterval(timer));
+    });
   }
 
   /** No further line begins; resolves when the running ones have ended. */
@@ -128,24 +144,16 @@ export class BatchService {
     });
   }
 
-  #handler(): JobHandler {
-    const { call } = this.#options;
-    const handlers = new Map<Owner, JobHandler>();
-    const handlerOf = (owner: Owner): JobHandler => {
-      const handler = handlers.get(owner) ?? batchLineHandler((request) => call(request, owner));
-      handlers.set(owner, handler);
-      return handler;
-    };
-    return (job: ClaimedJob, context) => handlerOf(this.#active.get(job.batchId))(job, context);
-  }
-
   async #validate(batch: BatchObject, owner: Owner): Promise<void> {
     const { id, endpoint, expires_at: expiresAt } = batch;
     const { jobs } = this.#options;
     await this.#change(id, owner, async (current) => {
       if (current.status !== 'validating') return current;
       const content = (await this.files.read(batch.input_file_id, owner)) ?? [];
-      const options = { endpoint, maxAttempts, expiresAtMs: expiresAt * 1000, signal: this.#abort.signal };
+      const options = {
+        ...{ endpoint, maxAttempts, expiresAtMs: expiresAt * 1000, signal: this.#abort.signal },
+        ...(owner === undefined ? {} : { owner }),
+      };
       const { numLines, numRejected } = await enqueueBatchLines(jobs, id, content, options);
       if (numLines > numRejected) return { ...current, status: 'in_progress', in_progress_at: nowSeconds() };
       const errors = { object: 'list' as const, data: await this.#errorsOf(id) };

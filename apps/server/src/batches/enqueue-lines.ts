@@ -1,10 +1,13 @@
 /** Adds the lines of an input to a job store. */
 import type { EnqueueOptions, JobStore, NewJob } from '@winnow/jobs';
 import type { BatchEndpoint } from '../schemas/batches.js';
-import { LineError, parseBatchLine, type BatchLine, type LinePayload } from './batch-line.js';
+import { batchQueueOf, LineError, parseBatchLine, type BatchLine, type LinePayload } from './batch-line.js';
 import { splitLines, type Line } from './split-lines.js';
 
-export interface EnqueueLinesOptions extends EnqueueOptions {
+/** The queue of each line is its model (`batchQueueOf`). */
+export interface EnqueueLinesOptions extends Omit<EnqueueOptions, 'queue'> {
+  /** For whom the lines are answered: prefixes in the KV cache are not shared among owners. Default: everybody. */
+  readonly owner?: string;
   /** Endpoint that all lines must have. Default: any. */
   readonly endpoint?: BatchEndpoint;
   /** Maximum size of a line in bytes. Default 4 MiB. */
@@ -45,6 +48,7 @@ export async function enqueueBatchLines(
     prefixGrouping = true,
     signal,
     onProgress,
+    owner,
     ...queued
   } = options;
   const endpoints = new Set<BatchEndpoint>();
@@ -61,7 +65,7 @@ export async function enqueueBatchLines(
   };
   for await (const line of splitLines(chunks, maxLineBytes)) {
     numLines++;
-    const job = jobOf(line, endpoint);
+    const job = jobOf(line, endpoint, owner);
     if (job.error === undefined) endpoints.add((JSON.parse(job.payload) as LinePayload).url);
     else numRejected++;
     jobs.push(prefixGrouping ? job : { ...job, group: '' });
@@ -71,7 +75,7 @@ export async function enqueueBatchLines(
   return { numLines, numRejected, endpoints };
 }
 
-function jobOf(line: Line, endpoint: BatchEndpoint | undefined): NewJob {
+function jobOf(line: Line, endpoint: BatchEndpoint | undefined, owner: string | undefined): NewJob {
   const index = line.number - 1;
   let parsed: BatchLine;
   try {
@@ -81,8 +85,9 @@ function jobOf(line: Line, endpoint: BatchEndpoint | undefined): NewJob {
     return { customId: rejectedId(line.number), index, payload: '', error: error.toJobError(line.number) };
   }
   const { customId, url, body, group } = parsed;
-  const payload: LinePayload = { url, body };
-  return { customId, index, payload: JSON.stringify(payload), group };
+  const payload: LinePayload = { url, body, ...(owner === undefined ? {} : { owner }) };
+  const queue = batchQueueOf(url, body['model']);
+  return { customId, index, payload: JSON.stringify(payload), group, queue };
 }
 
 function repeatedJob({ customId, index }: NewJob): NewJob {

@@ -20,13 +20,22 @@ export function batchLineHandler(
   call: (request: InternalRequest) => Promise<InternalResponse>,
   { prefixGrouping = true }: LineHandlerOptions = {},
 ): JobHandler {
-  const gate = new PrefixGate();
+  /** By owner: others compute their beginnings again. */
+  const gates = new Map<string | undefined, PrefixGate>();
   return async ({ payload, attempt }, { signal }) => {
-    const { url, body } = JSON.parse(payload) as LinePayload;
+    const { url, body, owner } = JSON.parse(payload) as LinePayload;
+    const gate = gates.get(owner) ?? new PrefixGate();
+    gates.set(owner, gate);
     const onPrompt = await gate.enter(prefixGrouping ? groupOf(url, body) : '');
     let answer: InternalResponse;
     try {
-      answer = await call({ path: url, body: JSON.stringify(body), signal, onPrompt });
+      answer = await call({
+        path: url,
+        body: JSON.stringify(body),
+        signal,
+        onPrompt,
+        ...(owner === undefined ? {} : { owner }),
+      });
     } finally {
       onPrompt();
     }

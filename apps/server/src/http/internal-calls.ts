@@ -17,6 +17,8 @@ export interface InternalRequest {
   /** JSON. */
   readonly body: string;
   readonly signal?: AbortSignal;
+  /** For whom: prefixes in the KV cache are not shared among owners. Default: everybody. */
+  readonly owner?: string;
   /** Called when the prompt was computed, of a request that generates. */
   readonly onPrompt?: () => void;
 }
@@ -52,8 +54,7 @@ export class InternalCalls {
   /** @throws the reason of the signal */
   async call(
     app: FastifyInstance,
-    { path, body, signal, onPrompt }: InternalRequest,
-    owner: string | undefined,
+    { path, body, signal, onPrompt, owner }: InternalRequest,
   ): Promise<InternalResponse> {
     signal?.throwIfAborted();
     const headers = { 'content-type': 'application/json' };

@@ -5,13 +5,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Marks the file as ours, in the header field that SQLite leaves to applications: "WJob". */
 const applicationId = 0x574a6f62;
-const schemaVersion = 1;
+const schemaVersion = 2;
 /** Time that a statement waits for another process's transaction. */
 const busyTimeoutMs = 10_000;
 
 /**
- * - `place` orders what can be claimed: by priority, then batches in the order in which they began, then groups;
- *   suspects after the others of their batch.
+ * - `place` orders what can be claimed from a queue: by priority, then batches in the order in which they began, then
+ *   groups; suspects after the others of their batch. With the queue in front, no claim passes the jobs of other queues.
  * - Partial indexes hold only what claims look for: waiting jobs, and leases and expiry times of jobs that have one.
  */
 const tables = `
@@ -45,7 +45,7 @@ CREATE TABLE jobs (
   UNIQUE (batch, custom_id),
   UNIQUE (batch, position)
 );
-CREATE INDEX place ON jobs (priority DESC, batch, suspect, grouping, position) WHERE state = 'waiting';
+CREATE INDEX place ON jobs (queue, priority DESC, batch, suspect, grouping, position) WHERE state = 'waiting';
 CREATE INDEX leases ON jobs (lease_until) WHERE state = 'running';
 CREATE INDEX expiries ON jobs (expires_at) WHERE state = 'waiting' AND expires_at IS NOT NULL;
 CREATE INDEX states ON jobs (batch, state);

@@ -23,23 +23,30 @@ import {
   type LeaseState,
   type ListOptions,
   type NewJob,
+  type QueueInfo,
 } from '../job-store.js';
 import { databaseError, openDatabase } from './schema.node.js';
 import {
   cancelStatement,
   claimStatement,
+  comparePlaces,
+  depthsStatement,
   enqueueStatement,
   eventColumns,
   holderStatement,
   jobColumns,
   jobInfo,
   nextStatement,
+  queueInfos,
   Statements,
   sweeps,
+  waitingQueuesStatement,
   type ChangedRow,
   type ClaimedRow,
+  type DepthRow,
   type HolderChange,
   type JobRow,
+  type NextRow,
   type Parameter,
 } from './statements.node.js';
 
@@ -97,8 +104,8 @@ class SqliteJobStore implements JobStore {
       const batch = this.#batchOf(batchId) as number;
       const conflicts: number[] = [];
       let numAdded = 0;
-      for (const { customId, index, payload, group = '', error } of jobs) {
-        const fields: Parameter[] = [batch, customId, index, queue, payload, group, priority, maxAttempts, expiresAtMs];
+      for (const { customId, index, payload, group = '', error, queue: own = queue } of jobs) {
+        const fields: Parameter[] = [batch, customId, index, own, payload, group, priority, maxAttempts, expiresAtMs];
         const state = error === undefined ? 'waiting' : 'failed';
         const ended = error === undefined ? null : this.#now();
         if (statements.run(enqueueStatement, ...fields, state, ...errorFields(error), ended) === 1) {
@@ -120,8 +127,9 @@ class SqliteJobStore implements JobStore {
     if (queues?.length === 0) return [];
     return this.#change((statements) => {
       const now = this.#sweep();
-      type Next = { readonly id: number; readonly suspect: 0 | 1 };
-      const next = statements.all<Next>(nextStatement(queues?.length ?? 0), now, ...(queues ?? []), limit);
+      const names = queues ?? statements.all<{ name: string }>(waitingQueuesStatement).map(({ name }) => name);
+      const found = [...new Set(names)].flatMap((name) => statements.all<NextRow>(nextStatement, name, now, limit));
+      const next = found.toSorted(comparePlaces).slice(0, limit);
       const firstSuspect = next.findIndex(({ suspect }) => suspect === 1);
       const taken = firstSuspect < 0 ? next : next.slice(0, firstSuspect === 0 && alone ? 1 : firstSuspect);
       return taken.map(({ id, suspect }) => {
@@ -191,6 +199,13 @@ class SqliteJobStore implements JobStore {
       const rows = statements.all<{ state: JobState; count: number }>(sql, this.#batchOf(batchId) ?? -1);
       for (const { state, count } of rows) counts[state] = count;
       return counts;
+    });
+  }
+
+  async queues(): Promise<QueueInfo[]> {
+    return this.#change((statements) => {
+      this.#sweep();
+      return queueInfos(statements.all<DepthRow>(depthsStatement));
     });
   }
 

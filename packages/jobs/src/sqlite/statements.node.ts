@@ -1,6 +1,6 @@
 /** The statements of a job store in a SQLite file. Each belongs to a transaction of its caller. */
 import type { DatabaseSync, StatementSync } from 'node:sqlite';
-import type { ClaimedJob, JobEvent, JobInfo, JobState } from '../job-store.js';
+import type { ClaimedJob, JobEvent, JobInfo, JobState, QueueInfo } from '../job-store.js';
 
 export type Parameter = string | number | null;
 
@@ -51,12 +51,53 @@ export const enqueueStatement = `INSERT INTO jobs
    state, error_code, error_message, error_detail, ended_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`;
 
-/** The next jobs in their order. @param numQueues 0: from all */
-export function nextStatement(numQueues: number): string {
-  const ofQueues = numQueues === 0 ? '' : `AND queue IN (${Array.from({ length: numQueues }, () => '?').join(', ')})`;
-  return `SELECT id, suspect FROM jobs WHERE state = 'waiting' AND available_at <= ? ${ofQueues}
-    ORDER BY priority DESC, batch, suspect, grouping, position LIMIT ?`;
+/** A job that could be claimed. */
+export interface NextRow {
+  readonly id: number;
+  readonly priority: number;
+  readonly batch: number;
+  readonly suspect: 0 | 1;
+  readonly grouping: string;
+  readonly position: number;
 }
+
+/** The next jobs of a queue in their order. */
+export const nextStatement: string = `SELECT id, priority, batch, suspect, grouping, position FROM jobs
+  WHERE state = 'waiting' AND queue = ? AND available_at <= ?
+  ORDER BY priority DESC, batch, suspect, grouping, position LIMIT ?`;
+
+/** The order of jobs of several queues, as `nextStatement` has it for one. SQLite compares texts by their bytes. */
+export function comparePlaces(a: NextRow, b: NextRow): number {
+  return (
+    b.priority - a.priority ||
+    a.batch - b.batch ||
+    a.suspect - b.suspect ||
+    Buffer.compare(Buffer.from(a.grouping), Buffer.from(b.grouping)) ||
+    a.position - b.position
+  );
+}
+
+/** Queues with waiting jobs: skips through the index `place` from one to the next. */
+export const waitingQueuesStatement: string = `
+  WITH RECURSIVE queues (name) AS (
+    SELECT min(queue) FROM jobs WHERE state = 'waiting'
+    UNION ALL
+    SELECT (SELECT min(queue) FROM jobs WHERE state = 'waiting' AND queue > name) FROM queues WHERE name IS NOT NULL
+  )
+  SELECT name FROM queues WHERE name IS NOT NULL`;
+
+export interface DepthRow {
+  readonly queue: string;
+  /** Null: the number of waiting jobs. */
+  readonly worker: string | null;
+  readonly count: number;
+}
+
+export const depthsStatement: string = `
+  SELECT queue, NULL AS worker, count(*) AS count FROM jobs WHERE state = 'waiting' GROUP BY queue
+  UNION ALL
+  SELECT queue, worker, count(*) FROM jobs WHERE state = 'running' GROUP BY queue, worker
+  ORDER BY queue, worker`;
 
 export const claimStatement: string = `UPDATE jobs SET state = 'running', attempts = attempts + 1, token = ?, worker = ?,
     lease_until = ?, started_at = ?, progress = 0
@@ -137,6 +178,15 @@ export class Statements {
     }
     return statement;
   }
+}
+
+export function queueInfos(rows: readonly DepthRow[]): QueueInfo[] {
+  const byName = Map.groupBy(rows, ({ queue }) => queue);
+  return [...byName].map(([queue, own]) => {
+    const workers = own.flatMap(({ worker, count }) => (worker === null ? [] : [{ name: worker, running: count }]));
+    const waiting = own.find(({ worker }) => worker === null)?.count ?? 0;
+    return { queue, waiting, running: workers.reduce((sum, { running }) => sum + running, 0), workers };
+  });
 }
 
 export function jobInfo(row: JobRow): JobInfo {

@@ -10,6 +10,7 @@ export function testQueues(use: UseBench, sortsGroups: boolean): void {
   testEnqueue(use);
   testIds(use);
   testOrder(use, sortsGroups);
+  testQueueInfos(use);
   testSharing(use);
 }
 
@@ -145,6 +146,53 @@ function testOrder(use: UseBench, sortsGroups: boolean): void {
       'three/e',
     ]);
     expect(names(await store.claim({ ...claim, limit: 2 }))).toEqual(['one/a', 'one/b']);
+  });
+}
+
+function testQueueInfos(use: UseBench): void {
+  it('claims jobs of one batch from queues of their own', async () => {
+    const store = await use().open();
+    const queues = ['model-1', undefined, 'model-1', 'model-3'];
+    const jobs = queues.map((queue, index) => ({
+      ...{ customId: `${index}`, index, payload: '' },
+      ...(queue === undefined ? {} : { queue }),
+    }));
+    await store.enqueue('batch', jobs, { queue: 'model-2' });
+    const claim = { worker: 'worker', leaseMs: 60_000, limit: 9 };
+    const claimed = await store.claim({ ...claim, queues: ['model-1', 'model-2'] });
+    expect(claimed.map(({ index, queue }) => [index, queue])).toEqual([
+      [0, 'model-1'],
+      [1, 'model-2'],
+      [2, 'model-1'],
+    ]);
+    await expect(store.enqueue('batch', [{ ...jobs[0], queue: '' } as NewJob])).rejects.toSatisfy(
+      ArgumentError.isInstance,
+    );
+  });
+
+  it('tells what waits and runs in each queue, and where', async () => {
+    const { leaseMs, open, elapse } = use();
+    const store = await open();
+    expect(await store.queues()).toEqual([]);
+    await store.enqueue('one', jobsOf(['a', 'b', 'c', 'd']), { queue: 'model-2' });
+    await store.enqueue('two', jobsOf(['a']), { queue: 'model-1' });
+    const queues = ['model-2'];
+    const [first] = await store.claim({ worker: 'w-2', leaseMs: 60_000, limit: 2, queues });
+    await store.claim({ worker: 'w-1', leaseMs, queues });
+    const workers = [
+      { name: 'w-1', running: 1 },
+      { name: 'w-2', running: 2 },
+    ];
+    expect(await store.queues()).toEqual([
+      { queue: 'model-1', waiting: 1, running: 0, workers: [] },
+      { queue: 'model-2', waiting: 1, running: 3, workers },
+    ]);
+    await store.complete(first as ClaimedJob, '');
+    await store.cancel('two');
+    await elapse(leaseMs + 1);
+    expect(await store.queues()).toEqual([
+      { queue: 'model-2', waiting: 2, running: 1, workers: [{ name: 'w-2', running: 1 }] },
+    ]);
   });
 }
 

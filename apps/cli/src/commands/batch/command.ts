@@ -14,10 +14,13 @@ import {
 } from '../../flags/load.js';
 import { addSharedCacheOptions } from '../../flags/shared-cache.js';
 import type { CommandHost } from '../command-host.js';
+import { queueOption } from './open-queue.js';
 import { runBatch } from './run-batch.js';
 
 export interface BatchFlags extends LoadFlags {
   readonly output?: string;
+  readonly queue?: string;
+  readonly cancel?: boolean;
   readonly errors?: string;
   readonly modelId?: string;
   readonly embeddingModel?: string;
@@ -31,11 +34,13 @@ Examples:
   $ winnow batch requests.jsonl
   $ winnow batch requests.jsonl -m model.gguf --output answers.jsonl
   $ winnow batch texts.jsonl --embedding-model ./bge-small-en-v1.5
+  $ winnow batch requests.jsonl --queue jobs.db
 
 IN has a request per line, as OpenAI's batches have: {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions",
 "body": {"messages": [...]}}, also for /v1/completions and /v1/embeddings. The output has a line per answer, in the order
 of IN; lines that fail are in the error file. After Ctrl-C, a crash or a power failure the same command continues: answers
-so far are in OUTPUT.jobs until all are there. Several of the same commands at once share the lines.
+so far are in OUTPUT.jobs until all are there. Several of the same commands at once share the lines. With --queue,
+winnow worker --queue answers them, in any number of processes.
 `;
 
 export function registerBatch(program: Command, host: CommandHost): void {
@@ -46,6 +51,7 @@ export function registerBatch(program: Command, host: CommandHost): void {
     common: [
       flag('-o, --output <path>', 'file of the answers (default: IN with .output.jsonl)'),
       flag('--errors <path>', 'file of the lines that failed (default: OUTPUT with .errors.jsonl)'),
+      queueOption('let the workers of a queue answer the lines, and wait for them'),
       flag('--model-id <id>', 'model that the lines ask for (default: its own name)'),
       flag('--embedding-model <model>', 'model for lines of /v1/embeddings (default: the model)'),
       numberOption(
@@ -57,6 +63,7 @@ export function registerBatch(program: Command, host: CommandHost): void {
     advanced: [
       flag('--embedding-model-id <id>', 'embedding model that the lines ask for (default: its own name)'),
       poolingOption(),
+      flag('--cancel', 'with --queue: take the lines out of the queue, without results'),
       flag('--no-prefix-grouping', 'answer lines in the order of IN, not those that begin alike one after the other'),
     ],
   });

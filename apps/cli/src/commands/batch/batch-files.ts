@@ -1,0 +1,112 @@
+/** What every batch has: an input, files of results, and an identity. */
+import { createHash } from 'node:crypto';
+import { createReadStream } from 'node:fs';
+import { rm, stat } from 'node:fs/promises';
+import { fileSink } from '@winnow/bytes/node';
+import type { JobStore } from '@winnow/jobs';
+import type { EnqueuedLines, ResultKind } from '@winnow/server';
+import { IoError } from '@winnow/tensor';
+import type { CommandContext } from '../command-host.js';
+import type { BatchFlags } from './command.js';
+import type { LineFigures } from './figures.js';
+
+export interface BatchPaths {
+  readonly input: string;
+  readonly output: string;
+  readonly errors: string;
+  /** The job store, until everything is written. */
+  readonly jobs: string;
+}
+
+/** Number of claims of a line: as often may the command or a worker be killed while it runs. */
+const maxAttempts = 10;
+
+export function pathsOf(input: string, { output, errors }: BatchFlags): BatchPaths {
+  const bare = (path: string): string => path.replace(/\.jsonl$/i, '');
+  const outputPath = output ?? `${bare(input)}.output.jsonl`;
+  return {
+    input,
+    output: outputPath,
+    errors: errors ?? `${bare(outputPath)}.errors.jsonl`,
+    jobs: `${outputPath}.jobs`,
+  };
+}
+
+/** Names what is answered by what: a changed input, or another model, is another batch. */
+export async function idOf(input: string, flags: BatchFlags, { signal }: CommandContext): Promise<string> {
+  const found = await stat(input).catch(() => undefined);
+  if (found?.isFile() !== true) throw new IoError({ source: input, message: 'expected a file of requests' });
+  const hash = createHash('sha256');
+  for await (const chunk of createReadStream(input, { signal })) hash.update(chunk as Buffer);
+  const { model, embeddingModel, modelId, embeddingModelId } = flags;
+  return `${hash.digest('hex')} ${JSON.stringify([model, embeddingModel, modelId, embeddingModelId])}`;
+}
+
+export async function enqueue(
+  store: JobStore,
+  batchId: string,
+  input: string,
+  { prefixGrouping }: BatchFlags,
+  { progress, signal, warn }: CommandContext,
+): Promise<EnqueuedLines> {
+  const { enqueueBatchLines } = await import('@winnow/server');
+  const before = await store.counts(batchId);
+  progress.wait(`read ${input}`);
+  const enqueued = await enqueueBatchLines(store, batchId, createReadStream(input, { signal }), {
+    maxAttempts,
+    prefixGrouping,
+    signal,
+  });
+  progress.clear();
+  const numDone = before.completed + before.failed;
+  if (numDone > 0) warn(`continuing: ${numDone} of ${enqueued.numLines} lines are done`);
+  return enqueued;
+}
+
+/** A file of results; none when there are no results of its kind, except the output. */
+export async function writeResults(store: JobStore, batchId: string, kind: ResultKind, path: string): Promise<void> {
+  const { batchResults } = await import('@winnow/server');
+  const lines = batchResults(store, batchId, kind);
+  const first = await lines.next();
+  if (first.done === true && kind === 'errors') {
+    await rm(path, { force: true });
+    return;
+  }
+  const sink = await fileSink(path);
+  const encoder = new TextEncoder();
+  try {
+    if (first.done !== true) await sink.write(encoder.encode(first.value));
+    for await (const line of lines) await sink.write(encoder.encode(line));
+  } catch (error) {
+    await sink.abort();
+    throw error;
+  }
+  await sink.close();
+}
+
+export interface BatchOutcome {
+  readonly completed: number;
+  readonly failed: number;
+  readonly paths: BatchPaths;
+}
+
+/** @param figures of a command that answers lines itself */
+export async function report(
+  figures: LineFigures | undefined,
+  { completed, failed, paths }: BatchOutcome,
+  flags: BatchFlags,
+  { out, warn }: CommandContext,
+): Promise<void> {
+  if (flags.json === true) {
+    const errors = failed === 0 ? {} : { errors: paths.errors };
+    const files = { output: paths.output, ...errors };
+    const own = figures === undefined ? {} : { seconds: figures.seconds(), ...figures.tokens() };
+    await out.write(
+      `${JSON.stringify({ lines: completed + failed, answered: completed, failed, ...files, ...own })}\n`,
+    );
+    return;
+  }
+  const failures = failed === 0 ? '' : `, ${failed} failed (${paths.errors})`;
+  warn(`${completed} of ${completed + failed} lines answered in ${paths.output}${failures}`);
+  if (figures !== undefined && figures.numAnswered > 0) warn(figures.summary());
+}

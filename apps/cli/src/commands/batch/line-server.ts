@@ -1,0 +1,112 @@
+/** Models behind the handlers of the server, without a connection: they answer lines of batches. */
+import type { EmbeddingLoadOptions } from '@winnow/engine';
+import type { WorkerPool } from '@winnow/jobs';
+import type { ServedEmbeddingModel, ServedModel, WinnowServer } from '@winnow/server';
+import { definedFields } from '@winnow/tensor';
+import { executionOptionsOf } from '../../flags/engine-options.js';
+import type { EmbeddingFlags } from '../../flags/embedding.js';
+import type { LoadFlags } from '../../flags/load.js';
+import { fitSessions, type SessionFlags } from '../../models/fit-sessions.js';
+import { displayName } from '../../models/model-location.js';
+import { openEmbeddingModel } from '../../models/open-embedding-model.js';
+import { openDraftedModel } from '../../models/open-model.js';
+import type { CommandContext } from '../command-host.js';
+import { unnamedQueues } from './open-queue.js';
+import { errorLog } from '../serve-log.js';
+
+/** A model to load, and what lines call it. */
+export interface NamedModel {
+  /** Undefined: the demo model. */
+  readonly model: string | undefined;
+  /** Default: its own name. */
+  readonly id: string | undefined;
+}
+
+export interface LineModels {
+  readonly models: readonly NamedModel[];
+  readonly embeddingModels: readonly NamedModel[];
+}
+
+export type LineFlags = LoadFlags & Pick<EmbeddingFlags, 'pooling'>;
+
+export interface LineServer {
+  readonly server: WinnowServer;
+  /** The queues of each model, and the number of lines that it answers at once. */
+  readonly pools: readonly WorkerPool[];
+}
+
+/** A line may wait for others that share the KV cache: no limit of a connected client applies. */
+const lineTimeoutMs = 24 * 60 * 60 * 1000;
+/** Texts are embedded one after the other; one more line is prepared meanwhile. */
+const numEmbeddingLines = 2;
+
+/** @param use works with the server, which then ends */
+export async function withLineServer(
+  wanted: LineModels,
+  flags: LineFlags,
+  context: CommandContext,
+  use: (lines: LineServer) => Promise<void>,
+): Promise<void> {
+  const owned: AsyncDisposable[] = [];
+  try {
+    await use(await openServer(wanted, flags, context, owned));
+  } finally {
+    for (const each of owned.toReversed()) await each[Symbol.asyncDispose]();
+  }
+}
+
+/** @param owned gets what must be disposed of, in the order in which it was opened */
+async function openServer(
+  wanted: LineModels,
+  flags: LineFlags,
+  context: CommandContext,
+  owned: AsyncDisposable[],
+): Promise<LineServer> {
+  const numModels = wanted.models.length + wanted.embeddingModels.length;
+  const fitted: (NamedModel & { readonly flags: SessionFlags })[] = [];
+  for (const each of wanted.models) {
+    fitted.push({ ...each, flags: await fitSessions(each.model, flags, context, numModels) });
+  }
+  const models: (ServedModel & { readonly maxSessions: number })[] = [];
+  for (const { model: name, id, flags: sessions } of fitted) {
+    const model = await openDraftedModel(name, { ...sessions, kvWhenFull: 'wait' }, context);
+    owned.push(model);
+    models.push({ id: id ?? displayName(name, model.name), model, maxSessions: sessions.maxSessions });
+  }
+  const embeddingModels: ServedEmbeddingModel[] = [];
+  const memory = flags.memory === undefined ? undefined : Math.floor(flags.memory / numModels);
+  const options = {
+    ...executionOptionsOf(flags),
+    ...definedFields<EmbeddingLoadOptions>({ memory, pooling: flags.pooling }),
+  };
+  for (const { model: name, id } of wanted.embeddingModels) {
+    const model = await openEmbeddingModel(name, options, context);
+    owned.push(model);
+    embeddingModels.push({ id: id ?? displayName(name, model.name), model });
+  }
+  const { createServer } = await import('@winnow/server');
+  const onError = errorLog(context);
+  const server = await createServer({ models, embeddingModels, requestTimeoutMs: lineTimeoutMs, onError });
+  owned.push(server);
+  const sizes = models.map(({ id, maxSessions }): [string, number] => [id, maxSessions]);
+  return { server, pools: await poolsOf(sizes, embeddingModels) };
+}
+
+/** A model that both generates and embeds has one pool. */
+async function poolsOf(
+  models: readonly (readonly [id: string, maxSessions: number])[],
+  embeddingModels: readonly ServedEmbeddingModel[],
+): Promise<WorkerPool[]> {
+  const pools = new Map<string, { readonly queues: string[]; concurrency: number }>();
+  const add = (id: string, concurrency: number, others: readonly string[]): void => {
+    const pool = pools.get(id) ?? { queues: [id], concurrency: 0 };
+    pool.queues.push(...others);
+    pool.concurrency += concurrency;
+    pools.set(id, pool);
+  };
+  const unnamed = await unnamedQueues('/v1/completions', models.length);
+  const unnamedTexts = await unnamedQueues('/v1/embeddings', embeddingModels.length);
+  for (const [id, maxSessions] of models) add(id, maxSessions, unnamed);
+  for (const { id } of embeddingModels) add(id, numEmbeddingLines, unnamedTexts);
+  return [...pools.values()];
+}

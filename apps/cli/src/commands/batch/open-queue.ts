@@ -1,0 +1,36 @@
+/** The queue of `--queue URL`, and its parts. */
+import type { JobStore } from '@winnow/jobs';
+import type { BatchEndpoint } from '@winnow/server';
+import type { Option } from 'commander';
+import { flag } from '../../flags/builders.js';
+import { refuse } from '../../flags/parse-values.js';
+
+const queueForms = 'a path, sqlite:PATH, redis://HOST or rediss://HOST';
+
+export function queueOption(description: string): Option {
+  return flag('--queue <url>', `${description}: ${queueForms}`);
+}
+
+/** A letter and a colon begin a path of Windows. */
+const schemePattern = /^([a-z][a-z0-9+.-]+):/i;
+
+/**
+ * Opens the queue, and creates it if there is none.
+ * @throws {UsageError} for another scheme @throws {IoError} @throws {FormatError}
+ */
+export async function openQueue(url: string): Promise<JobStore> {
+  const scheme = schemePattern.exec(url)?.[1]?.toLowerCase();
+  if (scheme === 'redis' || scheme === 'rediss') {
+    const { openRedisJobStore } = await import('@winnow/jobs-bullmq');
+    return openRedisJobStore(url);
+  }
+  if (url === '' || (scheme !== undefined && scheme !== 'sqlite')) throw refuse('--queue', queueForms, url);
+  const { openSqliteJobStore } = await import('@winnow/jobs/node');
+  return openSqliteJobStore(scheme === undefined ? url : url.slice('sqlite:'.length));
+}
+
+/** Lines that name no model belong to the only one of their kind. */
+export async function unnamedQueues(url: BatchEndpoint, numModels: number): Promise<string[]> {
+  const { batchQueueOf } = await import('@winnow/server');
+  return numModels === 1 ? [batchQueueOf(url, undefined)] : [];
+}
