@@ -15,3 +15,4 @@ export {
   type JsonTree,
   type Random,
 } from './mutate.js';
+export { redisProgram, startRedisServer, type RedisServer } from './redis-server.js';

@@ -29,6 +29,7 @@ describe('the planted defects', () => {
       'packages/hub',
       'packages/inference-backend',
       'packages/jobs',
+      'packages/jobs-bullmq',
       'packages/kv-cache',
       'packages/langchain',
       'packages/models',

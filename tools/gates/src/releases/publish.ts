@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { publint } from 'publint';
 import { formatMessage } from 'publint/utils';
 import { programOf, runProgram } from '../workspace/run.ts';
-import { readJson, type Manifest } from '../workspace/workspace.ts';
+import { entriesOf, readJson, type Manifest } from '../workspace/workspace.ts';
 import { listTarball } from './tarball.ts';
 
 const here = dirname(fileURLToPath(import.meta.url));
@@ -54,7 +54,10 @@ export function checkArchive(archive: string): string[] {
   const manifest = new TextDecoder().decode(files.get('package.json') ?? new Uint8Array());
   const parsed = JSON.parse(manifest === '' ? '{}' : manifest) as Manifest;
   const programs = Object.values(parsed.bin ?? {}).map((path) => path.replace(/^\.\//, ''));
-  const library = ['dist/index.js', 'dist/index.d.ts', 'src/index.ts'];
+  // a package for Node alone has one entry, index.node.ts
+  const isForNode = entriesOf(parsed).some(({ label, default: file }) => label === '.' && file.includes('.node.'));
+  const index = isForNode ? 'index.node' : 'index';
+  const library = [`dist/${index}.js`, `dist/${index}.d.ts`, `src/${index}.ts`];
   const built = programs.length > 0 ? programs : library;
   for (const wanted of ['package.json', 'README.md', 'LICENSE', ...built]) {
     if (!files.has(wanted)) problems.push(`the archive lacks ${wanted}`);

@@ -1,0 +1,1 @@
+export { openRedisJobStore, type RedisJobStoreOptions } from './redis-job-store.node.js';

@@ -1,0 +1,131 @@
+/**
+ * What the Lua scripts of the store have in common. All keys begin with KEYS[1], whose braces keep them in one slot of a cluster:
+ *
+ * - `:names`   hash, id of a batch to its number, from 1 in the order in which they began; `:ids` is the inverse
+ * - `:b:B:jobs` sorted set of the positions of batch B; `:b:B:ids` hash, custom ids to positions; `:b:B:n` hash, states to
+ *   numbers of jobs; `:b:B:events` list of its events
+ * - `:j:B:POSITION` hash, a job
+ * - `:w:QUEUE` sorted set of what can be claimed from a queue, by place (see `place`); `:d:QUEUE` what waits for its next
+ *   attempt, by time; `:r:QUEUE` hash, workers to the numbers of their running jobs; `:queues` the queues that have any of these
+ * - `:leases`, `:expiries` sorted sets of running jobs by the end of their lease, and of waiting jobs by their expiry
+ * - `:events` stream, `:sequence` number of the newest event
+ */
+
+/** ARGV[1] is the time in milliseconds; empty: the clock of the server, which all machines have in common. */
+export const library: string = `
+local P = KEYS[1]
+local now = tonumber(ARGV[1])
+if now == nil then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
+local at = string.format('%.3f', now)
+
+local function jobKey(b, pos) return P .. ':j:' .. b .. ':' .. pos end
+local function ofBatch(b, what) return P .. ':b:' .. b .. ':' .. what end
+local function ofQueue(kind, queue) return P .. ':' .. kind .. ':' .. queue end
+local function split(member) return string.match(member, '^(%d+):(%d+)$') end
+
+-- the fields of a job by name
+local function read(b, pos)
+  local flat = redis.call('HGETALL', jobKey(b, pos))
+  local job = {}
+  for i = 1, #flat, 2 do job[flat[i]] = flat[i + 1] end
+  return job
+end
+
+-- Sorts by priority (already reversed), batch, suspects after others, group, position. Digits have fixed widths.
+local function place(b, pos, job)
+  local padded = string.rep('0', 16 - #pos) .. pos
+  return job.order .. string.format('%012d', tonumber(b)) .. job.suspect .. job.group .. '\\0' .. padded
+end
+
+local function note(b, id, event)
+  local sequence = redis.call('INCR', P .. ':sequence')
+  redis.call('XADD', P .. ':events', sequence .. '-0', 'b', b, 'id', id, 'event', event, 'at', at)
+  redis.call('RPUSH', ofBatch(b, 'events'), sequence)
+end
+
+local function setState(b, pos, job, state)
+  if job.state then redis.call('HINCRBY', ofBatch(b, 'n'), job.state, -1) end
+  redis.call('HINCRBY', ofBatch(b, 'n'), state, 1)
+  redis.call('HSET', jobKey(b, pos), 'state', state)
+  job.state = state
+  note(b, job.id, state)
+end
+
+local function enterWaiting(b, pos, job, availableAt)
+  redis.call('ZADD', P .. ':queues', 0, job.queue)
+  if availableAt > now then redis.call('ZADD', ofQueue('d', job.queue), availableAt, b .. ':' .. pos)
+  else redis.call('ZADD', ofQueue('w', job.queue), 0, place(b, pos, job)) end
+  if job.expires ~= '' then redis.call('ZADD', P .. ':expiries', job.expires, b .. ':' .. pos) end
+end
+
+local function leaveWaiting(b, pos, job)
+  redis.call('ZREM', ofQueue('w', job.queue), place(b, pos, job))
+  redis.call('ZREM', ofQueue('d', job.queue), b .. ':' .. pos)
+  redis.call('ZREM', P .. ':expiries', b .. ':' .. pos)
+end
+
+local function enterRunning(b, pos, job, leaseUntil)
+  redis.call('ZADD', P .. ':leases', leaseUntil, b .. ':' .. pos)
+  redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, 1)
+end
+
+local function leaveRunning(b, pos, job)
+  redis.call('ZREM', P .. ':leases', b .. ':' .. pos)
+  if redis.call('HINCRBY', ofQueue('r', job.queue), job.worker, -1) == 0 then
+    redis.call('HDEL', ofQueue('r', job.queue), job.worker)
+  end
+  redis.call('HDEL', jobKey(b, pos), 'token')
+end
+
+local function forgetIfEmpty(queue)
+  local left = redis.call('EXISTS', ofQueue('w', queue), ofQueue('d', queue), ofQueue('r', queue))
+  if left == 0 then redis.call('ZREM', P .. ':queues', queue) end
+end
+
+local function endJob(b, pos, job, state)
+  redis.call('HSET', jobKey(b, pos), 'ended', at)
+  setState(b, pos, job, state)
+  forgetIfEmpty(job.queue)
+end
+
+local function setError(b, pos, code, message, detail)
+  redis.call('HSET', jobKey(b, pos), 'code', code, 'message', message)
+  if detail then redis.call('HSET', jobKey(b, pos), 'detail', detail)
+  else redis.call('HDEL', jobKey(b, pos), 'detail') end
+end
+
+local function isExpired(job) return job.expires ~= '' and tonumber(job.expires) <= now end
+
+-- Moves jobs whose lease has lapsed, or that have expired.
+local function sweep(lapsedCode, lapsedMessage)
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. ':expiries', '-inf', at)) do
+    local b, pos = split(member)
+    local job = read(b, pos)
+    leaveWaiting(b, pos, job)
+    endJob(b, pos, job, 'expired')
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', P .. ':leases', '-inf', at)) do
+    local b, pos = split(member)
+    local job = read(b, pos)
+    leaveRunning(b, pos, job)
+    local attempts, lapses = tonumber(job.attempts), tonumber(job.lapses) + 1
+    if attempts >= tonumber(job.max) then
+      setError(b, pos, lapsedCode, lapsedMessage)
+      endJob(b, pos, job, 'failed')
+    else
+      job.suspect = (lapses >= 2 or attempts + 1 >= tonumber(job.max)) and '1' or '0'
+      redis.call('HSET', jobKey(b, pos), 'lapses', lapses, 'suspect', job.suspect)
+      if isExpired(job) then endJob(b, pos, job, 'expired')
+      else
+        setState(b, pos, job, 'waiting')
+        enterWaiting(b, pos, job, now)
+      end
+    end
+  end
+end
+
+local function batchNumber(name) return redis.call('HGET', P .. ':names', name) end
+`;

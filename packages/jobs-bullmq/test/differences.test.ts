@@ -1,0 +1,150 @@
+/** Any interleaving of calls has the same results in Redis and in a SQLite file, whose own tests compare it with a model. */
+import type { ClaimedJob, JobInfo, JobStore } from '@winnow/jobs';
+import { openSqliteJobStore } from '@winnow/jobs/node';
+import { redisProgram, startRedisServer, type RedisServer } from '@winnow/test-utils';
+import fc from 'fast-check';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openRedisJobStore } from '../src/index.node.js';
+
+interface Pair {
+  readonly stores: readonly [redis: JobStore, sqlite: JobStore];
+  /** The same jobs, with the tokens of each store. */
+  readonly claimed: (readonly [ClaimedJob, ClaimedJob])[];
+  now: number;
+}
+
+type Step = (pair: Pair) => Promise<void>;
+
+const leaseMs = 100;
+const batch = fc.constantFrom('alpha', 'beta');
+
+/** @returns what both have returned */
+async function both<T>(pair: Pair, act: (store: JobStore, which: 0 | 1) => Promise<T>): Promise<[redis: T, sqlite: T]> {
+  return [await act(pair.stores[0], 0), await act(pair.stores[1], 1)];
+}
+
+async function same<T>(pair: Pair, act: (store: JobStore, which: 0 | 1) => Promise<T>): Promise<void> {
+  const [redis, sqlite] = await both(pair, act);
+  expect(redis).toEqual(sqlite);
+}
+
+function enqueue(): fc.Arbitrary<Step> {
+  const job = fc.record({
+    customId: fc.constantFrom('a', 'b', 'c', 'd', 'e'),
+    group: fc.constantFrom('', 'g', 'ä'),
+    queue: fc.constantFrom('one', 'two', undefined),
+    isBroken: fc.boolean(),
+  });
+  const options = fc.record({
+    priority: fc.constantFrom(0, 10, -3),
+    maxAttempts: fc.integer({ min: 1, max: 3 }),
+    expiresInMs: fc.constantFrom(undefined, 150),
+  });
+  const jobs = fc.array(job, { minLength: 1, maxLength: 4 });
+  return fc.tuple(batch, fc.nat(6), jobs, options).map(([name, start, each, { expiresInMs, ...queued }]) => (pair) => {
+    const added = each.map(({ isBroken, queue, ...rest }, i) => ({
+      ...rest,
+      ...{ index: start + i, payload: `${i}` },
+      ...(queue === undefined ? {} : { queue }),
+      ...(isBroken && i === 0 ? { error: { code: 'bad', message: 'line', detail: '' } } : {}),
+    }));
+    const expiry = expiresInMs === undefined ? {} : { expiresAtMs: pair.now + expiresInMs };
+    return same(pair, (store) => store.enqueue(name, added, { ...queued, ...expiry }));
+  });
+}
+
+function claim(): fc.Arbitrary<Step> {
+  const options = fc.record({
+    limit: fc.integer({ min: 1, max: 3 }),
+    alone: fc.boolean(),
+    queues: fc.constantFrom(undefined, ['two'], ['two', 'one'], ['default']),
+    worker: fc.constantFrom('w-1', 'w-2'),
+  });
+  return options.map(({ queues, ...rest }) => async (pair) => {
+    const wanted = { ...rest, leaseMs, ...(queues === undefined ? {} : { queues }) };
+    const [redis, sqlite] = await both(pair, (store) => store.claim(wanted));
+    const factsOf = (jobs: readonly ClaimedJob[]): object[] => jobs.map(({ token: _token, ...facts }) => facts);
+    expect(factsOf(redis)).toEqual(factsOf(sqlite));
+    redis.forEach((job, i) => pair.claimed.push([job, sqlite[i] as ClaimedJob]));
+  });
+}
+
+function holder(act: (store: JobStore, job: ClaimedJob) => Promise<string>): fc.Arbitrary<Step> {
+  return fc.nat(1000).map((number) => async (pair) => {
+    const jobs = pair.claimed[number % Math.max(1, pair.claimed.length)];
+    if (jobs !== undefined) await same(pair, (store, which) => act(store, jobs[which]));
+  });
+}
+
+const steps: fc.Arbitrary<Step> = fc.oneof(
+  { arbitrary: enqueue(), weight: 3 },
+  { arbitrary: claim(), weight: 4 },
+  holder((store, job) => store.complete(job, `result of ${job.attempt}`)),
+  holder((store, job) => store.fail(job, { code: 'oops', message: 'x', detail: 'y' }, { delayMs: 50 })),
+  holder((store, job) => store.fail(job, { code: 'oops', message: 'x' }, { retry: false })),
+  holder((store, job) => store.heartbeat(job, leaseMs, 0.5)),
+  holder((store, job) => store.release(job)),
+  batch.map(
+    (name): Step =>
+      (pair) =>
+        same(pair, (store) => store.cancel(name)),
+  ),
+  batch.map(
+    (name): Step =>
+      (pair) =>
+        same(pair, (store) => store.remove(name)),
+  ),
+  fc.constantFrom(10, 60, 120).map((durationMs): Step => async (pair) => {
+    pair.now += durationMs;
+  }),
+);
+
+/** The times of Redis are rounded to microseconds; here they are whole milliseconds. */
+async function compare(pair: Pair): Promise<void> {
+  await same(pair, (store) => store.batches());
+  await same(pair, (store) => store.queues());
+  for (const name of ['alpha', 'beta']) {
+    await same<JobInfo[]>(pair, (store) => store.list(name));
+    await same(pair, (store) => store.list(name, { states: ['failed', 'completed'], after: 1, limit: 2 }));
+    await same(pair, (store) => store.counts(name));
+  }
+}
+
+describe.skipIf(redisProgram === undefined)('with redis-server', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-differences-'));
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedisServer();
+  });
+  afterAll(async () => {
+    await server?.stop();
+    rmSync(folder, { recursive: true });
+  });
+
+  it('does what the store in a file does', async () => {
+    let number = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.array(steps, { minLength: 5, maxLength: 40 }), async (chosen) => {
+        const clock = { now: 1_000_000 };
+        const now = (): number => pair.now;
+        const place = `run-${number++}`;
+        const redis = await openRedisJobStore(server.url, { prefix: place, now });
+        const sqlite = await openSqliteJobStore(join(folder, `${place}.db`), { now });
+        const pair: Pair = { stores: [redis, sqlite], claimed: [], ...clock };
+        try {
+          for (const step of chosen) {
+            await step(pair);
+            await compare(pair);
+          }
+        } finally {
+          await redis.close();
+          await sqlite.close();
+        }
+      }),
+      { numRuns: 60 },
+    );
+  });
+});

@@ -1,0 +1,131 @@
+/** The job store in Redis, against a real server. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import type { JobStore } from '@winnow/jobs';
+import { describeJobStore } from '@winnow/jobs/testing';
+import { ArgumentError, IoError } from '@winnow/tensor';
+import { redisProgram, sourceArguments, startRedisServer, type RedisServer } from '@winnow/test-utils';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openRedisJobStore } from '../src/index.node.js';
+
+describe.skipIf(redisProgram === undefined)('with redis-server', () => {
+  let server: RedisServer;
+  beforeAll(async () => {
+    server = await startRedisServer();
+  });
+  afterAll(() => server?.stop());
+
+  describeJobStore({
+    name: 'Redis',
+    open: (place, now) => openRedisJobStore(server.url, { prefix: place, now, pollMs: 5 }),
+  });
+
+  it('has the clock of the server', async () => {
+    const store = await openRedisJobStore(server.url, { prefix: 'clock' });
+    const before = performance.timeOrigin + performance.now();
+    await store.enqueue('batch', [{ customId: 'a', index: 0, payload: '' }]);
+    await store.claim({ worker: 'worker', leaseMs: 60_000 });
+    const [job] = await store.list('batch');
+    // both clocks are those of this machine; the one of Redis may be older by the time of a tick
+    expect(Math.abs((job?.startedAtMs ?? 0) - before)).toBeLessThan(60_000);
+    await store.remove('batch');
+    await store.close();
+  });
+
+  it('leaves nothing behind of a batch that is removed', async () => {
+    const { Redis } = await import('ioredis');
+    const redis = new Redis(server.url);
+    const store = await openRedisJobStore(server.url, { prefix: 'left' });
+    const jobs = ['a', 'b', 'c', 'd'].map((customId, index) => ({ customId, index, payload: '', queue: customId }));
+    await store.enqueue('batch', jobs, { expiresAtMs: 1e14 });
+    const [job] = await store.claim({ worker: 'worker', leaseMs: 60_000, queues: ['a'] });
+    await store.claim({ worker: 'worker', leaseMs: 60_000, queues: ['b'] });
+    await store.fail(job as never, { code: 'oops', message: '' });
+    await store.remove('batch');
+    expect((await redis.keys('{left}*')).toSorted()).toEqual(['{left}:events', '{left}:last', '{left}:sequence']);
+    expect(await redis.xlen('{left}:events')).toBe(0);
+    await store.close();
+    await redis.quit();
+  });
+
+  it('refuses a server that forgets jobs, unless it may', async () => {
+    for (const [settings, message] of [
+      [['--appendonly', 'no'], /expected 'appendonly yes', got 'no'/],
+      [['--appendonly', 'yes', '--maxmemory-policy', 'allkeys-lru'], /'noeviction', got 'allkeys-lru'/],
+    ] as const) {
+      const volatile = await startRedisServer(settings);
+      try {
+        await expect(openRedisJobStore(volatile.url)).rejects.toThrow(message);
+        const store = await openRedisJobStore(volatile.url, { isVolatileAllowed: true });
+        expect(await store.batches()).toEqual([]);
+        await store.close();
+      } finally {
+        await volatile.stop();
+      }
+    }
+  });
+});
+
+describe.skipIf(redisProgram === undefined)('a server that ends', () => {
+  it('is waited for, and has everything when it is started again', async () => {
+    const server = await startRedisServer();
+    let store: JobStore | undefined;
+    try {
+      store = await openRedisJobStore(server.url);
+      await store.enqueue(
+        'batch',
+        ['a', 'b'].map((customId, index) => ({ customId, index, payload: customId })),
+      );
+      const [job] = await store.claim({ worker: 'worker', leaseMs: 60_000 });
+      await server.kill();
+      const completing = store.complete(job as never, 'done'); // sent when the server is back
+      await server.start();
+      expect(await completing).toBe('held');
+      expect((await store.list('batch')).map(({ state, result }) => [state, result])).toEqual([
+        ['completed', 'done'],
+        ['waiting', undefined],
+      ]);
+    } finally {
+      await store?.close();
+      await server.stop();
+    }
+  });
+
+  it('fails calls when it does not come back in time', async () => {
+    const server = await startRedisServer();
+    const store = await openRedisJobStore(server.url, { maxWaitMs: 200 });
+    await server.stop();
+    await expect(store.batches()).rejects.toThrow(/no answer within 200 ms/);
+    await expect(store.batches()).rejects.toSatisfy(IoError.isInstance);
+    await store.close();
+    await expect(openRedisJobStore(server.url, { maxWaitMs: 200 })).rejects.toThrow(/no answer within 200 ms/);
+  });
+});
+
+it('rejects other URLs', async () => {
+  for (const url of ['http://localhost', 'jobs.db']) {
+    await expect(openRedisJobStore(url)).rejects.toSatisfy(ArgumentError.isInstance);
+  }
+});
+
+it.skipIf(redisProgram === undefined)('the example of the README', async () => {
+  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+  const [, example = ''] = /^```ts no-run\n(.*?)^```$/ms.exec(readme) ?? [];
+  const [, printed] = /; \/\/ (.*)$/m.exec(example) ?? [];
+  const server = await startRedisServer();
+  try {
+    const program = example
+      .replace('redis://127.0.0.1:6379', server.url)
+      .replaceAll('@winnow/jobs-bullmq', new URL('../src/index.node.ts', import.meta.url).href)
+      .replaceAll("'@winnow/jobs'", `'${new URL('../../jobs/src/index.ts', import.meta.url).href}'`);
+    const argv = [...sourceArguments, '--input-type=module-typescript', '-e', program];
+    const child = spawn(process.execPath, argv, { stdio: ['ignore', 'pipe', 'inherit'] });
+    let stdout = '';
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
+    const [code] = (await once(child, 'close')) as [number | null];
+    expect([code, stdout]).toEqual([0, `${printed}\n`]);
+  } finally {
+    await server.stop();
+  }
+});

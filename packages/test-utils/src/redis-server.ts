@@ -1,0 +1,83 @@
+/** A Redis server of a test: a process on a loopback port, in a temporary folder. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
+import { connect, createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** Path of `redis-server`; undefined where it is missing. */
+export const redisProgram: string | undefined = (process.env['PATH'] ?? '')
+  .split(delimiter)
+  .map((folder) => join(folder, 'redis-server'))
+  .find(isExecutable);
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+export interface RedisServer {
+  readonly url: string;
+  /** Ends the process by SIGKILL, and resolves when it has ended. */
+  kill(): Promise<void>;
+  /** Starts it again, with what it had stored. */
+  start(): Promise<void>;
+  /** Ends it and removes its folder. */
+  stop(): Promise<void>;
+}
+
+/** Keeps every command in a file, as production servers of job stores do. @param settings replace those of the file */
+export async function startRedisServer(settings: readonly string[] = ['--appendonly', 'yes']): Promise<RedisServer> {
+  if (redisProgram === undefined) throw new Error('redis-server is missing');
+  const program = redisProgram;
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-redis-'));
+  const port = await freePort();
+  let child: ChildProcess | undefined;
+  const start = async (): Promise<void> => {
+    const place = ['--bind', '127.0.0.1', '--port', String(port), '--dir', folder];
+    child = spawn(program, [...place, '--save', '', ...settings], { stdio: 'ignore' });
+    while (!(await accepts(port))) {
+      if (child.exitCode !== null) throw new Error(`redis-server ended with code ${child.exitCode}`);
+      await sleep(20);
+    }
+  };
+  const kill = async (): Promise<void> => {
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exit = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exit;
+  };
+  const stop = async (): Promise<void> => {
+    await kill();
+    rmSync(folder, { recursive: true, force: true });
+  };
+  await start();
+  return { url: `redis://127.0.0.1:${port}`, start, kill, stop };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function accepts(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}
