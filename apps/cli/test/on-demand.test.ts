@@ -199,17 +199,27 @@ const written = (settings: unknown): string => {
 describe('settings', () => {
   test('of a model override the defaults, and those the flags', async () => {
     const path = written({
-      defaults: { kvDtype: 'q8_0', maxSessions: 2 },
+      defaults: { kvCache: { dtype: 'q8_0', offload: { memory: '1MB' } }, maxSessions: 2, memory: '2GB' },
       models: {
         a: {
           aliases: ['gpt-4o-mini'],
           context: 512,
-          decode: 'sparq:topk=64',
+          attention: 'decode=sparq:topk=64',
           unloadAfter: 60,
-          kvPrefixSharing: false,
+          kvCache: { prefixSharing: false, eviction: { firstTokens: 8 }, offload: { folder: '/kv' } },
+          memory: { warm: 'q8_0' },
+          sparsity: { calibration: 'a.sparse', verify: true },
+          native: false,
           speculative: 'lookup',
         },
-        demo: { model: join(folder, 'a.gguf'), lora: ['x.gguf', 'y.gguf'], threads: '1', maxSessions: 1 },
+        demo: {
+          model: join(folder, 'a.gguf'),
+          lora: { adapters: [{ source: 'x.gguf' }, { source: 'y.gguf', scale: 0.5 }], mode: 'merge' },
+          kvCache: { dtype: { keys: 'q8_0', values: 'q4_0' }, eviction: 'oldest' },
+          memory: 1e8,
+          threads: '1',
+          maxSessions: 1,
+        },
       },
     });
     const argv = ['--models-dir', folder, '--models-file', path, '-c', '256', '-t', '2', '--max-loaded-models', '3'];
@@ -226,13 +236,21 @@ describe('settings', () => {
           ? {
               ...{ context: 512, threads: 2, maxSessions: 2, attention: { decode: { kind: 'sparq' } } },
               speculative: 'lookup',
-              kvCache: { dtype: 'q8_0', prefixSharing: false, whenFull: 'wait' },
+              kvCache: {
+                ...{ dtype: 'q8_0', prefixSharing: false, whenFull: 'wait' },
+                ...{ eviction: { firstTokens: 8 }, offload: { memory: 1e6, folder: '/kv' } },
+              },
+              memory: { budget: 2e9, warm: 'q8_0' },
+              sparsity: { calibration: 'a.sparse', verify: true },
+              native: false,
             }
           : {
               context: 256,
               threads: 1,
               maxSessions: 1,
-              lora: { adapters: [{ source: 'x.gguf' }, { source: 'y.gguf' }] },
+              lora: { adapters: [{ source: 'x.gguf' }, { source: 'y.gguf', scale: 0.5 }], mode: 'merge' },
+              kvCache: { dtype: { keys: 'q8_0', values: 'q4_0' }, eviction: 'oldest' },
+              memory: { budget: 1e8 },
             },
       ),
     );
@@ -243,14 +261,29 @@ describe('wrong settings', () => {
   test.each([
     ['{', 'cannot be read'],
     [[], 'the file: expected an object, got []'],
-    [{ model: {} }, 'model: unknown setting; did you mean models?'],
-    [{ models: { a: { contxt: 1 } } }, 'models.a.contxt: unknown setting; did you mean context?'],
+    [{ model: {} }, 'unknown option "model"; did you mean "models"?'],
+    [{ models: { a: { contxt: 1 } } }, 'models.a: unknown option "contxt"; did you mean "context"?'],
+    [{ models: { a: { kvDtype: 'q8_0' } } }, 'models.a: unknown option "kvDtype"; did you mean "kvCache.dtype"?'],
+    [{ models: { a: { kvCache: { dtyp: 'q8_0' } } } }, '"kvCache.dtyp"; did you mean "kvCache.dtype"?'],
+    [
+      { models: { a: { kvCache: { dtype: { key: 'q8_0' } } } } },
+      '"kvCache.dtype.key"; did you mean "kvCache.dtype.keys"?',
+    ],
+    [
+      { models: { a: { lora: { adapters: [{ scal: 1 }] } } } },
+      '"lora.adapters[0].scal"; did you mean "lora.adapters[0].scale"?',
+    ],
+    [{ defaults: { unloadAfter: 1 } }, 'defaults: unknown option "unloadAfter"'],
+    [{ defaults: { maxTokens: 1 } }, 'defaults: unknown option "maxTokens"'],
+    [{ models: { a: { kvCache: 'q8_0' } } }, 'models.a.kvCache: expected an object, got "q8_0"'],
+    [{ models: { a: { context: {} } } }, 'models.a.context: expected a text or a number, got {}'],
+    [{ models: { a: { lora: { adapters: ['x'] } } } }, 'models.a.lora.adapters: expected a list of { "source": FILE'],
     [{ models: { a: { context: -1 } } }, "models.a.context: expected an integer of at least 0, got '-1'"],
     [{ models: { a: { context: [] } } }, 'models.a.context: expected a text or a number, got []'],
-    [{ models: { a: { kvDtype: 'q9' } } }, 'models.a.kvDtype: expected'],
-    [{ models: { a: { sparsityVerify: 1 } } }, 'models.a.sparsityVerify: expected true or false, got 1'],
-    [{ models: { a: { attention: 'sparkle' } } }, 'models.a: --attention'],
-    [{ models: { a: { speculative: 'draft=b' } } }, 'models.a: --speculative: expected off, lookup'],
+    [{ models: { a: { kvCache: { dtype: 'q9' } } } }, 'models.a.kvCache.dtype: expected'],
+    [{ models: { a: { sparsity: { verify: 1 } } } }, 'models.a.sparsity.verify: expected true or false, got 1'],
+    [{ models: { a: { attention: 'sparkle' } } }, 'models.a.attention: '],
+    [{ models: { a: { speculative: 'draft=b' } } }, 'models.a.speculative: expected off, lookup'],
     [{ defaults: { speculative: 'draft=b' } }, '--speculative: expected off, lookup'],
     [{ models: { a: { aliases: 'x' } } }, 'models.a.aliases: expected a list of names'],
     [{ models: { a: { unloadAfter: -1 } } }, 'models.a.unloadAfter: expected a number of seconds'],

@@ -41,18 +41,28 @@ export function flagOf(path: string): string {
   return `--${defaultSwitches.has(path) ? 'no-' : ''}${words.join('-')}`;
 }
 
-/** The options that have a flag: those of the engine, and of embedding, evaluation and conversion. */
-export const optionsWithFlags: readonly string[] = [
+/** The options of loading a model that have a flag. */
+export const loadOptionsWithFlags: readonly string[] = [
   ...['context', 'batchSize', 'maxSessions', 'threads', 'activations', 'native', 'backend'],
   ...['profile', 'attention', 'policyFile', 'speculative', 'quantize'],
   ...['kvCache.dtype', 'kvCache.rotation', 'kvCache.eviction', 'kvCache.capacity', 'kvCache.budget'],
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],
   ...['memory', 'memory.budget', 'memory.hot', 'memory.warm', 'memory.cold', 'memory.folder'],
-  ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify'],
+  ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify', 'pooling'],
+];
+
+/** The options that have a flag: those of the engine, and of embedding, evaluation and conversion. */
+export const optionsWithFlags: readonly string[] = [
+  ...loadOptionsWithFlags,
   ...['maxTokens', 'stop', 'ignoreEos', 'overflow', 'grammar', 'jsonSchema', 'compileTimeoutMs'],
   ...['temperature', 'topK', 'topP', 'minP', 'repetitionPenalty', 'penaltyWindow', 'presencePenalty'],
-  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'pooling', 'toolChoice'],
+  ...['frequencyPenalty', 'seed', 'allowRequantize', 'positions', 'toolChoice'],
   ...['topN', 'instruction'],
   ...['dimensions', 'promptName', 'lengths', 'type', ...otherFlags.keys()],
 ];
+
+/** The option of loading a model that a flag stands for. */
+export function optionOf(flag: string): string {
+  return loadOptionsWithFlags.find((path) => flagOf(path) === flag) ?? flag;
+}

@@ -82,6 +82,9 @@ export const wasmBackendNames: OptionNames<WasmBackendOptions> = {
   maxCallerMs: true,
 };
 
+/** The options apart from the host. */
+export type BackendChoices = Omit<WasmBackendOptions, 'host'>;
+
 /** Options with every default filled in. */
 export interface ResolvedOptions extends Threads {
   readonly host: WasmHost;
@@ -107,9 +110,8 @@ const [fewBytes, manyBytes, unknownBytes] = [4 * gibibyte, 64 * gibibyte, 16 * g
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
-export async function resolveOptions(options: WasmBackendOptions): Promise<ResolvedOptions> {
-  const { host } = options;
-  const threads = await resolveThreads(options);
+export async function resolveOptions(options: BackendChoices, host: WasmHost): Promise<ResolvedOptions> {
+  const threads = await resolveThreads(options, host);
   const minWork = options.minSharedWork ?? 30_000;
   checkInteger('minSharedWork', minWork, 0, 2 ** 31 - 1);
   const maxCallerMs = options.maxCallerMs ?? (minWork === 0 ? 0 : 2);
@@ -117,15 +119,15 @@ export async function resolveOptions(options: WasmBackendOptions): Promise<Resol
   return {
     host,
     ...kernelChoices(options),
-    ...memorySizes(options, threads.isShared),
+    ...memorySizes(options, host, threads.isShared),
     ...threads,
-    ...(await resolveNative(options, threads)),
+    ...(await resolveNative(options.native, host, threads)),
     usesMessages: options.usesMessages ?? false,
     ...{ minWork, maxCallerMs },
   };
 }
 
-function kernelChoices(options: WasmBackendOptions): Pick<ResolvedOptions, 'variant' | 'int8Dot' | 'activations'> {
+function kernelChoices(options: BackendChoices): Pick<ResolvedOptions, 'variant' | 'int8Dot' | 'activations'> {
   const relaxed = checkChoice('relaxedSimd', options.relaxedSimd ?? 'auto', ['auto', true, false]);
   const variant = (relaxed === 'auto' ? supportsRelaxedSimd() : relaxed) ? 'relaxed-simd' : 'simd';
   const int8Dot = checkChoice('int8Dot', options.int8Dot ?? 'auto', ['auto', 'maddubs', 'generic']);
@@ -138,7 +140,8 @@ function kernelChoices(options: WasmBackendOptions): Pick<ResolvedOptions, 'vari
 
 /** Kernels that were not asked for by name are not worth an error. */
 async function resolveNative(
-  { host, native: choice }: WasmBackendOptions,
+  choice: NativeChoice | undefined,
+  host: WasmHost,
   { notices }: Threads,
 ): Promise<Pick<ResolvedOptions, 'native' | 'notices'>> {
   if (choice !== undefined) checkChoice('native', choice, ['auto', true, false, ...nativeLevels]);
@@ -152,7 +155,8 @@ async function resolveNative(
 }
 
 function memorySizes(
-  { host, maxMemoryBytes, bytesPerMemory = largestMemory, reservedBytes }: WasmBackendOptions,
+  { maxMemoryBytes, bytesPerMemory = largestMemory, reservedBytes }: BackendChoices,
+  host: WasmHost,
   isShared: boolean,
 ): Pick<ResolvedOptions, 'maxBytes' | 'bytesPerMemory' | 'reservedBytes'> {
   const machineBytes = Math.min(manyBytes, Math.max(fewBytes, host.totalMemoryBytes ?? unknownBytes));

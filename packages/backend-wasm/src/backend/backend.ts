@@ -9,6 +9,7 @@ import {
   type Program,
 } from '@winnow/ops';
 import { ReleasedError, type DeviceLostError } from '@winnow/tensor';
+import type { WasmHost } from '../host/host.js';
 import { compileKernels, type Kernels, type Variant } from '../host/web-assembly.js';
 import { heapBase, pageBytes } from '../kernels/layout.generated.js';
 import { supportOf } from '../kernels/support.js';
@@ -17,7 +18,7 @@ import { MemoryPool } from '../memory/memory-pool.js';
 import { createExecutable } from '../program/executable.js';
 import { ScratchMeter } from '../program/scratch-meter.js';
 import { JobQueue } from '../runner/job-queue.js';
-import { resolveOptions, type ResolvedOptions, type WasmBackendOptions } from './backend-options.js';
+import { resolveOptions, type BackendChoices, type ResolvedOptions } from './backend-options.js';
 import { breakEvenRatioOf } from './break-even.js';
 
 /** The WASM backend, with its memory statistics. */
@@ -48,9 +49,9 @@ const shortNotice = 'native kernels: the memory has no room for their scratch, s
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when the JavaScript engine lacks a required feature
  */
-export async function createBackend(options: WasmBackendOptions): Promise<WasmBackend> {
-  const resolved = await resolveOptions(options);
-  const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, host, native } = resolved;
+export async function createBackend(options: BackendChoices, host: WasmHost): Promise<WasmBackend> {
+  const resolved = await resolveOptions(options, host);
+  const { variant, isShared, numThreads, notices, maxBytes, bytesPerMemory, native } = resolved;
   const parts = new BackendParts(resolved, { module: await compileKernels(variant, isShared), native });
   const { pool, buffers } = parts;
   const backend: WasmBackend = {

@@ -17,7 +17,7 @@ export interface CreateWasmBackendOptions extends Omit<WasmBackendOptions, 'host
  */
 export async function createWasmBackend(options: CreateWasmBackendOptions = {}): Promise<WasmBackend> {
   checkOptions(options, wasmBackendNames);
-  return createBackend({ ...options, host: options.host ?? createHost() });
+  return createBackend(options, options.host ?? createHost());
 }
 
 /** As `PeakOptions`, with the workers of Node or of the browser by default. */

@@ -65,7 +65,7 @@ export async function measurePeaksOn(
   host: WasmHost,
   { numThreads: asked, memoryBytes = defaultMemoryBytes, probeMs = 60 }: PeakOptions = {},
 ): Promise<MachinePeaks> {
-  const { isShared, numThreads } = await resolveThreads({ host, numThreads: asked });
+  const { isShared, numThreads } = await resolveThreads({ numThreads: asked }, host);
   checkInteger('memoryBytes', memoryBytes, readUnit, 2 ** 31);
   checkMilliseconds('probeMs', probeMs);
   const variant: Variant = supportsRelaxedSimd() ? 'relaxed-simd' : 'simd';

@@ -6,7 +6,6 @@ import { maxThreads } from '../kernels/layout.generated.js';
 import { checkChoice, checkInteger } from './check-options.js';
 
 export interface ThreadOptions {
-  readonly host: WasmHost;
   readonly numThreads?: number | undefined;
   readonly sharedMemory?: 'auto' | boolean;
 }
@@ -23,7 +22,7 @@ export interface Threads {
  * @throws {ArgumentError} for invalid options
  * @throws {BackendError} when shared memory is required and not available
  */
-export async function resolveThreads({ host, ...options }: ThreadOptions): Promise<Threads> {
+export async function resolveThreads(options: ThreadOptions, host: WasmHost): Promise<Threads> {
   const sharedMemory = checkChoice('sharedMemory', options.sharedMemory ?? 'auto', ['auto', true, false]);
   const numThreads = options.numThreads ?? Math.min(maxThreads, host.availableParallelism);
   checkInteger('numThreads', numThreads, 1, maxThreads);

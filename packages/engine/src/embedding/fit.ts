@@ -1,14 +1,13 @@
 /** Plans an embedding model within its memory budget and the limits of the backend. */
 import type { EmbedderDescription, Pooling } from '@winnow/models';
 import { planEmbedding, type EmbeddingPlan, type EmbeddingPlanOptions } from './plan.js';
-import { budgetOf } from '../weight-offload/options.js';
-import { checkBuffers, limitOf, type PlanLimits } from '../plan/memory-plan.js';
+import { checkBuffers, type PlanLimits } from '../plan/memory-plan.js';
 import { fitWeights, type FittedPlan } from '../plan/fit-weights.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 
 /**
  * @throws {ArgumentError} for options that this model does not support
- * @throws {CapacityError} when the budget is too small
+ * @throws {CapacityError} when the limits are too small
  */
 export function fitEmbedding(
   description: EmbedderDescription,
@@ -20,7 +19,7 @@ export function fitEmbedding(
 ): FittedPlan<EmbedderDescription, EmbeddingPlan> {
   const fitted = fitWeights<EmbedderDescription, EmbeddingPlan>({
     description,
-    limitBytes: limitOf(budgetOf(options.memory), limits),
+    limitBytes: limits.maxTotalBytes,
     memory: options.memory,
     sparse,
     maxTokensOf: ({ program }) => program.symbols.get('T') as number,

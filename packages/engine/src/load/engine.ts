@@ -11,20 +11,19 @@ import type { WeightHost } from '../weight-offload/options.js';
 import { openAdapters, type OpenAdapterPath } from './adapters.js';
 import { inspectOpenedModel, type ModelInfo } from './inspect-model.js';
 import { loadOpenedEmbeddingModel, loadOpenedReranker } from './load-embedding-model.js';
-import { autoAttention, policyFileOf } from '../plan/auto-attention.js';
 import { weightsHash } from '../sparsity/weights-hash.js';
 import { loadOpenedModel, templateOf } from './load-model.js';
 import type { ModelLocation, OpenOptions } from './location.js';
 import { openLocation, type OpenPath } from './open-location.js';
 import {
   embeddingLoadOptionNames,
-  loadOptionNames,
   openOptionNames,
   rerankerLoadOptionNames,
   type EmbeddingLoadOptions,
   type LoadOptions,
   type RerankerLoadOptions,
 } from './options.js';
+import { resolveOptions } from './resolved-options.js';
 
 export interface EngineApi {
   loadModel(location: ModelLocation, options?: LoadOptions): Promise<Model>;
@@ -53,20 +52,12 @@ export interface EngineHost extends SessionFiles, WeightHost {
   readonly openPromptStore?: EngineApi['openPromptStore'];
 }
 
-/** `attention: 'auto'` looks for the policy file beside the model. */
-function withPolicyFile(location: ModelLocation, options: LoadOptions): LoadOptions {
-  if (options.attention !== autoAttention || options.policyFile !== undefined) return options;
-  const hasPlace = typeof location === 'string' || location instanceof URL;
-  return hasPlace ? { ...options, policyFile: policyFileOf(location) } : options;
-}
-
 export function createEngineApi(host: EngineHost): EngineApi {
   return {
-    async loadModel(location, options = {}): Promise<Model> {
-      checkOptions(options, loadOptionNames);
+    async loadModel(location, given = {}): Promise<Model> {
+      const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      const opened = await openLocation(location, options, host.openPath);
-      return loadOpenedModel(opened, withPolicyFile(location, options), adapters, host);
+      return loadOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async loadEmbeddingModel(location, options = {}): Promise<EmbeddingModel> {
       checkOptions(options, embeddingLoadOptionNames);
@@ -78,11 +69,10 @@ export function createEngineApi(host: EngineHost): EngineApi {
       const adapters = await openAdapters(options, host.openAdapterPath);
       return loadOpenedReranker(await openLocation(location, options, host.openPath), options, adapters, host);
     },
-    async inspectModel(location, options = {}): Promise<ModelInfo> {
-      checkOptions(options, loadOptionNames);
+    async inspectModel(location, given = {}): Promise<ModelInfo> {
+      const options = resolveOptions(given, location);
       const adapters = await openAdapters(options, host.openAdapterPath);
-      const opened = await openLocation(location, options, host.openPath);
-      return inspectOpenedModel(opened, withPolicyFile(location, options), adapters, host);
+      return inspectOpenedModel(await openLocation(location, options, host.openPath), options, adapters, host);
     },
     async openTokenizer(location, options = {}): Promise<ModelTokenizer> {
       checkOptions(options, openOptionNames);

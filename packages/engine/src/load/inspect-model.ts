@@ -1,6 +1,6 @@
 /** The contents of a model file, read without loading its weights. */
 import type { Backend } from '@winnow/ops';
-import { type DType, CapacityError } from '@winnow/tensor';
+import { CapacityError, type DType } from '@winnow/tensor';
 import {
   type DecoderConfig,
   describeEmbedder,
@@ -14,18 +14,17 @@ import {
   type ScaledLora,
 } from '@winnow/models';
 import { fitEmbedding } from '../embedding/fit.js';
-import { resolveAuto } from '../plan/auto-attention.js';
+import { chooseAttention } from '../plan/auto-attention.js';
 import { fitModel } from '../plan/fit-model.js';
 import { openSparse } from '../sparsity/options.js';
-import { checkWeightTiers, type WeightHost } from '../weight-offload/options.js';
+import { budgetOf, type WeightHost } from '../weight-offload/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { choosePooling, embeddingSettings } from '../embedding/settings.js';
 import { adaptWeights } from './adapt-weights.js';
-import { noLimits, planResource, type MemoryPlan } from '../plan/memory-plan.js';
+import { limitsOf, planResource, type MemoryPlan, type PlanLimits } from '../plan/memory-plan.js';
 import type { OpenedModel } from './opened-model.js';
 import { createOwnBackend } from './resources.js';
-import type { LoadOptions } from './options.js';
-import { guardedListener } from '../metrics/events.js';
+import type { ResolvedOptions } from './resolved-options.js';
 
 /** A tensor in a model file. */
 export interface TensorInfo {
@@ -50,7 +49,7 @@ export interface ModelInfo {
 /** Takes ownership of `opened` and closes it. */
 export async function inspectOpenedModel(
   opened: OpenedModel,
-  options: LoadOptions,
+  options: ResolvedOptions,
   adapters: readonly ScaledLora[],
   weightHost: WeightHost,
 ): Promise<ModelInfo> {
@@ -59,10 +58,9 @@ export async function inspectOpenedModel(
     const file = await opened.openFile();
     const description = await describeFile(file);
     await adaptWeights(description, options, file.format, adapters);
-    checkWeightTiers(options.memory);
     const sparse = await withRatios(options, (backend) => openSparse(description, file, options, weightHost, backend));
-    const notice = (text: string): void => guardedListener(options.onEvent)({ kind: 'notice', text });
-    const resolved = await resolveAuto(options, file.store, weightHost, notice);
+    const notice = (text: string): void => options.report({ kind: 'notice', text });
+    const attention = await chooseAttention(options, file.store, weightHost, notice);
     return {
       name,
       format: file.format,
@@ -76,10 +74,7 @@ export async function inspectOpenedModel(
       metadata,
       plan:
         'buildProgram' in description
-          ? orWhole(
-              resolved,
-              (fitting) => fitModel(description, options, fitting, sparse, notice, noLimits).plan.memory,
-            )
+          ? orWhole(options, (limits) => fitModel(description, options, attention, sparse, notice, limits).plan.memory)
           : embeddingMemory(opened, file, description, options, sparse),
     };
   } finally {
@@ -94,7 +89,7 @@ async function describeFile(file: ModelFile): Promise<EmbedderDescription | Mode
 
 /** Runs a task with the backend that would load the model. Without a calibration, nothing asks for break-even ratios. */
 async function withRatios<T>(
-  options: LoadOptions,
+  options: ResolvedOptions,
   task: (backend: Pick<Backend, 'breakEvenRatio'>) => Promise<T>,
 ): Promise<T> {
   if (options.backend !== undefined) return task(options.backend);
@@ -108,13 +103,12 @@ async function withRatios<T>(
 }
 
 /** The plan within the budget, or within the smallest budget that works. */
-function orWhole(options: LoadOptions, fit: (options: LoadOptions) => MemoryPlan): MemoryPlan {
+function orWhole({ memory }: ResolvedOptions, fit: (limits: PlanLimits) => MemoryPlan): MemoryPlan {
   try {
-    return fit(options);
+    return fit(limitsOf(budgetOf(memory)));
   } catch (error) {
     if (!CapacityError.isInstance(error) || error.resource !== planResource) throw error;
-    const { memory } = options;
-    return fit({ ...options, memory: { ...(typeof memory === 'object' ? memory : {}), budget: error.needed } });
+    return fit(limitsOf(error.needed));
   }
 }
 
@@ -122,13 +116,13 @@ function embeddingMemory(
   { sentenceTransformers }: OpenedModel,
   file: ModelFile,
   description: EmbedderDescription | RerankerDescription,
-  options: LoadOptions,
+  options: ResolvedOptions,
   sparse: SparseWeights | undefined,
 ): MemoryPlan {
   const planned = (pooling: Pooling, recommendedSize?: number): MemoryPlan =>
     orWhole(
       options,
-      (fitting) => fitEmbedding(description, pooling, recommendedSize, fitting, sparse, noLimits).plan.memory,
+      (limits) => fitEmbedding(description, pooling, recommendedSize, options, sparse, limits).plan.memory,
     );
   if ('numLabels' in description) return planned(description.pooling);
   const settings = embeddingSettings(file, sentenceTransformers);

@@ -24,7 +24,7 @@ import { openSparse } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
-import { checkWeightTiers } from '../weight-offload/options.js';
+import { budgetOf, checkWeightTiers } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
@@ -133,7 +133,7 @@ async function describe<M>(
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
-  const limits = limitsOn(backend.limits, host.memoryBytes);
+  const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
   const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;
   const common = { file, metadata, name, config, create, sparse, fitted, notices, tracedLayers };
@@ -157,7 +157,7 @@ async function createModel<M>(
   const hashOf = (): Promise<string> => modelHash(metadata, file.store, backend, buffers, weights, tiers);
   const hash = resources.isReplaceable ? await hashOf() : '';
   const feedForward = await openFeedForward({ backend, buffers, weights, tiers, sparse, options, host, now });
-  await resources.prepare([plan.program], feedForward, options);
+  await resources.prepare([plan.program], feedForward, options, false);
   const [executable] = resources.executables.values();
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
   return create({

@@ -4,12 +4,11 @@ import type { Backend } from '@winnow/ops';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { createChatTemplate, type ChatTemplate } from '../chat/template.js';
 import { Constraints } from '../generation/constraint.js';
-import type { Host } from '../generation/loaded-model.js';
 import { traceFeedForward } from '../generation/logprobs.js';
-import { checkDraftModel, speculativeOf } from '../generation/speculation/draft-model.js';
-import { guardedListener, type ReportEvent } from '../metrics/events.js';
+import { checkDraftModel, checkHasDraftModel } from '../generation/speculation/draft-model.js';
+import type { ReportEvent } from '../metrics/events.js';
 import { SpeculationCounts } from '../metrics/speculation.js';
-import { resolveAuto } from '../plan/auto-attention.js';
+import { chooseAttention } from '../plan/auto-attention.js';
 import { fitModel } from '../plan/fit-model.js';
 import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
@@ -25,13 +24,13 @@ import { openSparse } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
-import { checkWeightTiers } from '../weight-offload/options.js';
+import { budgetOf } from '../weight-offload/options.js';
 import { adaptWeights } from './adapt-weights.js';
 import type { EngineHost } from './engine.js';
 import { createMissingTokenizer } from './missing-tokenizer.js';
 import { checkSameModel, modelHash } from './model-hash.js';
 import type { OpenedModel } from './opened-model.js';
-import type { HostOptions, LoadOptions } from './options.js';
+import type { ResolvedOptions } from './resolved-options.js';
 import { ModelResources } from './resources.js';
 
 /**
@@ -40,13 +39,13 @@ import { ModelResources } from './resources.js';
  */
 export async function loadOpenedModel(
   opened: OpenedModel,
-  given: LoadOptions,
+  options: ResolvedOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
 ): Promise<Model> {
-  const resources = await ModelResources.open(opened, given);
+  const resources = await ModelResources.open(opened, options);
   try {
-    const options = { ...given, speculative: speculativeOf(given) };
+    checkHasDraftModel(options);
     const described = await describe(opened, options, adapters, host, resources.backend);
     checkDraftModel(options.draftModel, described.tokenizer);
     const loaded = await loadWeights(described, resources, options, host);
@@ -77,7 +76,7 @@ interface DescribedModel {
 
 async function describe(
   opened: OpenedModel,
-  options: LoadOptions,
+  options: ResolvedOptions,
   adapters: readonly ScaledLora[],
   host: EngineHost,
   backend: Backend,
@@ -88,16 +87,14 @@ async function describe(
   const notices = [...(backend.notices ?? []), ...adapted];
   const tracedLayers = new Map<number, FeedForwardLayer>();
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
-  checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
-  const report = guardedListener(options.onEvent);
-  const notice = (text: string): void => report({ kind: 'notice', text });
-  const limits = limitsOn(backend.limits, host.memoryBytes);
-  const resolved = await resolveAuto(options, file.store, host, notice);
-  const fitted = fitModel(traced, options, resolved, sparse, notice, limits);
+  const notice = (text: string): void => options.report({ kind: 'notice', text });
+  const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
+  const attention = await chooseAttention(options, file.store, host, notice);
+  const fitted = fitModel(traced, options, attention, sparse, notice, limits);
   // sparse FFNs select neurons for all tokens of a step together
   const canVerify = fitted.plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
-  const batchInvariant = checkVerifies(options.speculative ?? 'off', canVerify);
+  const batchInvariant = checkVerifies(options.speculative, canVerify);
   const tokenizer =
     (await opened.openTokenizer()) ??
     createMissingTokenizer(opened.name, opened.tokenizerField, description.config.vocabSize);
@@ -120,23 +117,21 @@ async function describe(
 interface LoadedParts {
   readonly described: DescribedModel;
   readonly resources: ModelResources;
-  readonly options: LoadOptions;
+  readonly options: ResolvedOptions;
   readonly runtime: Runtime;
   readonly modelHash: string;
-  readonly host: Host;
 }
 
 async function loadWeights(
   described: DescribedModel,
   resources: ModelResources,
-  options: LoadOptions,
+  options: ResolvedOptions,
   engineHost: EngineHost,
 ): Promise<LoadedParts> {
   const { fitted, file, sparse, batchInvariant } = described;
   const { plan, description, tiers } = fitted;
   const { backend } = resources;
   const { weights } = description;
-  const host = hostOf(options);
   const { draftProgram } = plan;
   const drafting = draftProgram === undefined ? [] : [draftProgram];
   const programs = [...plan.programs, ...drafting, ...(plan.tiers?.programs ?? [])];
@@ -145,18 +140,18 @@ async function loadWeights(
   const facts = factsOf(described);
   const hashOf = (): Promise<string> => modelHash(facts, file.store, backend, buffers, weights, tiers);
   const hash = await hashOf();
-  const common = { backend, buffers, options, now: host.now };
+  const common = { backend, buffers, options, now: options.host.now };
   const feedForward = await openFeedForward({ ...common, weights, tiers, sparse, host: engineHost });
-  await resources.prepare(programs, feedForward, { ...options, batchInvariant });
+  await resources.prepare(programs, feedForward, options, batchInvariant);
   const { openFolder } = engineHost;
   const checkWeights = (): Promise<void> => checkSameModel(file.store.name, hash, hashOf);
-  const deviceRecovery = resources.deviceRecovery(description, checkWeights, guardedListener(options.onEvent));
+  const deviceRecovery = resources.deviceRecovery(description, checkWeights, options.report);
   const executables = resources.executables;
   const runtime = await createRuntime({
     ...{ ...common, plan, executables, openFolder, deviceRecovery },
     verifiesDrafts: batchInvariant,
   });
-  return { described, resources, options, runtime, modelHash: hash, host };
+  return { described, resources, options, runtime, modelHash: hash };
 }
 
 /** Weights of adapters are hashed with the others; adapters that are merged or scaled by 0 count by name. */
@@ -195,21 +190,21 @@ function createModel(parts: LoadedParts, engineHost: EngineHost): Model {
 }
 
 function sessionModelOf(
-  { described, resources, options, runtime, modelHash: hash, host }: LoadedParts,
+  { described, resources, options, runtime, modelHash: hash }: LoadedParts,
   files: EngineHost,
 ): SessionModel {
   const { opened, fitted, tokenizer } = described;
   const { plan, description } = fitted;
   const eosIds = new Set([...tokenizer.eosIds, ...opened.eosIds]);
   const sessionKey = { modelHash: hash, options: sessionOptions(plan) };
-  const lengthNotice = new LengthNotice(plan, guardedListener(options.onEvent));
+  const lengthNotice = new LengthNotice(plan, options.report);
   return {
     config: description.config,
     tokenizer,
     eosIds,
-    constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, host.now),
+    constraints: new Constraints(tokenizer, description.config.vocabSize, eosIds, options.host.now),
     defaultSampling: opened.defaultSampling,
-    speculative: speculativeOf(options),
+    speculative: options.speculative,
     draftModel: options.draftModel,
     speculation: new SpeculationCounts(),
     contextSize: plan.contextSize,
@@ -217,9 +212,9 @@ function sessionModelOf(
     noteLength: (numTokens) => lengthNotice.note(numTokens),
     pool: runtime.pool,
     scheduler: runtime.scheduler,
-    promptCache: promptCacheOf(runtime, options, sessionKey, host),
+    promptCache: promptCacheOf(runtime, options, sessionKey),
     nonFinite: resources.nonFiniteSearch(description),
-    host,
+    host: options.host,
     sessionKey,
     files,
     numTop: plan.numTop,
@@ -230,15 +225,14 @@ function sessionModelOf(
 /** Models whose cache is more than the blocks of the pool have none, and a notice says so. */
 function promptCacheOf(
   { pool, scheduler }: Runtime,
-  { promptCache: store, kvCache }: LoadOptions,
+  { promptCache: store, kvCache, host }: ResolvedOptions,
   sessionKey: SessionKey,
-  { now }: Host,
 ): PromptCache | undefined {
   if (store === undefined) return undefined;
   const { states, tiers, heavyHitters } = pool;
-  const isUnshared = kvCache?.prefixSharing === false;
+  const isUnshared = kvCache.prefixSharing === false;
   if (states === undefined && tiers === undefined && heavyHitters === undefined && !isUnshared) {
-    return new PromptCache({ pool, scheduler, store, sessionKey, now });
+    return new PromptCache({ pool, scheduler, store, sessionKey, now: host.now });
   }
   const obstacle =
     states !== undefined
@@ -298,17 +292,4 @@ export function templateOf({ name, chatTemplate }: OpenedModel, tokenizer: Token
   };
   const texts = Object.entries(ids).map(([key, id]) => [key, id === undefined ? '' : tokenizer.tokenText(id)]);
   return createChatTemplate(name, chatTemplate, Object.fromEntries(texts));
-}
-
-interface Globals {
-  readonly performance: { now(): number };
-  readonly crypto: { getRandomValues(target: Uint32Array): Uint32Array };
-}
-
-function hostOf({ now, randomSeed }: HostOptions): Host {
-  const globals = globalThis as unknown as Globals;
-  return {
-    now: now ?? ((): number => globals.performance.now()),
-    randomSeed: randomSeed ?? ((): number => globals.crypto.getRandomValues(new Uint32Array(1))[0] as number),
-  };
 }

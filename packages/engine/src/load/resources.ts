@@ -13,8 +13,6 @@ import type { OpenedModel } from './opened-model.js';
 import type { BackendOptions } from './options.js';
 
 interface PrepareOptions extends BackendOptions {
-  /** See `PrepareOptions` of backends. */
-  readonly batchInvariant?: boolean;
   readonly signal?: AbortSignal;
 }
 
@@ -24,8 +22,8 @@ interface UploadOptions {
 }
 
 /** The backend that loads a model when none is passed in. */
-export async function createOwnBackend({ createBackend, ...options }: BackendOptions): Promise<Backend> {
-  const { threads, activations, native } = options;
+export async function createOwnBackend(options: BackendOptions): Promise<Backend> {
+  const { createBackend, threads, activations, native } = options;
   return createBackend?.() ?? createWasmBackend({ numThreads: threads, activations, native });
 }
 
@@ -115,11 +113,15 @@ export class ModelResources {
     });
   }
 
-  /** Prepares programs whose FFNs use `feedForward`, which `release` closes. */
+  /**
+   * Prepares programs whose FFNs use `feedForward`, which `release` closes.
+   * @param batchInvariant see `PrepareOptions` of backends
+   */
   async prepare(
     programs: readonly Program[],
     feedForward: FeedForwardRuntime,
-    { onUnsupported = 'fallback', profile = false, batchInvariant = false, signal }: PrepareOptions,
+    { onUnsupported = 'fallback', profile = false, signal }: PrepareOptions,
+    batchInvariant: boolean,
   ): Promise<void> {
     this.#feedForward = feedForward;
     for (const program of programs) {

@@ -38,8 +38,8 @@ export interface AttentionPlan {
 }
 
 export interface AttentionPlanOptions {
-  /** The option of `loadModel`. */
-  readonly attention: AttentionSpec | string | undefined;
+  /** The policies, as `chooseAttention` found them. */
+  readonly attention: AttentionSpec | string;
   readonly numLayers: number;
   /** Tokens per block of the cache unless policies need another number. */
   readonly usualBlockSize: number;
@@ -55,7 +55,7 @@ export interface AttentionPlanOptions {
 /** @throws {ArgumentError} for a policy that is invalid or that this model or cache does not support */
 export function planAttention(options: AttentionPlanOptions): AttentionPlan {
   const { numLayers, usualBlockSize, onTracedLayer, visited, notice } = options;
-  const spec = checkAttention(options.attention ?? 'dense');
+  const spec = checkAttention(options.attention);
   const layers = resolvePolicy(spec, { numLayers });
   const requirements = attentionRequirements(layers);
   const blockSize = blockSizeFor(requirements, usualBlockSize);

@@ -11,9 +11,10 @@ export const autoAttention = 'auto';
 /** A file of `winnow tune`: a path or URL, its bytes, a Blob, an open file (which Winnow then owns), or what it says. */
 export type PolicySource = FileSource | TunedPolicy;
 
+/** The options that `chooseAttention` reads. */
 interface AutoOptions {
-  readonly attention?: AttentionSpec | string;
-  readonly policyFile?: PolicySource;
+  readonly attention: AttentionSpec | string;
+  readonly policyFile: PolicySource | undefined;
   readonly fetch?: typeof fetch;
   readonly signal?: AbortSignal;
 }
@@ -30,40 +31,38 @@ export function policyFileOf(location: string | URL): string {
 }
 
 /**
- * The options with the policies that `auto` stands for; others are returned as they are.
+ * The attention of the options, or the policy that `auto` stands for.
  * @param notice receives a sentence when there is no file, so that attention is dense
  * @throws {FormatError} for a damaged file or one of another model
  * @throws {IoError} when it cannot be read
  * @throws {ArgumentError} for a policy file without `auto`
  */
-export async function resolveAuto<Options extends AutoOptions>(
-  options: Options,
+export async function chooseAttention(
+  options: AutoOptions,
   store: TensorStore,
   host: SidecarHost,
   notice: (text: string) => void,
-): Promise<Options> {
+): Promise<AttentionSpec | string> {
   const { attention, policyFile, signal } = options;
   if (attention !== autoAttention) {
-    if (policyFile === undefined) return options;
+    if (policyFile === undefined) return attention;
     const [expected, actual] = ["nothing without attention: 'auto'", 'a policy file'];
     throw new ArgumentError({ argument: 'policyFile', expected, actual });
   }
-  const withSignal = signal === undefined ? {} : { signal };
-  const dense = (reason: string): Options => {
+  const dense = (reason: string): string => {
     notice(`attention auto: ${reason}, so attention is dense; winnow tune finds a policy`);
-    return { ...options, attention: 'dense' };
+    return 'dense';
   };
   if (policyFile === undefined) return dense('this model has no place for a policy file, and no policyFile is given');
-  const modelHash = await weightsHash(store, withSignal);
+  const modelHash = await weightsHash(store, signal === undefined ? {} : { signal });
   if (isTuned(policyFile)) {
-    if (policyFile.modelHash === modelHash) return { ...options, attention: policyFile.attention };
+    if (policyFile.modelHash === modelHash) return policyFile.attention;
     const message = `expected the hash of the model, ${modelHash}, found ${policyFile.modelHash} (tuned for another model)`;
     throw new FormatError({ source: 'policyFile', field: 'modelHash', message });
   }
   const text = await readText(policyFile, host, options.fetch);
   if (text === undefined) return dense(`there is no file ${String(policyFile)}`);
-  const { attention: tuned } = readTunedPolicy(text, { source: nameOf(policyFile), modelHash });
-  return { ...options, attention: tuned };
+  return readTunedPolicy(text, { source: nameOf(policyFile), modelHash }).attention;
 }
 
 function isTuned(source: PolicySource): source is TunedPolicy {

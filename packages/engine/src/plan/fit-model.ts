@@ -1,40 +1,39 @@
 /** Plans a decoder within its memory budget and the limits of the backend. */
 import type { ModelDescription } from '@winnow/models';
-import { checkBuffers, limitOf, type PlanLimits } from './memory-plan.js';
+import type { AttentionSpec } from '@winnow/sparse-attention';
+import { ArgumentError } from '@winnow/tensor';
+import { checkBuffers, type PlanLimits } from './memory-plan.js';
 import { fitWeights, type FittedPlan } from './fit-weights.js';
 import { planModel, type ModelPlan } from './model-plan.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
-import { budgetOf } from '../weight-offload/options.js';
 import { autoAttention } from './auto-attention.js';
-import type { PlanOptions } from './options.js';
-import { ArgumentError } from '@winnow/tensor';
+import type { ResolvedPlanOptions } from './options.js';
 
 /**
- * Where `attention: 'auto'` was resolved to a tuned policy that does not suit the other options, such as KV offload,
+ * Where `attention: 'auto'` stands for a tuned policy that does not suit the other options, such as KV offload,
  * attention is dense and a notice says why.
- * @param options as given
- * @param resolved the same with the tuned policy
+ * @param attention what `chooseAttention` chose for the options
  * @throws {ArgumentError} for options that this model does not support
- * @throws {CapacityError} when the budget is too small
+ * @throws {CapacityError} when the limits are too small
  */
 export function fitModel(
   description: ModelDescription,
-  options: PlanOptions,
-  resolved: PlanOptions,
+  options: ResolvedPlanOptions,
+  attention: AttentionSpec | string,
   sparse: SparseWeights | undefined,
   notice: (text: string) => void,
   limits: PlanLimits,
 ): FittedPlan<ModelDescription, ModelPlan> {
-  const fit = (chosen: PlanOptions): FittedPlan<ModelDescription, ModelPlan> =>
+  const fit = (chosen: AttentionSpec | string): FittedPlan<ModelDescription, ModelPlan> =>
     fitWeights<ModelDescription, ModelPlan>({
       description,
-      limitBytes: limitOf(budgetOf(chosen.memory), limits),
-      memory: chosen.memory,
+      limitBytes: limits.maxTotalBytes,
+      memory: options.memory,
       sparse,
       maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
-      plan: (candidate, isFirst) => planModel(candidate, chosen, isFirst ? notice : () => undefined),
+      plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined),
     });
-  const fitted = options.attention === autoAttention ? fitOrDense(fit, resolved, notice) : fit(resolved);
+  const fitted = options.attention === autoAttention ? fitOrDense(fit, attention, notice) : fit(attention);
   const { programs, tiers } = fitted.plan;
   checkBuffers([...programs, ...(tiers?.programs ?? [])], limits);
   return fitted;
@@ -42,15 +41,15 @@ export function fitModel(
 
 /** Dense attention where the tuned policy is rejected. */
 function fitOrDense<Fitted>(
-  fit: (options: PlanOptions) => Fitted,
-  tuned: PlanOptions,
+  fit: (attention: AttentionSpec | string) => Fitted,
+  tuned: AttentionSpec | string,
   notice: (text: string) => void,
 ): Fitted {
   try {
     return fit(tuned);
   } catch (error) {
     if (!ArgumentError.isInstance(error)) throw error;
-    const fitted = fit({ ...tuned, attention: 'dense' });
+    const fitted = fit('dense');
     notice(
       `attention auto: the tuned policy does not suit the other options (${error.message}), so attention is dense`,
     );

@@ -20,7 +20,8 @@ const maxRounds = 6;
 
 export interface FitOptions<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }> {
   readonly description: D;
-  readonly limitBytes: number | undefined;
+  /** Infinity: no limit. */
+  readonly limitBytes: number;
   readonly memory: number | MemoryOptions | undefined;
   readonly sparse: SparseWeights | undefined;
   /** Maximum number of tokens per step. */
@@ -59,7 +60,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   const isPlain = sparse === undefined;
   const whole = isPlain ? description : withFeedForward(description, optionsOf(sparse, undefined));
   const plan = options.plan(whole, true);
-  if (limitBytes === undefined || plan.memory.totalBytes <= limitBytes) {
+  if (plan.memory.totalBytes <= limitBytes) {
     return { description: whole, plan, tiers: undefined };
   }
   const { config, weights } = description;

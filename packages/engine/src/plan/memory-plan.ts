@@ -59,8 +59,8 @@ export const planResource = 'memory plan';
  * @param advice appended to the hint
  * @throws {CapacityError} when the plan needs more than `limitBytes`
  */
-export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, advice = ''): void {
-  if (limitBytes === undefined || plan.totalBytes <= limitBytes) return;
+export function checkMemory(plan: MemoryPlan, limitBytes: number, advice = ''): void {
+  if (plan.totalBytes <= limitBytes) return;
   throw new CapacityError({
     resource: planResource,
     needed: plan.totalBytes,
@@ -75,22 +75,22 @@ export function checkMemory(plan: MemoryPlan, limitBytes: number | undefined, ad
 /** Limits of a backend that plans respect. */
 export type PlanLimits = Pick<BackendLimits, 'maxBufferBytes' | 'maxTotalBytes'>;
 
-/** For plans without a backend. */
-export const noLimits: PlanLimits = { maxBufferBytes: Infinity, maxTotalBytes: Infinity };
-
 /**
- * The limits of a backend, on a host with that much memory.
- * @param hostBytes undefined where the host does not tell
+ * Limits without a backend.
+ * @param budget the caller's, in bytes
  */
-export function limitsOn<L extends PlanLimits>(limits: L, hostBytes: number | undefined): L {
-  if (hostBytes === undefined || limits.maxTotalBytes !== Infinity) return limits;
-  return { ...limits, maxTotalBytes: hostBytes };
+export function limitsOf(budget: number | undefined): PlanLimits {
+  return { maxBufferBytes: Infinity, maxTotalBytes: budget ?? Infinity };
 }
 
-/** The smaller of the caller's budget and the capacity of the backend; `undefined` without either. */
-export function limitOf(limitBytes: number | undefined, { maxTotalBytes }: PlanLimits): number | undefined {
-  const limit = Math.min(limitBytes ?? Infinity, maxTotalBytes);
-  return Number.isFinite(limit) ? limit : undefined;
+/**
+ * The limits of a backend within the caller's budget.
+ * @param hostBytes memory of the machine, for backends that know no limit; undefined where the host does not tell
+ */
+export function limitsOn(limits: PlanLimits, hostBytes: number | undefined, budget: number | undefined): PlanLimits {
+  const { maxBufferBytes, maxTotalBytes } = limits;
+  const availableBytes = maxTotalBytes === Infinity ? (hostBytes ?? Infinity) : maxTotalBytes;
+  return { maxBufferBytes, maxTotalBytes: Math.min(budget ?? Infinity, availableBytes) };
 }
 
 /**

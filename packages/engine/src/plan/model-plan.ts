@@ -1,6 +1,7 @@
 /** Plans a model for its options: cache, programs, memory. */
 import type { HeavyHitterOptions, SessionOptionValue } from '@winnow/kv-cache';
 import { storedHeadDim, type DecoderConfig, type KvCacheShape, type ModelDescription } from '@winnow/models';
+import type { AttentionSpec } from '@winnow/sparse-attention';
 import { checkKvDTypes, maxInvariantTokens, type KvDTypes, type Program } from '@winnow/ops';
 import { ArgumentError, tensorBytes, type DType } from '@winnow/tensor';
 import { planAttention, type AttentionPlan, type StepPhase } from './attention-plan.js';
@@ -13,7 +14,7 @@ import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { draftAttention } from './draft-attention.js';
 import { isOff, selfPolicyOf } from './speculative.js';
-import { checkRotation, checkTraceable, positiveInteger, type PlanOptions } from './options.js';
+import { checkRotation, checkTraceable, positiveInteger, type ResolvedPlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
 const usualBlockSize = 64;
@@ -83,10 +84,14 @@ interface Sizes {
   readonly heavyHitters: HeavyHitterOptions | undefined;
 }
 
-/** @throws {ArgumentError} for options that this model does not support */
+/**
+ * @param chosen the attention policies, as `chooseAttention` found them
+ * @throws {ArgumentError} for options that this model does not support
+ */
 export function planModel(
   description: ModelDescription,
-  options: PlanOptions,
+  options: ResolvedPlanOptions,
+  chosen: AttentionSpec | string,
   notice: (text: string) => void,
 ): ModelPlan {
   const { config } = description;
@@ -94,7 +99,7 @@ export function planModel(
   const tracedLayers = options.trace?.attention === true ? new Map<number, TracedLayer>() : undefined;
   const visited = options.trace?.visitedKeys === true ? new VisitedLayers() : undefined;
   const attention = planAttention({
-    attention: options.attention,
+    attention: chosen,
     numLayers: config.numLayers,
     usualBlockSize,
     onTracedLayer: tracedLayers && ((layer): void => void tracedLayers.set(layer.layer, layer)),
@@ -134,8 +139,8 @@ export function planModel(
   };
 }
 
-function sizesOf(config: DecoderConfig, options: PlanOptions): Sizes {
-  const { kvCache = {} } = options;
+function sizesOf(config: DecoderConfig, options: ResolvedPlanOptions): Sizes {
+  const { kvCache } = options;
   const contextSize = checkContextSize(config, options.context);
   const maxSessions = positiveInteger('maxSessions', options.maxSessions ?? defaultMaxSessions);
   const maxChunk = Math.min(contextSize, positiveInteger('batchSize', options.batchSize ?? defaultBatchSize));
@@ -186,7 +191,7 @@ interface OffloadSizes {
 
 function sizeOffload(
   config: DecoderConfig,
-  options: PlanOptions,
+  options: ResolvedPlanOptions,
   sizes: Sizes,
   attention: AttentionPlan,
 ): OffloadSizes {
@@ -326,7 +331,7 @@ export function beyondTrained(numTokens: number, contextLength: number): string 
 }
 
 /** Attention mass needs dense attention over slots in the pool. */
-function checkMeasurable({ text }: AttentionPlan, { trace }: PlanOptions, hasTiers: boolean): void {
+function checkMeasurable({ text }: AttentionPlan, { trace }: ResolvedPlanOptions, hasTiers: boolean): void {
   const actual = text ?? (trace?.attention === true ? 'trace.attention' : hasTiers ? 'KV offload' : undefined);
   if (actual === undefined) return;
   const expected = 'oldest, unless attention is dense, not traced, and not offloaded';

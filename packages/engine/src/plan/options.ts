@@ -79,6 +79,15 @@ export interface PlanOptions {
   readonly trace?: TraceOptions;
 }
 
+/** `PlanOptions` with the defaults that do not depend on the model's files. */
+export interface ResolvedPlanOptions extends Omit<PlanOptions, 'kvCache' | 'attention' | 'policyFile' | 'speculative'> {
+  readonly kvCache: KvCacheOptions;
+  readonly attention: AttentionSpec | string;
+  /** With `attention: 'auto'`: the given file or the one beside the model, which need not exist. */
+  readonly policyFile: PolicySource | undefined;
+  readonly speculative: Speculative;
+}
+
 export const kvCacheNames: OptionNames<KvCacheOptions> = {
   dtype: { keys: true, values: true },
   rotation: true,

@@ -22,12 +22,12 @@ export function checkSpeculative(value: Speculative): Speculative {
 }
 
 /** Whether no tokens are drafted unless generations ask for it. @throws {ArgumentError} */
-export function isOff(value: Speculative = 'off'): boolean {
+export function isOff(value: Speculative): boolean {
   return checkSpeculative(value) === 'off';
 }
 
 /** The policy of `self=POLICY`. */
-export function selfPolicyOf(value: Speculative = 'off'): string | undefined {
+export function selfPolicyOf(value: Speculative): string | undefined {
   return value.startsWith(selfPrefix) ? value.slice(selfPrefix.length) : undefined;
 }
 

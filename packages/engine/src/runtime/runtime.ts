@@ -5,7 +5,7 @@ import { openKvOffload } from '../kv-offload/open.js';
 import type { OffloadHost } from '../kv-offload/parts.js';
 import type { DeviceRecovery } from '../memory/device-recovery.js';
 import { KvMemory } from '../memory/kv-memory.js';
-import { guardedListener, type EngineEvent } from '../metrics/events.js';
+import type { EngineEvent, ReportEvent } from '../metrics/events.js';
 import type { ModelPlan } from '../plan/model-plan.js';
 import type { KvCacheOptions } from '../plan/options.js';
 import { KvPool } from './kv-pool.js';
@@ -25,7 +25,7 @@ export interface RuntimeOptions {
 
 export interface RuntimeParts extends OffloadHost {
   readonly plan: ModelPlan;
-  readonly options: RuntimeOptions;
+  readonly options: { readonly kvCache: KvCacheOptions; readonly report: ReportEvent };
   readonly deviceRecovery: DeviceRecovery;
   /** Whether programs are batch-invariant, so that steps may verify drafts. */
   readonly verifiesDrafts: boolean;
@@ -58,7 +58,7 @@ export async function createRuntime(parts: RuntimeParts): Promise<Runtime> {
     memory: pool.memory,
     now,
   });
-  const { whenFull = 'error' } = options.kvCache ?? {};
+  const { whenFull = 'error' } = options.kvCache;
   return {
     pool,
     visitedKeys,
@@ -83,7 +83,7 @@ async function createPool(parts: RuntimeParts): Promise<KvPool> {
   const { backend, buffers, plan, options } = parts;
   const { numStates, heavyHitters } = plan;
   const { numBlocks, blockSize, maxBlocksPerSequence } = plan.cache;
-  const report = guardedListener(options.onEvent);
+  const { kvCache, report } = options;
   const memory = new KvMemory(backend, plan.programs, buffers, { numBlocks, numStates, report });
   const states = memory.stateBuffers.length === 0 ? undefined : new StateRows(numStates, blockSize);
   const manager = createBlockManager({
@@ -91,7 +91,7 @@ async function createPool(parts: RuntimeParts): Promise<KvPool> {
     blockSize,
     maxBlocksPerSequence,
     // a shared prefix would lack its attention mass
-    prefixSharing: (options.kvCache?.prefixSharing ?? true) && heavyHitters === undefined,
+    prefixSharing: (kvCache.prefixSharing ?? true) && heavyHitters === undefined,
     onContentDropped: (contentId) => states?.dropSnapshot(contentId),
   });
   const tiers = plan.tiers && (await openKvOffload(parts, { manager, memory, report }, plan.tiers));

@@ -4,6 +4,7 @@ import type { EmbeddingLoadOptions, LoadOptions, RerankerLoadOptions } from '@wi
 import type { AvailableModel, LoadedModel, ModelCatalog, ModelKind, PreparedModel } from '@winnow/server';
 import { ArgumentError, definedFields } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
+import { optionOf } from '../../errors/names.js';
 import { draftModelOf, executionOptionsOf, loadOptionsOf } from '../../flags/engine-options.js';
 import { refuse } from '../../flags/parse-values.js';
 import { parseModelReference } from '../model-location.js';
@@ -66,7 +67,7 @@ class Catalog implements ModelCatalog {
         loadOptionsOf(this.#flagsOf(id));
       } catch (error) {
         if (!(error instanceof UsageError)) throw error;
-        throw new UsageError(`--models-file: models.${id}: ${error.message}`);
+        throw new UsageError(`--models-file: models.${id}.${error.message.replace(/^--[a-z-]+/, optionOf)}`);
       }
     }
   }

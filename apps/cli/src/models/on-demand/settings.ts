@@ -1,10 +1,11 @@
-/** `--models-file`: the settings of single models, which have the names of flags in camel case. */
+/** `--models-file`: the settings of single models, among them options of `loadModel`. */
 import { readFileSync } from 'node:fs';
 import { Command, type Option } from 'commander';
 import type { EmbeddingModel } from '@winnow/engine';
-import { isRecord, nearestName } from '@winnow/tensor';
+import { checkOptions, isRecord, UnknownOptionError, type NameTree } from '@winnow/tensor';
 import { UsageError } from '../../errors/errors.js';
 import type { LoadFlags } from '../../flags/load.js';
+import { ModelOptionsReader } from './model-options.js';
 
 /** Flags of a model. */
 export interface ModelFlags extends LoadFlags {
@@ -26,6 +27,9 @@ export interface SettingsFile {
   readonly models: ReadonlyMap<string, ModelSettings>;
 }
 
+/** Settings of a model that are not options of `loadModel`. */
+const ownNames: NameTree = { model: true, aliases: true, unloadAfter: true };
+
 export const noSettings: SettingsFile = { defaults: {}, models: new Map() };
 
 /**
@@ -45,28 +49,33 @@ export function readSettings(path: string, options: readonly Option[]): Settings
 
 class SettingsReader {
   readonly #path: string;
-  readonly #options: ReadonlyMap<string, Option>;
+  readonly #options: ModelOptionsReader;
 
   constructor(path: string, options: readonly Option[]) {
     this.#path = path;
-    this.#options = new Map(options.filter(({ hidden }) => !hidden).map((each) => [each.attributeName(), each]));
+    this.#options = new ModelOptionsReader(options, (...refused) => this.#refuse(...refused));
   }
 
   file(value: unknown): SettingsFile {
-    const { defaults = {}, models = {}, ...rest } = this.#object(value, 'the file');
-    this.#noOthers(Object.keys(rest), '', ['defaults', 'models']);
+    const file = this.#object(value, 'the file');
+    this.#checkNames(file, { defaults: true, models: true });
+    const { defaults = {}, models = {} } = file;
     const named = Object.entries(this.#object(models, 'models')).map(
       ([id, model]) => [id, this.#model(id, model)] as const,
     );
-    const settings = { defaults: this.#flags(this.#object(defaults, 'defaults'), 'defaults'), models: new Map(named) };
-    this.#checkNames(settings.models);
+    const common = this.#object(defaults, 'defaults');
+    this.#checkNames(common, this.#options.names, 'defaults: ');
+    const settings = { defaults: this.#options.read(common, 'defaults'), models: new Map(named) };
+    this.#checkAliases(settings.models);
     return settings;
   }
 
   #model(id: string, value: unknown): ModelSettings {
     const place = `models.${id}`;
     if (id === '') throw this.#refuse(place, 'an id', id);
-    const { model, aliases = [], unloadAfter, ...rest } = this.#object(value, place);
+    const given = this.#object(value, place);
+    this.#checkNames(given, { ...this.#options.names, ...ownNames }, `${place}: `);
+    const { model, aliases = [], unloadAfter, ...rest } = given;
     if (model !== undefined && typeof model !== 'string') throw this.#refuse(`${place}.model`, 'a text', model);
     if (!Array.isArray(aliases) || !aliases.every((alias) => typeof alias === 'string' && alias !== '')) {
       throw this.#refuse(`${place}.aliases`, 'a list of names', aliases);
@@ -74,11 +83,11 @@ class SettingsReader {
     if (unloadAfter !== undefined && !(typeof unloadAfter === 'number' && unloadAfter >= 0)) {
       throw this.#refuse(`${place}.unloadAfter`, 'a number of seconds from 0', unloadAfter);
     }
-    return { model, aliases: aliases as string[], unloadAfter, flags: this.#flags(rest, place) };
+    return { model, aliases: aliases as string[], unloadAfter, flags: this.#options.read(rest, place) };
   }
 
   /** @throws {UsageError} when a name means two models */
-  #checkNames(models: SettingsFile['models']): void {
+  #checkAliases(models: SettingsFile['models']): void {
     const known = new Set(models.keys());
     for (const [id, { aliases }] of models) {
       for (const alias of aliases) {
@@ -88,50 +97,19 @@ class SettingsReader {
     }
   }
 
-  #flags(values: Readonly<Record<string, unknown>>, place: string): Partial<ModelFlags> {
-    this.#noOthers(
-      Object.keys(values).filter((name) => !this.#options.has(name)),
-      `${place}.`,
-      [...this.#options.keys()],
-    );
-    return Object.fromEntries(
-      Object.entries(values).map(([name, value]) => [
-        name,
-        this.#flag(this.#options.get(name) as Option, value, `${place}.${name}`),
-      ]),
-    );
-  }
-
-  /** A value is parsed as on the command line, so that it has the same meaning and the same errors. */
-  #flag(option: Option, value: unknown, place: string): unknown {
-    if (option.isBoolean() || option.negate) {
-      if (typeof value === 'boolean') return value;
-      throw this.#refuse(place, 'true or false', value);
-    }
-    const texts = Array.isArray(value) ? value : [value];
-    if (!texts.every((text) => typeof text === 'string' || typeof text === 'number') || texts.length === 0) {
-      throw this.#refuse(place, 'a text or a number', value);
-    }
-    try {
-      const parse = option.parseArg as ((text: string, previous: unknown) => unknown) | undefined;
-      if (parse === undefined) return String(texts[0]);
-      return texts.reduce<unknown>((previous, text) => parse(String(text), previous), undefined);
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error;
-      throw new UsageError(`--models-file: ${this.#path}: ${error.message.replace(/^--[a-z-]+/, place)}`);
-    }
-  }
-
   #object(value: unknown, place: string): Record<string, unknown> {
     if (isRecord(value) && !Array.isArray(value)) return value;
     throw this.#refuse(place, 'an object', value);
   }
 
-  #noOthers([unknown]: readonly string[], prefix: string, names: readonly string[]): void {
-    if (unknown === undefined) return;
-    const near = nearestName(unknown, names);
-    const hint = near === undefined ? '' : `; did you mean ${near}?`;
-    throw new UsageError(`--models-file: ${this.#path}: ${prefix}${unknown}: unknown setting${hint}`);
+  /** @throws {UsageError} for a name that does not exist */
+  #checkNames(value: object, names: NameTree, place = ''): void {
+    try {
+      checkOptions(value, names);
+    } catch (error) {
+      if (!UnknownOptionError.isInstance(error)) throw error;
+      throw new UsageError(`--models-file: ${this.#path}: ${place}${error.message}`);
+    }
   }
 
   #refuse(place: string, expected: string, actual: unknown): UsageError {

@@ -25,20 +25,26 @@ export interface DraftModelOptions {
   readonly draftModel?: DraftModel;
 }
 
+interface ResolvedDraftOptions extends DraftModelOptions {
+  readonly speculative: Speculative;
+}
+
 /**
  * The option, `draft` by default if there is a model for it.
- * @throws {ArgumentError} for `draft` without a model, and for `self` without a policy
+ * @throws {ArgumentError} for another value, and for `self` without a policy
  */
 export function speculativeOf(options: DraftModelOptions & { readonly speculative?: Speculative }): Speculative {
   const { draftModel } = options;
   const kind = checkSpeculative(options.speculative ?? (draftModel === undefined ? 'off' : 'draft'));
   if (kind === 'self') throw new ArgumentError({ argument: 'speculative', expected: 'self=POLICY', actual: kind });
-  if (kind !== 'draft' || draftModel !== undefined) return kind;
-  throw new ArgumentError({
-    argument: 'draftModel',
-    expected: "a model, with speculative: 'draft'",
-    actual: 'undefined',
-  });
+  return kind;
+}
+
+/** @throws {ArgumentError} for `draft` without a model */
+export function checkHasDraftModel({ speculative, draftModel }: ResolvedDraftOptions): void {
+  if (speculative !== 'draft' || draftModel !== undefined) return;
+  const expected = "a model, with speculative: 'draft'";
+  throw new ArgumentError({ argument: 'draftModel', expected, actual: 'undefined' });
 }
 
 /** @throws {ArgumentError} for a model with another vocabulary */
