@@ -62,7 +62,7 @@ test('a request that leaves the queue does not block it', async () => {
   expect(one.numQueued).toBe(0);
 });
 
-test('a rejected request is told to retry after the queue at its current pace', async () => {
+test('a rejected request may retry once the queue, at its current pace, has been served', async () => {
   let now = 0;
   const one = new Slots({ numSlots: 1, maxQueued: 1, queueTimeoutMs: 60_000, now: () => now });
   for (let round = 0; round < 200; round++) {
