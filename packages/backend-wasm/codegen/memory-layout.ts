@@ -12,8 +12,16 @@
 import './sources.ts';
 import { repackedDTypes, ropeEntryBytes } from '../src/kernels/kernel-traits.ts';
 
-const { maxExponent, maxGlobals, maxInvariantTokens, maxPageExponent, neuronGroup, normMargin } =
-  await import('@winnow/ops');
+const {
+  maxExponent,
+  maxGlobals,
+  maxInvariantTokens,
+  maxPageExponent,
+  neuronGroup,
+  normMargin,
+  recordWords,
+  tensorWords,
+} = await import('@winnow/ops');
 
 /** A named constant: host name, value, and description. */
 type Entry = readonly [name: string, value: number, doc?: string];
@@ -123,6 +131,46 @@ const planEntry: Section = {
   ],
 };
 
+/** Byte offsets of words. */
+function bytesOf(words: Readonly<Record<string, number>>): readonly Entry[] {
+  return Object.entries(words).map(([name, word]): Entry => [name, 4 * word]);
+}
+
+const record: Section = {
+  kernelsOnly: true,
+  doc: 'Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.',
+  type: 'usize',
+  prefix: 'RECORD_',
+  entries: bytesOf(recordWords),
+};
+
+const recordTensor: Section = {
+  kernelsOnly: true,
+  doc: 'Tensor of a record, byte offsets. An absent tensor is one word, 0.',
+  type: 'usize',
+  prefix: 'TENSOR_',
+  entries: [...bytesOf(tensorWords), ['absentBytes', 4]],
+};
+
+const maxRank = 8;
+/** Byte offset of the dims. */
+const slotDims = 16;
+
+const frameSlot: Section = {
+  kernelsOnly: true,
+  doc: 'Tensor in the frame of a thread, byte offsets.',
+  type: 'usize',
+  prefix: 'SLOT_',
+  entries: [
+    ['present', 0],
+    ['dtype', 4, 'GGUF number'],
+    ['address', 8],
+    ['rank', 12],
+    ['dims', slotDims, `up to ${maxRank}`],
+    ['bytes', slotDims + 4 * maxRank],
+  ],
+};
+
 const planFlags: Section = {
   host: 'planFlags',
   doc: 'Flags of a plan entry.',
@@ -166,7 +214,6 @@ const sizes: readonly Section[] = [
     kernelsOnly: true,
     type: 'usize',
     entries: [
-      ['slotBytes', 48, 'bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims'],
       ['frames', frames],
       ['frameBytes', frameBytes],
       ['planBytes', 32, 'bytes of a plan entry'],
@@ -360,7 +407,19 @@ const kernelConstants: readonly Section[] = [
 ];
 
 export const sections: readonly Section[] = [
-  ...[gridAddresses, controlWords, int8Dots, jobBlock, planEntry, planFlags, jobOpcodes, agreements],
+  ...[
+    gridAddresses,
+    controlWords,
+    int8Dots,
+    jobBlock,
+    planEntry,
+    record,
+    recordTensor,
+    frameSlot,
+    planFlags,
+    jobOpcodes,
+    agreements,
+  ],
   nativeTask,
   metaOffsets,
   superBlocks,

@@ -24,8 +24,11 @@ export { dotProduct } from './numerics/dot-product.js';
 export { dispatchProgram, type KernelBackend } from './fallback/dispatch.js';
 export {
   decodeProgram,
+  encodeJob,
   encodeProgram,
+  recordWords,
   resolveDims,
+  tensorWords,
   type DecodedRecord,
   type DecodedTensor,
 } from './program/encode-program.js';

@@ -44,6 +44,28 @@ export const PLAN_RECORD: usize = 0;
 export const PLAN_FLAGS: usize = 4;
 export const PLAN_AUX: usize = 8;
 
+// Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.
+export const RECORD_OPCODE: usize = 0;
+export const RECORD_LENGTH: usize = 4;
+export const RECORD_LAYER: usize = 8;
+export const RECORD_TENSORS: usize = 12;
+
+// Tensor of a record, byte offsets. An absent tensor is one word, 0.
+export const TENSOR_RANK_PLUS_ONE: usize = 0;
+export const TENSOR_DTYPE: usize = 4;
+export const TENSOR_ADDRESS_LOW: usize = 8;
+export const TENSOR_ADDRESS_HIGH: usize = 12;
+export const TENSOR_DIMS: usize = 16;
+export const TENSOR_ABSENT_BYTES: usize = 4;
+
+// Tensor in the frame of a thread, byte offsets.
+export const SLOT_PRESENT: usize = 0;
+export const SLOT_DTYPE: usize = 4; // GGUF number
+export const SLOT_ADDRESS: usize = 8;
+export const SLOT_RANK: usize = 12;
+export const SLOT_DIMS: usize = 16; // up to 8
+export const SLOT_BYTES: usize = 48;
+
 // Flags of a plan entry.
 export const FLAG_INT8: u32 = 1; // activations as 8-bit integers
 export const FLAG_REPACKED: u32 = 2; // weight rows interleaved by four
@@ -120,7 +142,6 @@ export const NORM_MARGIN: f64 = 1.0000038146972656; // factor by which norms are
 
 export const TASK_AT: usize = 0x203c0; // task of thread 0
 
-export const SLOT_BYTES: usize = 48; // bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims
 export const FRAMES: usize = 0x20000;
 export const FRAME_BYTES: usize = 1024;
 export const PLAN_BYTES: usize = 32; // bytes of a plan entry

@@ -21,7 +21,7 @@ export function enterJob(job: usize, thread: i32): void {
 
 /** Opcode of the record of a plan entry. */
 export function opcodeAt(entry: usize): i32 {
-  return load<i32>(load<u32>(entry, layout.PLAN_RECORD));
+  return load<i32>(load<u32>(entry, layout.PLAN_RECORD), layout.RECORD_OPCODE);
 }
 
 /** Reads the tensors of a record; `numTensors` counts the inputs and outputs of its spec. */
@@ -29,24 +29,24 @@ export function enterRecord(entry: usize, numTensors: i32): void {
   plan = entry;
   stride = 0;
   matrixOfNeurons = -1;
-  let at = load<u32>(entry, layout.PLAN_RECORD) + 12;
+  let at = load<u32>(entry, layout.PLAN_RECORD) + layout.RECORD_TENSORS;
   let slot = frame;
   for (let i = 0; i < numTensors; i++, slot += layout.SLOT_BYTES) {
-    const rank = load<i32>(at) - 1;
-    store<i32>(slot, rank >= 0 ? 1 : 0);
+    const rank = load<i32>(at, layout.TENSOR_RANK_PLUS_ONE) - 1;
+    store<i32>(slot, rank >= 0 ? 1 : 0, layout.SLOT_PRESENT);
     if (rank < 0) {
-      at += 4;
+      at += layout.TENSOR_ABSENT_BYTES;
       continue;
     }
-    store<i32>(slot, load<i32>(at, 4), 4);
-    store<u32>(slot, load<u32>(at, 8), 8);
-    store<i32>(slot, rank, 12);
-    at += 16;
+    store<i32>(slot, load<i32>(at, layout.TENSOR_DTYPE), layout.SLOT_DTYPE);
+    store<u32>(slot, load<u32>(at, layout.TENSOR_ADDRESS_LOW), layout.SLOT_ADDRESS);
+    store<i32>(slot, rank, layout.SLOT_RANK);
+    at += layout.TENSOR_DIMS;
     for (let axis = 0; axis < rank; axis++, at += 4) {
       // a literal, or a scalar of the step
       const dim = load<i32>(at);
       const size = dim < 0 ? load<i32>(scalars + ((<usize>(-1 - dim)) << 2)) : dim;
-      store<i32>(slot + 16 + ((<usize>axis) << 2), size);
+      store<i32>(slot + layout.SLOT_DIMS + ((<usize>axis) << 2), size);
     }
   }
   attributes = at;
@@ -55,12 +55,12 @@ export function enterRecord(entry: usize, numTensors: i32): void {
 /** Replaces a tensor by a matrix, for ops that are composed of others; address 0 means that the tensor is absent. */
 export function setMatrix(tensor: i32, dtype: i32, address: usize, numRows: i32, numColumns: i32): void {
   const slot = frame + <usize>tensor * layout.SLOT_BYTES;
-  store<i32>(slot, address !== 0 ? 1 : 0);
-  store<i32>(slot, dtype, 4);
-  store<u32>(slot, <u32>address, 8);
-  store<i32>(slot, 2, 12);
-  store<i32>(slot, numRows, 16);
-  store<i32>(slot, numColumns, 20);
+  store<i32>(slot, address !== 0 ? 1 : 0, layout.SLOT_PRESENT);
+  store<i32>(slot, dtype, layout.SLOT_DTYPE);
+  store<u32>(slot, <u32>address, layout.SLOT_ADDRESS);
+  store<i32>(slot, 2, layout.SLOT_RANK);
+  store<i32>(slot, numRows, layout.SLOT_DIMS);
+  store<i32>(slot, numColumns, layout.SLOT_DIMS + 4);
 }
 /** Sets the bytes between the rows of the sparse matrix. */
 export function setRowStride(sizeBytes: usize): void {
@@ -80,20 +80,20 @@ export function strideOf(rowBytes: usize): usize {
 }
 
 export function isPresent(tensor: i32): bool {
-  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES) !== 0;
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, layout.SLOT_PRESENT) !== 0;
 }
 /** GGUF number of the dtype. */
 export function dtypeOf(tensor: i32): i32 {
-  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, 4);
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, layout.SLOT_DTYPE);
 }
 export function addressOf(tensor: i32): usize {
-  return load<u32>(frame + <usize>tensor * layout.SLOT_BYTES, 8);
+  return load<u32>(frame + <usize>tensor * layout.SLOT_BYTES, layout.SLOT_ADDRESS);
 }
 export function rankOf(tensor: i32): i32 {
-  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, 12);
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES, layout.SLOT_RANK);
 }
 export function dim(tensor: i32, axis: i32): i32 {
-  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES + 16 + ((<usize>axis) << 2));
+  return load<i32>(frame + <usize>tensor * layout.SLOT_BYTES + layout.SLOT_DIMS + ((<usize>axis) << 2));
 }
 export function lastDim(tensor: i32): i32 {
   return dim(tensor, rankOf(tensor) - 1);

@@ -1,4 +1,5 @@
 /** Words of jobs: the job block, and the records of jobs of the backend itself, which have one matrix each. */
+import { encodeJob } from '@winnow/ops';
 import { jobBlock, jobWords } from './layout.generated.js';
 
 /** The matrix of such a record. */
@@ -9,11 +10,10 @@ interface JobMatrix {
   readonly numColumns: number;
 }
 
-export const matrixRecordWords = 9;
+export const matrixRecordWords: number = encodeJob(0, 0, 0, [0, 0]).length;
 
-/** A record as `encodeProgram` of `@winnow/ops` writes it, of no layer, with one tensor of rank 2 and no attributes. */
 export function matrixRecord(opcode: number, { ggmlType, address, numRows, numColumns }: JobMatrix): number[] {
-  return [opcode, matrixRecordWords, -1, 2 + 1, ggmlType, address, 0, numRows, numColumns];
+  return encodeJob(opcode, ggmlType, address, [numRows, numColumns]);
 }
 
 /** The words of a job block; what is not given is 0. */

@@ -4,6 +4,7 @@
 import {
   arenaBufferIndex,
   encodeProgram,
+  recordWords,
   scalarBufferIndex,
   type OpRecord,
   type Program,
@@ -114,7 +115,7 @@ function writePart(
   const words = encodeProgram(program, placeOf);
   heap.words(places.words, words.length).set(words);
   const entries = heap.words(places.plan, numRecords * planWords);
-  for (let record = 0, at = 0; record < numRecords; at += words[at + 1], record++) {
+  for (let record = 0, at = 0; record < numRecords; at += words[at + recordWords.length], record++) {
     const { flags, table } = plan.records[record];
     const entry = record * planWords;
     const aux = entry + planEntry.aux / 4;

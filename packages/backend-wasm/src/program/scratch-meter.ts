@@ -3,7 +3,7 @@
  * with a small memory.
  */
 import type { NativeAttachment } from '@winnow/native';
-import type { Program } from '@winnow/ops';
+import { recordWords, type Program } from '@winnow/ops';
 import { invariant } from '@winnow/tensor';
 import {
   attachNative,
@@ -68,8 +68,8 @@ export class ScratchMeter {
     let sharedBytes = 0;
     let localBytes = 0;
     const nativeRecords = new Set<number>();
-    for (let at = 0, record = 0; at < words.length; at += words[at + 1], record++) {
-      const length = words[at + 1];
+    for (let at = 0, record = 0; at < words.length; at += words[at + recordWords.length], record++) {
+      const length = words[at + recordWords.length];
       invariant(recordAt + length * 4 <= memoryBytes, 'a record fits the memory of the meter');
       memory.set(words.subarray(at, at + length), recordAt / 4);
       memory[(entryAt + planEntry.record) / 4] = recordAt;

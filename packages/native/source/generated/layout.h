@@ -49,6 +49,28 @@ constexpr uint32_t PLAN_RECORD = 0;
 constexpr uint32_t PLAN_FLAGS = 4;
 constexpr uint32_t PLAN_AUX = 8;
 
+// Record as `encodeProgram` of @winnow/ops writes it, byte offsets: then its tensors, then attributes of a word each.
+constexpr uint32_t RECORD_OPCODE = 0;
+constexpr uint32_t RECORD_LENGTH = 4;
+constexpr uint32_t RECORD_LAYER = 8;
+constexpr uint32_t RECORD_TENSORS = 12;
+
+// Tensor of a record, byte offsets. An absent tensor is one word, 0.
+constexpr uint32_t TENSOR_RANK_PLUS_ONE = 0;
+constexpr uint32_t TENSOR_DTYPE = 4;
+constexpr uint32_t TENSOR_ADDRESS_LOW = 8;
+constexpr uint32_t TENSOR_ADDRESS_HIGH = 12;
+constexpr uint32_t TENSOR_DIMS = 16;
+constexpr uint32_t TENSOR_ABSENT_BYTES = 4;
+
+// Tensor in the frame of a thread, byte offsets.
+constexpr uint32_t SLOT_PRESENT = 0;
+constexpr uint32_t SLOT_DTYPE = 4;  // GGUF number
+constexpr uint32_t SLOT_ADDRESS = 8;
+constexpr uint32_t SLOT_RANK = 12;
+constexpr uint32_t SLOT_DIMS = 16;  // up to 8
+constexpr uint32_t SLOT_BYTES = 48;
+
 // Flags of a plan entry.
 constexpr uint32_t FLAG_INT8 = 1;  // activations as 8-bit integers
 constexpr uint32_t FLAG_REPACKED = 2;  // weight rows interleaved by four
@@ -126,7 +148,6 @@ constexpr double NORM_MARGIN = 1.0000038146972656;  // factor by which norms are
 
 constexpr uint32_t TASK_AT = 132032;  // task of thread 0
 
-constexpr uint32_t SLOT_BYTES = 48;  // bytes of a tensor in the frame: present, dtype, address, rank, then up to eight dims
 constexpr uint32_t FRAMES = 131072;
 constexpr uint32_t FRAME_BYTES = 1024;
 constexpr uint32_t PLAN_BYTES = 32;  // bytes of a plan entry

@@ -3,6 +3,8 @@
  * accessors of source/generated/operands give the operands their names.
  */
 #pragma once
+#include <stddef.h>
+
 #include "../generated/layout.h"
 #include "level.h"
 
@@ -16,7 +18,9 @@ struct Slot {
   int32_t rank;
   int32_t dims[8];
 };
-static_assert(sizeof(Slot) == SLOT_BYTES);
+static_assert(offsetof(Slot, isPresent) == SLOT_PRESENT && offsetof(Slot, dtype) == SLOT_DTYPE);
+static_assert(offsetof(Slot, address) == SLOT_ADDRESS && offsetof(Slot, rank) == SLOT_RANK);
+static_assert(offsetof(Slot, dims) == SLOT_DIMS && sizeof(Slot) == SLOT_BYTES);
 
 /** What the interpreter passes with a record; see `nativeTask` in memory-layout.ts. */
 struct Task {
@@ -30,6 +34,10 @@ struct Task {
   int32_t thread;
   int32_t numThreads;
 };
+static_assert(offsetof(Task, opcode) == TASK_OPCODE && offsetof(Task, plan) == TASK_PLAN);
+static_assert(offsetof(Task, attributes) == TASK_ATTRIBUTES && offsetof(Task, sharedScratch) == TASK_SHARED);
+static_assert(offsetof(Task, localScratch) == TASK_LOCAL && offsetof(Task, counter) == TASK_COUNTER);
+static_assert(offsetof(Task, thread) == TASK_THREAD && offsetof(Task, numThreads) == TASK_NUM_THREADS);
 
 class Record {
  public:

@@ -1,9 +1,9 @@
 /**
  * A program as 32-bit words, which WASM workers and native threads interpret without JavaScript.
  *
- * Per record: `opcode, length, layer`, then each input and output in the order of the spec, then each attribute. A
+ * Per record: `opcode, length, layer` (`recordWords`), then each input and output in the order of the spec, then each attribute. A
  * tensor is `0` if absent (an optional input or an output that was not requested), else `rank + 1, dtype, address low,
- * address high, dims...`; a dim is a size, or `-1 - w` when it is word `w` of the scalar block. An attribute is an
+ * address high, dims...` (`tensorWords`); a dim is a size, or `-1 - w` when it is word `w` of the scalar block. An attribute is an
  * integer, the bits of an f32, the index of the chosen string, or 0 / 1. `length` counts the words of the record
  * including the opcode.
  */
@@ -11,6 +11,11 @@ import { CapacityError, dtypeInfo, dtypeOfGgmlType, invariant, type DType } from
 import { opcodeOf, opSpec, specOfOpcode } from '../ops/registry.js';
 import type { AttributeSpec, AttributeValue } from '../spec/op-spec.js';
 import type { Program, TensorRef } from './program.js';
+
+/** The first words of a record, then its tensors. */
+export const recordWords = { opcode: 0, length: 1, layer: 2, tensors: 3 } as const;
+/** The words of a tensor in a record. An absent one has the first word only, which is 0. */
+export const tensorWords = { rankPlusOne: 0, dtype: 1, addressLow: 2, addressHigh: 3, dims: 4 } as const;
 
 const f32 = new Float32Array(1);
 const bitsOfF32 = new Int32Array(f32.buffer);
@@ -30,9 +35,22 @@ export function encodeProgram(program: Program, addressOf: (buffer: number) => n
     for (const [name, attribute] of Object.entries(spec.attributes)) {
       words.push(encodeAttribute(attribute, record.attributes[name] as AttributeValue));
     }
-    words[begin + 1] = words.length - begin;
+    words[begin + recordWords.length] = words.length - begin;
   }
   return Int32Array.from(words);
+}
+
+/** A record of no layer with one tensor and no attributes, for jobs of a backend that are no ops. */
+export function encodeJob(opcode: number, ggmlType: number, address: number, dims: readonly number[]): number[] {
+  const words = [opcode, 0, -1];
+  pushTensor(words, ggmlType, address, dims);
+  words[recordWords.length] = words.length;
+  return words;
+}
+
+function pushTensor(words: number[], ggmlType: number, address: number, dims: readonly number[]): void {
+  const low = address >>> 0;
+  words.push(dims.length + 1, ggmlType, low | 0, (address - low) / 2 ** 32, ...dims);
 }
 
 function encodeTensor(
@@ -45,10 +63,7 @@ function encodeTensor(
     words.push(0);
     return;
   }
-  const address = addressOf(tensor.buffer) + tensor.byteOffset;
-  const low = address >>> 0;
-  words.push(tensor.shape.length + 1, dtypeInfo(tensor.dtype).ggmlType, low | 0, (address - low) / 2 ** 32);
-  for (const dim of tensor.shape) {
+  const dims = tensor.shape.map((dim) => {
     if (typeof dim === 'number' && dim > 0x7fffffff) {
       throw new CapacityError({
         resource: `axis of ${tensor.name}`,
@@ -57,8 +72,9 @@ function encodeTensor(
         unit: 'elements',
       });
     }
-    words.push(typeof dim === 'number' ? dim : -1 - (program.scalars.slots.get(dim)?.wordOffset as number));
-  }
+    return typeof dim === 'number' ? dim : -1 - (program.scalars.slots.get(dim)?.wordOffset as number);
+  });
+  pushTensor(words, dtypeInfo(tensor.dtype).ggmlType, addressOf(tensor.buffer) + tensor.byteOffset, dims);
 }
 
 function encodeAttribute({ kind, values, integer }: AttributeSpec, value: AttributeValue): number {
@@ -91,22 +107,25 @@ export function decodeProgram(words: Int32Array): DecodedRecord[] {
   const tensors = (names: string[]): Record<string, DecodedTensor> => {
     const result: Record<string, DecodedTensor> = {};
     for (const name of names) {
-      const rank = words[at++] - 1;
-      if (rank < 0) continue;
-      const dtype = dtypeOfGgmlType(words[at++]);
+      const rank = words[at + tensorWords.rankPlusOne] - 1;
+      if (rank < 0) {
+        at += 1;
+        continue;
+      }
+      const dtype = dtypeOfGgmlType(words[at + tensorWords.dtype]);
       invariant(dtype !== undefined, 'encoded dtype is known');
-      const address = (words[at] >>> 0) + words[at + 1] * 2 ** 32;
-      at += 2;
+      const address = (words[at + tensorWords.addressLow] >>> 0) + words[at + tensorWords.addressHigh] * 2 ** 32;
+      at += tensorWords.dims;
       result[name] = { address, dtype, dims: Array.from(words.subarray(at, at + rank)) };
       at += rank;
     }
     return result;
   };
   while (at < words.length) {
-    const end = at + words[at + 1];
-    const spec = specOfOpcode(words[at]);
-    const layer = words[at + 2];
-    at += 3;
+    const end = at + words[at + recordWords.length];
+    const spec = specOfOpcode(words[at + recordWords.opcode]);
+    const layer = words[at + recordWords.layer];
+    at += recordWords.tensors;
     const inputs = tensors(Object.keys(spec.inputs));
     const outputs = tensors(Object.keys(spec.outputs));
     const attributes: Record<string, AttributeValue> = {};
