@@ -113,6 +113,7 @@ async function regenerate({ conversation, reply }: ChatHost): Promise<void> {
   const { messages } = conversation;
   const before = [...messages];
   conversation.dropReply();
+  const numKept = messages.length;
   if (messages.at(-1)?.role !== 'user') {
     conversation.messages = before;
     throw new UsageError('/regen: expected a message to reply to, got none');
@@ -120,7 +121,7 @@ async function regenerate({ conversation, reply }: ChatHost): Promise<void> {
   try {
     await reply();
   } catch (error) {
-    conversation.messages = before;
+    if (!conversation.hasCalledAfter(numKept)) conversation.messages = before;
     throw error;
   }
 }

@@ -99,14 +99,14 @@ export class Conversation {
 
   /** Drops the last reply, with the calls before it; false when the conversation does not end with one. */
   dropReply(): boolean {
-    if (this.messages.at(-1)?.role !== 'assistant') return false;
+    if (!isOfReply(this.messages.at(-1))) return false;
     while (isOfReply(this.messages.at(-1))) this.messages.pop();
     return true;
   }
 
   /**
-   * Adds a message and streams the reply to it. If it fails, the message is removed, and so is a reply that is aborted
-   * before its first token.
+   * Adds a message and streams the reply to it. If it fails before a call was made, the message is removed, and so is a
+   * reply that is aborted before its first token; a call may have changed something, so that it stays in the conversation.
    * @returns whether the reply is complete; the text of an aborted one is kept
    */
   async say(text: string, host: ReplyHost): Promise<boolean> {
@@ -115,9 +115,14 @@ export class Conversation {
     try {
       return await this.reply(host);
     } catch (error) {
-      this.messages = before;
+      if (!this.hasCalledAfter(before.length)) this.messages = before;
       throw error;
     }
+  }
+
+  /** Whether calls were made after the first `numMessages` messages. */
+  hasCalledAfter(numMessages: number): boolean {
+    return this.messages.slice(numMessages).some(({ role }) => role === 'tool');
   }
 
   /** Streams the reply to the conversation: answers with calls, the results of which follow, until one has none. */
@@ -202,15 +207,24 @@ export class Conversation {
     return { parts, streamed };
   }
 
-  /** Adds the results of the calls; false when it is aborted, with a result for every call nevertheless. */
+  /** Adds a result for every call, also when it is aborted or fails; false when it is aborted. */
   async #runCalls(calls: readonly ToolCallPart[], offered: OfferedTools, signal: AbortSignal): Promise<boolean> {
+    const failures: unknown[] = [];
+    const outcomeOf = async (call: ToolCallPart): Promise<string> => {
+      if (failures.length > 0) return 'Error: this call was not made.';
+      try {
+        return await offered.run(call);
+      } catch (error) {
+        if (signal.aborted) return 'Error: the user stopped this call.';
+        failures.push(error);
+        return 'Error: this call failed.';
+      }
+    };
     for (const call of calls) {
-      const content = await offered.run(call).catch((error: unknown) => {
-        if (!signal.aborted) throw error;
-        return 'Error: the user stopped this call.';
-      });
+      const content = await outcomeOf(call);
       this.messages.push({ role: 'tool', content, toolCallId: call.id, name: call.name });
     }
+    if (failures.length > 0) throw failures[0];
     return !signal.aborted;
   }
 }

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import type { ChatMessage } from '@winnow/engine';
+import { IoError } from '@winnow/tensor';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createFakeEngine, type FakeOptions } from '../fake-engine.js';
 import { runCli, TestHost } from '../run-cli.js';
@@ -44,8 +45,8 @@ function chat(replies: FakeOptions['replies'], flags: readonly string[], stdin =
 }
 
 /** A chat on a terminal in which the model is scripted, at its first prompt. */
-async function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = []) {
-  const fake = createFakeEngine({ ...(replies === undefined ? {} : { replies }) });
+async function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = [], options: FakeOptions = {}) {
+  const fake = createFakeEngine({ ...options, ...(replies === undefined ? {} : { replies }) });
   const host = new TestHost(fake.api, { isStdoutTerminal: true });
   const running = host.run(['chat', '--mcp', command('stdio'), ...flags]);
   await host.untilShown('> ');
@@ -180,6 +181,25 @@ describe('results', () => {
     expect([code, calls().length]).toEqual([4, 32]);
     expect(stderr).toContain('calls before a reply: needed 33 rounds');
   });
+});
+
+test('an error after a call: what was called stays in the conversation, and the chat continues', async () => {
+  let numPieces = 0;
+  const beforePiece = (): void => {
+    if ([2, 4].includes((numPieces += 1))) throw new IoError({ source: 'model.gguf', message: 'unplugged' });
+  };
+  const replies = [[weather], ['never'], [weather], ['never'], ['Done.']];
+  const { host, running, prompts } = await terminalChat(replies, ['--mcp-allow', 'weather'], { beforePiece });
+  await host.enter('One', '> ');
+  await host.enter('/regen', '> ');
+  await host.enter('Two', 'Done.\n', '> ');
+  await host.enter('/history', 'user: One', 'assistant calls weather', 'tool weather: It rains.\n', 'user: Two', '> ');
+  host.stdin.write('\u0004');
+  const { code, stderr } = await running;
+  expect([code, stderr]).toEqual([0, expect.stringContaining('winnow: model.gguf: unplugged')]);
+  expect(calls()).toHaveLength(2);
+  expect(resultsIn(prompts[2]?.prompt)).toEqual([]); // of the first call, whose reply is dropped
+  expect(resultsIn(prompts[4]?.prompt)).toEqual(['It rains.']);
 });
 
 test('servers that hang: Ctrl-C cancels the call, and the chat continues', async () => {
