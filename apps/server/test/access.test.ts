@@ -94,6 +94,15 @@ describe('cached prefixes', () => {
     expect(otherAgain).toBe(second);
   });
 
+  test('hold a scored prompt, so that its generation does not compute it again', async () => {
+    await using own = await loadDemoModel();
+    const server = await startServer({ models: [{ id: demoId, model: own }], apiKeys: keys });
+    const client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: keys[0], maxRetries: 0 });
+    const { usage } = await client.completions.create({ ...long, echo: true, logprobs: 1 });
+    expect(usage?.prompt_tokens_details?.cached_tokens).toBeGreaterThan(0);
+    await server.close();
+  });
+
   test('are shared by all keys on request', async () => {
     const [first, second = 0, other] = await cachedTokens(true);
     expect([first, other]).toEqual([0, second]);

@@ -155,6 +155,7 @@ class SlotJob implements GenerationJob {
     if (positions.length === 0) return;
     this.#charge(prompt.length);
     await this.#entry.model.logprobs?.(prompt, {
+      ...(this.#cacheSalt === undefined ? {} : { cacheSalt: this.#cacheSalt }), // the generation reuses the pages
       positions,
       signal: this.signal,
       onRow: (position, logprobs) => {

@@ -32,6 +32,8 @@ export interface LogitsOptions {
    * Receives the attention inputs of each layer, step by step. Needs `trace.attention`, and no other running session.
    */
   readonly onAttention?: (trace: AttentionTrace) => void | Promise<void>;
+  /** A session of the same salt reuses the pages of these tokens, see `createSession`. Default: one without a salt. */
+  readonly cacheSalt?: string;
   readonly signal?: AbortSignal;
 }
 
@@ -42,6 +44,7 @@ export const logitsOptionNames: OptionNames<LogitsOptions> = {
   batchSize: true,
   onRow: true,
   onAttention: true,
+  cacheSalt: true,
   signal: true,
 };
 
@@ -72,7 +75,7 @@ export async function computeLogprobs(
   }
   const wanted = new Set(positions);
   const reader = new LogprobReader(model, options);
-  const sequence = Sequence.create(model.pool);
+  const sequence = Sequence.create(model.pool, options.cacheSalt);
   scheduler.enter(sequence);
   try {
     for (let begin = 0; begin < tokens.length;) {

@@ -68,7 +68,10 @@ export class Sequence {
   }
 
   /** @param salt shares cached prefixes only with sequences of the same salt */
-  static create(pool: KvPool, salt = ''): Sequence {
+  /** @param cacheSalt the sequence shares prefixes only with those of the same salt */
+  static create(pool: KvPool, cacheSalt?: string): Sequence {
+    // the prefix keeps salts of callers apart from those of restored sequences
+    const salt = cacheSalt === undefined ? '' : `salt ${cacheSalt}`;
     const heavyHitters = pool.heavyHitters && createHeavyHitters(pool.heavyHitters);
     const view = pool.manager.createSequence({ salt });
     const state = pool.states?.createSlot();

@@ -130,8 +130,7 @@ export class ModelSession implements Session {
     this.#model = model;
     this.#owner = owner;
     const { sequence, state, metadata = null, cacheSalt } = start;
-    // the prefix keeps salts of callers apart from those of restored sequences
-    this.#sequence = sequence ?? Sequence.create(model.pool, cacheSalt === undefined ? '' : `salt ${cacheSalt}`);
+    this.#sequence = sequence ?? Sequence.create(model.pool, cacheSalt);
     this.#state = state;
     this.metadata = metadata;
   }

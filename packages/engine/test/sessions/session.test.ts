@@ -62,6 +62,8 @@ test('cached prefixes are shared among sessions of the same salt', async () => {
   };
   expect([await cached('a'), await cached('b'), await cached(), await cached('')]).toEqual([0, 0, 0, 0]);
   expect([await cached('a'), await cached('b'), await cached(), await cached('')]).toEqual([128, 128, 128, 128]);
+  await sharing.logprobs(ids(130), { cacheSalt: 'scored' });
+  expect([await cached('scored'), await cached('other')]).toEqual([128, 0]);
   expect(() => sharing.createSession({ salt: 'a' } as object)).toThrow(/cacheSalt/);
 });
 
