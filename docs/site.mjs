@@ -65,7 +65,8 @@ export function load(app) {
     const folder = join(dirname(file), '..');
     reflection.name = importName(folder, file);
     const readme = slashed(join(folder, 'README.md'));
-    if (basename(file) !== 'index.ts' || !existsSync(readme)) return;
+    const isMain = !/[ /]/.test(reflection.name.replace('@winnow/', ''));
+    if (!isMain || !existsSync(readme)) return;
     const text = readFileSync(readme, 'utf8').replace(/^# .+/, '');
     const { files } = context.project;
     reflection.readme = app.converter.parseRawComment(new MinimalSourceFile(text, readme), files).content;
