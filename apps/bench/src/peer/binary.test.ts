@@ -52,7 +52,8 @@ describe.skipIf(process.platform === 'win32')('programs of llama.cpp and its for
 const row = (...cells) => console.error('| ' + cells.join(' | ') + ' |');
 row('PP', 'TG', 'N_KV', 'T_PP s', 'S_PP t/s', 'T_TG s', 'S_TG t/s');
 const batch = Number(after('-ub'));
-for (let at = 0; at < Number(after('-c')); at += batch) row(batch, batch / 4, at, 0.5, 1, (batch / 4) * 0.002 * (at + 1), 1);`;
+const size = Math.ceil(Number(after('-c')) / 256) * 256;
+for (let at = 0; at < size; at += batch) row(batch, batch / 4, at, 0.5, 1, (batch / 4) * 0.002 * (at + 1), 1);`;
     const peer = await openPeerBinary(program('llama-sweep-bench', rows), settings);
     expect(await peer.prefill(tokens(1024))).toEqual({ timeMs: 1000 });
     expect(await peer.prefill(tokens(96))).toEqual({ timeMs: 500 });
