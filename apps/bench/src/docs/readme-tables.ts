@@ -11,8 +11,8 @@ interface RowSource {
   readonly suite: string;
   readonly caseName: string;
   readonly peer: string;
-  /** Whether the file has Winnow's figure with its native kernels and that of the kernels of WebAssembly, in turns. */
-  readonly isNative: boolean;
+  /** Whether the file has Winnow's figure with native kernels, with those of WebAssembly, or with both in turns. */
+  readonly kernels: 'both' | 'native' | 'WebAssembly';
 }
 
 interface Machine {
@@ -21,32 +21,45 @@ interface Machine {
   readonly folder: string;
 }
 
-const epyc = { name: 'EPYC', folder: '2026-11-24-epyc-2-cores' };
+const zen5 = { name: 'EPYC (Zen 5)', folder: '2026-11-24-epyc-2-cores' };
+const zen4 = { name: 'EPYC (Zen 4)', folder: '2026-11-29-epyc-2-cores' };
 const xeon = { name: 'Xeon', folder: '2026-11-21-xeon-2-cores' };
 const llama = 'tinyllama-1.1b q8_0';
 const smol = 'smollm2-135m q8_0, 2 threads, Chromium 156';
 const prefillOfDecode = 'prefill=streaming:window=1024,sinks=4';
-const native = { peer: 'node-llama-cpp', machine: epyc, isNative: true };
-const onXeon = { peer: 'node-llama-cpp', machine: xeon, isNative: false };
-const inBrowser = { file: 'browser', peer: 'wllama', machine: xeon, isNative: false };
+const native = { peer: 'node-llama-cpp', kernels: 'both' } as const;
+const onXeon = { peer: 'node-llama-cpp', machine: xeon, kernels: 'WebAssembly' } as const;
+const inBrowser = { file: 'browser', peer: 'wllama', machine: xeon, kernels: 'WebAssembly' } as const;
 const wasm = 'wasm kernels';
 
 const rows: readonly RowSource[] = [
   ...[128, 2048].map((length) => ({
-    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', ...native },
-    caseName: `${llama}, 2 threads @${length}`,
-  })),
-  ...[128, 512].map((length) => ({
-    ...{ label: `1.1B, prefill of ${length} tokens`, file: 'prefill', suite: 'prefill', ...native },
+    ...{ label: `1.1B, decode at ${length} tokens`, file: 'decode', suite: 'decode', machine: zen4, ...native },
     caseName: `${llama}, 2 threads @${length}`,
   })),
   {
-    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', ...native },
-    ...{ file: 'prefill-sparse', caseName: `${llama}, prefill=subquadratic:window=256, 2 threads @8192` },
+    ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-long', suite: 'decode', machine: zen5 },
+    ...{ peer: 'node-llama-cpp', kernels: 'native', caseName: `${llama}, 2 threads @8192` },
   },
   {
     ...{ label: '1.1B, decode at 8192 tokens, dense', file: 'decode-dense', suite: 'decode', ...onXeon },
     caseName: `${llama}, ${prefillOfDecode};decode=dense, 2 threads @8192`,
+  },
+  {
+    ...{ label: '1.1B, prefill of 128 tokens', file: 'prefill', suite: 'prefill', machine: zen5, ...native },
+    caseName: `${llama}, 2 threads @128`,
+  },
+  {
+    ...{ label: '1.1B, prefill of 512 tokens', file: 'prefill-peers', suite: 'prefill', machine: zen4, ...native },
+    caseName: `${llama}, 2 threads @512`,
+  },
+  {
+    ...{ label: '4 layers of it, prefill of 8192 tokens, dense', suite: 'prefill', machine: zen4, ...native },
+    ...{ file: 'prefill-layers', caseName: 'tinyllama-1.1b/4 q8_0, 2 threads @8192' },
+  },
+  {
+    ...{ label: '1.1B, prefill of 8192 tokens, `subquadratic:window=256`', suite: 'prefill', machine: zen5, ...native },
+    ...{ file: 'prefill-sparse', caseName: `${llama}, prefill=subquadratic:window=256, 2 threads @8192` },
   },
   ...['streaming:window=128,sinks=4', 'page-topk:budget=16'].map((policy) => ({
     ...{ label: `1.1B, decode at 8192 tokens, \`${policy}\``, file: 'decode-sparse', suite: 'decode', ...onXeon },
@@ -71,19 +84,19 @@ export function speedTable(read: ReadResults): string {
   return formatTable([['tokens/s', 'kernels', 'machine', 'Winnow', 'peer', 'ratio'], ...cells]);
 }
 
-/** A line with native kernels, if they were measured, and one with those of WebAssembly. */
+/** A line with native kernels and one with those of WebAssembly, of what was measured. */
 function cellsOf(
-  { label, machine, file, suite, caseName, peer, isNative }: RowSource,
+  { label, machine, file, suite, caseName, peer, kernels }: RowSource,
   { runs }: Results,
 ): readonly (readonly string[])[] {
   const figures = runs.flatMap((run) => run.figures);
   const valueOf = (name: string, ratioOf: string): number => find(figures, file, suite, name, ratioOf).value;
   const own = valueOf(caseName, peer);
   const other = valueOf(`${caseName}: ${peer}`, 'winnow');
-  const line = (kernels: string, value: number): string[] => {
-    return [label, kernels, machine.name, speed(value), `${speed(other)} (${peer})`, (value / other).toFixed(2)];
+  const line = (name: string, value: number): string[] => {
+    return [label, name, machine.name, speed(value), `${speed(other)} (${peer})`, (value / other).toFixed(2)];
   };
-  if (!isNative) return [line('WebAssembly', own)];
+  if (kernels !== 'both') return [line(kernels, own)];
   return [line('native', own), line('WebAssembly', valueOf(`${caseName}: ${wasm}`, 'winnow'))];
 }
 
