@@ -114,5 +114,5 @@ test('winnow inspect shows rerankers, and other commands say what they are', asy
   expect(await runCli(engine, ['inspect', reranker])).toMatchObject({ code: 0 });
   const refused = await runCli(engine, ['embed', reranker, '-p', 'x']);
   expect(refused.code).toBe(2);
-  expect(refused.stderr).toContain('one with a classification head (cls.output.weight), which loadReranker loads');
+  expect(refused.stderr).toContain('one with a classification head (cls.output.weight), which winnow rerank loads');
 });

@@ -125,7 +125,9 @@ test('is listed, has a slot, and is counted', async () => {
     expect.objectContaining({ id: 'cross', capabilities: ['reranking'], context_length: model.contextSize }),
   );
   const many = rerank({ documents: Array.from({ length: 2000 }, () => 'The harbor is by the sea.') });
-  await until(async () => (await slotsOf(demo.url)).some(({ state }) => state === 'reranking'));
+  await until(async () =>
+    (await slotsOf(demo.url)).some((slot) => slot.state === 'reranking' && slot.processed_tokens > 0),
+  );
   await many;
   const metrics = await (await fetch(`${demo.url}/metrics`)).text();
   expect(metrics).toMatch(/winnow_reranked_tokens_total\{model="cross"\} \d+/);

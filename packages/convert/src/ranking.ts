@@ -4,6 +4,7 @@ import {
   describeEmbedder,
   describeReranker,
   hasRankingHead,
+  rankPooling,
   type EmbedderDescription,
   type ModelFile,
   type RerankerDescription,
@@ -11,9 +12,6 @@ import {
 import { FormatError } from '@winnow/tensor';
 import type { Json } from './hub-settings.js';
 import type { GgufPairs } from './rope-values.js';
-
-/** The value of `pooling_type` for rerankers. */
-const rankPooling = 4;
 
 /** Describes files as the one that is converted: as a model with a classification head, or without. */
 export function describerOf(source: ModelFile): (file: ModelFile) => Promise<EmbedderDescription> {

@@ -42,7 +42,14 @@ export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';
 export { gatheredRowsView, reshapedView } from './file/gathered-views.js';
 export { reencodedView } from './file/reencoded-view.js';
-export { architectures, describeEmbedder, describeModel, hasRankingHead, storedPooling } from './registry.js';
+export {
+  architectures,
+  describeEmbedder,
+  describeModel,
+  hasRankingHead,
+  rankPooling,
+  storedPooling,
+} from './registry.js';
 export { describeReranker } from './reranker.js';
 export { plannedStore, type PlannedStore } from './file/planned-store.js';
 export { rowsView, stackedView, transposedView } from './file/stored-views.js';

@@ -138,8 +138,8 @@ export function storedPooling({ format, fields }: ModelFile): Pooling | undefine
 /** Values from 1 on. */
 const ggufPoolings: readonly Pooling[] = ['mean', 'cls', 'last'];
 
-/** The value for rerankers. */
-const rankPooling = 4;
+/** `pooling_type` of GGUF files with rerankers. */
+export const rankPooling = 4;
 
 /** @throws {FormatError} for an architecture that is not supported */
 export function architectureOf({ format, fields }: ModelFile): Architecture {

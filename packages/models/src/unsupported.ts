@@ -9,7 +9,8 @@ const needs = {
   encoderDecoder: 'an encoder and cross-attention',
   encoderPositions: 'the positions and tokens of this encoder',
   image: 'an image encoder; only text models are read',
-  chunked: 'chunked attention, queries scaled by position, or an image encoder',
+  chunked: 'chunked attention and queries scaled by position',
+  scaledQueries: 'queries scaled by position',
   perLayer: 'per-layer embeddings and key-value sharing between layers',
   bidirectional: 'bidirectional attention over a decoder, and dense layers after pooling',
   sharedExperts: 'a mixture of experts whose shared experts have no gate',
@@ -31,7 +32,7 @@ export interface UnsupportedFamily {
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
   ['gpt-oss gpt_oss', 'sinks', 'mixtral'],
   ['minicpm3', 'latent', 'granite'],
-  ['deepseek2 deepseek_v2 deepseek_v3 kimi glm-dsa glm_moe_dsa glm4_moe_lite', 'latent', 'qwen2moe'],
+  ['deepseek2 deepseek_v2 deepseek_v3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4', 'latent', 'qwen2moe'],
   [
     'mamba falcon-h1 falcon_h1 falcon_mamba jamba bamba zamba granitehybrid granitemoehybrid nemotron_h plamo2',
     'stateSpace',
@@ -48,7 +49,8 @@ const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest
   ['qwen2vl qwen2_vl qwen2_5_vl', 'image', 'qwen2'],
   ['qwen3vl qwen3_vl', 'image', 'qwen3'],
   ['llava mllama idefics smolvlm clip siglip pixtral', 'image', 'llama'],
-  ['llama4 ministral3 mistral3 mistral4', 'chunked', 'llama'],
+  ['llama4', 'chunked', 'llama'],
+  ['ministral3 mistral3', 'scaledQueries', 'llama'],
   ['gemma3n gemma4', 'perLayer', 'gemma3'],
   ['gemma-embedding', 'bidirectional', 'gemma3'],
   ['command-r cohere falcon gptj gptneox gpt_neox codegen', 'parallel', 'phi2'],

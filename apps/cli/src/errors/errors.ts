@@ -90,7 +90,8 @@ export function withFlags(text: string): string {
     .replaceAll(switches, (_, path: string) => flagOf(path))
     .replaceAll(optionPaths, flagOf)
     .replace(/^(model|location): /, 'MODEL: ')
-    .replace(/^destination: /, 'DESTINATION: ');
+    .replace(/^destination: /, 'DESTINATION: ')
+    .replaceAll(/\bloadReranker\b/g, 'winnow rerank');
 }
 
 /** Formats an error, which may quote a file, as one line of plain text; unexpected failures are marked as such. */

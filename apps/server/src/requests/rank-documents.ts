@@ -26,7 +26,14 @@ export async function rankDocuments(
   try {
     const all = await inSlot(slots, reply, context, (signal, activity) => {
       activity.state = 'reranking';
-      return model.rerank(query, documents, { ...options, signal });
+      return model.rerank(query, documents, {
+        ...options,
+        signal,
+        onProgress: ({ rankedTokens }) => {
+          activity.promptTokens = rankedTokens;
+          activity.processedTokens = rankedTokens;
+        },
+      });
     });
     const numTokens = all.reduce((total, document) => total + document.numTokens, 0);
     context.metrics.rerankedTokens.add(numTokens, { model: id });

@@ -15,6 +15,8 @@ import { Turns } from './turns.js';
 export interface RerankProgress {
   readonly rankedDocuments: number;
   readonly totalDocuments: number;
+  /** Tokens of the ranked documents, each with the query and special tokens. */
+  readonly rankedTokens: number;
 }
 
 export interface RerankOptions {
@@ -156,6 +158,7 @@ export class TextReranker implements Reranker {
   async #logits(texts: readonly RankedText[], { signal, onProgress }: RerankOptions): Promise<number[]> {
     const { numLabels } = this.#parts.description;
     const logits: number[] = [];
+    let rankedTokens = 0;
     const runBatch = async (): Promise<void> => {
       this.#turns.checkOpen();
       signal?.throwIfAborted();
@@ -163,9 +166,10 @@ export class TextReranker implements Reranker {
       for (let begin = 0; begin < scores.length; begin += numLabels) {
         // a single label has no second one to compare with
         const [first = 0, second = 0] = scores.subarray(begin, begin + numLabels);
+        rankedTokens += (texts[logits.length] as RankedText).ids.length;
         logits.push(first - second);
       }
-      onProgress?.({ rankedDocuments: logits.length, totalDocuments: texts.length });
+      onProgress?.({ rankedDocuments: logits.length, totalDocuments: texts.length, rankedTokens });
     };
     try {
       for (const { ids, firstOfSecond } of texts) {

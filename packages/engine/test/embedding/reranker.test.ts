@@ -104,12 +104,15 @@ describe('a call', () => {
 
   test('progress, abort between steps, and a model that is disposed of', async () => {
     await using small = await loadReranker(pathOf('bert', 'model.gguf'), { backend, maxTexts: 1 });
+    const ranked = await small.rerank(query, documents);
+    const sizes = ranked.toSorted((a, b) => a.index - b.index).map(({ numTokens }) => numTokens);
     const abort = new AbortController();
     const seen: number[] = [];
     const aborted = small.rerank(query, documents, {
       signal: abort.signal,
-      onProgress: ({ rankedDocuments, totalDocuments }) => {
+      onProgress: ({ rankedDocuments, totalDocuments, rankedTokens }) => {
         seen.push(rankedDocuments);
+        expect(rankedTokens).toBe(sizes.slice(0, rankedDocuments).reduce((sum, size) => sum + size, 0));
         expect(totalDocuments).toBe(documents.length);
         if (rankedDocuments === 2) abort.abort(new Error('enough'));
       },

@@ -4,7 +4,14 @@ import { ArgumentError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
 import { sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
-import { loadModel, type GenerateOptions, type LoadOptions, type Model, type Speculative } from '../../src/index.js';
+import {
+  inspectModel,
+  loadModel,
+  type GenerateOptions,
+  type LoadOptions,
+  type Model,
+  type Speculative,
+} from '../../src/index.js';
 import { archPath } from '../support/golden-files.js';
 import { inMemory } from '../support/in-memory.js';
 
@@ -154,6 +161,14 @@ describe('the model that drafts', () => {
       await expect(generation.result()).rejects.toThrow('abort');
     });
     await draftModel.dispose();
+  });
+
+  test('inspectModel plans for its drafts, as loadModel does', async () => {
+    await use({ maxSessions: 1 }, async (draftModel) => {
+      const options = { context: 256, draftModel, attention: 'prefill=streaming:window=64' };
+      const { plan } = await inspectModel(inMemory(llama), options);
+      await use(options, async (model) => expect(plan).toEqual(model.plan));
+    });
   });
 
   test('a model with other tokens is an error', async () => {

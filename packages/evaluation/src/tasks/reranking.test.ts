@@ -62,9 +62,12 @@ describe('evaluateReranking', () => {
     const seen: string[] = [];
     const model = scoring((_query, document) => seen.push(document));
     const repeated = [...pairs, { first: 'd0', second: 'x', score: 0 }, { first: 'y', second: 'q0', score: 0 }];
-    await evaluateReranking(model, repeated, { numCandidates: 6, minRelevance: 5 });
+    const { numQueries } = await evaluateReranking(model, repeated, { numCandidates: 4, minRelevance: 5 });
     // then the only document of the next pair
     expect(seen.slice(0, 5)).toEqual(['d0', 'd1', 'd2', 'd3', 'd1']);
+    // a search among fewer would be easier
+    const report = await evaluateReranking(model, repeated, { numCandidates: 5, minRelevance: 5 });
+    expect([numQueries, report.numQueries, report.mrr]).toEqual([1, 0, 0]);
   });
 
   it('rejects too few pairs', async () => {

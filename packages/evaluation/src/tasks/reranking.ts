@@ -33,7 +33,7 @@ export interface RerankingEvaluationOptions extends Pick<RerankOptions, 'overflo
 /**
  * Sentence pairs as relevance: the first sentence is the query, the second a document. Pairs from `minRelevance` on are also
  * a search: the partner has to come before the second sentences of the pairs that follow in the list. Pairs
- * that share a sentence with the query's are no candidates.
+ * that share a sentence with the query's are no candidates, and a pair that is left with fewer than `numCandidates` is no search.
  * Cost: a forward pass per pair, and `numCandidates` per query.
  * @throws {ArgumentError} for fewer than two pairs, or fewer pairs than candidates
  * @throws what `rerank` throws
@@ -52,7 +52,8 @@ export async function evaluateReranking(
   let numTokens = 0;
   let numDroppedTokens = 0;
   for (const [index, { first, second, score }] of pairs.entries()) {
-    const others = score >= minRelevance ? candidatesOf(pairs, index, numCandidates - 1) : [];
+    const found = score >= minRelevance ? candidatesOf(pairs, index, numCandidates - 1) : [];
+    const others = found.length === numCandidates - 1 ? found : []; // fewer would make the search easier
     const ranked = await model.rerank(first, [second, ...others], { ...rankOptions, normalize: false });
     const own = ranked.find((document) => document.index === 0)?.score as number;
     scores.push(own);

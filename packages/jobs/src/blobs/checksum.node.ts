@@ -1,7 +1,8 @@
 /** Checksums of what passes through. */
 import { createHash } from 'node:crypto';
+import type { ByteSource } from '@winnow/bytes';
 import { IoError } from '@winnow/tensor';
-import type { BlobContent } from './blob-store.js';
+import { checkOffset, type BlobContent, type ReadBlobOptions } from './blob-store.js';
 
 /** Counts and hashes parts. */
 export class Checksum {
@@ -20,6 +21,34 @@ export class Checksum {
       throw new IoError({ source, message: `the checksum differs, expected sha256 ${expected}, got ${actual}` });
     }
     return actual;
+  }
+}
+
+/**
+ * Reads a blob in parts, and closes it.
+ * @param name for errors
+ * @throws {IoError} when its checksum differs; parts from `byteOffset` on are not checked
+ */
+export async function* readParts(
+  source: ByteSource,
+  name: string,
+  partBytes: number,
+  { byteOffset = 0, sha256, signal }: ReadBlobOptions,
+): AsyncGenerator<Uint8Array, void, void> {
+  try {
+    checkOffset(byteOffset, source.sizeBytes);
+    const checksum = new Checksum();
+    const buffer = new Uint8Array(Math.min(partBytes, source.sizeBytes - byteOffset));
+    for (let offset = byteOffset; offset < source.sizeBytes;) {
+      const part = buffer.subarray(0, Math.min(buffer.byteLength, source.sizeBytes - offset));
+      await source.read(offset, part, signal === undefined ? {} : { signal });
+      if (byteOffset === 0) checksum.add(part);
+      yield part;
+      offset += part.byteLength;
+    }
+    if (byteOffset === 0) checksum.end(name, sha256);
+  } finally {
+    await source.close();
   }
 }
 

@@ -5,7 +5,6 @@ import { fileSink, fileSource, makeFolder } from '@winnow/bytes/node';
 import { checkOptions, IoError, type OptionNames } from '@winnow/tensor';
 import {
   checkKey,
-  checkOffset,
   type BlobContent,
   type BlobInfo,
   type BlobStore,
@@ -13,7 +12,7 @@ import {
   type WriteBlobOptions,
   type WrittenBlob,
 } from './blob-store.js';
-import { Checksum, counted } from './checksum.node.js';
+import { Checksum, counted, readParts } from './checksum.node.js';
 
 export const readOptionNames: OptionNames<ReadBlobOptions> = { byteOffset: true, sha256: true, signal: true };
 export const writeOptionNames: OptionNames<WriteBlobOptions> = { sha256: true, signal: true };
@@ -56,24 +55,8 @@ class FolderBlobStore implements BlobStore {
 
   async *read(key: string, options: ReadBlobOptions = {}): AsyncGenerator<Uint8Array, void, void> {
     checkOptions(options, readOptionNames);
-    const { byteOffset = 0, sha256, signal } = options;
     const path = this.#pathOf(key);
-    const source = await fileSource(path);
-    try {
-      checkOffset(byteOffset, source.sizeBytes);
-      const checksum = new Checksum();
-      const buffer = new Uint8Array(Math.min(partBytes, source.sizeBytes - byteOffset));
-      for (let offset = byteOffset; offset < source.sizeBytes;) {
-        const part = buffer.subarray(0, Math.min(buffer.byteLength, source.sizeBytes - offset));
-        await source.read(offset, part, signal === undefined ? {} : { signal });
-        if (byteOffset === 0) checksum.add(part);
-        yield part;
-        offset += part.byteLength;
-      }
-      if (byteOffset === 0) checksum.end(path, sha256);
-    } finally {
-      await source.close();
-    }
+    yield* readParts(await fileSource(path), path, partBytes, options);
   }
 
   async stat(key: string): Promise<BlobInfo | undefined> {

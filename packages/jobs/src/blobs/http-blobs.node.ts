@@ -13,7 +13,7 @@ import {
   type WriteBlobOptions,
   type WrittenBlob,
 } from './blob-store.js';
-import { Checksum, counted } from './checksum.node.js';
+import { Checksum, counted, readParts } from './checksum.node.js';
 import { readOptionNames, writeOptionNames } from './folder-blobs.node.js';
 
 export interface HttpBlobStoreOptions {
@@ -72,21 +72,7 @@ class HttpBlobStore implements BlobStore {
       return;
     }
     const source = await httpSource(url, { ...this.#options, ...(signal && { signal }) });
-    try {
-      checkOffset(byteOffset, source.sizeBytes);
-      const checksum = new Checksum();
-      const buffer = new Uint8Array(Math.min(partBytes, source.sizeBytes - byteOffset));
-      for (let offset = byteOffset; offset < source.sizeBytes;) {
-        const part = buffer.subarray(0, Math.min(buffer.byteLength, source.sizeBytes - offset));
-        await source.read(offset, part);
-        if (byteOffset === 0) checksum.add(part);
-        yield part;
-        offset += part.byteLength;
-      }
-      if (byteOffset === 0) checksum.end(url, sha256);
-    } finally {
-      await source.close();
-    }
+    yield* readParts(source, url, partBytes, options);
   }
 
   async stat(key: string): Promise<BlobInfo | undefined> {
