@@ -16,6 +16,12 @@ export const applicationsMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/evaluation/src/tasks/reranking.ts',
+    find: 'found.length === numCandidates - 1 ? found : [];',
+    replace: 'found;',
+    tests: ['src/tasks/reranking.test.ts'],
+  },
+  {
+    file: 'packages/evaluation/src/tasks/reranking.ts',
     find: 'document.score >= own).length',
     replace: 'document.score > own).length',
     tests: ['src/tasks/reranking.test.ts'],
@@ -217,6 +223,27 @@ export const applicationsMutants: readonly Mutant[] = [
     find: 'this.#level = Math.min(this.#perMinute, risen);',
     replace: 'this.#level = risen;',
     tests: ['src/http/rate-limits.test.ts'],
+  },
+  {
+    file: 'apps/server/src/requests/generation-job.ts',
+    find: '...(this.#cacheSalt === undefined ? {} : { cacheSalt: this.#cacheSalt }), // the generation',
+    replace: '// the generation',
+    tests: ['test/access.test.ts'],
+    only: 'cached prefixes',
+  },
+  {
+    file: 'apps/cli/src/chat/conversation.ts',
+    find: 'if (!this.hasCalledAfter(before.length)) this.messages = before;',
+    replace: 'this.messages = before;',
+    tests: ['test/mcp/mcp.test.ts'],
+    only: 'an error after a call',
+  },
+  {
+    file: 'apps/cli/src/models/on-demand/model-options.ts',
+    find: 'else loraScaled.push(`${source}:${scale}`);',
+    replace: 'else lora.push(source);',
+    tests: ['test/on-demand.test.ts'],
+    only: 'override the defaults',
   },
   {
     file: 'apps/server/src/requests/generation-job.ts',

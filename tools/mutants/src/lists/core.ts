@@ -197,8 +197,8 @@ export const coreMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/ops/src/program/encode-program.ts',
-    find: 'const address = addressOf(tensor.buffer) + tensor.byteOffset;',
-    replace: 'const address = addressOf(tensor.buffer);',
+    find: 'addressOf(tensor.buffer) + tensor.byteOffset, dims)',
+    replace: 'addressOf(tensor.buffer), dims)',
     tests: ['src/program/encode-program.test.ts'],
   },
 ];

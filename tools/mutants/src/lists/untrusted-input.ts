@@ -130,7 +130,7 @@ export const untrustedInputMutants: readonly Mutant[] = [
     only: 'cached prefixes',
   },
   {
-    file: 'packages/engine/src/sessions/session.ts',
+    file: 'packages/engine/src/runtime/sequence.ts',
     find: "cacheSalt === undefined ? '' : `salt ${cacheSalt}`",
     replace: "''",
     tests: ['test/sessions/session.test.ts'],
