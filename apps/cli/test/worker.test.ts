@@ -10,7 +10,9 @@ import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import type { JobStore } from '@winnow/jobs';
 import { openSqliteJobStore } from '@winnow/jobs/node';
+import { openRedisJobStore } from '@winnow/jobs-bullmq';
 import { enqueueBatchLines } from '@winnow/server';
+import { redisProgram, startRedisServer } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runCli, TestHost } from './run-cli.js';
 
@@ -230,6 +232,24 @@ test('a worker with several models answers their lines, and leaves those of othe
   const [, unknown] = states;
   expect(states.map(({ state }) => state)).toEqual(['completed', 'waiting', 'completed', 'completed', 'completed']);
   expect(unknown?.attempts).toBe(0);
+});
+
+test.skipIf(redisProgram === undefined)('a queue in Redis', async () => {
+  const server = await startRedisServer();
+  try {
+    const input = join(folder, 'in.jsonl');
+    writeFileSync(input, lineOf('a', 4) + lineOf('b', 4));
+    const ended = runCli(engine, ['batch', input, '--queue', server.url]);
+    const store = await openRedisJobStore(server.url);
+    await until(async () => (await store.queues()).length === 1);
+    const worked = await runCli(engine, ['worker', '--queue', server.url, '--until-empty', '-t', '1']);
+    expect([worked.code, (await ended).code]).toEqual([0, 0]);
+    expect(results(join(folder, 'in.output.jsonl')).map(({ custom_id: id }) => id)).toEqual(['a', 'b']);
+    expect(await store.batches()).toEqual([]);
+    await store.close();
+  } finally {
+    await server.stop();
+  }
 });
 
 test('a batch in a queue goes on after Ctrl-C, and can be canceled', async () => {
