@@ -36,6 +36,7 @@ import { registerFileRoutes } from './routes/files.js';
 import { registerEmbeddingRoute } from './routes/embeddings.js';
 import { registerRerankRoutes } from './routes/rerank.js';
 import { registerGenerationRoutes } from './routes/generation.js';
+import { registerOperatorPage } from './routes/operator/routes.js';
 import { readPage, registerPageRoutes } from './routes/page.js';
 import { registerStatusRoutes } from './routes/status.js';
 import { registerTokenRoutes } from './routes/tokens.js';
@@ -182,6 +183,7 @@ class HttpServer implements WinnowServer {
       chargeTokens: (request, numTokens) => {
         if (calls.callerOf(request) === undefined) this.#limiter.charge(keyOf(request) ?? '', numTokens);
       },
+      readQueues: async () => (this.#batches === undefined ? undefined : { read: await this.#batches.queues() }),
       isClosing: () => this.#isClosing,
       reportError: listener.reportError,
     };
@@ -237,7 +239,7 @@ class HttpServer implements WinnowServer {
     return this.close();
   }
 
-  #registerBatches({ batches, models = [], corsOrigins = [] }: ServerOptions): BatchService | undefined {
+  #registerBatches({ batches, models = [], corsOrigins = [], page }: ServerOptions): BatchService | undefined {
     if (batches === undefined) return undefined;
     const { jobs, blobs, maxFileBytes = defaultFileBytes } = batches;
     checkCount('batches.maxFileBytes', maxFileBytes);
@@ -250,6 +252,7 @@ class HttpServer implements WinnowServer {
     registerProtocol(this.#app, openAiProtocol, reportError, (scope) => {
       registerFileRoutes(scope, { files: service.files, ownerOf, maxFileBytes, corsOrigins });
       registerBatchRoutes(scope, service, ownerOf);
+      if (page !== undefined) registerOperatorPage(scope);
     });
     return service;
   }

@@ -1,6 +1,14 @@
 /** The parts of the OpenAPI document besides the routes. */
 import type { TSchema } from 'typebox';
-import { BatchList, BatchObject, BatchRequest, DeletedFile, FileList, FileObject } from './schemas/batches.js';
+import {
+  BatchList,
+  BatchObject,
+  BatchRequest,
+  DeletedFile,
+  FileList,
+  FileObject,
+  JobOverview,
+} from './schemas/batches.js';
 import { ChatCompletion, ChatCompletionChunk, ChatCompletionRequest } from './schemas/chat.js';
 import { ErrorBody, Usage } from './schemas/common.js';
 import { Completion, CompletionRequest } from './schemas/completions.js';
@@ -73,6 +81,7 @@ export const sharedSchemas: readonly TSchema[] = [
   ModelList,
   Health,
   SlotList,
+  JobOverview,
   MessageRequest,
   Message,
   MessageError,

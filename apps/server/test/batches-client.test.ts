@@ -1,6 +1,6 @@
 /** Files and batches through the OpenAI client, from the upload to the download. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Model } from '@winnow/engine';
 import { runWorker, type JobStore } from '@winnow/jobs';
@@ -8,6 +8,7 @@ import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
 import OpenAI, { toFile } from 'openai';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { batchLineHandler, type BatchOptions, type ServerOptions } from '../src/index.js';
+import type { JobOverview } from '../src/schemas/batches.js';
 import { demoId, loadDemoModel, startServer, type DemoServer } from './demo-server.js';
 import { scripted, speechless } from './fake-models.js';
 
@@ -261,6 +262,44 @@ test('a server without models leaves all lines to workers, who know for whom the
   }
   expect(await client.batches.retrieve(id)).toMatchObject({ status: 'completed', request_counts: { completed: 2 } });
   expect(owners).toEqual([expect.stringMatching(/^[\w-]{43}$/), owners[0]]);
+});
+
+test('what waits and runs, and where, for operators and autoscalers', async () => {
+  await stop();
+  await start({ apiKeys: ['one', 'two'] });
+  const headers = { authorization: 'Bearer one' };
+  const client = new OpenAI({ baseURL: `${demo.url}/v1`, apiKey: 'one' });
+  const lines = [lineOf('a'), 'not JSON', lineOf('b', { model: 'slow' }), lineOf('c', { model: 'slow' })];
+  const { id } = await create(lines, '24h', client);
+  while ((await jobs.counts(id)).completed < 1) await new Promise((resolve) => setTimeout(resolve, 5));
+  await jobs.enqueue('of others', [{ customId: 'a', index: 0, payload: '' }], { queue: 'a "queue"' });
+  const others = await jobs.claim({ worker: 'elsewhere', leaseMs: 60_000, queues: ['a "queue"'] });
+  expect(others).toHaveLength(1);
+  const overview = async (key: string): Promise<JobOverview> =>
+    (await (await fetch(`${demo.url}/jobs`, { headers: { authorization: `Bearer ${key}` } })).json()) as JobOverview;
+  const { queues, batches } = await overview('one');
+  expect(queues).toEqual([
+    { queue: 'a "queue"', waiting: 0, running: 1, workers: [{ name: 'elsewhere', running: 1 }] },
+    { queue: 'slow', waiting: 0, running: 2, workers: [{ name: `${hostname()}-${process.pid}`, running: 2 }] },
+  ]);
+  expect(batches).toMatchObject([
+    {
+      ...{ id, status: 'in_progress', endpoint: url, lines: { waiting: 0, running: 2, completed: 1, failed: 1 } },
+      failures: [{ line: 2, code: 'invalid_json_line' }],
+    },
+  ]);
+  expect((await overview('two')).batches).toEqual([]); // batches of other keys are not shown
+  const metrics = await (await fetch(`${demo.url}/metrics`, { headers })).text();
+  expect(metrics).toContain('winnow_batch_store_up 1\n');
+  expect(metrics).toContain('winnow_batch_lines_running{queue="slow"} 2\n');
+  expect(metrics).toContain('winnow_batch_workers{queue="a \\"queue\\""} 1\n');
+  expect(metrics).toContain('vllm:num_requests_running{model_name="slow"} 2\n');
+  expect(metrics).toContain(`vllm:num_requests_waiting{model_name="${demoId}"} 0\n`);
+  expect(metrics).toMatch(/^winnow_kv_cache_utilization\{model="winnow-tiny"\} 0(\.\d+)?$/m);
+  answersSilence();
+  await ended(id, client);
+  await jobs.close();
+  expect(await (await fetch(`${demo.url}/metrics`, { headers })).text()).toContain('winnow_batch_store_up 0\n');
 });
 
 test('each API key sees its own files and batches', async () => {

@@ -1,5 +1,10 @@
 /** `/metrics`: requests, and models with a calibration. */
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { FeedForwardMetrics } from '@winnow/engine';
+import { createFolderBlobStore, openSqliteJobStore } from '@winnow/jobs/node';
+import { repoRoot } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 import type { VectorModel } from '../src/index.js';
 import { loadDemoModel, startServer } from './demo-server.js';
@@ -91,5 +96,32 @@ test('request durations are in the histogram and passed to the listener', async 
     expect(Number(/^winnow_step_seconds_total\{model="demo"\} (.*)$/m.exec(metrics)?.[1])).toBeGreaterThan(0);
   } finally {
     await demo.close();
+  }
+});
+
+test('every metric of the dashboard is reported', async () => {
+  await using model = await loadDemoModel();
+  const folder = mkdtempSync(join(tmpdir(), 'winnow-metrics-'));
+  const jobs = await openSqliteJobStore(join(folder, 'jobs.db'));
+  const demo = await startServer({
+    models: [{ id: 'demo', model }],
+    batches: { jobs, blobs: createFolderBlobStore(join(folder, 'blobs')) },
+  });
+  try {
+    const metrics = await (await fetch(`${demo.url}/metrics`)).text();
+    const types = new Map(
+      [...metrics.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
+    );
+    const dashboard = readFileSync(join(repoRoot, 'docs', 'monitoring', 'grafana.json'), 'utf8');
+    const named = new Set(dashboard.match(/\b(winnow|process)_[a-z_]+\b/g));
+    const unknown = [...named].filter(
+      (name) => !types.has(name) && types.get(name.replace(/_bucket$/, '')) !== 'histogram',
+    );
+    expect(named.size).toBeGreaterThan(10);
+    expect(unknown).toEqual([]);
+  } finally {
+    await demo.close();
+    await jobs.close();
+    rmSync(folder, { recursive: true });
   }
 });

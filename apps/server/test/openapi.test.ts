@@ -87,6 +87,7 @@ describe('the document', () => {
       'detokenize',
       'downloadFile',
       'health',
+      'jobs',
       'listBatches',
       'listFiles',
       'listModels',

@@ -2,11 +2,12 @@
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { runWorker, type BlobStore, type JobStore } from '@winnow/jobs';
+import { runWorker, type BlobStore, type JobStore, type QueueInfo } from '@winnow/jobs';
 import { ApiError } from '../http/api-error.js';
 import type { InternalRequest, InternalResponse } from '../http/internal-calls.js';
-import type { BatchObject, BatchRequest } from '../schemas/batches.js';
+import type { BatchObject, BatchRequest, JobOverview } from '../schemas/batches.js';
 import { batchResults, type ResultKind } from './batch-results.js';
+import { BatchRates } from './batch-rates.js';
 import { enqueueBatchLines } from './enqueue-lines.js';
 import { FileStore } from './file-store.js';
 import { batchLineHandler } from './line-handler.js';
@@ -31,6 +32,8 @@ const leaseMs = 10_000;
 /** Time between looks for batches whose last line has ended or expired. */
 const checkMs = 250;
 const maxListedErrors = 100;
+/** Failed lines in the overview of a batch. */
+const maxShownErrors = 20;
 
 const finalStates: ReadonlySet<BatchObject['status']> = new Set(['failed', 'completed', 'expired', 'cancelled']);
 const nowSeconds = (): number => Math.floor(Date.now() / 1000);
@@ -43,6 +46,7 @@ export class BatchService {
   readonly #active = new Map<string, Owner>();
   /** Ends of the last change of each batch: changes of one batch follow each other. */
   readonly #changes = new Map<string, Promise<unknown>>();
+  readonly #rates = new BatchRates();
   readonly #drain = new AbortController();
   readonly #abort = new AbortController();
   #ended: Promise<void> | undefined;
@@ -132,6 +136,48 @@ export class BatchService {
     return { ...page, data: await Promise.all(page.data.map((batch) => this.#withCounts(batch))) };
   }
 
+  /** What waits and runs in the store, of everybody. Undefined: the store could not be read. */
+  async queues(): Promise<readonly QueueInfo[] | undefined> {
+    try {
+      return await this.#options.jobs.queues();
+    } catch (error) {
+      this.#options.reportError(error);
+      return undefined;
+    }
+  }
+
+  /** The queues, and the batches of an owner that have not ended. */
+  async overview(owner: Owner): Promise<JobOverview> {
+    const ids = [...this.#active].filter(([, each]) => each === owner).map(([id]) => id);
+    const batches = await Promise.all(ids.map((id) => this.#progressOf(id, owner)));
+    const queues = await this.#options.jobs.queues();
+    return { queues: queues.map(queueObject), batches: batches.filter((batch) => batch !== undefined) };
+  }
+
+  async #progressOf(id: string, owner: Owner): Promise<JobOverview['batches'][number] | undefined> {
+    const batch = await this.#records.get(id, owner);
+    if (batch === undefined) return undefined;
+    const { jobs } = this.#options;
+    const { waiting, running, completed, failed, expired } = await jobs.counts(id);
+    const errors = await jobs.list(id, { states: ['failed'], limit: maxShownErrors });
+    const { linesPerSecond, secondsLeft = null } = this.#rates.rateOf(id, completed + failed, waiting + running);
+    const lines = { waiting, running, completed, failed: failed + expired };
+    const failures = errors.map(({ index, error }) => {
+      return { line: index + 1, code: error?.code ?? '', message: error?.message ?? '' };
+    });
+    const { status, endpoint, created_at } = batch;
+    return {
+      id,
+      status,
+      endpoint,
+      created_at,
+      lines,
+      lines_per_second: linesPerSecond,
+      seconds_left: secondsLeft,
+      failures,
+    };
+  }
+
   /** Cancels what has not ended; what has is in the files of results. Undefined for an unknown batch. */
   async cancel(id: string, owner: Owner): Promise<BatchObject | undefined> {
     return this.#change(id, owner, async (batch) => {
@@ -181,7 +227,8 @@ export class BatchService {
   async #advance(batch: BatchObject, owner: Owner): Promise<BatchObject> {
     const { jobs } = this.#options;
     if (batch.status === 'in_progress') {
-      const { waiting, running } = await jobs.counts(batch.id);
+      const { waiting, running, completed, failed } = await jobs.counts(batch.id);
+      this.#rates.add(batch.id, completed + failed);
       return waiting + running > 0 ? batch : { ...batch, status: 'finalizing', finalizing_at: nowSeconds() };
     }
     if (batch.status !== 'finalizing' && batch.status !== 'cancelling') return batch;
@@ -236,6 +283,7 @@ export class BatchService {
       if (!finalStates.has(changed.status)) return changed;
       await this.#options.jobs.remove(id);
       this.#active.delete(id);
+      this.#rates.forget(id);
       return changed;
     });
     const settled = change.catch(() => undefined);
@@ -252,6 +300,10 @@ export class BatchService {
       if (!this.#abort.signal.aborted) this.#options.reportError(error);
     });
   }
+}
+
+function queueObject({ queue, waiting, running, workers }: QueueInfo): JobOverview['queues'][number] {
+  return { queue, waiting, running, workers: [...workers] };
 }
 
 async function* bytesOf(lines: AsyncIterable<string>): AsyncGenerator<Uint8Array, void, void> {

@@ -3,6 +3,7 @@ import { formatPrometheusModels, type LabeledMetrics, type ModelMetrics } from '
 import type { ModelEvent } from '../catalog.js';
 import type { ModelEntry } from '../models/model-entry.js';
 import type { ModelRegistry } from '../models/model-registry.js';
+import { loadMetrics, queueMetrics, type ReadQueues } from './queue-metrics.js';
 import { Counter, expositionOf, Histogram, Observed, type Metric, type Sample } from './metrics-registry.js';
 
 /** Seconds: from one cached token to a long document on a small computer. */
@@ -43,6 +44,7 @@ export class ServerMetrics {
       ...stepMetrics(registry),
       ...poolMetrics(registry),
       ...promptCacheMetrics(registry),
+      ...loadMetrics(registry),
       ...processMetrics(),
     ];
   }
@@ -55,7 +57,8 @@ export class ServerMetrics {
     if (event.event === 'loaded') this.loadDurations.observe(event.durationMs / 1000);
   }
 
-  exposition(): string {
+  /** @param queues of batches, on a server that has them */
+  exposition(queues?: { readonly read: ReadQueues }): string {
     const own = [
       this.requests,
       this.durations,
@@ -70,8 +73,10 @@ export class ServerMetrics {
       this.modelUnloads,
       this.loadDurations,
     ];
+    const batches = queues === undefined ? [] : queueMetrics(queues.read);
     return (
-      expositionOf([...own, ...this.#observed]) + formatPrometheusModels(this.#registry.entries().map(engineMetrics))
+      expositionOf([...own, ...this.#observed, ...batches]) +
+      formatPrometheusModels(this.#registry.entries().map(engineMetrics))
     );
   }
 }

@@ -2,6 +2,7 @@
 import type { FastifyRequest } from 'fastify';
 import type { ModelRegistry } from '../models/model-registry.js';
 import type { ServerLimits } from '../options.js';
+import type { ReadQueues } from '../metrics/queue-metrics.js';
 import type { ServerMetrics } from '../metrics/server-metrics.js';
 
 export interface ServerContext {
@@ -20,6 +21,8 @@ export interface ServerContext {
   readonly promptListenerOf: (request: FastifyRequest) => (() => void) | undefined;
   /** Counts the tokens of a request for the rates of its API key. */
   readonly chargeTokens: (request: FastifyRequest, numTokens: number) => void;
+  /** What waits and runs in the store of batches. Undefined on a server without one. */
+  readonly readQueues: () => Promise<{ readonly read: ReadQueues } | undefined>;
   /** Whether new requests are rejected. */
   readonly isClosing: () => boolean;
   readonly reportError: (error: unknown) => void;

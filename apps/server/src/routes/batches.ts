@@ -63,6 +63,18 @@ function registerReads(app: FastifyInstance, service: BatchService, ownerOf: Own
     },
   );
   app.get(
+    '/jobs',
+    {
+      schema: {
+        operationId: 'jobs',
+        summary: 'Queues and workers, and your batches that have not ended, with their rates.',
+        tags: ['Status'],
+        response: answers('JobOverview'),
+      },
+    },
+    (request) => service.overview(ownerOf(request)),
+  );
+  app.get(
     '/v1/batches/:id',
     {
       schema: {

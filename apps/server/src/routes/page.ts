@@ -5,7 +5,7 @@ import { extname } from 'node:path';
 import { ArgumentError } from '@winnow/tensor';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
-interface PageFile {
+export interface PageFile {
   readonly bytes: Buffer;
   readonly type: string;
   readonly etag: string;
@@ -61,8 +61,13 @@ export async function readPage(folder: URL): Promise<Page> {
 }
 
 async function readPageFile(url: URL): Promise<PageFile> {
-  const bytes = await readFile(url);
-  const type = types[extname(url.pathname)] ?? 'application/octet-stream';
+  return pageFile(await readFile(url), extname(url.pathname));
+}
+
+/** @param extension with its dot */
+export function pageFile(content: Buffer | string, extension: string): PageFile {
+  const bytes = Buffer.from(content);
+  const type = types[extension] ?? 'application/octet-stream';
   return { bytes, type, etag: `"${createHash('sha256').update(bytes).digest('base64url')}"` };
 }
 
@@ -82,7 +87,8 @@ export function registerPageRoutes(app: FastifyInstance, { index, assets }: Page
   });
 }
 
-function sendFile(
+/** With the security headers of pages. */
+export function sendFile(
   { headers }: Pick<FastifyRequest, 'headers'>,
   reply: FastifyReply,
   { bytes, type, etag }: PageFile,

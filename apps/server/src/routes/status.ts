@@ -49,7 +49,10 @@ function registerModelRoutes(app: FastifyInstance, { registry }: ServerContext):
   );
 }
 
-function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isClosing }: ServerContext): void {
+function registerMonitoringRoutes(
+  app: FastifyInstance,
+  { registry, metrics, readQueues, isClosing }: ServerContext,
+): void {
   app.get(
     '/health',
     {
@@ -92,7 +95,10 @@ function registerMonitoringRoutes(app: FastifyInstance, { registry, metrics, isC
         response: { 200: { description: 'The metrics.', content: { 'text/plain': { schema: { type: 'string' } } } } },
       },
     },
-    (_request, reply) => reply.type('text/plain; version=0.0.4; charset=utf-8').send(metrics.exposition()),
+    async (_request, reply) => {
+      const exposition = metrics.exposition(await readQueues());
+      return reply.type('text/plain; version=0.0.4; charset=utf-8').send(exposition);
+    },
   );
 }
 

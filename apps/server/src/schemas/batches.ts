@@ -111,3 +111,40 @@ export const BatchObject = Type.Object(
 export type BatchObject = Static<typeof BatchObject>;
 
 export const BatchList = Type.Object({ ...pageFields, data: Type.Array(BatchObject) }, { $id: 'BatchList' });
+
+const Lines = Type.Object({
+  waiting: Type.Integer(),
+  running: Type.Integer(),
+  completed: Type.Integer(),
+  failed: Type.Integer(),
+});
+
+/** What an operator looks at. */
+export const JobOverview = Type.Object(
+  {
+    queues: Type.Array(
+      Type.Object({
+        queue: Type.String({ description: 'The model that the lines ask for.' }),
+        waiting: Type.Integer(),
+        running: Type.Integer(),
+        workers: Type.Array(Type.Object({ name: Type.String(), running: Type.Integer() })),
+      }),
+    ),
+    batches: Type.Array(
+      Type.Object({
+        id: Type.String(),
+        status: Type.String(),
+        endpoint: Type.String(),
+        created_at: UnixSeconds,
+        lines: Lines,
+        lines_per_second: Type.Number({ description: 'Of the last minute.' }),
+        seconds_left: Type.Union([Type.Number(), Type.Null()]),
+        failures: Type.Array(Type.Object({ line: Type.Integer(), code: Type.String(), message: Type.String() }), {
+          description: 'The first failed lines.',
+        }),
+      }),
+    ),
+  },
+  { $id: 'JobOverview' },
+);
+export type JobOverview = Static<typeof JobOverview>;
