@@ -7,7 +7,7 @@ import { ApiError } from '../http/api-error.js';
 import type { InternalRequest, InternalResponse } from '../http/internal-calls.js';
 import type { BatchObject, BatchRequest, JobOverview } from '../schemas/batches.js';
 import { batchResults, type ResultKind } from './batch-results.js';
-import { BatchRates } from './batch-rates.js';
+import { BatchRates } from './rates.js';
 import { enqueueBatchLines } from './enqueue-lines.js';
 import { FileStore } from './file-store.js';
 import { batchLineHandler } from './line-handler.js';

@@ -50,7 +50,8 @@ body { margin: 0; }
 main { max-width: 70rem; margin: 0 auto; padding: 1rem; }
 section { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: 0.3rem 0.8rem 0.3rem 0; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); vertical-align: top; }
+th, td { text-align: left; vertical-align: top; padding: 0.3rem 0.8rem 0.3rem 0; }
+th, td { border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
 td { overflow-wrap: anywhere; }
 `;
 

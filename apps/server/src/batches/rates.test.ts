@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { BatchRates } from './batch-rates.js';
+import { BatchRates } from './rates.js';
 
 test('the rate is that of the last minute', () => {
   let ms = 0;
