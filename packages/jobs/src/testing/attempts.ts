@@ -76,6 +76,16 @@ function testDisappearing(use: UseBench): void {
     expect(good).toMatchObject({ state: 'completed', attempts: 3 });
   });
 
+  it('tries a job alone before its last attempt, when a worker disappeared with it', async () => {
+    const { leaseMs, open, elapse } = use();
+    const store = await open();
+    await store.enqueue('batch', jobsOf(['a', 'b']), { maxAttempts: 2 });
+    expect(await store.claim({ worker: 'worker', leaseMs, limit: 2 })).toHaveLength(2);
+    await elapse(leaseMs + 1);
+    const claimed = await store.claim({ worker: 'worker', leaseMs, limit: 2 });
+    expect(claimed.map(({ attempt, isSuspect }) => [attempt, isSuspect])).toEqual([[2, true]]);
+  });
+
   it('counts no attempt for a job that is returned', async () => {
     const store = await use().open();
     await store.enqueue('batch', jobsOf(['a']), { maxAttempts: 1 });

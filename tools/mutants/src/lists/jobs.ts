@@ -72,7 +72,7 @@ export const jobsMutants: readonly Mutant[] = [
     file: 'packages/jobs-bullmq/src/scripts/library.ts',
     find: 'lapses >= 2 or attempts + 1 >= tonumber(job.max)',
     replace: 'lapses >= 2',
-    tests: ['test/differences.test.ts'],
+    tests: ['test/redis.test.ts'],
   },
   {
     file: 'packages/jobs-bullmq/src/scripts/library.ts',
