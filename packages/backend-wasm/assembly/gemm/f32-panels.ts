@@ -3,11 +3,11 @@
  * blocked GEMM, where panels of MC rows and KC columns are dequantized once for all tokens, which are packed eight side by side.
  */
 import { F16, F32, bytesOf, dequantize } from '../quant/dequantize';
-import { sharedScratch, usesGemm } from '../runtime/record';
+import { isInvariant, sharedScratch, usesGemm } from '../runtime/record';
 import { phaseBarrier, nextItems } from '../runtime/threads';
 import { storeColumns } from '../simd/transpose';
 import { gemm4x8 } from './f32-gemm.generated';
-import { gemv4, gemv4x3 } from './gemv.generated';
+import { gemv4x1, gemv4x1InOrder, gemv4x3, gemvF16 } from './gemv.generated';
 import { floatsOf, storeOutput, storeOutputs } from './tokens';
 
 /** Rows per panel. */
@@ -82,7 +82,12 @@ function multiplyFour(o: i32, run: i32, first: i32, last: i32): void {
   const w2 = readableRow(o + 2 * run, 2, isShared);
   const w3 = readableRow(o + 3 * run, 3, isShared);
   let at = scratch + LIST_BYTES;
-  if (!isShared) v128.store(at, gemv4(dtype, floatsOf(first), w0, w1, w2, w3, numInputs));
+  if (!isShared) {
+    const x = floatsOf(first);
+    if (dtype === F16) v128.store(at, gemvF16(x, w0, w1, w2, w3, numInputs));
+    else if (isInvariant(1)) gemv4x1InOrder(x, w0, w1, w2, w3, numInputs, at);
+    else gemv4x1(x, w0, w1, w2, w3, numInputs, at); // more chains hide the latency of multiply-adds
+  }
   for (let token = first; token < last; token++) {
     if (isShared && (token - first) % 3 === 0) {
       const x1 = floatsOf(min<i32>(token + 1, last - 1));

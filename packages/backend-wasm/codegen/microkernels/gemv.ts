@@ -1,6 +1,6 @@
 /**
- * Templates of GEMV microkernels: one or three vectors times four rows of f32 or f16. All of them add in the same order, so that a token
- * has the same bits alone and with others: four chains per row, their sum, then single columns.
+ * Templates of GEMV microkernels: one or three vectors times four rows of f32 or f16. All but `gemv4x1` add in the same order, so that a
+ * token has the same bits alone and with others: four lanes per row, their sum, then single columns.
  */
 import { accumulators, advance, file, load, names, splat32, store, times } from './emit.ts';
 
@@ -9,31 +9,29 @@ const parameters = `x: usize, ${rows.join(': usize, ')}: usize, count: i32`;
 const each = (make: (row: string, index: number) => string): string => times(4, (i) => make(`w${i}`, i));
 const joined = (make: (row: string, index: number) => string): string => rows.map(make).join(', ');
 
-/** `numVectors` vectors times four rows of f32. Each row of weights is loaded once for all of them. */
-function gemvF32(numVectors: 1 | 3): string {
+/** `numVectors` vectors times four rows of f32, with one or two chains of sums. Each row of weights is loaded once for all of them. */
+function gemvF32(name: string, numVectors: 1 | 3, numChains: 1 | 2): string {
   const vectors = names('x', numVectors);
-  const [to, result] = numVectors === 1 ? ['', 'v128'] : [', to: usize', 'void'];
   const ofEach = (make: (t: number) => string): string => times(numVectors, make);
-  const columns = (at: number): string => `
+  const second = numChains - 1;
+  const sums = (chain: number): readonly string[] => rows.flatMap((_, j) => names(`s${chain}${j}`, numVectors));
+  const columns = (at: number, s: string): string => `
     ${ofEach((t) => `const v${t} = ${load(`x${t}`, at)};`)}
-    ${each((w, j) => `${j === 0 ? 'let ' : ''}w = ${load(w, at)}; ${ofEach((t) => `s${j}${t} = fma(w, v${t}, s${j}${t});`)}`)}`;
+    ${each((w, j) => `${j === 0 ? 'let ' : ''}w = ${load(w, at)}; ${ofEach((t) => `${s}${j}${t} = fma(w, v${t}, ${s}${j}${t});`)}`)}`;
+  const whole = (sum: string): string => (second === 0 ? `sum4(s0${sum})` : `sum4(f32x4.add(s0${sum}, s1${sum}))`);
   return `
-    /** ${numVectors} vectors times four rows of f32${numVectors === 1 ? '' : '; the sums go to `to[vector][row]`'}. */
-    ${numVectors === 1 ? '' : 'export '}function gemv4x${numVectors}(
-      ${vectors.join(': usize, ')}: usize, ${rows.join(': usize, ')}: usize, count: i32${to}): ${result} {
-      ${accumulators(
-        rows.flatMap((_, j) => names(`s${j}`, numVectors)),
-        'f32x4.splat(0)',
-      )}
+    /** ${numVectors} vectors times four rows of f32, in ${numChains} chains per row; the sums go to \`to[vector][row]\`. */
+    export function ${name}(${vectors.join(': usize, ')}: usize, ${rows.join(': usize, ')}: usize, count: i32, to: usize): void {
+      ${accumulators([...sums(0), ...(second === 0 ? [] : sums(1))], 'f32x4.splat(0)')}
       let i = count;
-      for (; i >= 8; i -= 8) { { ${columns(0)} } { ${columns(16)} } ${advance([...vectors, ...rows], 32)} }
-      ${ofEach((t) => `let t${t} = f32x4(${joined((_, j) => `sum4(s${j}${t})`)});`)}
+      for (; i >= 8; i -= 8) { { ${columns(0, 's0')} } { ${columns(16, `s${second}`)} } ${advance([...vectors, ...rows], 32)} }
+      ${ofEach((t) => `let t${t} = f32x4(${joined((_, j) => whole(`${j}${t}`))});`)}
       for (; i > 0; i--) {
         const w = f32x4(${joined((w) => `load<f32>(${w})`)});
         ${ofEach((t) => `t${t} = fma(w, ${splat32(`x${t}`)}, t${t});`)}
         ${advance([...vectors, ...rows], 4)}
       }
-      ${numVectors === 1 ? 'return t0;' : ofEach((t) => store('to', `t${t}`, 16 * t))}
+      ${ofEach((t) => store('to', `t${t}`, 16 * t))}
     }`;
 }
 
@@ -46,7 +44,7 @@ const gemvF16 = `
    * A shift and an addition to the exponent turn a normal binary16 into an f32. Eight columns of four rows that contain a zero,
    * denormal, Inf or NaN leave the main loop for a general conversion, whose code would take its registers.
    */
-  function gemvF16(${parameters}): v128 {
+  export function gemvF16(${parameters}): v128 {
     const mask = halfMask();
     const step = leastNormal(); // the lowest bit of the exponent
     const upper = upperExponent();
@@ -79,17 +77,18 @@ const gemvF16 = `
     return fma(halfToFloat4(v128.load16x4_u(w, 8)), v128.load(x, 16), sum);
   }`;
 
-const gemv4 = `
-  /** Dot products of one vector with four rows of f32 or f16. */
-  export function gemv4(dtype: i32, ${parameters}): v128 {
-    return dtype === F16 ? gemvF16(x, ${rows.join(', ')}, count) : gemv4x1(x, ${rows.join(', ')}, count);
-  }`;
-
 const imports = `
-  import { F16 } from '../quant/dtypes.generated';
   import { halfMask, halfOffset, leastNormal, upperExponent } from '../simd/constants.generated';
   import { fma, halfToFloat, halfToFloat4, normalHalves, sum4 } from '../simd/vector';`;
 
 export const gemvFiles: ReadonlyMap<string, string> = new Map([
-  ['gemm/gemv.generated.ts', file('GEMV microkernels in f32.', imports, [gemv4, gemvF32(1), gemvF32(3), gemvF16])],
+  [
+    'gemm/gemv.generated.ts',
+    file('GEMV microkernels in f32.', imports, [
+      gemvF32('gemv4x1', 1, 2),
+      gemvF32('gemv4x1InOrder', 1, 1),
+      gemvF32('gemv4x3', 3, 1),
+      gemvF16,
+    ]),
+  ],
 ]);

@@ -111,6 +111,12 @@ export const kernelsMutants: readonly Mutant[] = [
     only: 'matmul',
   },
   {
+    file: 'packages/backend-wasm/assembly/gemm/f32-panels.ts',
+    find: 'else if (isInvariant(1)) gemv4x1InOrder(',
+    replace: 'else if (!isInvariant(1)) gemv4x1InOrder(',
+    tests: ['test/batch-invariance.test.ts'],
+  },
+  {
     file: 'packages/backend-wasm/codegen/microkernels/gemv.ts',
     find: 'const w = f32x4(${joined((w) => `load<f32>(${w})`)});',
     replace: 'const w = f32x4(${joined(() => `load<f32>(w1)`)});',
