@@ -1,9 +1,11 @@
 /** Speculative decoding and plain decoding of the demo model, in turns, with the same tokens. */
 import { demoModelUrl } from '@winnow/demo-model';
-import { loadModel, type Model, type Speculative } from '@winnow/engine';
+import { loadModel, type Speculative } from '@winnow/engine';
 import { perSecond, type Figure } from '../harness/figure.js';
 import { measure, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
+import { longContexts } from './speculation-long.js';
+import { checkEqual, generate, type Run } from './speculation-runs.js';
 
 const suite = 'speculation';
 /** Tokens per window of the lowest speed. */
@@ -23,18 +25,12 @@ export const speculation: Suite = {
   summary:
     'speculative and plain decoding of the demo model: tokens per second, lowest speed over 64 tokens, acceptance',
   async *run(context) {
+    if (context.options.models !== undefined) return yield* longContexts(context);
     for (const dtype of context.options.quick ? (['f16'] as const) : (['f16', 'q8_0'] as const)) {
       for (const [name, prompt] of Object.entries(prompts)) yield* measurePrompt(context, dtype, name, prompt);
     }
   },
 };
-
-/** One generation: its tokens, the time after each, and the share of drafted tokens that were accepted. */
-interface Run {
-  readonly tokens: readonly number[];
-  readonly timesMs: readonly number[];
-  readonly acceptance: number;
-}
 
 async function* measurePrompt(
   context: SuiteContext,
@@ -89,28 +85,6 @@ function* figuresOf(
     ...{ ...figure, case: `${task}: accepted`, value: percent, best: percent, unit: '%', ratio: percent / 100 },
     ratioOf: 'drafted tokens',
   };
-}
-
-async function generate(model: Model, prompt: string, speculative: Speculative, count: number): Promise<Run> {
-  const tokens: number[] = [];
-  const timesMs: number[] = [];
-  let startMs = 0;
-  const generation = model.generate(prompt, { temperature: 0, ignoreEos: true, maxTokens: count + 1, speculative });
-  for await (const { tokenId } of generation) {
-    if (startMs === 0) startMs = performance.now();
-    else timesMs.push(performance.now() - startMs);
-    tokens.push(tokenId);
-  }
-  const { numDraftedTokens = 0, numAcceptedTokens = 0 } = (await generation.result()).speculation ?? {};
-  return { tokens, timesMs, acceptance: numAcceptedTokens / Math.max(1, numDraftedTokens) };
-}
-
-/** @throws {Error} when a speculative generation has other tokens */
-function checkEqual(kind: Kind, plain: readonly Run[], drafted: readonly Run[]): void {
-  const expected = String(plain[0]!.tokens);
-  if ([...plain, ...drafted].some(({ tokens }) => String(tokens) !== expected)) {
-    throw new Error(`${kind} generated other tokens than plain decoding`);
-  }
 }
 
 /** The window in which the median run with drafts is slowest, and its speed relative to the same tokens without. */

@@ -1,0 +1,36 @@
+/** Generations whose tokens and times are compared. */
+import type { Model, Session, Speculative } from '@winnow/engine';
+
+/** One generation: its tokens, the time after each, and the share of drafted tokens that were accepted. */
+export interface Run {
+  readonly tokens: readonly number[];
+  readonly timesMs: readonly number[];
+  readonly acceptance: number;
+}
+
+export async function generate(
+  model: Pick<Model | Session, 'generate'>,
+  prompt: string | readonly number[],
+  speculative: Speculative,
+  count: number,
+): Promise<Run> {
+  const tokens: number[] = [];
+  const timesMs: number[] = [];
+  let startMs = 0;
+  const generation = model.generate(prompt, { temperature: 0, ignoreEos: true, maxTokens: count + 1, speculative });
+  for await (const { tokenId } of generation) {
+    if (startMs === 0) startMs = performance.now();
+    else timesMs.push(performance.now() - startMs);
+    tokens.push(tokenId);
+  }
+  const { numDraftedTokens = 0, numAcceptedTokens = 0 } = (await generation.result()).speculation ?? {};
+  return { tokens, timesMs, acceptance: numAcceptedTokens / Math.max(1, numDraftedTokens) };
+}
+
+/** @throws {Error} when a speculative generation has other tokens */
+export function checkEqual(kind: string, plain: readonly Run[], drafted: readonly Run[]): void {
+  const expected = String(plain[0]!.tokens);
+  if ([...plain, ...drafted].some(({ tokens }) => String(tokens) !== expected)) {
+    throw new Error(`${kind} generated other tokens than plain decoding`);
+  }
+}
