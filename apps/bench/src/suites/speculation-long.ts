@@ -12,7 +12,7 @@ import { modelShape } from '../models/model-shapes.js';
 import { syntheticModel } from '../models/synthetic-model.js';
 import { modelCases, type ModelCase } from './end-to-end.js';
 import { longTokens, writeLongSession } from './long-run.js';
-import { checkEqual, generate, type Run } from './speculation-runs.js';
+import { checkEqual, generate, stepTimes, type Run } from './speculation-runs.js';
 
 const suite = 'speculation';
 const policy = 'streaming:window=256,sinks=4';
@@ -104,7 +104,10 @@ function* figuresOf(
   }
 }
 
-/** The gain if drafts were accepted with other probabilities, each independent of the others. @param ratio of a plain step's time to this step's */
+/**
+ * The gain if drafts were accepted with other probabilities, each independent of the others.
+ * @param ratio of a plain step's time to this step's
+ */
 function* gains(task: string, numTokens: number, ratio: number): Iterable<Figure> {
   for (const rate of rates) {
     const expected = rate === 1 ? numTokens : (1 - rate ** numTokens) / (1 - rate);
@@ -112,20 +115,4 @@ function* gains(task: string, numTokens: number, ratio: number): Iterable<Figure
     const name = `${task}, ${100 * rate} % accepted`;
     yield { suite, case: name, value, best: value, unit: 'times', ratio: value, ratioOf: 'plain decoding, computed' };
   }
-}
-
-/** Times of steps by the number of tokens that they gave, which arrive together. @param pauseMs time that only a step can take */
-function stepTimes(runs: readonly Run[], pauseMs: number): ReadonlyMap<number, number[]> {
-  const times = new Map<number, number[]>();
-  for (const { timesMs } of runs) {
-    let [lastMs, numTokens] = [0, 0];
-    for (const [index, ms] of timesMs.entries()) {
-      numTokens++;
-      const nextMs = timesMs[index + 1];
-      if (nextMs === undefined || nextMs - ms < pauseMs) continue;
-      if (lastMs > 0) times.set(numTokens, [...(times.get(numTokens) ?? []), ms - lastMs]);
-      [lastMs, numTokens] = [ms, 0];
-    }
-  }
-  return new Map([...times].toSorted(([a], [b]) => a - b));
 }

@@ -34,3 +34,19 @@ export function checkEqual(kind: string, plain: readonly Run[], drafted: readonl
     throw new Error(`${kind} generated other tokens than plain decoding`);
   }
 }
+
+/** Times of steps by the number of tokens that they gave, which arrive together. @param pauseMs time that only a step can take */
+export function stepTimes(runs: readonly Run[], pauseMs: number): ReadonlyMap<number, number[]> {
+  const times = new Map<number, number[]>();
+  for (const { timesMs } of runs) {
+    let [lastMs, numTokens] = [0, 0];
+    for (const [index, ms] of timesMs.entries()) {
+      numTokens++;
+      const nextMs = timesMs[index + 1];
+      if (nextMs === undefined || nextMs - ms < pauseMs) continue;
+      if (lastMs > 0) times.set(numTokens, [...(times.get(numTokens) ?? []), ms - lastMs]);
+      [lastMs, numTokens] = [ms, 0];
+    }
+  }
+  return new Map([...times].toSorted(([a], [b]) => a - b));
+}

@@ -2,10 +2,10 @@
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Speculative } from '@winnow/engine';
 import { perSecond, type Figure } from '../harness/figure.js';
-import { measure, type Timing } from '../harness/measure.js';
+import { measure, median, type Timing } from '../harness/measure.js';
 import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
 import { longContexts } from './speculation-long.js';
-import { checkEqual, generate, type Run } from './speculation-runs.js';
+import { checkEqual, generate, stepTimes, type Run } from './speculation-runs.js';
 
 const suite = 'speculation';
 /** Tokens per window of the lowest speed. */
@@ -85,6 +85,12 @@ function* figuresOf(
     ...{ ...figure, case: `${task}: accepted`, value: percent, best: percent, unit: '%', ratio: percent / 100 },
     ratioOf: 'drafted tokens',
   };
+  const stepMs = timings['plain']!.medianMs / count;
+  for (const [numTokens, samplesMs] of stepTimes(runs[kind], stepMs / 4)) {
+    const [value, best] = [median(samplesMs), Math.min(...samplesMs)];
+    const name = `${task}: ${samplesMs.length} steps that gave ${numTokens} tokens`;
+    yield { ...figure, case: name, value, best, unit: 'ms', ratio: value / stepMs };
+  }
 }
 
 /** The window in which the median run with drafts is slowest, and its speed relative to the same tokens without. */
