@@ -1,4 +1,5 @@
 /** Reads messages and streams replies until the user leaves. */
+import type { CallRequest, Consent } from '@winnow/mcp';
 import { errorLine, InterruptedError, OutputClosedError } from '../errors/errors.js';
 import { paintOf, plain } from '../terminal/colors.js';
 import { HistoryFile, historyPath } from '../terminal/history-file.js';
@@ -12,7 +13,7 @@ import { commandNames, commandsWithFile, runChatCommand, type ChatHost } from '.
 import { completeLine } from './completion.js';
 import type { Conversation, ReplyHost } from './conversation.js';
 import { InterruptPolicy } from './interrupt-policy.js';
-import { consentOf, questionText, requestText, type CallRequest, type Consent } from './mcp/consent.js';
+import { consentOf, questionText, refusalText, requestText } from './mcp/texts.js';
 import { readMessage } from './read-message.js';
 
 export interface ChatContext {
@@ -141,7 +142,7 @@ export class ChatLoop {
         signal,
         notice: warn,
         wait: (label) => progress.wait(label),
-        ask: this.#options.isTerminal ? (request) => this.#askConsent(request, signal) : undefined,
+        ask: (request) => this.#askConsent(request, signal),
         onPromptProgress: ({ processedTokens, totalTokens }) =>
           progress.show('prompt', processedTokens, totalTokens, 'tokens'),
         write: (piece) => (progress.clear(), view.write(piece)),
@@ -167,8 +168,12 @@ export class ChatLoop {
     return new ReplyView({ out, label: shortName(this.#conversation.name), paint, createMarkdown });
   }
 
-  /** Asks until there is an answer. The end of the input is no consent. */
+  /** Asks until there is an answer. The end of the input is no consent, and neither is a pipe. */
   async #askConsent(request: CallRequest, signal: AbortSignal): Promise<Consent> {
+    if (!this.#options.isTerminal) {
+      this.#context.warn(refusalText(request));
+      return 'no';
+    }
     await this.#context.out.write(requestText(request));
     for (;;) {
       const line = await this.#reader.ask(questionText(request), signal);

@@ -6,6 +6,7 @@ import { UsageError } from '../errors/errors.js';
 import { formatBytes, formatTable } from '../terminal/format.js';
 import { summaryLine } from '../terminal/summary.js';
 import type { Conversation } from './conversation.js';
+import { listText } from './mcp/texts.js';
 import { checkedMessages, savedMessage } from './messages.js';
 import { decodeUtf8, readBytesOf } from '../terminal/read-text.js';
 import { writeOutputFile } from '../terminal/write-file.js';
@@ -155,7 +156,7 @@ function historyText({ role, content, toolCalls = [], name }: ChatMessage): stri
 }
 
 function toolsText({ toolbox }: Conversation): string {
-  return toolbox === undefined ? 'no servers; winnow chat --mcp adds one\n' : toolbox.describe();
+  return toolbox === undefined ? 'no servers; winnow chat --mcp adds one\n' : listText(toolbox);
 }
 
 function statsText(conversation: Conversation): string {

@@ -12,9 +12,9 @@ import {
   type Session,
   type ToolCallPart,
 } from '@winnow/engine';
+import type { OfferedTools, Toolbox, ToolHost } from '@winnow/mcp';
 import { CapacityError, definedFields, WinnowError } from '@winnow/tensor';
 import { streamGeneration } from '../terminal/stream-generation.js';
-import type { OfferedTools, Toolbox, ToolHost } from './mcp/toolbox.js';
 
 /** The model of a conversation, which another may replace. */
 export interface ConversationModel {

@@ -1,10 +1,10 @@
 /** `winnow chat`: a conversation on the terminal, or from a pipe. */
 import type { Command } from 'commander';
 import type { ChatMessage, Session } from '@winnow/engine';
+import type { Toolbox } from '@winnow/mcp';
 import { definedFields } from '@winnow/tensor';
 import { ChatLoop } from '../chat/chat-loop.js';
 import { Conversation } from '../chat/conversation.js';
-import type { Toolbox } from '../chat/mcp/toolbox.js';
 import { checkedMessages, savedMessage } from '../chat/messages.js';
 import { ModelSlot } from '../chat/model-slot.js';
 import type { CommandContext, CommandHost } from './command-host.js';
@@ -156,15 +156,18 @@ async function openToolbox(
 ): Promise<AsyncDisposable & { readonly toolbox: Toolbox | undefined }> {
   const lonely = flagWithoutServer(flags);
   if (lonely !== undefined) throw new UsageError(`${lonely}: expected --mcp with it, got none`);
-  const { mcp: addresses, mcpAllow: allowed = [], mcpTimeout } = flags;
+  const { mcp: addresses, mcpAllow: allowed = [], mcpHeader: headers = [], mcpTimeout } = flags;
   if (addresses === undefined) return { toolbox: undefined, [Symbol.asyncDispose]: async () => {} };
   if (flags.grammar !== undefined) throw new UsageError('--grammar: cannot be combined with --mcp');
   progress.wait('connect');
   try {
     const { connectToolbox } = await import('../chat/mcp/connect.js');
     const { env, version } = io;
-    const options = { addresses, allowed, env, version, timeoutMs: mcpTimeout * 1000, signal, warn };
-    const toolbox = await connectToolbox(options);
+    const toolbox = await connectToolbox({
+      ...{ addresses, allowed, headers, env, version, signal, warn },
+      variables: flags.mcpEnv ?? [],
+      timeoutMs: mcpTimeout * 1000,
+    });
     return { toolbox, [Symbol.asyncDispose]: () => toolbox.close() };
   } finally {
     progress.clear();

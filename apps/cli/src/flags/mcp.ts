@@ -6,6 +6,8 @@ import { addGroup, listOption, numberOption, numberRules, parsedOption } from '.
 export interface McpFlags {
   readonly mcp?: readonly string[];
   readonly mcpAllow?: readonly string[];
+  readonly mcpHeader?: readonly string[];
+  readonly mcpEnv?: readonly string[];
   readonly mcpTimeout: number;
   readonly toolChoice?: ToolChoice;
 }
@@ -21,6 +23,11 @@ export function addMcpOptions(command: Command): Command {
       listOption('--mcp-allow <tool>', 'call this tool without asking; may be repeated'),
     ],
     advanced: [
+      listOption(
+        '--mcp-header <header>',
+        "send 'NAME: VALUE' to the URL of --mcp; with several: 'URL NAME: VALUE'; may be repeated",
+      ),
+      listOption('--mcp-env <name=value>', 'set a variable of the environment of commands of --mcp; may be repeated'),
       numberOption(
         '--mcp-timeout <s>',
         'seconds without an answer or progress after which a call fails',
@@ -37,8 +44,10 @@ export function addMcpOptions(command: Command): Command {
 }
 
 /** Flag of the first of these that was given without `--mcp`. */
-export function flagWithoutServer({ mcp, mcpAllow, toolChoice }: McpFlags): string | undefined {
+export function flagWithoutServer({ mcp, mcpAllow, mcpHeader, mcpEnv, toolChoice }: McpFlags): string | undefined {
   if (mcp !== undefined) return undefined;
   if (mcpAllow !== undefined) return '--mcp-allow';
+  if (mcpHeader !== undefined) return '--mcp-header';
+  if (mcpEnv !== undefined) return '--mcp-env';
   return toolChoice === undefined ? undefined : '--tool-choice';
 }

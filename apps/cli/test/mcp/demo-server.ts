@@ -2,7 +2,7 @@
  * An MCP server as a process, with a tool for everything that a chat has to handle: `node demo-server.ts TRANSPORT [NAME]
  * [LOG]`. The transport is `stdio`, `legacy` for one that speaks the protocol of 2025 only, or `http`, which prints its
  * URL. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file named
- * PID_FILE in the environment gets the id of the process.
+ * PID_FILE in the environment gets the id of the process. With TOKEN in it, requests need it as a bearer token.
  */
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -83,9 +83,12 @@ if (transport === 'stdio') {
   await createDemoServer().connect(new StdioServerTransport());
 } else {
   const handle = toNodeHandler(createMcpHandler(createDemoServer));
-  const server = createServer(
-    (request, response) => void handle(request as Parameters<typeof handle>[0], response),
-  ).listen(0, '127.0.0.1', () => {
+  const expected = process.env['TOKEN'];
+  const server = createServer((request, response) => {
+    const isKnown = expected === undefined || request.headers.authorization === `Bearer ${expected}`;
+    if (isKnown) void handle(request as Parameters<typeof handle>[0], response);
+    else response.writeHead(401).end();
+  }).listen(0, '127.0.0.1', () => {
     process.stdout.write(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp\n`);
   });
 }

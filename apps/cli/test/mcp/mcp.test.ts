@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import * as engine from '@winnow/engine';
 import type { ChatMessage } from '@winnow/engine';
 import { IoError } from '@winnow/tensor';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createFakeEngine, type FakeOptions } from '../fake-engine.js';
 import { runCli, TestHost } from '../run-cli.js';
 
@@ -160,6 +160,12 @@ test('a server has the environment of the program', async () => {
   const argv = ['chat', '--mcp', command('stdio'), '--mcp-allow', 'weather'];
   await runCli(fake.api, argv, { stdin: 'One\n', env: { WEATHER: 'It snows.' } });
   expect(resultsIn(fake.prompts[1]?.prompt)).toEqual(['It snows.']);
+  const changed = createFakeEngine({ replies: [[weather], ['Done.']] });
+  await runCli(changed.api, [...argv, '--mcp-env', 'WEATHER=It = hails.'], {
+    stdin: 'One\n',
+    env: { WEATHER: 'It snows.' },
+  });
+  expect(resultsIn(changed.prompts[1]?.prompt)).toEqual(['It = hails.']);
 });
 
 describe('results', () => {
@@ -258,6 +264,23 @@ test.each([
 test.each([
   [['--mcp-allow', 'weather'], '--mcp-allow: expected --mcp with it, got none'],
   [['--tool-choice', 'required'], '--tool-choice: expected --mcp with it, got none'],
+  [['--mcp-header', 'A: b'], '--mcp-header: expected --mcp with it, got none'],
+  [['--mcp-env', 'A=b'], '--mcp-env: expected --mcp with it, got none'],
+  [['--mcp', 'x', '--mcp-env', 'A'], '--mcp-env: expected NAME=VALUE'],
+  [['--mcp', 'http://a/', '--mcp-header', 'secret'], "--mcp-header: expected 'NAME: VALUE' or 'URL NAME: VALUE'"],
+  [['--mcp', 'x', '--mcp-header', 'A: b'], '--mcp-header: expected a URL of --mcp, got 0 URLs and the header A'],
+  [
+    ['--mcp', 'http://a/', '--mcp', 'http://b/', '--mcp-header', 'A: b'],
+    "--mcp-header: expected 'URL A: VALUE' with a URL of --mcp, got 2 URLs and the header A",
+  ],
+  [
+    ['--mcp', 'http://a/', '--mcp-header', 'http://b/ A: b'],
+    "--mcp-header: expected 'URL A: VALUE' with a URL of --mcp, got 1 URLs and the header A",
+  ],
+  [
+    ['--mcp', 'http://a/', '--mcp-header', 'A: ${NO_SUCH}'],
+    '--mcp-header: expected a variable of the environment, got ${NO_SUCH}, which is not set',
+  ],
   [['--mcp', 'x', '--grammar', 'root ::= "a"'], '--grammar: cannot be combined with --mcp'],
 ])('%j is rejected', async (flags, message) => {
   const run = await runCli(createFakeEngine().api, ['chat', ...flags], { stdin: 'One\n' });
@@ -274,15 +297,17 @@ test('a tool that no server has cannot be allowed', async () => {
 describe('a server at a URL', () => {
   let server: ChildProcess;
   let url = '';
-  beforeEach(async () => {
-    server = spawn(process.execPath, [program, 'http', 'remote', log], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const start = async (env: Readonly<Record<string, string>> = {}): Promise<void> => {
+    const options = { stdio: ['ignore', 'pipe', 'inherit'] as const, env: { ...process.env, ...env } };
+    server = spawn(process.execPath, [program, 'http', 'remote', log], options as never);
     const [chunk] = (await once(server.stdout as NonNullable<typeof server.stdout>, 'data')) as [Buffer];
     url = chunk.toString('utf8').trim();
-    return () => server.kill('SIGKILL');
-  });
+  };
+  afterEach(() => void server.kill('SIGKILL'));
 
   // it runs already: starting a process on a busy machine may exceed the limit
   test('hangs until the time limit ends the call', async () => {
+    await start();
     const fake = createFakeEngine({ replies: [[call('hang')], ['Done.']] });
     const argv = ['chat', '--mcp', url, '--mcp-allow', 'hang', '--mcp-timeout', '1'];
     const { code, stdout, stderr } = await runCli(fake.api, argv, { stdin: 'One\n' });
@@ -290,7 +315,21 @@ describe('a server at a URL', () => {
     expect(stderr).toMatch(/hang failed: MCP server remote: .*timed out/i);
   });
 
+  test('that wants a token gets it from the environment, and says what is wrong without', async () => {
+    await start({ TOKEN: 'secret' });
+    const fake = createFakeEngine({ replies: [[weather], ['Done.']] });
+    const argv = ['chat', '--mcp', url, '--mcp-allow', 'weather'];
+    const options = { stdin: 'One\n', env: { KEY: 'secret' } };
+    const named = ['--mcp', command('stdio'), '--mcp-header', `${url} Authorization: Bearer \${KEY}`];
+    const run = await runCli(fake.api, [...argv, '--mcp-header', 'Authorization: Bearer ${KEY}'], options);
+    expect([run.code, resultsIn(fake.prompts[1]?.prompt)]).toEqual([0, ['It rains.']]);
+    expect(await runCli(createFakeEngine().api, ['chat', '--mcp', url, ...named], options)).toMatchObject({ code: 0 });
+    const refused = await runCli(createFakeEngine().api, argv, options);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining('requires authorization (HTTP 401)') });
+  });
+
   test('lists, is called, and its end is an error of the call', async () => {
+    await start();
     const fake = createFakeEngine({ replies: [[weather], ['Done.'], [weather], ['Oh.']] });
     const host = new TestHost(fake.api, { isStdoutTerminal: true });
     const running = host.run(['chat', '--mcp', url, '--mcp-allow', 'weather']);

@@ -9,6 +9,7 @@ import { entriesOf, readJson, type Manifest } from '../workspace/workspace.ts';
 export type SizeBudgets = Readonly<Record<string, Readonly<Record<string, number>>>>;
 
 export async function bundledSizeBytes(folder: string, file: string, external: readonly string[]): Promise<number> {
+  const isForNode = file.includes('.node.') || isApplication(folder);
   const result = await build({
     entryPoints: [join(folder, file)],
     absWorkingDir: folder,
@@ -16,7 +17,9 @@ export async function bundledSizeBytes(folder: string, file: string, external: r
     minify: true,
     write: false,
     format: 'esm',
-    platform: file.includes('.node.') || isApplication(folder) ? 'node' : 'neutral',
+    platform: isForNode ? 'node' : 'neutral',
+    // libraries that run in browsers, too, bundle what their dependencies have for browsers
+    ...(isForNode ? {} : { conditions: ['browser'] }),
     mainFields: ['module', 'main'],
     target: 'es2024',
     external: ['node:*', ...external],

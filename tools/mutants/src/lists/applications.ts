@@ -270,9 +270,21 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/chat.test.ts'],
   },
   {
-    file: 'apps/cli/src/chat/mcp/toolbox.ts',
+    file: 'packages/mcp/src/toolbox.ts',
     find: "return consent !== 'no';",
     replace: 'return true;',
+    tests: ['src/toolbox.test.ts'],
+  },
+  {
+    file: 'packages/mcp/src/toolbox.ts',
+    find: 'tool, key: JSON.stringify(definition) };',
+    replace: 'tool, key: definition.name };',
+    tests: ['src/toolbox.test.ts'],
+  },
+  {
+    file: 'apps/cli/src/chat/mcp/server-settings.ts',
+    find: 'const isAmbiguous = urls.length > 1 && !',
+    replace: 'const isAmbiguous = urls.length > 2 && !',
     tests: ['test/mcp/mcp.test.ts'],
   },
   {

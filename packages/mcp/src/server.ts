@@ -1,15 +1,13 @@
 /** A server of the Model Context Protocol: its connection, its tools, and calls of them. */
-import { Client, StreamableHTTPClientTransport, type CallToolResult, type Tool } from '@modelcontextprotocol/client';
-import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
-import { parseArgsStringToArgv } from 'string-argv';
-import { definedFields, IoError } from '@winnow/tensor';
-import { UsageError } from '../../errors/errors.js';
+import { Client, StreamableHTTPClientTransport, type Tool, type Transport } from '@modelcontextprotocol/client';
+import { IoError } from '@winnow/tensor';
+import type { ToolResult, ToolServer } from './tool-server.js';
 
 export interface ConnectOptions {
-  /** A command line, which is run without a shell, or the URL of a server. */
+  /** Command or URL, for messages. */
   readonly address: string;
-  /** Environment of a command: that of this program, as for any command of a shell. */
-  readonly env: Readonly<Record<string, string | undefined>>;
+  /** A connection that has not been started, such as one of `httpTransport`. */
+  readonly transport: Transport;
   /** Version of this program, for the server. */
   readonly version: string;
   /** Maximum time to connect, and of a call without an answer or progress. */
@@ -17,27 +15,26 @@ export interface ConnectOptions {
   readonly signal: AbortSignal;
   /** The connection ended although it was not closed. */
   readonly onEnd: (error: IoError) => void;
+  /** The last line that the server wrote to its log, for errors. Default: none. */
+  readonly lastOutput?: () => string;
 }
 
 /** Servers that take longer to answer in the newest revision of the protocol are asked in the oldest one. */
 const probeMs = 5000;
-/** Characters of a server's log that an error may quote. */
-const maxLogLength = 2000;
 /** Time that a server has to end a session. */
 const endMs = 1000;
 
-type ServerTransport = StdioClientTransport | StreamableHTTPClientTransport;
-
-export class McpServer {
+/** A connected server. */
+export class McpServer implements ToolServer {
   readonly address: string;
   readonly #timeoutMs: number;
   readonly #client: Client;
-  readonly #transport: ServerTransport;
+  readonly #transport: Transport;
+  readonly #lastOutput: () => string;
   #tools: readonly Tool[] = [];
-  #log = '';
   #state: 'connecting' | 'open' | 'ended' | 'closed' = 'connecting';
 
-  private constructor({ address, env, version, timeoutMs, onEnd }: ConnectOptions) {
+  private constructor({ address, transport, version, timeoutMs, onEnd, lastOutput = () => '' }: ConnectOptions) {
     this.address = address;
     this.#timeoutMs = timeoutMs;
     this.#client = new Client(
@@ -47,12 +44,8 @@ export class McpServer {
         listChanged: { tools: { onChanged: (_error, tools) => (this.#tools = tools ?? this.#tools) } },
       },
     );
-    this.#transport = transportOf(address, env);
-    if (this.#transport instanceof StdioClientTransport) {
-      this.#transport.stderr?.on('data', (chunk: Buffer) => {
-        this.#log = (this.#log + chunk.toString('utf8')).slice(-maxLogLength);
-      });
-    }
+    this.#transport = transport;
+    this.#lastOutput = lastOutput;
     this.#client.onclose = () => {
       if (this.#state !== 'open') return;
       this.#state = 'ended';
@@ -62,7 +55,6 @@ export class McpServer {
 
   /**
    * Connects and lists the tools.
-   * @throws {UsageError} for an address that is neither a command nor a URL
    * @throws {IoError} if the server cannot be started or reached, or does not speak the protocol
    */
   static async connect(options: ConnectOptions): Promise<McpServer> {
@@ -100,7 +92,7 @@ export class McpServer {
    * @throws {IoError} if the server does not answer in time, ends, or rejects the call
    * @throws the reason of the signal
    */
-  async call(name: string, values: Record<string, unknown>, signal: AbortSignal): Promise<CallToolResult> {
+  async call(name: string, values: Record<string, unknown>, signal: AbortSignal): Promise<ToolResult> {
     if (!this.isOpen) throw this.#error('the server has ended');
     try {
       return await this.#client.callTool(
@@ -118,27 +110,24 @@ export class McpServer {
     const wasOpen = this.isOpen;
     this.#state = 'closed';
     if (wasOpen && this.#transport instanceof StreamableHTTPClientTransport) {
+      let timer: ReturnType<typeof setTimeout> | undefined;
       const ended = this.#transport.terminateSession().catch(() => {});
-      await Promise.race([ended, new Promise((resolve) => void setTimeout(resolve, endMs).unref())]);
+      await Promise.race([ended, new Promise((resolve) => void (timer = setTimeout(resolve, endMs)))]);
+      clearTimeout(timer);
     }
     await this.#client.close();
   }
 
   #error(message: string, cause?: unknown): IoError {
-    const last = this.#log.trimEnd().split('\n').at(-1) ?? '';
+    const last = this.#lastOutput();
     const log = last === '' ? '' : `; its last output: ${last}`;
     return new IoError({ source: `MCP server ${this.name}`, message: `${message}${log}` }, { cause });
   }
 }
 
-function transportOf(address: string, env: ConnectOptions['env']): ServerTransport {
-  if (/^https?:\/\//i.test(address)) {
-    if (!URL.canParse(address)) throw new UsageError(`--mcp: expected a URL, got '${address}'`);
-    return new StreamableHTTPClientTransport(new URL(address));
-  }
-  const [command, ...args] = parseArgsStringToArgv(address);
-  if (command === undefined || command === '') throw new UsageError('--mcp: expected a command or a URL, got nothing');
-  return new StdioClientTransport({ command, args, env: definedFields(env) as Record<string, string>, stderr: 'pipe' });
+/** A connection by streamable HTTP. `headers` go with every request. */
+export function httpTransport(url: URL, headers: Readonly<Record<string, string>> = {}): Transport {
+  return new StreamableHTTPClientTransport(url, { requestInit: { headers } });
 }
 
 /** Messages of network failures are in their causes. */

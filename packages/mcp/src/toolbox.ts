@@ -1,65 +1,97 @@
 /** The tools of all servers of a chat: their names, which of them can be used, and calls with consent. */
-import type { Tool } from '@modelcontextprotocol/client';
-import type { ChatTool, ToolCallPart } from '@winnow/engine';
-import { UsageError } from '../../errors/errors.js';
-import { formatInteger, formatTable } from '../../terminal/format.js';
 import type { CallRequest, Consent } from './consent.js';
 import { resultText } from './result-text.js';
-import type { McpServer } from './server.js';
+import type { ToolDefinition, ToolServer } from './tool-server.js';
 
-/** What the calls of one reply need. */
+/** A tool as a model is told of it. */
+export interface OfferedTool {
+  readonly name: string;
+  readonly description?: string;
+  /** JSON schema of the arguments, an object. */
+  readonly parameters: Readonly<Record<string, unknown>>;
+}
+
+/** A complete call of a model. */
+export interface ToolCall {
+  readonly name: string;
+  /** JSON text of an object. */
+  readonly arguments: string;
+}
+
+/** What the calls of one answer need. */
 export interface ToolHost {
   readonly signal: AbortSignal;
   /** Why the model cannot be offered a tool, such as a schema that cannot be enforced; undefined if it can. */
-  readonly check: (tool: ChatTool) => Promise<string | undefined>;
-  /** Asks the user; undefined where there is nobody to ask. @throws the reason of the signal */
-  readonly ask: ((request: CallRequest) => Promise<Consent>) | undefined;
+  readonly check: (tool: OfferedTool) => Promise<string | undefined>;
+  /** Asks the user. @throws the reason of the signal */
+  readonly ask: (request: CallRequest) => Promise<Consent>;
   /** Says what happened. */
   readonly notice: (text: string) => void;
-  /** Says what is going on until something else is written. */
-  readonly wait: (label: string) => void;
-}
-
-/** A tool under the name that the model knows it by. */
-interface NamedTool {
-  readonly server: McpServer;
-  readonly definition: Tool;
-  readonly tool: ChatTool;
-  /** Identifies server and definition: consent to a tool ends when its server changes the definition. */
-  readonly key: string;
+  /** Says what is going on until something else happens. */
+  readonly wait: (tool: string) => void;
 }
 
 /** The tools of one answer. */
 export interface OfferedTools {
-  readonly tools: readonly ChatTool[];
+  readonly tools: readonly OfferedTool[];
   /**
    * Runs a call if there is consent. Failures are results, too, which the model reads.
    * @throws the reason of the signal
    */
-  run(call: Pick<ToolCallPart, 'name' | 'arguments'>): Promise<string>;
+  run(call: ToolCall): Promise<string>;
+}
+
+export interface ListedTool extends OfferedTool {
+  /** Why it cannot be used, as far as it is known. */
+  readonly fault: string | undefined;
+  /** Whether its calls need no question. */
+  readonly isAllowed: boolean;
+}
+
+export interface ListedServer {
+  readonly server: ToolServer;
+  readonly tools: readonly ListedTool[];
+}
+
+/** A tool under the name that the model knows it by. */
+interface NamedTool {
+  readonly server: ToolServer;
+  readonly definition: ToolDefinition;
+  readonly tool: OfferedTool;
+  /** Identifies the definition: consent to a tool ends when its server changes it. */
+  readonly key: string;
+}
+
+/** What is known of the tools of one server, by key. */
+interface Known {
+  readonly allowed: Set<string>;
+  /** Why tools cannot be used; undefined for those that can. */
+  readonly faults: Map<string, string | undefined>;
 }
 
 export class Toolbox {
-  readonly #servers: readonly McpServer[];
-  readonly #allowed = new Set<string>();
-  /** Why tools cannot be used, by key; undefined for those that can. */
-  readonly #faults = new Map<string, string | undefined>();
+  readonly #servers = new Map<ToolServer, Known>();
 
-  constructor(servers: readonly McpServer[]) {
-    this.#servers = servers;
+  constructor(servers: readonly ToolServer[] = []) {
+    for (const server of servers) this.add(server);
   }
 
-  /** @throws {UsageError} for a name that no tool has */
-  allow(names: readonly string[]): void {
-    const known = this.#named();
-    for (const name of names) {
-      const found = known.find(({ tool }) => tool.name === name);
-      if (found === undefined) {
-        const expected = known.length === 0 ? 'a tool of a server' : known.map(({ tool }) => tool.name).join(', ');
-        throw new UsageError(`--mcp-allow: expected ${expected}, got '${name}'`);
-      }
-      this.#allowed.add(found.key);
-    }
+  /** Adds the tools of another server after those of the others. */
+  add(server: ToolServer): void {
+    this.#servers.set(server, { allowed: new Set(), faults: new Map() });
+  }
+
+  /** Removes a server with its tools and the consent to them, and closes it. */
+  async remove(server: ToolServer): Promise<void> {
+    this.#servers.delete(server);
+    await server.close();
+  }
+
+  /** Consents to all calls of a tool as long as its definition is the same. False if no server has it. */
+  allow(name: string): boolean {
+    const found = this.#named().find(({ tool }) => tool.name === name);
+    if (found !== undefined) this.#known(found).allowed.add(found.key);
+    return found !== undefined;
   }
 
   /** The tools that the model can use now. Says once of each of the others why it cannot. */
@@ -76,48 +108,50 @@ export class Toolbox {
     return { tools: usable.map(({ tool }) => tool), run };
   }
 
-  /** Servers, and below each a table of its tools. */
-  describe(): string {
+  /** All servers with their tools, also those that cannot be used. */
+  list(): readonly ListedServer[] {
     const named = this.#named();
-    const remark = ({ key, tool }: NamedTool): string => {
-      const fault = this.#faults.get(key);
-      if (fault !== undefined) return `not usable: ${fault}`;
-      const [summary = ''] = (tool.description ?? '').split('\n');
-      return this.#allowed.has(key) ? `(always allowed) ${summary}` : summary;
-    };
-    const sections = this.#servers.map((server) => {
-      const rows = named.filter((tool) => tool.server === server).map((tool) => [`  ${tool.tool.name}`, remark(tool)]);
-      return `${server.name} (${server.address})${server.isOpen ? '' : ': ended'}\n${formatTable(rows)}`;
-    });
-    return sections.join('');
+    return Array.from(this.#servers, ([server, { allowed, faults }]) => ({
+      server,
+      tools: named
+        .filter((tool) => tool.server === server)
+        .map(({ tool, key }) => ({ ...tool, fault: faults.get(key), isAllowed: allowed.has(key) })),
+    }));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#servers.map((server) => server.close()));
+    await Promise.all(Array.from(this.#servers.keys(), (server) => server.close()));
+  }
+
+  #known({ server }: NamedTool): Known {
+    return this.#servers.get(server) ?? { allowed: new Set(), faults: new Map() };
   }
 
   #named(): NamedTool[] {
-    const all = this.#servers.flatMap((server) => server.tools.map((definition) => ({ server, definition })));
+    const all = Array.from(this.#servers.keys()).flatMap((server) =>
+      server.tools.map((definition) => ({ server, definition })),
+    );
     const names = toolNames(all.map(({ server, definition }) => [server.name, definition.name]));
     return all.map(({ server, definition }, index) => {
       const { description, inputSchema } = definition;
-      const tool: ChatTool = {
+      const tool: OfferedTool = {
         name: names[index] as string,
         ...(description === undefined ? {} : { description }),
-        parameters: inputSchema as NonNullable<ChatTool['parameters']>,
+        parameters: inputSchema,
       };
-      const key = JSON.stringify([this.#servers.indexOf(server), definition]);
-      return { server, definition, tool, key };
+      return { server, definition, tool, key: JSON.stringify(definition) };
     });
   }
 
-  async #fault({ key, tool }: NamedTool, { check, notice }: ToolHost): Promise<string | undefined> {
-    if (!this.#faults.has(key)) {
+  async #fault(named: NamedTool, { check, notice }: ToolHost): Promise<string | undefined> {
+    const { key, tool } = named;
+    const { faults } = this.#known(named);
+    if (!faults.has(key)) {
       const fault = await check(tool);
       if (fault !== undefined) notice(`the tool ${tool.name} cannot be used: ${fault}`);
-      this.#faults.set(key, fault);
+      faults.set(key, fault);
     }
-    return this.#faults.get(key);
+    return faults.get(key);
   }
 
   async #run(named: NamedTool, values: Record<string, unknown>, host: ToolHost): Promise<string> {
@@ -128,7 +162,7 @@ export class Toolbox {
     wait(tool.name);
     try {
       const text = resultText(await server.call(definition.name, values, signal));
-      notice(`${tool.name} returned ${formatInteger(text.length)} characters`);
+      notice(`${tool.name} returned ${text.length.toLocaleString('en')} characters`);
       return text;
     } catch (error) {
       signal.throwIfAborted();
@@ -141,17 +175,15 @@ export class Toolbox {
 
   async #hasConsent(named: NamedTool, values: Record<string, unknown>, { ask, notice }: ToolHost): Promise<boolean> {
     const { server, tool, key } = named;
-    if (this.#allowed.has(key)) {
+    if (server.asksUser === true) return true;
+    const { allowed } = this.#known(named);
+    if (allowed.has(key)) {
       notice(`calls ${tool.name} ${JSON.stringify(values)}`);
       return true;
     }
-    if (ask === undefined) {
-      notice(`did not call ${tool.name}: nobody can be asked without a terminal; --mcp-allow ${tool.name} allows it`);
-      return false;
-    }
     const request = { server: { name: server.name, address: server.address }, tool: tool.name, arguments: values };
     const consent = await ask(request);
-    if (consent === 'always') this.#allowed.add(key);
+    if (consent === 'always') allowed.add(key);
     return consent !== 'no';
   }
 }

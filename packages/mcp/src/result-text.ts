@@ -1,14 +1,14 @@
 /** What a tool returned, as text for the model. */
-import type { CallToolResult, ContentBlock } from '@modelcontextprotocol/client';
+import type { ToolResult } from './tool-server.js';
 
 /** Texts unchanged, other content by its kind; an error begins with `Error:`. */
-export function resultText({ content, structuredContent, isError }: CallToolResult): string {
+export function resultText({ content, structuredContent, isError }: ToolResult): string {
   const texts = content.map(blockText);
   if (texts.length === 0 && structuredContent !== undefined) texts.push(JSON.stringify(structuredContent));
   return `${isError === true ? 'Error: ' : ''}${texts.join('\n')}`;
 }
 
-function blockText(block: ContentBlock): string {
+function blockText(block: ToolResult['content'][number]): string {
   switch (block.type) {
     case 'text':
       return block.text;

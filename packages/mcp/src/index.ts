@@ -1,0 +1,12 @@
+export { callText, visibleText, type CallRequest, type CallText, type Consent } from './consent.js';
+export { resultText } from './result-text.js';
+export type { ToolDefinition, ToolResult, ToolServer } from './tool-server.js';
+export {
+  Toolbox,
+  type ListedServer,
+  type ListedTool,
+  type OfferedTool,
+  type OfferedTools,
+  type ToolCall,
+  type ToolHost,
+} from './toolbox.js';
