@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { demoModelUrl } from '@winnow/demo-model';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { isPlainlyModel, parseModelReference } from './model-location.js';
+import { displayName, isPlainlyModel, parseModelReference } from './model-location.js';
 
 let folder = '';
 beforeAll(() => {
@@ -18,6 +18,11 @@ afterAll(() => rmSync(folder, { recursive: true }));
 describe('parseModelReference', () => {
   test('defaults to the demo model', () => {
     expect(parseModelReference(undefined)).toEqual({ kind: 'location', location: demoModelUrl });
+  });
+
+  test('finds the demo model by its name, too', () => {
+    expect(parseModelReference('winnow-tiny')).toEqual({ kind: 'location', location: demoModelUrl });
+    expect(displayName('winnow-tiny', 'model')).toBe('winnow-tiny');
   });
 
   test.each(['./model', '/a/b', 'model.gguf', 'models/model.gguf', '../x', 'a/b/c'])('%s is a path', (text) => {

@@ -10,7 +10,14 @@ import { suggest } from '../errors/suggestion.js';
 
 /** Display name of a model: its own name, except for the demo model, whose path depends on the installation. */
 export function displayName(model: string | undefined, ownName: string): string {
-  return model === undefined ? 'winnow-tiny' : ownName;
+  return isDemoModel(model) ? demoModelName : ownName;
+}
+
+const demoModelName = 'winnow-tiny';
+
+/** No name means the demo model, and so does its own where no file has it. */
+function isDemoModel(model: string | undefined): boolean {
+  return model === undefined || (model === demoModelName && pathKind(model) === undefined);
 }
 
 export type ModelReference =
@@ -21,7 +28,7 @@ export type ModelReference =
 const repoPattern = /^\w[\w.-]*\/\w[\w.-]*$/;
 
 export function parseModelReference(model: string | undefined): ModelReference {
-  if (model === undefined) return { kind: 'location', location: demoModelUrl };
+  if (model === undefined || isDemoModel(model)) return { kind: 'location', location: demoModelUrl };
   if (model === '') throw refuse('MODEL', 'a path, a URL or a repository', model);
   if (model.startsWith('hf:')) return hubReference(model, model.slice(3));
   if (/^(https?|file):\/\//i.test(model)) return { kind: 'location', location: parseUrl(model) };
