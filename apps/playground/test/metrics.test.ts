@@ -5,6 +5,7 @@ const text = `# HELP winnow_kv_blocks Blocks.
 # TYPE winnow_kv_blocks gauge
 winnow_kv_blocks{model="a \\"b\\"",state="used"} 3
 winnow_kv_blocks{model="other",state="used"} 9
+winnow_kv_tier_pages{model="a \\"b\\"",tier="cold"} 7
 winnow_ffn_active_ratio{model="a \\"b\\"",layer="2"} 0.25
 winnow_tokens_per_second{model="a \\"b\\""} 12.34
 process_resident_memory_bytes 2500000
@@ -26,6 +27,7 @@ test('the activity of a model consists of its own samples and those of the proce
     ],
     cacheBlocks: [{ label: 'used', value: 3 }],
     cacheTiers: [],
+    cachePages: [{ label: 'cold', value: 7 }],
     weightTiers: [],
     activeRatios: [{ label: '2', value: 0.25 }],
     visitedKeys: [],

@@ -43,6 +43,8 @@ export interface Activity {
   readonly cacheBlocks: readonly Bar[];
   /** Bytes of keys and values by tier, where there are tiers. */
   readonly cacheTiers: readonly Bar[];
+  /** Pages outside the pool by tier, likewise; those in it are blocks. */
+  readonly cachePages: readonly Bar[];
   /** Bytes of weights by tier, where weights are offloaded. */
   readonly weightTiers: readonly Bar[];
   /** Share of active neurons or experts by layer, where they are sparse. */
@@ -82,6 +84,7 @@ export function activityOf(samples: readonly Sample[], model: string, before: re
     ],
     cacheBlocks: [...bars(['winnow_cache_blocks'], 'use'), ...bars(['winnow_kv_blocks'], 'state')],
     cacheTiers: bars(['winnow_kv_tier_bytes'], 'tier'),
+    cachePages: bars(['winnow_kv_tier_pages'], 'tier'),
     weightTiers: bars(['winnow_ffn_tier_bytes'], 'tier'),
     activeRatios: bars(['winnow_ffn_active_ratio'], 'layer'),
     visitedKeys: visitedKeysOf(own, ofModel(before, model)),

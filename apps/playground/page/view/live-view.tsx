@@ -55,7 +55,7 @@ export function LiveView({ chat, backend }: LiveViewProps): JSX.Element {
 }
 
 function Measured({ activity }: { readonly activity: Activity }): JSX.Element {
-  const { facts, visitedKeys, cacheBlocks, cacheTiers, weightTiers, activeRatios, memory } = activity;
+  const { facts, visitedKeys, cacheBlocks, cacheTiers, cachePages, weightTiers, activeRatios, memory } = activity;
   return (
     <>
       <dl>
@@ -69,6 +69,7 @@ function Measured({ activity }: { readonly activity: Activity }): JSX.Element {
       <Shares layers={visitedKeys} />
       <Bars title="KV cache: blocks" bars={cacheBlocks} format={String} />
       <Bars title="KV cache: tiers" bars={cacheTiers} format={bytes} />
+      <Bars title="KV cache: pages outside the pool" bars={cachePages} format={integer} />
       <Bars title="Weights: tiers" bars={weightTiers} format={bytes} />
       <Bars title="Active neurons by layer" bars={activeRatios} format={percent} max={1} />
       <Bars title="Planned memory" bars={memory} format={bytes} />
@@ -143,6 +144,10 @@ function Bars({ title, bars, format, max }: BarsProps): JSX.Element | null {
       </tbody>
     </table>
   );
+}
+
+function integer(value: number): string {
+  return value.toLocaleString('en');
 }
 
 function percent(ratio: number): string {

@@ -141,6 +141,8 @@ export class KvOffloader {
       hotBytes: this.#sizes.numBlocks * this.#memory.blockBytes,
       warmBytes: statistics.warmBytes,
       coldBytes: statistics.coldBytes,
+      numWarmPages: statistics.numWarmPages,
+      numColdPages: statistics.numColdPages,
       residentBytes: statistics.residentBytes,
       numStoredTokens: statistics.numStoredBlocks * blockSize,
       numDemotedTokens: this.#numDemotedBlocks * blockSize,

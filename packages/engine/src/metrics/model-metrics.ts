@@ -36,6 +36,9 @@ export interface TierMetrics {
   /** Bytes in memory outside the backend, and in files. */
   readonly warmBytes: number;
   readonly coldBytes: number;
+  /** Pages outside the pool, each of one layer's keys or values, in memory and in files. */
+  readonly numWarmPages: number;
+  readonly numColdPages: number;
   /** Bytes kept in memory to select among pages outside the pool. */
   readonly residentBytes: number;
   /** Tokens currently outside the pool, counted once per session. */

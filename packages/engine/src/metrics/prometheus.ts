@@ -113,6 +113,12 @@ function addModel(add: AddSamples, metrics: PrometheusMetrics): void {
     by('tier', tiers && { hot: tiers.hotBytes, warm: tiers.warmBytes, cold: tiers.coldBytes }),
   );
   add(
+    'kv_tier_pages',
+    'gauge',
+    "Pages outside the pool, each of one layer's keys or values, by tier.",
+    by('tier', tiers && { warm: tiers.numWarmPages, cold: tiers.numColdPages }),
+  );
+  add(
     'planned_bytes',
     'gauge',
     'Planned memory by what it holds.',

@@ -142,7 +142,10 @@ describe.each(pageBackends)('page-topk on %s', (name) => {
       expectClose(found.logprobs, expected.logprobs);
       expect(tiered.model.metrics().cache.numBlocks).toBe(6);
       expect(tiered.model.metrics().tiers?.numChosenPages).toBeGreaterThan(0);
-      expect(tiered.model.metrics().tiers).toMatchObject({ numStoredTokens: 0, residentBytes: 0, coldBytes: 0 });
+      expect(tiered.model.metrics().tiers).toMatchObject({
+        ...{ numStoredTokens: 0, residentBytes: 0, coldBytes: 0 },
+        ...{ numWarmPages: 0, numColdPages: 0 },
+      });
       await tiered.close();
     },
   );
@@ -309,6 +312,9 @@ describe('the pool', () => {
     for (const { other, prompt } of others) await other.generate(prompt, { ...greedy, maxTokens: 1 }).result();
     const before = model.metrics().tiers!;
     expect(before.numStoredTokens).toBeGreaterThan(0);
+    // stored pages have bytes, in whichever tier
+    expect(before.numWarmPages + before.numColdPages).toBeGreaterThan(0);
+    expect([before.numWarmPages > 0, before.numColdPages > 0]).toEqual([before.warmBytes > 0, before.coldBytes > 0]);
     for (const { other } of others) other.dispose();
     const { tokens } = await session.resume({ maxTokens: 20 }).result();
     const after = model.metrics().tiers!;
