@@ -65,6 +65,7 @@ const serverNames: OptionNames<ServerOptions & ListenOptions & CloseOptions> = {
     apiKeys: true,
     sharePrefixes: true,
     corsOrigins: true,
+    pageOrigins: true,
     page: true,
     port: true,
     host: true,
@@ -132,7 +133,16 @@ const commandOnly = [
   ],
   ...['--display-prompt', '--summary', '--load-session', '--save-session', '--session-key-file'],
   ...['--help', '--help-all', '--reasoning-effort', '--max-reasoning-tokens'],
-  ...['--mcp', '--mcp-allow', '--mcp-timeout', '--tool-choice', '--no-markdown', '--no-history'],
+  ...[
+    '--mcp',
+    '--mcp-allow',
+    '--mcp-timeout',
+    '--mcp-header',
+    '--mcp-env',
+    '--tool-choice',
+    '--no-markdown',
+    '--no-history',
+  ],
   ...['--prefill', '--decode', '--lora-scaled', '--pooling'],
 ];
 

@@ -83,6 +83,7 @@ test('flags are passed to the engine and the server', async () => {
     ...['--queue-timeout', '1.5', '--request-timeout', '90', '--max-body', '1MiB', '--grace', '7', '--kv-dtype', 'f16'],
     ...['--stall-timeout', '5', '--keep-alive', '2', '--max-connections', '9', '--max-stored', '2MiB'],
     ...['--requests-per-minute', '60', '--tokens-per-minute', '1000', '--no-page'],
+    ...['--page-origin', 'https://mcp.example'],
   ]);
   expect(fake.loads.map(({ location }) => location)).toEqual(['a.gguf', 'b.gguf']);
   for (const { options } of fake.loads) {
@@ -97,6 +98,7 @@ test('flags are passed to the engine and the server', async () => {
       models: [{ id: 'small', maxSessions: 2 }, { maxSessions: 2 }],
       apiKeys: ['k1', 'k2'],
       corsOrigins: ['https://app.example'],
+      pageOrigins: ['https://mcp.example'],
       maxQueued: 0,
       queueTimeoutMs: 1500,
       requestTimeoutMs: 90_000,

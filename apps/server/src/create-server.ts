@@ -93,7 +93,8 @@ const lateCheckMs = 5_000;
  * The server does not listen before `listen` is called.
  * @throws {UnknownOptionError} for an option that does not exist
  * @throws {ArgumentError} when neither a model nor a catalog is given and `batches.concurrency` is not 0, two models have the
- *   same id, an API key is empty, a limit is not valid, or `page` has no page
+ *   same id, an API key is empty, a limit is not valid, `page` has no page, or one of `pageOrigins` is no
+ *   origin
  */
 export async function createServer(options: ServerOptions): Promise<WinnowServer> {
   checkOptions(options, serverOptionNames);
@@ -209,7 +210,7 @@ class HttpServer implements WinnowServer {
     });
     registerRoutes(app, context);
     this.#batches = this.#registerBatches(options);
-    if (options.page !== undefined) registerPageRoutes(app, await readPage(options.page));
+    if (options.page !== undefined) registerPageRoutes(app, await readPage(options.page), options.pageOrigins);
     await app.ready();
     await this.#batches?.start();
   }

@@ -137,6 +137,8 @@ export interface ServerOptions extends ServerLimits, Rates, OnDemandOptions {
   readonly batches?: BatchOptions;
   /** Folder of a page that browsers get at `/`, such as `pageUrl` of `@winnow/playground`. Default: none. */
   readonly page?: URL;
+  /** Other origins that the page may contact, such as `https://example.com` of an MCP server. Default: none. */
+  readonly pageOrigins?: readonly string[];
   /** Called after every request. */
   readonly onRequest?: (record: RequestRecord) => void;
   /** Called for internal errors, except for failed loads that `onModelEvent` is called for. */
@@ -178,6 +180,7 @@ export const serverOptionNames: OptionNames<ServerOptions> = {
   corsOrigins: true,
   batches: batchOptionNames,
   page: true,
+  pageOrigins: true,
   onRequest: true,
   onError: true,
   catalog: true,

@@ -103,6 +103,22 @@ describe('the page', () => {
   });
 });
 
+test('may contact the origins that are given, and nothing else can extend the policy', async () => {
+  const pageOrigins = ['https://mcp.example', 'http://127.0.0.1:7000'];
+  const other = await startServer({ models, page, pageOrigins });
+  const response = await fetch(other.url, { headers: fromBrowser });
+  await other.close();
+  const policy = response.headers.get('content-security-policy')?.split('; ') ?? [];
+  expect(policy.filter((directive) => directive.startsWith('connect-src'))).toEqual([
+    "connect-src 'self' https://mcp.example http://127.0.0.1:7000",
+  ]);
+  for (const wrong of ['https://a.example/mcp', 'https://a.example; script-src *', '*', 'data:', 'a.example']) {
+    await expect(startServer({ models, page, pageOrigins: [wrong] })).rejects.toThrow(
+      /^pageOrigins: expected an origin/,
+    );
+  }
+});
+
 test('a folder without a page is an error that names the option', async () => {
   await expect(startServer({ models, page: pathToFileURL(root) })).rejects.toThrow(
     /^page: expected the folder of a built page/,

@@ -48,6 +48,7 @@ interface ServeFlags extends LoadFlags, ServeBatchFlags {
   readonly maxLoadedModels?: number;
   readonly unloadAfter?: number;
   readonly page: boolean;
+  readonly pageOrigin?: readonly string[];
   readonly modelId?: readonly string[];
   readonly embeddingModel?: readonly string[];
   readonly embeddingModelId?: readonly string[];
@@ -104,6 +105,7 @@ function addServerOptions(command: Command): void {
       listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
       listOption('--cors-origin <origin>', 'allow pages of this origin, * for all; may be repeated'),
       flag('--no-page', 'no page for browsers at /'),
+      listOption('--page-origin <origin>', 'let the page contact MCP servers of this origin; may be repeated'),
       ...listWithAliases(
         listOption('--model-id <id>', 'id of a model in the API, in the order of the models; may be repeated'),
         '--alias <id>',
@@ -355,6 +357,7 @@ function serverOptionsOf(flags: ServeFlags): ServerOptions {
   return definedFields<ServerOptions>({
     corsOrigins: flags.corsOrigin,
     page: flags.page ? pageUrl : undefined,
+    pageOrigins: flags.pageOrigin,
     sharePrefixes: flags.sharePrefixes,
     maxQueued: flags.maxQueued,
     queueTimeoutMs: milliseconds(flags.queueTimeout),

@@ -8,6 +8,7 @@ const lists: ReadonlySet<string> = new Set([
   'adapters',
   'apiKeys',
   'corsOrigins',
+  'pageOrigins',
   'embeddingModels',
   'models',
   'rerankers',

@@ -242,10 +242,10 @@ test('servers with a tool whose schema cannot be enforced: it is left out and na
 });
 
 test('servers with the same tools: names begin with that of the server', async () => {
-  const flags = ['--mcp', command('stdio', 'other one'), '--mcp-allow', 'other-one.weather'];
-  const { code, stderr } = await chat([[call('other-one.weather', '{"city":"Ulm"}')], ['Done.']], flags);
+  const flags = ['--mcp', command('stdio', 'other one'), '--mcp-allow', 'other-one_weather'];
+  const { code, stderr } = await chat([[call('other-one_weather', '{"city":"Ulm"}')], ['Done.']], flags);
   expect([code, calls()]).toEqual([0, ['weather {"city":"Ulm"}']]);
-  expect(stderr).toContain('calls other-one.weather {"city":"Ulm"}');
+  expect(stderr).toContain('calls other-one_weather {"city":"Ulm"}');
 });
 
 test.each([

@@ -24,20 +24,31 @@ const types: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** The page has no inline code and talks to its own server only. `data:` images are those of its style sheet. */
-const policy = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  "img-src 'self' data:",
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ');
+/**
+ * The page has no inline code and talks to its own server and these origins only. `data:` images are those of its style
+ * sheet.
+ */
+function policyOf(origins: readonly string[]): string {
+  return [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    ["connect-src 'self'", ...origins].join(' '),
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; ');
+}
+
+/** Anything else could extend the policy. */
+function checkOrigin(origin: string): void {
+  if (/^https?:/.test(origin) && URL.canParse(origin) && new URL(origin).origin === origin) return;
+  const expected = 'an origin such as https://example.com, without a path';
+  throw new ArgumentError({ argument: 'pageOrigins', expected, actual: origin });
+}
 
 const securityHeaders = {
-  'content-security-policy': policy,
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
   'referrer-policy': 'no-referrer',
@@ -71,19 +82,29 @@ export function pageFile(content: Buffer | string, extension: string): PageFile 
   return { bytes, type, etag: `"${createHash('sha256').update(bytes).digest('base64url')}"` };
 }
 
-/** Needs no API key: the page is the same for everyone, and asks for the key. */
-export function registerPageRoutes(app: FastifyInstance, { index, assets }: Page): void {
+/**
+ * Needs no API key: the page is the same for everyone, and asks for the key.
+ * @throws {ArgumentError} for one of `origins` that is no origin
+ */
+export function registerPageRoutes(
+  app: FastifyInstance,
+  { index, assets }: Page,
+  origins: readonly string[] = [],
+): void {
+  for (const origin of origins) checkOrigin(origin);
+  const headers = { ...securityHeaders, 'content-security-policy': policyOf(origins) };
   const options = { schema: { hide: true }, config: { isPublic: true } };
   app.get('/', options, (request, reply) => {
     void reply.header('vary', 'accept');
     // clients of the API that ask for the root get what they got without a page
     if (!(request.headers.accept ?? '').includes('text/html')) return reply.callNotFound();
-    return sendFile(request, reply.header('cache-control', 'no-cache'), index);
+    return sendFile(request, reply.headers({ ...headers, 'cache-control': 'no-cache' }), index);
   });
   app.get<{ Params: { name: string } }>('/assets/:name', options, (request, reply) => {
     const file = assets.get(request.params.name);
     if (file === undefined) return reply.callNotFound();
-    return sendFile(request, reply.header('cache-control', 'public, max-age=31536000, immutable'), file);
+    const cacheControl = 'public, max-age=31536000, immutable';
+    return sendFile(request, reply.headers({ ...headers, 'cache-control': cacheControl }), file);
   });
 }
 
@@ -93,6 +114,6 @@ export function sendFile(
   reply: FastifyReply,
   { bytes, type, etag }: PageFile,
 ): FastifyReply {
-  void reply.headers({ ...securityHeaders, etag }).type(type);
+  void reply.header('etag', etag).type(type);
   return headers['if-none-match'] === etag ? reply.status(304).send() : reply.send(bytes);
 }
