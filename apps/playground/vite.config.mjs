@@ -1,5 +1,8 @@
+import { readFileSync } from 'node:fs';
 import { defineConfig } from 'vite';
 import { offlineSite } from './page/offline/plugin.mjs';
+
+const { version } = JSON.parse(readFileSync(new URL('package.json', import.meta.url), 'utf8'));
 
 /** A page without a server that sends headers carries its policy itself. */
 const staticPolicy = [
@@ -8,8 +11,8 @@ const staticPolicy = [
   "worker-src 'self' blob:",
   "style-src 'self'",
   "img-src 'self' data:",
-  // models of a hub, and of its mirrors
-  "connect-src 'self' https:",
+  // models of a hub and of its mirrors; MCP servers, also of this computer
+  "connect-src 'self' https: http://127.0.0.1:* http://localhost:*",
   "manifest-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
@@ -30,6 +33,7 @@ const policyInPage = {
 export default defineConfig(({ mode }) => ({
   root: `${import.meta.dirname}/page`,
   base: './',
+  define: { 'import.meta.env.VERSION': JSON.stringify(version) },
   plugins: mode === 'static' ? [policyInPage, offlineSite] : [],
   worker: { format: 'es' },
   build: {

@@ -3,10 +3,12 @@ import { render } from 'preact';
 import { effect } from '@preact/signals';
 import '@picocss/pico/css/pico.min.css';
 import './style.css';
+import './view/tools/tools.css';
 import { errorText, type ChatBackend } from './backend/contract.js';
 import { Chat } from './state/chat.js';
 import { createMemoryHistory, openHistory, type History } from './state/database.js';
 import { applyTheme, SettingsStore } from './state/settings.js';
+import { Tools } from './state/tools/tools.js';
 import { registerOffline } from './offline/register.js';
 import { App } from './view/app.js';
 
@@ -31,14 +33,19 @@ async function createHistory(): Promise<History> {
 }
 
 const [backend, history] = await Promise.all([createBackend(), createHistory()]);
+const tools = new Tools({ backend, settings });
 const chat = new Chat({
   backend,
   history,
   settings,
+  tools,
   storageProblem,
   now: () => Date.now(),
   createId: () => crypto.randomUUID(),
 });
-render(<App chat={chat} settings={settings} backend={backend} />, document.querySelector('#app') as HTMLElement);
+render(
+  <App chat={chat} settings={settings} backend={backend} tools={tools} />,
+  document.querySelector('#app') as HTMLElement,
+);
 await chat.start();
 if (import.meta.env.MODE === 'static') await registerOffline();

@@ -84,11 +84,11 @@ describe('consent', () => {
     const [first, second] = [new LocalServer('a b', ['add']), new LocalServer('a b', ['add'])];
     const toolbox = new Toolbox([first, second]);
     const { host, asked } = userOf('no');
-    expect(toolbox.allow('a-b.add')).toBe(true);
+    expect(toolbox.allow('a-b_add')).toBe(true);
     expect(toolbox.allow('add')).toBe(false);
     const { run } = await toolbox.offer(host);
-    await run({ name: 'a-b.add', arguments: '{}' });
-    await run({ name: 'a-b.add.2', arguments: '{}' });
+    await run({ name: 'a-b_add', arguments: '{}' });
+    await run({ name: 'a-b_add_2', arguments: '{}' });
     expect([asked.length, first.calls.length, second.calls.length]).toEqual([1, 1, 0]);
   });
 
@@ -98,6 +98,14 @@ describe('consent', () => {
     expect(await run({ name: 'guess', arguments: '{}' })).toBe('you did guess');
     expect(asked).toEqual([]);
   });
+});
+
+test('names are what APIs allow, and each is there once', async () => {
+  const long = 'x'.repeat(80);
+  const { host } = userOf();
+  const { tools } = await new Toolbox([new LocalServer('demo', ['a.b/c\nd', long, `${long}y`])]).offer(host);
+  const names = tools.map(({ name }) => name);
+  expect(names).toEqual(['a-b-c-d', 'x'.repeat(64), `${'x'.repeat(62)}_2`]);
 });
 
 test('a tool that the model cannot be offered is left out, named once, and cannot be called', async () => {

@@ -188,19 +188,25 @@ export class Toolbox {
   }
 }
 
+/** What the APIs of OpenAI and Anthropic allow. */
+const maxNameLength = 64;
+
 /**
- * Names of tools of several servers: a name that more than one has begins with that of the server. Characters that the
- * protocol does not recommend, such as line ends, become `-`: they could make a question look like another one.
+ * Names of tools of several servers: a name that more than one has begins with that of the server. Characters that APIs do
+ * not allow, such as points and line ends, become `-`: they could also make a question look like another one.
  */
 function toolNames(tools: readonly (readonly [server: string, name: string])[]): string[] {
   const taken = new Set<string>();
-  const names = tools.map(([, name]) => name.replaceAll(/[^\w./-]/g, '-'));
+  const safe = (name: string): string => name.replaceAll(/[^\w-]/g, '-');
+  const names = tools.map(([, name]) => safe(name));
   return tools.map(([server], index) => {
     const name = names[index] as string;
     const isShared = names.indexOf(name) !== names.lastIndexOf(name);
-    const full = isShared ? `${server.replaceAll(/[^\w-]/g, '-')}.${name}` : name;
-    let free = full;
-    for (let count = 2; taken.has(free); count += 1) free = `${full}.${count}`;
+    const full = isShared ? `${safe(server)}_${name}` : name;
+    let free = full.slice(0, maxNameLength);
+    for (let count = 2; taken.has(free); count += 1) {
+      free = `${full.slice(0, maxNameLength - `_${count}`.length)}_${count}`;
+    }
     taken.add(free);
     return free;
   });

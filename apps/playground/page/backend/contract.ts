@@ -10,10 +10,32 @@ export interface ModelChoice {
   readonly notices: readonly string[];
 }
 
-export interface PromptMessage {
-  readonly role: 'system' | 'user' | 'assistant';
-  readonly content: string;
+/** A complete call of a tool. */
+export interface ToolCall {
+  readonly id: string;
+  readonly name: string;
+  /** JSON text of an object. */
+  readonly arguments: string;
 }
+
+export interface Tool {
+  readonly name: string;
+  readonly description?: string;
+  /** JSON schema of the arguments, an object. */
+  readonly parameters: Readonly<Record<string, unknown>>;
+}
+
+export type PromptMessage =
+  | { readonly role: 'system' | 'user'; readonly content: string }
+  | {
+      readonly role: 'assistant';
+      readonly content: string;
+      /** The template decides what the model sees of it. */
+      readonly reasoning?: string;
+      readonly toolCalls?: readonly ToolCall[];
+    }
+  /** The result of a call. */
+  | { readonly role: 'tool'; readonly content: string; readonly toolCallId: string; readonly name: string };
 
 /** Absent: what the model recommends. */
 export interface Sampling {
@@ -30,6 +52,10 @@ export interface ChatCall {
   readonly model: string;
   readonly messages: readonly PromptMessage[];
   readonly sampling: Sampling;
+  /** Tools that the model may call. */
+  readonly tools?: readonly Tool[];
+  /** Whether the answer has to call one of them. Default: the model decides. */
+  readonly requiresCall?: boolean;
   /** A JSON schema that the answer follows. */
   readonly jsonSchema?: Readonly<Record<string, unknown>>;
   /** Alternatives to report per token; absent: no log-probabilities. */
@@ -45,7 +71,8 @@ export interface AnswerToken extends Alternative {
   readonly alternatives: readonly Alternative[];
 }
 
-export type FinishReason = 'stop' | 'length';
+/** `tool_calls`: the answer ends with complete calls. */
+export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
 export interface ChatUsage {
   readonly promptTokens: number;
@@ -56,6 +83,10 @@ export interface ChatUsage {
 export type ChatEvent =
   | { readonly type: 'text' | 'reasoning'; readonly text: string }
   | { readonly type: 'tokens'; readonly tokens: readonly AnswerToken[] }
+  /** A call begins; what the model writes of it follows with the end. */
+  | { readonly type: 'call-start'; readonly name: string }
+  /** All calls of an answer that ends with `tool_calls`. */
+  | { readonly type: 'calls'; readonly calls: readonly ToolCall[] }
   | { readonly type: 'usage'; readonly usage: ChatUsage }
   | { readonly type: 'end'; readonly reason: FinishReason };
 
@@ -106,6 +137,8 @@ export interface ChatBackend {
   models(): Promise<readonly ModelChoice[]>;
   /** @throws {ChatError} @throws the reason of `signal` when it aborts */
   chat(call: ChatCall, signal: AbortSignal): AsyncIterable<ChatEvent>;
+  /** Why a model cannot be offered a tool, such as a schema that cannot be enforced; undefined if it can. */
+  toolFault(model: string, tool: Tool, signal: AbortSignal): Promise<string | undefined>;
   /** The number of tokens of a text, without special ones. @throws {ChatError} */
   countTokens(model: string, text: string): Promise<number>;
   /** All metrics in the text format of Prometheus. */
@@ -114,10 +147,13 @@ export interface ChatBackend {
   readonly loader?: ModelLoader;
 }
 
-export class ChatError extends Error {
-  readonly code: 'unauthorized' | 'failed';
+export type ErrorCode = 'unauthorized' | 'rejected' | 'failed';
 
-  constructor(code: 'unauthorized' | 'failed', message: string) {
+export class ChatError extends Error {
+  /** `rejected`: the request itself is wrong. */
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode, message: string) {
     super(message);
     this.name = 'ChatError';
     this.code = code;

@@ -120,6 +120,8 @@ export function createLocalBackend(): ChatBackend {
   return {
     loader,
     models: () => client.call({ type: 'models' }) as Promise<readonly ModelChoice[]>,
+    toolFault: (model, tool, signal) =>
+      client.call({ type: 'tool-fault', model, tool }, { signal }) as Promise<string | undefined>,
     countTokens: (model, text) => client.call({ type: 'count-tokens', model, text }) as Promise<number>,
     metrics: (signal) => client.call({ type: 'metrics' }, { signal }) as Promise<string>,
     async *chat(call, signal) {

@@ -2,11 +2,15 @@
 import { EventSourceParserStream } from 'eventsource-parser/stream';
 import {
   ChatError,
+  type ErrorCode,
   type AnswerToken,
   type ChatBackend,
   type ChatCall,
   type ChatEvent,
   type ModelChoice,
+  type PromptMessage,
+  type Tool,
+  type ToolCall,
 } from './contract.js';
 
 interface ModelList {
@@ -24,10 +28,21 @@ interface LogprobEntry {
   readonly top_logprobs: readonly { readonly token: string; readonly logprob: number }[];
 }
 
+/** The first one of a call has its id and its name; the texts of all make up the arguments. */
+interface CallDelta {
+  readonly index: number;
+  readonly id?: string;
+  readonly function: { readonly name?: string; readonly arguments?: string };
+}
+
 interface Chunk {
   readonly error?: { readonly message: string };
   readonly choices?: readonly {
-    readonly delta: { readonly content?: string; readonly reasoning_content?: string };
+    readonly delta: {
+      readonly content?: string;
+      readonly reasoning_content?: string;
+      readonly tool_calls?: readonly CallDelta[];
+    };
     readonly logprobs?: { readonly content: readonly LogprobEntry[] } | null;
     readonly finish_reason: 'stop' | 'length' | 'tool_calls' | null;
   }[];
@@ -53,7 +68,7 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
     if (key !== '') headers.set('authorization', `Bearer ${key}`);
     const response = await fetch(new URL(path, baseUrl), { ...init, headers });
     if (response.ok) return response;
-    throw new ChatError(response.status === 401 ? 'unauthorized' : 'failed', await messageOf(response));
+    throw new ChatError(codeOf(response.status), await messageOf(response));
   }
 
   return {
@@ -72,6 +87,16 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
       });
       yield* eventsOf(response);
     },
+    async toolFault(model, tool, signal) {
+      const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], tools: [wireTool(tool)] });
+      try {
+        await (await request('apply-template', { ...jsonPost, body, signal })).body?.cancel();
+        return undefined;
+      } catch (error) {
+        if (error instanceof ChatError && error.code === 'rejected') return error.message;
+        throw error;
+      }
+    },
     async countTokens(model, content) {
       const body = JSON.stringify({ model, content });
       const response = await request('tokenize', { ...jsonPost, body });
@@ -81,6 +106,11 @@ export function createServedBackend({ baseUrl, apiKey }: ServedOptions): ChatBac
       return (await request('metrics', { signal })).text();
     },
   };
+}
+
+function codeOf(status: number): ErrorCode {
+  if (status === 401) return 'unauthorized';
+  return status === 400 || status === 422 ? 'rejected' : 'failed';
 }
 
 async function messageOf(response: Response): Promise<string> {
@@ -94,11 +124,34 @@ async function messageOf(response: Response): Promise<string> {
   return `the server answered ${response.status} ${response.statusText}`;
 }
 
+function wireTool(tool: Tool): object {
+  return { type: 'function', function: tool };
+}
+
+function wireMessage(message: PromptMessage): object {
+  switch (message.role) {
+    case 'system':
+    case 'user':
+      return message;
+    case 'assistant': {
+      const { role, content, reasoning, toolCalls } = message;
+      const calls = toolCalls?.map(({ id, ...named }) => ({ id, type: 'function', function: named }));
+      return { role, content, reasoning_content: reasoning, tool_calls: calls };
+    }
+    case 'tool': {
+      const { role, content, name, toolCallId } = message;
+      return { role, content, name, tool_call_id: toolCallId };
+    }
+  }
+}
+
 /** Fields that are undefined are absent in JSON. */
-function bodyOf({ model, messages, sampling, jsonSchema, numAlternatives }: ChatCall): object {
+function bodyOf({ model, messages, tools, requiresCall, sampling, jsonSchema, numAlternatives }: ChatCall): object {
   return {
     model,
-    messages,
+    messages: messages.map(wireMessage),
+    tools: tools?.map(wireTool),
+    tool_choice: requiresCall === true ? 'required' : undefined,
     temperature: sampling.temperature,
     top_p: sampling.topP,
     top_k: sampling.topK,
@@ -118,12 +171,13 @@ async function* eventsOf({ body }: Response): AsyncGenerator<ChatEvent, void, vo
   if (body === null) throw new ChatError('failed', 'the server answered without a body');
   const events = body.pipeThrough(new TextDecoderStream()).pipeThrough(new EventSourceParserStream());
   const reader = events.getReader();
+  const calls: ToolCall[] = [];
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) throw new ChatError('failed', 'the connection ended before the answer did');
       if (value.data === '[DONE]') return;
-      yield* partsOf(JSON.parse(value.data) as Chunk);
+      yield* partsOf(JSON.parse(value.data) as Chunk, calls);
     }
   } finally {
     // ends the request when the caller stops early
@@ -131,13 +185,16 @@ async function* eventsOf({ body }: Response): AsyncGenerator<ChatEvent, void, vo
   }
 }
 
-function* partsOf({ error, choices = [], usage }: Chunk): Generator<ChatEvent, void, void> {
+/** @param calls those of the answer so far */
+function* partsOf({ error, choices = [], usage }: Chunk, calls: ToolCall[]): Generator<ChatEvent, void, void> {
   if (error !== undefined) throw new ChatError('failed', error.message);
   for (const { delta, logprobs, finish_reason: reason } of choices) {
     if (delta.reasoning_content) yield { type: 'reasoning', text: delta.reasoning_content };
+    for (const part of delta.tool_calls ?? []) yield* addCall(calls, part);
     if (delta.content) yield { type: 'text', text: delta.content };
     if (logprobs && logprobs.content.length > 0) yield { type: 'tokens', tokens: logprobs.content.map(tokenOf) };
-    if (reason !== null) yield { type: 'end', reason: reason === 'length' ? 'length' : 'stop' };
+    if (reason === 'tool_calls') yield { type: 'calls', calls };
+    if (reason !== null) yield { type: 'end', reason };
   }
   if (!usage) return;
   yield {
@@ -148,6 +205,12 @@ function* partsOf({ error, choices = [], usage }: Chunk): Generator<ChatEvent, v
       answerTokens: usage.completion_tokens,
     },
   };
+}
+
+function* addCall(calls: ToolCall[], { index, id, function: part }: CallDelta): Generator<ChatEvent, void, void> {
+  const { id: known = id ?? '', name = part.name ?? '', arguments: text = '' } = calls[index] ?? {};
+  if (calls[index] === undefined) yield { type: 'call-start', name };
+  calls[index] = { id: known, name, arguments: text + (part.arguments ?? '') };
 }
 
 function tokenOf({ token, logprob, top_logprobs: alternatives }: LogprobEntry): AnswerToken {

@@ -1,5 +1,5 @@
 /** The message that an answer becomes, event by event. */
-import type { AnswerToken, ChatEvent, ChatUsage } from '../backend/contract.js';
+import type { AnswerToken, ChatEvent, ChatUsage, ToolCall } from '../backend/contract.js';
 import type { Message, MessageState } from './messages.js';
 
 export class AnswerBuilder {
@@ -8,6 +8,7 @@ export class AnswerBuilder {
   readonly #tokens: AnswerToken[] = [];
   #content = '';
   #reasoning = '';
+  #calls: readonly ToolCall[] = [];
   #usage: ChatUsage | undefined;
   #firstMs: number | undefined;
   #lastMs = 0;
@@ -31,6 +32,12 @@ export class AnswerBuilder {
       case 'tokens':
         this.#tokens.push(...event.tokens);
         break;
+      case 'call-start':
+        this.#mark();
+        break;
+      case 'calls':
+        this.#calls = event.calls;
+        break;
       case 'usage':
         this.#usage = event.usage;
         break;
@@ -47,6 +54,7 @@ export class AnswerBuilder {
       reasoning: this.#reasoning,
       state: state ?? (this.#isCut ? 'cut' : 'done'),
       model: this.#model,
+      ...(this.#calls.length === 0 ? {} : { calls: this.#calls }),
       ...(error === undefined ? {} : { error }),
       ...(this.#tokens.length === 0 ? {} : { tokens: [...this.#tokens] }),
       ...(this.#usage === undefined ? {} : { usage: this.#usage }),

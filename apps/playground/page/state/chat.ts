@@ -1,24 +1,28 @@
 /** The conversations of the page and the answer that is being written. */
 import { batch, signal, type Signal } from '@preact/signals';
+import type { OfferedTools } from '@winnow/mcp';
 import { ChatError, errorText, type ChatBackend, type ChatCall, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from './answer.js';
 import { promptText, readAttachment } from './attachments.js';
 import type { History } from './database.js';
+import { promptOf } from './prompt.js';
 import {
-  promptOf,
   titleOf,
   userMessage,
   type Attachment,
   type Conversation,
+  type MadeCall,
   type Message,
   type MessageState,
 } from './messages.js';
 import type { SettingsStore } from './settings.js';
+import type { Tools } from './tools/tools.js';
 
 export interface ChatOptions {
   readonly backend: ChatBackend;
   readonly history: History;
   readonly settings: SettingsStore;
+  readonly tools: Tools;
   /** Why `history` lasts only as long as the page. Default: it is kept. */
   readonly storageProblem?: string;
   /** Milliseconds since 1970. */
@@ -31,6 +35,8 @@ const frameMs = 40;
 /** What a crash of the tab may lose. */
 const saveMs = 1000;
 const numAlternatives = 5;
+/** Answers with calls that may follow each other. A model that goes on calling would never end. */
+const maxRounds = 32;
 
 export class Chat {
   readonly models: Signal<readonly ModelChoice[]> = signal([]);
@@ -119,15 +125,19 @@ export class Chat {
     this.#answer(conversation);
   }
 
-  /** @throws {Error} for a file that is no text, or that does not fit the context of the model */
-  async attach(file: File): Promise<Attachment> {
+  /**
+   * @param others attachments of the same message
+   * @throws {Error} for a file that is no text, or that does not fit the context of the model with the others
+   */
+  async attach(file: File, others: readonly Attachment[]): Promise<Attachment> {
     const attachment = await readAttachment(file);
     const { id, contextSize = Infinity } = this.model() ?? {};
     if (id === undefined || contextSize === Infinity) return attachment;
-    const numTokens = await this.#options.backend.countTokens(id, attachment.text);
+    const numTokens = await this.#options.backend.countTokens(id, promptText('', [...others, attachment]));
     if (numTokens < contextSize) return attachment;
     const [has, holds] = [numTokens.toLocaleString('en'), contextSize.toLocaleString('en')];
-    throw new Error(`${file.name}: it has ${has} tokens, and the context of the model holds ${holds}`);
+    const what = others.length === 0 ? 'it has' : 'the attachments have together';
+    throw new Error(`${file.name}: ${what} ${has} tokens, and the context of the model holds ${holds}`);
   }
 
   /** Replaces a message of the user; what followed it is removed, and the model answers again. */
@@ -143,9 +153,9 @@ export class Chat {
   /** Writes the last answer again. */
   async regenerate(): Promise<void> {
     const conversation = this.current.value;
-    const last = this.messages.value.at(-1)?.value;
-    if (conversation === undefined || last === undefined) return;
-    const numKept = this.messages.value.length - (last.role === 'assistant' ? 1 : 0);
+    if (conversation === undefined || this.messages.value.length === 0) return;
+    // with the answers whose calls led to it
+    const numKept = 1 + this.messages.value.findLastIndex(({ value: { role } }) => role === 'user');
     await this.#truncate(conversation, numKept);
     this.#answer(conversation);
   }
@@ -182,54 +192,93 @@ export class Chat {
   }
 
   #answer(conversation: Conversation): void {
-    this.#answering = this.#writeAnswer(conversation).catch((error: unknown) => void this.#report(error));
+    this.#answering = this.#reply(conversation).catch((error: unknown) => void this.#report(error));
   }
 
-  async #writeAnswer({ id }: Conversation): Promise<void> {
+  /** Writes answers, and makes the calls of each, until one has none. */
+  async #reply({ id }: Conversation): Promise<void> {
     const model = this.model();
     if (model === undefined) return;
-    const { backend, now } = this.#options;
-    const controller = new AbortController();
-    this.#controller = controller;
-    const call = this.#callOf(model);
+    const { signal: abort } = (this.#controller = new AbortController());
+    batch(() => {
+      this.problem.value = '';
+      this.#options.tools.notices.value = [];
+      this.announcement.value = 'The model is answering.';
+      this.isAnswering.value = true;
+    });
+    try {
+      for (let numRounds = 1; ; numRounds++) {
+        const written = await this.#writeAnswer(id, model, { isFirst: numRounds === 1, abort });
+        if (written === undefined || written.calls.length === 0) return;
+        if (numRounds > maxRounds) throw new Error(`The model did not answer after ${maxRounds} answers with calls.`);
+        await this.#makeCalls(id, written, abort);
+        if (abort.aborted) return;
+      }
+    } finally {
+      const last = this.messages.value.at(-1)?.value;
+      batch(() => {
+        this.isAnswering.value = false;
+        if (last !== undefined) this.announcement.value = spoken(last);
+      });
+    }
+  }
+
+  /** @returns undefined for an answer that failed or was stopped */
+  async #writeAnswer(id: string, model: ModelChoice, { isFirst, abort }: Round): Promise<Written | undefined> {
+    const { backend, tools, now } = this.#options;
     const position = this.messages.value.length;
     const builder = new AnswerBuilder(model.id, now);
     const shown = signal(builder.message('streaming'));
-    batch(() => {
-      this.problem.value = '';
-      this.announcement.value = 'The model is answering.';
-      this.isAnswering.value = true;
-      this.messages.value = [...this.messages.value, shown];
-    });
+    this.messages.value = [...this.messages.value, shown];
     const show = (state?: MessageState, error?: string): Promise<void> => {
       shown.value = builder.message(state, error);
       return this.#save(id, position, shown.value);
     };
     try {
       await show('streaming');
-      await drain(backend.chat(call, controller.signal), builder, shown, () => show('streaming'));
+      const offered = await tools.offer(model.id, abort);
+      const call = this.#callOf(model, position, { ...offered, isFirst });
+      await drain(backend.chat(call, abort), builder, shown, () => show('streaming'));
       await show();
+      return { shown, position, offered, calls: shown.value.calls ?? [] };
     } catch (error) {
-      if (controller.signal.aborted) await show('stopped');
+      if (abort.aborted) await show('stopped');
       else await show('failed', this.#report(error));
-    } finally {
-      batch(() => {
-        this.isAnswering.value = false;
-        this.announcement.value = spoken(shown.value);
-      });
+      return undefined;
     }
   }
 
-  #callOf(model: ModelChoice): ChatCall {
-    const { systemPrompt, sampling, jsonSchema, showsTokens } = this.#options.settings.settings.value;
-    const said = this.messages.value.map(({ value: { role, content, attachments } }) => ({
-      role,
-      content: promptText(content, attachments),
-    }));
+  /** One call after the other; those that are not made when the user stops have no result. */
+  async #makeCalls(id: string, { shown, position, offered, calls }: Written, abort: AbortSignal): Promise<void> {
+    for (const [index, call] of calls.entries()) {
+      const result = await offered.run(call).catch((error: unknown) => {
+        if (abort.aborted) return undefined;
+        throw error;
+      });
+      if (result === undefined) {
+        shown.value = { ...shown.value, state: 'stopped' };
+      } else {
+        const made = (shown.value.calls ?? []).map((other, at) => (at === index ? { ...other, result } : other));
+        shown.value = { ...shown.value, calls: made };
+      }
+      await this.#save(id, position, shown.value);
+      if (result === undefined) return;
+    }
+  }
+
+  /** @param numMessages how many of the messages the model reads */
+  #callOf(
+    model: ModelChoice,
+    numMessages: number,
+    { tools, isFirst }: Pick<OfferedTools, 'tools'> & Pick<Round, 'isFirst'>,
+  ): ChatCall {
+    const { systemPrompt, sampling, jsonSchema, showsTokens, requiresCall } = this.#options.settings.settings.value;
+    const said = this.messages.value.slice(0, numMessages).map(({ value }) => value);
     return {
       model: model.id,
       messages: promptOf(systemPrompt, said),
       sampling,
+      ...(tools.length === 0 ? {} : { tools, requiresCall: requiresCall && isFirst }),
       ...(jsonSchema.trim() === '' ? {} : { jsonSchema: JSON.parse(jsonSchema) as Record<string, unknown> }),
       ...(showsTokens ? { numAlternatives } : {}),
     };
@@ -258,6 +307,20 @@ export class Chat {
     });
     return message;
   }
+}
+
+/** One of the answers to a message. */
+interface Round {
+  readonly isFirst: boolean;
+  readonly abort: AbortSignal;
+}
+
+/** An answer that is complete. */
+interface Written {
+  readonly shown: Signal<Message>;
+  readonly position: number;
+  readonly offered: OfferedTools;
+  readonly calls: readonly MadeCall[];
 }
 
 /** Passes events on, shows the answer at the rate of the screen, and stores it now and then. */

@@ -1,5 +1,5 @@
 /** What a conversation consists of. Plain data: it is stored as it is. */
-import type { AnswerToken, ChatUsage, PromptMessage } from '../backend/contract.js';
+import type { AnswerToken, ChatUsage, ToolCall } from '../backend/contract.js';
 
 /** `stopped`: by the user, or because the page was left. */
 export type MessageState = 'done' | 'streaming' | 'stopped' | 'cut' | 'failed';
@@ -11,12 +11,19 @@ export interface Attachment {
   readonly text: string;
 }
 
+/** A call of an answer, and its result when it has been made. */
+export interface MadeCall extends ToolCall {
+  readonly result?: string;
+}
+
 export interface Message {
   readonly role: 'user' | 'assistant';
   readonly content: string;
   readonly reasoning: string;
   /** Of the user. */
   readonly attachments?: readonly Attachment[];
+  /** Of an answer that ends with calls; another answer follows. */
+  readonly calls?: readonly MadeCall[];
   readonly state: MessageState;
   /** Why it failed. */
   readonly error?: string;
@@ -39,22 +46,6 @@ const maxTitleLength = 60;
 
 export function userMessage(content: string, attachments: readonly Attachment[] = []): Message {
   return { role: 'user', content, reasoning: '', state: 'done', ...(attachments.length > 0 && { attachments }) };
-}
-
-/**
- * The messages that the model reads, after the system prompt if there is one. An answer without text, such as one that
- * failed, is left out; messages of the user that follow each other become one, since templates expect turns.
- */
-export function promptOf(systemPrompt: string, messages: readonly PromptMessage[]): readonly PromptMessage[] {
-  const prompt: PromptMessage[] = systemPrompt.trim() === '' ? [] : [{ role: 'system', content: systemPrompt }];
-  for (const { role, content } of messages) {
-    const last = prompt.at(-1);
-    if (role === 'assistant' && content.trim() === '') continue;
-    if (role === 'user' && last?.role === 'user') {
-      prompt[prompt.length - 1] = { role, content: `${last.content}\n\n${content}` };
-    } else prompt.push({ role, content });
-  }
-  return prompt;
 }
 
 export function titleOf(text: string): string {

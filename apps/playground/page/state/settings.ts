@@ -1,8 +1,14 @@
-/** What the user has set, kept across visits; the API key only as long as the tab. */
+/** What the user has set, kept across visits; the API key and tokens only as long as the tab. */
 import { effect, signal, type Signal } from '@preact/signals';
 import { errorText, type LoadSettings, type Sampling } from '../backend/contract.js';
 
 export type Theme = 'system' | 'light' | 'dark';
+
+export interface McpAddress {
+  readonly url: string;
+  /** Whether models are told of its tools. */
+  readonly isOn: boolean;
+}
 
 export interface Settings {
   readonly theme: Theme;
@@ -10,6 +16,11 @@ export interface Settings {
   readonly sampling: Sampling;
   /** Text of a JSON schema; empty: none. */
   readonly jsonSchema: string;
+  /** JSON of the functions that the user answers; empty: none. */
+  readonly functions: string;
+  readonly mcpServers: readonly McpAddress[];
+  /** Whether the first answer to each message calls a tool. */
+  readonly requiresCall: boolean;
   /** Whether answers carry log-probabilities, for the token view. */
   readonly showsTokens: boolean;
   readonly showsMetrics: boolean;
@@ -25,6 +36,9 @@ const defaults: Settings = {
   systemPrompt: '',
   sampling: {},
   jsonSchema: '',
+  functions: '',
+  mcpServers: [],
+  requiresCall: false,
   showsTokens: false,
   showsMetrics: false,
   model: '',
@@ -34,20 +48,25 @@ const defaults: Settings = {
 
 const settingsKey = 'winnow-settings';
 const apiKeyKey = 'winnow-api-key';
+const tokensKey = 'winnow-mcp-tokens';
 
 export class SettingsStore {
   readonly settings: Signal<Settings>;
   readonly apiKey: Signal<string>;
+  /** Tokens of MCP servers by URL, kept until the tab closes. */
+  readonly mcpTokens: Signal<Readonly<Record<string, string>>>;
   /** Why settings are not stored; empty while they are. */
   readonly problem: Signal<string> = signal('');
 
   constructor(kept: Storage, ofTab: Storage) {
-    this.settings = signal({ ...defaults, ...parsed(kept.getItem(settingsKey)) });
+    this.settings = signal({ ...defaults, ...parsed<Partial<Settings>>(kept.getItem(settingsKey)) });
+    this.mcpTokens = signal(parsed(ofTab.getItem(tokensKey)));
     this.apiKey = signal(ofTab.getItem(apiKeyKey) ?? '');
     effect(() => {
       const problems = [
         store(kept, settingsKey, JSON.stringify(this.settings.value)),
         store(ofTab, apiKeyKey, this.apiKey.value),
+        store(ofTab, tokensKey, JSON.stringify(this.mcpTokens.value)),
       ];
       this.problem.value = problems.find((problem) => problem !== '') ?? '';
     });
@@ -78,11 +97,11 @@ function store(storage: Storage, key: string, value: string): string {
   }
 }
 
-function parsed(text: string | null): Partial<Settings> {
+function parsed<T extends object>(text: string | null): T {
   try {
-    return JSON.parse(text ?? '{}') as Partial<Settings>;
+    return JSON.parse(text ?? '{}') as T;
   } catch {
-    return {};
+    return {} as T;
   }
 }
 

@@ -5,6 +5,7 @@ import { useEffect } from 'preact/hooks';
 import type { ChatBackend } from '../backend/contract.js';
 import type { Chat } from '../state/chat.js';
 import type { SettingsStore } from '../state/settings.js';
+import type { Tools } from '../state/tools/tools.js';
 import { CompareDialog } from './compare-dialog.js';
 import { Composer } from './composer.js';
 import { Conversations } from './conversations.js';
@@ -13,18 +14,21 @@ import { LiveView } from './live-view.js';
 import { LoaderDialog } from './loader-dialog.js';
 import { MessageList } from './message-list.js';
 import { SettingsDialog } from './settings-dialog.js';
+import { QuestionDialog } from './tools/question-dialog.js';
+import { ToolsDialog } from './tools/tools-dialog.js';
 import { Toolbar } from './toolbar.js';
 
 export interface AppProps {
   readonly chat: Chat;
   readonly settings: SettingsStore;
   readonly backend: ChatBackend;
+  readonly tools: Tools;
 }
 
 /** Parts of the page that are open. */
-export type Panel = 'none' | 'conversations' | 'settings' | 'loader' | 'compare';
+export type Panel = 'none' | 'conversations' | 'settings' | 'loader' | 'compare' | 'tools';
 
-export function App({ chat, settings, backend }: AppProps): JSX.Element {
+export function App({ chat, settings, backend, tools }: AppProps): JSX.Element {
   const panel = useSignal<Panel>('none');
   useShortcuts(chat);
   const { showsMetrics } = settings.settings.value;
@@ -47,15 +51,30 @@ export function App({ chat, settings, backend }: AppProps): JSX.Element {
               {text}
             </p>
           ))}
+          <Notices tools={tools} />
           <Composer chat={chat} />
         </footer>
       </main>
       {showsMetrics && <LiveView chat={chat} backend={backend} />}
-      <OpenDialog chat={chat} settings={settings} backend={backend} panel={panel.value} onClose={close} />
+      <OpenDialog {...{ chat, settings, backend, tools }} panel={panel.value} onClose={close} />
+      <QuestionDialog chat={chat} tools={tools} />
       <div class="hidden" role="status" aria-live="polite">
         {chat.announcement.value}
       </div>
     </div>
+  );
+}
+
+/** What happened with tools: the result of each call is in its answer. */
+function Notices({ tools }: Pick<AppProps, 'tools'>): JSX.Element | null {
+  const texts = tools.notices.value;
+  if (texts.length === 0) return null;
+  return (
+    <ul class="notices" aria-label="What happened with tools" tabIndex={0}>
+      {texts.map((text, index) => (
+        <li key={index}>{text}</li>
+      ))}
+    </ul>
   );
 }
 
@@ -64,9 +83,10 @@ interface OpenDialogProps extends AppProps {
   readonly onClose: () => void;
 }
 
-function OpenDialog({ chat, settings, backend, panel, onClose }: OpenDialogProps): JSX.Element | null {
+function OpenDialog({ chat, settings, backend, tools, panel, onClose }: OpenDialogProps): JSX.Element | null {
   const { loader } = backend;
   if (panel === 'settings') return <SettingsDialog settings={settings} onClose={onClose} />;
+  if (panel === 'tools') return <ToolsDialog tools={tools} settings={settings} onClose={onClose} />;
   if (panel === 'compare') {
     return <CompareDialog chat={chat} settings={settings} backend={backend} onClose={onClose} />;
   }
@@ -78,7 +98,9 @@ function OpenDialog({ chat, settings, backend, panel, onClose }: OpenDialogProps
 function useShortcuts(chat: Chat): void {
   useEffect(() => {
     const onKey = (event: KeyboardEvent): void => {
-      if (event.key === 'Escape' && chat.isAnswering.value) void chat.stop();
+      // in a dialog, Escape closes it
+      const isInDialog = document.querySelector('dialog[open]') !== null;
+      if (event.key === 'Escape' && chat.isAnswering.value && !isInDialog) void chat.stop();
       if (event.key.toLowerCase() !== 'o' || !event.shiftKey || !(event.ctrlKey || event.metaKey)) return;
       event.preventDefault();
       void chat.startNew().then(() => document.querySelector<HTMLElement>('#prompt')?.focus());

@@ -5,7 +5,8 @@ import { useEffect, useRef } from 'preact/hooks';
 import { errorText, type ChatBackend, type ModelChoice } from '../backend/contract.js';
 import { AnswerBuilder } from '../state/answer.js';
 import type { Chat } from '../state/chat.js';
-import { promptOf, type Message } from '../state/messages.js';
+import { userMessage, type Message } from '../state/messages.js';
+import { promptOf } from '../state/prompt.js';
 import type { SettingsStore } from '../state/settings.js';
 import { Answer } from './answer-view.js';
 import { Dialog } from './dialog.js';
@@ -82,7 +83,7 @@ async function compareOne(
 ): Promise<void> {
   const { sampling, systemPrompt } = settings.value;
   const builder = new AnswerBuilder(model.value, () => performance.now());
-  const messages = promptOf(systemPrompt, [{ role: 'user', content: prompt }]);
+  const messages = promptOf(systemPrompt, [userMessage(prompt)]);
   try {
     for await (const event of backend.chat({ model: model.value, messages, sampling }, signal)) {
       builder.push(event);

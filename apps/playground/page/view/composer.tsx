@@ -87,7 +87,7 @@ function AttachButton({ chat, attachments, problem }: AttachedProps): JSX.Elemen
     problem.value = '';
     for (const file of files) {
       try {
-        const attachment = await chat.attach(file);
+        const attachment = await chat.attach(file, attachments.value);
         attachments.value = [...attachments.value, attachment];
       } catch (error) {
         refusals.push(errorText(error));

@@ -1,6 +1,6 @@
 /** A modal dialog of the browser, which keeps the focus and closes with Escape. */
 import type { ComponentChildren, JSX } from 'preact';
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useId, useRef } from 'preact/hooks';
 
 interface DialogProps {
   readonly title: string;
@@ -9,6 +9,7 @@ interface DialogProps {
 }
 
 export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
+  const titleId = useId();
   const dialog = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     const opener = document.activeElement;
@@ -18,10 +19,10 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
     };
   }, []);
   return (
-    <dialog ref={dialog} onClose={onClose} aria-labelledby="dialog-title">
+    <dialog ref={dialog} onClose={onClose} aria-labelledby={titleId}>
       <article>
         <header>
-          <h2 id="dialog-title">{title}</h2>
+          <h2 id={titleId}>{title}</h2>
           <button type="button" class="quiet" aria-label="Close" onClick={() => dialog.current?.close()}>
             ✕
           </button>

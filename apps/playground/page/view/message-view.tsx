@@ -7,6 +7,7 @@ import type { Message } from '../state/messages.js';
 import type { SettingsStore } from '../state/settings.js';
 import { Answer } from './answer-view.js';
 import { AttachmentList } from './attachments.js';
+import { CallList } from './tools/call-list.js';
 
 interface MessageViewProps {
   readonly message: Signal<Message>;
@@ -20,7 +21,7 @@ export const MessageView: (props: MessageViewProps) => JSX.Element = memo(DrawnM
 
 function DrawnMessage({ message, position, isLast, chat, settings }: MessageViewProps): JSX.Element {
   const isEditing = useSignal(false);
-  const { role, content, attachments = [], model } = message.value;
+  const { role, content, attachments = [], calls = [], model } = message.value;
   const isUser = role === 'user';
   return (
     <article class={`message ${role}`} aria-label={isUser ? 'Your message' : `Answer of ${model ?? 'the model'}`}>
@@ -30,6 +31,7 @@ function DrawnMessage({ message, position, isLast, chat, settings }: MessageView
       )}
       {isUser && !isEditing.value && <p class="said">{content}</p>}
       {!isUser && <Answer message={message.value} showsTokens={settings.settings.value.showsTokens} />}
+      <CallList calls={calls} isRunning={isLast && chat.isAnswering.value} />
       {!isEditing.value && (
         <Actions
           content={content}

@@ -47,6 +47,9 @@ export function Toolbar({ chat, settings, panel, canLoad }: ToolbarProps): JSX.E
       <button type="button" class="quiet" onClick={() => settings.update({ theme: nextTheme[theme] })}>
         Theme: {theme}
       </button>
+      <button type="button" class="quiet" onClick={open('tools')}>
+        Tools
+      </button>
       <button type="button" class="quiet" onClick={open('settings')}>
         Settings
       </button>

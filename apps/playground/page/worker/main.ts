@@ -4,14 +4,17 @@ import {
   formatPrometheusModels,
   loadModel,
   prepareChat,
+  type ChatMessage,
   type ChatRequest,
   type GenerateOptions,
   type GeneratedToken,
   type LoadOptions,
   type Model,
   type ModelLocation,
+  type ToolCallPart,
 } from '@winnow/engine';
 import { blobFolder } from '@winnow/hub';
+import { WinnowError } from '@winnow/tensor';
 import {
   errorText,
   type AnswerToken,
@@ -21,6 +24,8 @@ import {
   type LoadSettings,
   type ModelChoice,
   type ModelSource,
+  type PromptMessage,
+  type Tool,
 } from '../backend/contract.js';
 import { cachedModels, openCached, removeCached } from './model-cache.js';
 import type { FromWorker, ToWorker, WorkerCall } from './protocol.js';
@@ -115,13 +120,20 @@ function generateOptionsOf({ sampling, numAlternatives }: ChatCall): GenerateOpt
 async function chat(call: ChatCall, { signal, sendEvent }: CallContext): Promise<void> {
   const used = loadedModel(call.model);
   const request: ChatRequest = {
-    messages: call.messages,
+    messages: call.messages.map(messageOf),
+    ...(call.tools === undefined ? {} : { tools: call.tools }),
+    ...(call.requiresCall === true ? { toolChoice: 'required' } : {}),
     ...(call.jsonSchema === undefined ? {} : { jsonSchema: call.jsonSchema }),
   };
   const turn = await prepareChat(used, request, { signal });
   const reader = turn.createReader();
+  const calls: ToolCallPart[] = [];
   const send = (parts: ReturnType<typeof reader.end>): void => {
-    for (const part of parts) if (part.type === 'text' || part.type === 'reasoning') sendEvent(part);
+    for (const part of parts) {
+      if (part.type === 'text' || part.type === 'reasoning') sendEvent(part);
+      else if (part.type === 'tool-call-start') sendEvent({ type: 'call-start', name: part.name });
+      else if (part.type === 'tool-call') calls.push(part);
+    }
   };
   const generation = used.generate(turn.prompt, { ...generateOptionsOf(call), ...turn.options, signal });
   for await (const token of generation) {
@@ -130,9 +142,37 @@ async function chat(call: ChatCall, { signal, sendEvent }: CallContext): Promise
   }
   send(reader.end());
   const { finishReason, promptTokens, cachedTokens, tokens } = await generation.result();
-  const isCut = finishReason === 'length' || finishReason === 'context';
-  sendEvent({ type: 'end', reason: isCut ? 'length' : 'stop' });
+  sendEnd(calls, finishReason === 'length' || finishReason === 'context', sendEvent);
   sendEvent({ type: 'usage', usage: { promptTokens, cachedTokens, answerTokens: tokens.length } });
+}
+
+/** Calls of an answer that was cut inside one are not made. */
+function sendEnd(calls: readonly ToolCallPart[], isCut: boolean, sendEvent: CallContext['sendEvent']): void {
+  const hasCalls = calls.length > 0 && calls.every(({ isComplete }) => isComplete);
+  if (hasCalls) {
+    sendEvent({ type: 'calls', calls: calls.map(({ id, name, arguments: text }) => ({ id, name, arguments: text })) });
+  }
+  sendEvent({ type: 'end', reason: hasCalls ? 'tool_calls' : isCut ? 'length' : 'stop' });
+}
+
+function messageOf(message: PromptMessage): ChatMessage {
+  if (message.role !== 'assistant' || message.toolCalls === undefined) return message as ChatMessage;
+  const toolCalls = message.toolCalls.map((call) => ({
+    ...call,
+    arguments: JSON.parse(call.arguments) as Record<string, unknown>,
+  }));
+  return { ...message, toolCalls };
+}
+
+async function toolFault(id: string, tool: Tool, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    const messages = [{ role: 'user', content: 'Hello' }];
+    await prepareChat(loadedModel(id), { messages, tools: [tool] }, { signal });
+    return undefined;
+  } catch (error) {
+    if (!WinnowError.isInstance(error)) throw error;
+    return error.message;
+  }
 }
 
 function tokenOf({ tokenId, logprob, topLogprobs }: GeneratedToken, { tokenizer }: Model): AnswerToken {
@@ -147,6 +187,8 @@ function run(call: WorkerCall, context: CallContext): Promise<unknown> | unknown
       return load(call.source, call.settings, context);
     case 'chat':
       return chat(call.call, context);
+    case 'tool-fault':
+      return toolFault(call.model, call.tool, context.signal);
     case 'count-tokens':
       return loadedModel(call.model).tokenizer.encode(call.text, { addSpecialTokens: false }).length;
     case 'metrics':

@@ -1,9 +1,10 @@
 /** Messages between the page and the worker in which a model runs. */
-import type { ChatCall, ChatEvent, LoadProgress, LoadSettings, ModelSource } from '../backend/contract.js';
+import type { ChatCall, ChatEvent, LoadProgress, LoadSettings, ModelSource, Tool } from '../backend/contract.js';
 
 export type WorkerCall =
   | { readonly type: 'load'; readonly source: ModelSource; readonly settings: LoadSettings }
   | { readonly type: 'chat'; readonly call: ChatCall }
+  | { readonly type: 'tool-fault'; readonly model: string; readonly tool: Tool }
   | { readonly type: 'count-tokens'; readonly model: string; readonly text: string }
   | { readonly type: 'models' }
   | { readonly type: 'metrics' }

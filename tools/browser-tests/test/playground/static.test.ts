@@ -8,6 +8,7 @@ import type { Browser } from 'playwright-core';
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { missingChromium, suiteName } from '../support/chromium.js';
 import { connectChromium } from '../support/shared-chromium.js';
+import { startMcpServer } from './mcp-server.js';
 import { accessibilityViolations, openPlayground, withSettings, type OpenedPage } from './opened-page.js';
 import { serveSite, type Handler, type Site } from './site-server.js';
 
@@ -35,10 +36,11 @@ async function open(
   isIsolated: boolean,
   handlers: Readonly<Record<string, Handler>> = {},
   hubEndpoint = '',
+  others: object = {},
 ): Promise<void> {
   browser ??= await connectChromium();
   site = await serveSite({ folder, isIsolated, handlers });
-  const settings = { sampling: { temperature: 0, maxTokens: 12 }, hubEndpoint };
+  const settings = { sampling: { temperature: 0, maxTokens: 12 }, hubEndpoint, ...others };
   opened = await openPlayground(browser, site.url, withSettings(site.url, settings));
   await opened.page.getByRole('button', { name: 'Load a model' }).click();
 }
@@ -144,6 +146,34 @@ describe.skipIf(missingChromium !== undefined)(suiteName('models of the static s
       expect(await page.evaluate(() => crossOriginIsolated)).toBe(true);
     },
   );
+});
+
+describe.skipIf(missingChromium !== undefined)(suiteName('tools of the static site'), () => {
+  test('the demo model, which has to call a tool, calls one of an MCP server with consent and reads its result', async () => {
+    const mcp = await startMcpServer({ names: ['weather', 'odd'] });
+    try {
+      const settings = { sampling: { temperature: 0, maxTokens: 120 }, requiresCall: true };
+      await open(true, {}, '', { ...settings, mcpServers: [{ url: mcp.url, isOn: true }] });
+      const { page } = opened;
+      await page.getByRole('button', { name: 'Demo model' }).click();
+      await loaded('winnow-tiny');
+      await opened.ask('How is the weather?');
+      const question = page.getByRole('dialog', { name: /^Call / });
+      await question.waitFor();
+      expect(mcp.log).toEqual([]);
+      expect(await accessibilityViolations(page)).toEqual([]);
+      // it may write several calls
+      await page.getByRole('button', { name: /^Always call this tool/ }).click();
+      await opened.answered();
+      expect(mcp.log[0]).toMatch(/^weather \{"city":"(Ulm|Bern)"\}$/);
+      expect(await page.locator('.message.assistant').count()).toBeGreaterThan(1);
+      expect(opened.complaints).toEqual([]);
+      // one whose schema cannot be enforced is left out
+      await page.getByText('the tool odd cannot be used').waitFor();
+    } finally {
+      await mcp.close();
+    }
+  });
 });
 
 describe.skipIf(missingChromium !== undefined)(suiteName('code of the static site'), () => {

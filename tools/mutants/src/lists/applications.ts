@@ -129,6 +129,18 @@ export const applicationsMutants: readonly Mutant[] = [
     tests: ['test/metrics.test.ts'],
   },
   {
+    file: 'apps/playground/page/state/prompt.ts',
+    find: 'const results = calls.map(',
+    replace: 'const results = calls.filter((call) => call.result !== undefined).map(',
+    tests: ['test/messages.test.ts'],
+  },
+  {
+    file: 'apps/server/src/routes/page.ts',
+    find: ' && new URL(origin).origin === origin',
+    replace: '',
+    tests: ['test/page.test.ts'],
+  },
+  {
     file: 'apps/playground/page/state/answer.ts',
     find: 'this.#firstMs ??= this.#lastMs;',
     replace: 'this.#firstMs = this.#lastMs;',
