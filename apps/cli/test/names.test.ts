@@ -32,7 +32,7 @@ const loadNames: OptionNames<LoadOptions> = {
   ...{ context: true, batchSize: true, maxSessions: true, attention: true, policyFile: true, quantize: true },
   ...{ speculative: true, draftModel: true },
   lora: { adapters: true, mode: true },
-  sparsity: { calibration: true, maxActive: true, oracle: true, verify: true },
+  sparsity: { calibration: true, maxActive: true, oracle: true, use: true, verify: true },
   trace: { attention: true, feedForward: true, visitedKeys: true },
   memory: { budget: true, hot: true, warm: true, cold: true, folder: true },
   kvCache: {

@@ -50,7 +50,7 @@ export const loadOptionsWithFlags: readonly string[] = [
   ...['kvCache.eviction.firstTokens', 'kvCache.eviction.recentTokens', 'kvCache.prefixSharing', 'kvCache.whenFull'],
   ...['kvCache.offload.memory', 'kvCache.offload.folder', 'lora.adapters', 'lora.mode'],
   ...['memory', 'memory.budget', 'memory.hot', 'memory.warm', 'memory.cold', 'memory.folder'],
-  ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.verify', 'pooling'],
+  ...['sparsity.calibration', 'sparsity.maxActive', 'sparsity.use', 'sparsity.verify', 'pooling'],
 ];
 
 /** The options that have a flag: those of the engine, and of embedding, evaluation and conversion. */

@@ -122,6 +122,7 @@ export function sparseOptionsOf(flags: SparseFlags): Pick<LoadOptions, 'memory' 
     sparsity: group<SparsityOptions>({
       calibration: flags.sparsity,
       maxActive: flags.sparsityMaxActive,
+      use: flags.sparsityUse,
       verify: flags.sparsityVerify,
     }),
     memory: group<MemoryOptions>({

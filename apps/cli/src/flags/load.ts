@@ -42,6 +42,7 @@ export interface SparseFlags {
   /** The path of a calibration, or one that the command has read. */
   readonly sparsity?: SidecarSource;
   readonly sparsityMaxActive?: number;
+  readonly sparsityUse?: 'model' | 'drafts';
   readonly sparsityVerify?: boolean;
 }
 
@@ -234,6 +235,12 @@ export function addSparseOptions(command: Command): Command {
     common: [flag('--sparsity <file>', 'skip inactive FFN neurons, using a calibration of winnow calibrate')],
     advanced: [
       maxActiveOption(),
+      choiceOption(
+        '--sparsity-use <which>',
+        'what skips neurons: the model, or only drafts of --speculative self=POLICY',
+        ['model', 'drafts'],
+        'model',
+      ),
       flag('--sparsity-verify', 'check all weights against the calibration (default: samples of each tensor)'),
       choiceOption('--memory-hot <which>', 'neurons pinned in the hot tier', ['fitting', 'all'], 'fitting'),
       choiceOption(

@@ -107,6 +107,23 @@ describe('verification', () => {
     expect(statistic).toBeLessThan(degrees + 6 * Math.sqrt(2 * degrees));
   });
 
+  test('tokens after the end of the text are not chosen, even where the draft goes on', async () => {
+    const sampling = resolveSampling({ temperature: 0 }, {}, () => 0);
+    let numAccepted = 0;
+    const verifier = new Verifier({
+      sampler: new Sampler(sampling, vocabSize, vocabSize),
+      constraint: undefined,
+      numTopLogprobs: 0,
+      accept: () => ({ text: '', isShown: true, ending: ++numAccepted === 2 ? 'stop' : undefined }),
+      explain: (error) => Promise.reject(error as Error),
+    });
+    const best = (token: number): number => chain[token]!.indexOf(Math.max(...chain[token]!));
+    const draft = [best(0), best(best(0)), best(best(best(0)))];
+    const path = [0, ...draft];
+    expect(await verifier.begin(1, draft)((row) => outputsAfter(path[row]!))).toBe(2);
+    expect(verifier.picks.map(({ token }) => token.tokenId)).toEqual(draft.slice(0, 2));
+  });
+
   test('a read that fails is repeated after the tokens that were chosen before', async () => {
     const options = { ...settings['penalties'], seed: 4 };
     const [first, second] = await generate(verifierOf(options), 2, () => []);

@@ -20,7 +20,7 @@ import type { FittedPlan } from '../plan/fit-weights.js';
 import { limitsOn, planNotices } from '../plan/memory-plan.js';
 import { withFeedForwardTrace } from '../sparsity/feed-forward-trace.js';
 import type { FeedForwardLayer } from '../sparsity/feed-forward.js';
-import { openSparse } from '../sparsity/options.js';
+import { openSparse, refuseDraftsOnly } from '../sparsity/options.js';
 import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { weightNames, type WeightNames } from '../sparsity/weights-hash.js';
 import { openFeedForward } from '../weight-offload/feed-forward-runtime.js';
@@ -133,6 +133,7 @@ async function describe<M>(
   const traced = options.trace?.feedForward === true ? withFeedForwardTrace(description, tracedLayers) : description;
   checkWeightTiers(options.memory);
   const sparse = await openSparse(description, file, options, host, backend);
+  refuseDraftsOnly(sparse);
   const limits = limitsOn(backend.limits, host.memoryBytes, budgetOf(options.memory));
   const fitted = fitEmbedding(traced, pooling, recommendedSize, options, sparse, limits);
   const names = options.trace?.feedForward === true ? await weightNames(file.store, options) : undefined;

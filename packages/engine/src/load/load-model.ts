@@ -93,7 +93,8 @@ async function describe(
   const attention = await chooseAttention(options, file.store, host, notice);
   const fitted = fitModel(traced, options, attention, sparse, notice, limits);
   // sparse FFNs select neurons for all tokens of a step together
-  const canVerify = fitted.plan.attention.verifiesDrafts && sparse === undefined && backend.isBatchInvariant === true;
+  const isSparse = sparse !== undefined && !sparse.isForDrafts;
+  const canVerify = fitted.plan.attention.verifiesDrafts && !isSparse && backend.isBatchInvariant === true;
   const batchInvariant = checkVerifies(options.speculative, canVerify);
   const tokenizer =
     (await opened.openTokenizer()) ??

@@ -31,7 +31,7 @@ export function fitModel(
       memory: options.memory,
       sparse,
       maxTokensOf: ({ programs: [, batch] }) => batch.symbols.get('T') as number,
-      plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined),
+      plan: (candidate, isFirst) => planModel(candidate, options, chosen, isFirst ? notice : () => undefined, sparse),
     });
   const fitted = options.attention === autoAttention ? fitOrDense(fit, attention, notice) : fit(attention);
   const { programs, tiers } = fitted.plan;

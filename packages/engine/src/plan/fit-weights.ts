@@ -37,7 +37,10 @@ export interface FittedPlan<D, P> {
 }
 
 /** Program options with the lowering of a sidecar, and slots for offloaded items. */
-function optionsOf(sparse: SparseWeights | undefined, tiers: WeightTierPlan | undefined): FeedForwardOptions {
+export function feedForwardOptions(
+  sparse: SparseWeights | undefined,
+  tiers: WeightTierPlan | undefined,
+): FeedForwardOptions {
   const tiered = tiers?.byLayer ?? new Map();
   const nextOf: NextLayer = (layer) => tiers?.layers.find((other) => other.layer > layer);
   return (maxTokens) => ({
@@ -55,10 +58,11 @@ function optionsOf(sparse: SparseWeights | undefined, tiers: WeightTierPlan | un
 export function fitWeights<D extends EmbedderDescription, P extends { readonly memory: MemoryPlan }>(
   options: FitOptions<D, P>,
 ): FittedPlan<D, P> {
-  const { description, limitBytes, sparse } = options;
+  const { description, limitBytes } = options;
+  const sparse = options.sparse?.isForDrafts === true ? undefined : options.sparse;
   const asked = typeof options.memory === 'object' ? options.memory : {};
   const isPlain = sparse === undefined;
-  const whole = isPlain ? description : withFeedForward(description, optionsOf(sparse, undefined));
+  const whole = isPlain ? description : withFeedForward(description, feedForwardOptions(sparse, undefined));
   const plan = options.plan(whole, true);
   if (plan.memory.totalBytes <= limitBytes) {
     return { description: whole, plan, tiers: undefined };
@@ -69,7 +73,7 @@ export function fitWeights<D extends EmbedderDescription, P extends { readonly m
   if (candidates.length === 0) checkMemory(plan.memory, limitBytes, adviceOf(sparse));
   const otherBytes = plan.memory.totalBytes - wholeBytes(candidates, weights);
   const planWith = (tiers: WeightTierPlan): FittedPlan<D, P> => {
-    const tiered = withFeedForward(description, optionsOf(sparse, tiers));
+    const tiered = withFeedForward(description, feedForwardOptions(sparse, tiers));
     const next = options.plan(tiered, false);
     return { description: tiered, plan: { ...next, memory: withTiers(next.memory, tiers) }, tiers };
   };

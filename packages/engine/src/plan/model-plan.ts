@@ -13,7 +13,10 @@ import { planTiers, sizeTiers, type SizedTiers, type TierPlan, type TierSizes } 
 import type { MemoryPlan, TierBudgets } from './memory-plan.js';
 import { buffersOf, weightBytesOf, isSlotBuffer } from '../memory/program-buffers.js';
 import { draftAttention } from './draft-attention.js';
+import { withDraftFeedForward } from './draft-feed-forward.js';
 import { isOff, selfPolicyOf } from './speculative.js';
+import { refuseDraftsOnly } from '../sparsity/options.js';
+import type { SparseWeights } from '../sparsity/sparse-weights.js';
 import { checkRotation, checkTraceable, positiveInteger, type ResolvedPlanOptions } from './options.js';
 
 /** Slots per block of the cache, unless an attention policy needs another number. */
@@ -86,6 +89,7 @@ interface Sizes {
 
 /**
  * @param chosen the attention policies, as `chooseAttention` found them
+ * @param sparse the calibration of the model, which programs use already, or only that of drafts should
  * @throws {ArgumentError} for options that this model does not support
  */
 export function planModel(
@@ -93,6 +97,7 @@ export function planModel(
   options: ResolvedPlanOptions,
   chosen: AttentionSpec | string,
   notice: (text: string) => void,
+  sparse?: SparseWeights,
 ): ModelPlan {
   const { config } = description;
   const sizes = sizesOf(config, options);
@@ -118,7 +123,10 @@ export function planModel(
   const numTop = Math.min(maxTop, config.vocabSize);
   const shape = { cache, numStates, topK: numTop };
   const { programs, tiers } = buildPrograms(description, sizes, attention, offload, shape);
-  const draftProgram = buildDraftProgram(description, sizes, shape, selfPolicyOf(options.speculative), notice);
+  const policy = selfPolicyOf(options.speculative);
+  if (policy === undefined) refuseDraftsOnly(sparse);
+  const drafting = sparse?.isForDrafts === true ? withDraftFeedForward(description, sparse) : description;
+  const draftProgram = buildDraftProgram(drafting, sizes, shape, policy, notice);
   return {
     config,
     contextSize,

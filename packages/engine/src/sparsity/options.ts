@@ -33,6 +33,11 @@ export interface SparsityOptions {
    */
   readonly oracle?: boolean;
   /**
+   * What skips neurons: the whole model, or only the drafts of `speculative: 'self=POLICY'`, so that the output is that of all neurons.
+   * FFN weights that drafts read in another layout are then in memory twice. Default `model`.
+   */
+  readonly use?: 'model' | 'drafts';
+  /**
    * Read all weights before loading and compare their checksum with that of the calibration, so that a damaged file is
    * rejected. Default false: compare a hash of samples of every tensor, which detects other models and versions.
    */
@@ -43,6 +48,7 @@ export const sparsityNames: OptionNames<SparsityOptions> = {
   calibration: true,
   maxActive: true,
   oracle: true,
+  use: true,
   verify: true,
 };
 
@@ -97,7 +103,10 @@ export async function openSparse(
   backend: Pick<Backend, 'breakEvenRatio'>,
 ): Promise<SparseWeights | undefined> {
   const { sparsity = {}, signal } = options;
-  const { calibration: source } = sparsity;
+  const { calibration: source, use = 'model' } = sparsity;
+  if (use !== 'model' && use !== 'drafts') {
+    throw new ArgumentError({ argument: 'sparsity.use', expected: 'model | drafts', actual: String(use) });
+  }
   if (source === undefined) {
     refuseFields('sparsity', sparsity, 'sparsity.calibration');
     return undefined;
@@ -124,6 +133,13 @@ export async function openSparse(
       await bytes.close();
     }
   }
+}
+
+/** @throws {ArgumentError} for a calibration that is only for drafts, where there are none */
+export function refuseDraftsOnly(sparse: SparseWeights | undefined): void {
+  if (sparse?.isForDrafts !== true) return;
+  const expected = "model, unless speculative is 'self=POLICY'";
+  throw new ArgumentError({ argument: 'sparsity.use', expected, actual: 'drafts' });
 }
 
 /** @throws {ArgumentError} for options that depend on the option `missing`, which is not set */

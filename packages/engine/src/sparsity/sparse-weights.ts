@@ -17,6 +17,8 @@ import type { SparsityOptions } from './options.js';
 export interface SparseWeights {
   readonly sidecar: Sidecar;
   readonly lowering: SparseFeedForwardLowering;
+  /** Whether only drafts skip neurons. */
+  readonly isForDrafts: boolean;
   /** Called for each layer that skips neurons. */
   readonly onLayer: (layer: number, ffnDim: number) => void;
   /** Notices for the caller. */
@@ -48,6 +50,7 @@ export function createSparseWeights(
   return {
     sidecar,
     lowering,
+    isForDrafts: sparsity.use === 'drafts',
     onLayer: (layer, ffnDim) => void ffnDims.set(layer, ffnDim),
     ffnDims,
     notices: [...adaptedNotice(sidecar, weights), ...denseNotice(sidecar, lowering, maxRatio)],

@@ -89,6 +89,7 @@ describe('the tokens, texts and log-probabilities of plain decoding', () => {
     'log-probabilities': { ...greedy, numTopLogprobs: 3 },
     'end tokens': { ...drawn, ignoreEos: false },
     grammar: fewTokens,
+    'grammar with states': { ...fewTokens, grammar: 'root ::= ("ab" | "bca" | "cd" | "dab")+' },
     'stop sequences': { ...fewTokens, stop: ['ad', 'bbb'] },
   };
   test.each(Object.keys(settings))('%s', (name) =>

@@ -276,6 +276,18 @@ export const engineMutants: readonly Mutant[] = [
     tests: ['test/speculation/lookup.test.ts'],
   },
   {
+    file: 'packages/engine/src/generation/verifier.ts',
+    find: 'return last.ending === undefined && last.token.tokenId',
+    replace: 'return last.token.tokenId',
+    tests: ['src/generation/verifier.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/plan/fit-weights.ts',
+    find: 'options.sparse?.isForDrafts === true ? undefined : options.sparse;',
+    replace: 'options.sparse;',
+    tests: ['test/speculation/draft-feed-forward.test.ts'],
+  },
+  {
     file: 'packages/engine/src/kv-offload/plan.ts',
     find: 'lowering(isChosen, isInvariant ? 1 : numSplitParts)',
     replace: 'lowering(isChosen, numSplitParts)',

@@ -36,7 +36,7 @@ export interface EvalSparseFlags extends LoadFlags {
 
 const sparsityFlags = [
   ...['memory', 'memoryHot', 'memoryWarm', 'memoryCold', 'memoryFolder'],
-  ...['sparsityMaxActive', 'sparsityVerify'],
+  ...['sparsityMaxActive', 'sparsityUse', 'sparsityVerify'],
 ] as readonly (keyof SparsityFlags)[];
 
 /** The dense model has no memory budget: sparsity and weight tiers apply to the other model only. */
