@@ -106,7 +106,9 @@ describe('verification', () => {
     const degrees = cells.length - 1;
     expect(statistic).toBeLessThan(degrees + 6 * Math.sqrt(2 * degrees));
   });
+});
 
+describe('the last token, and failures', () => {
   test('tokens after the end of the text are not chosen, even where the draft goes on', async () => {
     const sampling = resolveSampling({ temperature: 0 }, {}, () => 0);
     let numAccepted = 0;
