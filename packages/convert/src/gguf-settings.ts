@@ -13,7 +13,15 @@ const ggufNames: Readonly<Record<string, string>> = { mixtral: 'llama', 'xlm-rob
 const layerNormed: readonly string[] = ['phi2', 'gpt2', 'starcoder2', 'stablelm', 'bert', 'nomic-bert', 'modern-bert'];
 
 /** Architectures for which GGUF readers apply a sliding window. */
-export const windowInGguf: readonly string[] = ['llama', 'mixtral', 'gemma2', 'gemma3', 'olmo2', 'modern-bert'];
+export const windowInGguf: readonly string[] = [
+  'llama',
+  'mixtral',
+  'gemma2',
+  'gemma3',
+  'olmo2',
+  'gpt-oss',
+  'modern-bert',
+];
 
 /** The activation that GGUF readers assume by default. */
 const usualActivations: Readonly<Record<string, DecoderConfig['activation']>> = {
@@ -118,6 +126,8 @@ function ownPairs(fields: Fields, { config, weights }: EmbedderDescription): Ggu
     case 'granite':
     case 'granitemoe':
       return granitePairs(fields);
+    case 'gpt-oss':
+      return windowPattern(config, 2);
     case 'olmo2':
       return windowPattern(config, 4);
     case 'modern-bert':

@@ -32,10 +32,10 @@ export function hubArchitecture({ architecture, experts, slidingWindow }: Decode
 }
 
 /** Architectures whose `intermediate_size` is that of experts. */
-const ffnSizedExperts: readonly string[] = ['mixtral', 'olmoe', 'granitemoe'];
+const ffnSizedExperts: readonly string[] = ['mixtral', 'olmoe', 'granitemoe', 'gpt-oss'];
 
 /** Architectures that have only experts, and call their number `num_local_experts`. */
-const localExperts: readonly string[] = ['mixtral', 'granitemoe'];
+const localExperts: readonly string[] = ['mixtral', 'granitemoe', 'gpt-oss'];
 
 /** Names of the epsilon where it is not `rms_norm_eps`. */
 const epsilonNames: Readonly<Record<string, string>> = {
@@ -145,6 +145,12 @@ const ownSettingsOf: Readonly<Record<string, (source: Source) => Json>> = {
   ernie4_5: (source) => ({ use_bias: biases(source).attention_bias }),
   glm4: attentionBias,
   olmo2: attentionBias,
+  'gpt-oss': (source) => ({
+    ...attentionBias(source),
+    ...localExpertSettings(source.description.config),
+    ...windowedSettings(source.description.config),
+    swiglu_limit: source.description.config.experts?.clamp?.limit,
+  }),
   olmo3: (source) => ({ ...attentionBias(source), ...windowedSettings(source.description.config) }),
   gemma: (source) => ({ ...attentionBias(source), ...gemmaActivation(source) }),
   qwen2moe: (source) => ({ qkv_bias: biases(source).attention_bias }),

@@ -92,6 +92,7 @@ export function ropeToHub(rope: RopeConfig): Record<string, unknown> | undefined
         original_max_position_embeddings: scaling.originalContextLength,
         beta_fast: scaling.betaFast ?? 32,
         beta_slow: scaling.betaSlow ?? 1,
+        ...(scaling.truncate === false ? { truncate: false } : {}),
         ...(scaling.attentionFactor === undefined ? {} : { attention_factor: scaling.attentionFactor }),
       };
     case 'factors':

@@ -182,7 +182,10 @@ function expertNames(name: string): string[] {
 }
 
 /** Architectures whose checkpoints fuse the gate and up matrices of all experts. */
-const fusedExperts: Readonly<Record<string, string>> = { granitemoe: 'block_sparse_moe.input_linear.weight' };
+const fusedExperts: Readonly<Record<string, string>> = {
+  granitemoe: 'block_sparse_moe.input_linear.weight',
+  'gpt-oss': 'mlp.experts.gate_up_proj',
+};
 
 function torchType(type: DType | undefined): string {
   return type === 'f16' ? 'float16' : type === 'bf16' ? 'bfloat16' : 'float32';

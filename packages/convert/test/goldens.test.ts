@@ -112,8 +112,9 @@ describe.each(names)('%s', (name) => {
     const path = join(folder, name);
     await convertFiles(gguf as string, path);
     const expected = await knownAnswers(gguf as string, isEncoder);
-    // the same tensors as in checkpoints of transformers
-    if (hf !== undefined && !isEncoder) expect(checkpointShapes(path)).toEqual(checkpointShapes(hf));
+    // the same tensors as in checkpoints of transformers, which are not quantized
+    if (hf !== undefined && !isEncoder && !name.endsWith('-mxfp4'))
+      expect(checkpointShapes(path)).toEqual(checkpointShapes(hf));
     expect(worst(await answers(path, isEncoder), expected)).toBeLessThan(limit);
     const back = join(folder, `${name}-back.gguf`);
     await convertFiles(path, back);

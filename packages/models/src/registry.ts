@@ -9,6 +9,7 @@ import { gemma2 } from './architectures/gemma2.js';
 import { gemma3 } from './architectures/gemma3.js';
 import { glm4 } from './architectures/glm4.js';
 import { gpt2 } from './architectures/gpt2.js';
+import { gptOss } from './architectures/gpt-oss.js';
 import { granite } from './architectures/granite.js';
 import { granitemoe } from './architectures/granitemoe.js';
 import { lfm2 } from './architectures/lfm2.js';
@@ -56,6 +57,7 @@ export const architectures: readonly Architecture[] = [
   mixtral,
   qwen2moe,
   qwen3moe,
+  gptOss,
   olmo2,
   olmoe,
   lfm2,

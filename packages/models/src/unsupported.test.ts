@@ -16,8 +16,6 @@ async function messageOf(format: ModelFile['format'], name: unknown): Promise<st
 }
 
 test.each([
-  ['gguf', 'gpt-oss', 'it needs learned attention sinks and experts with clamped GLUs', 'mixtral'],
-  ['safetensors', 'gpt_oss', 'it needs learned attention sinks and experts with clamped GLUs', 'mixtral'],
   ['gguf', 'deepseek2', 'it needs multi-head latent attention', 'qwen2moe'],
   ['safetensors', 'deepseek_v3', 'it needs multi-head latent attention', 'qwen2moe'],
   ['safetensors', 'glm4_moe', 'it needs a mixture of experts whose shared experts have no gate', 'qwen2moe'],

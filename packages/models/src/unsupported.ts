@@ -2,7 +2,6 @@
 
 /** What the programs of this package cannot express, in words that complete "it needs". */
 const needs = {
-  sinks: 'learned attention sinks and experts with clamped GLUs',
   latent: 'multi-head latent attention, whose cache holds latents with a separate rotary part',
   stateSpace: 'state-space layers (Mamba)',
   linear: 'the recurrence of RWKV',
@@ -30,7 +29,6 @@ export interface UnsupportedFamily {
 }
 
 const rows: readonly (readonly [names: string, need: keyof typeof needs, nearest: string])[] = [
-  ['gpt-oss gpt_oss', 'sinks', 'mixtral'],
   ['minicpm3', 'latent', 'granite'],
   ['deepseek2 deepseek_v2 deepseek_v3 kimi glm-dsa glm_moe_dsa glm4_moe_lite mistral4', 'latent', 'qwen2moe'],
   [

@@ -3,6 +3,7 @@ import { readBytes, type ByteSource, type StoredTensor, type TensorStore } from 
 import { checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { parseHeader, type Header } from './header.js';
 import { MAX_HEADER_BYTES } from './limits.js';
+import { withMxfp4 } from './mxfp4.js';
 import { findTensor, StoredSlice, type UnsupportedTensor } from './stored-slice.js';
 
 /** Options of `openSafetensors`. */
@@ -14,7 +15,7 @@ const openSafetensorsNames: OptionNames<OpenSafetensorsOptions> = { signal: true
 
 /** An open file. */
 export interface SafetensorsFile extends TensorStore {
-  /** The tensors that can be read, in the order of the data. */
+  /** The tensors that can be read, in the order of the data, then MXFP4 tensors, which files store as `_blocks` and `_scales`. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
   /** Tensors of a dtype that Winnow does not support (BOOL, U8, 8-bit floats, ...), in the order of the data. */
   readonly unsupported: ReadonlyMap<string, UnsupportedTensor>;
@@ -43,6 +44,15 @@ export async function openSafetensors(
   source: ByteSource,
   options: OpenSafetensorsOptions = {},
 ): Promise<SafetensorsFile> {
+  return openPart(source, options, false);
+}
+
+/** The same. @param isPart of a sharded checkpoint, whose tensors of blocks and scales may be in different files */
+export async function openPart(
+  source: ByteSource,
+  options: OpenSafetensorsOptions,
+  isPart: boolean,
+): Promise<SafetensorsFile> {
   try {
     checkOptions(options, openSafetensorsNames);
     const { entries, metadata } = await readHeader(source, options);
@@ -50,13 +60,14 @@ export async function openSafetensors(
     const unsupported = new Map<string, UnsupportedTensor>();
     for (const { name, type, shape, begin, end } of entries) {
       if (type.dtype === undefined) {
-        unsupported.set(name, { name, fileDType: type.name, shape, sizeBytes: end - begin });
+        const bytes = new StoredSlice(source, { name, dtype: 'i8', shape, begin, end });
+        const readable = type.name === 'U8' ? { bytes } : {};
+        unsupported.set(name, { name, fileDType: type.name, shape, sizeBytes: end - begin, ...readable });
       } else tensors.set(name, new StoredSlice(source, { name, dtype: type.dtype, shape, begin, end }));
     }
     const file: SafetensorsFile = {
       name: source.name,
-      tensors,
-      unsupported,
+      ...(isPart ? { tensors, unsupported } : withMxfp4({ tensors, unsupported })),
       metadata,
       tensor: (name) => findTensor(file, name),
       close: () => source.close(),

@@ -2,7 +2,8 @@
 import type { ByteSource, StoredTensor, TensorStore } from '@winnow/bytes';
 import { checkOptions, FormatError, type OptionNames } from '@winnow/tensor';
 import { shown } from './json-cursor.js';
-import { openSafetensors, type SafetensorsFile } from './safetensors-file.js';
+import { withMxfp4 } from './mxfp4.js';
+import { openPart, type SafetensorsFile } from './safetensors-file.js';
 import { parseShardIndex, type ShardIndex } from './shard-index.js';
 import { findTensor, type UnsupportedTensor } from './stored-slice.js';
 
@@ -81,6 +82,7 @@ export async function openShardedSafetensors(
     const store: ShardedSafetensors = {
       name,
       ...collected,
+      ...withMxfp4(collected),
       shardNames: index.shardNames,
       metadata,
       tensor: (tensorName) => findTensor(store, tensorName),
@@ -107,7 +109,7 @@ async function openAll(
       const shardName = shardNames[next++] as string;
       try {
         options.signal?.throwIfAborted();
-        shards.set(shardName, await openSafetensors(await openShard(shardName), openOptions));
+        shards.set(shardName, await openPart(await openShard(shardName), openOptions, true));
       } catch (error) {
         failure ??= { error };
       }

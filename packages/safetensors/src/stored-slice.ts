@@ -10,6 +10,8 @@ export interface UnsupportedTensor {
   readonly fileDType: string;
   readonly shape: Shape;
   readonly sizeBytes: number;
+  /** Of U8, to be read by `withMxfp4`. */
+  readonly bytes?: StoredTensor;
 }
 
 export class StoredSlice implements StoredTensor {

@@ -61,8 +61,9 @@ let sink: i32 = 0;
 /**
  * Runs attention with every context cut into `splits` splits or, with `cutsByToken`, as `cutContext` does it. Writes
  * partial states to `m`, `l` and `o`, or normalized outputs to `o` when `m` and `l` are 0.
+ * @param sinks learned sinks; 0 for none
  */
-export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsByToken: bool): void {
+export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsByToken: bool, sinks: usize): void {
   enterMass(0);
   stateM = m;
   stateL = l;
@@ -71,6 +72,7 @@ export function flashAttention(m: usize, l: usize, o: usize, splits: i32, cutsBy
   numSplits = splits;
   splitsByToken = cutsByToken && splits > 1;
   layFlashAttention(localScratch());
+  cache.enterSinks(sinks);
   tile.attendTiles(1, splits, true, 0, attendTile);
 }
 
@@ -277,8 +279,9 @@ function attendF64(lane: i32, begin: i32, limit: i32, output: usize, state: usiz
   const sums = (value + ((<usize>cache.valueDim) << 2) + 7) & ~7;
   const end = sums + ((<usize>cache.valueDim) << 3);
   memory.fill(sums, 0, end - sums);
-  let top: f64 = -Infinity;
-  let denominator: f64 = 0;
+  const hasSink = cache.sinkLogits !== 0 && tile.split === 0;
+  let top: f64 = hasSink ? floatAt(cache.sinkLogits, panels.headOfLane(lane)) : -Infinity;
+  let denominator: f64 = hasSink ? 1 : 0;
   for (let slot = begin; slot < limit; slot++) {
     const index = cache.slotIndex(tile.sequence, slot);
     if (!cache.isVisible(panels.positionOfLane(lane), cache.positionAt(index), cache.minDistance, cache.maxDistance))

@@ -24,6 +24,8 @@ export let softCap: f32 = 0;
 /** A query sees keys at distances of `minDistance` to `maxDistance`; keys after the query have negative distances. */
 export let minDistance: i32 = 0;
 export let maxDistance: i32 = 0;
+/** Address of the learned sinks; 0 without them. */
+export let sinkLogits: usize = 0;
 
 /** Base-2 logarithm of the block size, or -1. */
 let blockShift: i32 = 0;
@@ -44,6 +46,7 @@ export let hasEmptySlot: bool = false;
 
 /** Reads the operands of the current record. */
 export function enterCache(): void {
+  sinkLogits = 0;
   numTokens = inputs.q.numTokens;
   numHeads = inputs.q.numHeads;
   numKvHeads = inputs.keys.numKvHeads;
@@ -70,6 +73,11 @@ export function enterCache(): void {
   const window = inputs.attributes.window;
   maxDistance = window === 0 ? i32.MAX_VALUE : isCausal ? window - 1 : window >> 1;
   minDistance = isCausal ? 0 : -maxDistance;
+}
+
+/** Sets the learned sinks of the record, after `enterCache`. */
+export function enterSinks(address: usize): void {
+  sinkLogits = address;
 }
 
 export function positionOfToken(token: i32): i32 {

@@ -34,9 +34,13 @@ export function layRow(scratch: usize, keyScratch: usize, valueScratch: usize): 
   return rowState + ROW_STATE + cache.valueStride + 16;
 }
 
-/** Resets the state. */
-export function openRow(): void {
+/** Resets the state, which begins with the learned sink of the head if there are sinks. */
+export function openRow(head: i32 = 0): void {
   clearRow(rowState);
+  if (cache.sinkLogits !== 0) {
+    setFloat(rowState, 0, floatAt(cache.sinkLogits, head));
+    setFloat(rowState, 1, 1);
+  }
   numPushed = 0;
 }
 /** Queues a slot of the cache; ROW_SLOTS of them make a softmax step, and `flushRow` processes the remaining ones. */

@@ -216,6 +216,14 @@ export function clearPanel(panel: i32): void {
   memory.fill(outputsOf(panel), 0, outputBytes);
 }
 
+/** Adds the learned sinks of the heads to empty states: keys without values, relative to which the first sums are 1. */
+export function addSinks(): void {
+  for (let lane = 0; lane < numPanels << panelShift; lane++) {
+    setFloat(maxima, lane, floatAt(cache.sinkLogits, headOfLane(lane)));
+    setFloat(maxima + SUMS, lane, 1);
+  }
+}
+
 /** Writes `y = o / l` of a lane; false when an element is not finite. */
 export function writeLane(lane: i32, y: usize): bool {
   const sum = sumOfLane(lane);

@@ -58,7 +58,7 @@ export function attendTokens(t0: i32, t1: i32, head: i32, lanes: i32, attend: ()
   const tokenTile = tokensOfTile(lanes);
   for (let t = t0; t < t1; t += tokenTile) {
     for (let h = head * cache.groupSize; h < end; h += lanes) {
-      panels.openPanels(t, min<i32>(t1, t + tokenTile), h, min<i32>(end, h + lanes));
+      openTile(t, min<i32>(t1, t + tokenTile), h, min<i32>(end, h + lanes), 0);
       attend();
     }
   }
@@ -73,7 +73,7 @@ export function attendListed(list: usize, begin: i32, end: i32, head: i32, atten
   split = 0;
   const lastOfGroup = (head + 1) * cache.groupSize;
   for (let h = head * cache.groupSize; h < lastOfGroup; h += panels.LANES) {
-    panels.openPanels(begin, end, h, min<i32>(lastOfGroup, h + panels.LANES), list);
+    openTile(begin, end, h, min<i32>(lastOfGroup, h + panels.LANES), list);
     attend();
   }
 }
@@ -85,6 +85,7 @@ export function attendListed(list: usize, begin: i32, end: i32, head: i32, atten
 export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): void {
   const headsOfItem = hasMass ? cache.groupSize : groupSize;
   const numItems = (cache.numTokens * cache.numHeads) / headsOfItem;
+  split = 0;
   for (let item = nextItems(1); item < numItems; item = nextItems(1)) {
     const first = (item * headsOfItem) % cache.numHeads;
     openToken((item * headsOfItem) / cache.numHeads, first / cache.groupSize);
@@ -100,9 +101,15 @@ export function attendGroups(groupSize: i32, attend: (firstHead: i32) => void): 
 /** Calls `attend` for each tile of the current token and group of heads. */
 export function attendHeads(attend: () => void): void {
   for (let h = firstHead; h < lastHead; h += panels.LANES) {
-    panels.openPanels(token, token + 1, h, min<i32>(lastHead, h + panels.LANES));
+    openTile(token, token + 1, h, min<i32>(lastHead, h + panels.LANES), 0);
     attend();
   }
+}
+
+/** Opens the panels of a tile, with the sinks in the first split. */
+function openTile(t0: i32, t1: i32, h0: i32, h1: i32, list: usize): void {
+  panels.openPanels(t0, t1, h0, h1, list);
+  if (cache.sinkLogits !== 0 && split === 0) panels.addSinks();
 }
 
 function openToken(t: i32, head: i32): void {

@@ -292,8 +292,8 @@ export class valueNorms {
   }
 }
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-export class y {
+/** `[numHeads]` f32, optional */
+export class sinkLogits {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 12;
@@ -301,25 +301,19 @@ export class y {
   /* @inline */ static get address(): usize {
     return addressOf(12);
   }
-  /* @inline */ static rowAt(row: i32): usize {
-    return rowOf(12, row);
+  /* @inline */ static get isPresent(): bool {
+    return isPresent(12);
   }
   /* @inline */ static get numElements(): i32 {
     return countElements(12);
   }
-  /* @inline */ static get numTokens(): i32 {
-    return dim(12, 0);
-  }
   /* @inline */ static get numHeads(): i32 {
-    return dim(12, 1);
-  }
-  /* @inline */ static get valueDim(): i32 {
-    return dim(12, 2);
+    return dim(12, 0);
   }
 }
 
-/** `[numTokens, numHeads]` f32 */
-export class certificate {
+/** `[numTokens, numHeads, valueDim]` f32 */
+export class y {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 13;
@@ -339,10 +333,13 @@ export class certificate {
   /* @inline */ static get numHeads(): i32 {
     return dim(13, 1);
   }
+  /* @inline */ static get valueDim(): i32 {
+    return dim(13, 2);
+  }
 }
 
 /** `[numTokens, numHeads]` f32 */
-export class errorBound {
+export class certificate {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 14;
@@ -364,8 +361,8 @@ export class errorBound {
   }
 }
 
-/** `[numTokens, numKvHeads]` i32 */
-export class pages {
+/** `[numTokens, numHeads]` f32 */
+export class errorBound {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 15;
@@ -382,13 +379,13 @@ export class pages {
   /* @inline */ static get numTokens(): i32 {
     return dim(15, 0);
   }
-  /* @inline */ static get numKvHeads(): i32 {
+  /* @inline */ static get numHeads(): i32 {
     return dim(15, 1);
   }
 }
 
 /** `[numTokens, numKvHeads]` i32 */
-export class pairs {
+export class pages {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 16;
@@ -410,17 +407,14 @@ export class pairs {
   }
 }
 
-/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
-export class mass {
+/** `[numTokens, numKvHeads]` i32 */
+export class pairs {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 17;
   }
   /* @inline */ static get address(): usize {
     return addressOf(17);
-  }
-  /* @inline */ static get isPresent(): bool {
-    return isPresent(17);
   }
   /* @inline */ static rowAt(row: i32): usize {
     return rowOf(17, row);
@@ -434,11 +428,37 @@ export class mass {
   /* @inline */ static get numKvHeads(): i32 {
     return dim(17, 1);
   }
+}
+
+/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
+export class mass {
+  /** Position in the record. */
+  /* @inline */ static get index(): i32 {
+    return 18;
+  }
+  /* @inline */ static get address(): usize {
+    return addressOf(18);
+  }
+  /* @inline */ static get isPresent(): bool {
+    return isPresent(18);
+  }
+  /* @inline */ static rowAt(row: i32): usize {
+    return rowOf(18, row);
+  }
+  /* @inline */ static get numElements(): i32 {
+    return countElements(18);
+  }
+  /* @inline */ static get numTokens(): i32 {
+    return dim(18, 0);
+  }
+  /* @inline */ static get numKvHeads(): i32 {
+    return dim(18, 1);
+  }
   /* @inline */ static get maxBlocks(): i32 {
-    return dim(17, 2);
+    return dim(18, 2);
   }
   /* @inline */ static get blockSize(): i32 {
-    return dim(17, 3);
+    return dim(18, 3);
   }
 }
 

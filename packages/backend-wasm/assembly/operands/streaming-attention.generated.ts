@@ -211,8 +211,8 @@ export class sinkQ {
   }
 }
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-export class y {
+/** `[numHeads]` f32, optional */
+export class sinkLogits {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 9;
@@ -220,25 +220,19 @@ export class y {
   /* @inline */ static get address(): usize {
     return addressOf(9);
   }
-  /* @inline */ static rowAt(row: i32): usize {
-    return rowOf(9, row);
+  /* @inline */ static get isPresent(): bool {
+    return isPresent(9);
   }
   /* @inline */ static get numElements(): i32 {
     return countElements(9);
   }
-  /* @inline */ static get numTokens(): i32 {
-    return dim(9, 0);
-  }
   /* @inline */ static get numHeads(): i32 {
-    return dim(9, 1);
-  }
-  /* @inline */ static get valueDim(): i32 {
-    return dim(9, 2);
+    return dim(9, 0);
   }
 }
 
-/** `[numTokens]` i32 */
-export class pairs {
+/** `[numTokens, numHeads, valueDim]` f32 */
+export class y {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 10;
@@ -246,16 +240,25 @@ export class pairs {
   /* @inline */ static get address(): usize {
     return addressOf(10);
   }
+  /* @inline */ static rowAt(row: i32): usize {
+    return rowOf(10, row);
+  }
   /* @inline */ static get numElements(): i32 {
     return countElements(10);
   }
   /* @inline */ static get numTokens(): i32 {
     return dim(10, 0);
   }
+  /* @inline */ static get numHeads(): i32 {
+    return dim(10, 1);
+  }
+  /* @inline */ static get valueDim(): i32 {
+    return dim(10, 2);
+  }
 }
 
-/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
-export class mass {
+/** `[numTokens]` i32 */
+export class pairs {
   /** Position in the record. */
   /* @inline */ static get index(): i32 {
     return 11;
@@ -263,26 +266,43 @@ export class mass {
   /* @inline */ static get address(): usize {
     return addressOf(11);
   }
-  /* @inline */ static get isPresent(): bool {
-    return isPresent(11);
-  }
-  /* @inline */ static rowAt(row: i32): usize {
-    return rowOf(11, row);
-  }
   /* @inline */ static get numElements(): i32 {
     return countElements(11);
   }
   /* @inline */ static get numTokens(): i32 {
     return dim(11, 0);
   }
+}
+
+/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
+export class mass {
+  /** Position in the record. */
+  /* @inline */ static get index(): i32 {
+    return 12;
+  }
+  /* @inline */ static get address(): usize {
+    return addressOf(12);
+  }
+  /* @inline */ static get isPresent(): bool {
+    return isPresent(12);
+  }
+  /* @inline */ static rowAt(row: i32): usize {
+    return rowOf(12, row);
+  }
+  /* @inline */ static get numElements(): i32 {
+    return countElements(12);
+  }
+  /* @inline */ static get numTokens(): i32 {
+    return dim(12, 0);
+  }
   /* @inline */ static get numKvHeads(): i32 {
-    return dim(11, 1);
+    return dim(12, 1);
   }
   /* @inline */ static get maxBlocks(): i32 {
-    return dim(11, 2);
+    return dim(12, 2);
   }
   /* @inline */ static get blockSize(): i32 {
-    return dim(11, 3);
+    return dim(12, 3);
   }
 }
 

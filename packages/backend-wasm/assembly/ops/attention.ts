@@ -11,11 +11,12 @@ import { phaseBarrier, nextItems } from '../runtime/threads';
 export function attention(): void {
   const rows = op.q.numTokens * op.q.numHeads;
   const numSplits = countSplits();
-  if (numSplits === 1) return flashAttention(0, 0, op.y.address, 1, true);
+  const sinks = op.sinkLogits.isPresent ? op.sinkLogits.address : 0;
+  if (numSplits === 1) return flashAttention(0, 0, op.y.address, 1, true, sinks);
   const m = sharedScratch();
   const l = m + ((<usize>(numSplits * rows)) << 2);
   const o = l + ((<usize>(numSplits * rows)) << 2);
-  flashAttention(m, l, o, numSplits, true);
+  flashAttention(m, l, o, numSplits, true, sinks);
   phaseBarrier();
   for (let row = nextItems(1); row < rows; row = nextItems(1)) {
     openState(m, l, o, row, cache.valueDim);

@@ -26,6 +26,7 @@ let tops: usize = 0; // f32 [group] the largest bound
 
 export function pageTopkAttention(): void {
   pageTopkAttentionScratch(localScratch());
+  if (op.sinkLogits.isPresent) cache.enterSinks(op.sinkLogits.address);
   enterMass(op.mass.isPresent ? op.mass.address : 0);
   tile.attendGroups(cache.groupSize, attendGroup);
 }

@@ -22,6 +22,7 @@ const GLU: i32 = 2;
 const SOFT_CAP: i32 = 3;
 const MULTIPLY: i32 = 4;
 const SCALE: i32 = 5;
+const CLAMPED_GLU: i32 = 6;
 
 export function add(): void {
   run(ADD, 0, Add.a.address, Add.b.address, Add.y.address, Add.a.numElements, 0);
@@ -48,6 +49,8 @@ export function glu(): void {
   const kind = Glu.attributes.kind;
   const a = Glu.gate.address;
   const b = Glu.up.address;
+  const limit = Glu.attributes.limit;
+  if (limit > 0) return run(CLAMPED_GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, limit);
   if (Glu.count.isPresent) runColumns(GLU, kind, a, b, Glu.y.address, Glu.count.address);
   else run(GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, 0);
 }
@@ -96,6 +99,11 @@ export function activateRow(kind: i32, x: usize, count: i32): void {
   if (op === GLU) return f32x4.mul(activate(kind, a), b);
   if (op === ACTIVATION) return activate(kind, a);
   const bound = f32x4.splat(number);
+  if (op === CLAMPED_GLU) {
+    const alpha = f32x4.splat(Glu.attributes.alpha);
+    const gate = f32x4.div(activate(kind, f32x4.mul(alpha, f32x4.min(a, bound))), alpha);
+    return f32x4.mul(gate, f32x4.add(f32x4.max(f32x4.neg(bound), f32x4.min(b, bound)), f32x4.splat(1)));
+  }
   return f32x4.mul(bound, tanh4(f32x4.div(a, bound)));
 }
 

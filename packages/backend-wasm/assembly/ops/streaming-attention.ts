@@ -28,6 +28,7 @@ let limit: i32 = 0;
 
 export function streamingAttention(): void {
   streamingAttentionScratch(localScratch());
+  if (op.sinkLogits.isPresent) cache.enterSinks(op.sinkLogits.address);
   enterMass(op.mass.isPresent ? op.mass.address : 0);
   scannedRun = -1;
   tile.attendTiles(1, 1, false, op.y.address, attendTile);
@@ -176,7 +177,7 @@ function countPairs(token: i32): void {
 
 /** Attends a single query to visible keys only: hidden keys that are not finite must not reach the output. */
 function attendAlone(row: i32, position: i32, y: usize): void {
-  openRow();
+  openRow(row % cache.numHeads);
   for (let pass = 0; pass < 2; pass++) {
     const from = pass === 1 && op.sinkQ.isPresent ? op.sinkQ.address : cache.queryAt(0);
     const query = from + <usize>row * cache.keyStride;

@@ -60,6 +60,7 @@ import {
 import { scatterRows } from '../ops/scatter-rows';
 import { verifiedTopkAttention, verifiedTopkAttentionScratch } from '../ops/verified-topk-attention';
 import { deltaCorrection, deltaCorrectionScratch } from '../ops/delta-correction';
+import { expertBias } from '../ops/expert-bias';
 import { repackWeights, restoreWeights } from '../gemm/repack';
 import { repackNeurons, restoreNeurons } from '../ffn/repack-neurons';
 import { probe } from './probe';
@@ -76,7 +77,6 @@ export function numOperands(opcode: i32): i32 {
     case 8: // add
     case 10: // gather-rows
     case 11: // position-append
-    case 16: // attention-finish
     case 18: // top-k
     case 20: // multiply
     case 22: // scale-rows
@@ -93,6 +93,7 @@ export function numOperands(opcode: i32): i32 {
     case 40: // state-carry
     case 43: // active-neurons
     case 45: // gather-columns
+    case 53: // expert-bias
       return 4;
     case 5: // softmax
     case 9: // soft-cap
@@ -104,21 +105,22 @@ export function numOperands(opcode: i32): i32 {
     case 42: // hadamard
       return 2;
     case 12: // kv-append
+    case 16: // attention-finish
     case 25: // expert-matmul
       return 5;
     case 13: // attention
-    case 15: // attention-merge
-      return 9;
+    case 28: // gated-delta
+    case 41: // attention-mass
+      return 10;
     case 14: // attention-partial
     case 37: // oracle-topk-attention
       return 11;
+    case 15: // attention-merge
+      return 9;
     case 27: // short-conv
     case 30: // block-box-append
     case 44: // sparse-matmul
       return 7;
-    case 28: // gated-delta
-    case 41: // attention-mass
-      return 10;
     case 29: // block-mean-append
     case 46: // sparse-combine
     case 47: // sparse-feed-forward
@@ -126,13 +128,13 @@ export function numOperands(opcode: i32): i32 {
     case 33: // subquadratic-attention
       return 14;
     case 34: // streaming-attention
-      return 12;
+      return 13;
     case 35: // sparq-attention
     case 51: // verified-topk-attention
     case 52: // delta-correction
       return 15;
     case 36: // page-topk-attention
-      return 18;
+      return 19;
     case 38: // h2o-attention
       return 17;
     case JOB_OPCODE_REPACK:
@@ -179,6 +181,7 @@ export function workOf(opcode: i32): f64 {
     case 42: // hadamard
     case 45: // gather-columns
     case 48: // scatter-rows
+    case 53: // expert-bias
       return <f64>countElements(0);
     case 7: // glu
       return 8 * <f64>countElements(0);
@@ -460,6 +463,9 @@ export function execute(opcode: i32): void {
       return;
     case 52: // delta-correction
       deltaCorrection();
+      return;
+    case 53: // expert-bias
+      expertBias();
       return;
     case JOB_OPCODE_REPACK:
       repackWeights();

@@ -51,6 +51,7 @@ const names = [
   'scatter-rows',
   'verified-topk-attention',
   'delta-correction',
+  'expert-bias',
 ] as const;
 
 export type KernelOp = (typeof names)[number];

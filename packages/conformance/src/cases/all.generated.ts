@@ -14,6 +14,7 @@ import { blockMeanAppendCases } from './block-mean-append.js';
 import { clampPositionsCases } from './clamp-positions.js';
 import { deltaCorrectionCases } from './delta-correction.js';
 import { embeddingLookupCases } from './embedding-lookup.js';
+import { expertBiasCases } from './expert-bias.js';
 import { expertCombineCases } from './expert-combine.js';
 import { expertMatmulCases } from './expert-matmul.js';
 import { expertRouteCases } from './expert-route.js';
@@ -70,6 +71,7 @@ export const kernelCases: Readonly<Record<string, readonly KernelCase[]>> = {
   'clamp-positions': clampPositionsCases,
   'delta-correction': deltaCorrectionCases,
   'embedding-lookup': embeddingLookupCases,
+  'expert-bias': expertBiasCases,
   'expert-combine': expertCombineCases,
   'expert-matmul': expertMatmulCases,
   'expert-route': expertRouteCases,

@@ -10,11 +10,11 @@ export const attentionCases: readonly KernelCase[] = attentionSetups.map((setup)
   dtypes: { keys: setup.keyDType, values: setup.valueDType },
   attributes: attentionAttributes(setup),
   create(rng, arithmetic) {
-    const { inputs, seen } = createAttention(setup, rng, arithmetic);
+    const { inputs, seen, sink } = createAttention(setup, rng, arithmetic);
     const { numHeads, valueDim, queries } = setup;
     const rows = queries.flatMap((_, query) =>
       Array.from({ length: numHeads }, (_, head) => {
-        const keys = seen(query, head);
+        const keys = [...seen(query, head), ...sink(head)];
         return keys.length === 0 ? undefined : attentionSums(keys, valueDim, arithmetic);
       }),
     );

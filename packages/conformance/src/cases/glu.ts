@@ -27,7 +27,37 @@ function gluCase(kind: ActivationKind, numRows: number, length: number, count?: 
   };
 }
 
+/**
+ * The clamped GLU: the activation and its argument, two roundings off, which an activation amplifies by at most 1.2; then the
+ * quotient, the sum and the product.
+ */
+function clampedCase(kind: ActivationKind, length: number, limit: number, alpha: number): KernelCase {
+  return {
+    op: 'glu',
+    name: `${kind}, clamped to ${limit}, alpha ${alpha}, 3 x ${length}`,
+    dtypes: {},
+    attributes: { kind, limit, alpha },
+    create(rng, arithmetic) {
+      const { unit, tiny } = arithmetic;
+      const gate = gaussianWith(rng, [3, length], specials, 0);
+      const up = gaussian(rng, [3, length], 2 * limit, 0);
+      const [gates, ups] = [numbersOf(gate), numbersOf(up)];
+      const y = close(gates.length, (i) => {
+        const argument = alpha * (gates[i] > limit ? limit : gates[i]);
+        const [value, bound] = activationTruth(kind, argument, arithmetic);
+        const factor = (Math.abs(ups[i]) > limit ? Math.sign(ups[i]) * limit : ups[i]) + 1;
+        const product = (value / alpha) * factor;
+        const error = (bound + 1.2 * 2 * unit * Math.abs(argument)) / alpha;
+        return [product, error * Math.abs(factor) + 4 * unit * Math.abs(product) + tiny];
+      });
+      return { inputs: { gate, up }, expected: { y } };
+    },
+  };
+}
+
 export const gluCases: readonly KernelCase[] = activationKinds.flatMap((kind) => [
   ...lengths.map((length) => gluCase(kind, 3, length)),
   ...countedColumns.map(([numRows, count, length]) => gluCase(kind, numRows, length, count)),
+  ...[1, 5, 64].map((length) => clampedCase(kind, length, 7, 1.702)),
+  clampedCase(kind, 33, 0.5, 1),
 ]);

@@ -11,7 +11,14 @@ import {
 } from '../setups/attention-setup.js';
 import { boundOf, randomBoxes, type Boxes } from '../setups/page-boxes.js';
 import { attended, inputNumbers, integers, masses, rowOf, summaryIndex } from '../setups/sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
+import {
+  chunkOf,
+  massSetups,
+  severalSequences,
+  sinkSetups,
+  sparseSetup,
+  sparseSetups,
+} from '../setups/sparse-setups.js';
 import { close, floats, integersOf } from '../values.js';
 
 interface Sparsity {
@@ -183,7 +190,7 @@ class HeadGroup {
   }
 
   #keysOf(g: number): SeenKey[] {
-    return this.kept.flatMap(({ keys }) => keys[g]);
+    return [...this.#truth.problem.sink(this.#heads[g]), ...this.kept.flatMap(({ keys }) => keys[g])];
   }
 
   /** The certificate of a query head and its error bound. */
@@ -239,5 +246,9 @@ export const pageTopKAttentionCases: readonly KernelCase[] = [
   }),
   ...[2, 4, 8].map((numParts) => pageCase(sparseSetup('long', long), { numParts, budget: 9, sinks: 1, local: 9 })),
   pageCase(sparseSetup('capped', { ...long, softCap: 4 }), { budget: 5 }),
+  ...sinkSetups.map((setup) => pageCase(setup, { budget: 2, sinks: 2, local: 5, mass: setup.sinkSpread === 1 })),
+  ...[0.05, 0.4].map((epsilon) =>
+    pageCase(sparseSetup('long, learned sinks', { ...long, sinkSpread: 2 }), { epsilon, local: 20 }),
+  ),
   pageCase(sparseSetup('model window of 60', { ...long, window: 60 }), { budget: 3, sinks: 50, local: 4 }),
 ];

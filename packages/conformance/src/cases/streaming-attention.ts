@@ -1,7 +1,14 @@
 import type { KernelCase } from '../kernel-case.js';
 import { attentionAttributes, createAttention, type AttentionSetup } from '../setups/attention-setup.js';
 import { attended, integers, masses, rowsOf } from '../setups/sparse-setup.js';
-import { chunkOf, massSetups, severalSequences, sparseSetup, sparseSetups } from '../setups/sparse-setups.js';
+import {
+  chunkOf,
+  massSetups,
+  severalSequences,
+  sinkSetups,
+  sparseSetup,
+  sparseSetups,
+} from '../setups/sparse-setups.js';
 import { gaussian, numbersOf } from '../values.js';
 
 function streamingCase(setup: AttentionSetup, local: number, sinks: number, remaps = true, mass = false): KernelCase {
@@ -18,6 +25,7 @@ function streamingCase(setup: AttentionSetup, local: number, sinks: number, rema
       const rows = rowsOf(setup).map(({ query, head }) => {
         const begin = queries[query][1] - local + 1;
         return [
+          ...problem.sink(head),
           ...problem.seen(query, head, remapped).filter(({ position }) => position < Math.min(begin, sinks)),
           ...problem.seen(query, head).filter(({ position }) => position >= begin),
         ];
@@ -26,7 +34,7 @@ function streamingCase(setup: AttentionSetup, local: number, sinks: number, rema
         inputs: { ...problem.inputs, ...(remaps ? { sinkQ } : {}) },
         expected: {
           y: attended(rows, valueDim, arithmetic),
-          pairs: integers(queries.map((_, query) => rows[query * numHeads].length)),
+          pairs: integers(queries.map((_, query) => rows[query * numHeads].filter(({ slot }) => slot >= 0).length)),
           ...(mass ? { mass: masses(problem, setup, rows, arithmetic) } : {}),
         },
       };
@@ -49,4 +57,5 @@ export const streamingAttentionCases: readonly KernelCase[] = [
   streamingCase(sparseSetup('any order, model window of 4', { ...shuffled, window: 4 }), 8, 30),
   streamingCase(sparseSetup('prefill', { contextLengths: [150], queries: chunkOf(150, 30) }), 20, 5),
   streamingCase(sparseSetup('prefill', { contextLengths: [150], queries: chunkOf(150), softCap: 9 }), 70, 20),
+  ...sinkSetups.map((setup) => streamingCase(setup, 9, 3, true, setup.sinkSpread === 1)),
 ];

@@ -28,6 +28,8 @@ export interface AttentionSetup {
   readonly causal: boolean;
   readonly window: number;
   readonly softCap: number;
+  /** Standard deviation of learned sinks. Default: there are none. */
+  readonly sinkSpread?: number;
 }
 
 /** A logical slot: its position and its rows for each KV head. */
@@ -62,6 +64,8 @@ export interface AttentionProblem {
   readonly scale: number;
   /** Visible keys of head `head` of query `query`, by logical slot; `from` may hold other queries `[T, N, H]`. */
   seen(query: number, head: number, from?: Float64Array): SeenKey[];
+  /** The sink of a head as a key without slot and value; empty without sinks. */
+  sink(head: number): SeenKey[];
   /** The logit of a query head with any key. */
   meet(query: number, head: number, key: Float64Array, from?: Float64Array): Logit;
 }
@@ -79,6 +83,7 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
   const q = gaussian(rng, [queries.length, numHeads, headDim], 2, 0);
   const qs = numbersOf(q);
   const scale = Math.fround(1 / Math.sqrt(headDim));
+  const sinkLogits = setup.sinkSpread === undefined ? undefined : gaussian(rng, [numHeads], setup.sinkSpread);
   const meet = (query: number, head: number, key: Float64Array, from = qs): Logit => {
     const begin = (query * numHeads + head) * headDim;
     return scaledProduct(from.subarray(begin, begin + headDim), key, scale, setup.softCap, arithmetic);
@@ -90,8 +95,14 @@ export function createAttention(setup: AttentionSetup, rng: Rng, arithmetic: Ari
       sequences: queryIntegers(setup, 0),
       ...cache.inputs,
       contextLengths: ints([contextLengths.length], contextLengths),
+      ...(sinkLogits === undefined ? {} : { sinkLogits }),
     },
     scale,
+    sink(head) {
+      if (sinkLogits === undefined) return [];
+      const [key, value] = [new Float64Array(headDim), new Float64Array(setup.valueDim)];
+      return [{ slot: -1, position: -1, key, value, logit: numbersOf(sinkLogits)[head], logitError: 0 }];
+    },
     meet,
     seen(query, head, from) {
       const [sequence, position] = queries[query];

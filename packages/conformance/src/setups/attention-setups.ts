@@ -115,6 +115,13 @@ export const attentionSetups: readonly AttentionSetup[] = [
       setup(`${dtype} cache, several sequences`, { ...paged, ...dtypes }),
     ];
   }),
+  ...[1, 4, 60].map((sinkSpread) => setup(`sinks of ${sinkSpread}`, { ...paged, sinkSpread })),
+  setup('sinks, cap and window', { ...paged, softCap: 20, window: 5, sinkSpread: 2 }),
+  setup('sinks, everything out of the window', { queries: [[0, 40]], window: 4, sinkSpread: 2 }),
+  // a context that kernels split
+  setup('sinks, decode after 700', { contextLengths: [700], queries: [[0, 699]], sinkSpread: 4 }),
+  setup('sinks, prefill of 40', { contextLengths: [40], queries: prefill(40), numHeads: 6, sinkSpread: 4 }),
+  setup('sinks, eight heads per KV head', { ...wide, sinkSpread: 4 }),
   setup('eight heads per KV head', wide),
   setup('eight heads per KV head, some slots empty', { ...wide, ...paged, blockSize: 16 }),
   setup('eight heads per KV head, window', { ...wide, window: 70, softCap: 20 }),

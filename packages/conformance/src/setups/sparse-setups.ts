@@ -52,6 +52,23 @@ export const massSetups: readonly AttentionSetup[] = [
   }),
 ];
 
+/** Problems with learned sinks, which are below, among and far above the logits. */
+export const sinkSetups: readonly AttentionSetup[] = [
+  ...[1, 4, 60].map((sinkSpread) =>
+    sparseSetup(`sinks of ${sinkSpread}`, { ...severalSequences, isShuffled: true, sinkSpread }),
+  ),
+  sparseSetup('sinks, nothing in the cache', { contextLengths: [0], queries: [[0, 0]], sinkSpread: 1 }),
+  sparseSetup('sinks, cap of 5, model window of 15', { ...severalSequences, softCap: 5, window: 15, sinkSpread: 3 }),
+  sparseSetup('sinks, 70 heads on 1 KV head', { ...severalSequences, numHeads: 70, numKvHeads: 1, sinkSpread: 4 }),
+  sparseSetup('sinks, prefill', {
+    contextLengths: [150],
+    queries: chunkOf(150, 90),
+    numHeads: 5,
+    numKvHeads: 1,
+    sinkSpread: 4,
+  }),
+];
+
 /** Problems for every policy. */
 export const sparseSetups: readonly AttentionSetup[] = [
   ...[1, 2, 7, 8, 9, 33, 130].map((length) =>

@@ -137,7 +137,7 @@ export class TieredAttention {
 
   readonly lower: AttentionLowering = (b, node) => {
     const { numRows, numParts, attention, mayChoose, onLayer } = this.#options;
-    const { layer, q, positions, sequences, kv, scale, window, softCap } = node;
+    const { layer, q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
     const { queryRows, stateRows } = this.#rowsIn(b);
     const shape = shapeOf(node);
     const boundary = `tiers.${layer}`;
@@ -148,10 +148,11 @@ export class TieredAttention {
     b.append('scatter-rows', { x, rows: queryRows }, {}, { y: tensors.queries });
     b.boundary(boundary);
     onLayer({ layer, boundary, shape, policy });
-    const { m: m2, l: l2, o: o2 } = gatherStates(b, tensors, stateRows, shape);
-    if (mayChoose && policy !== undefined) return b.activation('attention-finish', { l: l2, o: o2 });
+    const cold = gatherStates(b, tensors, stateRows, shape);
+    if (mayChoose && policy !== undefined) return finish(b, cold, sinkLogits);
     const hot = b.append('attention-partial', { q, positions, sequences, ...kv }, { scale, window, softCap, numParts });
-    return finish(b, { ...hot, m2, l2, o2 });
+    const { m: m2, l: l2, o: o2 } = cold;
+    return finish(b, b.append('attention-merge', { ...hot, m2, l2, o2 }), sinkLogits);
   };
 
   #rowsIn(b: ProgramBuilder): TierRows {
@@ -162,9 +163,8 @@ export class TieredAttention {
   }
 }
 
-function finish(b: ProgramBuilder, states: OpInputs): ProgramTensor {
-  const { l, o } = b.append('attention-merge', states);
-  return b.activation('attention-finish', { l, o });
+function finish(b: ProgramBuilder, { m, l, o }: OpInputs, sinkLogits: ProgramTensor | undefined): ProgramTensor {
+  return b.activation('attention-finish', sinkLogits === undefined ? { l, o } : { l, o, m, sinkLogits });
 }
 
 /** Sizes of a program that merges a chunk into the states. */

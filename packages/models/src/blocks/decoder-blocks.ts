@@ -100,7 +100,7 @@ export function linearRows(
 }
 
 /** Options that differ between attention blocks. */
-export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap'> {
+export interface AttentionOptions extends Pick<AttentionRequest, 'window' | 'softCap' | 'sinkLogits'> {
   readonly rotary?: Rotary;
   /** Default: `1 / sqrt(headDim)`. */
   readonly scale?: number;
@@ -113,7 +113,7 @@ export function attentionBlock(
   step: DecoderStep,
   layer: number,
   x: ProgramTensor,
-  { rotary, scale, window, softCap, normalizeHeads }: AttentionOptions,
+  { rotary, scale, window, softCap, sinkLogits, normalizeHeads }: AttentionOptions,
 ): ProgramTensor {
   const { b, config, positions } = step;
   const { numHeads, numKvHeads, headDim } = config;
@@ -131,6 +131,7 @@ export function attentionBlock(
     scale: scale ?? 1 / Math.sqrt(headDim),
     ...(window === undefined ? {} : { window }),
     ...(softCap === undefined ? {} : { softCap }),
+    ...(sinkLogits === undefined ? {} : { sinkLogits }),
     rotateQuery: (at) => rotate(query, at),
   });
   return linear(step, `blk.${layer}.attn_output`, b.reshape(y, ['T', numHeads * headDim]));

@@ -1,5 +1,7 @@
 /** Mixtures of experts: their settings and tensors in both formats, and the records of their layers. */
+import type { StoredTensor } from '@winnow/bytes';
 import type { ProgramTensor } from '@winnow/ops';
+import { dtypeInfo } from '@winnow/tensor';
 import type { Fields } from '../file/fields.js';
 import type { WeightRequest } from '../file/weights.js';
 import type { ModelFile } from '../program/architecture.js';
@@ -116,6 +118,10 @@ export interface HubExpertNames {
   readonly router?: string;
   /** The stacked gate and up matrices as one tensor, and the stacked down matrices. Default: `experts.gate_up_proj`, `experts.DOWN`. */
   readonly stacked?: readonly [both: string, down: string];
+  /** Whether the stacked matrices are stored as `[inputs, outputs]`, unless quantized, and gate and up with alternating columns. */
+  readonly isInterleaved?: boolean;
+  /** Whether the router and the experts have biases. */
+  readonly hasBias?: boolean;
 }
 
 /** The router and the stacked matrices of a layer's experts, which the file stores stacked, fused or separately. */
@@ -124,37 +130,71 @@ export function expertTensors(
   { hiddenDim }: DecoderConfig,
   { numExperts, ffnDim, sharedFfnDim }: ExpertConfig,
   layer: number,
-  { module = 'mlp', matrices = ['gate_proj', 'up_proj', 'down_proj'], router = 'gate', stacked }: HubExpertNames = {},
+  layout: HubExpertNames = {},
 ): WeightRequest[] {
-  const { tensors } = file.store;
   const names = tensorNames(file);
-  const [own, hub] = [`blk.${layer}`, `model.layers.${layer}.${module}`];
-  const [bothName, downName] = stacked ?? ['experts.gate_up_proj', `experts.${matrices[2]}`];
-  const fusedName = names.isHub ? `${hub}.${bothName}` : `${own}.ffn_gate_up_exps.weight`;
-  const isFused = tensors.has(fusedName);
+  const hub = `model.layers.${layer}.${layout.module ?? 'mlp'}`;
   const shapes = { gate: [ffnDim, hiddenDim], up: [ffnDim, hiddenDim], down: [hiddenDim, ffnDim] } as const;
-  const stack = (kind: ExpertMatrix, index: number): WeightRequest => {
-    const name = expertMatrixName(layer, kind);
-    const shape = [numExperts, ...shapes[kind]];
-    if (isFused && kind !== 'down') {
-      return { name, storedName: fusedName, shape, rows: { begin: index * ffnDim, total: 2 * ffnDim, step: 1 } };
-    }
-    const hubName = kind === 'down' ? downName : `experts.${matrices[index] as string}`;
-    // older files have one tensor per expert
-    const single = (expert: number): string =>
-      names.isHub
-        ? `${hub}.experts.${expert}.${matrices[index] as string}.weight`
-        : `${own}.ffn_${kind}.${expert}.weight`;
-    const isSplit = tensors.has(single(0));
-    const stackOf = isSplit ? Array.from({ length: numExperts }, (_, expert) => single(expert)) : undefined;
-    const storedName = names.isHub ? `${hub}.${hubName}` : name;
-    return { name, storedName, shape, ...(stackOf === undefined ? {} : { stackOf }) };
-  };
+  const bias = layout.hasBias === true ? 'required' : 'none';
+  const routerNames = [`blk.${layer}.ffn_gate_inp`, `${hub}.${layout.router ?? 'gate'}`] as const;
   return [
-    ...names.matrix([`${own}.ffn_gate_inp`, `${hub}.${router}`], [numExperts, hiddenDim], 'none'),
-    ...expertMatrices.map(stack),
+    ...names.matrix(routerNames, [numExperts, hiddenDim], bias),
+    ...expertMatrices.flatMap((kind) =>
+      stackTensors(file, { kind, layer, hub, layout, shape: [numExperts, ...shapes[kind]] }),
+    ),
     ...(sharedFfnDim === 0 ? [] : sharedTensors(file, hiddenDim, sharedFfnDim, layer, hub)),
   ];
+}
+
+/** The matrices of one kind of all experts of a layer. */
+interface ExpertStack {
+  readonly kind: ExpertMatrix;
+  readonly layer: number;
+  /** Module of the layer's experts in Hugging Face checkpoints. */
+  readonly hub: string;
+  readonly layout: HubExpertNames;
+  readonly shape: readonly [numExperts: number, numOutputs: number, numInputs: number];
+}
+
+function stackTensors(file: ModelFile, { kind, layer, hub, layout, shape }: ExpertStack): WeightRequest[] {
+  const { matrices = ['gate_proj', 'up_proj', 'down_proj'], isInterleaved = false, hasBias = false } = layout;
+  const { tensors } = file.store;
+  const { isHub } = tensorNames(file);
+  const index = expertMatrices.indexOf(kind);
+  const [numExperts, numOutputs] = shape;
+  const name = expertMatrixName(layer, kind);
+  const [both, down] = layout.stacked ?? ['experts.gate_up_proj', `experts.${matrices[2]}`];
+  const fused = isHub ? `${hub}.${both}` : `blk.${layer}.ffn_gate_up_exps.weight`;
+  const isFused = kind !== 'down' && tensors.has(fused);
+  const own = isHub ? `${hub}.${kind === 'down' ? down : `experts.${matrices[index] as string}`}` : name;
+  const storedName = isFused ? fused : own;
+  const step = isHub && isInterleaved ? 2 : 1;
+  const begin = step === 2 ? index : index * numOutputs;
+  const rows = isFused ? { rows: { begin, total: 2 * numOutputs, step } } : {};
+  const isTransposed = isHub && isInterleaved && !isBlocks(tensors.get(storedName));
+  // older files have one tensor per expert
+  const single = (expert: number): string =>
+    isHub
+      ? `${hub}.experts.${expert}.${matrices[index] as string}.weight`
+      : `blk.${layer}.ffn_${kind}.${expert}.weight`;
+  const isSplit = !isFused && tensors.has(single(0));
+  const stackOf = isSplit ? { stackOf: Array.from({ length: numExperts }, (_, expert) => single(expert)) } : {};
+  const biasName = expertBiasName(layer, kind);
+  const storedBias = isHub ? `${storedName}_bias` : storedName.replace(/weight$/, 'bias');
+  const biasShape = [numExperts, numOutputs];
+  return [
+    { name, storedName, shape, ...rows, ...stackOf, ...(isTransposed ? { storedAs: 'transposed' } : {}) },
+    ...(hasBias ? [{ name: biasName, storedName: storedBias, shape: biasShape, ...rows, isFloat: true }] : []),
+  ];
+}
+
+function isBlocks(stored: StoredTensor | undefined): boolean {
+  return stored !== undefined && dtypeInfo(stored.dtype).blockSize > 1;
+}
+
+/** Name of the biases `[X, O]` of a layer's experts. */
+function expertBiasName(layer: number, matrix: ExpertMatrix): string {
+  return `blk.${layer}.ffn_${matrix}_exps.bias`;
 }
 
 function sharedTensors(
@@ -213,6 +253,10 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
   const { numChosen } = experts;
   const { ids, weights } = route(step, layer, x, experts);
   const input = b.reshape(x, ['T', 1, config.hiddenDim]);
+  const biased = (kind: ExpertMatrix, y: ProgramTensor): ProgramTensor => {
+    const bias = step.optionalWeight(expertBiasName(layer, kind));
+    return bias === undefined ? y : b.activation('expert-bias', { x: y, ids, bias });
+  };
   /** The results of the experts of a pass, `[T, K, E]`. */
   const writePass = (pass: ExpertPass | undefined): ProgramTensor => {
     const product = (kind: ExpertMatrix, rows: ProgramTensor): ProgramTensor =>
@@ -222,9 +266,10 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
         weight: pass === undefined ? weight(expertMatrixName(layer, kind)) : pass.matrix(kind),
         slots: pass?.slots,
       });
-    const gate = product('gate', input);
-    const up = product('up', input);
-    return product('down', b.activation('glu', { gate, up }, { kind: config.activation }));
+    const gate = biased('gate', product('gate', input));
+    const up = biased('up', product('up', input));
+    // experts of other passes have only their biases here, and 0 in the product
+    return product('down', b.activation('glu', { gate, up }, { kind: config.activation, ...experts.clamp }));
   };
   const node: LayerExperts = {
     layer,
@@ -239,7 +284,7 @@ function expertFeedForward(step: DecoderStep, layer: number, x: ProgramTensor, e
     const some = writePass(pass);
     products = products === undefined ? some : add(step, products, some);
   }
-  const y = b.activation('expert-combine', { x: products, weights });
+  const y = b.activation('expert-combine', { x: biased('down', products as ProgramTensor), weights });
   return experts.sharedFfnDim === 0 ? y : add(step, y, sharedExpert(step, layer, x));
 }
 
@@ -251,7 +296,8 @@ function route(
   { numChosen, score, normalize, scale }: ExpertConfig,
 ): Record<'ids' | 'weights', ProgramTensor> {
   const own = `blk.${layer}`;
-  const logits = b.activation('matmul', { x, weight: weight(`${own}.ffn_gate_inp.weight`) });
+  const router = { weight: weight(`${own}.ffn_gate_inp.weight`), bias: optionalWeight(`${own}.ffn_gate_inp.bias`) };
+  const logits = b.activation('matmul', { x, ...router });
   const bias = optionalWeight(`${own}.exp_probs_b.bias`);
   const routed = b.append('expert-route', { logits, bias }, { k: numChosen, score, normalize: normalize, scale });
   return routed as Record<'ids' | 'weights', ProgramTensor>;

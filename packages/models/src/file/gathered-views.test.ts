@@ -1,6 +1,6 @@
 import type { StoredTensor } from '@winnow/bytes';
 import { expect, it } from 'vitest';
-import { gatheredRowsView } from './gathered-views.js';
+import { gatheredRowsView, matrixRowsView } from './gathered-views.js';
 
 it('a view of gathered rows reads any range: parts of a row, one row, several', async () => {
   const [numRows, rowBytes] = [6, 8];
@@ -21,4 +21,20 @@ it('a view of gathered rows reads any range: parts of a row, one row, several', 
       expect([...target]).toEqual(expected.slice(begin, begin + target.length));
     }
   }
+});
+
+it('every second row of each matrix of a stack', async () => {
+  const values = Float32Array.from({ length: 12 }, (_, i) => i);
+  const bytes = new Uint8Array(values.buffer);
+  const stored: StoredTensor = {
+    ...{ name: 'x', dtype: 'f32', shape: [2, 6], sizeBytes: bytes.length },
+    async read(target, { byteOffset = 0 } = {}) {
+      target.set(bytes.subarray(byteOffset, byteOffset + target.length));
+    },
+  };
+  const view = matrixRowsView(stored, 1, 3, 2);
+  expect(view.shape).toEqual([2, 3]);
+  const read = new Uint8Array(view.sizeBytes);
+  await view.read(read);
+  expect([...new Float32Array(read.buffer)]).toEqual([1, 3, 5, 7, 9, 11]);
 });

@@ -59,6 +59,12 @@ describe.each(['f32', 'f16', 'bf16', 'f64'] as const)('a transposed matrix of %s
   });
 });
 
+test('every matrix of a stack is transposed', async () => {
+  const view = transposedView('file', stored('f32', [2, 3, 2], bytes));
+  expect(view.shape).toEqual([2, 2, 3]);
+  expect(await floats(view)).toEqual([0.5, 2.5, 4.5, 1.5, 3.5, 5.5, 6.5, 8.5, 10.5, 7.5, 9.5, 11.5]);
+});
+
 test('rows of a transposed matrix', async () => {
   const view = rowsView(transposedView('file', stored('f32', [3, 4], bytes)), 1, 2);
   expect(await floats(view)).toEqual([1.5, 5.5, 9.5]);

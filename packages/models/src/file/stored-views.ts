@@ -26,33 +26,40 @@ export function rowsView(stored: StoredTensor, begin: number, end: number): Stor
 }
 
 /**
- * A matrix `[numInputs, numOutputs]` as `[numOutputs, numInputs]`. Each read scans the whole stored matrix.
+ * A matrix `[numInputs, numOutputs]` as `[numOutputs, numInputs]`, or every matrix of a stack. Each read scans whole stored
+ * matrices.
  * @throws {FormatError} for block formats, whose rows cannot be split
  */
 export function transposedView(source: string, stored: StoredTensor): StoredTensor {
   const { name, dtype, shape, sizeBytes } = stored;
-  if (shape.length !== 2 || dtypeInfo(dtype).blockSize !== 1) {
+  if (shape.length < 2 || shape.length > 3 || dtypeInfo(dtype).blockSize !== 1) {
     const message = `expected an unquantized matrix, which can be transposed, got ${dtype} ${formatShape(shape)}`;
     throw new FormatError({ source, field: name, message });
   }
-  const [numRows, numColumns] = shape as unknown as [number, number];
+  const [numRows, numColumns] = shape.slice(-2) as [number, number];
   const width = dtypeInfo(dtype).blockBytes;
+  const rowBytes = numRows * width;
+  const matrixBytes = rowBytes * numColumns;
+  const words = wordsOfWidth(width);
   return {
     name,
     dtype,
-    shape: [numColumns, numRows],
+    shape: [...shape.slice(0, -2), numColumns, numRows],
     sizeBytes,
     async read(target, { byteOffset = 0, ...options } = {}) {
-      const bytes = new Uint8Array(sizeBytes);
-      await stored.read(bytes, options);
-      const rowBytes = numRows * width;
-      const begin = Math.floor(byteOffset / rowBytes);
-      const end = Math.ceil((byteOffset + target.length) / rowBytes);
-      const transposed = new Uint8Array((end - begin) * rowBytes);
-      const words = wordsOfWidth(width);
-      copyColumns(words(bytes), words(transposed), numColumns, begin, end);
-      const skipped = byteOffset - begin * rowBytes;
-      target.set(transposed.subarray(skipped, skipped + target.length));
+      const bytes = new Uint8Array(matrixBytes);
+      for (let done = 0; done < target.length;) {
+        const matrixBegin = Math.floor((byteOffset + done) / matrixBytes) * matrixBytes;
+        await stored.read(bytes, { ...options, byteOffset: matrixBegin });
+        const at = byteOffset + done - matrixBegin;
+        const length = Math.min(target.length - done, matrixBytes - at);
+        const [begin, end] = [Math.floor(at / rowBytes), Math.ceil((at + length) / rowBytes)];
+        const transposed = new Uint8Array((end - begin) * rowBytes);
+        copyColumns(words(bytes), words(transposed), numColumns, begin, end);
+        const skipped = at - begin * rowBytes;
+        target.set(transposed.subarray(skipped, skipped + length), done);
+        done += length;
+      }
     },
   };
 }

@@ -35,7 +35,7 @@ export interface WeightRequest {
   readonly optional?: boolean;
   /** The weight consists of these rows of a fused tensor; `shape` is that of the part. */
   readonly rows?: FusedRows;
-  /** What the file stores instead of the weight `w`: the transposed matrix, `w - 1`, or `log(-w)`. */
+  /** What the file stores instead of the weight `w`: the transposed matrix or matrices, `w - 1`, or `log(-w)`. */
   readonly storedAs?: 'transposed' | 'minus-one' | 'log-of-negative';
   /** The weight must be f32 in memory because it is not read by linear layers. */
   readonly isFloat?: boolean;
@@ -104,7 +104,7 @@ export function collectWeights(
 /** The stored tensor as described by the request. */
 function storedWeight(store: TensorStore, { storedName, shape, rows, storedAs, stackOf }: WeightRequest): StoredTensor {
   const whole = rows === undefined ? shape : wholeShape(shape, rows);
-  const expected = storedAs === 'transposed' ? whole.toReversed() : whole;
+  const expected = storedAs === 'transposed' ? [...whole.slice(0, -2), ...whole.slice(-2).toReversed()] : whole;
   let stored =
     stackOf === undefined
       ? foundTensor(store, storedName, expected)

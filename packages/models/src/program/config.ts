@@ -25,6 +25,8 @@ export interface ExpertConfig {
   readonly normalize: boolean;
   /** Factor applied to the weights. */
   readonly scale: number;
+  /** The clamped GLU of gpt-oss, as in the op `glu`. Default: none. */
+  readonly clamp?: { readonly limit: number; readonly alpha: number };
   /** Whether each layer has experts. */
   readonly layers: readonly boolean[];
 }

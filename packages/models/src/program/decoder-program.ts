@@ -94,6 +94,8 @@ export interface AttentionRequest extends Pick<LayerAttention, 'q' | 'k' | 'v' |
   readonly window?: number;
   /** Default 0: none. */
   readonly softCap?: number;
+  /** Learned sinks `[N]`, as in `LayerAttention`. */
+  readonly sinkLogits?: ProgramTensor;
   /** Default: the query unchanged, for models without RoPE. */
   readonly rotateQuery?: LayerAttention['rotateQuery'];
 }
@@ -225,7 +227,7 @@ class DecoderStepBuilder implements DecoderStep {
 
   readonly attend = (layer: number, request: AttentionRequest): ProgramTensor => {
     const { b, config, positions, sequences, slots } = this;
-    const { scale, window = 0, softCap = 0, rotateQuery } = request;
+    const { scale, window = 0, softCap = 0, sinkLogits, rotateQuery } = request;
     const { cache, attention = lowerDenseAttention, rotateKeys = false } = this.#options;
     const keyDim = storedHeadDim(config.headDim, cache.dtype.keys);
     const kv = this.#kvOf(layer);
@@ -237,6 +239,7 @@ class DecoderStepBuilder implements DecoderStep {
     const y = attention(b, {
       ...{ layer, q, k, v, positions, sequences, slots, kv, scale, softCap },
       window: Math.min(window, maxWindow),
+      ...(sinkLogits === undefined ? {} : { sinkLogits }),
       rotateQuery: rotateQuery === undefined ? () => q : (at) => toKey(rotateQuery(at)),
       states: () => ({ numStates: this.#numStates, ...this.stateInputs() }),
     });

@@ -45,8 +45,12 @@ export const embeddingBlockSize = 64;
 
 /** Dense bidirectional attention. */
 const lowerBidirectionalAttention: AttentionLowering = (b, node) => {
-  const { q, positions, sequences, kv, scale, window, softCap } = node;
-  return b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap, causal: false });
+  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = node;
+  return b.activation(
+    'attention',
+    { q, positions, sequences, ...kv, sinkLogits },
+    { scale, window, softCap, causal: false },
+  );
 };
 
 /** Starts an embedding program. */

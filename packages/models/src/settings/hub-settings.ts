@@ -30,6 +30,8 @@ export interface HubDecoder {
   readonly names?: Readonly<Record<string, string>>;
   /** Default of the FFN dimension. */
   readonly ffnDim?: (hiddenDim: number) => number;
+  /** Name of a quantization whose weights the architecture reads. Default: none. */
+  readonly quantization?: string;
   /** Settings of the list below that the architecture reads. */
   readonly known?: readonly string[];
 }
@@ -67,7 +69,8 @@ export function configFromHub(file: ModelFile, decoder: HubDecoder): RotaryDecod
 /** The same for models with learned positions. */
 export function unrotatedFromHub(file: ModelFile, decoder: HubDecoder): DecoderConfig {
   const { fields, store } = file;
-  if (fields.has('quantization_config')) {
+  const method = quantizationOf(fields);
+  if (method !== undefined && method !== decoder.quantization) {
     throw fields.refusal('quantization_config', 'unquantized weights', fields.raw('quantization_config'));
   }
   refuseSettings(fields, neutralValues, decoder.known);
@@ -92,6 +95,14 @@ export function unrotatedFromHub(file: ModelFile, decoder: HubDecoder): DecoderC
     slidingWindow: 0,
     isTied: fields.boolean('tie_word_embeddings', decoder.isTied ?? false),
   });
+}
+
+/** The quantization of the weights; `undefined` without one. */
+function quantizationOf(fields: Fields): unknown {
+  const settings = fields.raw('quantization_config');
+  return settings === undefined
+    ? undefined
+    : ((settings as { quant_method?: unknown } | null)?.quant_method ?? 'unknown');
 }
 
 /** Which layers have a sliding window, by `layer_types`; `undefined` without such a list. */

@@ -115,7 +115,6 @@ function hubScaling(fields: Fields, nested: Fields): RopeScaling | undefined {
 
 /** The amplitude: `attention_factor`, or the ratio of `mscale` to `mscale_all_dim`, or `1 + 0.1 ln(factor)`. */
 function hubYarn(nested: Fields, trained: () => number): RopeScaling {
-  if (!nested.boolean('truncate', true)) throw nested.refusal('rope_scaling.truncate', 'true', false);
   const originalContextLength = nested.count('original_max_position_embeddings', trained());
   const factor = nested.number('factor', trained() / originalContextLength);
   const amplitude = (scale: number): number => (factor <= 1 ? 1 : 1 + 0.1 * scale * Math.log(factor));
@@ -130,6 +129,7 @@ function hubYarn(nested: Fields, trained: () => number): RopeScaling {
     betaFast: nested.number('beta_fast', 32),
     betaSlow: nested.number('beta_slow', 1),
     attentionFactor: nested.number('attention_factor', derived),
+    ...(nested.boolean('truncate', true) ? {} : { truncate: false }),
   };
 }
 

@@ -7,8 +7,9 @@ namespace WINNOW_NAMESPACE {
 /** An online softmax over the keys that one query sees. */
 class ExactSoftmax {
  public:
-  /** @param sums room for `valueDim` numbers */
-  ExactSoftmax(const KvCache& cache, const float* query, double* sums) : cache_(cache), query_(query), sums_(sums) {
+  /** @param sums room for `valueDim` numbers; `start` logit of a key without a value, -Infinity for none */
+  ExactSoftmax(const KvCache& cache, const float* query, double* sums, double start = -INFINITY)
+      : cache_(cache), query_(query), sums_(sums), maximum_(start), sum_(start != -INFINITY) {
     for (int32_t i = 0; i < cache.valueDim; i++) sums[i] = 0;
   }
 
@@ -49,7 +50,6 @@ class ExactSoftmax {
   const KvCache& cache_;
   const float* query_;
   double* sums_;
-  double maximum_ = -INFINITY;
-  double sum_ = 0;
+  double maximum_, sum_;
 };
 }  // namespace WINNOW_NAMESPACE

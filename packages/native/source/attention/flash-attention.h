@@ -27,7 +27,7 @@ template <class FLASH, class F> void writeLanes(const FLASH& flash, const FlashO
     float* values = to.values + row * cache.valueDim;
     float maximum = flash.maximumOf(lane), sum = flash.sumOf(lane);
     if (!flash.writeLane(lane, !isFinal ? 1 : sum == 0 ? 0 : 1 / sum, values)) {
-      ExactSoftmax exact(cache, flash.queryOf(lane), flash.scratch.exact);
+      ExactSoftmax exact(cache, flash.queryOf(lane), flash.scratch.exact, flash.startOf(lane));
       addKeys(lane, exact);
       exact.write(&maximum, &sum, values, isFinal);
     }

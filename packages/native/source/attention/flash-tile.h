@@ -93,8 +93,10 @@ template <class P> class FlashTile {
   }
   const float* queryOf(int32_t lane) const { return cache.queryAt(rowOf(lane)); }
   int32_t positionOf(int32_t lane) const { return scratch.positions[lane]; }
+  /** The state of a lane; its maximum starts from the learned sink, a key without a value, in the first split. */
   float maximumOf(int32_t lane) const { return scratch.maxima[lane]; }
   float sumOf(int32_t lane) const { return scratch.sums[lane]; }
+  float startOf(int32_t lane) const { return cache.sinks && tile.split == 0 ? cache.sinks[rowOf(lane) % cache.numHeads] : -INFINITY; }
 
   /** Rows that the microkernels read: as they are stored, or as f32 in `to`. */
   static StoredRows readable(const StoredRows& rows, int32_t count, int32_t depth, float* to) {
@@ -147,8 +149,8 @@ template <class P> class FlashTile {
   void openLane(int32_t lane) {
     const int32_t position = cache.positions[tokenOf(least(lane, tile.numLanes() - 1))];
     scratch.positions[lane] = position;
-    scratch.maxima[lane] = -INFINITY;
-    scratch.sums[lane] = 0;
+    scratch.maxima[lane] = startOf(lane);
+    scratch.sums[lane] = scratch.maxima[lane] != -INFINITY;
     if (position < lowest_) lowest_ = position;
     if (position > highest_) highest_ = position;
     loadQuery(queryOf(lane), lane);

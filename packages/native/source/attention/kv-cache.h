@@ -53,6 +53,7 @@ struct KvCache {
   int32_t minDistance = isCausal ? 0 : -maxDistance;
   /** Keys from this position on are not seen. */
   int32_t limit = INT32_MAX;
+  const float* sinks = nullptr;  // learned sinks per head
 
   explicit KvCache(const Record& from) : record(from) {}
 

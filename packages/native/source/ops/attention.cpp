@@ -36,7 +36,8 @@ void mergeRow(const KvCache& cache, const FlashOutput& states, int32_t numSplits
 }
 
 void run(const Record& record, Threads& threads) {
-  const KvCache cache(record);
+  KvCache cache(record);
+  cache.sinks = op::sinkLogits::isPresent(record) ? op::sinkLogits::address(record) : nullptr;
   float* y = op::y::address(record);
   const int32_t numSplits = countSplits(cache);
   if (numSplits == 1) return flashAttention(cache, {nullptr, nullptr, y}, 1, true, record.localScratch(), threads);

@@ -261,8 +261,8 @@ void run(const Record& record, Threads& threads) {
   forEachGroup(scratch.tile, from.groupSize, threads, [&](auto flash) { PageAttention(scratch, flash).run(); });
 }
 
-bool supports(const Record& record) {
-  return hasRowTypes(record) && KvCache(record).groupSize <= MAX_LANES && !op::mass::isPresent(record);
+bool supports(const Record& from) {
+  return hasRowTypes(from) && KvCache(from).groupSize <= MAX_LANES && !op::mass::isPresent(from) && !op::sinkLogits::isPresent(from);
 }
 }  // namespace
 

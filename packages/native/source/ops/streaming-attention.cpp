@@ -65,7 +65,7 @@ void run(const Record& record, Threads& threads) {
   forEachTile(scratch, 1, threads, [&](auto flash) { attendTile(views, flash, y, pairs); });
 }
 
-bool supports(const Record& record) { return hasRowTypes(record) && !op::mass::isPresent(record); }
+bool supports(const Record& record) { return hasRowTypes(record) && !op::mass::isPresent(record) && !op::sinkLogits::isPresent(record); }
 }  // namespace
 
 extern const Kernel streamingAttentionKernel = {supports, noScratch, tileScratchBytes, run};

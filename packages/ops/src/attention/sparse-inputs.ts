@@ -13,6 +13,12 @@ export const attentionInputs: Readonly<Record<string, InputSpec>> = {
   ...kvViewInputs,
 };
 
+/**
+ * Learned sinks: a logit per query head that takes part in the softmax like a key without a value, visible to every query. Not
+ * scaled or capped; it counts as no key.
+ */
+export const sinkLogitsInput: InputSpec = { dtypes: f32Only, shape: 'N', optional: true };
+
 /** Axes whose sizes are known when a kernel is prepared. */
 export const attentionFixedAxes: readonly string[] = ['N', 'H', 'K', 'S', 'C', 'D', 'M'];
 

@@ -25,6 +25,8 @@ export interface LayerAttention {
   readonly window: number;
   /** 0: off. Otherwise logits `s` become `cap * tanh(s / cap)`. */
   readonly softCap: number;
+  /** Learned sinks `[N]`: a logit per query head, as in the op `attention`. Not all policies support them. */
+  readonly sinkLogits?: ProgramTensor;
   /**
    * The same query rotated for other positions `[T]`, for policies that remap positions; the query itself in models
    * without positional rotation.
@@ -46,5 +48,7 @@ export interface SequenceStates {
 export type AttentionLowering = (b: ProgramBuilder, request: LayerAttention) => ProgramTensor;
 
 /** Exact attention to all visible keys. */
-export const lowerDenseAttention: AttentionLowering = (b, { q, positions, sequences, kv, scale, window, softCap }) =>
-  b.activation('attention', { q, positions, sequences, ...kv }, { scale, window, softCap });
+export const lowerDenseAttention: AttentionLowering = (b, request) => {
+  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = request;
+  return b.activation('attention', { q, positions, sequences, ...kv, sinkLogits }, { scale, window, softCap });
+};

@@ -23,6 +23,22 @@ describe('ropeFrequencies', () => {
     },
   );
 
+  it('yarn without rounded ends of the ramp is that of transformers 5.18', () => {
+    const scaling = { type: 'yarn', factor: 32, originalContextLength: 4096, truncate: false } as const;
+    const { frequencies, amplitude } = ropeFrequencies({ base: 150_000, rotaryDim: 16, scaling });
+    // computed in f32 there: a few roundings, which the ramp amplifies by up to the factor
+    const expected = [
+      1, 0.22541800141334534, 0.05081327259540558, 0.006794959306716919, 0.0004564839182421565, 1.818833698052913e-5,
+      4.099978468730114e-6, 9.242089618055616e-7,
+    ];
+    for (const [pair, value] of expected.entries()) {
+      expect(Math.abs(frequencies[pair] / value - 1)).toBeLessThan(32 * 2 ** -22);
+    }
+    expect(amplitude).toBeCloseTo(1.3465735902799727, 14);
+    const rounded = ropeFrequencies({ base: 150_000, rotaryDim: 16, scaling: { ...scaling, truncate: true } });
+    expect(Math.abs(rounded.frequencies[3] / expected[3] - 1)).toBeGreaterThan(0.01);
+  });
+
   it('ntk keeps the highest frequency and divides the lowest by the whole factor', () => {
     const plain = ropeFrequencies({ base: 10000, rotaryDim: 64 }).frequencies;
     const ntk = ropeFrequencies({ base: 10000, rotaryDim: 64, scaling: { type: 'ntk', factor: 8 } }).frequencies;

@@ -18,6 +18,8 @@ export type RopeScaling =
       readonly betaFast?: number;
       readonly betaSlow?: number;
       readonly attentionFactor?: number;
+      /** Whether the ends of the ramp are rounded to whole pairs. Default: true. */
+      readonly truncate?: boolean;
     }
   /** Like YaRN with the ramp over wavelengths, without amplitude. Llama 3.1 */
   | {
@@ -98,8 +100,10 @@ function yarnRamp(
   const old = positive('rope original context length', scaling.originalContextLength);
   const pairOfTurns = (turns: number): number =>
     (rotaryDim * Math.log(old / (turns * 2 * Math.PI))) / (2 * Math.log(base));
-  const low = Math.max(0, Math.floor(pairOfTurns(scaling.betaFast ?? 32)));
-  const high = Math.min(rotaryDim - 1, Math.ceil(pairOfTurns(scaling.betaSlow ?? 1)));
+  const [first, last] = [pairOfTurns(scaling.betaFast ?? 32), pairOfTurns(scaling.betaSlow ?? 1)];
+  const rounds = scaling.truncate ?? true;
+  const low = Math.max(0, rounds ? Math.floor(first) : first);
+  const high = Math.min(rotaryDim - 1, rounds ? Math.ceil(last) : last);
   return (pair) => clamp01((pair - low) / Math.max(0.001, high - low));
 }
 

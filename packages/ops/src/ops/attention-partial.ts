@@ -10,6 +10,8 @@ import type { Attributes, OpSpec, RecordDTypes, RecordShapes } from '../spec/op-
  * Attention of this step's queries over a cache, as partial softmax states of `numParts` ranges of the context
  * (split-KV). Part `p` holds the logical slots `[p * n, (p + 1) * n)` with `n = ceil(contextLength / numParts)`.
  *
+ * Learned sinks are added by `attention-finish`.
+ *
  * Shapes: q `[T, N, H]` f32, positions and sequences `[T]` i32, the cache as in `KvView`; m and l `[P, T, N]`, o `[P,
  * T, N, D]` f32. Query head `n` reads KV head `floor(n * K / N)`.
  */
@@ -92,7 +94,10 @@ export function attentionFlops({ q, values, blockTable }: RecordShapes): number 
   return 2 * q[0] * q[1] * numSlots * (q[2] + values[3]);
 }
 
-/** Computes the state of one query head over the logical slots `[begin, end)` of its sequence. */
+/**
+ * Computes the state of one query head over the logical slots `[begin, end)` of its sequence.
+ * @param sink logit of a key without a value; default: none
+ */
 export type Attend = (
   token: number,
   head: number,
@@ -102,6 +107,7 @@ export type Attend = (
   end: number,
   states: PartialStates,
   row: number,
+  sink?: number,
 ) => void;
 
 /**
@@ -113,11 +119,11 @@ export function bindAttend(q: Float32Array, numHeads: number, cache: KvReader, a
   const logitOf = bindLogit(q, cache, attributes);
   const isVisible = visibility(attributes);
   const sum = new Float64Array(valueDim);
-  return (token, head, position, sequence, begin, end, states, row) => {
+  return (token, head, position, sequence, begin, end, states, row, sink = -Infinity) => {
     const kvHead = Math.floor((head * numKvHeads) / numHeads);
     const queryBegin = (token * numHeads + head) * headDim;
-    let max = -Infinity;
-    let denominator = 0;
+    let max = sink;
+    let denominator = sink === -Infinity ? 0 : 1;
     sum.fill(0);
     for (let logicalSlot = begin; logicalSlot < end; logicalSlot++) {
       const slot = cache.physicalSlot(sequence, logicalSlot);

@@ -197,3 +197,32 @@ describe('partial states', () => {
     });
   });
 });
+
+describe('learned sinks', () => {
+  // logits ln 1 and ln 2, and a sink of ln 5, which takes 5 of 8 parts and has no value
+  const cache = cacheOf([[ln(1)], [ln(2)]], [[8], [16]]);
+  const sinkLogits = floats([ln(5)], 1);
+
+  it('take part in the softmax like a key without a value', () => {
+    const [y] = runOp('attention', { ...query([1], 1), ...cache, sinkLogits }, { scale: 1 })['y'];
+    expect(y).toBeCloseTo((8 + 2 * 16) / 8, 5);
+  });
+
+  it('are neither scaled nor capped, and visible outside of the window', () => {
+    const inputs = { ...query([2], 1), ...cache, sinkLogits };
+    const [y] = runOp('attention', inputs, { scale: 0.5, window: 1 })['y'];
+    expect(y).toBeCloseTo((2 * 16) / 7, 5);
+  });
+
+  it('leave zeros when no key is visible', () => {
+    expect(runOp('attention', { ...query([1], -1), ...cache, sinkLogits }, { scale: 1 })['y']).toEqual([0]);
+  });
+
+  it('are added to merged states', () => {
+    const inputs = { m: floats([ln(2)], 1, 1, 1), l: floats([1.5], 1, 1, 1), o: floats([20], 1, 1, 1, 1), sinkLogits };
+    expect(runOp('attention-finish', inputs)['y'][0]).toBeCloseTo(5, 5);
+    const { l, o, m } = inputs;
+    expect(() => runOp('attention-finish', { l, o, m })).toThrow(/expected both or none, got m/);
+    expect(() => runOp('attention-finish', { l, o, sinkLogits })).toThrow(/expected both or none, got sinkLogits/);
+  });
+});

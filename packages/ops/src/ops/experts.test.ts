@@ -1,4 +1,4 @@
-/** The ops of mixtures of experts: expert-route, expert-matmul, expert-combine. */
+/** The ops of mixtures of experts: expert-route, expert-matmul, expert-bias, expert-combine. */
 import { ArgumentError, ShapeError } from '@winnow/tensor';
 import { describe, expect, it } from 'vitest';
 import { floats, ints, runOp } from '../../test/run-op.js';
@@ -56,6 +56,21 @@ describe('expert-matmul', () => {
   it('rejects another number of rows per token', () => {
     const three = { x: floats([1, 2, 3], 1, 3, 1), ids: ints([0, 1], 1, 2), weight };
     expect(() => runOp('expert-matmul', three)).toThrow(ShapeError);
+  });
+});
+
+describe('expert-bias', () => {
+  const ids = ints([2, 0], 1, 2);
+  const bias = floats([10, 20, NaN, NaN, 30, 40], 3, 2);
+
+  it('adds the bias of each selected expert, in place too', () => {
+    const x = floats([1, 2, 3, 4], 1, 2, 2);
+    expect(runOp('expert-bias', { x, ids, bias })['y']).toEqual([31, 42, 13, 24]);
+  });
+
+  it('rejects biases of another length', () => {
+    const x = floats([1, 2, 3, 4, 5, 6], 1, 2, 3);
+    expect(() => runOp('expert-bias', { x, ids, bias })).toThrow(ShapeError);
   });
 });
 

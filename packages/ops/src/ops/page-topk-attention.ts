@@ -1,7 +1,14 @@
 import { bindKeyMass, massAttribute, massOutput, type KeyMass } from '../attention/key-mass.js';
 import { attentionAxes, kvReader, type KvReader } from '../attention/kv-reader.js';
 import { PageSelection, SeenPages } from '../attention/page-selection.js';
-import { attentionFixedAxes, attentionInputs, bindLogit, maxSlotsOf, type Logit } from '../attention/sparse-inputs.js';
+import {
+  attentionFixedAxes,
+  attentionInputs,
+  bindLogit,
+  maxSlotsOf,
+  sinkLogitsInput,
+  type Logit,
+} from '../attention/sparse-inputs.js';
 import { attentionAttributes, checkAttention, visibility } from '../attention/visibility.js';
 import { SoftmaxSum } from '../numerics/softmax-sum.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
@@ -18,7 +25,7 @@ import { checkCausal, checkCounts } from './streaming-attention.js';
  * 2. the others in order of the upper bound of their logits, `sum_i max(q_i min_i, q_i max_i)` scaled and capped, the
  *    largest over the query heads of the group (ties by lower page), at most `budget` of them (-1: all). With `epsilon`
  *    above 0 this ends as soon as the certificate is at most epsilon for every query head of the group;
- * 3. certificate: `S / (S + Z)` with Z the sum of `exp(s - m)` over the keys attended to and S the sum of `n exp(ub -
+ * 3. certificate: `S / (S + Z)` with Z the sum of `exp(s - m)` over the keys attended to, and the sink, and S the sum of `n exp(ub -
  *    m)` over the other pages, n being their visible keys: an upper bound on the missing softmax mass, up to rounding.
  *    errorBound is `certificate * (largest norm of a value in the other pages + norm of the kept output)`: an upper
  *    bound on the distance of the output from that of dense attention.
@@ -36,6 +43,7 @@ export const pageTopKAttention: OpSpec = {
     keyMin: { dtypes: f32Only, shape: 'C G K H' },
     keyMax: { dtypes: f32Only, shape: 'C G K H' },
     valueNorms: { dtypes: f32Only, shape: 'C G K' },
+    sinkLogits: sinkLogitsInput,
   },
   outputs: {
     y: { dtypes: f32Only, shape: 'T N D' },
@@ -87,6 +95,7 @@ class PageTopKReference {
   readonly #sums: readonly SoftmaxSum[];
   readonly #key: Float32Array;
   readonly #value: Float32Array;
+  readonly #zeros: Float32Array;
   #numAttended = 0;
   #numKeys = 0;
 
@@ -110,6 +119,7 @@ class PageTopKReference {
     this.#sums = Array.from({ length: groupSize }, () => new SoftmaxSum(valueDim));
     this.#key = new Float32Array(headDim);
     this.#value = new Float32Array(valueDim);
+    this.#zeros = new Float32Array(valueDim);
   }
 
   run(): void {
@@ -120,14 +130,17 @@ class PageTopKReference {
   }
 
   #attendGroup(t: number, kvHead: number): void {
-    const { q, sequences } = this.#call.inputs;
+    const { q, sequences, sinkLogits } = this.#call.inputs;
     const { pages, pairs } = this.#call.outputs;
     const { numKvHeads, headDim } = this.#cache;
     const numPages = Math.ceil(this.#cache.contextLength(sequences.data[t]) / this.#pageSize);
     const firstRow = t * q.shape[1] + kvHead * this.#groupSize;
     this.#numAttended = 0;
     this.#numKeys = 0;
-    for (const sum of this.#sums) sum.clear();
+    for (const [g, sum] of this.#sums.entries()) {
+      sum.clear();
+      sum.add(sinkLogits?.data[kvHead * this.#groupSize + g] ?? -Infinity, this.#zeros);
+    }
     this.#selection.begin(q.data as Float32Array, firstRow * headDim);
     for (let page = 0; page < numPages; page++) {
       if (this.#isFixed(t, kvHead, page)) this.#attend(t, kvHead, page);

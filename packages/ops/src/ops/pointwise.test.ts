@@ -70,3 +70,27 @@ describe('soft-cap', () => {
     ]);
   });
 });
+
+describe('the clamped glu', () => {
+  const glu = (gate: number, up: number, attributes: Record<string, number> = {}): number =>
+    runOp('glu', { gate: floats([gate], 1), up: floats([up], 1) }, { kind: 'silu', limit: 7, alpha: 2, ...attributes })[
+      'y'
+    ]?.[0] as number;
+
+  it('limits the gate from above and up on both sides, and adds 1 to it', () => {
+    const silu = (x: number): number => x / (1 + Math.exp(-x));
+    expect(glu(1, 0.5)).toBeCloseTo((silu(2) / 2) * 1.5, 6);
+    expect(glu(9, 0.5)).toBe(glu(7, 0.5));
+    expect(glu(-9, 0.5)).not.toBe(glu(-7, 0.5));
+    expect(glu(1, 20)).toBe(glu(1, 7));
+    expect(glu(1, -20)).toBe(glu(1, -7));
+  });
+
+  it('rejects limits and factors that it cannot apply', () => {
+    expect(() => glu(1, 1, { limit: -1 })).toThrow(/limit: expected 0 or more/);
+    expect(() => glu(1, 1, { alpha: 0 })).toThrow(/alpha: expected more than 0/);
+    expect(() => glu(1, 1, { limit: 0 })).toThrow(/alpha: expected 1 without a limit/);
+    const inputs = { gate: floats([1], 1), up: floats([1], 1), count: ints([1], 1) };
+    expect(() => runOp('glu', inputs, { kind: 'silu', limit: 7 })).toThrow(/limit: expected 0 with a count/);
+  });
+});

@@ -15,6 +15,7 @@ import { blockMeanAppend } from './block-mean-append.js';
 import { clampPositions } from './clamp-positions.js';
 import { deltaCorrection } from './delta-correction.js';
 import { embeddingLookup } from './embedding-lookup.js';
+import { expertBias } from './expert-bias.js';
 import { expertCombine } from './expert-combine.js';
 import { expertMatmul } from './expert-matmul.js';
 import { expertRoute } from './expert-route.js';
@@ -110,6 +111,7 @@ export const opSpecs: readonly OpSpec[] = [
   gatedMatmul,
   verifiedTopKAttention,
   deltaCorrection,
+  expertBias,
 ];
 
 const opcodes = new Map(opSpecs.map((spec, opcode) => [spec.name, opcode]));

@@ -1,7 +1,7 @@
 import { ArgumentError } from '@winnow/tensor';
 import { bindKeyMass, massAttribute, massOutput } from '../attention/key-mass.js';
 import { attentionAxes, kvReader } from '../attention/kv-reader.js';
-import { attentionFixedAxes, attentionInputs, bindLogit } from '../attention/sparse-inputs.js';
+import { attentionFixedAxes, attentionInputs, bindLogit, sinkLogitsInput } from '../attention/sparse-inputs.js';
 import { attentionAttributes, checkAttention, sinksAndWindow, visibility } from '../attention/visibility.js';
 import { SoftmaxSum } from '../numerics/softmax-sum.js';
 import { f32Only, i32Only } from '../spec/dtypes.js';
@@ -13,13 +13,19 @@ import { attentionBytes, attentionFlops } from './attention-partial.js';
  * the window use `sinkQ`, the same query rotated for position `min(position, sinks + local - 1)`, so that stored keys
  * are unchanged; without `sinkQ` they use q. Masks use positions, so slots may be in any order, as in a ring.
  *
+ * The learned sinks, `sinkLogits`, have nothing to do with the sinks among the positions.
+ *
  * Shapes: as in `attention`; sinkQ `[T, N, H]`; pairs `[T]` i32: keys of each query head; mass: see `key-mass.ts`.
  * Causal only.
  * Source: arXiv:2309.17453.
  */
 export const streamingAttention: OpSpec = {
   name: 'streaming-attention',
-  inputs: { ...attentionInputs, sinkQ: { dtypes: f32Only, shape: 'T N H', optional: true } },
+  inputs: {
+    ...attentionInputs,
+    sinkQ: { dtypes: f32Only, shape: 'T N H', optional: true },
+    sinkLogits: sinkLogitsInput,
+  },
   outputs: {
     y: { dtypes: f32Only, shape: 'T N D' },
     pairs: { dtypes: i32Only, shape: 'T' },
@@ -41,7 +47,7 @@ export const streamingAttention: OpSpec = {
     checkCounts('streaming-attention', attributes, { local: 1, sinks: 0 });
   },
   bindReference({ inputs, outputs: { y, pairs, mass }, attributes }) {
-    const { q, sinkQ = q, positions, sequences } = inputs;
+    const { q, sinkQ = q, positions, sequences, sinkLogits } = inputs;
     const cache = kvReader(inputs);
     const { headDim, valueDim, numKvHeads } = cache;
     const numHeads = q.shape[1];
@@ -55,6 +61,7 @@ export const streamingAttention: OpSpec = {
     const sum = new SoftmaxSum(valueDim);
     const key = new Float32Array(headDim);
     const value = new Float32Array(valueDim);
+    const zeros = new Float32Array(valueDim);
     return () => {
       for (let t = 0; t < q.shape[0]; t++) {
         const sequence = sequences.data[t];
@@ -66,6 +73,7 @@ export const streamingAttention: OpSpec = {
           const queryBegin = (t * numHeads + head) * headDim;
           let numKeys = 0;
           sum.clear();
+          sum.add(sinkLogits?.data[head] ?? -Infinity, zeros);
           for (let j = 0; j < contextLength; j++) {
             const slot = cache.physicalSlot(sequence, j);
             const keyPosition = cache.position(slot);

@@ -8,6 +8,7 @@ import {
 } from '@winnow/ops';
 import { ArgumentError } from '@winnow/tensor';
 import { clampBudgets } from '../policy/costs.js';
+import { deltaOf } from '../policy/fields.js';
 import type { AttentionPolicy, PageTopKPolicy, StreamingPolicy, VerifiedTopKPolicy } from '../policy/kinds.js';
 import { twoSidedQuantile } from '../policy/normal-quantile.js';
 import { checkDeltaCausal, correctOutputs } from './delta-lowering.js';
@@ -25,6 +26,18 @@ export interface LowerPolicyOptions {
   readonly allowsLargeMemory?: boolean | undefined;
   /** Default: true. Bidirectional attention: dense, subquadratic and oracle-topk only. */
   readonly causal?: boolean | undefined;
+}
+
+/** Policies whose ops support learned sinks. */
+const sinkKinds: readonly string[] = ['dense', 'streaming', 'page-topk'];
+
+/** @throws {ArgumentError} for learned sinks under a policy whose op does not support them */
+function checkSinks(policy: AttentionPolicy, { sinkLogits }: LayerAttention): void {
+  const delta = deltaOf(policy);
+  if (sinkLogits === undefined || (sinkKinds.includes(policy.kind) && delta === 0)) return;
+  const expected = `${sinkKinds.join(' | ')}, without delta`;
+  const actual = delta === 0 ? policy.kind : `${policy.kind} with a delta of ${delta}`;
+  throw new ArgumentError({ argument: 'attention of a model with learned sinks', expected, actual });
 }
 
 /** The outputs of an op by name: `y` and others (`pairs`, `certificate`, ...). */
@@ -53,6 +66,7 @@ export function lowerPolicy(
   mass = false,
 ): AttentionOutputs {
   checkCausal(policy, options.causal ?? true);
+  checkSinks(policy, request);
   return correctOutputs(b, request, policy, lowerKind(b, request, policy, options, mass));
 }
 
@@ -63,13 +77,13 @@ function lowerKind(
   { policies, notice, allowsLargeMemory = false, causal = true }: LowerPolicyOptions,
   mass: boolean,
 ): AttentionOutputs {
-  const { q, positions, sequences, kv, scale, window, softCap } = request;
+  const { q, positions, sequences, kv, scale, window, softCap, sinkLogits } = request;
   const inputs = { q, positions, sequences, ...kv };
   const attributes = { scale, window, softCap, causal, mass };
   switch (policy.kind) {
     case 'dense':
       if (causal) return { y: lowerDenseAttention(b, request) };
-      return b.append('attention', inputs, { scale, window, softCap, causal });
+      return b.append('attention', { ...inputs, sinkLogits }, { scale, window, softCap, causal });
     case 'subquadratic': {
       const size = meanSizeOf(policy);
       const means = size === undefined ? {} : meansOf(b, request, size);
@@ -88,7 +102,8 @@ function lowerKind(
     }
     case 'page-topk': {
       const boxes = boxesOf(b, request, policy.pageSize);
-      return b.append('page-topk-attention', { ...inputs, ...boxes }, { ...attributes, ...pageTopKAttributes(policy) });
+      const own = pageTopKAttributes(policy);
+      return b.append('page-topk-attention', { ...inputs, ...boxes, sinkLogits }, { ...attributes, ...own });
     }
     case 'verified-topk': {
       const { boxCounts, keyMin, keyMax } = boxesOf(b, request, policy.pageSize);
@@ -125,8 +140,8 @@ function lowerStreaming(
   policy: StreamingPolicy,
   attributes: Attributes,
 ): AttentionOutputs {
-  const { q, positions, sequences, kv } = request;
-  const inputs = { q, positions, sequences, ...kv };
+  const { q, positions, sequences, kv, sinkLogits } = request;
+  const inputs = { q, positions, sequences, ...kv, sinkLogits };
   const own = { ...attributes, ...streamingAttributes(policy) };
   if (policy.sinks === 0) return b.append('streaming-attention', inputs, own);
   const limit = lastSinkPosition(policy);

@@ -3,6 +3,27 @@ import type { Mutant } from '../mutant.ts';
 
 export const attentionKernelsMutants: readonly Mutant[] = [
   {
+    file: 'packages/backend-wasm/assembly/attention/query-tiles.ts',
+    find: 'if (cache.sinkLogits !== 0 && split === 0) panels.addSinks();',
+    replace: 'if (cache.sinkLogits !== 0) panels.addSinks();',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/attention/query-panels.ts',
+    find: 'floatAt(cache.sinkLogits, headOfLane(lane))',
+    replace: 'floatAt(cache.sinkLogits, lane)',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention',
+  },
+  {
+    file: 'packages/backend-wasm/assembly/ops/attention-finish.ts',
+    find: 'row % op.y.numHeads',
+    replace: '0',
+    tests: ['test/conformance.test.ts'],
+    only: 'attention-finish',
+  },
+  {
     file: 'packages/backend-wasm/assembly/runtime/threads.ts',
     find: 'return isSerial ? nextItems(1) : threadIndex;',
     replace: 'return isSerial ? nextItems(1) : threadIndex + 1;',

@@ -25,15 +25,36 @@ struct o {
   static int32_t valueDim(const Record& record) { return record.dim(1, 3); }
 };
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-struct y {
+/** `[1, numTokens, numHeads]` f32, optional */
+struct m {
   /** Position in the record. */
   static constexpr int index = 2;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(2)); }
+  static bool isPresent(const Record& record) { return record.isPresent(2); }
   static int32_t numElements(const Record& record) { return record.countElements(2); }
-  static int32_t numTokens(const Record& record) { return record.dim(2, 0); }
-  static int32_t numHeads(const Record& record) { return record.dim(2, 1); }
-  static int32_t valueDim(const Record& record) { return record.dim(2, 2); }
+  static int32_t numTokens(const Record& record) { return record.dim(2, 1); }
+  static int32_t numHeads(const Record& record) { return record.dim(2, 2); }
+};
+
+/** `[numHeads]` f32, optional */
+struct sinkLogits {
+  /** Position in the record. */
+  static constexpr int index = 3;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(3)); }
+  static bool isPresent(const Record& record) { return record.isPresent(3); }
+  static int32_t numElements(const Record& record) { return record.countElements(3); }
+  static int32_t numHeads(const Record& record) { return record.dim(3, 0); }
+};
+
+/** `[numTokens, numHeads, valueDim]` f32 */
+struct y {
+  /** Position in the record. */
+  static constexpr int index = 4;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(4)); }
+  static int32_t numElements(const Record& record) { return record.countElements(4); }
+  static int32_t numTokens(const Record& record) { return record.dim(4, 0); }
+  static int32_t numHeads(const Record& record) { return record.dim(4, 1); }
+  static int32_t valueDim(const Record& record) { return record.dim(4, 2); }
 };
 
 }  // namespace WINNOW_NAMESPACE::operands::attention_finish

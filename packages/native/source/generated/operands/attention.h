@@ -88,15 +88,25 @@ struct contextLengths {
   static int32_t numSequences(const Record& record) { return record.dim(7, 0); }
 };
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-struct y {
+/** `[numHeads]` f32, optional */
+struct sinkLogits {
   /** Position in the record. */
   static constexpr int index = 8;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(8)); }
+  static bool isPresent(const Record& record) { return record.isPresent(8); }
   static int32_t numElements(const Record& record) { return record.countElements(8); }
-  static int32_t numTokens(const Record& record) { return record.dim(8, 0); }
-  static int32_t numHeads(const Record& record) { return record.dim(8, 1); }
-  static int32_t valueDim(const Record& record) { return record.dim(8, 2); }
+  static int32_t numHeads(const Record& record) { return record.dim(8, 0); }
+};
+
+/** `[numTokens, numHeads, valueDim]` f32 */
+struct y {
+  /** Position in the record. */
+  static constexpr int index = 9;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(9)); }
+  static int32_t numElements(const Record& record) { return record.countElements(9); }
+  static int32_t numTokens(const Record& record) { return record.dim(9, 0); }
+  static int32_t numHeads(const Record& record) { return record.dim(9, 1); }
+  static int32_t valueDim(const Record& record) { return record.dim(9, 2); }
 };
 
 struct attributes {

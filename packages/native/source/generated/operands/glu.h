@@ -39,6 +39,8 @@ struct y {
 
 struct attributes {
   static int32_t kind(const Record& record) { return record.attributeI(0); }
+  static float limit(const Record& record) { return record.attributeF(1); }
+  static float alpha(const Record& record) { return record.attributeF(2); }
 };
 
 constexpr int32_t KIND_SILU = 0;

@@ -134,29 +134,29 @@ struct valueNorms {
   static int32_t numKvHeads(const Record& record) { return record.dim(11, 2); }
 };
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-struct y {
+/** `[numHeads]` f32, optional */
+struct sinkLogits {
   /** Position in the record. */
   static constexpr int index = 12;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(12)); }
+  static bool isPresent(const Record& record) { return record.isPresent(12); }
   static int32_t numElements(const Record& record) { return record.countElements(12); }
-  static int32_t numTokens(const Record& record) { return record.dim(12, 0); }
-  static int32_t numHeads(const Record& record) { return record.dim(12, 1); }
-  static int32_t valueDim(const Record& record) { return record.dim(12, 2); }
+  static int32_t numHeads(const Record& record) { return record.dim(12, 0); }
 };
 
-/** `[numTokens, numHeads]` f32 */
-struct certificate {
+/** `[numTokens, numHeads, valueDim]` f32 */
+struct y {
   /** Position in the record. */
   static constexpr int index = 13;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(13)); }
   static int32_t numElements(const Record& record) { return record.countElements(13); }
   static int32_t numTokens(const Record& record) { return record.dim(13, 0); }
   static int32_t numHeads(const Record& record) { return record.dim(13, 1); }
+  static int32_t valueDim(const Record& record) { return record.dim(13, 2); }
 };
 
 /** `[numTokens, numHeads]` f32 */
-struct errorBound {
+struct certificate {
   /** Position in the record. */
   static constexpr int index = 14;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(14)); }
@@ -165,18 +165,18 @@ struct errorBound {
   static int32_t numHeads(const Record& record) { return record.dim(14, 1); }
 };
 
-/** `[numTokens, numKvHeads]` i32 */
-struct pages {
+/** `[numTokens, numHeads]` f32 */
+struct errorBound {
   /** Position in the record. */
   static constexpr int index = 15;
-  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(15)); }
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(15)); }
   static int32_t numElements(const Record& record) { return record.countElements(15); }
   static int32_t numTokens(const Record& record) { return record.dim(15, 0); }
-  static int32_t numKvHeads(const Record& record) { return record.dim(15, 1); }
+  static int32_t numHeads(const Record& record) { return record.dim(15, 1); }
 };
 
 /** `[numTokens, numKvHeads]` i32 */
-struct pairs {
+struct pages {
   /** Position in the record. */
   static constexpr int index = 16;
   static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(16)); }
@@ -185,17 +185,27 @@ struct pairs {
   static int32_t numKvHeads(const Record& record) { return record.dim(16, 1); }
 };
 
-/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
-struct mass {
+/** `[numTokens, numKvHeads]` i32 */
+struct pairs {
   /** Position in the record. */
   static constexpr int index = 17;
-  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(17)); }
-  static bool isPresent(const Record& record) { return record.isPresent(17); }
+  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(17)); }
   static int32_t numElements(const Record& record) { return record.countElements(17); }
   static int32_t numTokens(const Record& record) { return record.dim(17, 0); }
   static int32_t numKvHeads(const Record& record) { return record.dim(17, 1); }
-  static int32_t maxBlocks(const Record& record) { return record.dim(17, 2); }
-  static int32_t blockSize(const Record& record) { return record.dim(17, 3); }
+};
+
+/** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
+struct mass {
+  /** Position in the record. */
+  static constexpr int index = 18;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(18)); }
+  static bool isPresent(const Record& record) { return record.isPresent(18); }
+  static int32_t numElements(const Record& record) { return record.countElements(18); }
+  static int32_t numTokens(const Record& record) { return record.dim(18, 0); }
+  static int32_t numKvHeads(const Record& record) { return record.dim(18, 1); }
+  static int32_t maxBlocks(const Record& record) { return record.dim(18, 2); }
+  static int32_t blockSize(const Record& record) { return record.dim(18, 3); }
 };
 
 struct attributes {

@@ -100,37 +100,47 @@ struct sinkQ {
   static int32_t headDim(const Record& record) { return record.dim(8, 2); }
 };
 
-/** `[numTokens, numHeads, valueDim]` f32 */
-struct y {
+/** `[numHeads]` f32, optional */
+struct sinkLogits {
   /** Position in the record. */
   static constexpr int index = 9;
   static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(9)); }
+  static bool isPresent(const Record& record) { return record.isPresent(9); }
   static int32_t numElements(const Record& record) { return record.countElements(9); }
-  static int32_t numTokens(const Record& record) { return record.dim(9, 0); }
-  static int32_t numHeads(const Record& record) { return record.dim(9, 1); }
-  static int32_t valueDim(const Record& record) { return record.dim(9, 2); }
+  static int32_t numHeads(const Record& record) { return record.dim(9, 0); }
+};
+
+/** `[numTokens, numHeads, valueDim]` f32 */
+struct y {
+  /** Position in the record. */
+  static constexpr int index = 10;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(10)); }
+  static int32_t numElements(const Record& record) { return record.countElements(10); }
+  static int32_t numTokens(const Record& record) { return record.dim(10, 0); }
+  static int32_t numHeads(const Record& record) { return record.dim(10, 1); }
+  static int32_t valueDim(const Record& record) { return record.dim(10, 2); }
 };
 
 /** `[numTokens]` i32 */
 struct pairs {
   /** Position in the record. */
-  static constexpr int index = 10;
-  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(10)); }
-  static int32_t numElements(const Record& record) { return record.countElements(10); }
-  static int32_t numTokens(const Record& record) { return record.dim(10, 0); }
+  static constexpr int index = 11;
+  static int32_t* address(const Record& record) { return reinterpret_cast<int32_t*>(record.addressOf(11)); }
+  static int32_t numElements(const Record& record) { return record.countElements(11); }
+  static int32_t numTokens(const Record& record) { return record.dim(11, 0); }
 };
 
 /** `[numTokens, numKvHeads, maxBlocks, blockSize]` f32, optional */
 struct mass {
   /** Position in the record. */
-  static constexpr int index = 11;
-  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(11)); }
-  static bool isPresent(const Record& record) { return record.isPresent(11); }
-  static int32_t numElements(const Record& record) { return record.countElements(11); }
-  static int32_t numTokens(const Record& record) { return record.dim(11, 0); }
-  static int32_t numKvHeads(const Record& record) { return record.dim(11, 1); }
-  static int32_t maxBlocks(const Record& record) { return record.dim(11, 2); }
-  static int32_t blockSize(const Record& record) { return record.dim(11, 3); }
+  static constexpr int index = 12;
+  static float* address(const Record& record) { return reinterpret_cast<float*>(record.addressOf(12)); }
+  static bool isPresent(const Record& record) { return record.isPresent(12); }
+  static int32_t numElements(const Record& record) { return record.countElements(12); }
+  static int32_t numTokens(const Record& record) { return record.dim(12, 0); }
+  static int32_t numKvHeads(const Record& record) { return record.dim(12, 1); }
+  static int32_t maxBlocks(const Record& record) { return record.dim(12, 2); }
+  static int32_t blockSize(const Record& record) { return record.dim(12, 3); }
 };
 
 struct attributes {
