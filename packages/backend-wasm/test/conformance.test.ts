@@ -165,6 +165,7 @@ function isNativeCase({ op, name, dtypes = {}, attributes = {} }: KernelCase): b
   const { keys = 'f32', values = 'f32', weight = 'f32' } = dtypes;
   if (![keys, values].every((dtype) => nativeCaches.has(dtype)) || !nativeWeights.has(weight)) return false;
   if (name.endsWith(', mass')) return false;
+  if (/^sinks|learned sinks/.test(name) && op !== 'attention') return false;
   const numTokens = Number(/(?:^|, )(\d+) x /.exec(name)?.[1]);
   if (op.startsWith('sparse-') && numTokens >= minPanelTokens) return false;
   if (op === 'page-topk-attention' && Number(/^(\d+) heads on one,/.exec(name)?.[1]) > maxGroup) return false;
