@@ -1,11 +1,12 @@
 /** The field `speculative` of requests, and what the server counts of drafts. */
+import { fastClock } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 import { loadDemoModel, postJson, startServer } from './demo-server.js';
 
 const verse = 'The old man looked at the sea, and the sea looked at the old man. ';
 
 test('a request chooses its drafts, with the text of plain decoding', async () => {
-  await using model = await loadDemoModel({ speculative: 'lookup' });
+  await using model = await loadDemoModel({ speculative: 'lookup', now: fastClock() });
   const demo = await startServer({ models: [{ id: 'demo', model }] });
   const count = async (name: string): Promise<number> => {
     const metrics = await (await fetch(`${demo.url}/metrics`)).text();

@@ -2,7 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Sidecar } from '@winnow/sparse-inference';
-import { sampled } from '@winnow/test-utils';
+import { fastClock, sampled } from '@winnow/test-utils';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import {
   loadEmbeddingModel,
@@ -17,12 +17,6 @@ import { makeSidecar } from '../support/sidecars.js';
 const demo = inMemory(demoModelUrl);
 const prompt = 'The old man looked at the sea and said that he had never seen such a storm. The boy looked at ';
 const greedy = { temperature: 0, ignoreEos: true, maxTokens: 60 } as const;
-
-/** By this clock drafting and verifying take little time, so that drafts pay off. */
-function fastClock(): () => number {
-  let ms = 0;
-  return () => (ms += 0.01);
-}
 
 /** Calibrations that skip so many neurons that some drafts are wrong. */
 const sidecars = new Map<string, Sidecar>();

@@ -4,7 +4,7 @@
  */
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
-import { sampled, testCoverage } from '@winnow/test-utils';
+import { fastClock, sampled, testCoverage } from '@winnow/test-utils';
 import { expect, test } from 'vitest';
 import { loadModel, type KvCacheOptions, type LoadOptions, type Model, type Speculative } from '../../src/index.js';
 import { coldFilesInMemory } from '../support/in-memory.js';
@@ -47,12 +47,6 @@ const setups = [...new Set([await hasNative(), false])]
   });
 
 type Setup = (typeof setups)[number];
-
-/** By this clock drafting and verifying take little time, so that drafts are long. */
-function fastClock(): () => number {
-  let ms = 0;
-  return () => (ms += 0.01);
-}
 
 const contextSize = 1408;
 const greedy = { temperature: 0, ignoreEos: true, maxTokens: perText } as const;

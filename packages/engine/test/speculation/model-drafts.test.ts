@@ -2,7 +2,7 @@
 import { createWasmBackend } from '@winnow/backend-wasm';
 import { ArgumentError } from '@winnow/tensor';
 import type { Tokenizer } from '@winnow/tokenizers';
-import { sampled, testCoverage } from '@winnow/test-utils';
+import { fastClock, sampled, testCoverage } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import {
   inspectModel,
@@ -19,12 +19,6 @@ const llama = archPath('llama', 'model.gguf') as string;
 const greedy = { temperature: 0, ignoreEos: true, maxTokens: 60 } as const;
 const drawn = { temperature: 0.7, topK: 0, topP: 1, minP: 0, ignoreEos: true, seed: 7, maxTokens: 60 } as const;
 const prompt = Array.from({ length: 90 }, (_, index) => ((index % 11) * 7 + (index % 5)) % 190);
-
-/** By this clock drafting and verifying take little time, so that drafts pay off. */
-function fastClock(): () => number {
-  let ms = 0;
-  return () => (ms += 0.01);
-}
 
 async function load(options: LoadOptions): Promise<Model> {
   const createBackend = () => createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 27 });

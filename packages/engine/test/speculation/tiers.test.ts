@@ -1,6 +1,6 @@
 /** Drafts while pages are offloaded give the tokens and log-probabilities of plain decoding, bit for bit. */
 import { createWasmBackend } from '@winnow/backend-wasm';
-import { sampled } from '@winnow/test-utils';
+import { fastClock, sampled } from '@winnow/test-utils';
 import { describe, expect, test } from 'vitest';
 import { loadModel, type GeneratedToken, type LoadOptions, type Model, type Speculative } from '../../src/index.js';
 import { coldFilesInMemory } from '../support/in-memory.js';
@@ -12,12 +12,6 @@ const blockBytes = 64 * (2 * 2 * 2 * 32 * 4 + 4);
 /** Text that repeats itself with variations: some drafts are right, others wrong. */
 const prompt = Array.from({ length: 600 }, (_, index) => (index % 23 === 5 ? index % 60 : ((index % 11) * 7) % 60));
 const backends = (await hasNative()) ? [false, true] : [false];
-
-/** By this clock drafting and verifying take little time, so that drafts pay off. */
-function fastClock(): () => number {
-  let ms = 0;
-  return () => (ms += 0.01);
-}
 
 /** A model whose pool holds few blocks of a session, 2 more in memory, and the others in a file. */
 function load(numThreads: number, native: boolean, options: LoadOptions): Promise<Model> {
