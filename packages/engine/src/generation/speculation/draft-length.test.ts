@@ -157,6 +157,15 @@ describe('draft length', () => {
     expect(speedOf('a model slower than the target')).toBeGreaterThan(0.98);
   });
 
+  test('a slow first draft, whose code and weights are not ready, does not rule drafts out', () => {
+    const length = new DraftLength();
+    length.noteDrafting(1, 0, 500);
+    length.noteDrafting(1, 0, 5);
+    length.begin();
+    length.noteStep(noClass, 1, 0, 0, 10);
+    expect(length.choose(modelClass, 1, 15)).toBe(1);
+  });
+
   test('no drafts before a step was measured', () => {
     expect(new DraftLength().choose(0, 1, 15)).toBe(0);
   });

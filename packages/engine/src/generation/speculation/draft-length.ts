@@ -139,7 +139,7 @@ export class DraftLength {
   /** @param behind the cost of what a model computes before it drafts */
   #best(draftClass: number, numKnown: number, maxDrafted: number, behind: number): number {
     const isComputed = draftClass === modelClass;
-    const drafting = !isComputed ? 0 : this.#drafting.isKnown ? this.#drafting.median : unknownDrafting;
+    const drafting = !isComputed ? 0 : this.#drafting.isKnown ? this.#drafting.shortest : unknownDrafting;
     const rate = this.#rateOf(draftClass);
     const left = allowance - this.#highestLoss();
     this.#forgetOld();
@@ -166,7 +166,7 @@ export class DraftLength {
     for (const { numTokens, numBehind, ms } of this.#early) {
       const cost = ms / this.#plain.median;
       if (numBehind === 0) this.#drafting.add(cost / Math.max(1, numTokens), this.#numSteps);
-      else this.#catchingUp.add(Math.max(0, cost - numTokens * this.#drafting.median) / numBehind, this.#numSteps);
+      else this.#catchingUp.add(Math.max(0, cost - numTokens * this.#drafting.shortest) / numBehind, this.#numSteps);
     }
     this.#early.length = 0;
   }
