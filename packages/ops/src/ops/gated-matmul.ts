@@ -29,7 +29,8 @@ export const gatedMatmul: OpSpec = {
     const products = { gate: product(), up: product() };
     const ofGate = matmul.bindReference({ inputs: { x, weight: gate }, outputs: { y: products.gate }, attributes: {} });
     const ofUp = matmul.bindReference({ inputs: { x, weight: up }, outputs: { y: products.up }, attributes: {} });
-    const activate = glu.bindReference({ inputs: products, outputs: { y }, attributes });
+    const unclamped = { ...attributes, limit: 0, alpha: 1 };
+    const activate = glu.bindReference({ inputs: products, outputs: { y }, attributes: unclamped });
     return () => {
       ofGate();
       ofUp();

@@ -11,7 +11,7 @@ const pattern: RecordPattern = {
   },
 };
 
-/** Fuses the matmuls of gate and up with the activation: one `gated-matmul`. Results have the same bits. */
+/** Fuses the matmuls of gate and up with the activation, unless it is clamped: one `gated-matmul`. Results have the same bits. */
 export const fuseGatedMatmul: RewriteRule = {
   name: 'fuse-gated-matmul',
   op: gatedMatmul.name,
@@ -19,9 +19,11 @@ export const fuseGatedMatmul: RewriteRule = {
     const replaced = new Map<DraftRecord, readonly DraftRecord[]>();
     for (const record of records) {
       const match = matchPattern(pattern, record, graph);
-      if (match === undefined) continue;
+      const { kind, limit } = record.attributes;
+      if (match === undefined || Number(limit ?? 0) !== 0) continue;
       for (const inner of match.inner) replaced.set(inner, []);
-      replaced.set(record, [{ ...record, spec: gatedMatmul, inputs: match.tensors }]);
+      const attributes = { kind: kind as string };
+      replaced.set(record, [{ ...record, spec: gatedMatmul, attributes, inputs: match.tensors }]);
     }
     return records.flatMap((record) => replaced.get(record) ?? [record]);
   },
