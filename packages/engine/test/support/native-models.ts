@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs';
 import { createWasmBackend, type WasmBackend } from '@winnow/backend-wasm';
 import { demoModelUrl } from '@winnow/demo-model';
 import type { Backend } from '@winnow/ops';
+import { fastClock } from '@winnow/test-utils';
 import { expect } from 'vitest';
 import { loadModel, type LoadOptions, type Model } from '../../src/index.js';
 import { maxDifference } from './golden-files.js';
@@ -73,7 +74,13 @@ export async function on<T>(native: Level | false, given: Case, use: (model: Mod
   const { location = demo, ops = [], ...options } = given;
   const compute = (): Promise<T> =>
     withBackend(native, { activations: options.activations, ops }, async (backend) => {
-      await using model = await loadModel(location, { context: 512, maxSessions: 2, ...options, backend });
+      await using model = await loadModel(location, {
+        context: 512,
+        maxSessions: 2,
+        now: fastClock(),
+        ...options,
+        backend,
+      });
       return await use(model);
     });
   if (native !== false) return compute();
