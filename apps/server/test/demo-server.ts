@@ -40,6 +40,7 @@ export interface SlotInfo {
   readonly model: string;
   readonly state: string;
   readonly request_id: string | null;
+  readonly processed_tokens: number;
   readonly generated_tokens: number;
 }
 

@@ -51,8 +51,8 @@ WASM backend, from both formats, with prefill in chunks of 1, 7 and all tokens. 
 with the same tolerance.
 
 GGUF files may have weights of every dtype in [ops.md](ops.md), folders f32, f16, bf16 and f64. Quantized folders
-(\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those of 8 and 4 bits. See
-[conversion](guides/conversion.md), also for LoRA adapters.
+(\`quantization_config\`) are rejected, except for MXFP4 in gpt-oss. ONNX exports in folders load as well, including those
+of 8 and 4 bits. See [conversion](guides/conversion.md), also for LoRA adapters.
 
 ## Known limits
 

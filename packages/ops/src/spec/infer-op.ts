@@ -103,7 +103,8 @@ function checkDType(spec: OpSpec, name: string, allowed: readonly DType[], actua
   }
 }
 
-function checkAttributes(spec: OpSpec, attributes: Attributes): Attributes {
+/** Attributes with their defaults. @throws {ArgumentError} */
+export function checkAttributes(spec: OpSpec, attributes: Attributes): Attributes {
   const complete: Record<string, AttributeValue> = {};
   for (const [name, { kind, default: fallback, values, integer }] of Object.entries(spec.attributes)) {
     const value = attributes[name] ?? fallback;
