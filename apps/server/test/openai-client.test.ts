@@ -329,8 +329,8 @@ test('metrics are in Prometheus format and count requests', async () => {
   const response = await fetch(`${demo.url}/metrics`);
   expect(response.headers.get('content-type')).toMatch(/^text\/plain; version=0\.0\.4/);
   const lines = (await response.text()).trimEnd().split('\n');
-  const sample = /^[a-z_]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[\d.e+-]+$/;
-  for (const line of lines) expect(line).toMatch(line.startsWith('#') ? /^# (HELP|TYPE) [a-z_]+ \S/ : sample);
+  const sample = /^[a-z_:]+(\{[a-z_]+="[^"]*"(,[a-z_]+="[^"]*")*\})? -?[\d.e+-]+$/;
+  for (const line of lines) expect(line).toMatch(line.startsWith('#') ? /^# (HELP|TYPE) [a-z_:]+ \S/ : sample);
   const value = (start: string): number =>
     Number(
       lines

@@ -46,11 +46,18 @@ export function activation(): void {
   else run(ACTIVATION, kind, from, from, to, Activation.x.numElements, 0);
 }
 export function glu(): void {
+  const limit = Glu.attributes.limit;
+  if (limit > 0) {
+    const kind = Glu.attributes.kind;
+    return run(CLAMPED_GLU, kind, Glu.gate.address, Glu.up.address, Glu.y.address, Glu.gate.numElements, limit);
+  }
+  plainGlu();
+}
+/** `glu` without a limit, also for ops whose only attribute in common with it is the first, `kind`. */
+export function plainGlu(): void {
   const kind = Glu.attributes.kind;
   const a = Glu.gate.address;
   const b = Glu.up.address;
-  const limit = Glu.attributes.limit;
-  if (limit > 0) return run(CLAMPED_GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, limit);
   if (Glu.count.isPresent) runColumns(GLU, kind, a, b, Glu.y.address, Glu.count.address);
   else run(GLU, kind, a, b, Glu.y.address, Glu.gate.numElements, 0);
 }

@@ -19,7 +19,7 @@ import { AXPY_ROWS, FLAG_INT8, FLAG_REPACKED, META_BYTES } from '../runtime/layo
 import { MIN_PANEL_TOKENS, NEURON_COLUMNS, NEURON_GROUP } from '../runtime/layout.generated';
 import { hasFlag, localScratch, setMatrix, setNeuronMatrix, setRowStride, sharedScratch } from '../runtime/record';
 import { phaseBarrier, sharers, nextItems, thread } from '../runtime/threads';
-import { activate, glu } from './pointwise';
+import { activate, plainGlu } from './pointwise';
 import { sparseCombine, weightedSumBytes } from './sparse-combine';
 import { gatheredGemmBytes, sparseMatmul } from './sparse-matmul';
 
@@ -238,7 +238,7 @@ function matrixByMatrix(): void {
   setMatrix(gated.up.index, F32, up, numTokens, maxActive);
   setMatrix(gated.count.index, I32, countAt, 1, 1);
   setMatrix(gated.y.index, F32, gate, numTokens, maxActive);
-  glu();
+  plainGlu();
   phaseBarrier();
   // glu has overwritten gate with h
   selectMatrix(2);

@@ -15,6 +15,7 @@ export * as jobs from '@winnow/jobs';
 export * as jobsBullmq from '@winnow/jobs-bullmq';
 export * as kvCache from '@winnow/kv-cache';
 export * as langchain from '@winnow/langchain';
+export * as mcp from '@winnow/mcp';
 export * as models from '@winnow/models';
 export * as native from '@winnow/native';
 export * as onnx from '@winnow/onnx';
