@@ -1,6 +1,6 @@
 export { callText, visibleText, type CallRequest, type CallText, type Consent } from './consent.js';
 export { resultText } from './result-text.js';
-export type { ToolDefinition, ToolResult, ToolServer } from './tool-server.js';
+export type { ToolContent, ToolDefinition, ToolResource, ToolResult, ToolServer } from './tool-server.js';
 export {
   Toolbox,
   type ListedServer,

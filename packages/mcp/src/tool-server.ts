@@ -1,11 +1,29 @@
 /** Where tools come from: a server of the Model Context Protocol, or anything else that answers calls. */
-import type { CallToolResult, Tool } from '@modelcontextprotocol/client';
 
-/** Name, description and JSON schemas of a tool, as the protocol has them. */
-export type ToolDefinition = Pick<Tool, 'name' | 'description' | 'inputSchema'>;
+/** Name, description and JSON schema of the arguments of a tool, as the protocol has them. */
+export interface ToolDefinition {
+  readonly name: string;
+  readonly description?: string | undefined;
+  readonly inputSchema: { readonly type: 'object'; readonly [key: string]: unknown };
+}
 
-/** What a tool returns, as the protocol has it: texts, images and other content. */
-export type ToolResult = Pick<CallToolResult, 'content' | 'structuredContent' | 'isError'>;
+/** A part of what a tool returns. `data` and `blob` are base64. */
+export type ToolContent =
+  | { readonly type: 'text'; readonly text: string }
+  | { readonly type: 'image' | 'audio'; readonly data: string; readonly mimeType: string }
+  | { readonly type: 'resource_link'; readonly name: string; readonly uri: string }
+  | { readonly type: 'resource'; readonly resource: ToolResource };
+
+export type ToolResource =
+  | { readonly uri: string; readonly text: string }
+  | { readonly uri: string; readonly blob: string; readonly mimeType?: string | undefined };
+
+/** What a tool returns, as the protocol has it. */
+export interface ToolResult {
+  readonly content: readonly ToolContent[];
+  readonly structuredContent?: unknown;
+  readonly isError?: boolean | undefined;
+}
 
 /** Offers tools and answers calls of them. */
 export interface ToolServer {
