@@ -111,20 +111,20 @@ it('runs a suspect of one pool while all pools are idle', async () => {
     { queues: ['two'], concurrency: 2 },
     { queues: ['one'], concurrency: 2 },
   ];
-  let numRunning = 0;
-  const beside: number[] = [];
+  const running = new Set<string>();
+  const beside: string[] = [];
   await work(
-    async ({ isSuspect }) => {
-      numRunning++;
-      if (isSuspect) beside.push(numRunning - 1);
-      await new Promise((resolve) => setTimeout(resolve, 2));
-      if (isSuspect) beside.push(numRunning - 1);
-      numRunning--;
+    async ({ customId, isSuspect }) => {
+      running.add(customId);
+      if (running.has('suspect')) beside.push(...running);
+      if (isSuspect) await store.enqueue('batch', [{ customId: 'late', index: 7, payload: '' }], { queue: 'two' });
+      await new Promise((resolve) => setTimeout(resolve, isSuspect ? 50 : 2)); // long enough to look for jobs
+      running.delete(customId);
       return '';
     },
     { concurrency },
   );
-  expect(beside).toEqual([0, 0]);
+  expect(beside).toEqual(['suspect']);
 });
 
 it('drains: finishes what runs and claims nothing more', async () => {
