@@ -45,7 +45,7 @@ import { ServerMetrics } from './metrics/server-metrics.js';
 import { recordLoadSpan, startRequestSpan } from './metrics/spans.js';
 
 export interface ListenOptions {
-  /** 0: any free port. Default 8080. */
+  /** 0 selects a free port. Default 8080. */
   readonly port?: number;
   /** Default `127.0.0.1`: only this machine. */
   readonly host?: string;

@@ -19,16 +19,16 @@ export interface NewJob {
   readonly customId: string;
   /** Position within its batch, such as its line: unique, from 0. */
   readonly index: number;
-  /** What to do, in the words of whoever does it. */
+  /** What to do, as text that its worker can read. */
   readonly payload: string;
   /**
    * Jobs of a batch are claimed in the order of their groups, then of their positions, so that what they share is still
    * there for the next. Default: the empty string.
    */
   readonly group?: string;
-  /** Who should claim it. Default: the queue of the call. */
+  /** Queue from which it is claimed. Default: the queue of the call. */
   readonly queue?: string;
-  /** Why it cannot be tried: it has failed from the start. Default: it waits. */
+  /** Makes it a job that has failed, for an input that cannot be tried. Default: it waits. */
   readonly error?: JobError;
 }
 

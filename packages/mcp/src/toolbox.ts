@@ -3,7 +3,7 @@ import type { CallRequest, Consent } from './consent.js';
 import { resultText } from './result-text.js';
 import type { ToolDefinition, ToolServer } from './tool-server.js';
 
-/** A tool as a model is told of it. */
+/** A tool as it is described to the model. */
 export interface OfferedTool {
   readonly name: string;
   readonly description?: string;

@@ -87,7 +87,11 @@ export async function describeModel(file: ModelFile): Promise<ModelDescription> 
   });
 }
 
-/** The same for embedding: any model, including generative ones. Throws as `describeModel`. */
+/**
+ * Reads the settings of an embedding model, which any model can be, including generative ones.
+ * @throws {FormatError} as `describeModel` does
+ * @throws {ArgumentError} for a reranker
+ */
 export async function describeEmbedder(file: ModelFile): Promise<EmbedderDescription | ModelDescription> {
   const architecture = architectureOf(file);
   checkNoHead(file, architecture);
@@ -107,7 +111,7 @@ function headTensor({ format, store }: ModelFile, architecture: Architecture): s
   return store.tensors.has(name) ? name : undefined;
 }
 
-/** @throws {ArgumentError} */
+/** @throws {ArgumentError} for a reranker */
 function checkNoHead(file: ModelFile, architecture: Architecture): void {
   const field = headTensor(file, architecture);
   if (field === undefined) return;

@@ -100,7 +100,7 @@ function addServerOptions(command: Command): void {
   addGroup(command, {
     heading: 'Server',
     common: [
-      numberOption('--port <n>', 'port; 0: any free port', port).default(8080),
+      numberOption('--port <n>', 'port to listen on; 0 selects a free port', port).default(8080),
       flag('--host <address>', 'address to listen on; 0.0.0.0: all interfaces').default('127.0.0.1', '127.0.0.1'),
       listOption('--api-key <key>', 'require this key; may be repeated (default: WINNOW_API_KEY, if set)'),
       listOption('--cors-origin <origin>', 'allow pages of this origin, * for all; may be repeated'),

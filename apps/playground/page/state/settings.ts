@@ -6,7 +6,7 @@ export type Theme = 'system' | 'light' | 'dark';
 
 export interface McpAddress {
   readonly url: string;
-  /** Whether models are told of its tools. */
+  /** Whether its tools are offered to models. */
   readonly isOn: boolean;
 }
 

@@ -46,8 +46,8 @@ const maxIdLength = 512;
 const fieldNames = new Set(['custom_id', 'method', 'url', 'body']);
 
 /**
- * @param endpoint that all lines must have; undefined: any
- * @throws {LineError} for a line that is not in the format
+ * @param endpoint the only endpoint that lines may name; without it they may name any
+ * @throws {LineError} for a line that does not follow the format
  */
 export function parseBatchLine({ text, problem }: Line, endpoint: BatchEndpoint | undefined): BatchLine {
   if (problem !== undefined) throw new LineError('invalid_line', problem);

@@ -6,9 +6,9 @@ import { splitLines, type Line } from './split-lines.js';
 
 /** The queue of each line is its model (`batchQueueOf`). */
 export interface EnqueueLinesOptions extends Omit<EnqueueOptions, 'queue'> {
-  /** For whom the lines are answered: prefixes in the KV cache are not shared among owners. Default: everybody. */
+  /** Whose lines these are: owners do not share prefixes in the KV cache. Default: they are shared with all lines without an owner. */
   readonly owner?: string;
-  /** Endpoint that all lines must have. Default: any. */
+  /** The only endpoint that lines may name. Default: each line may name any. */
   readonly endpoint?: BatchEndpoint;
   /** Maximum size of a line in bytes. Default 4 MiB. */
   readonly maxLineBytes?: number;

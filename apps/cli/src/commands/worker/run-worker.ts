@@ -1,4 +1,4 @@
-/** The course of a worker: models, then lines until it is told to end or nothing is left. */
+/** Loads the models of a worker, then answers lines until it is stopped or, with `--until-empty`, the queue is empty. */
 import { hostname } from 'node:os';
 import { runWorker, type JobStore } from '@winnow/jobs';
 import { exitCodes, InterruptedError, UsageError } from '../../errors/errors.js';
