@@ -3,6 +3,7 @@ import { useSignal } from '@preact/signals';
 import type { JSX } from 'preact';
 import type { Chat } from '../state/chat.js';
 import type { SettingsStore } from '../state/settings.js';
+import { SecretField } from './fields.js';
 
 interface KeyFormProps {
   readonly chat: Chat;
@@ -18,15 +19,7 @@ export function KeyForm({ chat, settings }: KeyFormProps): JSX.Element {
   };
   return (
     <form class="key" onSubmit={onSubmit}>
-      <label>
-        API key, kept until this tab closes
-        <input
-          type="password"
-          autocomplete="off"
-          value={key.value}
-          onInput={(event) => (key.value = event.currentTarget.value)}
-        />
-      </label>
+      <SecretField label="API key, kept until this tab closes" value={key} />
       <button type="submit">Use the key</button>
     </form>
   );

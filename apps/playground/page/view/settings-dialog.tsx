@@ -3,6 +3,7 @@ import type { JSX, TargetedEvent } from 'preact';
 import { errorText, type Sampling } from '../backend/contract.js';
 import { withField, type SettingsStore } from '../state/settings.js';
 import { Dialog } from './dialog.js';
+import { JsonField } from './fields.js';
 
 interface SettingsDialogProps {
   readonly settings: SettingsStore;
@@ -89,20 +90,15 @@ function SamplingField({ field: { name, label, ...limits }, settings }: Sampling
 
 function SchemaField({ settings }: Pick<SettingsDialogProps, 'settings'>): JSX.Element {
   const { jsonSchema } = settings.settings.value;
-  const problem = schemaProblem(jsonSchema);
   return (
-    <label>
-      JSON schema of the answers (optional)
-      <textarea
-        rows={3}
-        spellcheck={false}
-        value={jsonSchema}
-        aria-invalid={jsonSchema === '' ? undefined : problem !== ''}
-        aria-describedby="schema-problem"
-        onInput={(event) => settings.update({ jsonSchema: event.currentTarget.value })}
-      />
-      <small id="schema-problem">{problem}</small>
-    </label>
+    <JsonField
+      name="schema"
+      label="JSON schema of the answers (optional)"
+      rows={3}
+      text={jsonSchema}
+      problem={schemaProblem(jsonSchema)}
+      onInput={(text) => settings.update({ jsonSchema: text })}
+    />
   );
 }
 

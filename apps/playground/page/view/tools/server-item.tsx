@@ -4,6 +4,7 @@ import type { JSX } from 'preact';
 import type { McpAddress, SettingsStore } from '../../state/settings.js';
 import type { ServerState } from '../../state/tools/connections.js';
 import type { Tools } from '../../state/tools/tools.js';
+import { SecretField } from '../fields.js';
 
 interface ServerItemProps {
   readonly server: McpAddress;
@@ -63,15 +64,7 @@ function TokenForm({ server: { url }, settings, onConnect }: ServerItemProps): J
   };
   return (
     <form onSubmit={onSubmit}>
-      <label>
-        Token of {url}
-        <input
-          type="password"
-          autocomplete="off"
-          value={token.value}
-          onInput={(event) => (token.value = event.currentTarget.value)}
-        />
-      </label>
+      <SecretField label={`Token of ${url}`} value={token} />
       <button type="submit" class="secondary">
         Use the token
       </button>

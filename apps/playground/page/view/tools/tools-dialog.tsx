@@ -7,6 +7,7 @@ import type { McpAddress, SettingsStore } from '../../state/settings.js';
 import { exampleFunctions, parseFunctions } from '../../state/tools/functions.js';
 import type { Tools } from '../../state/tools/tools.js';
 import { Dialog } from '../dialog.js';
+import { JsonField, SecretField } from '../fields.js';
 import { ServerItem } from './server-item.js';
 
 interface ToolsDialogProps {
@@ -96,15 +97,7 @@ function AddServer({ known, onAdd }: AddServerProps): JSX.Element {
         />
         <small id="server-problem">{problem.value}</small>
       </label>
-      <label>
-        Token, if it wants one, kept until this tab closes
-        <input
-          type="password"
-          autocomplete="off"
-          value={token.value}
-          onInput={(event) => (token.value = event.currentTarget.value)}
-        />
-      </label>
+      <SecretField label="Token, if it wants one, kept until this tab closes" value={token} />
       <button type="submit">Add the server</button>
     </form>
   );
@@ -117,22 +110,17 @@ function addressProblem(address: string, known: readonly string[]): string {
 
 function FunctionsField({ settings }: Pick<ToolsDialogProps, 'settings'>): JSX.Element {
   const { functions } = settings.settings.value;
-  const problem = functionsProblem(functions);
   return (
     <section aria-labelledby="functions-title">
       <h3 id="functions-title">Functions</h3>
-      <label>
-        A JSON array of functions, whose results you type in
-        <textarea
-          rows={6}
-          spellcheck={false}
-          value={functions}
-          aria-invalid={functions === '' ? undefined : problem !== ''}
-          aria-describedby="functions-problem"
-          onInput={(event) => settings.update({ functions: event.currentTarget.value })}
-        />
-        <small id="functions-problem">{problem}</small>
-      </label>
+      <JsonField
+        name="functions"
+        label="A JSON array of functions, whose results you type in"
+        rows={6}
+        text={functions}
+        problem={functionsProblem(functions)}
+        onInput={(text) => settings.update({ functions: text })}
+      />
       {functions.trim() === '' && (
         <button type="button" class="secondary" onClick={() => settings.update({ functions: exampleFunctions })}>
           Begin with an example
