@@ -53,9 +53,7 @@ test('the demo model says what it is and names three others; labels have colors'
 
 test.each([
   [{ NO_COLOR: '1' }, false],
-  [{ TERM: 'dumb' }, false],
   [{ NO_COLOR: '1', FORCE_COLOR: '1' }, true],
-  [{ FORCE_COLOR: '0' }, false],
 ])('%j: colors %s', async (env, isColored) => {
   const session = await chat(['-n', '4'], { env });
   expect(session.styleOf('you>').isBold).toBe(isColored);

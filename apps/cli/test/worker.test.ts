@@ -1,4 +1,4 @@
-/** `winnow worker` with the demo model, in processes of its own: with `winnow batch --queue`, and with `winnow serve --queue`. */
+/** `winnow worker` with the demo model, in processes where one is killed: with `winnow batch --queue`, and with `winnow serve --queue`. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ import type { JobStore } from '@winnow/jobs';
 import { openSqliteJobStore } from '@winnow/jobs/node';
 import { openRedisJobStore } from '@winnow/jobs-bullmq';
 import { enqueueBatchLines } from '@winnow/server';
-import { redisProgram, startRedisServer } from '@winnow/test-utils';
+import { redisProgram, startRedisServer, testCoverage } from '@winnow/test-utils';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { runCli, TestHost } from './run-cli.js';
 
@@ -20,10 +20,12 @@ const program = fileURLToPath(new URL('../dist/main.js', import.meta.url));
 
 let folder: string;
 let queue: string;
+let workerArguments: readonly string[];
 let processes: ChildProcess[] = [];
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-worker-'));
   queue = join(folder, 'jobs.db');
+  workerArguments = ['worker', '--queue', queue, '-t', '1', '--max-sessions', '4'];
 });
 afterEach(async () => {
   for (const child of processes) if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
@@ -61,8 +63,7 @@ function start(...argv: readonly string[]): Started {
   return started;
 }
 
-const startWorker = (...flags: readonly string[]): Started =>
-  start('worker', '--queue', queue, '-t', '1', '--max-sessions', '4', ...flags);
+const startWorker = (...flags: readonly string[]): Started => start(...workerArguments, ...flags);
 
 async function until(isTrue: () => boolean | Promise<boolean>): Promise<void> {
   while (!(await isTrue())) await sleep(10);
@@ -98,25 +99,30 @@ const results = (path: string): Result[] =>
 const processTest = test.skipIf(process.platform === 'win32');
 
 processTest('workers that are killed and replaced answer each line of a batch once', async () => {
-  const ids = idsOf(60);
+  const [numLines, killsAt] = testCoverage === 'full' ? [60, [15, 35]] : [40, [10]];
+  const ids = idsOf(numLines);
   const input = join(folder, 'in.jsonl');
   writeFileSync(input, ids.map((id) => lineOf(id)).join(''));
-  const batch = start('batch', input, '--queue', queue);
+  const batch = runCli(engine, ['batch', input, '--queue', queue]);
   const output = join(folder, 'in.output.jsonl');
+  let isAnswered = false;
+  void batch.finally(() => (isAnswered = true));
   const workers = [startWorker(), startWorker()];
   const numDone = (): Promise<number> =>
     withStore(async (store) => {
       const [batchId = ''] = await store.batches();
       return (await store.counts(batchId)).completed;
     });
-  for (const share of [15, 35]) {
-    await until(async () => (await numDone()) >= share);
+  await until(() => existsSync(queue));
+  for (const count of killsAt) {
+    await until(async () => isAnswered || (await numDone()) >= count);
     const victim = workers.shift() as Started;
     victim.child.kill('SIGKILL');
     expect(await victim.exit).toBe('SIGKILL');
     workers.push(startWorker());
   }
-  expect([await batch.exit, batch.stderr]).toEqual([0, expect.stringContaining('60 of 60 lines answered')]);
+  const message = `${numLines} of ${numLines} lines answered`;
+  expect(await batch).toMatchObject({ code: 0, stderr: expect.stringContaining(message) });
   expect(results(output).map(({ custom_id: id }) => id)).toEqual(ids);
   expect(existsSync(join(folder, 'in.output.errors.jsonl'))).toBe(false);
   // answers are those of the command without a queue
@@ -129,43 +135,42 @@ processTest('workers that are killed and replaced answer each line of a batch on
   expect(await withStore((store) => store.batches())).toEqual([]);
 });
 
-processTest('SIGTERM lets running lines finish, and a second one gives them back', async () => {
+test('SIGTERM lets running lines finish, and a second one gives them back', async () => {
   await enqueue(
     'batch',
     idsOf(12).map((id) => lineOf(id, 400)),
   );
-  const drained = startWorker();
+  const [draining, stopping] = [new TestHost(engine), new TestHost(engine)];
+  const drained = draining.run(workerArguments);
   await until(async () => (await counts('batch')).running === 4);
-  drained.child.kill('SIGTERM');
-  expect(await drained.exit).toBe(0);
+  draining.terminate();
+  expect(await drained).toMatchObject({ code: 0, stderr: expect.stringContaining('draining: running lines finish') });
   expect(await counts('batch')).toMatchObject({ completed: 4, running: 0, waiting: 8 });
-  expect(drained.stderr).toContain('draining: running lines finish');
-  const stopped = startWorker();
+  const stopped = stopping.run(workerArguments);
   await until(async () => (await counts('batch')).running === 4);
-  stopped.child.kill('SIGTERM');
-  await until(() => stopped.stderr.includes('draining'));
-  stopped.child.kill('SIGTERM');
-  expect(await stopped.exit).toBe(130);
+  stopping.terminate();
+  stopping.terminate();
+  expect((await stopped).code).toBe(130);
   const left = await withStore((store) => store.list('batch', { states: ['waiting'] }));
   expect(left.length).toBeGreaterThan(0);
   expect(left.every(({ attempts }) => attempts === 0)).toBe(true); // an attempt that was given back does not count
   expect((await counts('batch')).running).toBe(0);
 });
 
-processTest('ends with an error when the queue breaks', async () => {
+test('ends with an error when the queue breaks', async () => {
   await enqueue(
     'batch',
     idsOf(4).map((id) => lineOf(id)),
   );
-  const worker = startWorker();
+  const worker = runCli(engine, workerArguments);
   await until(async () => (await counts('batch')).completed === 4);
   const database = new DatabaseSync(queue);
   database.exec('DROP TABLE jobs');
   database.close();
-  expect([await worker.exit, worker.stderr]).toEqual([
-    1,
-    expect.stringMatching(/winnow: .*jobs\.db: SQLite: no such table: \w*\.?jobs\n$/),
-  ]);
+  expect(await worker).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(/winnow: .*jobs\.db: SQLite: no such table: \w*\.?jobs\n$/),
+  });
 });
 
 processTest('a server without a model has its batches answered by workers', async () => {

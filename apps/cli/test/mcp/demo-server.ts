@@ -1,17 +1,16 @@
 /**
- * An MCP server as a process, with a tool for everything that a chat has to handle: `node demo-server.ts TRANSPORT [NAME]
- * [LOG]`. The transport is `stdio`, `legacy` for one that speaks the protocol of 2025 only, or `http`, which prints its
- * URL. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file named
- * PID_FILE in the environment gets the id of the process. With TOKEN in it, requests need it as a bearer token.
+ * An MCP server with a tool for everything that a chat has to handle: over HTTP in the process of a test, or as a process,
+ * `node demo-server.ts TRANSPORT [NAME] [LOG]`. The transport is `stdio`, or `legacy` for one that speaks the protocol of
+ * 2025 only. The log gets a line for every call, and for every cancelled one. `tools/list` has two tools per page. The file
+ * named PID_FILE in the environment gets the id of the process.
  */
+import { once } from 'node:events';
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { toNodeHandler } from '@modelcontextprotocol/node';
 import { createMcpHandler, Server, type CallToolResult, type Tool } from '@modelcontextprotocol/server';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
-
-const [transport = 'stdio', name = 'demo', log] = process.argv.slice(2);
 
 const object = (properties: Tool['inputSchema']['properties'] = {}): Tool['inputSchema'] => ({
   type: 'object',
@@ -22,7 +21,13 @@ const object = (properties: Tool['inputSchema']['properties'] = {}): Tool['input
 
 const late: Tool = { name: 'late', description: 'Added later', inputSchema: object() };
 
-function createDemoServer(): Server {
+interface DemoOptions {
+  readonly name: string;
+  /** Path of a file. */
+  readonly log: string | undefined;
+}
+
+function createDemoServer({ name, log }: DemoOptions): Server {
   const server = new Server({ name, version: '1.0.0' }, { capabilities: { tools: { listChanged: true } } });
   const tools: Tool[] = [
     { name: 'weather', description: 'Weather of a city', inputSchema: object({ city: { enum: ['Ulm', 'Bern'] } }) },
@@ -76,19 +81,36 @@ function createDemoServer(): Server {
   return server;
 }
 
-if (process.env['PID_FILE'] !== undefined) writeFileSync(process.env['PID_FILE'], String(process.pid));
-if (transport === 'stdio') {
-  serveStdio(createDemoServer);
-} else if (transport === 'legacy') {
-  await createDemoServer().connect(new StdioServerTransport());
-} else {
-  const handle = toNodeHandler(createMcpHandler(createDemoServer));
-  const expected = process.env['TOKEN'];
+export interface HttpServer {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+/** Serves HTTP on a free port. With a token, requests need it as a bearer token. */
+export async function serveHttp(options: DemoOptions & { readonly token?: string }): Promise<HttpServer> {
+  const { token } = options;
+  const handle = toNodeHandler(createMcpHandler(() => createDemoServer(options)));
   const server = createServer((request, response) => {
-    const isKnown = expected === undefined || request.headers.authorization === `Bearer ${expected}`;
+    const isKnown = token === undefined || request.headers.authorization === `Bearer ${token}`;
     if (isKnown) void handle(request as Parameters<typeof handle>[0], response);
     else response.writeHead(401).end();
-  }).listen(0, '127.0.0.1', () => {
-    process.stdout.write(`http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp\n`);
   });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/mcp`,
+    async close() {
+      const closed = once(server.close(), 'close');
+      server.closeAllConnections();
+      await closed;
+    },
+  };
 }
+
+async function serveProcess(): Promise<void> {
+  const [transport = 'stdio', name = 'demo', log] = process.argv.slice(2);
+  if (process.env['PID_FILE'] !== undefined) writeFileSync(process.env['PID_FILE'], String(process.pid));
+  if (transport === 'stdio') serveStdio(() => createDemoServer({ name, log }));
+  else await createDemoServer({ name, log }).connect(new StdioServerTransport());
+}
+
+if (import.meta.main) await serveProcess();

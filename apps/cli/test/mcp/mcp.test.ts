@@ -1,6 +1,7 @@
-/** Tools of MCP servers in a chat: real servers as processes, the demo model where it has to write a call itself. */
-import { spawn, type ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
+/**
+ * Tools of MCP servers in a chat: real servers, as processes where that matters and over HTTP elsewhere; the demo model where
+ * it has to write a call itself.
+ */
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +12,7 @@ import { IoError } from '@winnow/tensor';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createFakeEngine, type FakeOptions } from '../fake-engine.js';
 import { runCli, TestHost } from '../run-cli.js';
+import { serveHttp, type HttpServer } from './demo-server.js';
 
 const program = fileURLToPath(new URL('./demo-server.ts', import.meta.url));
 let folder = '';
@@ -19,10 +21,22 @@ let numLogs = 0;
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), 'winnow-mcp-'));
 });
+let servers: HttpServer[] = [];
 beforeEach(() => {
   log = join(folder, `log ${(numLogs += 1)}`);
 });
+afterEach(async () => {
+  await Promise.all(servers.map((server) => server.close()));
+  servers = [];
+});
 afterAll(() => rmSync(folder, { recursive: true }));
+
+/** Starts a server until the end of the test. */
+async function serve(options: { readonly name?: string; readonly token?: string } = {}): Promise<string> {
+  const server = await serveHttp({ name: 'demo', log, ...options });
+  servers.push(server);
+  return server.url;
+}
 
 const command = (transport: string, name = 'demo'): string =>
   [process.execPath, program, transport, name, log].map((word) => `"${word}"`).join(' ');
@@ -38,23 +52,28 @@ const resultsIn = (prompt: unknown): string[] =>
   );
 
 /** A chat from a pipe in which the model is scripted. */
-function chat(replies: FakeOptions['replies'], flags: readonly string[], stdin = 'One\n') {
+async function chat(address: string, replies: FakeOptions['replies'], flags: readonly string[], stdin = 'One\n') {
   const fake = createFakeEngine({ ...(replies === undefined ? {} : { replies }) });
-  const argv = ['chat', '--mcp', command('stdio'), ...flags];
-  return runCli(fake.api, argv, { stdin }).then((run) => ({ ...run, prompts: fake.prompts }));
+  const run = await runCli(fake.api, ['chat', '--mcp', address, ...flags], { stdin });
+  return { ...run, prompts: fake.prompts };
 }
 
 /** A chat on a terminal in which the model is scripted, at its first prompt. */
-async function terminalChat(replies: FakeOptions['replies'], flags: readonly string[] = [], options: FakeOptions = {}) {
+async function terminalChat(
+  address: string,
+  replies: FakeOptions['replies'],
+  flags: readonly string[] = [],
+  options: FakeOptions = {},
+) {
   const fake = createFakeEngine({ ...options, ...(replies === undefined ? {} : { replies }) });
   const host = new TestHost(fake.api, { isStdoutTerminal: true });
-  const running = host.run(['chat', '--mcp', command('stdio'), ...flags]);
+  const running = host.run(['chat', '--mcp', address, ...flags]);
   await host.untilShown('> ');
   return { host, running, prompts: fake.prompts };
 }
 
 describe('a call that the demo model is forced to write', () => {
-  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '200', '-c', '1024', '--stop', 'code'];
+  const forced = ['--tool-choice', 'weather', '--temperature', '0', '-n', '100', '-c', '1024', '--stop', 'code'];
 
   test.each(['stdio', 'legacy'])('runs with consent, and the model reads its result (%s)', async (transport) => {
     const host = new TestHost(engine, { isStdoutTerminal: true });
@@ -76,7 +95,7 @@ describe('a call that the demo model is forced to write', () => {
   });
 
   test('does not run without a terminal, except by --mcp-allow', async () => {
-    const argv = ['chat', '--mcp', command('stdio'), ...forced];
+    const argv = ['chat', '--mcp', await serve(), ...forced];
     const refused = await runCli(engine, argv, { stdin: 'How is the weather?\n/history\n' });
     expect([refused.code, calls()]).toEqual([0, []]);
     expect(refused.stderr).toContain('did not call weather');
@@ -90,7 +109,7 @@ describe('a call that the demo model is forced to write', () => {
   });
 
   test('that is cut by the token limit does not run', async () => {
-    const flags = ['--mcp', command('stdio'), '--mcp-allow', 'weather', ...forced, '-n', '3'];
+    const flags = ['--mcp', await serve(), '--mcp-allow', 'weather', ...forced, '-n', '3'];
     const { code, stderr } = await runCli(engine, ['chat', ...flags], { stdin: 'How is the weather?\n' });
     expect([code, calls()]).toEqual([4, []]);
     expect(stderr).toContain('the text is unfinished: it was cut by the token limit');
@@ -98,7 +117,13 @@ describe('a call that the demo model is forced to write', () => {
 });
 
 test('consent: no, always, and lines that are no answer', async () => {
-  const { host, running, prompts } = await terminalChat([[weather], ['No.'], [weather, weather], ['Fine.'], [weather]]);
+  const { host, running, prompts } = await terminalChat(await serve(), [
+    [weather],
+    ['No.'],
+    [weather, weather],
+    ['Fine.'],
+    [weather],
+  ]);
   await host.enter('One', 'Call weather? ');
   await host.enter('maybe', 'Call weather? ');
   await host.enter('n', 'No.\n', '> ');
@@ -115,7 +140,7 @@ test('consent: no, always, and lines that are no answer', async () => {
 });
 
 test('consent: what was typed before the question does not answer it', async () => {
-  const { host, running } = await terminalChat([[weather], ['No.']]);
+  const { host, running } = await terminalChat(await serve(), [[weather], ['No.']]);
   host.stdin.write('One\ry\ry\ry');
   await host.untilShown('Call weather? ');
   await host.enter('', 'Call weather? ');
@@ -128,7 +153,7 @@ test('consent: what was typed before the question does not answer it', async () 
 
 test('consent ends when the server changes the definition of a tool; new tools appear', async () => {
   const replies = [[weather, call('grow')], ['Done.'], [weather, call('late')], ['Done.']];
-  const { host, running } = await terminalChat(replies);
+  const { host, running } = await terminalChat(command('stdio'), replies);
   await host.enter('One', 'Call weather? ');
   await host.enter('a', 'Call grow? ');
   await host.enter('y', 'Done.\n', '> ');
@@ -147,7 +172,7 @@ test('consent ends when the server changes the definition of a tool; new tools a
 
 test('the question hides nothing: control characters and invisible ones are escapes, names have no line ends', async () => {
   const values = '{"city":"\\u001b[2J\\u202eUlm\\u2028\\u009b\\u200b\\u3164"}';
-  const { host, running } = await terminalChat([[call('weather', values), call('two-lines')], ['No.']]);
+  const { host, running } = await terminalChat(await serve(), [[call('weather', values), call('two-lines')], ['No.']]);
   await host.enter('One', '"city": "\\u001b[2J\\u{202e}Ulm\\u{2028}\\u009b\\u{200b}\\u{3164}"', 'Call weather? ');
   await host.enter('n', 'The model wants to call two-lines of the server', 'Call two-lines? ');
   host.stdin.write('\u0004');
@@ -172,7 +197,7 @@ describe('results', () => {
   test('texts and other content, errors, structured content, several calls of one answer', async () => {
     const reply = ['Now: ', weather, call('chart'), call('fail')];
     const allow = ['weather', 'chart', 'fail'].flatMap((name) => ['--mcp-allow', name]);
-    const { code, stdout, prompts } = await chat([reply, ['Done.']], allow);
+    const { code, stdout, prompts } = await chat(await serve(), [reply, ['Done.']], allow);
     expect([code, stdout]).toEqual([0, 'Now:\nDone.\n']);
     const chart = 'A chart:\n[image: image/png, 4 bytes]\n[link: data, file:///chart.csv]\nSome notes';
     expect(resultsIn(prompts[1]?.prompt)).toEqual(['It rains.', chart, 'Error: no such city']);
@@ -181,6 +206,7 @@ describe('results', () => {
 
   test('a model that never stops calling', async () => {
     const { code, stderr } = await chat(
+      await serve(),
       Array.from({ length: 99 }, () => [weather]),
       ['--mcp-allow', 'weather'],
     );
@@ -195,7 +221,9 @@ test('an error after a call: what was called stays in the conversation, and the 
     if ([2, 4].includes((numPieces += 1))) throw new IoError({ source: 'model.gguf', message: 'unplugged' });
   };
   const replies = [[weather], ['never'], [weather], ['never'], ['Done.']];
-  const { host, running, prompts } = await terminalChat(replies, ['--mcp-allow', 'weather'], { beforePiece });
+  const { host, running, prompts } = await terminalChat(await serve(), replies, ['--mcp-allow', 'weather'], {
+    beforePiece,
+  });
   await host.enter('One', '> ');
   await host.enter('/regen', '> ');
   await host.enter('Two', 'Done.\n', '> ');
@@ -209,7 +237,11 @@ test('an error after a call: what was called stays in the conversation, and the 
 });
 
 test('servers that hang: Ctrl-C cancels the call, and the chat continues', async () => {
-  const { host, running, prompts } = await terminalChat([[call('hang'), weather], ['Yes.']], ['--mcp-allow', 'hang']);
+  const { host, running, prompts } = await terminalChat(
+    command('stdio'),
+    [[call('hang'), weather], ['Yes.']],
+    ['--mcp-allow', 'hang'],
+  );
   host.stdin.write('One\r');
   while (calls().length === 0) await new Promise((resolve) => setImmediate(resolve));
   host.stdin.write('\u0003');
@@ -225,6 +257,7 @@ test('servers that hang: Ctrl-C cancels the call, and the chat continues', async
 
 test('servers that end: an error with their last output, their tools are gone, and the chat continues', async () => {
   const { code, stdout, stderr, prompts } = await chat(
+    command('stdio'),
     [[call('crash')], ['Oh.']],
     ['--mcp-allow', 'crash'],
     'One\n/mcp\nTwo\n',
@@ -235,15 +268,15 @@ test('servers that end: an error with their last output, their tools are gone, a
 });
 
 test('servers with a tool whose schema cannot be enforced: it is left out and named once', async () => {
-  const { stdout, stderr } = await chat(undefined, [], 'One\nTwo\n/mcp\n');
+  const { stdout, stderr } = await chat(await serve(), undefined, [], 'One\nTwo\n/mcp\n');
   expect(stderr.match(/the tool odd cannot be used/g)).toHaveLength(1);
   expect(stdout).toMatch(/ {2}odd +not usable: .*unevaluatedProperties/);
   expect(stdout).toMatch(/ {2}weather +Weather of a city\n/);
 });
 
 test('servers with the same tools: names begin with that of the server', async () => {
-  const flags = ['--mcp', command('stdio', 'other one'), '--mcp-allow', 'other-one_weather'];
-  const { code, stderr } = await chat([[call('other-one_weather', '{"city":"Ulm"}')], ['Done.']], flags);
+  const flags = ['--mcp', await serve({ name: 'other one' }), '--mcp-allow', 'other-one_weather'];
+  const { code, stderr } = await chat(await serve(), [[call('other-one_weather', '{"city":"Ulm"}')], ['Done.']], flags);
   expect([code, calls()]).toEqual([0, ['weather {"city":"Ulm"}']]);
   expect(stderr).toContain('calls other-one_weather {"city":"Ulm"}');
 });
@@ -288,26 +321,16 @@ test.each([
 });
 
 test('a tool that no server has cannot be allowed', async () => {
-  expect(await chat(undefined, ['--mcp-allow', 'wether'])).toMatchObject({
+  expect(await chat(await serve(), undefined, ['--mcp-allow', 'wether'])).toMatchObject({
     code: 2,
     stderr: "winnow: --mcp-allow: expected weather, chart, fail, hang, crash, grow, odd, two-lines, got 'wether'\n",
   });
 });
 
 describe('a server at a URL', () => {
-  let server: ChildProcess;
-  let url = '';
-  const start = async (env: Readonly<Record<string, string>> = {}): Promise<void> => {
-    const options = { stdio: ['ignore', 'pipe', 'inherit'] as const, env: { ...process.env, ...env } };
-    server = spawn(process.execPath, [program, 'http', 'remote', log], options as never);
-    const [chunk] = (await once(server.stdout as NonNullable<typeof server.stdout>, 'data')) as [Buffer];
-    url = chunk.toString('utf8').trim();
-  };
-  afterEach(() => void server.kill('SIGKILL'));
-
-  // it runs already: starting a process on a busy machine may exceed the limit
+  // not a process, whose start on a busy machine may exceed the limit
   test('hangs until the time limit ends the call', async () => {
-    await start();
+    const url = await serve({ name: 'remote' });
     const fake = createFakeEngine({ replies: [[call('hang')], ['Done.']] });
     const argv = ['chat', '--mcp', url, '--mcp-allow', 'hang', '--mcp-timeout', '1'];
     const { code, stdout, stderr } = await runCli(fake.api, argv, { stdin: 'One\n' });
@@ -316,7 +339,7 @@ describe('a server at a URL', () => {
   });
 
   test('that wants a token gets it from the environment, and says what is wrong without', async () => {
-    await start({ TOKEN: 'secret' });
+    const url = await serve({ token: 'secret' });
     const fake = createFakeEngine({ replies: [[weather], ['Done.']] });
     const argv = ['chat', '--mcp', url, '--mcp-allow', 'weather'];
     const options = { stdin: 'One\n', env: { KEY: 'secret' } };
@@ -329,15 +352,14 @@ describe('a server at a URL', () => {
   });
 
   test('lists, is called, and its end is an error of the call', async () => {
-    await start();
+    const url = await serve({ name: 'remote' });
     const fake = createFakeEngine({ replies: [[weather], ['Done.'], [weather], ['Oh.']] });
     const host = new TestHost(fake.api, { isStdoutTerminal: true });
     const running = host.run(['chat', '--mcp', url, '--mcp-allow', 'weather']);
     await host.untilShown('> ');
     await host.enter('One', 'Done.\n', '> ');
     expect(calls()).toEqual(['weather {"city":"Ulm"}']);
-    server.kill('SIGKILL');
-    await once(server, 'close');
+    await servers.pop()?.close();
     await host.enter('Two', 'Oh.\n', '> ');
     host.stdin.write('\u0004');
     const { code, stderr } = await running;
