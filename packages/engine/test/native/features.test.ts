@@ -93,23 +93,26 @@ describe.each(levels)('%s', (level) => {
     expect(await on(level, { ...exact, speculative }, plain)).toEqual(expected);
   });
 
-  test.each(Object.keys(tiers))('tiers, %s', async (name) => {
+  test.each(sampled(Object.keys(tiers), 2, levels.indexOf(level) % 2))('tiers, %s', async (name) => {
     const options = tiers[name] as LoadOptions;
     const kvCache = { ...options.kvCache, budget: 9.5 * blockBytes, prefixSharing: false };
     const given: Case = { ...exact, ...options, kvCache, context: 1024, batchSize: 32, maxSessions: 1 };
     expect(await on(level, given, tieredAnswer)).toEqual(await on(false, given, tieredAnswer));
   });
 
-  test.each(['gate-threshold', 'low-rank'] as const)('sparse FFNs, %s', async (kind) => {
-    const given: Case = { ...exact, sparsity: { calibration: await sidecarOf(kind) }, batchSize: 1 };
-    const expected = await on(false, given, rowsOf);
-    expect(worstOf(await on(level, given, rowsOf), expected)).toBeLessThan(bound);
-  });
+  test.each(sampled(['low-rank', 'gate-threshold'] as const, 2, levels.indexOf(level) % 2))(
+    'sparse FFNs, %s',
+    async (kind) => {
+      const given: Case = { ...exact, sparsity: { calibration: await sidecarOf(kind) }, batchSize: 1 };
+      const expected = await on(false, given, rowsOf);
+      expect(worstOf(await on(level, given, rowsOf), expected)).toBeLessThan(bound);
+    },
+  );
 
   const encoders = ['bert-mean', 'nomic-bert', 'modern-bert'].map(
     (name) => [name, archPath(name, 'model.gguf') as string] as const,
   );
-  test.each(encoders)('embeddings, %s', async (_name, path) => {
+  test.each(sampled(encoders, 3, levels.indexOf(level) % 3))('embeddings, %s', async (_name, path) => {
     const texts = [5, 40, 100].map((length) => Array.from({ length }, (_, i) => 5 + ((i * 7 + length) % 190)));
     const vectors = (native: Level | false): Promise<Float32Array[]> =>
       withBackend(native, exact, async (backend) => {

@@ -300,7 +300,7 @@ test('the last save of a killed process can be resumed', async () => {
   let text = '';
   for await (const chunk of child.stdout) {
     text += String(chunk);
-    if (text.split('\n').length > 12) break; // kill it while it is running
+    if (text.split('\n').length > 6) break; // kill it while it is running
   }
   child.kill('SIGKILL');
   expect(await exit).toBe('SIGKILL');
@@ -309,7 +309,7 @@ test('the last save of a killed process can be resumed', async () => {
   using restored = await model.restoreSession(file);
   const numPrompt = model.encodePrompt('The old man').length;
   const numChosen = restored.tokens.length - numPrompt + 1;
-  expect(numChosen).toBeGreaterThan(10);
+  expect(numChosen).toBeGreaterThan(4);
   const maxTokens = numChosen + 20;
   const { tokens } = await model.generate('The old man', { ...drawn, seed: 12, maxTokens }).result();
   const rest = await restored.resume({ maxTokens: maxTokens - numChosen }).result();

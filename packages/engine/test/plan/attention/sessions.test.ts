@@ -14,10 +14,16 @@ const drawn = { temperature: 1, topK: 0, topP: 1, minP: 0, ignoreEos: true } as 
 const text = 'The old man looked at the sea and said nothing for a long time. '.repeat(12);
 
 let backend: Backend;
+let dense: Model;
 beforeAll(async () => {
   backend = await createWasmBackend({ numThreads: 1, maxMemoryBytes: 2 ** 28 });
+  dense = await load('dense');
+  expect(dense.attention).toBe('dense');
 });
-afterAll(() => backend.dispose());
+afterAll(async () => {
+  await dense?.dispose();
+  await backend?.dispose();
+});
 
 const load = (attention: string, options: LoadOptions = {}): Promise<Model> =>
   loadModel(demoModelUrl, {
@@ -54,8 +60,6 @@ const sparse = [
 
 /** The tokens of dense attention after each prompt. */
 async function denseTokens(optionsOf: (index: number) => GenerateOptions): Promise<(readonly number[])[]> {
-  await using dense = await load('dense');
-  expect(dense.attention).toBe('dense');
   const results = prompts.map((prompt, index) => dense.generate(prompt, optionsOf(index)).result());
   return (await Promise.all(results)).map(({ tokens }) => tokens);
 }
@@ -118,18 +122,16 @@ describe.each(sparse)('%s', (attention) => {
     const other = [...ids.subarray(0, 140), 5, 6, 7];
     const first = await session.generate(other, drawnAfter(7)).result();
     expect(first.cachedTokens).toBe(128);
-    await using fresh = await load(attention, { maxSessions: 1, kvCache: { prefixSharing: false } });
-    expect(first.tokens).toEqual((await fresh.generate(other, drawnAfter(7)).result()).tokens);
+    expect(first.tokens).toEqual((await model.generate(other, drawnAfter(7)).result()).tokens);
     const cut = [...ids.subarray(0, 133), 9, 9];
     using fork = session.fork();
     const branch = await fork.generate(cut, drawnAfter(8)).result();
-    expect(branch.tokens).toEqual((await fresh.generate(cut, drawnAfter(8)).result()).tokens);
+    expect(branch.tokens).toEqual((await model.generate(cut, drawnAfter(8)).result()).tokens);
     const sink = memorySink();
     await session.save(sink);
     const rest = await session.resume({ maxTokens: 10 }).result();
     using restored = await sharing.restoreSession(memorySource(sink.toBytes()));
     expect((await restored.resume({ maxTokens: 10 }).result()).tokens).toEqual(rest.tokens);
-    await using dense = await load('dense');
     await expect(dense.restoreSession(memorySource(sink.toBytes()))).rejects.toThrow(
       /options\.attention: expected none/,
     );
