@@ -320,6 +320,30 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: '(isComputed ? maxModelShare * rate : maxShare) * left',
+    replace: 'maxModelShare * rate * left',
+    tests: ['test/speculation/bench-traces.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: '(isComputed ? maxModelShare * rate : maxShare) * left',
+    replace: '2 * left',
+    tests: ['test/speculation/bench-traces.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
+    find: 'this.#noteDraft(draftClass, 1, isRight ? 1 : 0);',
+    replace: '',
+    tests: ['src/generation/speculation/draft-length.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/speculation.ts',
+    find: 'tokenId === this.#undraftedToken',
+    replace: 'tokenId !== this.#undraftedToken',
+    tests: ['src/generation/speculation/speculation.test.ts'],
+  },
+  {
+    file: 'packages/engine/src/generation/speculation/draft-length.ts',
     find: 'this.#addLoss(this.#draftingMs / plainMs + (numTokens === 1 ? 0 : cost - 1));',
     replace: 'this.#addLoss(numTokens === 1 ? 0 : cost - 1);',
     tests: ['src/generation/speculation/draft-length.test.ts'],
@@ -332,7 +356,7 @@ export const engineMutants: readonly Mutant[] = [
   },
   {
     file: 'packages/engine/src/generation/speculation/draft-length.ts',
-    find: 'if (count === 0) this.#forget(draftClass);',
+    find: 'if (count === 0 && draftClass === modelClass) this.#forget(draftClass);',
     replace: '',
     tests: ['src/generation/speculation/draft-length.test.ts'],
   },

@@ -15,8 +15,11 @@ interface Costs {
 
 const numPrompt = 1000;
 
+/** The probability that a drafted token is right, by its index in the text and the length of the draft. */
+type RateAt = (token: number, numDrafted: number) => number;
+
 /** A generation of `numTokens` tokens whose drafts are right with a probability. Times are after each token. */
-function simulate(costs: Costs, rateAt: (token: number) => number, numTokens: number, seed = 1) {
+function simulate(costs: Costs, rateAt: RateAt, numTokens: number, seed = 1) {
   const rng = createRng(seed);
   const length = new DraftLength();
   const { step, drafting, plainMs = () => 10 } = costs;
@@ -41,7 +44,10 @@ function simulate(costs: Costs, rateAt: (token: number) => number, numTokens: nu
     const numBehind = drafting === undefined ? 0 : Math.max(0, ends.length - 1 - numComputed);
     const count = length.choose(draftClass, 1, 15, numBehind);
     let accepted = 0;
-    while (accepted < count && rng.nextFloat() < rateAt(ends.length + accepted)) accepted++;
+    if (count === 0 && drafting === undefined) {
+      length.noteUndrafted(draftClass, rng.nextFloat() < rateAt(ends.length, 1));
+    }
+    while (accepted < count && rng.nextFloat() < rateAt(ends.length + accepted, count)) accepted++;
     const numCaughtUp = count > 0 || numBehind === 0 ? numBehind : length.chooseBehind(numBehind);
     if (count + numCaughtUp > 0) {
       ms += draftCost(count, numCaughtUp);
@@ -88,15 +94,16 @@ const plainTimes: Readonly<Record<string, Costs['plainMs']>> = {
   'steps that grow': (numTokens) => 10 + numTokens / 40,
   'steps that double': (numTokens) => (numTokens > 700 ? 20 : 10),
 };
-const rates: Readonly<Record<string, (token: number) => number>> = {
+const rates: Readonly<Record<string, RateAt>> = {
   'none is right': () => 0,
   'a third is right': () => 1 / 3,
   'most are right': () => 0.9,
   'all are right': () => 1,
   'right and wrong in turns': (token) => (token % 300 < 150 ? 1 : 0),
+  'only short drafts are right': (_token, numDrafted) => (numDrafted < 6 ? 1 : 0),
 };
 
-describe('never below 0.97 of plain decoding over any 64 tokens', () => {
+describe('whatever comes next, never below 0.97 of plain decoding over any 64 tokens', () => {
   const cases = Object.keys(steps).flatMap((step) =>
     Object.keys(draftings).flatMap((drafting) => Object.keys(rates).map((rate) => [step, drafting, rate] as const)),
   );
@@ -146,8 +153,10 @@ describe('draft length', () => {
   test('hardly any drafts where none is right, and drafts again when they are', () => {
     const { counts } = simulate(cheap, () => 0, 2000);
     expect(counts.filter((count) => count > 0).length).toBeLessThan(0.2 * counts.length);
-    const late = simulate(cheap, (token) => (token < 1000 ? 0 : 1), 1500);
-    expect(late.ends.at(-1)! - late.ends[1000]!).toBeLessThan(0.5 * 500 * 10);
+    for (const drafting of [undefined, { perToken: 0.1, perTokenBehind: 0 }]) {
+      const late = simulate({ ...cheap, drafting } as Costs, (token) => (token < 1000 ? 0 : 1), 1500);
+      expect(late.ends.at(-1)! - late.ends[1000]!).toBeLessThan(0.7 * 500 * 10);
+    }
   });
 
   test('a fast model saves time, a slow one is left alone', () => {

@@ -1,23 +1,30 @@
-/** Chooses how many tokens to draft, from measured step times and acceptance rates. */
+/**
+ * Chooses how many tokens to draft, from measured step times and acceptance rates.
+ *
+ * The loss of a window of 64 tokens is the time of its steps, with drafting, less its number of tokens, in plain steps. The first token of
+ * a step bears its cost c, so that it adds c - 1, and each accepted token adds -1. Let L be the highest loss that a window, which the next
+ * step is part of, has so far. A draft is made only if L + c - 1 <= 64 / 0.972 - 64 = 1.84: a speed of 0.97, less a margin for costs that
+ * change. What follows the first token, accepted drafts and plain steps, raises no loss, so that no window of any text is slower, by the
+ * measured costs, even if the draft is wrong throughout. Tokens that are accepted later in a window repay what a miss has cost it. A step
+ * that takes longer than known counts with what it took.
+ */
 import { maxInvariantTokens } from '@winnow/ops';
 import { modelClass } from './drafter.js';
 
-/**
- * Over any window of this many tokens, drafts may cost at most this share of the speed, by the measured times: 3 %, less a margin for costs
- * that change within a window.
- */
-const maxLoss = 0.028;
 const windowTokens = 64;
-/** The same as a number of plain steps. */
-const allowance = windowTokens * (1 / (1 - maxLoss) - 1);
-/** Share of what is left of it, times the acceptance rate, that a step may take: a miss must leave room for another draft. */
-const maxShare = 0.8;
+/** The loss of a window that drafts may cause. */
+const allowance = windowTokens / 0.972 - windowTokens;
+/** Share of what is left of it that a draft may take: after a miss, there is room for a short one. */
+const maxShare = 0.9;
+/** The same times the acceptance rate, for drafts by models: only those that are made show whether they would be right. */
+const maxModelShare = 0.8;
 /** Weight of earlier steps in acceptance rates: the last ten steps or so count. */
 const memory = 0.9;
 /** Weight of what is known of drafts after each time that none was made, so that drafts are tried again after some 100 steps. */
 const idleMemory = 0.99;
-/** Tokens that count as accepted, and as compared, before anything is known. */
-const [priorAccepted, priorCompared] = [2, 3];
+/** Tokens that count as compared before anything is known, and the acceptance rate that they have. */
+const priorCompared = 3;
+const priorRate = 2 / 3;
 /** Step times are the shortest of so many steps. */
 const numTimes = 5;
 /** Steps of several tokens before drafts are longer. The first ones are slow: code is new, and threads slept through plain steps. */
@@ -46,6 +53,7 @@ interface DraftTime {
 
 export class DraftLength {
   readonly #acceptance = new Map<number, Acceptance>();
+  readonly #all: Acceptance = { accepted: priorRate * priorCompared, compared: priorCompared };
   /** Milliseconds of plain steps, of one token. */
   readonly #plain = new Times();
   /**
@@ -112,16 +120,15 @@ export class DraftLength {
   }
 
   /**
-   * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second. All that it costs is a loss
-   * to windows that end with its first token, whatever it accepts: this may take `maxShare` of what is left of the allowance, times the
-   * acceptance rate. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each;
-   * then drafts become twice as long at most.
+   * The number of drafted tokens, at most `maxDrafted`, with which a step generates the most tokens per second within the limits of the
+   * file's header. As long as costs are unknown, single tokens are tried, which should cost at most a plain step each; then drafts become
+   * twice as long at most.
    * @param numBehind tokens that a model has to compute before it drafts
    */
   choose(draftClass: number, numKnown: number, maxDrafted: number, numBehind = 0): number {
     if (!this.#plain.isKnown) return 0;
     const count = this.#best(draftClass, numKnown, maxDrafted, numBehind * this.#catchingUp.median);
-    if (count === 0) this.#forget(draftClass);
+    if (count === 0 && draftClass === modelClass) this.#forget(draftClass);
     return count;
   }
 
@@ -132,7 +139,7 @@ export class DraftLength {
   chooseBehind(numBehind: number): number {
     const cost = this.#catchingUp.median;
     if (this.#rateOf(modelClass) <= minTrialRate || cost * windowTokens > allowance) return 0;
-    const left = maxShare * (allowance - this.#highestLoss());
+    const left = maxModelShare * (allowance - this.#highestLoss());
     return cost * Math.min(numBehind, minBehind) > left ? 0 : Math.min(numBehind, Math.floor(left / cost));
   }
 
@@ -152,7 +159,7 @@ export class DraftLength {
     let probability = rate;
     for (let count = 1; count <= maxDrafted && numKnown + count <= 2 * this.#maxKnown; count++) {
       const cost = (this.#costs[numKnown + count] as number) + count * drafting + behind;
-      if (cost - 1 > maxShare * rate * left) break;
+      if (cost - 1 > (isComputed ? maxModelShare * rate : maxShare) * left) break;
       expected += probability;
       probability *= rate;
       if (expected / cost <= bestSpeed) continue;
@@ -160,6 +167,11 @@ export class DraftLength {
       bestSpeed = expected / cost;
     }
     return best;
+  }
+
+  /** Records whether the first token of a draft that was not made would have been right. */
+  noteUndrafted(draftClass: number, isRight: boolean): void {
+    this.#noteDraft(draftClass, 1, isRight ? 1 : 0);
   }
 
   #noteEarly(): void {
@@ -172,22 +184,25 @@ export class DraftLength {
   }
 
   #noteDraft(draftClass: number, numDrafted: number, numAccepted: number): void {
-    const acceptance = this.#acceptanceOf(draftClass);
-    acceptance.accepted = memory * acceptance.accepted + numAccepted;
-    acceptance.compared = memory * acceptance.compared + Math.min(numDrafted, numAccepted + 1);
+    for (const acceptance of [this.#acceptanceOf(draftClass), this.#all]) {
+      acceptance.accepted = memory * acceptance.accepted + numAccepted;
+      acceptance.compared = memory * acceptance.compared + Math.min(numDrafted, numAccepted + 1);
+    }
   }
 
   /** Forgets some of what is known of drafts that are not made. */
   #forget(draftClass: number): void {
     const acceptance = this.#acceptanceOf(draftClass);
-    acceptance.accepted += (1 - idleMemory) * (priorAccepted - acceptance.accepted);
+    acceptance.accepted += (1 - idleMemory) * (priorRate * priorCompared - acceptance.accepted);
     acceptance.compared += (1 - idleMemory) * (priorCompared - acceptance.compared);
   }
 
   #acceptanceOf(draftClass: number): Acceptance {
     let acceptance = this.#acceptance.get(draftClass);
     if (acceptance === undefined) {
-      acceptance = { accepted: priorAccepted, compared: priorCompared };
+      // a class that is new is first taken to be like the others
+      const { accepted, compared } = this.#all;
+      acceptance = { accepted: (priorCompared * accepted) / compared, compared: priorCompared };
       this.#acceptance.set(draftClass, acceptance);
     }
     return acceptance;
@@ -204,7 +219,7 @@ export class DraftLength {
     this.#nextLoss = (this.#nextLoss + 1) % windowTokens;
   }
 
-  /** The highest loss of the last tokens of all windows that the next token belongs to. */
+  /** The highest loss so far of all windows that the next token belongs to. */
   #highestLoss(): number {
     let [sum, highest] = [0, 0];
     for (let back = 1; back < windowTokens; back++) {

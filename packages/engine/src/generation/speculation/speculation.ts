@@ -21,6 +21,9 @@ export class Speculation {
   readonly #text: number[] = [];
   /** The class of the last draft. */
   #draftClass = noClass;
+  /** The class of a draft that was found but not made, and its first token. */
+  #undraftedClass = noClass;
+  #undraftedToken = 0;
 
   constructor(parts: SpeculationParts) {
     this.#parts = parts;
@@ -28,6 +31,10 @@ export class Speculation {
 
   /** Appends a token of the prompt or of the output. */
   accept(tokenId: number): void {
+    if (this.#undraftedClass !== noClass) {
+      this.#length.noteUndrafted(this.#undraftedClass, tokenId === this.#undraftedToken);
+      this.#undraftedClass = noClass;
+    }
     this.#parts.lookup?.accept(tokenId);
     if (this.#parts.model !== undefined) this.#text.push(tokenId);
   }
@@ -55,6 +62,8 @@ export class Speculation {
     const found = lookup?.find() ?? noClass;
     const count = found === noClass ? 0 : this.#length.choose(found, numKnown, maxDrafted);
     if (lookup === undefined || count === 0) {
+      this.#undraftedClass = found;
+      if (found !== noClass) this.#undraftedToken = lookup?.draft(1)[0] as number;
       return model === undefined ? noTokens : this.#computeDraft(model, numKnown, maxDrafted, signal);
     }
     this.#draftClass = found;
