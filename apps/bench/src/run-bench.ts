@@ -33,7 +33,7 @@ import { prefill } from './suites/prefill.js';
 import { roofline } from './suites/roofline.js';
 import { experts } from './suites/experts.js';
 import { sparseAttention } from './suites/sparse-attention.js';
-import { speculation } from './suites/speculation.js';
+import { speculation } from './suites/speculation/speculation.js';
 
 export const suites: readonly Suite[] = [
   roofline,

@@ -1,23 +1,19 @@
 /** Speculative decoding and plain decoding of the demo model, in turns, with the same tokens. */
 import { demoModelUrl } from '@winnow/demo-model';
 import { loadModel, type Speculative } from '@winnow/engine';
-import { perSecond, type Figure } from '../harness/figure.js';
-import { measure, median, type Timing } from '../harness/measure.js';
-import { measureOptions, threadsText, type Suite, type SuiteContext } from '../harness/suite.js';
-import { longContexts } from './speculation-long.js';
-import { checkEqual, generate, stepTimes, type Run } from './speculation-runs.js';
+import { perSecond, type Figure } from '../../harness/figure.js';
+import { measure, median, type Timing } from '../../harness/measure.js';
+import { measureOptions, threadsText, type Suite, type SuiteContext } from '../../harness/suite.js';
+import { longContexts } from './long-contexts.js';
+import { tasks, type Copied, type Task } from './tasks.js';
+import { checkEqual, generate, stepTimes, type Run } from './runs.js';
 
 const suite = 'speculation';
 /** Tokens per window of the lowest speed. */
 const windowTokens = 64;
-const verse =
-  'The old man looked at the sea and said that he had never seen such a storm before. "We must go home," said the boy, "or we shall ' +
-  'be lost." They took the little boat and the long rope and walked up the hill to the house of the captain, who gave them bread. ';
-
-/** The prompts: one whose continuation repeats it, and one that is continued by new text. */
-const prompts = { copying: verse.repeat(3), 'new text': 'The captain looked at the sea and said, ' } as const;
 const policy = 'streaming:window=128,sinks=4';
-const kinds = ['lookup', 'self'] as const;
+/** `again`: plain decoding once more, whose slowest window is the noise of the others. */
+const kinds = ['lookup', 'self', 'again'] as const;
 type Kind = (typeof kinds)[number];
 
 export const speculation: Suite = {
@@ -27,17 +23,12 @@ export const speculation: Suite = {
   async *run(context) {
     if (context.options.models !== undefined) return yield* longContexts(context);
     for (const dtype of context.options.quick ? (['f16'] as const) : (['f16', 'q8_0'] as const)) {
-      for (const [name, prompt] of Object.entries(prompts)) yield* measurePrompt(context, dtype, name, prompt);
+      for (const task of tasks) yield* measureTask(context, dtype, task);
     }
   },
 };
 
-async function* measurePrompt(
-  context: SuiteContext,
-  dtype: 'f16' | 'q8_0',
-  name: string,
-  prompt: string,
-): AsyncIterable<Figure> {
+async function* measureTask(context: SuiteContext, dtype: 'f16' | 'q8_0', task: Task): AsyncIterable<Figure> {
   const { options } = context;
   const threads = options.threads.at(-1) ?? 1;
   const backend = await context.createBackend(threads, 'default');
@@ -45,26 +36,36 @@ async function* measurePrompt(
   const speculative: Speculative = `self=${policy}`;
   const model = await loadModel(demoModelUrl, { backend, context: 1024, maxSessions: 1, speculative, ...quantize });
   const count = options.quick ? windowTokens : 512;
-  const runs: Record<'plain' | Kind, Run[]> = { plain: [], lookup: [], self: [] };
+  const runs: Record<'plain' | Kind, Run[]> = { plain: [], lookup: [], self: [], again: [] };
   const contender = (kind: 'plain' | Kind) => ({
     run: async (): Promise<number> => {
-      const run = await generate(model, prompt, kind === 'plain' ? 'off' : kind, count);
+      const speculative = kind === 'lookup' || kind === 'self' ? kind : 'off';
+      const run = await generate(model, task.prompt, speculative, count, task.options);
       runs[kind].push(run);
       return run.timesMs.at(-1)!;
     },
   });
   try {
-    const contenders = { plain: contender('plain'), lookup: contender('lookup'), self: contender('self') };
+    const names = ['plain', ...kinds] as const;
+    const contenders = Object.fromEntries(names.map((name) => [name, contender(name)]));
     const timings = await measure(contenders, measureOptions(options, 5));
+    const title = `${task.name}, demo model ${dtype}, ${threadsText(threads)}`;
+    const right = task.countRight?.(model.tokenizer.decode(runs.plain[0]!.tokens));
+    if (right !== undefined) yield copied(title, right);
     for (const kind of kinds) {
       checkEqual(kind, runs.plain, runs[kind]);
-      const task = `${kind}, ${name}, demo model ${dtype}, ${threadsText(threads)}`;
-      yield* figuresOf(task, count, timings, kind, runs);
+      yield* figuresOf(`${kind === 'again' ? 'plain again' : kind}, ${title}`, count, timings, kind, runs);
     }
   } finally {
     await model.dispose();
     await backend.dispose();
   }
+}
+
+function copied(title: string, { numRight, numCopied }: Copied): Figure {
+  const percent = (100 * numRight) / numCopied;
+  const values = { value: percent, best: percent, unit: '%', ratio: numRight / numCopied, ratioOf: 'digits' };
+  return { suite, case: `${title}: copied right`, ...values };
 }
 
 function* figuresOf(
@@ -80,6 +81,7 @@ function* figuresOf(
   const lowest = lowestSpeed(runs.plain, runs[kind]);
   const windows = { ...figure, case: `${task}: slowest ${windowTokens} tokens` };
   yield { ...windows, value: lowest.speed, best: lowest.speed, unit: 'tokens/s', ratio: lowest.ratio };
+  if (kind === 'again') return;
   const percent = 100 * (runs[kind].at(-1)?.acceptance ?? 0);
   yield {
     ...{ ...figure, case: `${task}: accepted`, value: percent, best: percent, unit: '%', ratio: percent / 100 },

@@ -1,5 +1,5 @@
 /** Generations whose tokens and times are compared. */
-import type { Model, Session, Speculative } from '@winnow/engine';
+import type { GenerateOptions, Model, Session, Speculative } from '@winnow/engine';
 
 /** One generation: its tokens, the time after each, and the share of drafted tokens that were accepted. */
 export interface Run {
@@ -13,11 +13,13 @@ export async function generate(
   prompt: string | readonly number[],
   speculative: Speculative,
   count: number,
+  options: GenerateOptions = {},
 ): Promise<Run> {
   const tokens: number[] = [];
   const timesMs: number[] = [];
   let startMs = 0;
-  const generation = model.generate(prompt, { temperature: 0, ignoreEos: true, maxTokens: count + 1, speculative });
+  const limits = { ignoreEos: true, maxTokens: count + 1, speculative };
+  const generation = model.generate(prompt, { temperature: 0, ...options, ...limits });
   for await (const { tokenId } of generation) {
     if (startMs === 0) startMs = performance.now();
     else timesMs.push(performance.now() - startMs);

@@ -5,14 +5,14 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { loadModel, type KvCacheOptions } from '@winnow/engine';
-import { milliseconds, perSecond, type Figure } from '../harness/figure.js';
-import { measure, median, type Timing } from '../harness/measure.js';
-import { measureOptions, threadsText, type SuiteContext } from '../harness/suite.js';
-import { modelShape } from '../models/model-shapes.js';
-import { syntheticModel } from '../models/synthetic-model.js';
-import { modelCases, type ModelCase } from './end-to-end.js';
-import { longTokens, writeLongSession } from './long-run.js';
-import { checkEqual, generate, stepTimes, type Run } from './speculation-runs.js';
+import { milliseconds, perSecond, type Figure } from '../../harness/figure.js';
+import { measure, median, type Timing } from '../../harness/measure.js';
+import { measureOptions, threadsText, type SuiteContext } from '../../harness/suite.js';
+import { modelShape } from '../../models/model-shapes.js';
+import { syntheticModel } from '../../models/synthetic-model.js';
+import { modelCases, type ModelCase } from '../end-to-end.js';
+import { longTokens, writeLongSession } from '../long-run.js';
+import { checkEqual, generate, stepTimes, type Run } from './runs.js';
 
 const suite = 'speculation';
 const policy = 'streaming:window=256,sinks=4';
