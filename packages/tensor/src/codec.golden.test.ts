@@ -40,7 +40,7 @@ describe.each(goldens)('$dtype', (golden) => {
 
 /** These encoders follow llama.cpp step by step, so their bytes must be equal. */
 const sameBytes: readonly DType[] = ['f16', 'bf16', 'q8_0', 'q4_0', 'q4_1', 'q5_0', 'q5_1'];
-const searched: readonly DType[] = ['q4_K', 'q5_K', 'q6_K'];
+const searched: readonly DType[] = ['q2_K', 'q3_K', 'q4_K', 'q5_K', 'q6_K', 'iq4_nl', 'iq4_xs', 'mxfp4'];
 
 function goldenOf(dtype: DType): (typeof goldens)[number] {
   const found = goldens.find((golden) => golden.dtype === dtype);

@@ -17,7 +17,8 @@ import {
   decodeQ6_K,
   decodeQ8_K,
 } from './codecs/k-quants.js';
-import { encodeQ4_K, encodeQ5_K, encodeQ6_K } from './codecs/k-quants-encode.js';
+import { encodeIq4Nl, encodeIq4Xs, encodeMxfp4 } from './codecs/four-bit-encode.js';
+import { encodeQ2_K, encodeQ3_K, encodeQ4_K, encodeQ5_K, encodeQ6_K } from './codecs/k-quants-encode.js';
 import {
   decodeBf16,
   decodeF16,
@@ -101,9 +102,14 @@ const encoders: Readonly<Partial<Record<DType, Encoder>>> = {
   q5_0: encodeQ5_0,
   q5_1: encodeQ5_1,
   q8_0: encodeQ8_0,
+  q2_K: encodeQ2_K,
+  q3_K: encodeQ3_K,
   q4_K: encodeQ4_K,
   q5_K: encodeQ5_K,
   q6_K: encodeQ6_K,
+  iq4_nl: encodeIq4Nl,
+  iq4_xs: encodeIq4Xs,
+  mxfp4: encodeMxfp4,
 };
 
 /** The bare decoder of a data type, for hot loops: look it up once. It neither validates nor allocates (see `Decoder`). */
@@ -165,7 +171,7 @@ export interface EncodeOptions {
 
 /**
  * Packs float32 values as `dtype`. Writes only the bytes of these values. q4_0, q4_1, q5_0, q5_1 and q8_0 give the bytes
- * of llama.cpp; q4_K, q5_K and q6_K search for the scales of least squared error.
+ * of llama.cpp; the others search for the scales of least squared error.
  * @throws {ArgumentError} when a value for a block format is NaN or infinite: it would spoil its whole block
  * @throws {DTypeError} when Winnow can only read this data type
  * @throws {ShapeError} when the values are not whole blocks, or do not fit `values` or `out`

@@ -1,5 +1,5 @@
 /**
- * Quantization to q4_K, q5_K and q6_K. Per sub-block, `scale-search.ts` finds the real-valued scale (and min); these
+ * Quantization to q2_K, q3_K, q4_K, q5_K and q6_K. Per sub-block, `scale-search.ts` finds the real-valued scale (and min); these
  * are then stored as small integers times one binary16 scale per super-block, and the integers next to the rounded ones
  * are tried as well, since the codes can compensate for a rounded scale. Minimizes the plain squared error of every
  * super-block; llama.cpp gives large values more weight.
@@ -16,10 +16,15 @@ const scales = new Int32Array(16);
 const mins = new Int32Array(16);
 const codes = new Uint8Array(256);
 
-/** Largest 6-bit integer. */
-const maxScale = 63;
+/** Sub-blocks with a scale and a min, both integers up to `maxScale`. */
+interface AffineLayout {
+  readonly numSubs: number;
+  readonly length: number;
+  readonly maxCode: number;
+  readonly maxScale: number;
+}
 
-function nearestHalf(value: number): number {
+export function nearestHalf(value: number): number {
   return halfToFloat(floatToHalf(saturateToHalfRange(value)));
 }
 
@@ -28,11 +33,12 @@ function clamp(value: number, min: number, max: number): number {
 }
 
 /** Fills `scales`, `mins` and `codes` (0 to `maxCode`) of the super-block; writes d and dmin, 4 bytes, to `out`. */
-function encodeAffine(values: Float32Array, first: number, maxCode: number, out: Uint8Array, at: number): void {
+function encodeAffine(values: Float32Array, first: number, layout: AffineLayout, out: Uint8Array, at: number): void {
+  const { numSubs, length, maxCode, maxScale } = layout;
   let largestScale = 0;
   let largestMin = 0;
-  for (let sub = 0; sub < 8; sub++) {
-    fitAffine(values, first + sub * 32, 32, maxCode, fit);
+  for (let sub = 0; sub < numSubs; sub++) {
+    fitAffine(values, first + sub * length, length, maxCode, fit);
     realScales[sub] = fit.scale;
     realMins[sub] = fit.min;
     largestScale = Math.max(largestScale, fit.scale);
@@ -40,14 +46,14 @@ function encodeAffine(values: Float32Array, first: number, maxCode: number, out:
   }
   const d = nearestHalf(largestScale / maxScale);
   const dmin = nearestHalf(largestMin / maxScale);
-  for (let sub = 0; sub < 8; sub++) {
-    const from = first + sub * 32;
-    chooseIntegers(values, from, maxCode, d, dmin, sub);
+  for (let sub = 0; sub < numSubs; sub++) {
+    const from = first + sub * length;
+    chooseIntegers(values, from, layout, d, dmin, sub);
     const scale = d * scales[sub];
     const min = dmin * mins[sub];
     const inverse = scale === 0 ? 0 : 1 / scale;
-    for (let i = 0; i < 32; i++) {
-      codes[sub * 32 + i] = roundToCode((values[from + i] + min) * inverse, 0, maxCode);
+    for (let i = 0; i < length; i++) {
+      codes[sub * length + i] = roundToCode((values[from + i] + min) * inverse, 0, maxCode);
     }
   }
   writeHalf(out, at, d);
@@ -57,7 +63,7 @@ function encodeAffine(values: Float32Array, first: number, maxCode: number, out:
 function chooseIntegers(
   values: Float32Array,
   from: number,
-  maxCode: number,
+  { length, maxCode, maxScale }: AffineLayout,
   d: number,
   dmin: number,
   sub: number,
@@ -67,7 +73,7 @@ function chooseIntegers(
   let best = Infinity;
   for (let s = Math.max(0, scale - 1); s <= Math.min(maxScale, scale + 1); s++) {
     for (let m = Math.max(0, min - 1); m <= Math.min(maxScale, min + 1); m++) {
-      const error = errorOf(values, from, 32, 0, maxCode, d * s, dmin * m);
+      const error = errorOf(values, from, length, 0, maxCode, d * s, dmin * m);
       if (error < best) {
         best = error;
         scales[sub] = s;
@@ -94,10 +100,91 @@ function packNibblePairs(out: Uint8Array, at: number): void {
   }
 }
 
+const q2Layout: AffineLayout = { numSubs: 16, length: 16, maxCode: 3, maxScale: 15 };
+const q4Layout: AffineLayout = { numSubs: 8, length: 32, maxCode: 15, maxScale: 63 };
+const q5Layout: AffineLayout = { ...q4Layout, maxCode: 31 };
+
+/** Two bits per code: per half of 128 values, 32 bytes hold four planes. */
+function packTwoBits(out: Uint8Array, at: number): void {
+  for (let half = 0; half < 2; half++) {
+    for (let i = 0; i < 32; i++) {
+      let bits = 0;
+      for (let plane = 0; plane < 4; plane++) bits |= (codes[half * 128 + plane * 32 + i] & 3) << (plane * 2);
+      out[at + half * 32 + i] = bits;
+    }
+  }
+}
+
+export const encodeQ2_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+  const end = valueOffset + numValues;
+  for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 84) {
+    encodeAffine(values, from, q2Layout, out, at + 80);
+    for (let sub = 0; sub < 16; sub++) out[at + sub] = scales[sub] | (mins[sub] << 4);
+    packTwoBits(out, at + 16);
+  }
+};
+
+/**
+ * Fills `scales` and `codes` of 16 sub-blocks around zero; returns d.
+ * @param zero codes reach from `-zero` to `zero - 1`, and are stored with `zero` added
+ * @param maxScale scales reach from `-maxScale` to `maxScale - 1`: the longer end belongs to the largest scale
+ */
+function encodeSymmetric(values: Float32Array, first: number, zero: number, maxScale: number): number {
+  let largest = 0;
+  for (let sub = 0; sub < 16; sub++) {
+    realScales[sub] = fitSymmetric(values, first + sub * 16, 16, zero);
+    if (Math.abs(realScales[sub]) > Math.abs(largest)) largest = realScales[sub];
+  }
+  const d = nearestHalf(largest / -maxScale);
+  for (let sub = 0; sub < 16; sub++) {
+    const from = first + sub * 16;
+    const error = (scale: number): number => errorOf(values, from, 16, -zero, zero - 1, scale, 0);
+    scales[sub] = nearestScale(d, realScales[sub], maxScale, error);
+    const inverse = d * scales[sub] === 0 ? 0 : 1 / (d * scales[sub]);
+    for (let i = 0; i < 16; i++) codes[sub * 16 + i] = roundToCode(values[from + i] * inverse, -zero, zero - 1) + zero;
+  }
+  return d;
+}
+
+/** The integer next to `realScale / d` whose scale has the least error. */
+export function nearestScale(d: number, realScale: number, maxScale: number, error: (scale: number) => number): number {
+  if (d === 0) return 0;
+  const rounded = clamp(Math.round(realScale / d), -maxScale, maxScale - 1);
+  let best = rounded;
+  let bestError = Infinity;
+  for (let scale = Math.max(-maxScale, rounded - 1); scale <= Math.min(maxScale - 1, rounded + 1); scale++) {
+    const own = error(d * scale);
+    if (own < bestError) {
+      bestError = own;
+      best = scale;
+    }
+  }
+  return best;
+}
+
+export const encodeQ3_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
+  const end = valueOffset + numValues;
+  for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 110) {
+    writeHalf(out, at + 108, encodeSymmetric(values, from, 4, 32));
+    for (let i = 0; i < 32; i++) {
+      let bits = 0;
+      for (let plane = 0; plane < 8; plane++) bits |= (codes[plane * 32 + i] >> 2) << plane;
+      out[at + i] = bits;
+    }
+    packTwoBits(out, at + 32);
+    for (let i = 0; i < 8; i++) out[at + 96 + i] = ((scales[i] + 32) & 15) | (((scales[i + 8] + 32) & 15) << 4);
+    for (let i = 0; i < 4; i++) {
+      let bits = 0;
+      for (let group = 0; group < 4; group++) bits |= ((scales[group * 4 + i] + 32) >> 4) << (group * 2);
+      out[at + 104 + i] = bits;
+    }
+  }
+};
+
 export const encodeQ4_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 144) {
-    encodeAffine(values, from, 15, out, at);
+    encodeAffine(values, from, q4Layout, out, at);
     packScales(out, at + 4);
     packNibblePairs(out, at + 16);
   }
@@ -106,7 +193,7 @@ export const encodeQ4_K: Encoder = (values, valueOffset, out, byteOffset, numVal
 export const encodeQ5_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 176) {
-    encodeAffine(values, from, 31, out, at);
+    encodeAffine(values, from, q5Layout, out, at);
     packScales(out, at + 4);
     for (let i = 0; i < 32; i++) {
       let bits = 0;
@@ -120,40 +207,11 @@ export const encodeQ5_K: Encoder = (values, valueOffset, out, byteOffset, numVal
 export const encodeQ6_K: Encoder = (values, valueOffset, out, byteOffset, numValues) => {
   const end = valueOffset + numValues;
   for (let from = valueOffset, at = byteOffset; from < end; from += 256, at += 210) {
-    let largest = 0;
-    for (let sub = 0; sub < 16; sub++) {
-      realScales[sub] = fitSymmetric(values, from + sub * 16, 16, 32);
-      if (Math.abs(realScales[sub]) > Math.abs(largest)) largest = realScales[sub];
-    }
-    // -128 is the longer end of the int8 range, so the largest scale goes there.
-    const d = nearestHalf(largest / -128);
-    writeHalf(out, at + 208, d);
-    for (let sub = 0; sub < 16; sub++) {
-      const scale = nearestInt8Scale(values, from + sub * 16, d, realScales[sub]);
-      out[at + 192 + sub] = scale;
-      const inverse = d * scale === 0 ? 0 : 1 / (d * scale);
-      for (let i = 0; i < 16; i++) {
-        codes[sub * 16 + i] = roundToCode(values[from + sub * 16 + i] * inverse, -32, 31) + 32;
-      }
-    }
+    writeHalf(out, at + 208, encodeSymmetric(values, from, 32, 128));
+    for (let sub = 0; sub < 16; sub++) out[at + 192 + sub] = scales[sub];
     packSixBits(out, at);
   }
 };
-
-function nearestInt8Scale(values: Float32Array, from: number, d: number, realScale: number): number {
-  if (d === 0) return 0;
-  const rounded = clamp(Math.round(realScale / d), -128, 127);
-  let best = rounded;
-  let bestError = Infinity;
-  for (let scale = Math.max(-128, rounded - 1); scale <= Math.min(127, rounded + 1); scale++) {
-    const error = errorOf(values, from, 16, -32, 31, d * scale, 0);
-    if (error < bestError) {
-      bestError = error;
-      best = scale;
-    }
-  }
-  return best;
-}
 
 /** Per half of 128 values: 64 bytes of low nibbles (quarters 0 and 1 low, 2 and 3 high), 32 bytes of high pairs. */
 function packSixBits(out: Uint8Array, at: number): void {

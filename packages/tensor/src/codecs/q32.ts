@@ -99,7 +99,7 @@ export const decodeIq4Nl: Decoder = (bytes, byteOffset, out, outOffset, numValue
 };
 
 // The E2M1 numbers of the OCP Microscaling specification v1.0 §5.3.3, doubled to be integers. Code 8 is +0 here.
-const doubledE2m1 = new Int8Array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
+export const doubledE2m1: Int8Array = new Int8Array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12]);
 
 /** One E8M0 exponent byte: the scale is 2^(byte - 127), halved because the codes are doubled. */
 export const decodeMxfp4: Decoder = (bytes, byteOffset, out, outOffset, numValues) => {

@@ -130,6 +130,22 @@ export function errorOf(
  * value maps to the larger, negative side. Returns 0 when all values are 0.
  */
 export function fitSymmetric(values: Float32Array, first: number, length: number, zero: number): number {
+  return fitScale(values, first, length, -zero, 0.1, (value) => roundToCode(value, -zero, zero - 1));
+}
+
+/**
+ * The same for any levels, of which the extreme value maps to about `end`.
+ * @param distance between the candidates, in units of the levels
+ * @param levelOf the level nearest to a value
+ */
+export function fitScale(
+  values: Float32Array,
+  first: number,
+  length: number,
+  end: number,
+  distance: number,
+  levelOf: (value: number) => number,
+): number {
   let extreme = 0;
   for (let i = 0; i < length; i++) {
     if (Math.abs(values[first + i]) > Math.abs(extreme)) extreme = values[first + i];
@@ -142,12 +158,12 @@ export function fitSymmetric(values: Float32Array, first: number, length: number
     const alternating = step > searchSteps;
     if (alternating && bestGain === previousGain) break;
     if (alternating) previousGain = bestGain;
-    const inverse = alternating ? 1 / bestScale : (step / 10 - zero) / extreme;
+    const inverse = alternating ? 1 / bestScale : (step * distance + end) / extreme;
     let sumQq = 0;
     let sumXq = 0;
     for (let i = 0; i < length; i++) {
       const x = values[first + i];
-      const q = roundToCode(x * inverse, -zero, zero - 1);
+      const q = levelOf(x * inverse);
       sumQq += q * q;
       sumXq += x * q;
     }

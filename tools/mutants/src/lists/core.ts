@@ -201,4 +201,28 @@ export const coreMutants: readonly Mutant[] = [
     replace: 'addressOf(tensor.buffer), dims)',
     tests: ['src/program/encode-program.test.ts'],
   },
+  {
+    file: 'packages/tensor/src/codecs/four-bit-encode.ts',
+    find: 'out[at + 2 + (sub >> 2)] |= ((scale + 32) >> 4)',
+    replace: 'out[at + 2 + (sub >> 2)] |= (scale >> 4)',
+    tests: ['src/codec.golden.test.ts'],
+  },
+  {
+    file: 'packages/tensor/src/codecs/four-bit-encode.ts',
+    find: 'return mxfp4Error(values, first, high) < mxfp4Error(values, first, low) ? high : low;',
+    replace: 'return high;',
+    tests: ['src/codec.golden.test.ts'],
+  },
+  {
+    file: 'packages/tensor/src/codecs/k-quants-encode.ts',
+    find: 'bits |= (codes[plane * 32 + i] >> 2) << plane;',
+    replace: 'bits |= (codes[plane * 32 + i] & 1) << plane;',
+    tests: ['src/codec.golden.test.ts'],
+  },
+  {
+    file: 'packages/models/src/file/quantize.ts',
+    find: '(layer - eighth) % 3 === 2;',
+    replace: '(layer - eighth) % 3 === 1;',
+    tests: ['src/file/quantize.test.ts'],
+  },
 ];
