@@ -12,10 +12,10 @@ test('--quantize is passed to the engine in canonical spelling', async () => {
 test('dtypes without an encoder are rejected', async () => {
   const unknown = await runCli(createFakeEngine().api, ['run', '-p', 'Hi', '--quantize', 'q9']);
   expect(unknown).toMatchObject({ code: 2, stderr: expect.stringContaining('--quantize: expected a data type') });
-  const unencodable = await runCli(engine, ['run', '-p', 'Hi', '--quantize', 'q2_K']);
+  const unencodable = await runCli(engine, ['run', '-p', 'Hi', '--quantize', 'iq2_s']);
   expect(unencodable).toMatchObject({
     code: 2,
-    stderr: expect.stringMatching(/--quantize: expected .*q4_K.*got q2_K/),
+    stderr: expect.stringMatching(/--quantize: expected .*q4_K.*got iq2_s/),
   });
 });
 

@@ -2,8 +2,8 @@
 import type { StoredTensor } from '@winnow/bytes';
 import type { GgufFile } from '@winnow/gguf';
 import type { HubModel } from '@winnow/hub';
-import type { KeptWeight, ModelFile } from '@winnow/models';
-import type { DType, OptionNames } from '@winnow/tensor';
+import type { KeptWeight, ModelFile, QuantizeType } from '@winnow/models';
+import type { OptionNames } from '@winnow/tensor';
 
 /** An open model. The caller closes it. */
 export type ConvertSource =
@@ -16,8 +16,8 @@ export interface ConvertProgress {
 }
 
 export interface ConvertOptions {
-  /** Type of the matrices. Default: unchanged. */
-  readonly type?: DType;
+  /** Type of the matrices, or `q4_K_M`, which stores sensitive ones as q6_K. Default: unchanged. */
+  readonly type?: QuantizeType;
   /** Requantize quantized weights, which accumulates the errors of both types. Default false: an error. */
   readonly allowRequantize?: boolean;
   /** Maximum bytes of tensor data per file. Default: a single GGUF file; safetensors files of 5 GB. */

@@ -8,6 +8,7 @@ import {
   type EmbedderDescription,
   type ModelFile,
   type PlannedStore,
+  type QuantizeType,
   type Weight,
 } from '@winnow/models';
 import { writeSafetensors } from '@winnow/safetensors';
@@ -30,6 +31,10 @@ import { splitBySize, writeTogether, type ConvertTarget, type FileSet } from './
 /** Weight types of Hugging Face folders. */
 export const folderTypes: readonly DType[] = ['f32', 'f16', 'bf16'];
 
+function isFolderType(type: QuantizeType): type is DType {
+  return (folderTypes as readonly string[]).includes(type);
+}
+
 /** Maximum size of a weight file in bytes, as in Transformers. */
 const usualSplitBytes = 5e9;
 
@@ -46,7 +51,7 @@ export async function convertToFolder(
 ): Promise<ConvertResult> {
   checkOptions(options, convertNames);
   const { type, splitSizeBytes = usualSplitBytes, signal } = options;
-  if (type !== undefined && !folderTypes.includes(type)) {
+  if (type !== undefined && !isFolderType(type)) {
     throw new ArgumentError({ argument: 'type', expected: `${folderTypes.join(' | ')} for a folder`, actual: type });
   }
   const notices: string[] = [];

@@ -4,12 +4,14 @@ import { ggufSplitName, writeGguf, type GgufValueInput } from '@winnow/gguf';
 import {
   checkQuantizeType,
   Fields,
+  mainDType,
   plannedStore,
   quantizedDType,
   reencodedView,
   type EmbedderDescription,
   type KeptWeight,
   type ModelFile,
+  type QuantizeType,
   type Weight,
 } from '@winnow/models';
 import { ArgumentError, checkOptions, type DType, type Shape } from '@winnow/tensor';
@@ -39,10 +41,15 @@ const fileTypes: Partial<Readonly<Record<DType, number>>> = {
   q8_0: 7,
   q5_0: 8,
   q5_1: 9,
+  q2_K: 10,
+  q3_K: 12,
   q4_K: 15,
   q5_K: 17,
   q6_K: 18,
+  iq4_nl: 25,
+  iq4_xs: 30,
   bf16: 32,
+  mxfp4: 38,
 };
 
 interface GgufContent {
@@ -110,9 +117,11 @@ function fromGguf(
 ): GgufContent {
   const kept: KeptWeight[] = [];
   const isTied = !gguf.tensors.has('output.weight');
+  const architecture = gguf.metadata.getString('general.architecture', '');
+  const numLayers = Number(gguf.metadata.get(`${architecture}.block_count`)?.value ?? 0);
   const tensors = [...gguf.tensors.values()].map((tensor) => {
     if (type === undefined) return tensor;
-    const dtype = chosenDType(tensor, { dtype: type, isTied, allowRequantize }, kept);
+    const dtype = chosenDType(tensor, { dtype: type, isTied, numLayers, allowRequantize }, kept);
     return reencodedView(tensor, dtype);
   });
   const pairs = [...gguf.metadata].filter(([key]) => !key.startsWith('split.')) as GgufPairs;
@@ -120,8 +129,9 @@ function fromGguf(
 }
 
 interface Choice {
-  readonly dtype: DType;
+  readonly dtype: QuantizeType;
   readonly isTied: boolean;
+  readonly numLayers: number;
   readonly allowRequantize: boolean;
 }
 
@@ -180,7 +190,8 @@ async function fromFolder(
   const choose = ({ name, shape, dtype, isFloat }: Weight): DType => {
     const own = dtype === 'f64' ? 'f32' : dtype;
     if (shape.length < 2 || isFloat === true) return 'f32';
-    const choice = { dtype: type ?? own, isTied: description.config.isTied, allowRequantize };
+    const { isTied, numLayers } = description.config;
+    const choice = { dtype: type ?? own, isTied, numLayers, allowRequantize };
     const floatOnly = quantizedDType({ name, shape, dtype: 'f32' }, { ...choice, dtype: 'f16' }).dtype === 'f32';
     return floatOnly ? 'f32' : chosenDType({ name, shape, dtype: own }, choice, kept);
   };
@@ -269,11 +280,11 @@ function poolingPairs(architecture: string, pooling: Readonly<Record<string, unk
 }
 
 /** `general.file_type` for the requested type, or for the type of most bytes. */
-function withFileType(pairs: GgufPairs, tensors: readonly StoredTensor[], type: DType | undefined): GgufPairs {
+function withFileType(pairs: GgufPairs, tensors: readonly StoredTensor[], type: QuantizeType | undefined): GgufPairs {
   const sizes = new Map<DType, number>();
   for (const { dtype, sizeBytes } of tensors) sizes.set(dtype, (sizes.get(dtype) ?? 0) + sizeBytes);
   const [most] = [...sizes].toSorted(([, a], [, b]) => b - a);
-  const value = fileTypes[type ?? most?.[0] ?? 'f32'];
+  const value = fileTypes[mainDType(type ?? most?.[0] ?? 'f32')];
   const key = 'general.file_type';
   const others = pairs.filter(([name]) => name !== key);
   if (value === undefined) return type === undefined ? pairs : others;

@@ -33,10 +33,12 @@ export { Fields } from './file/fields.js';
 export {
   checkQuantizeType,
   quantizedDType,
+  mainDType,
   quantizeTypes,
   quantizeWeights,
   type KeptWeight,
   type QuantizeOptions,
+  type QuantizeType,
 } from './file/quantize.js';
 export { addAdapters, type ScaledLora } from './lora/add-adapters.js';
 export { readLora, type Lora, type LoraFile, type LoraPart } from './lora/lora.js';

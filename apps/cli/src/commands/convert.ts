@@ -1,8 +1,7 @@
 /** `winnow convert`: converts a model to another format or data type. */
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
-import { convertFiles } from '@winnow/convert/node';
-import type { DType } from '@winnow/tensor';
+import { convertFiles, type ConvertFilesOptions } from '@winnow/convert/node';
 import type { CommandContext, CommandHost } from './command-host.js';
 import { UsageError } from '../errors/errors.js';
 import { formatBytes, formatJson } from '../terminal/format.js';
@@ -10,7 +9,7 @@ import { locateModel } from '../models/open-model.js';
 import { addGroup, flag, parsedOption, sizeOption } from '../flags/builders.js';
 import { describe } from '../flags/help.js';
 import { addOutputOptions, type CommonFlags } from '../flags/load.js';
-import { parseDType } from '../flags/parse-values.js';
+import { parseQuantizeType } from '../flags/parse-values.js';
 
 const examples = `
 Examples:
@@ -23,7 +22,7 @@ Tensors are streamed, so a model may be larger than memory. New files appear whe
 `;
 
 interface ConvertFlags extends CommonFlags {
-  readonly type?: DType;
+  readonly type?: ConvertFilesOptions['type'];
   readonly splitSize?: number;
   readonly force?: boolean;
   readonly allowRequantize?: boolean;
@@ -42,8 +41,8 @@ export function registerConvert(program: Command, host: CommandHost): void {
     common: [
       parsedOption(
         '--type <type>',
-        'type of the matrices: f32, f16, bf16, q8_0, q4_K, ... (default: unchanged)',
-        parseDType,
+        'type of the matrices: f32, f16, bf16, q8_0, q4_K, q4_K_M, ... (default: unchanged)',
+        parseQuantizeType,
       ),
       sizeOption('--split-size <size>', 'maximum size of tensor data per file, such as 2GB'),
       flag('--force', 'replace existing files'),

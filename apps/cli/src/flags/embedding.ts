@@ -1,5 +1,5 @@
 /** Flags of embedding commands, and the engine's options for them. */
-import { definedFields, type DType } from '@winnow/tensor';
+import { definedFields } from '@winnow/tensor';
 import type { Command, Option } from 'commander';
 import type { EmbeddingLoadOptions, EmbeddingModel, EmbedOptions, TextOverflow } from '@winnow/engine';
 import { executionOptionsOf, sparseOptionsOf } from './engine-options.js';
@@ -22,7 +22,7 @@ import {
 export interface EmbeddingFlags extends CommonFlags, ExecutionFlags, SparseFlags {
   readonly context?: number;
   readonly batchSize?: number;
-  readonly quantize?: DType;
+  readonly quantize?: EmbeddingLoadOptions['quantize'];
   readonly pooling?: EmbeddingModel['pooling'];
   readonly overflow?: TextOverflow;
   readonly prefix?: string;

@@ -1,6 +1,6 @@
 /** Flags for loading a model, named like the options of `loadModel` (`errors/names.ts`). llama.cpp's names are aliases. */
 import type { Command, Option } from 'commander';
-import type { KvDTypes, SidecarSource, Speculative, WhenFull } from '@winnow/engine';
+import type { KvDTypes, LoadOptions, SidecarSource, Speculative, WhenFull } from '@winnow/engine';
 import { nativeLevels, type NativeLevel } from '@winnow/native';
 import type { DType } from '@winnow/tensor';
 import { UsageError } from '../errors/errors.js';
@@ -15,7 +15,14 @@ import {
   sizeOption,
   withAliases,
 } from './builders.js';
-import { parseDType, parseIds, parseKvDType, parseSpeculative, refuse, type NumberRule } from './parse-values.js';
+import {
+  parseIds,
+  parseKvDType,
+  parseQuantizeType,
+  parseSpeculative,
+  refuse,
+  type NumberRule,
+} from './parse-values.js';
 
 /** Flags that select the model, and output flags. */
 export interface CommonFlags {
@@ -72,7 +79,7 @@ export interface LoadFlags extends CommonFlags, AttentionFlags, ExecutionFlags, 
   readonly kvBudget?: number;
   readonly kvOffloadMemory?: number;
   readonly kvOffloadFolder?: string;
-  readonly quantize?: DType;
+  readonly quantize?: LoadOptions['quantize'];
   readonly lora?: readonly string[];
   readonly loraScaled?: readonly string[];
   readonly loraMode?: 'runtime' | 'merge';
@@ -141,8 +148,8 @@ export function nativeOption(): Option {
 export function quantizeOption(): Option {
   return parsedOption(
     '--quantize <type>',
-    'quantize the weights while loading: q8_0, q4_0, q4_K, f16, ...',
-    parseDType,
+    'quantize the weights while loading: q8_0, q4_0, q4_K, q4_K_M, f16, ...',
+    parseQuantizeType,
   );
 }
 

@@ -37,11 +37,11 @@ export function parseSpeculative(flag: string, text: string): string {
   throw refuse(flag, 'off, lookup, auto, self=POLICY or draft=MODEL', text);
 }
 
-/** A data type, ignoring case: `q4_k`. */
-export function parseDType(flag: string, text: string): DType {
-  const dtype = dtypes.find((name) => name.toLowerCase() === text.toLowerCase());
-  if (dtype === undefined) throw refuse(flag, 'a data type such as q8_0, q4_K or f16', text);
-  return dtype;
+/** A data type or a recipe of several, ignoring case: `q4_k`. */
+export function parseQuantizeType(flag: string, text: string): DType | 'q4_K_M' {
+  const found = ([...dtypes, 'q4_K_M'] as const).find((name) => name.toLowerCase() === text.toLowerCase());
+  if (found === undefined) throw refuse(flag, 'a data type such as q8_0, q4_K or f16, or q4_K_M', text);
+  return found;
 }
 
 const bytesPerUnit: Readonly<Record<string, number>> = {

@@ -1,5 +1,5 @@
 /** Flags of reranking commands, and the engine's options for them. */
-import { definedFields, type DType } from '@winnow/tensor';
+import { definedFields } from '@winnow/tensor';
 import type { Command } from 'commander';
 import type { RerankerLoadOptions, RerankOptions } from '@winnow/engine';
 import { executionOptionsOf } from './engine-options.js';
@@ -23,7 +23,7 @@ export interface RerankingFlags extends CommonFlags, ExecutionFlags {
   readonly context?: number;
   readonly batchSize?: number;
   readonly memory?: number;
-  readonly quantize?: DType;
+  readonly quantize?: RerankerLoadOptions['quantize'];
 }
 
 export function addRerankingOptions(command: Command): Command {

@@ -5,19 +5,20 @@ import {
   type EmbedderDescription,
   type KeptWeight,
   type ModelFile,
+  type QuantizeType,
   type ScaledLora,
 } from '@winnow/models';
-import type { DType } from '@winnow/tensor';
 import type { LoraOptions } from './adapters.js';
 
 export interface WeightOptions {
   /**
-   * Dtype that the matrices are quantized to while they load: `q8_0`, `q4_0`, `q4_K`, `f16`, ... They are converted a
+   * Dtype that the matrices are quantized to while they load: `q8_0`, `q4_0`, `q4_K`, `f16`, ..., or `q4_K_M`: q4_K with q6_K
+   * for the embedding table, the output matrix and matrices of the first, last and some other layers. They are converted a
    * few megabytes at a time. Norms, biases, routers and position embeddings keep their dtype; below q6_K, the output
    * matrix gets q6_K. Matrices that do not support the dtype, or are already quantized, stay unchanged and are listed
    * in `notices`. Default: the dtypes of the file.
    */
-  readonly quantize?: DType;
+  readonly quantize?: QuantizeType;
   /** Low-rank adapters (LoRA). Default: none. */
   readonly lora?: LoraOptions;
 }
@@ -38,13 +39,16 @@ export async function adaptWeights(
   const { weights, config } = description;
   const add = (): string[] => (adapters.length === 0 ? [] : addAdapters(description, format, adapters, mode));
   const merged = mode === 'merge' ? add() : [];
-  const kept = quantize === undefined ? [] : quantizeWeights(weights, { dtype: quantize, isTied: config.isTied });
+  const kept =
+    quantize === undefined
+      ? []
+      : quantizeWeights(weights, { dtype: quantize, isTied: config.isTied, numLayers: config.numLayers });
   const added = mode === 'merge' ? [] : add();
   return [...merged, ...(quantize === undefined ? [] : keptNotices(kept, quantize)), ...added];
 }
 
 /** One notice for all weights that stay for the same reason. */
-function keptNotices(kept: readonly KeptWeight[], dtype: DType): string[] {
+function keptNotices(kept: readonly KeptWeight[], dtype: QuantizeType): string[] {
   const byReason = new Map<string, string[]>();
   for (const { name, reason } of kept) {
     const names = byReason.get(reason);

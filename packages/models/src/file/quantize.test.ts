@@ -88,6 +88,27 @@ describe('reencodedView', () => {
   });
 });
 
+describe('the recipe q4_K_M', () => {
+  const typeOf = (name: string, shape: Shape = [256, 256], numLayers = 16): DType =>
+    quantizedDType({ name, shape, dtype: 'f16' }, { dtype: 'q4_K_M', isTied: false, numLayers }).dtype;
+
+  test('stores the embedding table, the output matrix and some matrices of layers finer', () => {
+    expect(['token_embd.weight', 'output.weight', 'blk.0.attn_q.weight'].map((name) => typeOf(name))).toEqual([
+      'q6_K',
+      'q6_K',
+      'q4_K',
+    ]);
+    const finer = (name: string): number[] =>
+      Array.from({ length: 16 }, (_, layer) => layer).filter(
+        (layer) => typeOf(`blk.${layer}.${name}.weight`) === 'q6_K',
+      );
+    for (const name of ['attn_v', 'ffn_down', 'ffn_down_exps']) {
+      expect(finer(name)).toEqual([0, 1, 4, 7, 10, 13, 14, 15]);
+    }
+    expect(finer('ffn_up')).toEqual([]);
+  });
+});
+
 describe('quantizedDType', () => {
   const typeOf = (name: string, shape: Shape, dtype: DType, isTied = false, own: DType = 'f32'): DType =>
     quantizedDType({ name, shape, dtype: own }, { dtype, isTied }).dtype;
@@ -135,8 +156,8 @@ describe('quantizeWeights', () => {
   });
 
   test('dtypes without an encoder are rejected', () => {
-    expect(() => quantizeWeights(new Map(), { dtype: 'q2_K', isTied: false })).toThrow(
-      /^quantize: expected f32 \| f16 \| .*q6_K.*, got q2_K$/,
+    expect(() => quantizeWeights(new Map(), { dtype: 'iq2_s', isTied: false })).toThrow(
+      /^quantize: expected f32 \| f16 \| .*q6_K.*, got iq2_s$/,
     );
   });
 });

@@ -9,6 +9,33 @@ export const quantizeTypes: readonly DType[] = weightDTypes.filter(
   (dtype) => canEncode(dtype) && dtype !== 'f64' && !/^i\d/.test(dtype),
 );
 
+/** A recipe: most matrices get `dtype`, the sensitive ones `finer`. */
+interface Recipe {
+  readonly dtype: DType;
+  readonly finer: DType;
+}
+
+/** A type for all matrices, or the name of a recipe, which gives sensitive ones a finer type. */
+export type QuantizeType = DType | 'q4_K_M';
+
+const recipes: Readonly<Partial<Record<QuantizeType, Recipe>>> = { q4_K_M: { dtype: 'q4_K', finer: 'q6_K' } };
+
+/** The type of most matrices. */
+export function mainDType(type: QuantizeType): DType {
+  return recipes[type]?.dtype ?? (type as DType);
+}
+
+/**
+ * Whether a recipe gives the matrix its finer type: the embedding table and the output matrix; of the first and last eighth
+ * of the layers, and of every third layer between them, the values and the second FFN matrix, as llama.cpp does.
+ */
+function isSensitive(name: string, numLayers: number): boolean {
+  if (name === 'token_embd.weight' || name === 'output.weight') return true;
+  const layer = Number(/^blk\.(\d+)\.(?:attn_v|ffn_down|ffn_down_exps)\.weight$/.exec(name)?.[1] ?? Number.NaN);
+  const eighth = Math.floor(numLayers / 8);
+  return layer < eighth || layer >= Math.floor((7 * numLayers) / 8) || (layer - eighth) % 3 === 2;
+}
+
 /** A matrix that keeps its type. */
 export interface KeptWeight {
   readonly name: string;
@@ -17,7 +44,9 @@ export interface KeptWeight {
 }
 
 export interface QuantizeOptions {
-  readonly dtype: DType;
+  readonly dtype: QuantizeType;
+  /** Number of layers, by which recipes choose. Default 0. */
+  readonly numLayers?: number;
   /** Whether the output matrix is the embedding table. */
   readonly isTied: boolean;
   /** Requantize quantized weights, which accumulates the errors of both types. Default false: they keep their type. */
@@ -30,20 +59,24 @@ const alwaysFloat =
 
 /** @throws {ArgumentError} for a type that weights cannot be converted to */
 export function checkQuantizeType(argument: string, dtype: string): void {
-  if ((quantizeTypes as readonly string[]).includes(dtype)) return;
-  throw new ArgumentError({ argument, expected: quantizeTypes.join(' | '), actual: String(dtype) });
+  const types: readonly string[] = [...quantizeTypes, ...Object.keys(recipes)];
+  if (types.includes(dtype)) return;
+  throw new ArgumentError({ argument, expected: types.join(' | '), actual: String(dtype) });
 }
 
 /**
  * The type that a weight is stored in: `dtype` for linear layers and embeddings, q6_K for the output matrix if `dtype`
- * is smaller, and its own for vectors and small sensitive matrices (norms, routers, positions, convolutions).
+ * is smaller, and its own for vectors and small sensitive matrices (norms, routers, positions, convolutions). A recipe
+ * chooses by the name of the matrix.
  * @returns a reason when a matrix cannot be converted; `wouldRequantize` when `allowRequantize` would permit it
  */
 export function quantizedDType(
   { name, shape, dtype: own, isFloat }: Pick<Weight, 'name' | 'shape' | 'dtype' | 'isFloat'>,
-  { dtype, isTied, allowRequantize = false }: QuantizeOptions,
+  { dtype: type, isTied, numLayers = 0, allowRequantize = false }: QuantizeOptions,
 ): { readonly dtype: DType; readonly reason?: string; readonly wouldRequantize?: true } {
   if (shape.length < 2 || isFloat === true || alwaysFloat.test(name)) return { dtype: own };
+  const recipe = recipes[type];
+  const dtype = recipe !== undefined && isSensitive(name, numLayers) ? recipe.finer : mainDType(type);
   const isBlocks = (type: DType): boolean => dtypeInfo(type).blockSize > 1;
   if (isBlocks(own) && isBlocks(dtype) && own !== dtype && !allowRequantize) {
     return { dtype: own, reason: `already quantized as ${own}`, wouldRequantize: true };

@@ -15,9 +15,13 @@ const readBytes = 8 * 1024 * 1024;
 type ReadOptions = NonNullable<Parameters<StoredTensor['read']>[1]>;
 type Words = Float32Array | Uint16Array | Uint32Array;
 
+/** Formats that lose too much when their values are quantized again. */
+const isCoarse = (type: DType): boolean => /^(q[23]_K|iq|mxfp4)/.test(type);
+
 /** The dtype of rows of `rowLength` values: `dtype` unless they are not whole blocks of it. */
 function rowType(dtype: DType, rowLength: number): DType {
-  const fits = (type: DType): boolean => canEncode(type) && rowLength % dtypeInfo(type).blockSize === 0;
+  const fits = (type: DType): boolean =>
+    canEncode(type) && !isCoarse(type) && rowLength % dtypeInfo(type).blockSize === 0;
   return fits(dtype) ? dtype : fits('q8_0') ? 'q8_0' : 'f16';
 }
 
@@ -25,7 +29,7 @@ function rowType(dtype: DType, rowLength: number): DType {
  * The transposed matrix, of any dtype: plain numbers unchanged, quantized blocks dequantized and requantized along
  * their new rows. A sequential read of the whole view keeps the stored matrix in memory; any other read scans all of
  * it, so copy the view before reading single rows often.
- * @param dtype wanted; q8_0 or else f16 where rows are not whole blocks of it
+ * @param dtype wanted; q8_0 or else f16 where it is coarse, or where rows are not whole blocks of it
  */
 export function transposedWeight(stored: StoredTensor, dtype: DType): StoredTensor {
   return new TransposedWeight(stored, dtype);
